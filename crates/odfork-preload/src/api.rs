@@ -1,0 +1,175 @@
+//! The C API. The header `include/odfork.h` is generated from this file.
+
+use core::ffi::{c_char, c_int};
+use core::sync::atomic::Ordering::Relaxed;
+
+use odfork_runtime::reason::{Done, Stop};
+use odfork_runtime::stats::{self, Context, Text};
+use odfork_runtime::thaw::Content;
+use odfork_runtime::{engine, sys};
+
+/// Statistics of the calling process. Times in nanoseconds, sizes in bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+#[allow(non_camel_case_types)]
+pub struct odfork_stats {
+    /// Engine in use: 0 plain, 1 image of 4 KB pages, 2 image of huge pages.
+    pub engine: u32,
+    /// Why the latest pass was not made (index into the words of `odfork_reason`), 0 for none.
+    pub reason: u32,
+    /// Freezes: how often, time, bytes.
+    pub freezes: u64,
+    pub freeze_ns: u64,
+    pub freeze_bytes: u64,
+    /// Folds: in place, rebuilt in a new image, time, bytes.
+    pub folds_in_place: u64,
+    pub folds_rebuilt: u64,
+    pub fold_ns: u64,
+    pub fold_bytes: u64,
+    /// Thaws: how often, bytes.
+    pub thaws: u64,
+    pub thaw_bytes: u64,
+    /// Forks: successful, failed, latency (median and 99th percentile are upper ends of histogram buckets).
+    pub forks: u64,
+    pub forks_failed: u64,
+    pub fork_min_ns: u64,
+    pub fork_p50_ns: u64,
+    pub fork_p99_ns: u64,
+    pub fork_max_ns: u64,
+    /// Dirty pages (4 KB) at the latest look.
+    pub dirty_pages: u64,
+    /// Bytes written into images that are in use.
+    pub image_bytes: u64,
+    /// Bytes of address space that show images.
+    pub frozen_bytes: u64,
+}
+
+fn answer(done: Done<()>) -> c_int {
+    match done {
+        Ok(()) => 0,
+        Err(Stop { errno, .. }) => {
+            // SAFETY: libc's thread-local errno always exists.
+            unsafe { *libc::__errno_location() = if errno > 0 { errno } else { libc::EAGAIN } };
+            -1
+        }
+    }
+}
+
+/// fork(2) with the engine: the same returns, the same errno.
+/// In the child, only what POSIX allows after fork() is allowed.
+#[no_mangle]
+pub unsafe extern "C" fn odfork_fork() -> c_int {
+    extern "C" {
+        fn fork() -> c_int;
+    }
+    // SAFETY: the caller's own fork, through the wrapper.
+    unsafe { fork() }
+}
+
+/// Freezes the process's anonymous memory now, and folds what is dirty, whatever
+/// the rental rule says. 0, or -1 with errno (EAGAIN when the reason is no system
+/// call's; see odfork_reason()). After a failure memory is as it was or partly
+/// frozen; its content never changes.
+#[no_mangle]
+pub extern "C" fn odfork_freeze() -> c_int {
+    answer(engine::freeze_now())
+}
+
+/// Folds dirty pages into the image now, and freezes what is new. As odfork_freeze().
+#[no_mangle]
+pub extern "C" fn odfork_refreeze() -> c_int {
+    answer(engine::freeze_now())
+}
+
+/// Turns all frozen memory back into anonymous memory with the same content.
+/// 0, or -1 with errno.
+#[no_mangle]
+pub extern "C" fn odfork_thaw() -> c_int {
+    answer(engine::thaw_range(0, usize::MAX & !(sys::PAGE - 1), Content::Keep))
+}
+
+/// Fills `out` with the first `size` bytes of the statistics (pass
+/// sizeof(struct odfork_stats)). Returns the size this library knows, so that a
+/// newer caller can tell which fields were filled.
+#[no_mangle]
+pub unsafe extern "C" fn odfork_stats(out: *mut odfork_stats, size: usize) -> usize {
+    let s = &engine::state().stats;
+    let forks = s.forks.load(Relaxed);
+    let all = odfork_stats {
+        engine: s.engine.load(Relaxed),
+        reason: s.last_reason.load(Relaxed),
+        freezes: s.freezes.load(Relaxed),
+        freeze_ns: s.freeze_ns.load(Relaxed),
+        freeze_bytes: s.freeze_bytes.load(Relaxed),
+        folds_in_place: s.folds_in_place.load(Relaxed),
+        folds_rebuilt: s.folds_rebuilt.load(Relaxed),
+        fold_ns: s.fold_ns.load(Relaxed),
+        fold_bytes: s.fold_bytes.load(Relaxed),
+        thaws: s.thaws.load(Relaxed),
+        thaw_bytes: s.thaw_bytes.load(Relaxed),
+        forks,
+        forks_failed: s.forks_failed.load(Relaxed),
+        fork_min_ns: if forks == 0 { 0 } else { s.fork_min_ns.load(Relaxed) },
+        fork_p50_ns: s.percentile(500),
+        fork_p99_ns: s.percentile(990),
+        fork_max_ns: s.fork_max_ns.load(Relaxed),
+        dirty_pages: s.dirty_pages.load(Relaxed),
+        image_bytes: s.image_bytes.load(Relaxed),
+        frozen_bytes: s.frozen_bytes.load(Relaxed),
+    };
+    let whole = core::mem::size_of::<odfork_stats>();
+    if !out.is_null() {
+        // SAFETY: the caller vouches for `size` writable bytes at `out`.
+        unsafe {
+            core::ptr::copy_nonoverlapping((&raw const all).cast::<u8>(), out.cast(), size.min(whole));
+        }
+    }
+    whole
+}
+
+/// Writes the statistics as one JSON object (schema 1) with a closing zero byte
+/// into `buf` of `len` bytes, cut if they do not fit. Returns the length needed
+/// without the zero byte.
+#[no_mangle]
+pub unsafe extern "C" fn odfork_stats_json(buf: *mut c_char, len: usize) -> usize {
+    let (calls, injected) = engine::calls();
+    let context = Context { pid: sys::getpid(), program: "", calls, injected };
+    let mut text = Text::<16384>::new();
+    let _ = stats::write_json(&mut text, &engine::state().stats, &context);
+    let bytes = text.bytes();
+    if !buf.is_null() && len > 0 {
+        let n = bytes.len().min(len - 1);
+        // SAFETY: the caller vouches for `len` writable bytes at `buf`.
+        unsafe {
+            core::ptr::copy_nonoverlapping(bytes.as_ptr(), buf.cast(), n);
+            *buf.add(n) = 0;
+        }
+    }
+    bytes.len()
+}
+
+/// One sentence: why memory is not frozen, and what to do; empty when nothing
+/// stood in the way. A constant string, never freed.
+#[no_mangle]
+pub extern "C" fn odfork_reason() -> *const c_char {
+    REASONS[engine::state().stats.reason() as usize % REASONS.len()].as_ptr().cast()
+}
+
+const fn with_zero(text: &str) -> [u8; 160] {
+    let (mut out, bytes, mut i) = ([0u8; 160], text.as_bytes(), 0);
+    while i < bytes.len() && i < 159 {
+        out[i] = bytes[i];
+        i += 1;
+    }
+    out
+}
+
+static REASONS: [[u8; 160]; odfork_runtime::reason::REASONS] = {
+    let mut all = [[0u8; 160]; odfork_runtime::reason::REASONS];
+    let mut i = 0;
+    while i < all.len() {
+        all[i] = with_zero(odfork_runtime::reason::Reason::ALL[i].explain());
+        i += 1;
+    }
+    all
+};

@@ -1,0 +1,95 @@
+//! Birth and end of the library in a process: constructor, report at exit.
+
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use odfork_runtime::options::Report;
+use odfork_runtime::stats::{self, Context, Text};
+use odfork_runtime::{args, engine, sys};
+
+static REPORTED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn born() {
+    crate::wrappers::resolve();
+    engine::start(crate::program::barred());
+}
+
+extern "C" fn ends() {
+    report();
+}
+
+#[used]
+#[link_section = ".init_array"]
+static BORN: extern "C" fn() = born;
+
+#[used]
+#[link_section = ".fini_array"]
+static ENDS: extern "C" fn() = ends;
+
+/// Writes the statistics, once, if they were asked for and this is the process
+/// they were asked of (not a child it forked).
+pub fn report() {
+    let o = &engine::state().options;
+    let me = sys::getpid();
+    let wanted = o.report != Report::None
+        && engine::born() == me
+        && (o.report_pid == 0 || o.report_pid == me);
+    if !wanted || REPORTED.swap(true, Relaxed) {
+        return;
+    }
+    let mut name = [0u8; 16];
+    let (calls, injected) = engine::calls();
+    let context = Context { pid: me, program: program_name(&mut name), calls, injected };
+    let mut text = Text::<16384>::new();
+    let _ = match o.report {
+        Report::Json => stats::write_json(&mut text, &engine::state().stats, &context),
+        _ => stats::write_text(&mut text, &engine::state().stats, &context),
+    };
+    let fd = open_report(&o.report_file, me);
+    write_all(fd, text.bytes());
+    if fd > 2 {
+        // SAFETY: opened above.
+        unsafe { sys::raw(libc::SYS_close, args![fd]) };
+    }
+}
+
+fn program_name(buf: &mut [u8; 16]) -> &str {
+    // SAFETY: PR_GET_NAME writes at most 16 bytes.
+    unsafe { sys::raw(libc::SYS_prctl, args![libc::PR_GET_NAME, &mut *buf]) };
+    let len = buf.iter().position(|&b| b == 0).unwrap_or(buf.len());
+    core::str::from_utf8(&buf[..len]).unwrap_or("?")
+}
+
+/// Standard error, or the file with `%p` replaced by the pid.
+fn open_report(file: &[u8; 256], pid: i32) -> i32 {
+    use core::fmt::Write;
+    let len = file.iter().position(|&b| b == 0).unwrap_or(0);
+    if len == 0 {
+        return 2;
+    }
+    let Ok(pattern) = core::str::from_utf8(&file[..len]) else { return 2 };
+    let mut path = Text::<320>::new();
+    let mut parts = pattern.split("%p");
+    let _ = path.write_str(parts.next().unwrap_or(""));
+    for part in parts {
+        let _ = write!(path, "{pid}{part}");
+    }
+    let _ = path.write_str("\0");
+    let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC | libc::O_CLOEXEC;
+    let a = args![libc::AT_FDCWD, path.bytes().as_ptr(), flags, 0o644];
+    // SAFETY: a path that ends with a zero byte.
+    match unsafe { sys::call(libc::SYS_openat, a) } {
+        Ok(fd) => fd as i32,
+        Err(_) => 2,
+    }
+}
+
+fn write_all(fd: i32, mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        // SAFETY: the buffer is valid for its length.
+        match unsafe { sys::call(libc::SYS_write, args![fd, bytes.as_ptr(), bytes.len()]) } {
+            Ok(n) if n > 0 => bytes = &bytes[n.min(bytes.len())..],
+            Err(sys::Errno(libc::EINTR)) => {}
+            _ => return,
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! The way of one fork: decide, freeze or fold, fork, record.
+//!
+//! Owns the runtime's state, one of it in a process. The wrappers call
+//! [`fork`]; everything that moves memory is a job for the helper task.
+//!
+//! ```text
+//! fork()  ->  prepare: worth a look?  ->  pass (helper)  ->  absorb what it did
+//!         ->  the program's fork(2)
+//!         ->  parent: record time, charge rent      child: begin a state of its own
+//! ```
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
+
+use odfork_model::{CostModel, Rental};
+
+use crate::fold;
+use crate::helper::{self, Finished};
+use crate::lock::Lock;
+use crate::options::{Freeze, Options};
+use crate::pass::{self, Decide};
+use crate::reason::{Done, Reason, Stop};
+use crate::registry::Registry;
+use crate::stats::Stats;
+use crate::survey::Subject;
+use crate::sys::{self, Kernel, PAGE};
+use crate::thaw;
+
+/// Mappings with less anonymous memory are not worth a mapping of their own (1 MB).
+const MIN_BYTES: usize = 1 << 20;
+/// Minor faults since the last look before an eager process looks again (1 MB of pages).
+const EAGER_FAULTS: u64 = 256;
+
+/// Everything the runtime knows, in one place so that it can be left out when
+/// the memory around it is frozen.
+#[repr(C, align(4096))]
+pub struct State {
+    pub options: Options,
+    pub stats: Stats,
+    lock: Lock,
+    pid: AtomicI32,
+    /// The process that loaded the library by exec: it alone reports.
+    born: AtomicI32,
+    last_fork_ns: AtomicU64,
+    /// A reason never to freeze in this process.
+    barred: Reason,
+    shared_vm: bool,
+    registry: Registry,
+    model: CostModel,
+    rental: Rental,
+    kernel: Kernel,
+    /// Minor faults at the last look; `u64::MAX` before the first.
+    faults: u64,
+    /// Entries the next fork copies, when a pass has just found out.
+    entries: Option<u64>,
+    shown: u64,
+}
+
+struct Global(UnsafeCell<State>);
+
+// SAFETY: counters are atomic; everything else is touched under `lock`, or in a
+// child before it has a second thread.
+unsafe impl Sync for Global {}
+
+static STATE: Global = Global(UnsafeCell::new(State {
+    options: Options::new(),
+    stats: Stats::new(),
+    lock: Lock::new(),
+    pid: AtomicI32::new(0),
+    born: AtomicI32::new(0),
+    last_fork_ns: AtomicU64::new(0),
+    barred: Reason::None,
+    shared_vm: false,
+    registry: Registry::new(),
+    model: CostModel::new(),
+    rental: Rental::new(),
+    kernel: Kernel::new(),
+    faults: u64::MAX,
+    entries: None,
+    shown: 0,
+}));
+
+/// The parts that may be read at any time.
+pub fn state() -> &'static State {
+    // SAFETY: callers of this shared view use atomics and `options`, which
+    // changes only in `start`.
+    unsafe { &*STATE.0.get() }
+}
+
+/// The whole state, for the holder of the lock.
+///
+/// # Safety
+/// The caller holds the lock or is the only thread of a new child.
+#[allow(clippy::mut_from_ref)]
+unsafe fn state_mut() -> &'static mut State {
+    // SAFETY: passed on to the caller.
+    unsafe { &mut *STATE.0.get() }
+}
+
+/// Begins: reads the options. Called once, from the library's constructor.
+pub fn start(barred: Reason) {
+    // SAFETY: the constructor runs before the program's threads.
+    let st = unsafe { state_mut() };
+    st.options = Options::from_env();
+    st.kernel.fault = st.options.fault;
+    st.barred = barred;
+    if st.barred == Reason::None && st.options.freeze == Freeze::Never {
+        st.stats.last_reason.store(Reason::Never as u32, Relaxed);
+    }
+    st.pid.store(sys::getpid(), Relaxed);
+    st.born.store(sys::getpid(), Relaxed);
+}
+
+/// Calls the program's fork, made cheap where that pays.
+///
+/// # Safety
+/// `real` must be fork(2) or behave like it: return twice.
+pub unsafe fn fork(real: impl Fn() -> i32) -> i32 {
+    adopt();
+    prepare();
+    let st = state();
+    st.lock.begin_fork();
+    let begin = sys::now_ns();
+    let pid = real();
+    if pid == 0 {
+        child_begins();
+        return 0;
+    }
+    let ns = sys::now_ns() - begin;
+    st.lock.end_fork();
+    if pid > 0 {
+        st.last_fork_ns.store(ns, Relaxed);
+        st.stats.count_fork(ns);
+        charge(ns);
+    } else {
+        st.stats.forks_failed.fetch_add(1, Relaxed);
+    }
+    pid
+}
+
+/// A process made by a fork that went past the wrappers finds out here.
+fn adopt() {
+    let st = state();
+    let me = sys::getpid();
+    if st.pid.load(Relaxed) != me {
+        if st.pid.load(Relaxed) == 0 {
+            st.pid.store(me, Relaxed);
+        } else {
+            child_begins();
+        }
+    }
+}
+
+/// CHILD: straight-line stores into the child's own copy of the state; one
+/// thread, no lock, no heap, no call but getpid.
+fn child_begins() {
+    // SAFETY: the only thread of a new process.
+    let st = unsafe { state_mut() };
+    st.lock.reset();
+    st.pid.store(sys::getpid(), Relaxed);
+    st.registry.inherit();
+    st.stats.reset();
+    st.rental = Rental::new();
+    st.faults = u64::MAX;
+    st.entries = None;
+}
+
+/// Before a fork: looks whether freezing or folding is due, and does it.
+fn prepare() {
+    let st = state();
+    if st.options.freeze == Freeze::Never || st.barred != Reason::None {
+        return;
+    }
+    let held = st.lock.hold();
+    // SAFETY: the lock is held.
+    let st = unsafe { state_mut() };
+    let decide = match st.options.freeze {
+        Freeze::Eager => {
+            let faults = sys::minor_faults();
+            let grown = st.faults == u64::MAX || faults >= st.faults + EAGER_FAULTS;
+            grown.then_some(Decide::Always)
+        }
+        _ => {
+            let floor = st.model.look_floor_ns(st.last_fork_ns.load(Relaxed), st.shown);
+            st.rental.worth_looking(floor).then_some(Decide::Rental(st.model, st.rental))
+        }
+    };
+    if let Some(decide) = decide.filter(|_| !held.forks_under_way()) {
+        let _ = one_pass(st, decide);
+        st.faults = sys::minor_faults();
+    }
+}
+
+/// After a fork in the parent: what was paid, for the rental rule.
+fn charge(ns: u64) {
+    let st = state();
+    if st.options.freeze != Freeze::Auto || st.barred != Reason::None {
+        return;
+    }
+    let _held = st.lock.hold();
+    // SAFETY: the lock is held.
+    let st = unsafe { state_mut() };
+    if let Some(entries) = st.entries.take() {
+        st.model.observe_fork(entries, ns);
+    }
+    st.rental.charge(st.model.rent_ns(ns));
+}
+
+/// Runs a pass in the helper and takes over what it did. Lock held.
+fn one_pass(st: &mut State, decide: Decide) -> Done<()> {
+    let own = own_range(st);
+    let kernel = &mut st.kernel as *mut Kernel;
+    let order = pass::Order {
+        subject: Subject {
+            pid: st.pid.load(Relaxed),
+            registry: &st.registry,
+            own,
+            min_bytes: MIN_BYTES,
+        },
+        allowed: st.options.image,
+        shared_vm: st.shared_vm,
+        decide,
+    };
+    // SAFETY: `kernel` is a field the order does not refer to.
+    let finished = helper::run(unsafe { &mut *kernel }, pass::job, &order as *const _ as usize);
+    let outcome = match finished {
+        Ok(f) => {
+            let outcome = f.outcome();
+            absorb(st, &f, &outcome);
+            outcome
+        }
+        Err(stop) => Err(stop),
+    };
+    if let Err(stop) = &outcome {
+        st.stats.count_stop(stop);
+        st.rental.refused();
+    }
+    outcome
+}
+
+/// Takes over what a pass left in its scratch memory.
+fn absorb(st: &mut State, f: &Finished, outcome: &Done<()>) {
+    let (s, r) = (f.scratch(), &f.scratch().report);
+    let died = matches!(outcome, Err(Stop { reason: Reason::Helper | Reason::Seccomp, .. }));
+    if s.surveyed == 1 {
+        fold::drop_unseen(&mut st.registry, &s.gone);
+    }
+    for image in &s.created[..s.created_count] {
+        let mut image = *image;
+        if died {
+            image.beacon = 0;
+        }
+        if image.end > image.start {
+            // Room was checked by the pass: it makes no more images than fit.
+            st.registry.add(image);
+        } else {
+            crate::image::uproot(&image);
+        }
+    }
+    st.shown = (r.shown + r.frozen) as u64;
+    st.stats.dirty_pages.store((r.dirty / PAGE) as u64, Relaxed);
+    count(st, f);
+    let entries = ((r.eligible + r.dirty) / PAGE) as u64;
+    if r.acted == 1 && outcome.is_ok() {
+        st.rental.bought();
+        st.entries = None;
+        st.model.observe_freeze(r.frozen as u64, r.freeze_ns);
+        st.model.observe_fold((r.folded / PAGE) as u64, r.shown as u64, r.fold_ns);
+    } else if outcome.is_ok() {
+        let (new, dirty) = (r.eligible as u64, (r.dirty / PAGE) as u64);
+        let price = st.model.clean_ns(new, dirty, r.shown as u64);
+        st.rental.limit(st.model.avoidable_ns(entries));
+        st.rental.looked(price, st.model.look_ns(entries, r.shown as u64));
+        st.entries = Some(entries);
+    }
+}
+
+fn count(st: &State, f: &Finished) {
+    let (r, stats) = (&f.scratch().report, &st.stats);
+    let (frozen, rebuilt, folded) = (r.frozen as u64, r.rebuilt as u64, r.folded as u64);
+    if frozen > rebuilt {
+        stats.freezes.fetch_add(1, Relaxed);
+        stats.freeze_bytes.fetch_add(frozen - rebuilt, Relaxed);
+        stats.freeze_ns.fetch_add(r.freeze_ns, Relaxed);
+    }
+    if folded > 0 {
+        stats.folds_in_place.fetch_add(1, Relaxed);
+    }
+    if rebuilt > 0 {
+        stats.folds_rebuilt.fetch_add(1, Relaxed);
+    }
+    if folded + rebuilt > 0 {
+        stats.fold_bytes.fetch_add(folded + rebuilt, Relaxed);
+        stats.fold_ns.fetch_add(r.fold_ns, Relaxed);
+    }
+    let images: usize = st.registry.live().map(|(_, i)| i.bytes).sum();
+    stats.image_bytes.store(images as u64, Relaxed);
+    stats.frozen_bytes.store(st.shown, Relaxed);
+    let huge = st.registry.live().any(|(_, i)| i.huge == 1);
+    let engine = if images == 0 { 0 } else { 1 + u32::from(huge) };
+    stats.engine.store(engine, Relaxed);
+}
+
+fn own_range(st: &State) -> (usize, usize) {
+    let start = st as *const State as usize;
+    (start, (start + core::mem::size_of::<State>()).next_multiple_of(PAGE))
+}
+
+/// Freezes and folds now, whatever the rental rule says.
+pub fn freeze_now() -> Done<()> {
+    adopt();
+    let st = state();
+    if st.barred != Reason::None {
+        return Err(Stop::of(st.barred));
+    }
+    let held = st.lock.hold();
+    if held.forks_under_way() {
+        return Err(Stop::of(Reason::Threads));
+    }
+    // SAFETY: the lock is held.
+    let st = unsafe { state_mut() };
+    match one_pass(st, Decide::Always) {
+        Err(Stop { reason: Reason::NotWorth, .. }) if st.registry.any() => Ok(()),
+        other => other,
+    }
+}
+
+/// True while any memory of this process may be frozen: a cheap first question
+/// for the wrappers.
+pub fn anything_frozen() -> bool {
+    state().stats.frozen_bytes.load(Relaxed) != 0
+}
+
+/// True if a range may be frozen.
+pub fn may_be_frozen(start: usize, len: usize) -> bool {
+    if !anything_frozen() || len == 0 {
+        return false;
+    }
+    let _held = state().lock.hold();
+    // SAFETY: the lock is held.
+    unsafe { state_mut() }.registry.may_touch(start, start.saturating_add(len))
+}
+
+/// Makes a range anonymous again where it shows an image.
+pub fn thaw_range(start: usize, len: usize, content: thaw::Content) -> Done<()> {
+    let _held = state().lock.hold();
+    // SAFETY: the lock is held.
+    let st = unsafe { state_mut() };
+    let end = start.saturating_add(len);
+    if !st.registry.may_touch(start, end) {
+        return Ok(());
+    }
+    let kernel = &mut st.kernel as *mut Kernel;
+    let order = thaw::Order { start, end, content, registry: &st.registry };
+    // SAFETY: `kernel` is a field the order does not refer to.
+    let finished = helper::run(unsafe { &mut *kernel }, thaw::job, &order as *const _ as usize)?;
+    finished.outcome()?;
+    st.registry.uncover(start, end);
+    let bytes = finished.scratch().report.thawed as u64;
+    if bytes > 0 {
+        st.stats.thaws.fetch_add(1, Relaxed);
+        st.stats.thaw_bytes.fetch_add(bytes, Relaxed);
+    }
+    Ok(())
+}
+
+/// Makes all memory anonymous again.
+pub fn thaw_all() -> Done<()> {
+    thaw_range(0, usize::MAX & !(PAGE - 1), thaw::Content::Keep)
+}
+
+/// Never freeze again in this process.
+pub fn bar(reason: Reason) {
+    let _held = state().lock.hold();
+    // SAFETY: the lock is held.
+    let st = unsafe { state_mut() };
+    st.barred = reason;
+    st.stats.count_stop(&Stop::of(reason));
+}
+
+/// A task that shares this address space and is no thread was started.
+pub fn note_shared_vm() {
+    let _held = state().lock.hold();
+    // SAFETY: the lock is held.
+    unsafe { state_mut() }.shared_vm = true;
+}
+
+/// Calls of the freeze path so far, and failures injected by a test.
+pub fn calls() -> (u32, u32) {
+    let _held = state().lock.hold();
+    // SAFETY: the lock is held.
+    let st = unsafe { state_mut() };
+    (st.kernel.calls, st.kernel.injected)
+}
+
+/// The process that loaded the library by exec; its forked children do not report.
+pub fn born() -> i32 {
+    state().born.load(Relaxed)
+}

@@ -1,0 +1,229 @@
+//! Folding: making mappings of images clean again, so that fork has nothing
+//! to copy.
+//!
+//! Owns the steps `fold` (dirty pages back into their image, in place), and
+//! `remap` (a fresh mapping without `anon_vma`); where a descendant may still
+//! show the image, the mapping is rebuilt in a new image instead. Runs in the
+//! helper task.
+//!
+//! In place is safe only while the image's beacon is exclusive: then no process
+//! but this one shows the image, and this one has its own copy of every page
+//! that is overwritten. A child forked *later* than that check inherits those
+//! copies, so it cannot see the file change either.
+
+use crate::args;
+use crate::freeze::{freeze_piece, Content, Tools};
+use crate::helper::Scratch;
+use crate::image;
+use crate::pagemap::{Pagemap, Want};
+use crate::plan::Piece;
+use crate::reason::{Done, Reason, Stop};
+use crate::registry::{Image, Registry};
+use crate::sys::{self, Kernel, PAGE};
+use crate::vma::{Vma, READ, WRITE};
+
+const SHARED_VIEW: usize = 0;
+const FRESH_VIEW: usize = 1;
+
+/// True if nobody but this process can show the image.
+pub fn alone(s: &mut Scratch, pagemap: i32, image: &Image) -> bool {
+    s.kernel.step = "beacon";
+    if image.beacon == 0 || image.seed_shared == 0 {
+        return false;
+    }
+    let Scratch { kernel, pagemap: buf, .. } = s;
+    Pagemap { fd: pagemap, buf }.exclusive(kernel, image.beacon).unwrap_or(false)
+}
+
+/// Folds every dirty image mapping. Stops at the first failure; what is folded
+/// by then is whole, the rest stays dirty, which is only slower.
+pub fn fold_all(s: &mut Scratch, tools: &Tools, registry: &Registry) -> Done<()> {
+    for (slot, image) in registry.live() {
+        if s.gone[slot] == 1 || !is_dirty(s, image) {
+            continue;
+        }
+        if alone(s, tools.pagemap, image) {
+            s.report.folded += fold_in_place(s, tools.pagemap, image)?;
+        } else {
+            rebuild(s, tools, image)?;
+        }
+    }
+    Ok(())
+}
+
+fn is_dirty(s: &Scratch, image: &Image) -> bool {
+    (0..s.vma_count).any(|i| {
+        let v = s.vma(i);
+        v.shows(image.dev, image.inode) && v.anon > 0
+    })
+}
+
+/// Mappings that can be replaced without losing a property.
+fn foldable(v: &Vma, image: &Image) -> bool {
+    v.shows(image.dev, image.inode)
+        && v.anon > 0
+        && v.plain_flags
+        && !v.special
+        && matches!(v.perms, p if p == READ | WRITE || p == READ)
+}
+
+/// Copies the dirty pages into the image and maps it afresh.
+fn fold_in_place(s: &mut Scratch, pagemap: i32, image: &Image) -> Done<usize> {
+    s.kernel.step = "fold";
+    let fail = |step| move |e| Stop::failed(Reason::Step, step, e);
+    let view = image::shared_view(&mut s.kernel, image).map_err(fail("fold"))?;
+    s.note_view(SHARED_VIEW, view, image.span);
+    let mut bytes = 0;
+    let mut result = Ok(());
+    for i in 0..s.vma_count {
+        let v = s.vma(i);
+        if foldable(&v, image) {
+            match copy_dirty(s, pagemap, &v, view) {
+                Ok(n) => bytes += n,
+                Err(e) => {
+                    result = Err(e);
+                    break;
+                }
+            }
+        }
+    }
+    if result.is_ok() {
+        result = remap(s, image);
+    }
+    s.drop_view(SHARED_VIEW);
+    result.map(|()| bytes)
+}
+
+/// Step `fold`: private copies of one mapping go to their place in the file.
+fn copy_dirty(s: &mut Scratch, pagemap: i32, v: &Vma, view: usize) -> Done<usize> {
+    s.kernel.step = "fold";
+    let mut bytes = 0;
+    let Scratch { kernel, pagemap: buf, .. } = s;
+    let mut each = |_: &mut Kernel, a: usize, b: usize| {
+        let to = view + v.offset as usize + (a - v.start);
+        // SAFETY: `a..b` is readable program memory that nobody writes now
+        // (signals blocked, threads held); `to` is the same place of the file in
+        // the shared view, which covers the whole span.
+        unsafe { core::ptr::copy_nonoverlapping(a as *const u8, to as *mut u8, b - a) };
+        bytes += b - a;
+        Ok(())
+    };
+    Pagemap { fd: pagemap, buf }
+        .runs(kernel, (v.start, v.end), Want::Dirty, &mut each)
+        .map_err(|e| Stop::failed(Reason::Step, "fold", e))?;
+    Ok(bytes)
+}
+
+/// Step `remap`: moves a fresh private mapping of the file over each folded one.
+/// Until then the private copies stay, with the same bytes as the file.
+fn remap(s: &mut Scratch, image: &Image) -> Done<()> {
+    s.kernel.step = "remap";
+    let fail = |e| Stop::failed(Reason::Step, "remap", e);
+    let fresh = image::private_view(&mut s.kernel, image).map_err(fail)?;
+    s.note_view(FRESH_VIEW, fresh, image.span);
+    let mut result = Ok(());
+    for i in 0..s.vma_count {
+        let v = s.vma(i);
+        if !foldable(&v, image) {
+            continue;
+        }
+        let from = fresh + v.offset as usize;
+        let how = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        // SAFETY: `from` is part of the fresh view; the target shows the same
+        // bytes of the same file, so replacing it changes nothing.
+        let moved = unsafe {
+            let narrowed = match v.perms {
+                p if p == READ | WRITE => Ok(0),
+                p => s.kernel.call(libc::SYS_mprotect, args![from, v.len(), u32::from(p)]),
+            };
+            narrowed.and_then(|_| {
+                s.kernel.call(libc::SYS_mremap, args![from, v.len(), v.len(), how, v.start])
+            })
+        };
+        if let Err(e) = moved {
+            result = Err(fail(e));
+            break;
+        }
+    }
+    s.drop_view(FRESH_VIEW);
+    result
+}
+
+/// Puts every dirty mapping of an image that others may show into a new image.
+fn rebuild(s: &mut Scratch, tools: &Tools, image: &Image) -> Done<()> {
+    for i in 0..s.vma_count {
+        let v = s.vma(i);
+        if !foldable(&v, image) {
+            continue;
+        }
+        let pages = v.len() / PAGE;
+        let kind = if tools.source.huge() { image.kind() } else { crate::plan::Kind::Small };
+        let piece = Piece { start: v.start, end: v.end, pages, kind };
+        s.report.rebuilt += freeze_piece(s, tools, &piece, &v, Content::Image)?;
+    }
+    Ok(())
+}
+
+/// Gives back file pages that no mapping of this process shows any more.
+/// Only while alone: a child may still show them.
+pub fn punch_unseen(s: &mut Scratch, pagemap: i32, image: &Image) -> Done<()> {
+    let seen: usize = (0..s.vma_count)
+        .map(|i| s.vma(i))
+        .filter(|v| v.shows(image.dev, image.inode))
+        .map(|v| v.len())
+        .sum();
+    let made = image.end - image.start;
+    if made < seen + (4 << 20) || !alone(s, pagemap, image) {
+        return Ok(());
+    }
+    s.kernel.step = "punch";
+    let fail = |e| Stop::failed(Reason::Step, "punch", e);
+    let view = image::shared_view(&mut s.kernel, image).map_err(fail)?;
+    s.note_view(SHARED_VIEW, view, image.span);
+    let mut at = image::DATA;
+    let mut result = Ok(());
+    while at < image.span && result.is_ok() {
+        let (busy, end) = next_seen(s, image, at);
+        if busy > at {
+            let a = args![view + at, busy - at, libc::MADV_REMOVE];
+            // SAFETY: a part of the view that no mapping of any process shows.
+            result = unsafe { s.kernel.call(libc::SYS_madvise, a) }.map(|_| ()).map_err(fail);
+        }
+        at = end;
+    }
+    s.drop_view(SHARED_VIEW);
+    result
+}
+
+/// The next file range at or after `at` that a mapping shows: (start, end),
+/// or the end of the image twice.
+fn next_seen(s: &Scratch, image: &Image, at: usize) -> (usize, usize) {
+    let mut best = (image.span, image.span);
+    for i in 0..s.vma_count {
+        let v = s.vma(i);
+        let (from, to) = (v.offset as usize, v.offset as usize + v.len());
+        if v.shows(image.dev, image.inode) && to > at && from.max(at) < best.0 {
+            best = (from.max(at), to.min(image.span));
+        }
+    }
+    best
+}
+
+/// Removes what is left of images that nothing shows, after a survey.
+pub fn drop_unseen(registry: &mut Registry, gone: &[u8]) {
+    for (slot, &g) in gone.iter().enumerate() {
+        if g == 1 {
+            if let Some(image) = registry.remove(slot) {
+                image::uproot(&image);
+                drop_beacon(registry, image.beacon);
+            }
+        }
+    }
+}
+
+fn drop_beacon(registry: &Registry, beacon: usize) {
+    if beacon != 0 && !registry.live().any(|(_, i)| i.beacon == beacon) {
+        // SAFETY: our own page, used by no other image.
+        unsafe { sys::munmap(beacon, PAGE) };
+    }
+}

@@ -1,0 +1,257 @@
+//! Freezing: moving anonymous memory into a new image, in place.
+//!
+//! Owns the steps `image`, `seed`, `copy`, `map`. Runs in the helper task.
+//!
+//! ```text
+//! for every piece of a mapping           (plan.rs)
+//!   image  make a file, plant its seeds
+//!   for every 32 MB of the piece
+//!     copy   write the populated pages into the file
+//!     map    map the file over the piece, privately (frees the old pages)
+//! ```
+//! Whatever fails, what was mapped so far is whole and what was not is as it
+//! was: nothing has to be undone. Extra memory is one chunk at most.
+
+use crate::args;
+use crate::helper::Scratch;
+use crate::image::{self, Source, DATA};
+use crate::pagemap::{Pagemap, Want};
+use crate::plan::{part_len, Kind, Piece, Planner, MAX_PIECES};
+use crate::reason::{Done, Reason, Stop};
+use crate::registry::{Image, MAX_IMAGES};
+use crate::sys::{Errno, Kernel, SysResult, HUGE, PAGE};
+use crate::vma::Vma;
+
+/// Bytes copied before their old pages are freed.
+const CHUNK: usize = 32 << 20;
+
+/// Where the populated pages of a piece are looked up.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Content {
+    /// Anonymous memory: the page tables tell.
+    Anonymous,
+    /// An image mapping being rebuilt: its file's pages and the dirty ones.
+    Image,
+}
+
+/// The files a pass works with.
+#[derive(Clone, Copy)]
+pub struct Tools {
+    pub source: Source,
+    pub pagemap: i32,
+    pub beacon: usize,
+}
+
+/// Freezes one anonymous mapping. Returns bytes copied.
+pub fn freeze_vma(s: &mut Scratch, tools: &Tools, vma: &Vma) -> Done<usize> {
+    s.kernel.step = "plan";
+    let fail = |e| Stop::failed(Reason::Step, "plan", e);
+    let mut planner = Planner::new(vma.start, vma.end, tools.source.huge());
+    let Scratch { kernel, pagemap, .. } = s;
+    Pagemap { fd: tools.pagemap, buf: pagemap }
+        .runs(kernel, (vma.start, vma.end), Want::Populated, &mut |_, a, b| {
+            planner.feed(a, b);
+            Ok(())
+        })
+        .map_err(fail)?;
+    let mut pieces = [Piece { start: 0, end: 0, pages: 0, kind: Kind::Small }; MAX_PIECES];
+    let planned = planner.finish();
+    pieces[..planned.len()].copy_from_slice(planned);
+    let count = planned.len();
+    let mut bytes = 0;
+    for piece in &pieces[..count] {
+        bytes += freeze_piece(s, tools, piece, vma, Content::Anonymous)?;
+    }
+    Ok(bytes)
+}
+
+/// Freezes one piece into a new image. Returns bytes copied.
+pub fn freeze_piece(
+    s: &mut Scratch,
+    tools: &Tools,
+    piece: &Piece,
+    vma: &Vma,
+    content: Content,
+) -> Done<usize> {
+    let slot = s.created_count;
+    if slot >= MAX_IMAGES {
+        return Err(Stop::of(Reason::MapLimit));
+    }
+    let part = part_len(piece);
+    let last = Part::at(piece, part, piece.len().div_ceil(part) - 1);
+    let span = (last.offset + last.end - last.start).next_multiple_of(PAGE);
+    let fd = tools.source.file(&mut s.kernel, piece.kind, span)?;
+    let done = fill(s, tools, fd, (piece, part, span), vma, content);
+    crate::survey::close(fd);
+    done
+}
+
+fn fill(
+    s: &mut Scratch,
+    tools: &Tools,
+    fd: i32,
+    (piece, part, span): (&Piece, usize, usize),
+    vma: &Vma,
+    content: Content,
+) -> Done<usize> {
+    let fail = |e| Stop::failed(Reason::Step, "image", e);
+    let (dev, inode) = image::identity(&mut s.kernel, fd).map_err(fail)?;
+    let slot = s.created_count;
+    let mut im = Image {
+        dev,
+        inode,
+        start: piece.start,
+        end: piece.start,
+        span,
+        beacon: tools.beacon,
+        huge: u32::from(piece.kind == Kind::Huge),
+        live: 1,
+        ..Image::default()
+    };
+    let seeded = image::plant_seeds(&mut s.kernel, fd, &mut im);
+    // From here on the image counts: its mappings may be in the program.
+    s.created[slot] = im;
+    s.created_count += 1;
+    seeded.map_err(|e| Stop::failed(Reason::Step, "seed", e))?;
+    let mut bytes = 0;
+    for i in 0..piece.len().div_ceil(part) {
+        let p = Part::at(piece, part, i);
+        let mut at = p.start;
+        while at < p.end {
+            let end = (at + CHUNK).min(p.end);
+            let offset = p.offset + (at - p.start);
+            let copied = copy(s, tools, fd, (at, end), offset, content)?;
+            map(s, fd, (at, end), offset, vma)?;
+            bytes += copied;
+            s.created[slot].end = end;
+            s.created[slot].bytes += copied;
+            s.report.frozen += copied;
+            at = end;
+        }
+    }
+    Ok(bytes)
+}
+
+/// One part of a piece and its place in the file. Parts of a 4 KB image lie
+/// 2 MB apart in the file, so that the kernel keeps them separate mappings.
+struct Part {
+    start: usize,
+    end: usize,
+    offset: usize,
+}
+
+impl Part {
+    fn at(piece: &Piece, part: usize, i: usize) -> Part {
+        let start = piece.start + i * part;
+        let end = (start + part).min(piece.end);
+        Part { start, end, offset: DATA + piece.start % HUGE + i * (part + HUGE) }
+    }
+}
+
+/// Step `copy`: writes the populated pages of `start..end` to the file.
+fn copy(
+    s: &mut Scratch,
+    tools: &Tools,
+    fd: i32,
+    (start, end): (usize, usize),
+    offset: usize,
+    content: Content,
+) -> Done<usize> {
+    s.kernel.step = "copy";
+    let mut bytes = 0;
+    let mut write = |k: &mut Kernel, a: usize, b: usize| {
+        bytes += b - a;
+        write_all(k, fd, a, b - a, offset + (a - start))
+    };
+    let Scratch { kernel, pagemap, text, .. } = s;
+    let done = match content {
+        Content::Anonymous => Pagemap { fd: tools.pagemap, buf: pagemap }.runs(
+            kernel,
+            (start, end),
+            Want::Populated,
+            &mut write,
+        ),
+        Content::Image => resident(kernel, text, (start, end), &mut write),
+    };
+    done.map_err(|e| Stop::failed(Reason::Step, "copy", e))?;
+    Ok(bytes)
+}
+
+fn write_all(k: &mut Kernel, fd: i32, at: usize, len: usize, offset: usize) -> SysResult<()> {
+    let mut done = 0;
+    while done < len {
+        let a = args![fd, at + done, len - done, offset + done];
+        // SAFETY: the kernel reads program memory; an unreadable page is EFAULT.
+        match unsafe { k.call(libc::SYS_pwrite64, a) }? {
+            0 => return Err(Errno(libc::EIO)),
+            n => done += n,
+        }
+    }
+    Ok(())
+}
+
+/// Runs of pages of an image mapping that have content: in the file's page
+/// cache or copied on write (`mincore`; the rest are holes, which read as zeros).
+fn resident(
+    k: &mut Kernel,
+    vec: &mut [u8; 1 << 16],
+    (start, end): (usize, usize),
+    each: &mut dyn FnMut(&mut Kernel, usize, usize) -> SysResult<()>,
+) -> SysResult<()> {
+    let pages = (end - start) / PAGE;
+    debug_assert!(pages <= vec.len());
+    // SAFETY: one byte a page, CHUNK / PAGE of them fit.
+    unsafe { k.call(libc::SYS_mincore, args![start, end - start, vec.as_mut_ptr()]) }?;
+    let mut i = 0;
+    while i < pages {
+        let from = i;
+        while i < pages && vec[i] & 1 == 1 {
+            i += 1;
+        }
+        if i > from {
+            each(k, start + from * PAGE, start + i * PAGE)?;
+        }
+        i += 1;
+    }
+    Ok(())
+}
+
+/// Step `map`: replaces `start..end` by the file, privately.
+fn map(s: &mut Scratch, fd: i32, (start, end): (usize, usize), offset: usize, vma: &Vma) -> Done<()> {
+    s.kernel.step = "map";
+    let prot = i32::from(vma.perms & 7);
+    let reserve = if vma.noreserve { libc::MAP_NORESERVE } else { 0 };
+    let flags = libc::MAP_PRIVATE | libc::MAP_FIXED | reserve;
+    let a = args![start, end - start, prot, flags, fd, offset];
+    // SAFETY: the bytes are in the file; the kernel replaces the range at once.
+    match unsafe { s.kernel.call(libc::SYS_mmap, a) } {
+        Ok(_) => Ok(()),
+        Err(e) => {
+            rescue(s, a);
+            Err(Stop::failed(Reason::Step, "map", e))
+        }
+    }
+}
+
+/// A failed `mmap(MAP_FIXED)` leaves the old mapping in place, except that
+/// kernels before 6.12 may have removed it when memory for their own records
+/// ran out in the middle. Then the content is in the file only: keep trying.
+fn rescue(s: &mut Scratch, a: [usize; 6]) {
+    for _ in 0..1000 {
+        let vec = s.text.as_mut_ptr();
+        let pages = (CHUNK / PAGE).min(s.text.len());
+        debug_assert!(a[1] / PAGE <= pages);
+        // SAFETY: asks about the range only; ENOMEM means that part of it is unmapped.
+        let there = unsafe { crate::sys::call(libc::SYS_mincore, args![a[0], a[1], vec]) };
+        if there != Err(Errno(libc::ENOMEM)) {
+            return;
+        }
+        // SAFETY: as in `map`; bypasses the test's faults on purpose.
+        if unsafe { crate::sys::call(libc::SYS_mmap, a) }.is_ok() {
+            return;
+        }
+        let pause = libc::timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+        // SAFETY: sleeps 10 ms.
+        unsafe { crate::sys::raw(libc::SYS_nanosleep, args![&pause, 0]) };
+    }
+}

@@ -1,0 +1,275 @@
+//! Where images come from: unnamed files of huge or of 4 KB pages.
+//!
+//! Owns making a file, its seeds and its beacon, and making views of an
+//! existing image. Runs in the helper task only (its rules apply).
+//!
+//! Huge pages come from a tmpfs mounted nowhere (`fsopen`, `huge=always`), made
+//! as root or, failing that, in a user namespace that only the helper enters.
+
+use crate::args;
+use crate::plan::Kind;
+use crate::reason::{Done, Reason, Stop};
+use crate::registry::Image;
+use crate::sys::{Errno, Kernel, SysResult, HUGE, PAGE};
+
+/// Content begins here in the file; page 0 is the seeds'.
+pub const DATA: usize = HUGE;
+/// Size of an image file: far beyond any growth by `mremap`, so that reading
+/// past the content gives zeros and never SIGBUS. A file hole costs nothing.
+const FILE_SIZE: usize = 1 << 50;
+
+const FSCONFIG_SET_STRING: usize = 1;
+const FSCONFIG_CMD_CREATE: usize = 6;
+
+/// Which images the user allows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Allowed {
+    #[default]
+    Auto,
+    Huge,
+    Small,
+}
+
+/// Makes image files; holds the unmounted tmpfs while the helper lives.
+#[derive(Clone, Copy)]
+pub struct Source {
+    mount: Option<i32>,
+}
+
+impl Source {
+    /// Finds out what can be had, by doing it.
+    pub fn open(k: &mut Kernel, allowed: Allowed) -> Done<Source> {
+        k.step = "image";
+        let mount = match allowed {
+            Allowed::Small => None,
+            _ => huge_tmpfs(k).or_else(|_| enter_namespace(k).and_then(|()| huge_tmpfs(k))).ok(),
+        };
+        if allowed == Allowed::Huge && mount.is_none() {
+            return Err(Stop::of(Reason::Image));
+        }
+        Ok(Source { mount })
+    }
+
+    /// Huge pages can be had.
+    pub fn huge(&self) -> bool {
+        self.mount.is_some()
+    }
+
+    /// A new empty file, sized, with read and write access.
+    pub fn file(&self, k: &mut Kernel, kind: Kind, need: usize) -> Done<i32> {
+        k.step = "image";
+        let fail = |e| Stop::failed(Reason::Step, "image", e);
+        let flags = libc::O_TMPFILE | libc::O_RDWR | libc::O_CLOEXEC;
+        // SAFETY: static strings; descriptors of this task alone.
+        let fd = unsafe {
+            match (kind, self.mount) {
+                (Kind::Huge, Some(m)) => {
+                    k.call(libc::SYS_openat, args![m, c".".as_ptr(), flags, 0o600])
+                }
+                _ => k.call(
+                    libc::SYS_memfd_create,
+                    args![c"odfork".as_ptr(), libc::MFD_CLOEXEC],
+                ),
+            }
+        }
+        .map_err(fail)?;
+        // SAFETY: as above.
+        let sized = unsafe {
+            k.call(libc::SYS_ftruncate, args![fd, FILE_SIZE])
+                .or_else(|_| k.call(libc::SYS_ftruncate, args![fd, need]))
+        };
+        sized.map_err(|e| Stop::failed(Reason::Limit, "image", e))?;
+        Ok(fd as i32)
+    }
+}
+
+fn huge_tmpfs(k: &mut Kernel) -> SysResult<i32> {
+    // SAFETY: static strings; descriptors of this task alone.
+    unsafe {
+        let fs = k.call(libc::SYS_fsopen, args![c"tmpfs".as_ptr(), 1])?;
+        for (key, value) in [(c"huge", c"always"), (c"size", c"0"), (c"mode", c"0700")] {
+            let a = args![fs, FSCONFIG_SET_STRING, key.as_ptr(), value.as_ptr(), 0];
+            k.call(libc::SYS_fsconfig, a)?;
+        }
+        k.call(libc::SYS_fsconfig, args![fs, FSCONFIG_CMD_CREATE, 0, 0, 0])?;
+        let mount = k.call(libc::SYS_fsmount, args![fs, 1, 0])?;
+        Ok(mount as i32)
+    }
+}
+
+/// Moves the helper into a user and mount namespace of its own, where it may
+/// mount a tmpfs. The program stays where it is.
+fn enter_namespace(k: &mut Kernel) -> SysResult<()> {
+    // SAFETY: the helper is a process of its own with one thread; static strings.
+    unsafe {
+        let (uid, gid) =
+            (k.call(libc::SYS_geteuid, [0; 6])?, k.call(libc::SYS_getegid, [0; 6])?);
+        k.call(libc::SYS_unshare, args![libc::CLONE_NEWUSER | libc::CLONE_NEWNS])?;
+        write_file(k, c"/proc/self/setgroups", b"deny")?;
+        let mut line = [0u8; 32];
+        let n = id_line(&mut line, uid);
+        write_file(k, c"/proc/self/uid_map", &line[..n])?;
+        let n = id_line(&mut line, gid);
+        write_file(k, c"/proc/self/gid_map", &line[..n])
+    }
+}
+
+fn id_line(out: &mut [u8; 32], id: usize) -> usize {
+    let mut at = 0;
+    let mut push = |b: u8| {
+        out[at] = b;
+        at += 1;
+    };
+    push(b'0');
+    push(b' ');
+    let mut digits = [0u8; 12];
+    let (mut n, mut i) = (id as u32, 0);
+    loop {
+        digits[i] = b'0' + (n % 10) as u8;
+        i += 1;
+        n /= 10;
+        if n == 0 {
+            break;
+        }
+    }
+    digits[..i].iter().rev().for_each(|&d| push(d));
+    push(b' ');
+    push(b'1');
+    at
+}
+
+unsafe fn write_file(k: &mut Kernel, path: &core::ffi::CStr, text: &[u8]) -> SysResult<()> {
+    // SAFETY: valid path and text.
+    unsafe {
+        let a = args![libc::AT_FDCWD, path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC, 0];
+        let fd = k.call(libc::SYS_openat, a)?;
+        let wrote = k.call(libc::SYS_write, args![fd, text.as_ptr(), text.len()]);
+        let _ = k.call(libc::SYS_close, args![fd]);
+        wrote.map(|_| ())
+    }
+}
+
+/// Device and inode of an open file, in the form of the process map.
+pub fn identity(k: &mut Kernel, fd: i32) -> SysResult<(u64, u64)> {
+    // SAFETY: stat is plain data for the kernel to fill.
+    unsafe {
+        let mut st: libc::stat = core::mem::zeroed();
+        k.call(libc::SYS_fstat, args![fd, &mut st])?;
+        let dev = st.st_dev;
+        Ok((((libc::major(dev) as u64) << 32) | libc::minor(dev) as u64, st.st_ino))
+    }
+}
+
+/// Maps the two seeds of a new image; neither goes to children.
+pub fn plant_seeds(k: &mut Kernel, fd: i32, image: &mut Image) -> SysResult<()> {
+    k.step = "seed";
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    for (flag, seed) in [
+        (libc::MAP_PRIVATE, &mut image.seed_private),
+        (libc::MAP_SHARED, &mut image.seed_shared),
+    ] {
+        // SAFETY: new one-page mappings.
+        unsafe {
+            let at = k.call(libc::SYS_mmap, args![0, PAGE, prot, flag, fd, 0])?;
+            *seed = at;
+            k.call(libc::SYS_madvise, args![at, PAGE, libc::MADV_DONTFORK])?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes the seeds of an image: the file lives on only in mappings.
+pub fn uproot(image: &Image) {
+    for seed in [image.seed_private, image.seed_shared] {
+        if seed != 0 {
+            // SAFETY: our own one-page mapping.
+            unsafe { crate::sys::munmap(seed, PAGE) };
+        }
+    }
+}
+
+/// Makes a beacon: one private page that every descendant inherits by fork and
+/// nobody ever writes. While it is mapped exclusively, no descendant that could
+/// show an image of its time is alive.
+pub fn light_beacon(k: &mut Kernel) -> SysResult<usize> {
+    k.step = "beacon";
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
+    // SAFETY: a new mapping, written once before it is protected.
+    unsafe {
+        let at = k.call(libc::SYS_mmap, args![0, PAGE, prot, flags, -1isize, 0])?;
+        (at as *mut u64).write_volatile(0x6f64_666f_726b);
+        if let Err(e) = k.call(libc::SYS_mprotect, args![at, PAGE, libc::PROT_READ]) {
+            crate::sys::munmap(at, PAGE);
+            return Err(e);
+        }
+        Ok(at)
+    }
+}
+
+/// A view of the whole image to write into: the shared seed, duplicated
+/// (`mremap` with old size 0). The caller notes and unmaps it.
+pub fn shared_view(k: &mut Kernel, image: &Image) -> SysResult<usize> {
+    if image.seed_shared == 0 {
+        return Err(Errno(libc::ENOENT));
+    }
+    // Placed so that 2 MB pages of the file can be mapped as such.
+    let room = image.span + HUGE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let prot = libc::PROT_NONE;
+    // SAFETY: reserves new addresses, then replaces part of them.
+    unsafe {
+        let a = k.call(libc::SYS_mmap, args![0, room, prot, flags, -1isize, 0])?;
+        let at = a.next_multiple_of(HUGE);
+        let how = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        let made = k.call(libc::SYS_mremap, args![image.seed_shared, 0, image.span, how, at]);
+        if at > a {
+            crate::sys::munmap(a, at - a);
+        }
+        let tail = at + image.span;
+        if a + room > tail {
+            crate::sys::munmap(tail.next_multiple_of(PAGE), a + room - tail);
+        }
+        if made.is_err() {
+            crate::sys::munmap(at, image.span);
+        }
+        made
+    }
+}
+
+/// A fresh private mapping of the whole image, without an `anon_vma`: the
+/// private seed, doubled (`MREMAP_DONTUNMAP`, Linux 5.13 for files) and grown.
+pub fn private_view(k: &mut Kernel, image: &Image) -> SysResult<usize> {
+    if image.seed_private == 0 {
+        return Err(Errno(libc::ENOENT));
+    }
+    // SAFETY: the seed is ours and stays; the copy is new.
+    unsafe {
+        let twin = k.call(
+            libc::SYS_mremap,
+            args![image.seed_private, PAGE, PAGE, libc::MREMAP_MAYMOVE | libc::MREMAP_DONTUNMAP, 0],
+        )?;
+        let view = k
+            .call(libc::SYS_mremap, args![twin, PAGE, image.span, libc::MREMAP_MAYMOVE])
+            .inspect_err(|_| crate::sys::munmap(twin, PAGE))?;
+        if let Err(e) = k.call(libc::SYS_madvise, args![view, image.span, libc::MADV_DOFORK]) {
+            crate::sys::munmap(view, image.span);
+            return Err(e);
+        }
+        Ok(view)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn id_lines() {
+        let mut line = [0u8; 32];
+        for (id, want) in [(0, "0 0 1"), (65534, "0 65534 1"), (u32::MAX as usize, "0 4294967295 1")] {
+            let n = id_line(&mut line, id);
+            assert_eq!(&line[..n], want.as_bytes());
+        }
+    }
+}

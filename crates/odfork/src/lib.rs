@@ -1,0 +1,26 @@
+//! The odfork runtime: fork() of a process of any size in microseconds, on the
+//! kernel people already run.
+//!
+//! A private mapping without anonymous pages costs fork nothing: its pages can
+//! be faulted in again from its file. So the runtime moves a process's anonymous
+//! memory into an unnamed file (the *image*) and maps that privately in the same
+//! place. The way of one fork is in [`engine`]; the steps of a pass in [`pass`].
+
+pub mod engine;
+mod fold;
+mod freeze;
+mod guard;
+mod helper;
+mod image;
+mod lock;
+pub mod options;
+mod pagemap;
+mod pass;
+mod plan;
+pub mod reason;
+mod registry;
+pub mod stats;
+mod survey;
+pub mod sys;
+pub mod thaw;
+mod vma;

@@ -1,0 +1,138 @@
+//! The runtime's switches, read once from the environment.
+//!
+//! Owns names, values and defaults. A value that is not understood counts as
+//! unset: the launcher checks spelling, a library inside somebody's program
+//! stays silent.
+
+use core::ffi::CStr;
+
+use crate::image::Allowed;
+use crate::sys::Fault;
+use crate::vma::dec;
+
+/// When to freeze.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Freeze {
+    /// By the rental rule: never worse than twice the best choice in hindsight.
+    #[default]
+    Auto,
+    /// At the first fork that finds something, and fold at every fork that does.
+    Eager,
+    /// Not at all, except by the API.
+    Never,
+}
+
+/// In which form to report statistics at exit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Report {
+    #[default]
+    None,
+    Text,
+    Json,
+}
+
+/// All switches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    pub freeze: Freeze,
+    pub image: Allowed,
+    pub report: Report,
+    /// Where statistics go; empty: standard error.
+    pub report_file: [u8; 256],
+    /// Only the process with this pid reports; 0: every one.
+    pub report_pid: i32,
+    pub fault: Fault,
+}
+
+impl Options {
+    /// All defaults.
+    pub const fn new() -> Self {
+        Options {
+            freeze: Freeze::Auto,
+            image: Allowed::Auto,
+            report: Report::None,
+            report_file: [0; 256],
+            report_pid: 0,
+            fault: Fault::None,
+        }
+    }
+
+    /// Reads the environment of the process.
+    pub fn from_env() -> Self {
+        let mut o = Options::new();
+        o.freeze = match var(c"ODFORK_FREEZE") {
+            b"eager" => Freeze::Eager,
+            b"never" => Freeze::Never,
+            _ => Freeze::Auto,
+        };
+        o.image = match var(c"ODFORK_IMAGE") {
+            b"huge" => Allowed::Huge,
+            b"small" => Allowed::Small,
+            _ => Allowed::Auto,
+        };
+        o.report = match var(c"ODFORK_STATS") {
+            b"text" => Report::Text,
+            b"json" => Report::Json,
+            _ => Report::None,
+        };
+        let file = var(c"ODFORK_STATS_FILE");
+        if file.len() < o.report_file.len() {
+            o.report_file[..file.len()].copy_from_slice(file);
+        }
+        o.report_pid = dec(var(c"ODFORK_PID")).unwrap_or(0) as i32;
+        o.fault = parse_fault(var(c"ODFORK_FAULT"));
+        o
+    }
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn var(name: &CStr) -> &'static [u8] {
+    // SAFETY: read in the library's constructor, before the program can change
+    // its environment; the string is copied from before control returns.
+    unsafe {
+        let value = libc::getenv(name.as_ptr());
+        if value.is_null() {
+            &[]
+        } else {
+            CStr::from_ptr(value).to_bytes()
+        }
+    }
+}
+
+/// Parses `N:ERRNO`, `N+:ERRNO` or `step:ERRNO`.
+pub fn parse_fault(text: &[u8]) -> Fault {
+    let Some(colon) = text.iter().position(|&b| b == b':') else { return Fault::None };
+    let (what, errno) = (&text[..colon], &text[colon + 1..]);
+    let Some(errno) = dec(errno).filter(|&e| e > 0 && e < 4096).map(|e| e as i32) else {
+        return Fault::None;
+    };
+    let onward = what.last() == Some(&b'+');
+    let number = if onward { &what[..what.len() - 1] } else { what };
+    if let Some(nth) = dec(number) {
+        return Fault::Nth { nth: nth as u32, onward, errno };
+    }
+    let mut name = [0u8; 16];
+    let n = what.len().min(name.len());
+    name[..n].copy_from_slice(&what[..n]);
+    Fault::Step { name, errno }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults() {
+        assert_eq!(parse_fault(b"7:12"), Fault::Nth { nth: 7, onward: false, errno: 12 });
+        assert_eq!(parse_fault(b"7+:12"), Fault::Nth { nth: 7, onward: true, errno: 12 });
+        assert!(matches!(parse_fault(b"copy:5"), Fault::Step { errno: 5, .. }));
+        for bad in ["", "7", "7:", "7:0", ":", "7:x"] {
+            assert_eq!(parse_fault(bad.as_bytes()), Fault::None, "{bad:?}");
+        }
+    }
+}

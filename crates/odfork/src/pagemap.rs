@@ -1,0 +1,199 @@
+//! Which pages of a range are populated, or privately dirtied: the page tables
+//! as the kernel shows them.
+//!
+//! Uses the PAGEMAP_SCAN ioctl (Linux 6.7) and, where that is missing, the
+//! 64-bit entries of `/proc/self/pagemap` (bit 63 present, 62 swapped, 61 file
+//! page; `Documentation/admin-guide/mm/pagemap.rst`).
+
+use crate::args;
+use crate::sys::{Errno, Kernel, SysResult, PAGE};
+
+const IS_FILE: u64 = 1 << 2;
+const IS_PRESENT: u64 = 1 << 3;
+const IS_SWAPPED: u64 = 1 << 4;
+const IS_PFNZERO: u64 = 1 << 5;
+/// `_IOWR('f', 16, struct pm_scan_arg)`, 96 bytes.
+const PAGEMAP_SCAN: usize = 0xc060_6610;
+
+/// One run of pages found by PAGEMAP_SCAN (uapi `struct page_region`).
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct Region {
+    start: u64,
+    end: u64,
+    categories: u64,
+}
+
+/// uapi `struct pm_scan_arg`.
+#[repr(C)]
+#[derive(Default)]
+struct ScanArg {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    vec: u64,
+    vec_len: u64,
+    max_pages: u64,
+    category_inverted: u64,
+    category_mask: u64,
+    category_anyof_mask: u64,
+    return_mask: u64,
+}
+
+/// What to look for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Want {
+    /// Pages with content of their own in an anonymous mapping.
+    Populated,
+    /// Pages of a private file mapping that the process has copied on write.
+    Dirty,
+}
+
+/// Number of regions one call returns at most.
+pub const REGIONS: usize = 1024;
+
+/// Buffers of a scan; lives in the helper's scratch memory.
+#[repr(C)]
+pub struct Buffers {
+    regions: [Region; REGIONS],
+    entries: [u64; REGIONS],
+    /// PAGEMAP_SCAN was refused once: do not ask again.
+    old_kernel: bool,
+}
+
+/// Reads the page tables of this address space through an open
+/// `/proc/self/pagemap`.
+pub struct Pagemap<'a> {
+    pub fd: i32,
+    pub buf: &'a mut Buffers,
+}
+
+impl Pagemap<'_> {
+    /// Calls `each(kernel, start, end)` for every wanted run in `start..end`, in rising order.
+    pub fn runs(
+        &mut self,
+        k: &mut Kernel,
+        range: (usize, usize),
+        want: Want,
+        each: &mut dyn FnMut(&mut Kernel, usize, usize) -> SysResult<()>,
+    ) -> SysResult<()> {
+        let mut at = range.0;
+        while at < range.1 {
+            at = if self.buf.old_kernel {
+                self.entries(k, (at, range.1), want, each)?
+            } else {
+                match self.scan(k, (at, range.1), want, each) {
+                    Err(Errno(libc::ENOTTY | libc::EINVAL)) => {
+                        self.buf.old_kernel = true;
+                        at
+                    }
+                    other => other?,
+                }
+            };
+        }
+        Ok(())
+    }
+
+    fn scan(
+        &mut self,
+        k: &mut Kernel,
+        (start, end): (usize, usize),
+        want: Want,
+        each: &mut dyn FnMut(&mut Kernel, usize, usize) -> SysResult<()>,
+    ) -> SysResult<usize> {
+        let unwanted = if want == Want::Dirty { IS_FILE } else { IS_PFNZERO };
+        let mut arg = ScanArg {
+            size: core::mem::size_of::<ScanArg>() as u64,
+            start: start as u64,
+            end: end as u64,
+            vec: self.buf.regions.as_mut_ptr() as u64,
+            vec_len: REGIONS as u64,
+            category_inverted: unwanted,
+            category_mask: unwanted,
+            category_anyof_mask: IS_PRESENT | IS_SWAPPED,
+            return_mask: IS_PRESENT,
+            ..ScanArg::default()
+        };
+        // SAFETY: `arg` and the region buffer are valid for the kernel to fill.
+        let n = unsafe { k.call(libc::SYS_ioctl, args![self.fd, PAGEMAP_SCAN, &mut arg]) }?;
+        for i in 0..n.min(REGIONS) {
+            let r = self.buf.regions[i];
+            each(k, r.start as usize, r.end as usize)?;
+        }
+        let reached = arg.walk_end as usize;
+        if reached <= start {
+            return Err(Errno(libc::EIO));
+        }
+        Ok(reached)
+    }
+
+    fn entries(
+        &mut self,
+        k: &mut Kernel,
+        (start, end): (usize, usize),
+        want: Want,
+        each: &mut dyn FnMut(&mut Kernel, usize, usize) -> SysResult<()>,
+    ) -> SysResult<usize> {
+        let pages = ((end - start) / PAGE).min(REGIONS);
+        let buf = self.buf.entries.as_mut_ptr();
+        // SAFETY: the buffer holds REGIONS entries of 8 bytes.
+        let n = unsafe {
+            k.call(libc::SYS_pread64, args![self.fd, buf, pages * 8, start / PAGE * 8])
+        }? / 8;
+        if n == 0 {
+            return Err(Errno(libc::EIO));
+        }
+        let mut run: Option<usize> = None;
+        for i in 0..n {
+            let at = start + i * PAGE;
+            match (wanted(self.buf.entries[i], want), run) {
+                (true, None) => run = Some(at),
+                (false, Some(from)) => {
+                    run = None;
+                    each(k, from, at)?;
+                }
+                _ => {}
+            }
+        }
+        if let Some(from) = run {
+            each(k, from, start + n * PAGE)?;
+        }
+        Ok(start + n * PAGE)
+    }
+
+    /// True if the page at `addr` is present and mapped by nobody else
+    /// (bit 56, "exclusively mapped").
+    pub fn exclusive(&mut self, k: &mut Kernel, addr: usize) -> SysResult<bool> {
+        let mut entry = 0u64;
+        // SAFETY: `entry` is valid for 8 bytes.
+        unsafe { k.call(libc::SYS_pread64, args![self.fd, &mut entry, 8, addr / PAGE * 8]) }?;
+        Ok(entry >> 63 == 1 && entry >> 56 & 1 == 1)
+    }
+}
+
+fn wanted(entry: u64, want: Want) -> bool {
+    let populated = entry >> 62 != 0;
+    let file = entry >> 61 & 1 == 1;
+    populated && (want == Want::Populated || !file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uapi_sizes() {
+        assert_eq!(core::mem::size_of::<ScanArg>(), 96);
+        assert_eq!(core::mem::size_of::<Region>(), 24);
+    }
+
+    #[test]
+    fn entry_bits() {
+        assert!(wanted(1 << 63, Want::Populated));
+        assert!(wanted(1 << 62, Want::Dirty), "a swapped private page is dirty");
+        assert!(!wanted(1 << 63 | 1 << 61, Want::Dirty), "a page of the file is clean");
+        assert!(!wanted(0, Want::Populated));
+    }
+}

@@ -1,0 +1,159 @@
+//! One pass: look at the process, decide, fold what is dirty, freeze what is new.
+//!
+//! Owns the order of the steps; the steps are in their own files. This is the
+//! job the helper task runs before a fork, and for the API's freeze and refreeze.
+//!
+//! ```text
+//! 1 fences   tracer, threads, overcommit            survey.rs
+//! 2 survey   what may be frozen, what is dirty      survey.rs
+//! 3 decide   rental rule, or always
+//! 4 hold     other threads stand still              guard.rs
+//! 5 beacon   who might show the images              image.rs
+//! 6 fold     dirty pages back into their images     fold.rs
+//! 7 room     memory for later copies                survey.rs
+//! 8 freeze   new anonymous memory into new images   freeze.rs
+//! ```
+
+use odfork_model::{CostModel, Rental};
+
+use crate::fold;
+use crate::freeze::{self, Tools};
+use crate::guard::Guard;
+use crate::helper::Scratch;
+use crate::image::{self, Allowed, Source};
+use crate::reason::{Done, Reason, Stop};
+use crate::survey::{self, Subject};
+use crate::sys::{now_ns, PAGE};
+
+const BEACON_VIEW: usize = 2;
+
+/// Whether to act on what the survey finds.
+#[derive(Clone, Copy)]
+pub enum Decide {
+    /// Whenever there is anything to clean.
+    Always,
+    /// When the rent paid has reached the price.
+    Rental(CostModel, Rental),
+}
+
+/// What a pass is to do.
+#[derive(Clone, Copy)]
+pub struct Order<'a> {
+    pub subject: Subject<'a>,
+    pub allowed: Allowed,
+    /// A task outside the process runs in its memory (seen by the clone wrapper).
+    pub shared_vm: bool,
+    pub decide: Decide,
+}
+
+/// The job of one pass.
+pub fn job(s: &mut Scratch, order: usize) -> Done<()> {
+    // SAFETY: the caller passes the address of an `Order` in its frame and waits.
+    let o = unsafe { *(order as *const Order) };
+    if o.shared_vm {
+        return Err(Stop::of(Reason::SharedVm));
+    }
+    let threads = survey::fences(s, &o.subject)?;
+    let no_proc = |e| Stop::failed(Reason::NoProc, "pagemap", e);
+    s.kernel.step = "pagemap";
+    let pagemap = survey::open(&mut s.kernel, c"/proc/self/pagemap").map_err(no_proc)?;
+    survey::survey(s, &o.subject)?;
+    if !due(s, &o.decide)? {
+        return Ok(());
+    }
+    s.report.acted = 1;
+    let guard = if threads > 1 { Some(Guard::hold(s, &o.subject)?) } else { None };
+    let done = act(s, &o, pagemap);
+    if let Some(guard) = guard {
+        guard.release(s);
+    }
+    done
+}
+
+/// Step `decide`.
+fn due(s: &Scratch, decide: &Decide) -> Done<bool> {
+    let (new, dirty, shown) =
+        (s.report.eligible as u64, s.report.dirty as u64, s.report.shown as u64);
+    let page = PAGE as u64;
+    if new + dirty == 0 {
+        return Err(Stop::of(Reason::NotWorth));
+    }
+    match decide {
+        Decide::Always => Ok(true),
+        Decide::Rental(model, rental) => {
+            let mut rental = *rental;
+            rental.limit(model.avoidable_ns((new + dirty) / page));
+            Ok(rental.due(model.clean_ns(new, dirty / page, shown)))
+        }
+    }
+}
+
+fn act(s: &mut Scratch, o: &Order, pagemap: i32) -> Done<()> {
+    let source = Source::open(&mut s.kernel, o.allowed)?;
+    s.report.huge = u32::from(source.huge());
+    let beacon = choose_beacon(s, o, pagemap);
+    let tools = Tools { source, pagemap, beacon };
+    let begin = now_ns();
+    let folded = fold_and_punch(s, &tools, o);
+    s.report.fold_ns = now_ns() - begin;
+    let begin = now_ns();
+    let frozen = folded.and_then(|()| freeze_new(s, &tools));
+    s.report.freeze_ns = now_ns() - begin;
+    let used = (0..s.created_count).any(|i| s.created[i].beacon == beacon);
+    if used {
+        s.forget_view(BEACON_VIEW);
+    } else {
+        s.drop_view(BEACON_VIEW);
+    }
+    frozen
+}
+
+fn fold_and_punch(s: &mut Scratch, tools: &Tools, o: &Order) -> Done<()> {
+    if s.report.dirty > 0 {
+        let rebuilding = o
+            .subject
+            .registry
+            .live()
+            .filter(|(slot, im)| s.gone[*slot] == 0 && im.seed_shared == 0)
+            .map(|(_, im)| im.bytes)
+            .sum();
+        survey::room(s, rebuilding)?;
+        fold::fold_all(s, tools, o.subject.registry)?;
+    }
+    for (slot, im) in o.subject.registry.live() {
+        if s.gone[slot] == 0 {
+            fold::punch_unseen(s, tools.pagemap, im)?;
+        }
+    }
+    Ok(())
+}
+
+fn freeze_new(s: &mut Scratch, tools: &Tools) -> Done<()> {
+    if s.report.eligible == 0 {
+        return Ok(());
+    }
+    survey::room(s, s.report.eligible)?;
+    for i in 0..s.vma_count {
+        let v = s.vma(i);
+        if v.can_freeze() {
+            freeze::freeze_vma(s, tools, &v)?;
+        }
+    }
+    Ok(())
+}
+
+/// Step `beacon`: one that is exclusive now serves new images too; else a new one.
+fn choose_beacon(s: &mut Scratch, o: &Order, pagemap: i32) -> usize {
+    for (_, im) in o.subject.registry.live() {
+        if fold::alone(s, pagemap, im) {
+            return im.beacon;
+        }
+    }
+    match image::light_beacon(&mut s.kernel) {
+        Ok(at) => {
+            s.note_view(BEACON_VIEW, at, PAGE);
+            at
+        }
+        Err(_) => 0,
+    }
+}

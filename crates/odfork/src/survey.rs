@@ -1,0 +1,287 @@
+//! What the process looks like now: its map, its fences, the room it has.
+//!
+//! Owns reading `/proc` in the helper task and the reasons not to freeze at
+//! all. It changes nothing. The rules of `helper` apply.
+
+use core::ffi::CStr;
+
+use crate::args;
+use crate::helper::{Scratch, MAX_VMAS};
+use crate::reason::{Done, Reason, Stop};
+use crate::registry::Registry;
+use crate::sys::{self, Kernel, SysResult};
+use crate::vma::{dec, SmapsParser, Vma};
+
+/// What the caller knows about the process, for the helper to use.
+#[derive(Clone, Copy)]
+pub struct Subject<'a> {
+    /// The process (not the helper).
+    pub pid: i32,
+    pub registry: &'a Registry,
+    /// The runtime's own writable memory, page aligned: never frozen.
+    pub own: (usize, usize),
+    /// Mappings with less anonymous memory than this stay.
+    pub min_bytes: usize,
+}
+
+/// Opens a file for reading.
+pub fn open(k: &mut Kernel, path: &CStr) -> SysResult<i32> {
+    let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+    // SAFETY: a valid path.
+    unsafe { k.call(libc::SYS_openat, args![libc::AT_FDCWD, path.as_ptr(), flags, 0]) }
+        .map(|fd| fd as i32)
+}
+
+/// Closes a descriptor of the helper's.
+pub fn close(fd: i32) {
+    // SAFETY: the helper's own descriptor table.
+    unsafe { sys::raw(libc::SYS_close, args![fd]) };
+}
+
+fn read(k: &mut Kernel, fd: i32, buf: &mut [u8]) -> SysResult<usize> {
+    // SAFETY: the buffer is valid for its length.
+    unsafe { k.call(libc::SYS_read, args![fd, buf.as_mut_ptr(), buf.len()]) }
+}
+
+/// Reads the beginning of a small file.
+pub fn slurp<'a>(k: &mut Kernel, path: &CStr, buf: &'a mut [u8]) -> SysResult<&'a [u8]> {
+    let fd = open(k, path)?;
+    let mut n = 0;
+    let result = loop {
+        match read(k, fd, &mut buf[n..]) {
+            Ok(0) => break Ok(()),
+            Ok(more) => n += more,
+            Err(e) => break Err(e),
+        }
+    };
+    close(fd);
+    result.map(|()| &buf[..n])
+}
+
+/// The number after `key` in the text of a status-like file.
+pub fn field(text: &[u8], key: &[u8]) -> Option<u64> {
+    let line = text.split(|&b| b == b'\n').find(|l| l.starts_with(key))?;
+    let mut words = line[key.len()..].split(|b| b" \t:".contains(b)).filter(|w| !w.is_empty());
+    words.next().and_then(dec)
+}
+
+/// A path such as `/proc/123/status`, built without heap.
+pub struct Path {
+    text: [u8; 320],
+    len: usize,
+}
+
+impl Path {
+    /// Joins parts; a path too long becomes one that does not exist.
+    pub fn join(parts: &[&[u8]]) -> Path {
+        let mut p = Path { text: [0; 320], len: 0 };
+        for &b in parts.iter().flat_map(|part| part.iter()) {
+            if p.len + 1 < p.text.len() {
+                p.text[p.len] = b;
+                p.len += 1;
+            }
+        }
+        p
+    }
+
+    /// As the kernel wants it.
+    pub fn c_str(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.text).unwrap_or(c"")
+    }
+}
+
+/// Decimal digits of a number in a fixed buffer.
+pub fn digits(n: u64, buf: &mut [u8; 20]) -> &[u8] {
+    let (mut at, mut n) = (buf.len(), n);
+    loop {
+        at -= 1;
+        buf[at] = b'0' + (n % 10) as u8;
+        n /= 10;
+        if n == 0 || at == 0 {
+            break;
+        }
+    }
+    &buf[at..]
+}
+
+/// Threads of the process, if nothing about its fences forbids freezing.
+pub fn fences(s: &mut Scratch, subject: &Subject) -> Done<u64> {
+    s.kernel.step = "fences";
+    let no_proc = |e| Stop::failed(Reason::NoProc, "fences", e);
+    let mut number = [0u8; 20];
+    let path = Path::join(&[b"/proc/", digits(subject.pid as u64, &mut number), b"/status"]);
+    let text = slurp(&mut s.kernel, path.c_str(), &mut s.text).map_err(no_proc)?;
+    // /proc of another PID namespace shows somebody else under our number.
+    let pid = field(text, b"Pid:");
+    let (tracer, threads) = (field(text, b"TracerPid:"), field(text, b"Threads:"));
+    if pid != Some(subject.pid as u64) || threads.is_none() {
+        return Err(Stop::of(Reason::NoProc));
+    }
+    if tracer != Some(0) {
+        return Err(Stop::of(Reason::Traced));
+    }
+    let text = slurp(&mut s.kernel, c"/proc/sys/vm/overcommit_memory", &mut s.text);
+    if text.is_ok_and(|t| t.starts_with(b"2")) {
+        return Err(Stop::of(Reason::Overcommit));
+    }
+    Ok(threads.unwrap_or(1))
+}
+
+/// Reads the map of the process into `s.vmas`: what may be frozen, and what
+/// shows an image. Notes images that nothing shows any more.
+pub fn survey(s: &mut Scratch, subject: &Subject) -> Done<()> {
+    s.kernel.step = "survey";
+    let no_proc = |e| Stop::failed(Reason::NoProc, "survey", e);
+    let fd = open(&mut s.kernel, c"/proc/self/smaps").map_err(no_proc)?;
+    (s.vma_count, s.surveyed) = (0, 0);
+    (s.report.eligible, s.report.dirty, s.report.shown) = (0, 0, 0);
+    for (slot, _) in subject.registry.live() {
+        s.gone[slot] = 1;
+    }
+    let (mut parser, mut pins) = (SmapsParser::new(), false);
+    let mut map_count = 0usize;
+    loop {
+        let n = read(&mut s.kernel, fd, &mut s.text).map_err(no_proc)?;
+        let Scratch { text, vmas, vma_count, report, gone, .. } = s;
+        let mut each = |v: &Vma| {
+            map_count += 1;
+            pins |= v.pins;
+            let mut keep = |v: Vma| {
+                if let Some(slot) = vmas.get_mut(*vma_count) {
+                    *slot = v;
+                    *vma_count += 1;
+                }
+            };
+            if v.can_freeze() && v.anon >= subject.min_bytes {
+                report.eligible += v.anon;
+                around(v, subject.own).into_iter().flatten().for_each(&mut keep);
+            } else if let Some(slot) = image_of(v, subject.registry) {
+                gone[slot] = 0;
+                report.dirty += v.anon;
+                report.shown += v.len();
+                keep(*v);
+            }
+        };
+        match n {
+            0 => {
+                parser.finish(&mut each);
+                break;
+            }
+            n => parser.feed(&text[..n], &mut each),
+        }
+    }
+    close(fd);
+    s.surveyed = 1;
+    if pins {
+        return Err(Stop::of(Reason::Pinned));
+    }
+    if s.vma_count >= MAX_VMAS || map_count + 64 > max_map_count(s) {
+        return Err(Stop::of(Reason::MapLimit));
+    }
+    Ok(())
+}
+
+fn max_map_count(s: &mut Scratch) -> usize {
+    let text = slurp(&mut s.kernel, c"/proc/sys/vm/max_map_count", &mut s.text);
+    let number = text.ok().and_then(|t| dec(t.trim_ascii()));
+    number.unwrap_or(65530) as usize
+}
+
+/// The registry slot of the image a mapping shows; seeds do not count.
+fn image_of(v: &Vma, registry: &Registry) -> Option<usize> {
+    if v.inode == 0 || !v.shows(v.dev, v.inode) {
+        return None;
+    }
+    let slot = registry.find(v.dev, v.inode)?;
+    (registry.get(slot)?.seed_private != v.start).then_some(slot)
+}
+
+/// A mapping without the runtime's own pages in it.
+fn around(v: &Vma, own: (usize, usize)) -> [Option<Vma>; 2] {
+    if own.1 <= v.start || own.0 >= v.end {
+        return [Some(*v), None];
+    }
+    let part = |start: usize, end: usize| (start < end).then_some(Vma { start, end, ..*v });
+    [part(v.start, own.0.max(v.start)), part(own.1.min(v.end), v.end)]
+}
+
+/// Enough memory is free for the copies that later writes will make.
+///
+/// A page rewritten after freezing exists twice until it is folded. A cgroup
+/// limit is a wall, so all of it must fit; of the machine's memory a quarter must.
+pub fn room(s: &mut Scratch, bytes: usize) -> Done<()> {
+    s.kernel.step = "memory";
+    let text = slurp(&mut s.kernel, c"/proc/meminfo", &mut s.text);
+    let free = text.ok().and_then(|t| field(t, b"MemAvailable:")).unwrap_or(u64::MAX >> 12);
+    if ((free * 1024) as usize) < bytes / 4 + (64 << 20) {
+        return Err(Stop::of(Reason::Memory));
+    }
+    match cgroup_room(s) {
+        Some(left) if left < bytes + (64 << 20) => Err(Stop::of(Reason::Memory)),
+        _ => Ok(()),
+    }
+}
+
+/// Bytes left below the tightest memory limit of the process's cgroups; `None`
+/// when there is no limit (or none that can be read).
+fn cgroup_room(s: &mut Scratch) -> Option<usize> {
+    let mut text = [0u8; 1024];
+    let text: &[u8] = slurp(&mut s.kernel, c"/proc/self/cgroup", &mut text).ok()?;
+    let line = text.split(|&b| b == b'\n').find(|l| {
+        l.starts_with(b"0::") || l.windows(8).any(|w| w == b":memory:")
+    })?;
+    let unified = line.starts_with(b"0::");
+    let mut dir = line.rsplit(|&b| b == b':').next().unwrap_or(b"/");
+    let (root, limit, usage): (&[u8], &[u8], &[u8]) = if unified {
+        (b"/sys/fs/cgroup", b"/memory.max", b"/memory.current")
+    } else {
+        (b"/sys/fs/cgroup/memory", b"/memory.limit_in_bytes", b"/memory.usage_in_bytes")
+    };
+    let mut least: Option<usize> = None;
+    for _ in 0..32 {
+        let trimmed = dir.strip_suffix(b"/").unwrap_or(dir);
+        let number = |s: &mut Scratch, name: &[u8]| {
+            let path = Path::join(&[root, trimmed, name]);
+            let text = slurp(&mut s.kernel, path.c_str(), &mut s.text).ok()?;
+            dec(text.trim_ascii())
+        };
+        if let (Some(max), Some(now)) = (number(s, limit), number(s, usage)) {
+            let left = max.saturating_sub(now) as usize;
+            least = Some(least.map_or(left, |l| l.min(left)));
+        }
+        let Some(slash) = trimmed.iter().rposition(|&b| b == b'/') else { break };
+        dir = &trimmed[..slash];
+    }
+    least
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_of_status() {
+        let text = b"Name:\tx\nTracerPid:\t0\nThreads:\t4\nMemAvailable:   123 kB\n";
+        assert_eq!(field(text, b"Threads:"), Some(4));
+        assert_eq!(field(text, b"MemAvailable:"), Some(123));
+        assert_eq!(field(text, b"Nope:"), None);
+    }
+
+    #[test]
+    fn own_memory_is_cut_out() {
+        let v = Vma { start: 0x1000, end: 0x9000, ..Vma::default() };
+        let ends = |own| around(&v, own).map(|p| p.map(|p| (p.start, p.end)));
+        assert_eq!(ends((0x3000, 0x5000)), [Some((0x1000, 0x3000)), Some((0x5000, 0x9000))]);
+        assert_eq!(ends((0xa000, 0xb000)), [Some((0x1000, 0x9000)), None]);
+        assert_eq!(ends((0x1000, 0x9000)), [None, None]);
+        assert_eq!(ends((0x0, 0x2000)), [None, Some((0x2000, 0x9000))]);
+    }
+
+    #[test]
+    fn paths_and_digits() {
+        let mut b = [0; 20];
+        let p = Path::join(&[b"/proc/", digits(4711, &mut b), b"/status"]);
+        assert_eq!(p.c_str(), c"/proc/4711/status");
+        assert_eq!(digits(0, &mut [0; 20]), b"0");
+    }
+}
