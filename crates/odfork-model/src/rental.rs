@@ -42,9 +42,9 @@ const LOOK_SHARE: u64 = 2;
 ///    earlier purchase, so no `g` is needed. With `q = F / f`, at most `2 k x hindsight`, plus `2 (r + late)` per
 ///    purchase, plus looks, where `k = (q + 1) / 2 + sqrt((q - 1)^2 / 4 + q / 2)`: 3.5 times for folding or freezing
 ///    alone, 4.5 for both mixed. This is the adversary's case: a dirty set that grows exponentially, in step
-///    with the rent. A parent that writes at a steady rate and does not grow costs at
-///    most 8/3 times hindsight, and that only when it ends right after a fold (hindsight folds
-///    early and never at the end). On the recorded traces the tests hold the factor 2.
+///    with the rent. A parent that writes at a steady rate and does not grow costs at most 8/3 times hindsight
+///    (worked out for many small steps, tested for others), and that only when it ends right after a fold, because
+///    hindsight folds early and never at the end. On the recorded traces the tests hold the factor 2.
 /// 4. **Looks**: between two looks without a purchase the rent paid grows by twice the cost of the first, so looks
 ///    of equal cost take at most half as long as the rent, plus one look. Under a price that holds still the rent also doubles
 ///    from look to look until it meets the price: at most `2 + log2(P / floor)` looks a purchase, and one or two

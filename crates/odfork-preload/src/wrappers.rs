@@ -11,6 +11,7 @@
 //! | mremap | grow into the image's file instead of zeros |
 //! | realloc | (inside libc) do the same by mremap |
 //! | syscall | do any of these without the wrapper |
+//! | prctl, syscall | get a filter installed that kills for our later calls |
 //! | clone | let a task that is no thread write while memory moves |
 
 use core::ffi::{c_char, c_int, c_long, c_void, CStr};
@@ -53,7 +54,6 @@ impl Next {
 static FORK: Next = Next::new(c"fork");
 static REALLOC: Next = Next::new(c"realloc");
 static CLONE: Next = Next::new(c"clone");
-static EXIT: Next = Next::new(c"_exit");
 /// 1: the next realloc is glibc's, whose chunks can be told apart; 2: it is not.
 static REALLOC_KIND: AtomicUsize = AtomicUsize::new(0);
 
@@ -62,7 +62,6 @@ static REALLOC_KIND: AtomicUsize = AtomicUsize::new(0);
 pub fn resolve() {
     FORK.get();
     REALLOC.get();
-    EXIT.get();
 }
 
 fn set_errno(e: i32) {
@@ -157,12 +156,36 @@ pub unsafe extern "C" fn madvise(addr: *mut c_void, len: usize, advice: c_int) -
 }
 
 /// Growing, duplicating and leaving behind need anonymous memory; shrinking and
-/// moving whole do not.
-fn before_mremap(old: usize, old_len: usize, new_len: usize, flags: c_int) {
+/// moving whole do not. Gives the result when the call is done already.
+fn before_mremap(old: usize, old_len: usize, new_len: usize, flags: c_int) -> Option<usize> {
     let moves = flags & (libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) != 0;
-    if (new_len > old_len || moves) && engine::may_be_frozen(old, old_len.max(PAGE)) {
-        let len = old_len.max(PAGE).next_multiple_of(PAGE);
-        let _ = engine::thaw_range(old, len, Content::Keep);
+    if !(new_len > old_len || moves) || old % PAGE != 0 {
+        return None;
+    }
+    let len = old_len.max(PAGE).checked_next_multiple_of(PAGE)?;
+    if !engine::may_be_frozen(old, len) {
+        return None;
+    }
+    if !moves && old_len > 0 && grow_in_place(old + len, new_len.checked_next_multiple_of(PAGE)? - len) {
+        return Some(old);
+    }
+    let _ = engine::thaw_range(old, len, Content::Keep);
+    None
+}
+
+/// Adds anonymous memory right behind a frozen mapping, if those addresses are free.
+fn grow_in_place(end: usize, more: usize) -> bool {
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+    // SAFETY: replaces nothing.
+    match unsafe { sys::mmap(end, more, prot, flags) } {
+        Ok(at) if at == end => true,
+        Ok(at) => {
+            // SAFETY: a kernel before 4.17 took the address as a hint.
+            unsafe { sys::munmap(at, more) };
+            false
+        }
+        Err(_) => false,
     }
 }
 
@@ -176,8 +199,11 @@ pub unsafe extern "C" fn mremap(
     new: *mut c_void,
 ) -> *mut c_void {
     let errno = get_errno();
-    before_mremap(old as usize, old_len, new_len, flags);
+    let grown = before_mremap(old as usize, old_len, new_len, flags);
     set_errno(errno);
+    if let Some(at) = grown {
+        return at as *mut c_void;
+    }
     let a = odfork_runtime::args![old, old_len, new_len, flags, new];
     // SAFETY: the caller's own call.
     as_libc(unsafe { sys::raw(libc::SYS_mremap, a) }) as *mut c_void
@@ -244,7 +270,14 @@ pub unsafe extern "C" fn syscall(
     let errno = get_errno();
     match nr {
         libc::SYS_madvise => before_madvise(a, b, c as c_int),
-        libc::SYS_mremap => before_mremap(a, b, c, d as c_int),
+        libc::SYS_mremap => {
+            if let Some(at) = before_mremap(a, b, c, d as c_int) {
+                set_errno(errno);
+                return at as c_long;
+            }
+        }
+        libc::SYS_prctl if a as c_int == libc::PR_SET_SECCOMP => engine::before_filter(),
+        libc::SYS_seccomp if a <= 1 => engine::before_filter(),
         libc::SYS_userfaultfd if engine::anything_frozen() => {
             let _ = engine::thaw_all();
             engine::bar(Reason::Userfaultfd);
@@ -281,6 +314,18 @@ pub unsafe extern "C" fn clone(
     let next: extern "C" fn(usize, usize, c_int, usize, usize, usize, usize) -> c_int =
         unsafe { core::mem::transmute(CLONE.get()) };
     next(f, stack, flags, arg, a, b, c)
+}
+
+/// prctl(2): a filter is about to be installed.
+#[no_mangle]
+pub unsafe extern "C" fn prctl(op: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
+    let errno = get_errno();
+    if op == libc::PR_SET_SECCOMP {
+        engine::before_filter();
+    }
+    set_errno(errno);
+    // SAFETY: the caller's own call.
+    as_libc(unsafe { sys::raw(libc::SYS_prctl, odfork_runtime::args![op, a, b, c, d]) }) as c_int
 }
 
 /// _exit(2): the report of a program that leaves without exit(3).

@@ -10,7 +10,7 @@
 //! ```
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use odfork_model::{CostModel, Rental};
 
@@ -31,6 +31,10 @@ const MIN_BYTES: usize = 1 << 20;
 /// Minor faults since the last look before an eager process looks again (1 MB of pages).
 const EAGER_FAULTS: u64 = 256;
 
+/// Fork time that passes before the rental account is looked at: below that,
+/// not even freezing a 1 MB process could be due.
+const SETTLE_NS: u64 = 1_000_000;
+
 /// Everything the runtime knows, in one place so that it can be left out when
 /// the memory around it is frozen.
 #[repr(C, align(4096))]
@@ -42,18 +46,30 @@ pub struct State {
     /// The process that loaded the library by exec: it alone reports.
     born: AtomicI32,
     last_fork_ns: AtomicU64,
-    /// A reason never to freeze in this process.
-    barred: Reason,
+    /// A reason (its number) never to freeze in this process.
+    barred: AtomicU32,
     shared_vm: bool,
     registry: Registry,
     model: CostModel,
     rental: Rental,
     kernel: Kernel,
     /// Minor faults at the last look; `u64::MAX` before the first.
-    faults: u64,
+    faults: AtomicU64,
+    /// Time of forks not yet charged, and their number.
+    unpaid_ns: AtomicU64,
+    unpaid_forks: AtomicU64,
     /// Entries the next fork copies, when a pass has just found out.
     entries: Option<u64>,
     shown: u64,
+    /// Address hint for the runtime's next mapping.
+    zone: usize,
+}
+
+impl State {
+    fn barred(&self) -> Reason {
+        let i = self.barred.load(Relaxed) as usize;
+        Reason::ALL.get(i).copied().unwrap_or_default()
+    }
 }
 
 struct Global(UnsafeCell<State>);
@@ -69,15 +85,18 @@ static STATE: Global = Global(UnsafeCell::new(State {
     pid: AtomicI32::new(0),
     born: AtomicI32::new(0),
     last_fork_ns: AtomicU64::new(0),
-    barred: Reason::None,
+    barred: AtomicU32::new(0),
     shared_vm: false,
     registry: Registry::new(),
     model: CostModel::new(),
     rental: Rental::new(),
     kernel: Kernel::new(),
-    faults: u64::MAX,
+    faults: AtomicU64::new(u64::MAX),
+    unpaid_ns: AtomicU64::new(0),
+    unpaid_forks: AtomicU64::new(0),
     entries: None,
     shown: 0,
+    zone: sys::ZONE,
 }));
 
 /// The parts that may be read at any time.
@@ -103,8 +122,8 @@ pub fn start(barred: Reason) {
     let st = unsafe { state_mut() };
     st.options = Options::from_env();
     st.kernel.fault = st.options.fault;
-    st.barred = barred;
-    if st.barred == Reason::None && st.options.freeze == Freeze::Never {
+    st.barred.store(barred as u32, Relaxed);
+    if barred == Reason::None && st.options.freeze == Freeze::Never {
         st.stats.last_reason.store(Reason::Never as u32, Relaxed);
     }
     st.pid.store(sys::getpid(), Relaxed);
@@ -116,6 +135,9 @@ pub fn start(barred: Reason) {
 /// # Safety
 /// `real` must be fork(2) or behave like it: return twice.
 pub unsafe fn fork(real: impl Fn() -> i32) -> i32 {
+    if state().barred() == Reason::Seccomp {
+        return real();
+    }
     adopt();
     prepare();
     let st = state();
@@ -129,7 +151,6 @@ pub unsafe fn fork(real: impl Fn() -> i32) -> i32 {
     let ns = sys::now_ns() - begin;
     st.lock.end_fork();
     if pid > 0 {
-        st.last_fork_ns.store(ns, Relaxed);
         st.stats.count_fork(ns);
         charge(ns);
     } else {
@@ -161,68 +182,82 @@ fn child_begins() {
     st.registry.inherit();
     st.stats.reset();
     st.rental = Rental::new();
-    st.faults = u64::MAX;
+    st.faults.store(u64::MAX, Relaxed);
+    st.unpaid_ns.store(0, Relaxed);
+    st.unpaid_forks.store(0, Relaxed);
     st.entries = None;
 }
 
 /// Before a fork: looks whether freezing or folding is due, and does it.
 fn prepare() {
     let st = state();
-    if st.options.freeze == Freeze::Never || st.barred != Reason::None {
+    if st.options.freeze == Freeze::Never || st.barred() != Reason::None || !may_be_due(st) {
         return;
     }
     let held = st.lock.hold();
     // SAFETY: the lock is held.
     let st = unsafe { state_mut() };
     let decide = match st.options.freeze {
-        Freeze::Eager => {
-            let faults = sys::minor_faults();
-            let grown = st.faults == u64::MAX || faults >= st.faults + EAGER_FAULTS;
-            grown.then_some(Decide::Always)
-        }
+        Freeze::Eager => Some(Decide::Always),
         _ => {
+            settle(st);
             let floor = st.model.look_floor_ns(st.last_fork_ns.load(Relaxed), st.shown);
             st.rental.worth_looking(floor).then_some(Decide::Rental(st.model, st.rental))
         }
     };
     if let Some(decide) = decide.filter(|_| !held.forks_under_way()) {
         let _ = one_pass(st, decide);
-        st.faults = sys::minor_faults();
+        st.faults.store(sys::minor_faults(), Relaxed);
     }
 }
 
-/// After a fork in the parent: what was paid, for the rental rule.
+/// The cheap question before every fork: a fork of a small process asks only this.
+fn may_be_due(st: &State) -> bool {
+    match st.options.freeze {
+        Freeze::Eager => {
+            let last = st.faults.load(Relaxed);
+            last == u64::MAX || sys::minor_faults() >= last + EAGER_FAULTS
+        }
+        _ => st.unpaid_ns.load(Relaxed) >= SETTLE_NS,
+    }
+}
+
+/// After a fork in the parent: what was paid, for the rental rule. No lock and
+/// no system call: the amounts wait in counters until somebody looks.
 fn charge(ns: u64) {
     let st = state();
-    if st.options.freeze != Freeze::Auto || st.barred != Reason::None {
+    if st.options.freeze == Freeze::Auto {
+        st.last_fork_ns.store(ns, Relaxed);
+        st.unpaid_ns.fetch_add(ns, Relaxed);
+        st.unpaid_forks.fetch_add(1, Relaxed);
+    }
+}
+
+/// Takes the forks since the last look into the rental account. Lock held.
+fn settle(st: &mut State) {
+    let (ns, forks) = (st.unpaid_ns.swap(0, Relaxed), st.unpaid_forks.swap(0, Relaxed));
+    if forks == 0 {
         return;
     }
-    let _held = st.lock.hold();
-    // SAFETY: the lock is held.
-    let st = unsafe { state_mut() };
     if let Some(entries) = st.entries.take() {
-        st.model.observe_fork(entries, ns);
+        st.model.observe_fork(entries, st.last_fork_ns.load(Relaxed));
     }
-    st.rental.charge(st.model.rent_ns(ns));
+    for _ in 0..forks.min(1000) {
+        st.rental.charge(st.model.rent_ns(ns / forks));
+    }
 }
 
 /// Runs a pass in the helper and takes over what it did. Lock held.
 fn one_pass(st: &mut State, decide: Decide) -> Done<()> {
-    let own = own_range(st);
     let kernel = &mut st.kernel as *mut Kernel;
     let order = pass::Order {
-        subject: Subject {
-            pid: st.pid.load(Relaxed),
-            registry: &st.registry,
-            own,
-            min_bytes: MIN_BYTES,
-        },
+        subject: subject(st),
         allowed: st.options.image,
         shared_vm: st.shared_vm,
         decide,
     };
     // SAFETY: `kernel` is a field the order does not refer to.
-    let finished = helper::run(unsafe { &mut *kernel }, pass::job, &order as *const _ as usize);
+    let finished = helper::run(unsafe { &mut *kernel }, st.zone, pass::job, &order as *const _ as usize);
     let outcome = match finished {
         Ok(f) => {
             let outcome = f.outcome();
@@ -257,6 +292,8 @@ fn absorb(st: &mut State, f: &Finished, outcome: &Done<()>) {
             crate::image::uproot(&image);
         }
     }
+    // Seeds and beacons stay; scratch and views are gone.
+    st.zone = s.zone;
     st.shown = (r.shown + r.frozen) as u64;
     st.stats.dirty_pages.store((r.dirty / PAGE) as u64, Relaxed);
     count(st, f);
@@ -301,6 +338,17 @@ fn count(st: &State, f: &Finished) {
     stats.engine.store(engine, Relaxed);
 }
 
+fn subject(st: &State) -> Subject<'_> {
+    Subject {
+        // Not the stored pid: after a fork past the wrappers that is the parent's.
+        pid: sys::getpid(),
+        tid: sys::gettid(),
+        registry: &st.registry,
+        own: own_range(st),
+        min_bytes: MIN_BYTES,
+    }
+}
+
 fn own_range(st: &State) -> (usize, usize) {
     let start = st as *const State as usize;
     (start, (start + core::mem::size_of::<State>()).next_multiple_of(PAGE))
@@ -310,8 +358,8 @@ fn own_range(st: &State) -> (usize, usize) {
 pub fn freeze_now() -> Done<()> {
     adopt();
     let st = state();
-    if st.barred != Reason::None {
-        return Err(Stop::of(st.barred));
+    if st.barred() != Reason::None {
+        return Err(Stop::of(st.barred()));
     }
     let held = st.lock.hold();
     if held.forks_under_way() {
@@ -351,9 +399,10 @@ pub fn thaw_range(start: usize, len: usize, content: thaw::Content) -> Done<()> 
         return Ok(());
     }
     let kernel = &mut st.kernel as *mut Kernel;
-    let order = thaw::Order { start, end, content, registry: &st.registry };
+    let subject = subject(st);
+    let order = thaw::Order { start, end, content, subject };
     // SAFETY: `kernel` is a field the order does not refer to.
-    let finished = helper::run(unsafe { &mut *kernel }, thaw::job, &order as *const _ as usize)?;
+    let finished = helper::run(unsafe { &mut *kernel }, st.zone, thaw::job, &order as *const _ as usize)?;
     finished.outcome()?;
     st.registry.uncover(start, end);
     let bytes = finished.scratch().report.thawed as u64;
@@ -374,8 +423,17 @@ pub fn bar(reason: Reason) {
     let _held = state().lock.hold();
     // SAFETY: the lock is held.
     let st = unsafe { state_mut() };
-    st.barred = reason;
+    st.barred.store(reason as u32, Relaxed);
     st.stats.count_stop(&Stop::of(reason));
+}
+
+/// The program is about to install a system-call filter: give back what later
+/// needs system calls of ours, and make none from now on.
+pub fn before_filter() {
+    if state().barred() != Reason::Seccomp {
+        let _ = thaw_all();
+        bar(Reason::Seccomp);
+    }
 }
 
 /// A task that shares this address space and is no thread was started.

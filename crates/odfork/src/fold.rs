@@ -59,10 +59,12 @@ fn is_dirty(s: &Scratch, image: &Image) -> bool {
 }
 
 /// Mappings that can be replaced without losing a property.
-fn foldable(v: &Vma, image: &Image) -> bool {
-    v.shows(image.dev, image.inode)
+fn foldable(s: &Scratch, v: &Vma, image: &Image) -> bool {
+    crate::guard::window(s, v, v.start).is_none()
+        && v.shows(image.dev, image.inode)
         && v.anon > 0
         && v.plain_flags
+        && !v.watched
         && !v.special
         && matches!(v.perms, p if p == READ | WRITE || p == READ)
 }
@@ -71,13 +73,13 @@ fn foldable(v: &Vma, image: &Image) -> bool {
 fn fold_in_place(s: &mut Scratch, pagemap: i32, image: &Image) -> Done<usize> {
     s.kernel.step = "fold";
     let fail = |step| move |e| Stop::failed(Reason::Step, step, e);
-    let view = image::shared_view(&mut s.kernel, image).map_err(fail("fold"))?;
+    let view = image::shared_view(s, image).map_err(fail("fold"))?;
     s.note_view(SHARED_VIEW, view, image.span);
     let mut bytes = 0;
     let mut result = Ok(());
     for i in 0..s.vma_count {
         let v = s.vma(i);
-        if foldable(&v, image) {
+        if foldable(s, &v, image) {
             match copy_dirty(s, pagemap, &v, view) {
                 Ok(n) => bytes += n,
                 Err(e) => {
@@ -119,12 +121,12 @@ fn copy_dirty(s: &mut Scratch, pagemap: i32, v: &Vma, view: usize) -> Done<usize
 fn remap(s: &mut Scratch, image: &Image) -> Done<()> {
     s.kernel.step = "remap";
     let fail = |e| Stop::failed(Reason::Step, "remap", e);
-    let fresh = image::private_view(&mut s.kernel, image).map_err(fail)?;
+    let fresh = image::private_view(s, image).map_err(fail)?;
     s.note_view(FRESH_VIEW, fresh, image.span);
     let mut result = Ok(());
     for i in 0..s.vma_count {
         let v = s.vma(i);
-        if !foldable(&v, image) {
+        if !foldable(s, &v, image) {
             continue;
         }
         let from = fresh + v.offset as usize;
@@ -153,7 +155,7 @@ fn remap(s: &mut Scratch, image: &Image) -> Done<()> {
 fn rebuild(s: &mut Scratch, tools: &Tools, image: &Image) -> Done<()> {
     for i in 0..s.vma_count {
         let v = s.vma(i);
-        if !foldable(&v, image) {
+        if !foldable(s, &v, image) {
             continue;
         }
         let pages = v.len() / PAGE;
@@ -178,7 +180,7 @@ pub fn punch_unseen(s: &mut Scratch, pagemap: i32, image: &Image) -> Done<()> {
     }
     s.kernel.step = "punch";
     let fail = |e| Stop::failed(Reason::Step, "punch", e);
-    let view = image::shared_view(&mut s.kernel, image).map_err(fail)?;
+    let view = image::shared_view(s, image).map_err(fail)?;
     s.note_view(SHARED_VIEW, view, image.span);
     let mut at = image::DATA;
     let mut result = Ok(());

@@ -108,7 +108,7 @@ fn fill(
         live: 1,
         ..Image::default()
     };
-    let seeded = image::plant_seeds(&mut s.kernel, fd, &mut im);
+    let seeded = image::plant_seeds(s, fd, &mut im);
     // From here on the image counts: its mappings may be in the program.
     s.created[slot] = im;
     s.created_count += 1;

@@ -1,20 +1,360 @@
-//! Holding other threads still while memory moves.
+//! Holding other threads still while memory moves, without signals.
 //!
-//! Placeholder until the guard is written: threads mean plain fork.
+//! Owns the step `hold`. All private memory of the process is write-protected
+//! by userfaultfd: whoever writes to it, thread, kernel on a thread's behalf, or
+//! another process (`process_vm_writev`), waits inside the page fault until the
+//! guard ends. No signal is sent, so no system call is interrupted.
+//!
+//! A thread that sleeps in a system call could still wake and change the map.
+//! It cannot get there: calling anything writes its stack, and stacks stay
+//! protected to the end (they are left out of freezing, see [`window`]). So the
+//! world stands still once every thread is either in a page fault or in a call
+//! that does not touch the map; `/proc/PID/task/TID/syscall` tells.
+//!
+//! Needs a userfaultfd that also stops the kernel's own writes: root, or
+//! `vm.unprivileged_userfaultfd=1`. Without it threads mean plain fork. Ending the
+//! guard is closing the descriptor, which happens also when the helper is killed.
 
+use crate::args;
 use crate::helper::Scratch;
 use crate::reason::{Done, Reason, Stop};
-use crate::survey::Subject;
+use crate::survey::{self, digits, field, Path, Subject};
+use crate::sys::{self, Errno, Kernel, SysResult, PAGE};
+use crate::vma::{dec, hex, parse_head, Vma, READ, SHARED, WRITE};
 
-/// Threads held still.
-pub struct Guard {}
+/// Threads whose stacks are watched at most; with more, fork stays plain.
+pub const MAX_STACKS: usize = 1024;
+/// How long threads may take to come to rest, in rounds of 0.2 ms.
+const ROUNDS: u32 = 250;
+/// A stack is protected from a little below its pointer to so far above: no
+/// thread returns through that much of its stack without writing to it.
+const STACK_ABOVE: usize = 256 << 10;
+const STACK_BELOW: usize = 64 << 10;
+
+const UFFD_API: u64 = 0xAA;
+/// `UFFDIO_API`, `_IOWR(0xAA, 0x3F, 24 bytes)`.
+const IOC_API: usize = 0xc018_aa3f;
+/// `UFFDIO_REGISTER`, `_IOWR(0xAA, 0x00, 32 bytes)`.
+const IOC_REGISTER: usize = 0xc020_aa00;
+/// `UFFDIO_WRITEPROTECT`, `_IOWR(0xAA, 0x06, 24 bytes)`.
+const IOC_WRITEPROTECT: usize = 0xc018_aa06;
+/// `UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_WP_HUGETLBFS_SHMEM` (Linux 5.19).
+const FEATURES: u64 = 1 | 1 << 12;
+const MODE_MISSING: u64 = 1;
+const MODE_WP: u64 = 2;
+
+/// The process held still; ends when released or when the helper exits.
+pub struct Guard {
+    uffd: i32,
+}
 
 impl Guard {
-    /// Step `hold`.
-    pub fn hold(_s: &mut Scratch, _subject: &Subject) -> Done<Guard> {
-        Err(Stop::of(Reason::Threads))
+    /// Step `hold`. `threads` is their number, the caller included.
+    pub fn hold(s: &mut Scratch, subject: &Subject, threads: u64) -> Done<Guard> {
+        s.kernel.step = "hold";
+        let refuse = |e| Stop::failed(Reason::Threads, "hold", e);
+        let uffd = open_uffd(&mut s.kernel).map_err(refuse)?;
+        let guard = Guard { uffd };
+        if threads > 1 && pinned(s, subject) {
+            return Err(Stop::of(Reason::Pinned));
+        }
+        s.kernel.step = "hold";
+        protect(s, subject, uffd).map_err(refuse)?;
+        if threads > 1 {
+            rest(s, subject)?;
+        }
+        Ok(guard)
     }
 
-    /// Lets the threads go on.
-    pub fn release(self, _s: &mut Scratch) {}
+    /// Lets everybody go on.
+    pub fn release(self) {
+        survey::close(self.uffd);
+    }
+}
+
+fn open_uffd(k: &mut Kernel) -> SysResult<i32> {
+    let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
+    // SAFETY: a descriptor of the helper's; the argument block is 24 bytes.
+    unsafe {
+        let fd = k.call(libc::SYS_userfaultfd, args![flags])?;
+        let mut api = [UFFD_API, FEATURES, 0u64];
+        k.call(libc::SYS_ioctl, args![fd, IOC_API, &mut api])?;
+        Ok(fd as i32)
+    }
+}
+
+/// Protects every private mapping that content may be moved from, and every stack.
+fn protect(s: &mut Scratch, subject: &Subject, uffd: i32) -> SysResult<()> {
+    let fd = survey::open(&mut s.kernel, c"/proc/self/maps")?;
+    let Scratch { kernel, text, .. } = s;
+    let mut result = Ok(());
+    let read = each_map_line(kernel, fd, text, &mut |k, v| {
+        if result.is_ok() && guardable(&v, subject) {
+            result = protect_vma(k, uffd, &v);
+        }
+    });
+    survey::close(fd);
+    read.and(result)
+}
+
+fn guardable(v: &Vma, subject: &Subject) -> bool {
+    let private = v.perms & SHARED == 0 && v.perms & READ != 0;
+    let anonymous = v.inode == 0 && v.dev == 0 && v.perms & WRITE != 0;
+    private && (anonymous || subject.registry.find(v.dev, v.inode).is_some())
+}
+
+fn protect_vma(k: &mut Kernel, uffd: i32, v: &Vma) -> SysResult<()> {
+    let missing = if v.inode == 0 { MODE_MISSING } else { 0 };
+    let (start, len) = (v.start as u64, v.len() as u64);
+    let mut register = [start, len, MODE_WP | missing, 0];
+    let mut wp = [start, len, 1u64];
+    // SAFETY: protecting pages changes no content; argument blocks as in the uapi.
+    unsafe {
+        match k.call(libc::SYS_ioctl, args![uffd, IOC_REGISTER, &mut register]) {
+            // A mapping of a kind userfaultfd does not know is never frozen; one
+            // that the program watches itself (EBUSY) ends the attempt.
+            Err(Errno(libc::EINVAL | libc::EPERM)) => return Ok(()),
+            other => other?,
+        };
+        for _ in 0..1000 {
+            match k.call(libc::SYS_ioctl, args![uffd, IOC_WRITEPROTECT, &mut wp]) {
+                Err(Errno(libc::EAGAIN)) => pause(),
+                Err(Errno(libc::ENOENT)) => return Ok(()),
+                other => return other.map(|_| ()),
+            }
+        }
+    }
+    Err(Errno(libc::EAGAIN))
+}
+
+/// Calls `each` for every line of the process map.
+fn each_map_line(
+    k: &mut Kernel,
+    fd: i32,
+    text: &mut [u8; 1 << 16],
+    each: &mut dyn FnMut(&mut Kernel, Vma),
+) -> SysResult<()> {
+    let mut keep = 0;
+    loop {
+        let room = &mut text[keep..];
+        // SAFETY: the buffer is valid for its length.
+        let n = unsafe { k.call(libc::SYS_read, args![fd, room.as_mut_ptr(), room.len()]) }?;
+        if n == 0 {
+            return Ok(());
+        }
+        let filled = keep + n;
+        let last = text[..filled].iter().rposition(|&b| b == b'\n').map_or(0, |p| p + 1);
+        for v in text[..last].split(|&b| b == b'\n').filter_map(parse_head) {
+            each(k, v);
+        }
+        text.copy_within(last..filled, 0);
+        keep = filled - last;
+    }
+}
+
+/// Waits until every other thread rests; notes their stacks.
+fn rest(s: &mut Scratch, subject: &Subject) -> Done<()> {
+    for _ in 0..ROUNDS {
+        s.kernel.step = "hold";
+        s.stack_count = 0;
+        if all_rest(s, subject).map_err(|e| Stop::failed(Reason::Threads, "hold", e))? {
+            return Ok(());
+        }
+        pause();
+    }
+    Err(Stop::of(Reason::Threads))
+}
+
+fn all_rest(s: &mut Scratch, subject: &Subject) -> SysResult<bool> {
+    let mut number = [0u8; 20];
+    let dir = Path::join(&[b"/proc/", digits(subject.pid as u64, &mut number), b"/task"]);
+    let fd = survey::open(&mut s.kernel, dir.c_str())?;
+    let mut buf = [0u64; 512];
+    let mut resting = Ok(true);
+    while resting == Ok(true) {
+        // SAFETY: the buffer is valid for its length and aligned for entries.
+        let n = unsafe {
+            s.kernel.call(libc::SYS_getdents64, args![fd, buf.as_mut_ptr(), size_of_val(&buf)])
+        };
+        resting = match n {
+            Ok(0) => break,
+            Ok(n) => batch_rests(s, subject, &buf, n),
+            Err(e) => Err(e),
+        };
+    }
+    survey::close(fd);
+    resting
+}
+
+/// The threads of one batch of directory entries.
+fn batch_rests(s: &mut Scratch, subject: &Subject, buf: &[u64; 512], n: usize) -> SysResult<bool> {
+    // SAFETY: the same memory as bytes.
+    let bytes = unsafe { core::slice::from_raw_parts(buf.as_ptr().cast::<u8>(), n) };
+    let mut at = 0;
+    while at + 19 < n {
+        let len = u16::from_le_bytes([bytes[at + 16], bytes[at + 17]]) as usize;
+        let entry = &bytes[at..(at + len.max(20)).min(n)];
+        let name = entry[19..].split(|&b| b == 0).next().unwrap_or(b"");
+        at += len.max(20);
+        match dec(name) {
+            Some(tid) if tid != subject.tid as u64 => {
+                if !thread_rests(s, subject.pid, tid)? {
+                    return Ok(false);
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(true)
+}
+
+/// True if the thread is in a page fault or in a call that leaves the map alone.
+fn thread_rests(s: &mut Scratch, pid: i32, tid: u64) -> SysResult<bool> {
+    let (mut a, mut b) = ([0u8; 20], [0u8; 20]);
+    let (pid, tid) = (digits(pid as u64, &mut a), digits(tid, &mut b));
+    let path = Path::join(&[b"/proc/", pid, b"/task/", tid, b"/syscall"]);
+    let mut text = [0u8; 256];
+    let line = match survey::slurp(&mut s.kernel, path.c_str(), &mut text) {
+        // The thread ended meanwhile.
+        Err(Errno(libc::ENOENT | libc::ESRCH)) => return Ok(true),
+        other => other?.trim_ascii(),
+    };
+    let Some((call, sp)) = parse_syscall(line) else { return Ok(false) };
+    if call.is_some_and(changes_map) {
+        return Ok(false);
+    }
+    match s.stacks.get_mut(s.stack_count) {
+        Some(slot) => *slot = sp,
+        None => return Ok(false),
+    }
+    s.stack_count += 1;
+    Ok(true)
+}
+
+/// A line of `/proc/PID/syscall`: `running`, or `-1 sp pc` (in a fault), or
+/// `number arguments sp pc`. Gives the call, if any, and the stack pointer.
+fn parse_syscall(line: &[u8]) -> Option<(Option<u64>, usize)> {
+    let mut words = line.split(|&b| b == b' ').filter(|w| !w.is_empty());
+    let call = words.next()?;
+    let count = line.split(|&b| b == b' ').filter(|w| !w.is_empty()).count();
+    let sp = line.split(|&b| b == b' ').filter(|w| !w.is_empty()).nth(count.checked_sub(2)?)?;
+    let sp = hex(sp.strip_prefix(b"0x")?)? as usize;
+    match call {
+        b"-1" => Some((None, sp)),
+        number => Some((Some(dec(number)?), sp)),
+    }
+}
+
+/// Calls that change the map, start a task in it, or leave it.
+fn changes_map(call: u64) -> bool {
+    const CHANGING: [i64; 22] = [
+        libc::SYS_mmap,
+        libc::SYS_mprotect,
+        libc::SYS_munmap,
+        libc::SYS_brk,
+        libc::SYS_mremap,
+        libc::SYS_madvise,
+        libc::SYS_shmat,
+        libc::SYS_shmdt,
+        libc::SYS_clone,
+        libc::SYS_clone3,
+        libc::SYS_fork,
+        libc::SYS_vfork,
+        libc::SYS_execve,
+        libc::SYS_execveat,
+        libc::SYS_remap_file_pages,
+        libc::SYS_process_madvise,
+        libc::SYS_pkey_mprotect,
+        libc::SYS_mlock,
+        libc::SYS_munlock,
+        libc::SYS_mlockall,
+        libc::SYS_munlockall,
+        libc::SYS_io_setup,
+    ];
+    CHANGING.contains(&(call as i64))
+}
+
+/// Some descriptor may have I/O in flight that writes to pinned pages.
+fn pinned(s: &mut Scratch, subject: &Subject) -> bool {
+    let mut number = [0u8; 20];
+    let pid = digits(subject.pid as u64, &mut number);
+    let dir = Path::join(&[b"/proc/", pid, b"/fdinfo"]);
+    let Ok(fd) = survey::open(&mut s.kernel, dir.c_str()) else { return true };
+    let mut buf = [0u64; 512];
+    let mut found = false;
+    loop {
+        // SAFETY: the buffer is valid for its length and aligned for entries.
+        let n = unsafe {
+            s.kernel.call(libc::SYS_getdents64, args![fd, buf.as_mut_ptr(), size_of_val(&buf)])
+        };
+        match n {
+            Ok(0) => break,
+            Ok(n) => found |= batch_pins(s, pid, &buf, n),
+            Err(_) => found = true,
+        }
+        if found {
+            break;
+        }
+    }
+    survey::close(fd);
+    found
+}
+
+fn batch_pins(s: &mut Scratch, pid: &[u8], buf: &[u64; 512], n: usize) -> bool {
+    // SAFETY: the same memory as bytes.
+    let bytes = unsafe { core::slice::from_raw_parts(buf.as_ptr().cast::<u8>(), n) };
+    let mut at = 0;
+    while at + 19 < n {
+        let len = u16::from_le_bytes([bytes[at + 16], bytes[at + 17]]) as usize;
+        let name = bytes[at + 19..].split(|&b| b == 0).next().unwrap_or(b"");
+        at += len.max(20);
+        if dec(name).is_some() && descriptor_pins(s, pid, name) {
+            return true;
+        }
+    }
+    false
+}
+
+fn descriptor_pins(s: &mut Scratch, pid: &[u8], fd: &[u8]) -> bool {
+    let path = Path::join(&[b"/proc/", pid, b"/fdinfo/", fd]);
+    let mut text = [0u8; 512];
+    let Ok(info) = survey::slurp(&mut s.kernel, path.c_str(), &mut text) else { return false };
+    let ring = info.windows(7).any(|w| w == b"SqMask:");
+    // Octal; the digit of 0o40000 is O_DIRECT on x86-64.
+    let flags = field(info, b"flags:").unwrap_or(0);
+    ring || flags / 10000 % 10 >= 4
+}
+
+fn pause() {
+    let t = libc::timespec { tv_sec: 0, tv_nsec: 200_000 };
+    // SAFETY: sleeps 0.2 ms.
+    unsafe { sys::raw(libc::SYS_nanosleep, args![&t, 0]) };
+}
+
+/// The next range at or after `at` in a mapping that belongs to a resting
+/// stack: it stays as it is, so that its owner stays held.
+pub fn window(s: &Scratch, v: &Vma, at: usize) -> Option<(usize, usize)> {
+    let mut first: Option<(usize, usize)> = None;
+    for &sp in &s.stacks[..s.stack_count.min(MAX_STACKS)] {
+        let from = (sp & !(PAGE - 1)).saturating_sub(STACK_BELOW).max(at);
+        let to = (sp + STACK_ABOVE).next_multiple_of(PAGE).min(v.end);
+        if from < to && to > at && first.is_none_or(|w| from < w.0) {
+            first = Some((from, to));
+        }
+    }
+    first
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_of_threads() {
+        assert_eq!(parse_syscall(b"running"), None);
+        assert_eq!(parse_syscall(b"-1 0x7ffd10 0x55aa"), Some((None, 0x7ffd10)));
+        let line = b"202 0x1 0x2 0x3 0x0 0x0 0x0 0x7f0010 0x7f0020";
+        assert_eq!(parse_syscall(line), Some((Some(202), 0x7f0010)));
+        assert!(changes_map(11) && !changes_map(202));
+    }
 }

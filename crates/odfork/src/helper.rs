@@ -14,6 +14,7 @@
 use core::mem::size_of;
 
 use crate::args;
+use crate::guard::MAX_STACKS;
 use crate::pagemap;
 use crate::reason::{Done, Reason, Stop};
 use crate::registry::{Image, MAX_IMAGES};
@@ -63,6 +64,11 @@ pub struct Scratch {
     pub surveyed: u32,
     pub vmas: [Vma; MAX_VMAS],
     pub vma_count: usize,
+    /// Stack pointers of other threads, while a guard holds them.
+    pub stacks: [usize; MAX_STACKS],
+    pub stack_count: usize,
+    /// Where the runtime's own mappings go next (a hint; see `sys::ZONE`).
+    pub zone: usize,
     /// Mappings made only for the job, to be removed if it dies.
     pub views: [(usize, usize); 4],
     pub pagemap: pagemap::Buffers,
@@ -143,12 +149,12 @@ extern "C" fn entry(at: usize) -> i32 {
 /// Runs `job(arg)` in a helper task and waits for it.
 ///
 /// The kernel counters of `kernel` go on in the job and come back.
-pub fn run(kernel: &mut Kernel, job: Job, arg: usize) -> Done<Finished> {
+pub fn run(kernel: &mut Kernel, zone: usize, job: Job, arg: usize) -> Done<Finished> {
     kernel.step = "helper";
     let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a new mapping.
-    let at = unsafe { kernel.call(libc::SYS_mmap, args![0, total(), prot, flags, -1isize, 0]) }
+    let at = unsafe { kernel.call(libc::SYS_mmap, args![zone, total(), prot, flags, -1isize, 0]) }
         .map_err(|e| Stop::failed(Reason::Limit, "helper", e))?;
     let mut finished = Finished { at, status: 0 };
     let s = at as *mut Scratch;
@@ -158,6 +164,7 @@ pub fn run(kernel: &mut Kernel, job: Job, arg: usize) -> Done<Finished> {
         (&raw mut (*s).kernel).write(*kernel);
         (&raw mut (*s).stop).write(Stop::of(Reason::None));
         (&raw mut (*s).job).write(Some(job));
+        (&raw mut (*s).zone).write(zone + total().next_multiple_of(sys::HUGE));
         (&raw mut (*s).views[3]).write((arg, 0));
     }
     let mask = sys::block_signals();
@@ -213,6 +220,13 @@ fn drop_views(f: &Finished) {
 }
 
 impl Scratch {
+    /// An address hint for `len` bytes of the runtime's own.
+    pub fn place(&mut self, len: usize) -> usize {
+        let at = self.zone;
+        self.zone += len.next_multiple_of(sys::PAGE);
+        at
+    }
+
     /// Notes a temporary mapping.
     pub fn note_view(&mut self, slot: usize, start: usize, len: usize) {
         if let Some(v) = self.views.get_mut(slot) {

@@ -7,6 +7,7 @@
 //! as root or, failing that, in a user namespace that only the helper enters.
 
 use crate::args;
+use crate::helper::Scratch;
 use crate::plan::Kind;
 use crate::reason::{Done, Reason, Stop};
 use crate::registry::Image;
@@ -138,8 +139,9 @@ fn id_line(out: &mut [u8; 32], id: usize) -> usize {
     at
 }
 
-unsafe fn write_file(k: &mut Kernel, path: &core::ffi::CStr, text: &[u8]) -> SysResult<()> {
-    // SAFETY: valid path and text.
+/// Writes a line to a file of `/proc`.
+pub fn write_file(k: &mut Kernel, path: &core::ffi::CStr, text: &[u8]) -> SysResult<()> {
+    // SAFETY: valid path and text; the descriptor is the helper's.
     unsafe {
         let a = args![libc::AT_FDCWD, path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC, 0];
         let fd = k.call(libc::SYS_openat, a)?;
@@ -161,18 +163,19 @@ pub fn identity(k: &mut Kernel, fd: i32) -> SysResult<(u64, u64)> {
 }
 
 /// Maps the two seeds of a new image; neither goes to children.
-pub fn plant_seeds(k: &mut Kernel, fd: i32, image: &mut Image) -> SysResult<()> {
-    k.step = "seed";
+pub fn plant_seeds(s: &mut Scratch, fd: i32, image: &mut Image) -> SysResult<()> {
+    s.kernel.step = "seed";
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     for (flag, seed) in [
         (libc::MAP_PRIVATE, &mut image.seed_private),
         (libc::MAP_SHARED, &mut image.seed_shared),
     ] {
+        let hint = s.place(PAGE);
         // SAFETY: new one-page mappings.
         unsafe {
-            let at = k.call(libc::SYS_mmap, args![0, PAGE, prot, flag, fd, 0])?;
+            let at = s.kernel.call(libc::SYS_mmap, args![hint, PAGE, prot, flag, fd, 0])?;
             *seed = at;
-            k.call(libc::SYS_madvise, args![at, PAGE, libc::MADV_DONTFORK])?;
+            s.kernel.call(libc::SYS_madvise, args![at, PAGE, libc::MADV_DONTFORK])?;
         }
     }
     Ok(())
@@ -191,15 +194,16 @@ pub fn uproot(image: &Image) {
 /// Makes a beacon: one private page that every descendant inherits by fork and
 /// nobody ever writes. While it is mapped exclusively, no descendant that could
 /// show an image of its time is alive.
-pub fn light_beacon(k: &mut Kernel) -> SysResult<usize> {
-    k.step = "beacon";
+pub fn light_beacon(s: &mut Scratch) -> SysResult<usize> {
+    s.kernel.step = "beacon";
     let prot = libc::PROT_READ | libc::PROT_WRITE;
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let hint = s.place(PAGE);
     // SAFETY: a new mapping, written once before it is protected.
     unsafe {
-        let at = k.call(libc::SYS_mmap, args![0, PAGE, prot, flags, -1isize, 0])?;
+        let at = s.kernel.call(libc::SYS_mmap, args![hint, PAGE, prot, flags, -1isize, 0])?;
         (at as *mut u64).write_volatile(0x6f64_666f_726b);
-        if let Err(e) = k.call(libc::SYS_mprotect, args![at, PAGE, libc::PROT_READ]) {
+        if let Err(e) = s.kernel.call(libc::SYS_mprotect, args![at, PAGE, libc::PROT_READ]) {
             crate::sys::munmap(at, PAGE);
             return Err(e);
         }
@@ -207,56 +211,68 @@ pub fn light_beacon(k: &mut Kernel) -> SysResult<usize> {
     }
 }
 
+/// Reserves addresses for a view, so that 2 MB pages of the file can be mapped as such.
+fn reserve(s: &mut Scratch, span: usize) -> SysResult<usize> {
+    let room = span.next_multiple_of(HUGE) + HUGE;
+    let hint = s.zone.next_multiple_of(HUGE) + HUGE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let a = args![hint, room, libc::PROT_NONE, flags, -1isize, 0];
+    // SAFETY: new addresses, of which an aligned part is kept.
+    unsafe {
+        let at = s.kernel.call(libc::SYS_mmap, a)?;
+        let begin = at.next_multiple_of(HUGE);
+        let end = begin + span.next_multiple_of(PAGE);
+        crate::sys::munmap(at, begin - at);
+        crate::sys::munmap(end, at + room - end);
+        Ok(begin)
+    }
+}
+
 /// A view of the whole image to write into: the shared seed, duplicated
 /// (`mremap` with old size 0). The caller notes and unmaps it.
-pub fn shared_view(k: &mut Kernel, image: &Image) -> SysResult<usize> {
+pub fn shared_view(s: &mut Scratch, image: &Image) -> SysResult<usize> {
     if image.seed_shared == 0 {
         return Err(Errno(libc::ENOENT));
     }
-    // Placed so that 2 MB pages of the file can be mapped as such.
-    let room = image.span + HUGE;
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    let prot = libc::PROT_NONE;
-    // SAFETY: reserves new addresses, then replaces part of them.
+    let at = reserve(s, image.span)?;
+    let how = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    // SAFETY: the target was reserved above.
     unsafe {
-        let a = k.call(libc::SYS_mmap, args![0, room, prot, flags, -1isize, 0])?;
-        let at = a.next_multiple_of(HUGE);
-        let how = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-        let made = k.call(libc::SYS_mremap, args![image.seed_shared, 0, image.span, how, at]);
-        if at > a {
-            crate::sys::munmap(a, at - a);
-        }
-        let tail = at + image.span;
-        if a + room > tail {
-            crate::sys::munmap(tail.next_multiple_of(PAGE), a + room - tail);
-        }
-        if made.is_err() {
-            crate::sys::munmap(at, image.span);
-        }
-        made
+        s.kernel
+            .call(libc::SYS_mremap, args![image.seed_shared, 0, image.span, how, at])
+            .inspect_err(|_| crate::sys::munmap(at, image.span))
     }
 }
 
 /// A fresh private mapping of the whole image, without an `anon_vma`: the
 /// private seed, doubled (`MREMAP_DONTUNMAP`, Linux 5.13 for files) and grown.
-pub fn private_view(k: &mut Kernel, image: &Image) -> SysResult<usize> {
+pub fn private_view(s: &mut Scratch, image: &Image) -> SysResult<usize> {
     if image.seed_private == 0 {
         return Err(Errno(libc::ENOENT));
     }
-    // SAFETY: the seed is ours and stays; the copy is new.
+    let at = reserve(s, image.span)?;
+    let how = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    let double = how | libc::MREMAP_DONTUNMAP;
+    // SAFETY: the seed is ours and stays; the first page of the reserved range
+    // takes its twin, which grows over all of it.
     unsafe {
-        let twin = k.call(
-            libc::SYS_mremap,
-            args![image.seed_private, PAGE, PAGE, libc::MREMAP_MAYMOVE | libc::MREMAP_DONTUNMAP, 0],
-        )?;
-        let view = k
-            .call(libc::SYS_mremap, args![twin, PAGE, image.span, libc::MREMAP_MAYMOVE])
-            .inspect_err(|_| crate::sys::munmap(twin, PAGE))?;
-        if let Err(e) = k.call(libc::SYS_madvise, args![view, image.span, libc::MADV_DOFORK]) {
-            crate::sys::munmap(view, image.span);
-            return Err(e);
+        let grown = s
+            .kernel
+            .call(libc::SYS_mremap, args![image.seed_private, PAGE, PAGE, double, at])
+            .and_then(|_| {
+                crate::sys::munmap(at + PAGE, image.span - PAGE);
+                s.kernel.call(libc::SYS_mremap, args![at, PAGE, image.span, 0])
+            })
+            .and_then(|view| {
+                s.kernel.call(libc::SYS_madvise, args![view, image.span, libc::MADV_DOFORK])
+            });
+        match grown {
+            Ok(_) => Ok(at),
+            Err(e) => {
+                crate::sys::munmap(at, image.span);
+                Err(e)
+            }
         }
-        Ok(view)
     }
 }
 

@@ -18,12 +18,13 @@ use odfork_model::{CostModel, Rental};
 
 use crate::fold;
 use crate::freeze::{self, Tools};
-use crate::guard::Guard;
+use crate::guard::{self, Guard};
 use crate::helper::Scratch;
 use crate::image::{self, Allowed, Source};
 use crate::reason::{Done, Reason, Stop};
 use crate::survey::{self, Subject};
 use crate::sys::{now_ns, PAGE};
+use crate::vma::Vma;
 
 const BEACON_VIEW: usize = 2;
 
@@ -57,15 +58,24 @@ pub fn job(s: &mut Scratch, order: usize) -> Done<()> {
     let no_proc = |e| Stop::failed(Reason::NoProc, "pagemap", e);
     s.kernel.step = "pagemap";
     let pagemap = survey::open(&mut s.kernel, c"/proc/self/pagemap").map_err(no_proc)?;
-    survey::survey(s, &o.subject)?;
+    survey::survey(s, &o.subject, false)?;
     if !due(s, &o.decide)? {
         return Ok(());
     }
     s.report.acted = 1;
-    let guard = if threads > 1 { Some(Guard::hold(s, &o.subject)?) } else { None };
+    let guard = match Guard::hold(s, &o.subject, threads) {
+        Ok(guard) => Some(guard),
+        // Alone, nobody in the process can write meanwhile.
+        Err(_) if threads == 1 => None,
+        Err(stop) => return Err(stop),
+    };
+    if threads > 1 {
+        // The map may have changed until everybody stood still.
+        survey::survey(s, &o.subject, true)?;
+    }
     let done = act(s, &o, pagemap);
     if let Some(guard) = guard {
-        guard.release(s);
+        guard.release();
     }
     done
 }
@@ -133,13 +143,35 @@ fn freeze_new(s: &mut Scratch, tools: &Tools) -> Done<()> {
         return Ok(());
     }
     survey::room(s, s.report.eligible)?;
+    keep_in_cores(s);
     for i in 0..s.vma_count {
         let v = s.vma(i);
         if v.can_freeze() {
-            freeze::freeze_vma(s, tools, &v)?;
+            let mut at = v.start;
+            while at < v.end {
+                let (end, next) = guard::window(s, &v, at).unwrap_or((v.end, v.end));
+                if at < end {
+                    freeze::freeze_vma(s, tools, &Vma { start: at, end, ..v })?;
+                }
+                at = next;
+            }
         }
     }
     Ok(())
+}
+
+/// A core file leaves out private file mappings (bit 2 of the filter, core(5)),
+/// which is what frozen memory is: ask for them. Failure costs only that.
+fn keep_in_cores(s: &mut Scratch) {
+    s.kernel.step = "core";
+    let mut text = [0u8; 32];
+    let now = survey::slurp(&mut s.kernel, c"/proc/self/coredump_filter", &mut text);
+    let Some(now) = now.ok().and_then(|t| crate::vma::hex(t.trim_ascii())) else { return };
+    let mut line = *b"0x00000000";
+    for (i, digit) in line[2..].iter_mut().rev().enumerate() {
+        *digit = b"0123456789abcdef"[(((now | 4) >> (4 * i)) & 15) as usize];
+    }
+    let _ = image::write_file(&mut s.kernel, c"/proc/self/coredump_filter", &line);
 }
 
 /// Step `beacon`: one that is exclusive now serves new images too; else a new one.
@@ -149,7 +181,7 @@ fn choose_beacon(s: &mut Scratch, o: &Order, pagemap: i32) -> usize {
             return im.beacon;
         }
     }
-    match image::light_beacon(&mut s.kernel) {
+    match image::light_beacon(s) {
         Ok(at) => {
             s.note_view(BEACON_VIEW, at, PAGE);
             at

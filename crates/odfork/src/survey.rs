@@ -15,8 +15,9 @@ use crate::vma::{dec, SmapsParser, Vma};
 /// What the caller knows about the process, for the helper to use.
 #[derive(Clone, Copy)]
 pub struct Subject<'a> {
-    /// The process (not the helper).
+    /// The process (not the helper), and the thread that forks.
     pub pid: i32,
+    pub tid: i32,
     pub registry: &'a Registry,
     /// The runtime's own writable memory, page aligned: never frozen.
     pub own: (usize, usize),
@@ -129,7 +130,9 @@ pub fn fences(s: &mut Scratch, subject: &Subject) -> Done<u64> {
 
 /// Reads the map of the process into `s.vmas`: what may be frozen, and what
 /// shows an image. Notes images that nothing shows any more.
-pub fn survey(s: &mut Scratch, subject: &Subject) -> Done<()> {
+///
+/// `guarded`: our own guard holds the process, so being watched is no obstacle.
+pub fn survey(s: &mut Scratch, subject: &Subject, guarded: bool) -> Done<()> {
     s.kernel.step = "survey";
     let no_proc = |e| Stop::failed(Reason::NoProc, "survey", e);
     let fd = open(&mut s.kernel, c"/proc/self/smaps").map_err(no_proc)?;
@@ -144,6 +147,7 @@ pub fn survey(s: &mut Scratch, subject: &Subject) -> Done<()> {
         let n = read(&mut s.kernel, fd, &mut s.text).map_err(no_proc)?;
         let Scratch { text, vmas, vma_count, report, gone, .. } = s;
         let mut each = |v: &Vma| {
+            let v = &if guarded { v.unguarded() } else { *v };
             map_count += 1;
             pins |= v.pins;
             let mut keep = |v: Vma| {

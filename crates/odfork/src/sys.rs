@@ -18,6 +18,10 @@ pub struct Errno(pub i32);
 /// Result of a raw system call.
 pub type SysResult<T> = Result<T, Errno>;
 
+/// Where the runtime's own mappings go: far from heap, libraries and stack, so
+/// that no hole the program leaves is ever filled by one of ours.
+pub const ZONE: usize = 0x6100_0000_0000;
+
 /// One page of the page tables' last level, in bytes.
 pub const PAGE: usize = 4096;
 /// What one last-level page table maps, and the size of a huge page, in bytes.
@@ -107,6 +111,12 @@ macro_rules! args {
         $( a[_i] = $crate::sys::Arg::word($x); _i += 1; )*
         a
     }};
+}
+
+/// Thread id of the caller.
+pub fn gettid() -> i32 {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { raw(libc::SYS_gettid, [0; 6]) as i32 }
 }
 
 /// Process id of the caller (never cached: correct right after any fork).

@@ -7,8 +7,8 @@
 use crate::args;
 use crate::helper::Scratch;
 use crate::reason::{Done, Reason, Stop};
-use crate::registry::Registry;
-use crate::survey;
+use crate::guard::Guard;
+use crate::survey::{self, Subject};
 use crate::sys::{Errno, Kernel, SysResult};
 use crate::vma::{parse_head, Vma, EXEC, READ, SHARED, WRITE};
 
@@ -52,7 +52,7 @@ pub struct Order<'a> {
     pub start: usize,
     pub end: usize,
     pub content: Content,
-    pub registry: &'a Registry,
+    pub subject: Subject<'a>,
 }
 
 /// The job: every part of the range that shows an image becomes anonymous.
@@ -62,12 +62,35 @@ pub fn job(s: &mut Scratch, order: usize) -> Done<()> {
     s.kernel.step = "thaw";
     let fail = |e| Stop::failed(Reason::NoProc, "thaw", e);
     let fd = survey::open(&mut s.kernel, c"/proc/self/maps").map_err(fail)?;
+    // Content that is given up needs no guard: whoever writes to it meanwhile
+    // races with the program's own call.
+    let guard = match o.content {
+        Content::Zero => None,
+        Content::Keep => {
+            let threads = survey::fences(s, &o.subject)?;
+            match Guard::hold(s, &o.subject, threads) {
+                Err(stop) if threads > 1 => return Err(stop),
+                guard => guard.ok(),
+            }
+        }
+    };
+    let done = thaw(s, &o, fd);
+    if let Some(guard) = guard {
+        guard.release();
+    }
+    done
+}
+
+fn thaw(s: &mut Scratch, o: &Order, fd: i32) -> Done<()> {
+    s.kernel.step = "thaw";
+    let fail = |e| Stop::failed(Reason::NoProc, "thaw", e);
+    let registry = o.subject.registry;
     let mut at = o.start;
     while at < o.end {
         let Some(v) = covering_or_next(s, fd, at).map_err(fail)? else { break };
         let (start, end) = (v.start.max(at), v.end.min(o.end));
-        if start < end && o.registry.find(v.dev, v.inode).is_some() && v.perms & SHARED == 0 {
-            let seed = o.registry.live().any(|(_, i)| i.seed_private == v.start);
+        if start < end && registry.find(v.dev, v.inode).is_some() && v.perms & SHARED == 0 {
+            let seed = registry.live().any(|(_, i)| i.seed_private == v.start);
             if !seed {
                 replace(s, &v, (start, end), o.content)?;
             }
@@ -133,11 +156,30 @@ fn replace(s: &mut Scratch, v: &Vma, (start, end): (usize, usize), content: Cont
     let prot = i32::from(v.perms & 7);
     match content {
         Content::Zero => {
-            anonymous(&mut s.kernel, (start, end), prot)?;
+            let done = anonymous(&mut s.kernel, (start, end), prot);
+            done.or_else(|stop| write_zeros(s, (start, end)).map_err(|_| stop))?;
         }
         Content::Keep => keep_content(s, (start, end), prot)?,
     }
     s.report.thawed += end - start;
+    Ok(())
+}
+
+/// Where the mapping cannot be replaced (at the map-count limit, or sealed),
+/// zeros are written, through `/proc/self/mem` so that protection does not matter.
+fn write_zeros(s: &mut Scratch, (start, end): (usize, usize)) -> SysResult<()> {
+    let a = args![libc::AT_FDCWD, c"/proc/self/mem".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC, 0];
+    s.text.fill(0);
+    // SAFETY: writes zeros over content that the program gave up.
+    unsafe {
+        let fd = s.kernel.call(libc::SYS_openat, a)?;
+        let mut at = start;
+        while at < end {
+            let n = s.text.len().min(end - at);
+            at += s.kernel.call(libc::SYS_pwrite64, args![fd, s.text.as_ptr(), n, at])?;
+        }
+        survey::close(fd as i32);
+    }
     Ok(())
 }
 

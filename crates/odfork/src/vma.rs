@@ -30,6 +30,8 @@ pub struct Vma {
     pub anon: usize,
     /// All `VmFlags` seen are known to be harmless for freezing.
     pub plain_flags: bool,
+    /// Watched by a userfaultfd.
+    pub watched: bool,
     /// `nr`: mapped with MAP_NORESERVE.
     pub noreserve: bool,
     /// A stack, a mapping of the kernel's, or one with a protection key: never frozen.
@@ -55,8 +57,14 @@ impl Vma {
         self.inode == 0
             && self.dev == 0
             && self.perms == READ | WRITE
+            && !self.watched
             && self.plain_flags
             && !self.special
+    }
+
+    /// The same mapping as if our guard were not there.
+    pub fn unguarded(&self) -> Vma {
+        Vma { watched: false, ..*self }
     }
 
     /// The mapping shows the file `dev:inode` privately.
@@ -72,6 +80,10 @@ impl Vma {
 /// mapping as it is.
 const HARMLESS: [&[u8]; 11] =
     [b"rd", b"wr", b"mr", b"mw", b"me", b"ac", b"nr", b"hg", b"nh", b"sd", b"ms"];
+
+/// Set by our own guard while it holds the process, and by a program's own
+/// userfaultfd; the guard refuses a process that has one.
+const WATCHED: [&[u8]; 2] = [b"um", b"uw"];
 
 /// Feeds on chunks of smaps text and hands out finished mappings.
 ///
@@ -181,7 +193,8 @@ fn detail(v: &mut Vma, line: &[u8]) {
             v.plain_flags = true;
             for flag in value.split(|&b| b == b' ').filter(|w| !w.is_empty()) {
                 v.noreserve |= flag == b"nr";
-                v.plain_flags &= HARMLESS.contains(&flag);
+                v.watched |= WATCHED.contains(&flag);
+                v.plain_flags &= HARMLESS.contains(&flag) || WATCHED.contains(&flag);
             }
         }
         _ => {}

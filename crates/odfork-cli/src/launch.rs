@@ -1,0 +1,270 @@
+//! `odfork run`: from the request to execve, in one reading.
+//!
+//! 1 warn about slips, 2 examine the program, 3 find the library, 4 make the environment, 5 exec in place, 6 explain the
+//! failure. Nothing of the process is changed before exec: no signal disposition or mask, no descriptor (what is opened
+//! here is close-on-exec and closed again), no memory limit. Whatever cannot be had, the program still runs.
+
+use std::ffi::{c_char, CString, OsStr, OsString};
+use std::io::{Error, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::ptr;
+
+use crate::cli::Run;
+use crate::elf::{self, Header};
+use crate::environment::Environment;
+use crate::library::{preload_list, search, PRELOAD};
+use crate::options::{PID, QUIET, STATS, STATS_FILE};
+use crate::verdict::{examine, Answer, Obstacle, Refusal, Verdict};
+
+/// As env(1) and the shells have them.
+const NOT_FOUND: i32 = 127;
+const NOT_EXECUTABLE: i32 = 126;
+const WRONG_USAGE: i32 = 2;
+
+/// One line on standard error, started with our name. Nobody can be told when that fails.
+pub fn say(line: &str) {
+    // A name may hold a line break; a line of ours does not.
+    let _ = writeln!(std::io::stderr(), "odfork: {}", line.replace('\n', "\\n"));
+}
+
+/// Runs the program in place; returns an exit status only when that failed.
+pub fn run(mut request: Run, environment: &Environment) -> i32 {
+    let quiet = request.quiet || is_set(environment.get(QUIET));
+    if let Err(line) = settle_stats_file(&mut request, environment) {
+        say(&line);
+        return WRONG_USAGE;
+    }
+    if !quiet {
+        let given: Vec<&str> = request
+            .settings
+            .iter()
+            .map(|(variable, _)| *variable)
+            .collect();
+        environment.slips(&given).iter().for_each(|line| say(line));
+    }
+    let verdict = examine(&request.words[0], environment);
+    let plan = plan(&request, environment, &verdict);
+    if let (Some(line), false) = (&plan.line, quiet) {
+        say(line);
+    }
+    let words: Vec<CString> = request
+        .words
+        .iter()
+        .filter_map(|word| CString::new(word.as_bytes()).ok())
+        .collect();
+    let mut error = exec(&words, &plan);
+    if error.raw_os_error() == Some(libc::E2BIG) && plan.accelerated {
+        // Our few variables may be what made the block too big: the program goes first.
+        error = exec(
+            &words,
+            &Plan {
+                accelerated: false,
+                environment: environment.clone(),
+                ..plan
+            },
+        );
+    }
+    say(&format!(
+        "cannot run '{}': {}",
+        request.words[0].to_string_lossy(),
+        explain(&verdict, &error, environment)
+    ));
+    status_of(&error)
+}
+
+fn is_set(value: Option<&OsStr>) -> bool {
+    value.is_some_and(|value| !value.is_empty() && value != "0")
+}
+
+/// How the program will be started, and the line that says why it is not accelerated.
+struct Plan {
+    accelerated: bool,
+    environment: Environment,
+    line: Option<String>,
+    /// Exec this very file, without the shell as a stand-in for what the kernel refuses.
+    file: Option<PathBuf>,
+}
+
+fn plan(request: &Run, environment: &Environment, verdict: &Verdict) -> Plan {
+    let mut plan = Plan {
+        accelerated: false,
+        environment: environment.clone(),
+        line: None,
+        file: None,
+    };
+    match &verdict.answer {
+        // The failing exec will be explained; a line before it would be one too many.
+        Answer::CannotRun(_) => return plan,
+        Answer::No(refusal) => {
+            if let Refusal::Foreign(header) = refusal {
+                plan.file = verdict.chain.first().cloned();
+                if !perhaps_runnable(header) {
+                    return plan;
+                }
+            }
+            plan.line = Some(refusal_line(verdict, refusal));
+            return plan;
+        }
+        Answer::Yes | Answer::Unknown(_) => {}
+    }
+    let found = search(environment);
+    match &found.outcome {
+        Err(problem) => {
+            plan.line = Some(format!(
+                "{}; running with plain fork",
+                found.complaint(problem)
+            ))
+        }
+        Ok(library) => {
+            plan.accelerated = true;
+            plan.environment = accelerated(request, environment, library);
+        }
+    }
+    plan
+}
+
+/// "what, why, what to do" about a program that will run, but plainly.
+pub fn refusal_line(verdict: &Verdict, refusal: &Refusal) -> String {
+    let name = verdict.name.to_string_lossy();
+    let behind = match verdict.chain.last() {
+        Some(last) if verdict.chain.len() > 1 => {
+            format!("{name} runs through {}, which", last.display())
+        }
+        _ => name.to_string(),
+    };
+    format!(
+        "{behind} {}; running with plain fork: {}",
+        refusal.why(),
+        refusal.advice()
+    )
+}
+
+/// i386 programs run on most x86-64 kernels, and any machine's with an emulator registered.
+fn perhaps_runnable(header: &Header) -> bool {
+    let emulators = Path::new("/proc/sys/fs/binfmt_misc").read_dir();
+    let registered = emulators.is_ok_and(|entries| entries.count() > 2);
+    registered || (cfg!(target_arch = "x86_64") && elf::machine_name(header.machine) == "i386")
+}
+
+fn accelerated(request: &Run, environment: &Environment, library: &Path) -> Environment {
+    let mut extended = environment.clone();
+    extended.set(PRELOAD, &preload_list(library, environment.get(PRELOAD)));
+    for (variable, value) in &request.settings {
+        extended.set(variable, value);
+    }
+    extended.set(PID, OsStr::new(&std::process::id().to_string()));
+    extended
+}
+
+/// The program may change its directory before it writes statistics, so a relative path is settled now, and a directory
+/// that is missing is told now rather than at exit.
+fn settle_stats_file(request: &mut Run, environment: &Environment) -> Result<(), String> {
+    let wanted = request
+        .settings
+        .iter()
+        .any(|(variable, _)| *variable == STATS)
+        || is_set(environment.get(STATS));
+    let Some((_, file)) = request
+        .settings
+        .iter_mut()
+        .find(|(variable, _)| *variable == STATS_FILE)
+    else {
+        return Ok(());
+    };
+    if !wanted {
+        return Err(
+            "--stats-file needs --stats text or --stats json with it (see 'odfork run --help')"
+                .to_owned(),
+        );
+    }
+    let path = std::path::absolute(&*file)
+        .map_err(|error| format!("--stats-file '{}': {error}", file.to_string_lossy()))?;
+    let folder = path.parent().unwrap_or(&path);
+    if path.is_dir() {
+        return Err(format!(
+            "--stats-file '{}' is a directory; name a file in it",
+            file.to_string_lossy()
+        ));
+    }
+    if !folder.is_dir() && !folder.to_string_lossy().contains("%p") {
+        return Err(format!(
+            "--stats-file '{}': there is no directory {}; make it first",
+            file.to_string_lossy(),
+            folder.display()
+        ));
+    }
+    *file = OsString::from(path);
+    Ok(())
+}
+
+/// Replaces this process; comes back only with the reason why not.
+fn exec(words: &[CString], plan: &Plan) -> Error {
+    let arguments = pointers(words);
+    let block = pointers(plan.environment.entries());
+    let file = plan
+        .file
+        .as_ref()
+        .and_then(|file| CString::new(file.as_os_str().as_bytes()).ok());
+    // SAFETY: both arrays end with a null pointer and point to C strings that outlive the call, as does the file's name.
+    // execvpe searches the PATH of this process, which is the program's too.
+    unsafe {
+        match file {
+            Some(file) => libc::execve(file.as_ptr(), arguments.as_ptr(), block.as_ptr()),
+            None => libc::execvpe(arguments[0], arguments.as_ptr(), block.as_ptr()),
+        };
+    }
+    Error::last_os_error()
+}
+
+fn pointers(strings: &[CString]) -> Vec<*const c_char> {
+    strings
+        .iter()
+        .map(|string| string.as_ptr())
+        .chain([ptr::null()])
+        .collect()
+}
+
+fn status_of(error: &Error) -> i32 {
+    match error.raw_os_error() {
+        Some(libc::ENOENT) => NOT_FOUND,
+        _ => NOT_EXECUTABLE,
+    }
+}
+
+/// The obstacle seen beforehand when there was one, else what the kernel said.
+fn explain(verdict: &Verdict, error: &Error, environment: &Environment) -> String {
+    match (&verdict.answer, error.raw_os_error()) {
+        (
+            Answer::CannotRun(obstacle),
+            Some(libc::ENOENT | libc::EACCES | libc::ELOOP | libc::ENOTDIR),
+        ) => obstacle.words(&verdict.name, environment),
+        (Answer::No(refusal @ Refusal::Foreign(_)), Some(libc::ENOEXEC)) => {
+            format!(
+                "it {} and this kernel has no way to run it; {}",
+                refusal.why(),
+                refusal.advice()
+            )
+        }
+        (_, Some(libc::E2BIG)) => {
+            "its arguments and environment are too long; shorten them or raise 'ulimit -s'"
+                .to_owned()
+        }
+        (_, Some(libc::ENOENT)) => Obstacle::Missing.words(&verdict.name, environment),
+        (_, Some(libc::EACCES)) => {
+            "the kernel refuses (permission denied); look at the file's and its directories' modes"
+                .to_owned()
+        }
+        _ => error.to_string(),
+    }
+}
+
+/// The exit status that `odfork check PROGRAM` gives for a verdict.
+pub fn check_status(answer: &Answer) -> i32 {
+    match answer {
+        Answer::Yes | Answer::Unknown(_) => 0,
+        Answer::No(_) => 1,
+        Answer::CannotRun(Obstacle::Missing | Obstacle::Needs { .. }) => NOT_FOUND,
+        Answer::CannotRun(_) => NOT_EXECUTABLE,
+    }
+}

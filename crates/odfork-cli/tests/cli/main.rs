@@ -1,0 +1,9 @@
+//! Runs the `odfork` binary as a user does: programs compiled for the occasion, a stub in the library's place, and the
+//! same program without odfork as the judge.
+
+mod check;
+mod inherit;
+mod launch;
+mod pages;
+mod refuse;
+mod stage;

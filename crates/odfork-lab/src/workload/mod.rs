@@ -1,0 +1,89 @@
+//! The subject: a process that holds memory, forks on command and measures itself.
+//!
+//! `protocol` is the language between driver and subject, `memory` the pattern it holds and checks,
+//! `acts` what it can do, `interface` the engine's C API when a library is preloaded. This file owns the
+//! loop. The same program is the subject under every engine: it never knows which, and forks through
+//! libc's dynamic `fork` symbol so that a preloaded library can take its place.
+
+pub mod acts;
+pub mod children;
+pub mod interface;
+pub mod memory;
+pub mod protocol;
+
+use std::io::{BufRead, Write};
+use std::time::Duration;
+
+use anyhow::{bail, Result};
+
+use acts::Subject;
+use memory::{Layout, Memory};
+use protocol::{Answer, Command};
+
+/// What a subject is told on its command line.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    pub size: u64,
+    pub layout: Layout,
+    pub threads: u32,
+    pub cpu: Option<usize>,
+}
+
+/// Runs the subject until its driver closes the pipe. Answers one line per command line.
+pub fn serve(setup: Setup) -> Result<()> {
+    pin(setup.cpu);
+    let memory = Memory::hold(setup.size as usize, setup.layout)?;
+    idle_threads(setup.threads);
+    let mut subject = Subject::new(memory);
+    let mut answers = std::io::stdout();
+    writeln!(answers, "{}", Answer::Text("ready".into()))?;
+    answers.flush()?;
+    for line in std::io::stdin().lock().lines() {
+        let answer = match line?.parse::<Command>() {
+            Ok(command) => subject.obey(command),
+            Err(error) => Answer::Unavailable(error.to_string()),
+        };
+        writeln!(answers, "{answer}")?;
+        answers.flush()?;
+    }
+    Ok(())
+}
+
+/// A whole program instead of a subject: fill memory, fork and wait `forks` times, check, end.
+pub fn run_program(setup: Setup, forks: u32) -> Result<()> {
+    pin(setup.cpu);
+    let memory = Memory::hold(setup.size as usize, setup.layout)?;
+    let mut subject = Subject::new(memory);
+    if forks > 0 {
+        match subject.obey(Command::Fork { calls: forks }) {
+            Answer::Values(_) => {}
+            other => bail!("{other}"),
+        }
+    }
+    if !subject.is_intact() {
+        bail!("the parent's memory changed over {forks} forks");
+    }
+    Ok(())
+}
+
+/// Keeps the process, and the children that inherit it, on one processor. Best effort.
+fn pin(cpu: Option<usize>) {
+    let Some(cpu) = cpu else { return };
+    // SAFETY: a zeroed cpu_set_t is the empty set; CPU_SET is given an index below CPU_SETSIZE.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        if cpu < libc::CPU_SETSIZE as usize {
+            libc::CPU_SET(cpu, &mut set);
+            libc::sched_setaffinity(0, std::mem::size_of_val(&set), &set);
+        }
+    }
+}
+
+/// Starts threads that only sleep: their existence is what is measured.
+fn idle_threads(count: u32) {
+    for _ in 0..count {
+        std::thread::spawn(|| loop {
+            std::thread::sleep(Duration::from_secs(3600));
+        });
+    }
+}
