@@ -53,23 +53,33 @@ pub fn figures() -> Vec<Figure> {
 }
 
 fn promises() -> Vec<Figure> {
-    use Goal::{Bytes, Share, Times};
-    let promise = |name, experiment, label, goal, about| {
-        versus(Group::Promise, name, experiment, label, goal, about)
-    };
+    [forks(), children(), parents(), freezing()].concat()
+}
+
+const fn promise(
+    name: &'static str,
+    experiment: &'static str,
+    label: &'static str,
+    goal: Goal,
+    about: &'static str,
+) -> Figure {
+    versus(Group::Promise, name, experiment, label, goal, about)
+}
+
+fn forks() -> Vec<Figure> {
     vec![
         with_thp(promise(
             "fork-1g",
             "static-1g",
             "fork",
-            Times(200.0),
+            Goal::Times(200.0),
             "fork() of a 1 GB static parent",
         )),
         promise(
             "fork-8g",
             "size-8g",
             "fork",
-            Times(1000.0),
+            Goal::Times(1000.0),
             "fork() of an 8 GB static parent",
         ),
         against(
@@ -77,7 +87,7 @@ fn promises() -> Vec<Figure> {
                 "flat-8g",
                 "size-8g",
                 "fork",
-                Share(1.5),
+                Goal::Share(1.5),
                 "fork at 8 GB against fork at 64 MB, both odfork",
             ),
             side("odfork-64m", "fork"),
@@ -87,74 +97,89 @@ fn promises() -> Vec<Figure> {
                 "floor-8g",
                 "size-8g",
                 "fork",
-                Share(2.0),
+                Goal::Share(2.0),
                 "fork at 8 GB against an empty process",
             ),
             side("empty", "fork"),
         ),
+    ]
+}
+
+fn children() -> Vec<Figure> {
+    vec![
         with_thp(promise(
             "wait-1g",
             "static-1g",
             "total",
-            Times(200.0),
+            Goal::Times(200.0),
             "fork + exit + wait at 1 GB",
         )),
         with_thp(promise(
             "read-1g",
             "static-1g",
             "read",
-            Times(10.0),
+            Goal::Times(10.0),
             "child reads every page",
         )),
         with_thp(promise(
             "sparse-1g",
             "static-1g",
             "sparse",
-            Times(1.5),
+            Goal::Times(1.5),
             "child writes one page in 16",
         )),
         with_thp(promise(
             "full-1g",
             "static-1g",
             "full",
-            Share(1.1),
+            Goal::Share(1.1),
             "child writes every page",
         )),
+    ]
+}
+
+fn parents() -> Vec<Figure> {
+    vec![
         promise(
             "dirty-unfolded",
             "dirty-1g",
             "unfolded",
-            Times(8.0),
+            Goal::Times(8.0),
             "fork after one page in 64 KB got dirty",
         ),
         promise(
             "dirty-folded",
             "dirty-1g",
             "folded",
-            Times(100.0),
+            Goal::Times(100.0),
             "the same after folding",
         ),
         promise(
             "small-8m",
             "small-8m",
             "program",
-            Share(1.05),
+            Goal::Share(1.05),
             "8 MB program, 200 forks, whole time, auto",
         ),
         promise(
             "once-64m",
             "once-64m",
             "program",
-            Share(1.05),
+            Goal::Share(1.05),
             "64 MB program that forks once, auto",
         ),
         promise(
             "once-1g",
             "once-1g",
             "program",
-            Share(1.05),
+            Goal::Share(1.05),
             "1 GB program that forks once, auto",
         ),
+    ]
+}
+
+fn freezing() -> Vec<Figure> {
+    vec![
         Figure {
             base: side("memcpy-touched", "copy"),
             subject: side("odfork", "freeze"),
@@ -162,7 +187,7 @@ fn promises() -> Vec<Figure> {
                 "freeze-touched",
                 "freeze-1g",
                 "freeze",
-                Times(0.5),
+                Goal::Times(0.5),
                 "freeze against memcpy to touched memory",
             )
         },
@@ -173,7 +198,7 @@ fn promises() -> Vec<Figure> {
                 "freeze-fresh",
                 "freeze-1g",
                 "freeze",
-                Times(0.5),
+                Goal::Times(0.5),
                 "freeze against memcpy to fresh memory",
             )
         },
@@ -183,7 +208,7 @@ fn promises() -> Vec<Figure> {
                 "freeze-memory",
                 "peak-1g",
                 "extra",
-                Bytes(66 * MIB),
+                Goal::Bytes(66 * MIB),
                 "peak extra memory while freezing",
             ),
             side("odfork", "extra"),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::experiments::{Act, Arm, Budget, Experiment, Measure, SubjectSpec};
 use crate::record::{Record, SeriesName};
-use crate::stats::Dice;
+use crate::stats::{Dice, SAMPLES_FOR_INTERVAL};
 
 /// What an arm gave back for one sample.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,8 +66,11 @@ pub fn measure(
     }
 }
 
+/// On a machine so slow that the least rounds take three times the budget, an interval from fewer must do.
 fn is_spent(budget: Budget, rounds: u32, spent: Duration) -> bool {
-    rounds >= budget.rounds_at_least && spent >= budget.time
+    let enough = rounds >= budget.rounds_at_least && spent >= budget.time;
+    let overdrawn = rounds as usize >= SAMPLES_FOR_INTERVAL && spent >= 3 * budget.time;
+    enough || overdrawn
 }
 
 fn share(budget: Budget, rounds: u32, spent: Duration) -> f64 {
@@ -254,6 +257,8 @@ pub mod tests {
         assert_eq!(enough.samples("pair", "stock", "read").len(), 10);
         let least = run(Budget::new(0, 15, 1000, 0.2), &mut Fake::default());
         assert_eq!(least.samples("pair", "stock", "read").len(), 15);
+        let slow = run(Budget::new(0, 500, 1000, 0.2), &mut Fake::default());
+        assert_eq!(slow.samples("pair", "stock", "read").len(), 30);
     }
 
     #[test]

@@ -10,7 +10,7 @@ static REPORTED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn born() {
     crate::wrappers::resolve();
-    engine::start(crate::program::barred());
+    engine::start(crate::program::barred(), crate::program::inspect);
 }
 
 extern "C" fn ends() {
@@ -44,7 +44,8 @@ pub fn report() {
         Report::Json => stats::write_json(&mut text, &engine::state().stats, &context),
         _ => stats::write_text(&mut text, &engine::state().stats, &context),
     };
-    let fd = open_report(&o.report_file, me);
+    // A file that cannot be opened is no reason to write to somebody's stderr.
+    let Some(fd) = open_report(&o.report_file, me) else { return };
     write_all(fd, text.bytes());
     if fd > 2 {
         // SAFETY: opened above.
@@ -60,13 +61,13 @@ fn program_name(buf: &mut [u8; 16]) -> &str {
 }
 
 /// Standard error, or the file with `%p` replaced by the pid.
-fn open_report(file: &[u8; 256], pid: i32) -> i32 {
+fn open_report(file: &[u8; 256], pid: i32) -> Option<i32> {
     use core::fmt::Write;
     let len = file.iter().position(|&b| b == 0).unwrap_or(0);
     if len == 0 {
-        return 2;
+        return Some(2);
     }
-    let Ok(pattern) = core::str::from_utf8(&file[..len]) else { return 2 };
+    let pattern = core::str::from_utf8(&file[..len]).ok()?;
     let mut path = Text::<320>::new();
     let mut parts = pattern.split("%p");
     let _ = path.write_str(parts.next().unwrap_or(""));
@@ -77,10 +78,7 @@ fn open_report(file: &[u8; 256], pid: i32) -> i32 {
     let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC | libc::O_CLOEXEC;
     let a = args![libc::AT_FDCWD, path.bytes().as_ptr(), flags, 0o644];
     // SAFETY: a path that ends with a zero byte.
-    match unsafe { sys::call(libc::SYS_openat, a) } {
-        Ok(fd) => fd as i32,
-        Err(_) => 2,
-    }
+    unsafe { sys::call(libc::SYS_openat, a) }.ok().map(|fd| fd as i32)
 }
 
 fn write_all(fd: i32, mut bytes: &[u8]) {

@@ -17,7 +17,7 @@
 use core::ffi::{c_char, c_int, c_long, c_void, CStr};
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use odfork_runtime::engine;
+use odfork_runtime::{args, engine};
 use odfork_runtime::reason::Reason;
 use odfork_runtime::sys::{self, PAGE};
 use odfork_runtime::thaw::Content;
@@ -107,40 +107,60 @@ pub unsafe extern "C" fn fork() -> c_int {
 fn advice_needs(advice: c_int) -> Option<Content> {
     match advice {
         libc::MADV_DONTNEED | libc::MADV_FREE | MADV_DONTNEED_LOCKED | MADV_GUARD_INSTALL => {
-            Some(Content::Zero)
+            Some(Content::Zero(advice))
         }
         libc::MADV_WIPEONFORK | libc::MADV_REMOVE => Some(Content::Keep),
         _ => None,
     }
 }
 
-fn before_madvise(addr: usize, len: usize, advice: c_int) {
-    let Some(content) = advice_needs(advice) else { return };
-    let Some(len) = len.checked_next_multiple_of(PAGE) else { return };
-    if addr % PAGE != 0 || !engine::may_be_frozen(addr, len) {
-        return;
+/// madvise by the kernel, after frozen memory was thawed as the advice needs.
+fn advise(addr: usize, len: usize, advice: c_int) -> isize {
+    // SAFETY: the program's own call.
+    let call = || unsafe { sys::raw(libc::SYS_madvise, args![addr, len, advice]) };
+    let (Some(content), Some(pages)) = (advice_needs(advice), len.checked_next_multiple_of(PAGE))
+    else {
+        return call();
+    };
+    if addr % PAGE != 0 || !engine::may_be_frozen(addr, pages) {
+        return call();
     }
-    if engine::thaw_range(addr, len, content).is_err() && content == Content::Zero {
-        zero_by_hand(addr, len);
-    }
+    engine::with_thawed(addr, pages, content, |thawed| {
+        match (thawed, content) {
+            (Ok(true), _) => 0,
+            (Err(_), Content::Zero(_)) => {
+                zero_by_hand(addr, pages);
+                0
+            }
+            _ => call(),
+        }
+    })
 }
 
-/// The helper could not run (no process to be had, a filter): zeros are promised,
-/// so they are written. Frozen memory was readable and writable when frozen.
+/// The helper could not run (no process or memory to be had, a filter): zeros
+/// are promised, so they are written over what is mapped and writable.
 fn zero_by_hand(addr: usize, len: usize) {
-    let prot = libc::PROT_READ | libc::PROT_WRITE;
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-    // SAFETY: the program gave up the content of the range; asks the kernel
-    // first whether all of it is mapped, so that no hole is filled.
-    unsafe {
-        let mut at = addr;
-        while at < addr + len {
+    static ZEROS: [u8; PAGE] = [0; PAGE];
+    let here = [ZEROS.as_ptr() as usize, PAGE];
+    let mut at = addr;
+    while at < addr + len {
+        let there = [at, PAGE];
+        let a = args![sys::getpid(), &here, 1, &there, 1, 0];
+        // SAFETY: the program gave up the content; writing to oneself by this
+        // call gives an error, not a signal, where nothing is mapped.
+        let wrote = unsafe { sys::call(libc::SYS_process_vm_writev, a) };
+        if wrote.is_err() {
+            let prot = libc::PROT_READ | libc::PROT_WRITE;
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
             let mut there = 0u8;
-            if sys::call(libc::SYS_mincore, odfork_runtime::args![at, PAGE, &mut there]).is_ok() {
-                let _ = sys::mmap(at, PAGE, prot, flags);
+            // SAFETY: replaces a page that is mapped and whose content was given up.
+            unsafe {
+                if sys::call(libc::SYS_mincore, args![at, PAGE, &mut there]).is_ok() {
+                    let _ = sys::mmap(at, PAGE, prot, flags);
+                }
             }
-            at += PAGE;
         }
+        at += PAGE;
     }
 }
 
@@ -148,29 +168,32 @@ fn zero_by_hand(addr: usize, len: usize) {
 #[no_mangle]
 pub unsafe extern "C" fn madvise(addr: *mut c_void, len: usize, advice: c_int) -> c_int {
     let errno = get_errno();
-    before_madvise(addr as usize, len, advice);
+    let ret = advise(addr as usize, len, advice);
     set_errno(errno);
-    // SAFETY: the caller's own call.
-    as_libc(unsafe { sys::raw(libc::SYS_madvise, odfork_runtime::args![addr, len, advice]) })
-        as c_int
+    as_libc(ret) as c_int
 }
 
-/// Growing, duplicating and leaving behind need anonymous memory; shrinking and
-/// moving whole do not. Gives the result when the call is done already.
-fn before_mremap(old: usize, old_len: usize, new_len: usize, flags: c_int) -> Option<usize> {
+/// mremap by the kernel. Growing, duplicating and leaving behind need anonymous
+/// memory; shrinking and moving whole do not.
+fn remap(old: usize, old_len: usize, new_len: usize, flags: c_int, new: usize) -> isize {
+    let a = args![old, old_len, new_len, flags, new];
+    // SAFETY: the program's own call.
+    let call = || unsafe { sys::raw(libc::SYS_mremap, a) };
     let moves = flags & (libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) != 0;
-    if !(new_len > old_len || moves) || old % PAGE != 0 {
-        return None;
+    let (Some(len), Some(new_pages)) = (
+        old_len.max(PAGE).checked_next_multiple_of(PAGE),
+        new_len.checked_next_multiple_of(PAGE),
+    ) else {
+        return call();
+    };
+    let grows = new_pages > len || old_len == 0;
+    if !(grows || moves) || old % PAGE != 0 || !engine::may_be_frozen(old, len) {
+        return call();
     }
-    let len = old_len.max(PAGE).checked_next_multiple_of(PAGE)?;
-    if !engine::may_be_frozen(old, len) {
-        return None;
+    if grows && !moves && old_len > 0 && grow_in_place(old + len, new_pages - len) {
+        return old as isize;
     }
-    if !moves && old_len > 0 && grow_in_place(old + len, new_len.checked_next_multiple_of(PAGE)? - len) {
-        return Some(old);
-    }
-    let _ = engine::thaw_range(old, len, Content::Keep);
-    None
+    engine::with_thawed(old, len, Content::Join, |_| call())
 }
 
 /// Adds anonymous memory right behind a frozen mapping, if those addresses are free.
@@ -199,14 +222,9 @@ pub unsafe extern "C" fn mremap(
     new: *mut c_void,
 ) -> *mut c_void {
     let errno = get_errno();
-    let grown = before_mremap(old as usize, old_len, new_len, flags);
+    let ret = remap(old as usize, old_len, new_len, flags, new as usize);
     set_errno(errno);
-    if let Some(at) = grown {
-        return at as *mut c_void;
-    }
-    let a = odfork_runtime::args![old, old_len, new_len, flags, new];
-    // SAFETY: the caller's own call.
-    as_libc(unsafe { sys::raw(libc::SYS_mremap, a) }) as *mut c_void
+    as_libc(ret) as *mut c_void
 }
 
 /// glibc marks a chunk that has a mapping of its own in the size before it.
@@ -268,16 +286,23 @@ pub unsafe extern "C" fn syscall(
     f: usize,
 ) -> c_long {
     let errno = get_errno();
-    match nr {
-        libc::SYS_madvise => before_madvise(a, b, c as c_int),
-        libc::SYS_mremap => {
-            if let Some(at) = before_mremap(a, b, c, d as c_int) {
-                set_errno(errno);
-                return at as c_long;
-            }
+    let ret = match nr {
+        libc::SYS_madvise => advise(a, b, c as c_int),
+        libc::SYS_mremap => remap(a, b, c, d as c_int, e),
+        _ => {
+            before_syscall(nr, a);
+            // SAFETY: the caller's own call.
+            unsafe { sys::raw(nr, [a, b, c, d, e, f]) }
         }
-        libc::SYS_prctl if a as c_int == libc::PR_SET_SECCOMP => engine::before_filter(),
-        libc::SYS_seccomp if a <= 1 => engine::before_filter(),
+    };
+    set_errno(errno);
+    as_libc(ret) as c_long
+}
+
+fn before_syscall(nr: c_long, a: usize) {
+    match nr {
+        libc::SYS_prctl if a as c_int == libc::PR_SET_SECCOMP => before_filter(),
+        libc::SYS_seccomp if a <= 1 => before_filter(),
         libc::SYS_userfaultfd if engine::anything_frozen() => {
             let _ = engine::thaw_all();
             engine::bar(Reason::Userfaultfd);
@@ -286,9 +311,13 @@ pub unsafe extern "C" fn syscall(
         libc::SYS_exit_group => crate::life::report(),
         _ => {}
     }
-    set_errno(errno);
-    // SAFETY: the caller's own call.
-    as_libc(unsafe { sys::raw(nr, [a, b, c, d, e, f]) }) as c_long
+}
+
+/// A system-call filter is about to be installed. What may be forbidden later is
+/// done now: memory goes back, and the report is written.
+fn before_filter() {
+    engine::before_filter();
+    crate::life::report();
 }
 
 /// A task in this address space that is neither a thread nor a vfork child.
@@ -321,11 +350,11 @@ pub unsafe extern "C" fn clone(
 pub unsafe extern "C" fn prctl(op: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
     let errno = get_errno();
     if op == libc::PR_SET_SECCOMP {
-        engine::before_filter();
+        before_filter();
     }
     set_errno(errno);
     // SAFETY: the caller's own call.
-    as_libc(unsafe { sys::raw(libc::SYS_prctl, odfork_runtime::args![op, a, b, c, d]) }) as c_int
+    as_libc(unsafe { sys::raw(libc::SYS_prctl, args![op, a, b, c, d]) }) as c_int
 }
 
 /// _exit(2): the report of a program that leaves without exit(3).
@@ -335,7 +364,7 @@ pub unsafe extern "C" fn _exit(status: c_int) -> ! {
     // SAFETY: ends the process.
     unsafe {
         loop {
-            sys::raw(libc::SYS_exit_group, odfork_runtime::args![status]);
+            sys::raw(libc::SYS_exit_group, args![status]);
         }
     }
 }

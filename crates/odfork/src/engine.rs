@@ -61,6 +61,12 @@ pub struct State {
     /// Entries the next fork copies, when a pass has just found out.
     entries: Option<u64>,
     shown: u64,
+    /// Looks at the program's code for reasons to leave it alone; asked once,
+    /// before the first pass.
+    inspect: fn() -> Reason,
+    inspected: AtomicU32,
+    /// 1 from the first freeze on, in this process or an ancestor.
+    ever_frozen: AtomicU32,
     /// Address hint for the runtime's next mapping.
     zone: usize,
 }
@@ -96,6 +102,9 @@ static STATE: Global = Global(UnsafeCell::new(State {
     unpaid_forks: AtomicU64::new(0),
     entries: None,
     shown: 0,
+    inspect: || Reason::None,
+    inspected: AtomicU32::new(0),
+    ever_frozen: AtomicU32::new(0),
     zone: sys::ZONE,
 }));
 
@@ -117,10 +126,11 @@ unsafe fn state_mut() -> &'static mut State {
 }
 
 /// Begins: reads the options. Called once, from the library's constructor.
-pub fn start(barred: Reason) {
+pub fn start(barred: Reason, inspect: fn() -> Reason) {
     // SAFETY: the constructor runs before the program's threads.
     let st = unsafe { state_mut() };
     st.options = Options::from_env();
+    st.inspect = inspect;
     st.kernel.fault = st.options.fault;
     st.barred.store(barred as u32, Relaxed);
     if barred == Reason::None && st.options.freeze == Freeze::Never {
@@ -194,6 +204,9 @@ fn prepare() {
     if st.options.freeze == Freeze::Never || st.barred() != Reason::None || !may_be_due(st) {
         return;
     }
+    if !passes_inspection(st) {
+        return;
+    }
     let held = st.lock.hold();
     // SAFETY: the lock is held.
     let st = unsafe { state_mut() };
@@ -209,6 +222,18 @@ fn prepare() {
         let _ = one_pass(st, decide);
         st.faults.store(sys::minor_faults(), Relaxed);
     }
+}
+
+/// Asked without the lock (the inspection takes the loader's), and only by the
+/// process that was executed: a child runs the same code.
+fn passes_inspection(st: &State) -> bool {
+    if st.inspected.swap(1, Relaxed) == 0 && sys::getpid() == st.born.load(Relaxed) {
+        let found = (st.inspect)();
+        if found != Reason::None {
+            bar(found);
+        }
+    }
+    st.barred() == Reason::None
 }
 
 /// The cheap question before every fork: a fork of a small process asks only this.
@@ -286,6 +311,7 @@ fn absorb(st: &mut State, f: &Finished, outcome: &Done<()>) {
             image.beacon = 0;
         }
         if image.end > image.start {
+            st.ever_frozen.store(1, Relaxed);
             // Room was checked by the pass: it makes no more images than fit.
             st.registry.add(image);
         } else {
@@ -358,7 +384,7 @@ fn own_range(st: &State) -> (usize, usize) {
 pub fn freeze_now() -> Done<()> {
     adopt();
     let st = state();
-    if st.barred() != Reason::None {
+    if st.barred() != Reason::None || !passes_inspection(st) {
         return Err(Stop::of(st.barred()));
     }
     let held = st.lock.hold();
@@ -373,10 +399,10 @@ pub fn freeze_now() -> Done<()> {
     }
 }
 
-/// True while any memory of this process may be frozen: a cheap first question
-/// for the wrappers.
+/// True once any memory of this process was frozen: a cheap first question for
+/// the wrappers.
 pub fn anything_frozen() -> bool {
-    state().stats.frozen_bytes.load(Relaxed) != 0
+    state().ever_frozen.load(Relaxed) != 0
 }
 
 /// True if a range may be frozen.
@@ -393,24 +419,46 @@ pub fn may_be_frozen(start: usize, len: usize) -> bool {
 pub fn thaw_range(start: usize, len: usize, content: thaw::Content) -> Done<()> {
     let _held = state().lock.hold();
     // SAFETY: the lock is held.
-    let st = unsafe { state_mut() };
+    thaw_locked(unsafe { state_mut() }, start, len, content).map(|_| ())
+}
+
+/// Thaws a range and then makes the program's own call, with no freeze in
+/// between. `call` hears whether the thaw succeeded, and whether it did all
+/// there was to do (zeros by hand).
+pub fn with_thawed<T>(
+    start: usize,
+    len: usize,
+    content: thaw::Content,
+    call: impl FnOnce(Done<bool>) -> T,
+) -> T {
+    let _held = state().lock.hold();
+    // SAFETY: the lock is held.
+    call(thaw_locked(unsafe { state_mut() }, start, len, content))
+}
+
+fn thaw_locked(st: &mut State, start: usize, len: usize, content: thaw::Content) -> Done<bool> {
     let end = start.saturating_add(len);
     if !st.registry.may_touch(start, end) {
-        return Ok(());
+        return Ok(false);
     }
     let kernel = &mut st.kernel as *mut Kernel;
-    let subject = subject(st);
-    let order = thaw::Order { start, end, content, subject };
+    let order = thaw::Order { start, end, content, subject: subject(st) };
+    let arg = &order as *const _ as usize;
     // SAFETY: `kernel` is a field the order does not refer to.
-    let finished = helper::run(unsafe { &mut *kernel }, st.zone, thaw::job, &order as *const _ as usize)?;
+    let finished = helper::run(unsafe { &mut *kernel }, st.zone, thaw::job, arg)?;
     finished.outcome()?;
-    st.registry.uncover(start, end);
+    // What was thawed with its content is several mappings now, which a later
+    // mremap must hear of; what became zeros is one.
+    let by_hand = finished.scratch().report.by_hand == 1;
+    if matches!(content, thaw::Content::Zero(_)) && !by_hand {
+        st.registry.uncover(start, end);
+    }
     let bytes = finished.scratch().report.thawed as u64;
     if bytes > 0 {
         st.stats.thaws.fetch_add(1, Relaxed);
         st.stats.thaw_bytes.fetch_add(bytes, Relaxed);
     }
-    Ok(())
+    Ok(by_hand)
 }
 
 /// Makes all memory anonymous again.

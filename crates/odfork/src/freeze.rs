@@ -59,7 +59,7 @@ pub fn freeze_vma(s: &mut Scratch, tools: &Tools, vma: &Vma) -> Done<usize> {
     pieces[..planned.len()].copy_from_slice(planned);
     let count = planned.len();
     let mut bytes = 0;
-    for piece in &pieces[..count] {
+    for piece in pieces[..count].iter().filter(|p| tools.source.takes(p.kind)) {
         bytes += freeze_piece(s, tools, piece, vma, Content::Anonymous)?;
     }
     Ok(bytes)

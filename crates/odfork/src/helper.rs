@@ -44,6 +44,8 @@ pub struct Report {
     pub rebuilt: usize,
     pub fold_ns: u64,
     pub thawed: usize,
+    /// Zeros were written where the mapping could not be replaced.
+    pub by_hand: u32,
     /// Huge images were to be had.
     pub huge: u32,
     /// The job looked and decided to act.

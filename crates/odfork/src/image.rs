@@ -34,6 +34,7 @@ pub enum Allowed {
 /// Makes image files; holds the unmounted tmpfs while the helper lives.
 #[derive(Clone, Copy)]
 pub struct Source {
+    allowed: Allowed,
     mount: Option<i32>,
 }
 
@@ -48,12 +49,17 @@ impl Source {
         if allowed == Allowed::Huge && mount.is_none() {
             return Err(Stop::of(Reason::Image));
         }
-        Ok(Source { mount })
+        Ok(Source { allowed, mount })
     }
 
     /// Huge pages can be had.
     pub fn huge(&self) -> bool {
         self.mount.is_some()
+    }
+
+    /// Thin pieces may go to a 4 KB image (not when only huge ones are wanted).
+    pub fn takes(&self, kind: Kind) -> bool {
+        kind == Kind::Huge || self.allowed != Allowed::Huge
     }
 
     /// A new empty file, sized, with read and write access.

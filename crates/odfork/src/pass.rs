@@ -27,6 +27,8 @@ use crate::sys::{now_ns, PAGE};
 use crate::vma::Vma;
 
 const BEACON_VIEW: usize = 2;
+/// Anonymous memory, ELF headers, private huge pages: the kernel's default.
+const DEFAULT_CORE_FILTER: u64 = 0x33;
 
 /// Whether to act on what the survey finds.
 #[derive(Clone, Copy)]
@@ -161,17 +163,15 @@ fn freeze_new(s: &mut Scratch, tools: &Tools) -> Done<()> {
 }
 
 /// A core file leaves out private file mappings (bit 2 of the filter, core(5)),
-/// which is what frozen memory is: ask for them. Failure costs only that.
+/// which is what frozen memory is: ask for them, unless the program has chosen a
+/// filter of its own. Failure costs only that.
 fn keep_in_cores(s: &mut Scratch) {
     s.kernel.step = "core";
     let mut text = [0u8; 32];
     let now = survey::slurp(&mut s.kernel, c"/proc/self/coredump_filter", &mut text);
-    let Some(now) = now.ok().and_then(|t| crate::vma::hex(t.trim_ascii())) else { return };
-    let mut line = *b"0x00000000";
-    for (i, digit) in line[2..].iter_mut().rev().enumerate() {
-        *digit = b"0123456789abcdef"[(((now | 4) >> (4 * i)) & 15) as usize];
+    if now.ok().and_then(|t| crate::vma::hex(t.trim_ascii())) == Some(DEFAULT_CORE_FILTER) {
+        let _ = image::write_file(&mut s.kernel, c"/proc/self/coredump_filter", b"0x37");
     }
-    let _ = image::write_file(&mut s.kernel, c"/proc/self/coredump_filter", &line);
 }
 
 /// Step `beacon`: one that is exclusive now serves new images too; else a new one.

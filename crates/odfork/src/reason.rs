@@ -45,10 +45,12 @@ pub enum Reason {
     Image,
     /// The program uses userfaultfd itself.
     Userfaultfd,
+    /// The program's code makes `madvise` or `mremap` calls without the C library.
+    RawCalls,
 }
 
 /// Number of reasons, for counters.
-pub const REASONS: usize = Reason::Userfaultfd as usize + 1;
+pub const REASONS: usize = Reason::RawCalls as usize + 1;
 
 impl Reason {
     /// All reasons, in the order of their counters.
@@ -72,6 +74,7 @@ impl Reason {
         Reason::Step,
         Reason::Image,
         Reason::Userfaultfd,
+        Reason::RawCalls,
     ];
 
     /// The word in the statistics.
@@ -96,6 +99,7 @@ impl Reason {
             Reason::Step => "step",
             Reason::Image => "image",
             Reason::Userfaultfd => "userfaultfd",
+            Reason::RawCalls => "raw-calls",
         }
     }
 
@@ -103,7 +107,7 @@ impl Reason {
     pub const fn explain(self) -> &'static str {
         match self {
             Reason::None => "",
-            Reason::Threads => "other threads run and could not be held still; run as root, or allow userfaultfd (vm.unprivileged_userfaultfd=1)",
+            Reason::Threads => "other threads did not come to rest, or userfaultfd is not allowed (needs root or vm.unprivileged_userfaultfd=1)",
             Reason::NoProc => "/proc is not readable here; mount it to let memory be frozen",
             Reason::Traced => "a debugger is attached; detach it to let memory be frozen",
             Reason::Seccomp => "a system-call filter forbids what freezing needs",
@@ -121,6 +125,7 @@ impl Reason {
             Reason::Step => "a step of freezing failed; memory is as it was",
             Reason::Image => "the image asked for (ODFORK_IMAGE) cannot be had here",
             Reason::Userfaultfd => "the program handles page faults itself",
+            Reason::RawCalls => "the program calls madvise or mremap by raw instructions, past the C library",
         }
     }
 }

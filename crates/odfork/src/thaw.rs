@@ -7,9 +7,10 @@
 use crate::args;
 use crate::helper::Scratch;
 use crate::reason::{Done, Reason, Stop};
+use crate::registry::Registry;
 use crate::guard::Guard;
 use crate::survey::{self, Subject};
-use crate::sys::{Errno, Kernel, SysResult};
+use crate::sys::{self, Errno, Kernel, SysResult};
 use crate::vma::{parse_head, Vma, EXEC, READ, SHARED, WRITE};
 
 const CHUNK: usize = 32 << 20;
@@ -42,8 +43,13 @@ struct Query {
 /// What becomes of the content.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Content {
+    /// Image mappings become anonymous with the same bytes.
     Keep,
-    Zero,
+    /// Image mappings become zeros: the advice of this number gave them up.
+    Zero(i32),
+    /// The whole range becomes one anonymous mapping with the same bytes, as
+    /// `mremap` needs it, if it could have been one on stock.
+    Join,
 }
 
 /// A range to thaw.
@@ -62,10 +68,10 @@ pub fn job(s: &mut Scratch, order: usize) -> Done<()> {
     s.kernel.step = "thaw";
     let fail = |e| Stop::failed(Reason::NoProc, "thaw", e);
     let fd = survey::open(&mut s.kernel, c"/proc/self/maps").map_err(fail)?;
-    // Content that is given up needs no guard: whoever writes to it meanwhile
-    // races with the program's own call.
+    // Content that is given up or moved needs no guard: whoever writes to it
+    // meanwhile races with the program's own call.
     let guard = match o.content {
-        Content::Zero => None,
+        Content::Zero(_) | Content::Join => None,
         Content::Keep => {
             let threads = survey::fences(s, &o.subject)?;
             match Guard::hold(s, &o.subject, threads) {
@@ -84,18 +90,67 @@ pub fn job(s: &mut Scratch, order: usize) -> Done<()> {
 fn thaw(s: &mut Scratch, o: &Order, fd: i32) -> Done<()> {
     s.kernel.step = "thaw";
     let fail = |e| Stop::failed(Reason::NoProc, "thaw", e);
-    let registry = o.subject.registry;
-    let mut at = o.start;
+    if o.content == Content::Join {
+        return join(s, o, fd);
+    }
+    let (mut at, mut by_hand) = (o.start, false);
     while at < o.end {
         let Some(v) = covering_or_next(s, fd, at).map_err(fail)? else { break };
         let (start, end) = (v.start.max(at), v.end.min(o.end));
-        if start < end && registry.find(v.dev, v.inode).is_some() && v.perms & SHARED == 0 {
-            let seed = registry.live().any(|(_, i)| i.seed_private == v.start);
-            if !seed {
-                replace(s, &v, (start, end), o.content)?;
-            }
+        if start < end && is_image(&v, o.subject.registry) {
+            by_hand |= replace(s, &v, (start, end), o.content)?;
         }
         at = v.end.max(at + 1);
+    }
+    if by_hand {
+        advise_others(s, o, fd).map_err(fail)?;
+    }
+    Ok(())
+}
+
+fn is_image(v: &Vma, registry: &Registry) -> bool {
+    registry.find(v.dev, v.inode).is_some()
+        && v.perms & SHARED == 0
+        && !registry.live().any(|(_, i)| i.seed_private == v.start)
+}
+
+/// After zeros were written by hand the kernel must not hear the advice for
+/// those pages again (it would show the image): the rest of the range hears it here.
+fn advise_others(s: &mut Scratch, o: &Order, fd: i32) -> SysResult<()> {
+    s.report.by_hand = 1;
+    let Content::Zero(advice) = o.content else { return Ok(()) };
+    let mut at = o.start;
+    while at < o.end {
+        let Some(v) = covering_or_next(s, fd, at)? else { break };
+        let (start, end) = (v.start.max(at), v.end.min(o.end));
+        if start < end && !is_image(&v, o.subject.registry) {
+            // SAFETY: the program's own advice for its own memory.
+            let _ = unsafe { sys::call(libc::SYS_madvise, args![start, end - start, advice]) };
+        }
+        at = v.end.max(at + 1);
+    }
+    Ok(())
+}
+
+/// One anonymous mapping over the range, if all of it is private, anonymous (or
+/// was, before freezing) and equally protected.
+fn join(s: &mut Scratch, o: &Order, fd: i32) -> Done<()> {
+    let fail = |e| Stop::failed(Reason::NoProc, "thaw", e);
+    let (mut at, mut perms, mut parts) = (o.start, None, 0);
+    while at < o.end {
+        let Some(v) = covering_or_next(s, fd, at).map_err(fail)? else { return Ok(()) };
+        let ours = is_image(&v, o.subject.registry);
+        let like = v.perms & SHARED == 0 && (ours || v.inode == 0) && v.perms & READ != 0;
+        if v.start > at || !like || perms.is_some_and(|p| p != v.perms) {
+            return Ok(());
+        }
+        (at, perms, parts) = (v.end, Some(v.perms), parts + 1);
+    }
+    let prot = i32::from(perms.unwrap_or(0) & 7);
+    let first = covering_or_next(s, fd, o.start).map_err(fail)?.unwrap_or_default();
+    if parts > 1 || is_image(&first, o.subject.registry) {
+        keep_content(s, (o.start, o.end), prot)?;
+        s.report.thawed += o.end - o.start;
     }
     Ok(())
 }
@@ -152,17 +207,17 @@ fn from_text(s: &mut Scratch, addr: usize) -> SysResult<Option<Vma>> {
     Ok(found)
 }
 
-fn replace(s: &mut Scratch, v: &Vma, (start, end): (usize, usize), content: Content) -> Done<()> {
+/// Replaces a part of an image mapping; true if zeros were written by hand instead.
+fn replace(s: &mut Scratch, v: &Vma, (start, end): (usize, usize), content: Content) -> Done<bool> {
     let prot = i32::from(v.perms & 7);
-    match content {
-        Content::Zero => {
-            let done = anonymous(&mut s.kernel, (start, end), prot);
-            done.or_else(|stop| write_zeros(s, (start, end)).map_err(|_| stop))?;
-        }
-        Content::Keep => keep_content(s, (start, end), prot)?,
-    }
     s.report.thawed += end - start;
-    Ok(())
+    match content {
+        Content::Zero(_) => match anonymous(&mut s.kernel, (start, end), prot) {
+            Ok(()) => Ok(false),
+            Err(stop) => write_zeros(s, (start, end)).map(|()| true).map_err(|_| stop),
+        },
+        _ => keep_content(s, (start, end), prot).map(|()| false),
+    }
 }
 
 /// Where the mapping cannot be replaced (at the map-count limit, or sealed),

@@ -1,0 +1,95 @@
+# Everything one does with odfork. `make help` lists the targets from the comments behind `##`.
+#
+# Owns: the order of things and where `make install` puts them. The steps of `check` are in .ci/check, Debian
+# packages in .ci/packages. Settings: PREFIX, DESTDIR, CARGO, CARGO_TARGET_DIR.
+
+PREFIX  ?= /usr/local
+DESTDIR ?=
+CARGO   ?= cargo
+TARGET  := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
+RELEASE := $(TARGET)/release
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+PRELOAD := crates/odfork-preload
+XTASK   := $(CARGO) run -q --locked --manifest-path crates/xtask/Cargo.toml --target-dir $(TARGET)/xtask --
+INSTALL ?= install
+
+.DEFAULT_GOAL := help
+.PHONY: help build check demo bench bench-quick examples header docs pages fmt lint install uninstall clean toolchain
+
+help: ## List the targets
+	@echo "odfork $(VERSION): make TARGET"
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo "PREFIX=$(PREFIX) and DESTDIR say where install puts things; CARGO_TARGET_DIR where cargo builds."
+
+toolchain:
+	@.ci/packages toolchain
+
+build: toolchain ## Build the launcher, the library and the benchmark into target/release
+	$(CARGO) build --release --workspace --locked
+
+check: ## Install what tests need, then run every test and lint (within 10 minutes)
+	@.ci/check
+
+demo: build ## Unit tests in forked children of a 1 GB database, stock fork against odfork
+	@ODFORK=$(RELEASE)/odfork demo/run.sh
+
+bench: build ## Measure all promised figures, stock and odfork interleaved (6 to 8 minutes)
+	$(RELEASE)/odfork-bench
+
+bench-quick: build ## The same with small sizes, below a minute; judges little
+	$(RELEASE)/odfork-bench --quick
+
+examples: build ## Compile and run the programs of examples/
+	@.ci/examples $(RELEASE)
+
+header: toolchain ## Write the C header from crates/odfork-preload/src/api.rs
+	$(XTASK) header
+
+docs: build pages ## Write docs/options.md, and manual pages and completions below target/
+	$(RELEASE)/odfork options > docs/options.md
+
+pages:
+	@mkdir -p $(TARGET)/man $(TARGET)/completions
+	$(RELEASE)/odfork man --dir $(TARGET)/man
+	@for shell in bash zsh fish; do \
+	    $(RELEASE)/odfork completions $$shell > $(TARGET)/completions/odfork.$$shell || exit 1; done
+	@echo "manual pages in $(TARGET)/man, completions in $(TARGET)/completions"
+
+fmt: toolchain ## Format all Rust code
+	$(CARGO) fmt --all
+	$(CARGO) fmt --manifest-path crates/xtask/Cargo.toml
+
+lint: toolchain ## Check formatting and run clippy; every warning is an error
+	$(CARGO) fmt --all --check
+	$(CARGO) fmt --manifest-path crates/xtask/Cargo.toml --check
+	$(CARGO) clippy --workspace --all-targets --release --locked -- -D warnings
+
+# Needs no cargo when everything is built: `make build docs && sudo make install`.
+MADE := $(RELEASE)/odfork $(RELEASE)/libodfork.so $(RELEASE)/libodfork.a
+DEST := $(DESTDIR)$(PREFIX)
+
+install: ## Install launcher, libraries, header, manual pages and completions below PREFIX
+	@for file in $(MADE) $(TARGET)/man/odfork.1 $(TARGET)/completions/odfork.bash; do \
+	    [ -e $$file ] || { echo "install: $$file is missing; run 'make build docs' first" >&2; exit 1; }; done
+	$(INSTALL) -Dm755 $(RELEASE)/odfork $(DEST)/bin/odfork
+	$(INSTALL) -Dm755 $(RELEASE)/libodfork.so $(DEST)/lib/libodfork.so
+	$(INSTALL) -Dm644 $(RELEASE)/libodfork.a $(DEST)/lib/libodfork.a
+	$(INSTALL) -Dm644 $(PRELOAD)/include/odfork.h $(DEST)/include/odfork.h
+	@$(INSTALL) -d $(DEST)/lib/pkgconfig
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' $(PRELOAD)/odfork.pc.in > $(DEST)/lib/pkgconfig/odfork.pc
+	@chmod 644 $(DEST)/lib/pkgconfig/odfork.pc
+	@$(INSTALL) -d $(DEST)/share/man/man1
+	$(INSTALL) -m644 $(TARGET)/man/odfork*.1 $(DEST)/share/man/man1
+	$(INSTALL) -Dm644 $(TARGET)/completions/odfork.bash $(DEST)/share/bash-completion/completions/odfork
+	$(INSTALL) -Dm644 $(TARGET)/completions/odfork.zsh $(DEST)/share/zsh/site-functions/_odfork
+	$(INSTALL) -Dm644 $(TARGET)/completions/odfork.fish $(DEST)/share/fish/vendor_completions.d/odfork.fish
+	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" -ne 0 ] || ldconfig
+
+uninstall: ## Remove what install put there
+	rm -f $(DEST)/bin/odfork $(DEST)/lib/libodfork.so $(DEST)/lib/libodfork.a $(DEST)/include/odfork.h
+	rm -f $(DEST)/lib/pkgconfig/odfork.pc $(DEST)/share/man/man1/odfork.1 $(DEST)/share/man/man1/odfork-*.1
+	rm -f $(DEST)/share/bash-completion/completions/odfork $(DEST)/share/zsh/site-functions/_odfork
+	rm -f $(DEST)/share/fish/vendor_completions.d/odfork.fish
+
+clean: ## Remove everything built
+	$(CARGO) clean

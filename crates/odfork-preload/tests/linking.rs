@@ -1,0 +1,121 @@
+//! Programs linked with the library, in C and in C++, shared and static: does the header compile without a warning,
+//! do all wrappers bind, does every function of the interface do what it says?
+//!
+//! Owns: compiler calls and the settings programs are run under. What is checked inside is in `programs/api.c`.
+//! The static library is for dynamically linked programs: what it needs must be what `odfork.pc.in` says.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const HERE: &str = env!("CARGO_MANIFEST_DIR");
+/// What `cc` and `c++` must accept silently.
+const STRICT: [&str; 5] = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O1"];
+/// Functions of libc that must be the library's in a program linked with it.
+const WRAPPED: [&str; 6] = ["fork", "madvise", "mremap", "realloc", "syscall", "prctl"];
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Shared,
+    Static,
+}
+
+/// The directory with libodfork.so and libodfork.a that cargo built for this test.
+fn libraries() -> PathBuf {
+    let exe = std::env::current_exe().expect("own path");
+    exe.parent().expect("deps directory").to_path_buf()
+}
+
+fn run(command: &mut Command) -> Output {
+    let output = command
+        .output()
+        .unwrap_or_else(|e| panic!("{command:?}: {e}; install gcc, g++ and libc6-dev"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {}\n{said}", output.status);
+    output
+}
+
+/// The words after `Libs.private:`.
+fn private_libraries() -> Vec<String> {
+    let text = std::fs::read_to_string(Path::new(HERE).join("odfork.pc.in")).expect("odfork.pc.in");
+    let line = text.lines().find_map(|l| l.strip_prefix("Libs.private:")).expect("Libs.private");
+    line.split_whitespace().map(str::to_string).collect()
+}
+
+fn build(name: &str, compiler: &str, language: &[&str], kind: Kind) -> PathBuf {
+    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("link-{name}"));
+    let mut command = Command::new(compiler);
+    command.args(STRICT).args(language);
+    command.arg("-I").arg(Path::new(HERE).join("include"));
+    command.arg(Path::new(HERE).join("tests/programs/api.c")).args(["-x", "none", "-o"]).arg(&out);
+    match kind {
+        Kind::Shared => {
+            command.arg("-L").arg(libraries()).arg("-lodfork");
+        }
+        Kind::Static => {
+            command.arg(libraries().join("libodfork.a")).args(private_libraries());
+        }
+    }
+    run(&mut command);
+    out
+}
+
+fn start(program: &Path, settings: &[(&str, &str)], words: &[&str]) -> String {
+    let mut command = Command::new(program);
+    command.args(words).env("LD_LIBRARY_PATH", libraries());
+    command.env_remove("LD_PRELOAD").envs(settings.iter().copied());
+    String::from_utf8_lossy(&run(&mut command).stdout).into_owned()
+}
+
+/// With any image, and where every call of freezing fails.
+fn exercise(program: &Path) {
+    for image in ["auto", "small"] {
+        assert_eq!(start(program, &[("ODFORK_IMAGE", image)], &[]), "ok\n", "image {image}");
+    }
+    assert_eq!(start(program, &[("ODFORK_FAULT", "1+:1")], &["plain"]), "plain\n");
+}
+
+#[test]
+fn c_program_with_the_shared_library() {
+    exercise(&build("c-shared", "cc", &["-std=c11"], Kind::Shared));
+}
+
+#[test]
+fn cpp_program_with_the_shared_library() {
+    exercise(&build("cpp-shared", "c++", &["-x", "c++", "-std=c++17"], Kind::Shared));
+}
+
+#[test]
+fn c_program_with_the_static_library() {
+    let program = build("c-static", "cc", &["-std=c11"], Kind::Static);
+    let symbols = run(Command::new("nm").arg("-D").arg("--defined-only").arg(&program)).stdout;
+    let symbols = String::from_utf8_lossy(&symbols).into_owned();
+    for name in WRAPPED {
+        // Shared libraries of the program must find the wrapper too, so it has to be exported.
+        let exported = symbols.lines().any(|l| l.split_whitespace().last() == Some(name));
+        assert!(exported, "{name} of the program is not the library's:\n{symbols}");
+    }
+    exercise(&program);
+}
+
+#[test]
+fn the_shared_library_names_itself() {
+    let library = libraries().join("libodfork.so");
+    let said = run(Command::new("readelf").arg("-d").arg(library)).stdout;
+    let said = String::from_utf8_lossy(&said).into_owned();
+    assert!(said.contains("soname: [libodfork.so]"), "{said}");
+    assert!(said.contains("NODELETE"), "{said}");
+}
+
+#[test]
+fn the_shared_library_exports_nothing_else() {
+    let library = libraries().join("libodfork.so");
+    let said = run(Command::new("nm").args(["-D", "--defined-only"]).arg(library)).stdout;
+    let said = String::from_utf8_lossy(&said).into_owned();
+    let named = |l: &str| l.split_whitespace().last().map(str::to_string).unwrap_or_default();
+    let strange: Vec<String> = said
+        .lines()
+        .map(named)
+        .filter(|n| n.contains("rust") || n.starts_with("_ZN") || n.starts_with("_R"))
+        .collect();
+    assert!(strange.is_empty(), "{strange:?}");
+}

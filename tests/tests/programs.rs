@@ -1,0 +1,159 @@
+//! Every C program of `programs/` under every mode its header names, against the same run on stock.
+//!
+//! Owns: the list of trials and their order. Two run at once unless `--test-threads` says otherwise;
+//! a program with `serial=yes` runs alone. `ODTEST_FILTER` or a plain argument selects by name.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::{Arc, OnceLock, RwLock};
+use std::time::Duration;
+
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use odfork_tests::machine;
+use odfork_tests::mode::Mode;
+use odfork_tests::run::{run, Order, Outcome};
+use odfork_tests::stage::{all_programs, find_library, Program, Stage};
+use odfork_tests::verdict::{judge, judge_alone, Verdict};
+
+/// What a program needs once, however many modes it runs in.
+struct Subject {
+    program: Program,
+    binary: OnceLock<Result<std::path::PathBuf, String>>,
+    as_self: OnceLock<Result<Outcome, String>>,
+    as_user: OnceLock<Result<Outcome, String>>,
+}
+
+struct Bench {
+    stage: Stage,
+    alone: RwLock<()>,
+}
+
+fn main() -> ExitCode {
+    match try_main() {
+        Ok(code) => code,
+        Err(why) => {
+            eprintln!("odfork-tests: {why}");
+            ExitCode::from(101)
+        }
+    }
+}
+
+fn try_main() -> Result<ExitCode, String> {
+    let mut args = Arguments::from_args();
+    args.test_threads = args.test_threads.or(Some(2));
+    args.filter = args.filter.or_else(|| std::env::var("ODTEST_FILTER").ok());
+    let library = find_library();
+    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("programs");
+    let stage = Stage::new(library.as_deref().ok(), &cache)?;
+    let bench = Arc::new(Bench {
+        stage,
+        alone: RwLock::new(()),
+    });
+    let mut trials = Vec::new();
+    for program in all_programs()? {
+        trials.extend(trials_of(program, &bench));
+    }
+    let wants_library = |t: &Trial| !args.is_filtered_out(t) && !t.name().ends_with("::stock");
+    if !args.list && trials.iter().any(wants_library) {
+        library?;
+    }
+    Ok(libtest_mimic::run(&args, trials).exit_code())
+}
+
+fn trials_of(program: Program, bench: &Arc<Bench>) -> Vec<Trial> {
+    let subject = Arc::new(Subject {
+        program,
+        binary: OnceLock::new(),
+        as_self: OnceLock::new(),
+        as_user: OnceLock::new(),
+    });
+    let modes = subject.program.header.modes.clone();
+    let trial = |mode: Mode| {
+        let (subject, bench) = (subject.clone(), bench.clone());
+        let name = format!("{}::{}", subject.program.name, mode.name());
+        Trial::ignorable_test(name, move || match try_mode(&subject, &bench, mode) {
+            Ok(Verdict::Pass) => Ok(Completion::Completed),
+            Ok(Verdict::Skip(why)) => Ok(Completion::ignored_with(why)),
+            Ok(Verdict::Fail(why)) | Err(why) => Err(Failed::from(why)),
+        })
+    };
+    modes.into_iter().map(trial).collect()
+}
+
+fn try_mode(subject: &Subject, bench: &Bench, mode: Mode) -> Result<Verdict, String> {
+    if let Some(why) = skip_reason(subject, mode)? {
+        return Ok(Verdict::Skip(why));
+    }
+    let header = &subject.program.header;
+    let (_many, _one);
+    if header.serial {
+        _one = bench.alone.write().map_err(|e| e.to_string())?;
+    } else {
+        _many = bench.alone.read().map_err(|e| e.to_string())?;
+    }
+    let stock = stock_of(subject, bench, mode.unprivileged())?;
+    let verdict = judge_alone(stock, header);
+    if mode == Mode::Stock || matches!(verdict, Verdict::Skip(_)) {
+        return Ok(verdict);
+    }
+    if let Verdict::Fail(why) = verdict {
+        return Ok(Verdict::Fail(format!("already fails on stock fork: {why}")));
+    }
+    let outcome = run_in(subject, bench, mode, mode.unprivileged())?;
+    Ok(judge(&outcome, stock, header, mode))
+}
+
+/// Why this program cannot run in this mode on this machine.
+fn skip_reason(subject: &Subject, mode: Mode) -> Result<Option<String>, String> {
+    if mode.unprivileged() && !machine::is_root() {
+        let why = "SKIP: mode user needs root to drop privileges; the other modes ran without any";
+        return Ok(Some(why.to_string()));
+    }
+    let header = &subject.program.header;
+    for need in &header.needs {
+        if let Some(why) = machine::missing(need)? {
+            return Ok(Some(format!("SKIP: {why}")));
+        }
+    }
+    let want = header.mem + 256;
+    match machine::available_mb() {
+        Some(have) if have < want => Ok(Some(format!(
+            "SKIP: needs {want} MB of available memory, found {have}"
+        ))),
+        _ => Ok(None),
+    }
+}
+
+/// The run under stock fork, made once for each user.
+fn stock_of<'a>(
+    subject: &'a Subject,
+    bench: &Bench,
+    unprivileged: bool,
+) -> Result<&'a Outcome, String> {
+    let cell = if unprivileged {
+        &subject.as_user
+    } else {
+        &subject.as_self
+    };
+    let outcome = cell.get_or_init(|| run_in(subject, bench, Mode::Stock, unprivileged));
+    outcome.as_ref().map_err(Clone::clone)
+}
+
+fn run_in(
+    subject: &Subject,
+    bench: &Bench,
+    mode: Mode,
+    unprivileged: bool,
+) -> Result<Outcome, String> {
+    let program = &subject.program;
+    let binary = subject.binary.get_or_init(|| bench.stage.compile(program));
+    let order = Order {
+        binary: binary.as_ref().map_err(Clone::clone)?,
+        args: &program.header.args,
+        mode,
+        unprivileged,
+        timeout: Duration::from_secs(program.header.timeout),
+        env: &[],
+    };
+    run(&bench.stage, &order)
+}
