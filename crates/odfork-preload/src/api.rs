@@ -5,7 +5,6 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use odfork_runtime::reason::{Done, Stop};
 use odfork_runtime::stats::{self, Context, Text};
-use odfork_runtime::thaw::Content;
 use odfork_runtime::{engine, sys};
 
 /// Statistics of the calling process. Times in nanoseconds, sizes in bytes.
@@ -85,7 +84,7 @@ pub extern "C" fn odfork_refreeze() -> c_int {
 /// 0, or -1 with errno.
 #[no_mangle]
 pub extern "C" fn odfork_thaw() -> c_int {
-    answer(engine::thaw_range(0, usize::MAX & !(sys::PAGE - 1), Content::Keep))
+    answer(engine::thaw_all())
 }
 
 /// Fills `out` with the first `size` bytes of the statistics (pass

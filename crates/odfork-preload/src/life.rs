@@ -10,6 +10,8 @@ static REPORTED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn born() {
     crate::wrappers::resolve();
+    // SAFETY: asks for the calling thread's descriptor.
+    engine::note_thread(unsafe { libc::pthread_self() } as usize);
     engine::start(crate::program::barred(), crate::program::inspect);
 }
 

@@ -12,6 +12,8 @@
 //! | realloc | (inside libc) do the same by mremap |
 //! | syscall | do any of these without the wrapper |
 //! | prctl, syscall | get a filter installed that kills for our later calls |
+//! | pthread_create, pthread_mutexattr_setprotocol | (guard) fail where a protected page is written without retry |
+//! | vmsplice, setsockopt | keep a page of an image beyond its mappings |
 //! | clone | let a task that is no thread write while memory moves |
 
 use core::ffi::{c_char, c_int, c_long, c_void, CStr};
@@ -54,6 +56,8 @@ impl Next {
 static FORK: Next = Next::new(c"fork");
 static REALLOC: Next = Next::new(c"realloc");
 static CLONE: Next = Next::new(c"clone");
+static PTHREAD_CREATE: Next = Next::new(c"pthread_create");
+static SETPROTOCOL: Next = Next::new(c"pthread_mutexattr_setprotocol");
 /// 1: the next realloc is glibc's, whose chunks can be told apart; 2: it is not.
 static REALLOC_KIND: AtomicUsize = AtomicUsize::new(0);
 
@@ -114,6 +118,12 @@ fn advice_needs(advice: c_int) -> Option<Content> {
     }
 }
 
+/// This kernel knows the advice: it accepts it for an empty range.
+fn is_known_advice(advice: c_int) -> bool {
+    // SAFETY: an empty range.
+    unsafe { sys::raw(libc::SYS_madvise, args![0, 0, advice]) == 0 }
+}
+
 /// madvise by the kernel, after frozen memory was thawed as the advice needs.
 fn advise(addr: usize, len: usize, advice: c_int) -> isize {
     // SAFETY: the program's own call.
@@ -122,46 +132,19 @@ fn advise(addr: usize, len: usize, advice: c_int) -> isize {
     else {
         return call();
     };
-    if addr % PAGE != 0 || !engine::may_be_frozen(addr, pages) {
+    let valid = addr % PAGE == 0 && addr.checked_add(pages).is_some() && is_known_advice(advice);
+    if !valid || !engine::may_be_frozen(addr, pages) {
         return call();
     }
     engine::with_thawed(addr, pages, content, |thawed| {
         match (thawed, content) {
             (Ok(true), _) => 0,
-            (Err(_), Content::Zero(_)) => {
-                zero_by_hand(addr, pages);
-                0
-            }
+            // Without the helper zeros cannot be had: say that the advice failed,
+            // which madvise(2) allows, rather than show old content.
+            (Err(_), Content::Zero(_)) => -(libc::EAGAIN as isize),
             _ => call(),
         }
     })
-}
-
-/// The helper could not run (no process or memory to be had, a filter): zeros
-/// are promised, so they are written over what is mapped and writable.
-fn zero_by_hand(addr: usize, len: usize) {
-    static ZEROS: [u8; PAGE] = [0; PAGE];
-    let here = [ZEROS.as_ptr() as usize, PAGE];
-    let mut at = addr;
-    while at < addr + len {
-        let there = [at, PAGE];
-        let a = args![sys::getpid(), &here, 1, &there, 1, 0];
-        // SAFETY: the program gave up the content; writing to oneself by this
-        // call gives an error, not a signal, where nothing is mapped.
-        let wrote = unsafe { sys::call(libc::SYS_process_vm_writev, a) };
-        if wrote.is_err() {
-            let prot = libc::PROT_READ | libc::PROT_WRITE;
-            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-            let mut there = 0u8;
-            // SAFETY: replaces a page that is mapped and whose content was given up.
-            unsafe {
-                if sys::call(libc::SYS_mincore, args![at, PAGE, &mut there]).is_ok() {
-                    let _ = sys::mmap(at, PAGE, prot, flags);
-                }
-            }
-        }
-        at += PAGE;
-    }
 }
 
 /// madvise(2): frozen memory becomes anonymous first where the advice means its content.
@@ -190,26 +173,7 @@ fn remap(old: usize, old_len: usize, new_len: usize, flags: c_int, new: usize) -
     if !(grows || moves) || old % PAGE != 0 || !engine::may_be_frozen(old, len) {
         return call();
     }
-    if grows && !moves && old_len > 0 && grow_in_place(old + len, new_pages - len) {
-        return old as isize;
-    }
     engine::with_thawed(old, len, Content::Join, |_| call())
-}
-
-/// Adds anonymous memory right behind a frozen mapping, if those addresses are free.
-fn grow_in_place(end: usize, more: usize) -> bool {
-    let prot = libc::PROT_READ | libc::PROT_WRITE;
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
-    // SAFETY: replaces nothing.
-    match unsafe { sys::mmap(end, more, prot, flags) } {
-        Ok(at) if at == end => true,
-        Ok(at) => {
-            // SAFETY: a kernel before 4.17 took the address as a hint.
-            unsafe { sys::munmap(at, more) };
-            false
-        }
-        Err(_) => false,
-    }
 }
 
 /// mremap(2).
@@ -290,7 +254,7 @@ pub unsafe extern "C" fn syscall(
         libc::SYS_madvise => advise(a, b, c as c_int),
         libc::SYS_mremap => remap(a, b, c, d as c_int, e),
         _ => {
-            before_syscall(nr, a);
+            before_syscall(nr, a, b);
             // SAFETY: the caller's own call.
             unsafe { sys::raw(nr, [a, b, c, d, e, f]) }
         }
@@ -299,7 +263,7 @@ pub unsafe extern "C" fn syscall(
     as_libc(ret) as c_long
 }
 
-fn before_syscall(nr: c_long, a: usize) {
+fn before_syscall(nr: c_long, a: usize, b: usize) {
     match nr {
         libc::SYS_prctl if a as c_int == libc::PR_SET_SECCOMP => before_filter(),
         libc::SYS_seccomp if a <= 1 => before_filter(),
@@ -307,6 +271,8 @@ fn before_syscall(nr: c_long, a: usize) {
             let _ = engine::thaw_all();
             engine::bar(Reason::Userfaultfd);
         }
+        libc::SYS_vmsplice => engine::note_splice(),
+        libc::SYS_futex if is_pi(b) => engine::note_pi_futex(),
         libc::SYS_clone if shares_memory(a as c_int) => engine::note_shared_vm(),
         libc::SYS_exit_group => crate::life::report(),
         _ => {}
@@ -343,6 +309,74 @@ pub unsafe extern "C" fn clone(
     let next: extern "C" fn(usize, usize, c_int, usize, usize, usize, usize) -> c_int =
         unsafe { core::mem::transmute(CLONE.get()) };
     next(f, stack, flags, arg, a, b, c)
+}
+
+/// Futex operations that the kernel does not retry after a page fault: those on
+/// priority-inheriting locks, and FUTEX_WAKE_OP.
+fn is_pi(op: usize) -> bool {
+    matches!(op & 0x7f, 5..=8 | 11..=13)
+}
+
+/// pthread_mutexattr_setprotocol(3): a priority-inheriting mutex is about to be made.
+#[no_mangle]
+pub unsafe extern "C" fn pthread_mutexattr_setprotocol(attr: usize, protocol: c_int) -> c_int {
+    const PTHREAD_PRIO_INHERIT: c_int = 1;
+    if protocol == PTHREAD_PRIO_INHERIT {
+        engine::note_pi_futex();
+    }
+    // SAFETY: the next function in line, with the caller's arguments.
+    let next: extern "C" fn(usize, c_int) -> c_int =
+        unsafe { core::mem::transmute(SETPROTOCOL.get()) };
+    next(attr, protocol)
+}
+
+/// pthread_create(3): remembers where the thread's descriptor lies.
+#[no_mangle]
+pub unsafe extern "C" fn pthread_create(
+    thread: *mut usize,
+    attr: usize,
+    start: usize,
+    arg: usize,
+) -> c_int {
+    // SAFETY: the next function in line, with the caller's arguments.
+    let next: extern "C" fn(*mut usize, usize, usize, usize) -> c_int =
+        unsafe { core::mem::transmute(PTHREAD_CREATE.get()) };
+    let result = next(thread, attr, start, arg);
+    if result == 0 {
+        // SAFETY: written by the call.
+        engine::note_thread(unsafe { *thread });
+    }
+    result
+}
+
+/// vmsplice(2): pages of ours may go into a pipe and outlive their mappings.
+#[no_mangle]
+pub unsafe extern "C" fn vmsplice(fd: c_int, iov: usize, count: usize, flags: u32) -> isize {
+    engine::note_splice();
+    let errno = get_errno();
+    // SAFETY: the caller's own call.
+    let ret = unsafe { sys::raw(libc::SYS_vmsplice, args![fd, iov, count, flags]) };
+    set_errno(errno);
+    as_libc(ret)
+}
+
+/// setsockopt(2): so may they by MSG_ZEROCOPY.
+#[no_mangle]
+pub unsafe extern "C" fn setsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: usize,
+    len: u32,
+) -> c_int {
+    if level == libc::SOL_SOCKET && name == libc::SO_ZEROCOPY {
+        engine::note_splice();
+    }
+    let errno = get_errno();
+    // SAFETY: the caller's own call.
+    let ret = unsafe { sys::raw(libc::SYS_setsockopt, args![fd, level, name, value, len]) };
+    set_errno(errno);
+    as_libc(ret) as c_int
 }
 
 /// prctl(2): a filter is about to be installed.

@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
 use odfork_model::{CostModel, Rental};
 
 use crate::fold;
-use crate::helper::{self, Finished};
+use crate::helper::{self, Bench, Finished};
 use crate::lock::Lock;
 use crate::options::{Freeze, Options};
 use crate::pass::{self, Decide};
@@ -34,6 +34,9 @@ const EAGER_FAULTS: u64 = 256;
 /// Fork time that passes before the rental account is looked at: below that,
 /// not even freezing a 1 MB process could be due.
 const SETTLE_NS: u64 = 1_000_000;
+
+/// Threads whose descriptors are remembered.
+const MAX_THREADS: usize = 4096;
 
 /// Everything the runtime knows, in one place so that it can be left out when
 /// the memory around it is frozen.
@@ -65,13 +68,34 @@ pub struct State {
     /// before the first pass.
     inspect: fn() -> Reason,
     inspected: AtomicU32,
+    /// Thread descriptors, newest over oldest.
+    descriptors: [usize; MAX_THREADS],
+    next_descriptor: usize,
+    pi_futexes: AtomicU32,
+    /// A word shared with all descendants: image pages went into a pipe or socket.
+    spliced_word: usize,
+    /// A page that fork wipes (`MADV_WIPEONFORK`, Linux 4.14): tells a child from
+    /// a task in the same memory.
+    mark_page: usize,
     /// 1 from the first freeze on, in this process or an ancestor.
     ever_frozen: AtomicU32,
+    bench: Bench,
     /// Address hint for the runtime's next mapping.
     zone: usize,
 }
 
 impl State {
+    /// 1 in the address space that set it, 0 in a copy made by fork.
+    fn memory_mark(&self) -> Option<&AtomicU32> {
+        // SAFETY: 0, or a page mapped for the life of the process.
+        (self.mark_page != 0).then(|| unsafe { &*(self.mark_page as *const AtomicU32) })
+    }
+
+    fn spliced(&self) -> bool {
+        // SAFETY: 0, or a page mapped for the life of the process.
+        self.spliced_word != 0 && unsafe { (*(self.spliced_word as *const AtomicU32)).load(Relaxed) != 0 }
+    }
+
     fn barred(&self) -> Reason {
         let i = self.barred.load(Relaxed) as usize;
         Reason::ALL.get(i).copied().unwrap_or_default()
@@ -102,9 +126,15 @@ static STATE: Global = Global(UnsafeCell::new(State {
     unpaid_forks: AtomicU64::new(0),
     entries: None,
     shown: 0,
+    descriptors: [0; MAX_THREADS],
+    next_descriptor: 0,
+    pi_futexes: AtomicU32::new(0),
+    spliced_word: 0,
+    mark_page: 0,
     inspect: || Reason::None,
     inspected: AtomicU32::new(0),
     ever_frozen: AtomicU32::new(0),
+    bench: Bench::new(),
     zone: sys::ZONE,
 }));
 
@@ -136,8 +166,25 @@ pub fn start(barred: Reason, inspect: fn() -> Reason) {
     if barred == Reason::None && st.options.freeze == Freeze::Never {
         st.stats.last_reason.store(Reason::Never as u32, Relaxed);
     }
+    st.mark_page = mark_memory();
     st.pid.store(sys::getpid(), Relaxed);
     st.born.store(sys::getpid(), Relaxed);
+}
+
+fn mark_memory() -> usize {
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: a new page, written before anybody else knows it.
+    unsafe {
+        let Ok(at) = sys::mmap(sys::ZONE - PAGE, PAGE, prot, flags) else { return 0 };
+        let wiped = sys::call(libc::SYS_madvise, crate::args![at, PAGE, libc::MADV_WIPEONFORK]);
+        if wiped.is_err() {
+            sys::munmap(at, PAGE);
+            return 0;
+        }
+        (*(at as *const AtomicU32)).store(1, Relaxed);
+        at
+    }
 }
 
 /// Calls the program's fork, made cheap where that pays.
@@ -148,7 +195,9 @@ pub unsafe fn fork(real: impl Fn() -> i32) -> i32 {
     if state().barred() == Reason::Seccomp {
         return real();
     }
-    adopt();
+    if !adopt() {
+        return real();
+    }
     prepare();
     let st = state();
     st.lock.begin_fork();
@@ -169,17 +218,27 @@ pub unsafe fn fork(real: impl Fn() -> i32) -> i32 {
     pid
 }
 
-/// A process made by a fork that went past the wrappers finds out here.
-fn adopt() {
+/// A process made by a fork that went past the wrappers finds out here. False
+/// for a task that borrows another process's memory (a vfork child): the state
+/// is not its own.
+fn adopt() -> bool {
     let st = state();
     let me = sys::getpid();
-    if st.pid.load(Relaxed) != me {
-        if st.pid.load(Relaxed) == 0 {
-            st.pid.store(me, Relaxed);
-        } else {
-            child_begins();
+    let own_memory = st.memory_mark();
+    if st.pid.load(Relaxed) == me {
+        // A child that forks itself: from now on its memory is marked as its own.
+        if let Some(mark) = own_memory {
+            if mark.load(Relaxed) == 0 {
+                mark.store(1, Relaxed);
+            }
         }
+        return true;
     }
+    if own_memory.is_some_and(|m| m.load(Relaxed) == 1) {
+        return false;
+    }
+    child_begins();
+    true
 }
 
 /// CHILD: straight-line stores into the child's own copy of the state; one
@@ -190,6 +249,7 @@ fn child_begins() {
     st.lock.reset();
     st.pid.store(sys::getpid(), Relaxed);
     st.registry.inherit();
+    st.bench.forget();
     st.stats.reset();
     st.rental = Rental::new();
     st.faults.store(u64::MAX, Relaxed);
@@ -274,15 +334,23 @@ fn settle(st: &mut State) {
 
 /// Runs a pass in the helper and takes over what it did. Lock held.
 fn one_pass(st: &mut State, decide: Decide) -> Done<()> {
-    let kernel = &mut st.kernel as *mut Kernel;
+    if st.spliced_word == 0 {
+        let prot = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+        // SAFETY: a new mapping.
+        match unsafe { sys::mmap(st.zone, PAGE, prot, flags) } {
+            Ok(at) => st.spliced_word = at,
+            Err(e) => return Err(Stop::failed(Reason::Limit, "helper", e)),
+        }
+        st.zone += PAGE;
+    }
     let order = pass::Order {
         subject: subject(st),
         allowed: st.options.image,
         shared_vm: st.shared_vm,
         decide,
     };
-    // SAFETY: `kernel` is a field the order does not refer to.
-    let finished = helper::run(unsafe { &mut *kernel }, st.zone, pass::job, &order as *const _ as usize);
+    let finished = run_helper(pass::job, &order as *const _ as usize);
     let outcome = match finished {
         Ok(f) => {
             let outcome = f.outcome();
@@ -318,10 +386,10 @@ fn absorb(st: &mut State, f: &Finished, outcome: &Done<()>) {
             crate::image::uproot(&image);
         }
     }
-    // Seeds and beacons stay; scratch and views are gone.
-    st.zone = s.zone;
-    st.shown = (r.shown + r.frozen) as u64;
-    st.stats.dirty_pages.store((r.dirty / PAGE) as u64, Relaxed);
+    if s.surveyed == 1 {
+        st.shown = (r.shown + r.frozen) as u64;
+        st.stats.dirty_pages.store((r.dirty / PAGE) as u64, Relaxed);
+    }
     count(st, f);
     let entries = ((r.eligible + r.dirty) / PAGE) as u64;
     if r.acted == 1 && outcome.is_ok() {
@@ -364,6 +432,13 @@ fn count(st: &State, f: &Finished) {
     stats.engine.store(engine, Relaxed);
 }
 
+/// Runs a job in the helper. Lock held.
+fn run_helper(job: helper::Job, arg: usize) -> Done<Finished> {
+    // SAFETY: the lock is held; the order in `arg` refers to other fields only.
+    let st = unsafe { state_mut() };
+    helper::run(&mut st.kernel, &mut st.bench, &mut st.zone, job, arg)
+}
+
 fn subject(st: &State) -> Subject<'_> {
     Subject {
         // Not the stored pid: after a fork past the wrappers that is the parent's.
@@ -372,6 +447,9 @@ fn subject(st: &State) -> Subject<'_> {
         registry: &st.registry,
         own: own_range(st),
         min_bytes: MIN_BYTES,
+        descriptors: &st.descriptors,
+        pi_futexes: st.pi_futexes.load(Relaxed) != 0 || st.next_descriptor > MAX_THREADS,
+        spliced: st.spliced(),
     }
 }
 
@@ -382,7 +460,9 @@ fn own_range(st: &State) -> (usize, usize) {
 
 /// Freezes and folds now, whatever the rental rule says.
 pub fn freeze_now() -> Done<()> {
-    adopt();
+    if !adopt() {
+        return Err(Stop::of(Reason::SharedVm));
+    }
     let st = state();
     if st.barred() != Reason::None || !passes_inspection(st) {
         return Err(Stop::of(st.barred()));
@@ -441,11 +521,9 @@ fn thaw_locked(st: &mut State, start: usize, len: usize, content: thaw::Content)
     if !st.registry.may_touch(start, end) {
         return Ok(false);
     }
-    let kernel = &mut st.kernel as *mut Kernel;
     let order = thaw::Order { start, end, content, subject: subject(st) };
     let arg = &order as *const _ as usize;
-    // SAFETY: `kernel` is a field the order does not refer to.
-    let finished = helper::run(unsafe { &mut *kernel }, st.zone, thaw::job, arg)?;
+    let finished = run_helper(thaw::job, arg)?;
     finished.outcome()?;
     // What was thawed with its content is several mappings now, which a later
     // mremap must hear of; what became zeros is one.
@@ -461,9 +539,23 @@ fn thaw_locked(st: &mut State, start: usize, len: usize, content: thaw::Content)
     Ok(by_hand)
 }
 
-/// Makes all memory anonymous again.
+/// Makes all memory anonymous again, and lets go of the images.
 pub fn thaw_all() -> Done<()> {
-    thaw_range(0, usize::MAX & !(PAGE - 1), thaw::Content::Keep)
+    let _held = state().lock.hold();
+    // SAFETY: the lock is held.
+    let st = unsafe { state_mut() };
+    thaw_locked(st, 0, usize::MAX & !(PAGE - 1), thaw::Content::Keep)?;
+    for slot in 0..crate::registry::MAX_IMAGES {
+        if let Some(image) = st.registry.remove(slot) {
+            crate::image::uproot(&image);
+            fold::drop_beacon(&st.registry, image.beacon);
+        }
+    }
+    st.shown = 0;
+    st.stats.frozen_bytes.store(0, Relaxed);
+    st.stats.image_bytes.store(0, Relaxed);
+    st.stats.engine.store(0, Relaxed);
+    Ok(())
 }
 
 /// Never freeze again in this process.
@@ -481,6 +573,34 @@ pub fn before_filter() {
     if state().barred() != Reason::Seccomp {
         let _ = thaw_all();
         bar(Reason::Seccomp);
+    }
+}
+
+/// A thread was made; `descriptor` is its `pthread_t`. A process with more
+/// threads than can be remembered is left plain while it has any.
+pub fn note_thread(descriptor: usize) {
+    let _held = state().lock.hold();
+    // SAFETY: the lock is held.
+    let st = unsafe { state_mut() };
+    if !st.descriptors.contains(&descriptor) {
+        let at = st.next_descriptor % MAX_THREADS;
+        st.descriptors[at] = descriptor;
+        st.next_descriptor += 1;
+    }
+}
+
+/// The program uses futex operations that fail on protected pages.
+pub fn note_pi_futex() {
+    state().pi_futexes.store(1, Relaxed);
+}
+
+/// Pages of this process go into a pipe or a socket: no image they may belong to
+/// is overwritten any more, in this process or any other that shares it.
+pub fn note_splice() {
+    let st = state();
+    if st.spliced_word != 0 {
+        // SAFETY: a shared page mapped for the life of the process.
+        unsafe { (*(st.spliced_word as *const AtomicU32)).store(1, Relaxed) };
     }
 }
 

@@ -19,6 +19,7 @@ use crate::pagemap::{Pagemap, Want};
 use crate::plan::Piece;
 use crate::reason::{Done, Reason, Stop};
 use crate::registry::{Image, Registry};
+use crate::survey::Subject;
 use crate::sys::{self, Kernel, PAGE};
 use crate::vma::{Vma, READ, WRITE};
 
@@ -37,15 +38,16 @@ pub fn alone(s: &mut Scratch, pagemap: i32, image: &Image) -> bool {
 
 /// Folds every dirty image mapping. Stops at the first failure; what is folded
 /// by then is whole, the rest stays dirty, which is only slower.
-pub fn fold_all(s: &mut Scratch, tools: &Tools, registry: &Registry) -> Done<()> {
-    for (slot, image) in registry.live() {
+pub fn fold_all(s: &mut Scratch, tools: &Tools, subject: &Subject) -> Done<()> {
+    for (slot, image) in subject.registry.live() {
         if s.gone[slot] == 1 || !is_dirty(s, image) {
             continue;
         }
-        if alone(s, tools.pagemap, image) {
-            s.report.folded += fold_in_place(s, tools.pagemap, image)?;
+        // A page that is in a pipe or a socket has no mapping a beacon could show.
+        if !subject.spliced && alone(s, tools.pagemap, image) {
+            s.report.folded += fold_in_place(s, subject, tools.pagemap, image)?;
         } else {
-            rebuild(s, tools, image)?;
+            rebuild(s, subject, tools, image)?;
         }
     }
     Ok(())
@@ -59,8 +61,8 @@ fn is_dirty(s: &Scratch, image: &Image) -> bool {
 }
 
 /// Mappings that can be replaced without losing a property.
-fn foldable(s: &Scratch, v: &Vma, image: &Image) -> bool {
-    crate::guard::window(s, v, v.start).is_none()
+fn foldable(s: &Scratch, subject: &Subject, v: &Vma, image: &Image) -> bool {
+    crate::guard::window(s, subject, v, v.start).is_none()
         && v.shows(image.dev, image.inode)
         && v.anon > 0
         && v.plain_flags
@@ -70,7 +72,7 @@ fn foldable(s: &Scratch, v: &Vma, image: &Image) -> bool {
 }
 
 /// Copies the dirty pages into the image and maps it afresh.
-fn fold_in_place(s: &mut Scratch, pagemap: i32, image: &Image) -> Done<usize> {
+fn fold_in_place(s: &mut Scratch, subject: &Subject, pagemap: i32, image: &Image) -> Done<usize> {
     s.kernel.step = "fold";
     let fail = |step| move |e| Stop::failed(Reason::Step, step, e);
     let view = image::shared_view(s, image).map_err(fail("fold"))?;
@@ -79,7 +81,7 @@ fn fold_in_place(s: &mut Scratch, pagemap: i32, image: &Image) -> Done<usize> {
     let mut result = Ok(());
     for i in 0..s.vma_count {
         let v = s.vma(i);
-        if foldable(s, &v, image) {
+        if foldable(s, subject, &v, image) {
             match copy_dirty(s, pagemap, &v, view) {
                 Ok(n) => bytes += n,
                 Err(e) => {
@@ -90,7 +92,7 @@ fn fold_in_place(s: &mut Scratch, pagemap: i32, image: &Image) -> Done<usize> {
         }
     }
     if result.is_ok() {
-        result = remap(s, image);
+        result = remap(s, subject, image);
     }
     s.drop_view(SHARED_VIEW);
     result.map(|()| bytes)
@@ -100,6 +102,7 @@ fn fold_in_place(s: &mut Scratch, pagemap: i32, image: &Image) -> Done<usize> {
 fn copy_dirty(s: &mut Scratch, pagemap: i32, v: &Vma, view: usize) -> Done<usize> {
     s.kernel.step = "fold";
     let mut bytes = 0;
+    let marked = s.marked == 1;
     let Scratch { kernel, pagemap: buf, .. } = s;
     let mut each = |_: &mut Kernel, a: usize, b: usize| {
         let to = view + v.offset as usize + (a - v.start);
@@ -111,14 +114,14 @@ fn copy_dirty(s: &mut Scratch, pagemap: i32, v: &Vma, view: usize) -> Done<usize
         Ok(())
     };
     Pagemap { fd: pagemap, buf }
-        .runs(kernel, (v.start, v.end), Want::Dirty, &mut each)
+        .runs(kernel, (v.start, v.end), if marked { Want::DirtyMarked } else { Want::Dirty }, &mut each)
         .map_err(|e| Stop::failed(Reason::Step, "fold", e))?;
     Ok(bytes)
 }
 
 /// Step `remap`: moves a fresh private mapping of the file over each folded one.
 /// Until then the private copies stay, with the same bytes as the file.
-fn remap(s: &mut Scratch, image: &Image) -> Done<()> {
+fn remap(s: &mut Scratch, subject: &Subject, image: &Image) -> Done<()> {
     s.kernel.step = "remap";
     let fail = |e| Stop::failed(Reason::Step, "remap", e);
     let fresh = image::private_view(s, image).map_err(fail)?;
@@ -126,7 +129,7 @@ fn remap(s: &mut Scratch, image: &Image) -> Done<()> {
     let mut result = Ok(());
     for i in 0..s.vma_count {
         let v = s.vma(i);
-        if !foldable(s, &v, image) {
+        if !foldable(s, subject, &v, image) {
             continue;
         }
         let from = fresh + v.offset as usize;
@@ -152,10 +155,10 @@ fn remap(s: &mut Scratch, image: &Image) -> Done<()> {
 }
 
 /// Puts every dirty mapping of an image that others may show into a new image.
-fn rebuild(s: &mut Scratch, tools: &Tools, image: &Image) -> Done<()> {
+fn rebuild(s: &mut Scratch, subject: &Subject, tools: &Tools, image: &Image) -> Done<()> {
     for i in 0..s.vma_count {
         let v = s.vma(i);
-        if !foldable(s, &v, image) {
+        if !foldable(s, subject, &v, image) {
             continue;
         }
         let pages = v.len() / PAGE;
@@ -223,7 +226,8 @@ pub fn drop_unseen(registry: &mut Registry, gone: &[u8]) {
     }
 }
 
-fn drop_beacon(registry: &Registry, beacon: usize) {
+/// Removes a beacon that no image needs.
+pub fn drop_beacon(registry: &Registry, beacon: usize) {
     if beacon != 0 && !registry.live().any(|(_, i)| i.beacon == beacon) {
         // SAFETY: our own page, used by no other image.
         unsafe { sys::munmap(beacon, PAGE) };

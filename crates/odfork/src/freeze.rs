@@ -18,7 +18,7 @@ use crate::image::{self, Source, DATA};
 use crate::pagemap::{Pagemap, Want};
 use crate::plan::{part_len, Kind, Piece, Planner, MAX_PIECES};
 use crate::reason::{Done, Reason, Stop};
-use crate::registry::{Image, MAX_IMAGES};
+use crate::registry::Image;
 use crate::sys::{Errno, Kernel, SysResult, HUGE, PAGE};
 use crate::vma::Vma;
 
@@ -74,7 +74,7 @@ pub fn freeze_piece(
     content: Content,
 ) -> Done<usize> {
     let slot = s.created_count;
-    if slot >= MAX_IMAGES {
+    if slot >= s.images_left {
         return Err(Stop::of(Reason::MapLimit));
     }
     let part = part_len(piece);
@@ -121,10 +121,11 @@ fn fill(
             let end = (at + CHUNK).min(p.end);
             let offset = p.offset + (at - p.start);
             let copied = copy(s, tools, fd, (at, end), offset, content)?;
-            map(s, fd, (at, end), offset, vma)?;
-            bytes += copied;
+            // Before mapping: should the helper be killed in between, the range is known.
             s.created[slot].end = end;
             s.created[slot].bytes += copied;
+            map(s, fd, (at, end), offset, vma)?;
+            bytes += copied;
             s.report.frozen += copied;
             at = end;
         }
@@ -163,7 +164,7 @@ fn copy(
         bytes += b - a;
         write_all(k, fd, a, b - a, offset + (a - start))
     };
-    let Scratch { kernel, pagemap, text, .. } = s;
+    let Scratch { kernel, pagemap, text, swap, .. } = s;
     let done = match content {
         Content::Anonymous => Pagemap { fd: tools.pagemap, buf: pagemap }.runs(
             kernel,
@@ -171,6 +172,8 @@ fn copy(
             Want::Populated,
             &mut write,
         ),
+        // A page that is swapped out is not resident: with swap, copy everything.
+        Content::Image if *swap == 1 => write(kernel, start, end),
         Content::Image => resident(kernel, text, (start, end), &mut write),
     };
     done.map_err(|e| Stop::failed(Reason::Step, "copy", e))?;

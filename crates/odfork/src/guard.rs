@@ -31,6 +31,9 @@ const ROUNDS: u32 = 250;
 const STACK_ABOVE: usize = 256 << 10;
 const STACK_BELOW: usize = 64 << 10;
 
+/// Bytes of a thread descriptor (glibc's `struct pthread`, with its rseq area), from its address.
+const DESCRIPTOR: usize = 4096;
+
 const UFFD_API: u64 = 0xAA;
 /// `UFFDIO_API`, `_IOWR(0xAA, 0x3F, 24 bytes)`.
 const IOC_API: usize = 0xc018_aa3f;
@@ -59,9 +62,14 @@ impl Guard {
             return Err(Stop::of(Reason::Pinned));
         }
         s.kernel.step = "hold";
-        protect(s, subject, uffd).map_err(refuse)?;
+        s.marked = u32::from(threads > 1);
+        protect(s, subject, uffd, threads > 1).map_err(refuse)?;
         if threads > 1 {
             rest(s, subject)?;
+            // Again: an operation may have begun before its buffer was protected.
+            if pinned(s, subject) {
+                return Err(Stop::of(Reason::Pinned));
+            }
         }
         Ok(guard)
     }
@@ -84,13 +92,19 @@ fn open_uffd(k: &mut Kernel) -> SysResult<i32> {
 }
 
 /// Protects every private mapping that content may be moved from, and every stack.
-fn protect(s: &mut Scratch, subject: &Subject, uffd: i32) -> SysResult<()> {
+/// Mappings of images only when there are threads: protecting a file mapping
+/// leaves a marker in every page-table entry.
+fn protect(s: &mut Scratch, subject: &Subject, uffd: i32, images: bool) -> SysResult<()> {
     let fd = survey::open(&mut s.kernel, c"/proc/self/maps")?;
     let Scratch { kernel, text, .. } = s;
     let mut result = Ok(());
     let read = each_map_line(kernel, fd, text, &mut |k, v| {
-        if result.is_ok() && guardable(&v, subject) {
-            result = protect_vma(k, uffd, &v);
+        if guardable(&v, subject) && (images || v.inode == 0) {
+            for (start, end) in around_descriptors(&v, subject) {
+                if result.is_ok() {
+                    result = protect_vma(k, uffd, &Vma { start, end, ..v });
+                }
+            }
         }
     });
     survey::close(fd);
@@ -247,7 +261,9 @@ fn parse_syscall(line: &[u8]) -> Option<(Option<u64>, usize)> {
 
 /// Calls that change the map, start a task in it, or leave it.
 fn changes_map(call: u64) -> bool {
-    const CHANGING: [i64; 22] = [
+    const CHANGING: [i64; 24] = [
+        libc::SYS_mlock2,
+        libc::SYS_mseal,
         libc::SYS_mmap,
         libc::SYS_mprotect,
         libc::SYS_munmap,
@@ -331,10 +347,36 @@ fn pause() {
     unsafe { sys::raw(libc::SYS_nanosleep, args![&t, 0]) };
 }
 
+/// A mapping without the pages of thread descriptors. The kernel writes to them
+/// when a thread ends (`CLONE_CHILD_CLEARTID`) and does not wait in a fault then:
+/// protected, `pthread_join` would never hear of it. They are not frozen either.
+fn around_descriptors<'a>(v: &Vma, subject: &'a Subject) -> impl Iterator<Item = (usize, usize)> + 'a {
+    let (end, mut at) = (v.end, v.start);
+    core::iter::from_fn(move || {
+        while at < end {
+            let start = at;
+            let (from, to) = next_descriptor(subject, start, end).unwrap_or((end, end));
+            at = to;
+            if start < from {
+                return Some((start, from));
+            }
+        }
+        None
+    })
+}
+
+fn next_descriptor(subject: &Subject, at: usize, end: usize) -> Option<(usize, usize)> {
+    let pages = |&d: &usize| {
+        let from = (d & !(PAGE - 1)).max(at);
+        (from, (d + DESCRIPTOR).next_multiple_of(PAGE).min(end))
+    };
+    subject.descriptors.iter().filter(|&&d| d != 0).map(pages).filter(|w| w.0 < w.1).min()
+}
+
 /// The next range at or after `at` in a mapping that belongs to a resting
-/// stack: it stays as it is, so that its owner stays held.
-pub fn window(s: &Scratch, v: &Vma, at: usize) -> Option<(usize, usize)> {
-    let mut first: Option<(usize, usize)> = None;
+/// stack (it stays as it is, so that its owner stays held) or to a thread descriptor.
+pub fn window(s: &Scratch, subject: &Subject, v: &Vma, at: usize) -> Option<(usize, usize)> {
+    let mut first = if s.marked == 1 { next_descriptor(subject, at, v.end) } else { None };
     for &sp in &s.stacks[..s.stack_count.min(MAX_STACKS)] {
         let from = (sp & !(PAGE - 1)).saturating_sub(STACK_BELOW).max(at);
         let to = (sp + STACK_ABOVE).next_multiple_of(PAGE).min(v.end);

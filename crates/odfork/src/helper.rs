@@ -64,6 +64,12 @@ pub struct Scratch {
     pub gone: [u8; MAX_IMAGES],
     /// The map of the process was read to its end (`gone` is meaningful).
     pub surveyed: u32,
+    /// Images the registry still has room for.
+    pub images_left: usize,
+    /// 1: the machine has swap space.
+    pub swap: u32,
+    /// 1: threads run, so guarded pages carry markers in the page tables.
+    pub marked: u32,
     pub vmas: [Vma; MAX_VMAS],
     pub vma_count: usize,
     /// Stack pointers of other threads, while a guard holds them.
@@ -84,7 +90,7 @@ pub struct Scratch {
 /// A job: a plain function and its argument, which lives in the caller's frame.
 pub type Job = fn(&mut Scratch, usize) -> Done<()>;
 
-/// A finished job's scratch memory; unmapped on drop.
+/// A finished job's scratch memory.
 pub struct Finished {
     at: usize,
     status: i32,
@@ -106,13 +112,6 @@ impl Finished {
             _ if self.status & 0x7f == libc::SIGSYS => Err(Stop::of(Reason::Seccomp)),
             _ => Err(Stop { reason: Reason::Helper, step: s.kernel.step, errno: self.status }),
         }
-    }
-}
-
-impl Drop for Finished {
-    fn drop(&mut self) {
-        // SAFETY: our own mapping.
-        unsafe { sys::munmap(self.at, total()) };
     }
 }
 
@@ -148,26 +147,74 @@ extern "C" fn entry(at: usize) -> i32 {
     0
 }
 
+/// The scratch memory of a process. Kept once mapped, so that thawing needs no
+/// new mapping when limits are reached; not inherited by children.
+pub struct Bench {
+    at: usize,
+}
+
+impl Bench {
+    /// Not mapped yet.
+    pub const fn new() -> Self {
+        Bench { at: 0 }
+    }
+
+    /// In a child: the parent's was not inherited.
+    pub fn forget(&mut self) {
+        self.at = 0;
+    }
+
+    fn map(&mut self, kernel: &mut Kernel, zone: &mut usize) -> Done<usize> {
+        if self.at != 0 {
+            return Ok(self.at);
+        }
+        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let prot = libc::PROT_READ | libc::PROT_WRITE;
+        let fail = |e| Stop::failed(Reason::Limit, "helper", e);
+        // SAFETY: a new mapping.
+        unsafe {
+            let a = args![*zone, total(), prot, flags, -1isize, 0];
+            let at = kernel.call(libc::SYS_mmap, a).map_err(fail)?;
+            let a = args![at, total(), libc::MADV_DONTFORK];
+            if let Err(e) = kernel.call(libc::SYS_madvise, a) {
+                sys::munmap(at, total());
+                return Err(fail(e));
+            }
+            *zone += total().next_multiple_of(sys::HUGE);
+            self.at = at;
+            Ok(at)
+        }
+    }
+}
+
+impl Default for Bench {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// Runs `job(arg)` in a helper task and waits for it.
 ///
-/// The kernel counters of `kernel` go on in the job and come back.
-pub fn run(kernel: &mut Kernel, zone: usize, job: Job, arg: usize) -> Done<Finished> {
+/// The kernel counters of `kernel` go on in the job and come back; `zone` is the
+/// address hint for the runtime's mappings.
+pub fn run(
+    kernel: &mut Kernel,
+    bench: &mut Bench,
+    zone: &mut usize,
+    job: Job,
+    arg: usize,
+) -> Done<Finished> {
     kernel.step = "helper";
-    let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    let prot = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a new mapping.
-    let at = unsafe { kernel.call(libc::SYS_mmap, args![zone, total(), prot, flags, -1isize, 0]) }
-        .map_err(|e| Stop::failed(Reason::Limit, "helper", e))?;
+    let at = bench.map(kernel, zone)?;
     let mut finished = Finished { at, status: 0 };
     let s = at as *mut Scratch;
-    // SAFETY: fresh zeroed memory of the right size; the fields whose zero is no
-    // valid value are written before a reference to the whole is made.
+    // SAFETY: our mapping, of the right size, zeroed when new; the fields whose
+    // zero is no valid value are written before a reference to the whole is made.
     unsafe {
         (&raw mut (*s).kernel).write(*kernel);
         (&raw mut (*s).stop).write(Stop::of(Reason::None));
         (&raw mut (*s).job).write(Some(job));
-        (&raw mut (*s).zone).write(zone + total().next_multiple_of(sys::HUGE));
-        (&raw mut (*s).views[3]).write((arg, 0));
+        (*s).begin(*zone, arg);
     }
     let mask = sys::block_signals();
     let pid = start(kernel, at + total());
@@ -178,6 +225,7 @@ pub fn run(kernel: &mut Kernel, zone: usize, job: Job, arg: usize) -> Done<Finis
     pid?;
     kernel.calls = finished.scratch().kernel.calls.max(kernel.calls);
     kernel.injected = finished.scratch().kernel.injected.max(kernel.injected);
+    *zone = finished.scratch().zone;
     drop_views(&finished);
     Ok(finished)
 }
@@ -222,6 +270,18 @@ fn drop_views(f: &Finished) {
 }
 
 impl Scratch {
+    /// As new, for the next job.
+    fn begin(&mut self, zone: usize, arg: usize) {
+        self.report = Report::default();
+        self.gone = [0; MAX_IMAGES];
+        self.views = [(0, 0); 4];
+        self.views[3] = (arg, 0);
+        (self.created_count, self.vma_count, self.stack_count) = (0, 0, 0);
+        (self.surveyed, self.marked, self.swap) = (0, 0, 0);
+        (self.stopped, self.done, self.images_left) = (0, 0, 0);
+        self.zone = zone;
+    }
+
     /// An address hint for `len` bytes of the runtime's own.
     pub fn place(&mut self, len: usize) -> usize {
         let at = self.zone;

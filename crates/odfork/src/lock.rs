@@ -73,7 +73,8 @@ impl Lock {
 
     /// The fork is over, in the parent.
     pub fn end_fork(&self) {
-        self.forking.fetch_sub(1, SeqCst);
+        // A fork in a signal handler that interrupted this one may have reset it.
+        let _ = self.forking.fetch_update(SeqCst, SeqCst, |n| n.checked_sub(1));
     }
 
     /// In a new child: nobody else is here.

@@ -49,6 +49,9 @@ pub enum Want {
     Populated,
     /// Pages of a private file mapping that the process has copied on write.
     Dirty,
+    /// The same while the guard's markers are in the page tables, which look
+    /// like swap entries to PAGEMAP_SCAN: read entry by entry.
+    DirtyMarked,
 }
 
 /// Number of regions one call returns at most.
@@ -81,7 +84,7 @@ impl Pagemap<'_> {
     ) -> SysResult<()> {
         let mut at = range.0;
         while at < range.1 {
-            at = if self.buf.old_kernel {
+            at = if self.buf.old_kernel || want == Want::DirtyMarked {
                 self.entries(k, (at, range.1), want, each)?
             } else {
                 match self.scan(k, (at, range.1), want, each) {
@@ -174,9 +177,10 @@ impl Pagemap<'_> {
 }
 
 fn wanted(entry: u64, want: Want) -> bool {
-    let populated = entry >> 62 != 0;
-    let file = entry >> 61 & 1 == 1;
-    populated && (want == Want::Populated || !file)
+    let (present, file) = (entry >> 63 == 1, entry >> 61 & 1 == 1);
+    // Swap type 31 is a marker, not a page (SWP_PTE_MARKER, Linux 5.19).
+    let marker = want == Want::DirtyMarked && !present && entry & 0x1f == 31;
+    entry >> 62 != 0 && !marker && (want == Want::Populated || !file)
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ use crate::guard::{self, Guard};
 use crate::helper::Scratch;
 use crate::image::{self, Allowed, Source};
 use crate::reason::{Done, Reason, Stop};
+use crate::registry::MAX_IMAGES;
 use crate::survey::{self, Subject};
 use crate::sys::{now_ns, PAGE};
 use crate::vma::Vma;
@@ -65,6 +66,9 @@ pub fn job(s: &mut Scratch, order: usize) -> Done<()> {
         return Ok(());
     }
     s.report.acted = 1;
+    if threads > 1 && o.subject.pi_futexes {
+        return Err(Stop::of(Reason::Threads));
+    }
     let guard = match Guard::hold(s, &o.subject, threads) {
         Ok(guard) => Some(guard),
         // Alone, nobody in the process can write meanwhile.
@@ -101,6 +105,7 @@ fn due(s: &Scratch, decide: &Decide) -> Done<bool> {
 }
 
 fn act(s: &mut Scratch, o: &Order, pagemap: i32) -> Done<()> {
+    s.images_left = o.subject.registry.room().min(MAX_IMAGES);
     let source = Source::open(&mut s.kernel, o.allowed)?;
     s.report.huge = u32::from(source.huge());
     let beacon = choose_beacon(s, o, pagemap);
@@ -109,7 +114,7 @@ fn act(s: &mut Scratch, o: &Order, pagemap: i32) -> Done<()> {
     let folded = fold_and_punch(s, &tools, o);
     s.report.fold_ns = now_ns() - begin;
     let begin = now_ns();
-    let frozen = folded.and_then(|()| freeze_new(s, &tools));
+    let frozen = folded.and_then(|()| freeze_new(s, &tools, &o.subject));
     s.report.freeze_ns = now_ns() - begin;
     let used = (0..s.created_count).any(|i| s.created[i].beacon == beacon);
     if used {
@@ -122,6 +127,7 @@ fn act(s: &mut Scratch, o: &Order, pagemap: i32) -> Done<()> {
 
 fn fold_and_punch(s: &mut Scratch, tools: &Tools, o: &Order) -> Done<()> {
     if s.report.dirty > 0 {
+        // What cannot be folded in place is copied whole.
         let rebuilding = o
             .subject
             .registry
@@ -130,7 +136,7 @@ fn fold_and_punch(s: &mut Scratch, tools: &Tools, o: &Order) -> Done<()> {
             .map(|(_, im)| im.bytes)
             .sum();
         survey::room(s, rebuilding)?;
-        fold::fold_all(s, tools, o.subject.registry)?;
+        fold::fold_all(s, tools, &o.subject)?;
     }
     for (slot, im) in o.subject.registry.live() {
         if s.gone[slot] == 0 {
@@ -140,7 +146,7 @@ fn fold_and_punch(s: &mut Scratch, tools: &Tools, o: &Order) -> Done<()> {
     Ok(())
 }
 
-fn freeze_new(s: &mut Scratch, tools: &Tools) -> Done<()> {
+fn freeze_new(s: &mut Scratch, tools: &Tools, subject: &Subject) -> Done<()> {
     if s.report.eligible == 0 {
         return Ok(());
     }
@@ -151,7 +157,7 @@ fn freeze_new(s: &mut Scratch, tools: &Tools) -> Done<()> {
         if v.can_freeze() {
             let mut at = v.start;
             while at < v.end {
-                let (end, next) = guard::window(s, &v, at).unwrap_or((v.end, v.end));
+                let (end, next) = guard::window(s, subject, &v, at).unwrap_or((v.end, v.end));
                 if at < end {
                     freeze::freeze_vma(s, tools, &Vma { start: at, end, ..v })?;
                 }
@@ -176,8 +182,8 @@ fn keep_in_cores(s: &mut Scratch) {
 
 /// Step `beacon`: one that is exclusive now serves new images too; else a new one.
 fn choose_beacon(s: &mut Scratch, o: &Order, pagemap: i32) -> usize {
-    for (_, im) in o.subject.registry.live() {
-        if fold::alone(s, pagemap, im) {
+    for (slot, im) in o.subject.registry.live() {
+        if s.gone[slot] == 0 && fold::alone(s, pagemap, im) {
             return im.beacon;
         }
     }

@@ -23,6 +23,12 @@ pub struct Subject<'a> {
     pub own: (usize, usize),
     /// Mappings with less anonymous memory than this stay.
     pub min_bytes: usize,
+    /// Addresses of thread descriptors (`pthread_t`), 0 for none.
+    pub descriptors: &'a [usize],
+    /// Contended PI futexes may exist, which userfaultfd cannot hold.
+    pub pi_futexes: bool,
+    /// Pages of images may be in pipes or sockets (`vmsplice`, `MSG_ZEROCOPY`).
+    pub spliced: bool,
 }
 
 /// Opens a file for reading.
@@ -121,6 +127,8 @@ pub fn fences(s: &mut Scratch, subject: &Subject) -> Done<u64> {
     if tracer != Some(0) {
         return Err(Stop::of(Reason::Traced));
     }
+    let text = slurp(&mut s.kernel, c"/proc/meminfo", &mut s.text);
+    s.swap = u32::from(text.ok().and_then(|t| field(t, b"SwapTotal:")) != Some(0));
     let text = slurp(&mut s.kernel, c"/proc/sys/vm/overcommit_memory", &mut s.text);
     if text.is_ok_and(|t| t.starts_with(b"2")) {
         return Err(Stop::of(Reason::Overcommit));

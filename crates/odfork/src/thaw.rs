@@ -6,6 +6,7 @@
 
 use crate::args;
 use crate::helper::Scratch;
+use crate::pagemap::{Pagemap, Want};
 use crate::reason::{Done, Reason, Stop};
 use crate::registry::Registry;
 use crate::guard::Guard;
@@ -14,7 +15,7 @@ use crate::sys::{self, Errno, Kernel, SysResult};
 use crate::vma::{parse_head, Vma, EXEC, READ, SHARED, WRITE};
 
 const CHUNK: usize = 32 << 20;
-const BUFFER_VIEW: usize = 0;
+const FRESH_VIEW: usize = 0;
 /// `_IOWR('f', 17, struct procmap_query)`, 104 bytes.
 const PROCMAP_QUERY: usize = 0xc068_6611;
 const COVERING_OR_NEXT: u64 = 0x10;
@@ -68,11 +69,11 @@ pub fn job(s: &mut Scratch, order: usize) -> Done<()> {
     s.kernel.step = "thaw";
     let fail = |e| Stop::failed(Reason::NoProc, "thaw", e);
     let fd = survey::open(&mut s.kernel, c"/proc/self/maps").map_err(fail)?;
-    // Content that is given up or moved needs no guard: whoever writes to it
-    // meanwhile races with the program's own call.
+    // Content that is given up needs no guard: whoever writes to it meanwhile
+    // races with the program's own call.
     let guard = match o.content {
-        Content::Zero(_) | Content::Join => None,
-        Content::Keep => {
+        Content::Zero(_) => None,
+        _ => {
             let threads = survey::fences(s, &o.subject)?;
             match Guard::hold(s, &o.subject, threads) {
                 Err(stop) if threads > 1 => return Err(stop),
@@ -98,7 +99,10 @@ fn thaw(s: &mut Scratch, o: &Order, fd: i32) -> Done<()> {
         let Some(v) = covering_or_next(s, fd, at).map_err(fail)? else { break };
         let (start, end) = (v.start.max(at), v.end.min(o.end));
         if start < end && is_image(&v, o.subject.registry) {
-            by_hand |= replace(s, &v, (start, end), o.content)?;
+            if refuses(s, (start, end), o.content) {
+                break;
+            }
+            by_hand |= replace(s, &v, (start, end), o)?;
         }
         at = v.end.max(at + 1);
     }
@@ -106,6 +110,18 @@ fn thaw(s: &mut Scratch, o: &Order, fd: i32) -> Done<()> {
         advise_others(s, o, fd).map_err(fail)?;
     }
     Ok(())
+}
+
+/// A locked mapping keeps its content: the kernel refuses DONTNEED and FREE for
+/// it, and so it refuses MADV_COLD, which changes nothing (Linux 5.4).
+fn refuses(s: &mut Scratch, (start, end): (usize, usize), content: Content) -> bool {
+    if !matches!(content, Content::Zero(libc::MADV_DONTNEED | libc::MADV_FREE)) {
+        return false;
+    }
+    let a = args![start, end - start, libc::MADV_COLD];
+    // SAFETY: advice without effect on content.
+    let answer = unsafe { s.kernel.call(libc::SYS_madvise, a) };
+    answer == Err(Errno(libc::EINVAL))
 }
 
 fn is_image(v: &Vma, registry: &Registry) -> bool {
@@ -149,7 +165,7 @@ fn join(s: &mut Scratch, o: &Order, fd: i32) -> Done<()> {
     let prot = i32::from(perms.unwrap_or(0) & 7);
     let first = covering_or_next(s, fd, o.start).map_err(fail)?.unwrap_or_default();
     if parts > 1 || is_image(&first, o.subject.registry) {
-        keep_content(s, (o.start, o.end), prot)?;
+        keep_content(s, o, (o.start, o.end), prot)?;
         s.report.thawed += o.end - o.start;
     }
     Ok(())
@@ -208,15 +224,15 @@ fn from_text(s: &mut Scratch, addr: usize) -> SysResult<Option<Vma>> {
 }
 
 /// Replaces a part of an image mapping; true if zeros were written by hand instead.
-fn replace(s: &mut Scratch, v: &Vma, (start, end): (usize, usize), content: Content) -> Done<bool> {
+fn replace(s: &mut Scratch, v: &Vma, (start, end): (usize, usize), o: &Order) -> Done<bool> {
     let prot = i32::from(v.perms & 7);
     s.report.thawed += end - start;
-    match content {
+    match o.content {
         Content::Zero(_) => match anonymous(&mut s.kernel, (start, end), prot) {
             Ok(()) => Ok(false),
             Err(stop) => write_zeros(s, (start, end)).map(|()| true).map_err(|_| stop),
         },
-        _ => keep_content(s, (start, end), prot).map(|()| false),
+        _ => keep_content(s, o, (start, end), prot).map(|()| false),
     }
 }
 
@@ -248,45 +264,83 @@ fn anonymous(k: &mut Kernel, (start, end): (usize, usize), prot: i32) -> Done<()
         .map_err(|e| Stop::failed(Reason::Step, "thaw", e))
 }
 
-/// Anonymous memory made in place (not moved there), chunk by chunk, so that
-/// the kernel joins it with its neighbours to one mapping as before freezing.
-fn keep_content(s: &mut Scratch, (start, end): (usize, usize), prot: i32) -> Done<()> {
-    let fail = |e| Stop::failed(Reason::Step, "thaw", e);
-    let rw = libc::PROT_READ | libc::PROT_WRITE;
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
-    let size = CHUNK.min(end - start);
-    // SAFETY: a new mapping.
-    let buffer = unsafe { s.kernel.call(libc::SYS_mmap, args![0, size, rw, flags, -1isize, 0]) }
-        .map_err(fail)?;
-    s.note_view(BUFFER_VIEW, buffer, size);
+/// Anonymous memory is filled elsewhere and then moved over the range at once,
+/// so that nobody ever sees it half-filled. `CHUNK` bytes at a time, or, to get one
+/// mapping, all at once.
+fn keep_content(s: &mut Scratch, o: &Order, (start, end): (usize, usize), prot: i32) -> Done<()> {
+    let step = if o.content == Content::Join { end - start } else { CHUNK };
     let mut at = start;
-    let mut result = Ok(());
-    while at < end && result.is_ok() {
-        let to = (at + size).min(end);
-        result = thaw_chunk(&mut s.kernel, (at, to), buffer, prot);
+    while at < end {
+        let to = (at + step).min(end);
+        thaw_chunk(s, o, (at, to), prot)?;
         at = to;
     }
-    s.drop_view(BUFFER_VIEW);
-    result
+    Ok(())
 }
 
-fn thaw_chunk(k: &mut Kernel, (at, to): (usize, usize), buffer: usize, prot: i32) -> Done<()> {
+fn thaw_chunk(s: &mut Scratch, o: &Order, (at, to): (usize, usize), prot: i32) -> Done<()> {
     let fail = |e| Stop::failed(Reason::Step, "thaw", e);
     let (len, rw) = (to - at, libc::PROT_READ | libc::PROT_WRITE);
-    // SAFETY: the chunk belongs to an image mapping, made readable first; the
-    // buffer is at least as long; nothing writes to the chunk meanwhile.
-    unsafe {
-        if prot & libc::PROT_READ == 0 {
-            k.call(libc::SYS_mprotect, args![at, len, libc::PROT_READ]).map_err(fail)?;
-        }
-        core::ptr::copy_nonoverlapping(at as *const u8, buffer as *mut u8, len);
-        anonymous(k, (at, to), rw)?;
-        core::ptr::copy_nonoverlapping(buffer as *const u8, at as *mut u8, len);
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let hint = s.zone.next_multiple_of(sys::HUGE) + sys::HUGE;
+    // SAFETY: a new mapping.
+    let fresh = unsafe { s.kernel.call(libc::SYS_mmap, args![hint, len, rw, flags, -1isize, 0]) }
+        .map_err(fail)?;
+    s.note_view(FRESH_VIEW, fresh, len);
+    let filled = fill(s, o, (at, to), fresh, prot);
+    let how = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    // SAFETY: the range shows image memory of ours (or is joined with it), and
+    // `fresh` holds the same bytes with the same protection.
+    let moved = filled.and_then(|()| unsafe {
         if prot != rw {
-            // Not counted: after the copy this must not be left out.
-            crate::sys::call(libc::SYS_mprotect, args![at, len, prot]).map_err(fail)?;
+            s.kernel.call(libc::SYS_mprotect, args![fresh, len, prot]).map_err(fail)?;
+        }
+        s.kernel.call(libc::SYS_mremap, args![fresh, len, len, how, at]).map_err(fail)
+    });
+    if moved.is_ok() {
+        s.forget_view(FRESH_VIEW);
+    } else {
+        s.drop_view(FRESH_VIEW);
+    }
+    moved.map(|_| ())
+}
+
+/// Copies a range: what an image shows as a whole, anonymous parts where they
+/// are populated (a guard may hold the rest, and it is zero).
+fn fill(s: &mut Scratch, o: &Order, (at, to): (usize, usize), fresh: usize, prot: i32) -> Done<()> {
+    let fail = |e| Stop::failed(Reason::Step, "thaw", e);
+    let open = |s: &mut Scratch, path| survey::open(&mut s.kernel, path).map_err(fail);
+    let maps = open(s, c"/proc/self/maps")?;
+    let pagemap = open(s, c"/proc/self/pagemap")?;
+    let mut from = at;
+    while from < to {
+        let Some(v) = covering_or_next(s, maps, from).map_err(fail)? else { break };
+        let (a, b) = (v.start.max(from), v.end.min(to));
+        from = v.end;
+        if a >= b {
+            break;
+        }
+        let mut copy = |_: &mut Kernel, a: usize, b: usize| {
+            // SAFETY: readable memory of the program, and its place in the fresh mapping.
+            unsafe { core::ptr::copy_nonoverlapping(a as *const u8, (fresh + a - at) as *mut u8, b - a) };
+            Ok(())
+        };
+        if prot & libc::PROT_READ == 0 {
+            // SAFETY: protection of memory that is replaced next.
+            unsafe { s.kernel.call(libc::SYS_mprotect, args![a, b - a, libc::PROT_READ]) }
+                .map_err(fail)?;
+        }
+        let Scratch { kernel, pagemap: buf, .. } = s;
+        if is_image(&v, o.subject.registry) {
+            copy(kernel, a, b).map_err(fail)?;
+        } else {
+            Pagemap { fd: pagemap, buf }
+                .runs(kernel, (a, b), Want::Populated, &mut copy)
+                .map_err(fail)?;
         }
     }
+    survey::close(maps);
+    survey::close(pagemap);
     Ok(())
 }
 
