@@ -2,8 +2,8 @@
  *
  * From the repository, without installing:
  *     make build
- *     cc -O2 -I crates/odfork-preload/include examples/warm_parent.c -o /tmp/warm_parent -L target/release -lodfork
- *     LD_LIBRARY_PATH=target/release /tmp/warm_parent
+ *     cc -O2 -I crates/odfork-preload/include examples/warm_parent.c -o target/warm_parent -L target/release -lodfork
+ *     LD_LIBRARY_PATH=target/release target/warm_parent
  * Installed: cc -O2 warm_parent.c -o warm_parent $(pkg-config --cflags --libs odfork)
  */
 #include <odfork.h>

@@ -2,8 +2,8 @@
 //!
 //! From the repository, without installing:
 //!     make build
-//!     rustc -O examples/warm_parent.rs -o /tmp/warm_parent_rs -L target/release
-//!     LD_LIBRARY_PATH=target/release /tmp/warm_parent_rs
+//!     rustc -O examples/warm_parent.rs -o target/warm_parent_rs -L target/release
+//!     LD_LIBRARY_PATH=target/release target/warm_parent_rs
 //!
 //! The library is linked, so that its wrappers of fork, madvise, mremap and realloc are in the program: frozen
 //! memory needs them. A child of a fork may only do what POSIX allows there: here, read, write and _exit.

@@ -1,4 +1,4 @@
-// odtest: expect=frozen mem=64
+// odtest: modes=stock,auto expect=any mem=64
 /*
  * As proc_seccomp_kill.c, but the filter is installed by a raw system call instruction: nothing in the process
  * hears of it, and asking for the seccomp state is itself a call that kills. The allow-list names what fork,

@@ -1,4 +1,4 @@
-// odtest: expect=frozen mem=64 user=any
+// odtest: expect=froze mem=64 user=any
 /*
  * Cancellation: fork is no cancellation point, so a request that is pending (deferred, or disabled) is not acted on
  * inside it, neither in the parent nor in the child, whatever calls a freeze makes; it is acted on at the next point.

@@ -1,4 +1,4 @@
-// odtest: expect=frozen timeout=60 mem=64 user=any
+// odtest: expect=froze timeout=60 mem=64 user=any
 /*
  * Locks: mutexes, condition variables, barriers, semaphores and plain futexes that lie in private memory which is
  * frozen, folded and thawed under waiting threads, in their private and their process-shared form (the kernel keys the

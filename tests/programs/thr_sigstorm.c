@@ -1,4 +1,4 @@
-// odtest: expect=frozen timeout=60 mem=64 user=any
+// odtest: expect=froze timeout=60 mem=64 user=any
 /*
  * A storm of SIGALRM, a thousand a second, whose handler counts in frozen memory, over 200 forks with freezes and
  * folds: no count may be lost. First in a single-threaded process, then with the signals taken by another thread

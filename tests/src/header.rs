@@ -41,9 +41,9 @@ impl Expect {
             None if word == "fold" => Ok(Expect::Fold),
             None if word == "any" => Ok(Expect::Any),
             Some(("plain", reason)) if !reason.is_empty() => Ok(Expect::Plain(reason.into())),
-            _ => Err(format!(
-                "expectation '{word}' is not frozen, froze, fold, any or plain:REASON"
-            )),
+            _ => {
+                Err(format!("expectation '{word}' is not frozen, froze, fold, any or plain:REASON"))
+            }
         }
     }
 }
@@ -143,9 +143,7 @@ fn parse_modes(value: &str) -> Result<Vec<Mode>, String> {
 }
 
 fn parse_number(key: &str, value: &str) -> Result<u64, String> {
-    value
-        .parse()
-        .map_err(|_| format!("{key}={value}: not a number"))
+    value.parse().map_err(|_| format!("{key}={value}: not a number"))
 }
 
 /// True for the first word, false for the second.
@@ -174,10 +172,7 @@ mod tests {
         let text = "// odtest: modes=stock,huge,user expect=fold user=plain:threads\n";
         let header = Header::parse(text).unwrap();
         assert_eq!(header.expect_in(Mode::Huge), Expect::Fold);
-        assert_eq!(
-            header.expect_in(Mode::User),
-            Expect::Plain("threads".into())
-        );
+        assert_eq!(header.expect_in(Mode::User), Expect::Plain("threads".into()));
     }
 
     #[test]

@@ -56,10 +56,7 @@ fn snapshot() -> BTreeSet<String> {
             }
         }
     }
-    for line in fs::read_to_string("/proc/self/mounts")
-        .unwrap_or_default()
-        .lines()
-    {
+    for line in fs::read_to_string("/proc/self/mounts").unwrap_or_default().lines() {
         names.insert(format!("mount {line}"));
     }
     names
@@ -69,9 +66,7 @@ fn snapshot() -> BTreeSet<String> {
 pub fn scratch_files(scratch: &Path) -> Vec<String> {
     let entries = fs::read_dir(scratch).into_iter().flatten().flatten();
     let names = entries.map(|e| e.file_name().to_string_lossy().into_owned());
-    names
-        .map(|name| format!("left behind in the working directory: {name}"))
-        .collect()
+    names.map(|name| format!("left behind in the working directory: {name}")).collect()
 }
 
 /// Waits until no process of the run is left; whatever stays is killed and named.

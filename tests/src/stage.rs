@@ -49,11 +49,7 @@ pub fn read_program(source: &Path) -> Result<Program, String> {
     let text = fs::read_to_string(source).map_err(|e| told(e.to_string()))?;
     let header = Header::parse(&text).map_err(told)?;
     let stem = source.file_stem().unwrap_or_default();
-    Ok(Program {
-        name: stem.to_string_lossy().into_owned(),
-        source: source.to_path_buf(),
-        header,
-    })
+    Ok(Program { name: stem.to_string_lossy().into_owned(), source: source.to_path_buf(), header })
 }
 
 /// Where libodfork.so is, or the one line that says how to get it.
@@ -95,9 +91,7 @@ impl Stage {
         make_readable(&root.join("bin")).map_err(told)?;
         let library = library.map(|from| {
             let to = root.join("libodfork.so");
-            fs::copy(from, &to)
-                .and_then(|_| make_readable(&to))
-                .map(|()| to)
+            fs::copy(from, &to).and_then(|_| make_readable(&to)).map(|()| to)
         });
         Ok(Stage {
             library: library.transpose().map_err(told)?,
@@ -154,9 +148,7 @@ fn make_readable(path: &Path) -> std::io::Result<()> {
 fn is_fresh(built: &Path, source: &Path) -> bool {
     let time = |path: &Path| fs::metadata(path).and_then(|m| m.modified()).ok();
     let files = fs::read_dir(programs_dir()).into_iter().flatten().flatten();
-    let headers = files
-        .map(|e| e.path())
-        .filter(|p| p.extension().is_some_and(|e| e == "h"));
+    let headers = files.map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "h"));
     let newest = headers.map(|p| time(&p)).max().flatten().max(time(source));
     time(built).is_some_and(|t| t > newest.unwrap_or(SystemTime::UNIX_EPOCH))
 }

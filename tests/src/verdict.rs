@@ -29,11 +29,7 @@ pub fn judge_alone(outcome: &Outcome, header: &Header) -> Verdict {
     }
     let mut wrong = Vec::new();
     if outcome.code() != Some(header.exit) {
-        wrong.push(format!(
-            "the program {} (want {})",
-            outcome.ending(),
-            header.exit
-        ));
+        wrong.push(format!("the program {} (want {})", outcome.ending(), header.exit));
     }
     wrong.extend(outcome.litter.iter().cloned());
     finish(wrong, outcome)
@@ -72,9 +68,7 @@ pub fn check_stats(stats: Option<&Value>, expect: &Expect, mode: Mode) -> Result
                 ));
             }
             if !reasons.contains(reason) {
-                return Err(format!(
-                    "fallback '{reason}' is not recorded, only {reasons:?}"
-                ));
+                return Err(format!("fallback '{reason}' is not recorded, only {reasons:?}"));
             }
         }
         _ => {
@@ -118,9 +112,7 @@ pub fn number(stats: &Value, pointer: &str) -> u64 {
 fn fallback_reasons(stats: &Value) -> Vec<String> {
     let list = stats.pointer("/fallbacks").and_then(Value::as_array);
     let reasons = list.into_iter().flatten();
-    reasons
-        .filter_map(|f| f.get("reason")?.as_str().map(str::to_string))
-        .collect()
+    reasons.filter_map(|f| f.get("reason")?.as_str().map(str::to_string)).collect()
 }
 
 /// Where two outputs part, with the two lines; none when they are equal.
@@ -128,10 +120,7 @@ fn differing(what: &str, ours: &[u8], stock: &[u8]) -> Option<String> {
     if ours == stock {
         return None;
     }
-    let (ours, stock) = (
-        String::from_utf8_lossy(ours),
-        String::from_utf8_lossy(stock),
-    );
+    let (ours, stock) = (String::from_utf8_lossy(ours), String::from_utf8_lossy(stock));
     let (mut a, mut b) = (ours.lines(), stock.lines());
     for line in 1.. {
         let (ours, stock) = (a.next(), b.next());
@@ -191,14 +180,8 @@ mod tests {
         assert!(!ok(stats(1, 0, &["memory"]), Expect::Frozen));
         assert!(!ok(stats(1, 0, &[]), Expect::Fold));
         assert!(ok(stats(1, 2, &[]), Expect::Fold));
-        assert!(ok(
-            stats(0, 0, &["threads"]),
-            Expect::Plain("threads".into())
-        ));
-        assert!(!ok(
-            stats(1, 0, &["threads"]),
-            Expect::Plain("threads".into())
-        ));
+        assert!(ok(stats(0, 0, &["threads"]), Expect::Plain("threads".into())));
+        assert!(!ok(stats(1, 0, &["threads"]), Expect::Plain("threads".into())));
         assert!(!ok(stats(0, 0, &[]), Expect::Plain("threads".into())));
         assert!(check_stats(None, &Expect::Any, Mode::Huge).is_ok());
         assert!(check_stats(None, &Expect::Frozen, Mode::Huge).is_err());

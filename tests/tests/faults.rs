@@ -65,11 +65,7 @@ fn try_main() -> Result<ExitCode, String> {
     let program = read_program(&programs_dir().join("fault_target.c"))?;
     let stage = Stage::new(library.as_deref().ok(), &cache)?;
     let binary = stage.compile(&program)?;
-    let target = Arc::new(Target {
-        program,
-        stage,
-        binary,
-    });
+    let target = Arc::new(Target { program, stage, binary });
     let trials = all_trials(&target);
     if !args.list && trials.iter().any(|t| !args.is_filtered_out(t)) {
         library?;
@@ -145,10 +141,8 @@ fn stride(plan: Plan, n: u64, calls: u64) -> u64 {
 
 /// One run; the program and the statistics must both be content.
 fn run_with(target: &Target, mode: Mode, fault: Option<&str>) -> Result<Value, Failed> {
-    let env: Vec<(String, String)> = fault
-        .map(|f| ("ODFORK_FAULT".to_string(), f.to_string()))
-        .into_iter()
-        .collect();
+    let env: Vec<(String, String)> =
+        fault.map(|f| ("ODFORK_FAULT".to_string(), f.to_string())).into_iter().collect();
     let order = Order {
         binary: &target.binary,
         args: &[],
@@ -168,10 +162,7 @@ fn run_with(target: &Target, mode: Mode, fault: Option<&str>) -> Result<Value, F
         return Err(told(format!("wrote to stderr: {text}")).into());
     }
     let stats = outcome.stats.ok_or_else(|| told("no statistics".into()))?;
-    let (forks, failed) = (
-        number(&stats, "/fork/count"),
-        number(&stats, "/fork/failed"),
-    );
+    let (forks, failed) = (number(&stats, "/fork/count"), number(&stats, "/fork/failed"));
     if forks != FORKS || failed != 0 {
         return Err(told(format!("{forks} forks, {failed} failed: {stats}")).into());
     }

@@ -45,10 +45,7 @@ fn try_main() -> Result<ExitCode, String> {
     let library = find_library();
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("programs");
     let stage = Stage::new(library.as_deref().ok(), &cache)?;
-    let bench = Arc::new(Bench {
-        stage,
-        alone: RwLock::new(()),
-    });
+    let bench = Arc::new(Bench { stage, alone: RwLock::new(()) });
     let mut trials = Vec::new();
     for program in all_programs()? {
         trials.extend(trials_of(program, &bench));
@@ -117,9 +114,9 @@ fn skip_reason(subject: &Subject, mode: Mode) -> Result<Option<String>, String> 
     }
     let want = header.mem + 256;
     match machine::available_mb() {
-        Some(have) if have < want => Ok(Some(format!(
-            "SKIP: needs {want} MB of available memory, found {have}"
-        ))),
+        Some(have) if have < want => {
+            Ok(Some(format!("SKIP: needs {want} MB of available memory, found {have}")))
+        }
         _ => Ok(None),
     }
 }
@@ -130,11 +127,7 @@ fn stock_of<'a>(
     bench: &Bench,
     unprivileged: bool,
 ) -> Result<&'a Outcome, String> {
-    let cell = if unprivileged {
-        &subject.as_user
-    } else {
-        &subject.as_self
-    };
+    let cell = if unprivileged { &subject.as_user } else { &subject.as_self };
     let outcome = cell.get_or_init(|| run_in(subject, bench, Mode::Stock, unprivileged));
     outcome.as_ref().map_err(Clone::clone)
 }

@@ -165,15 +165,9 @@ fn differing(ours: &str, stock: &str) -> Option<String> {
     let mut pairs = ours.lines().zip(stock.lines()).enumerate();
     let (line, here, there) = match pairs.find(|(_, (a, b))| a != b) {
         Some((number, (a, b))) => (number + 1, a, b),
-        None => (
-            ours.lines().count().min(stock.lines().count()) + 1,
-            "(more or less)",
-            "(end)",
-        ),
+        None => (ours.lines().count().min(stock.lines().count()) + 1, "(more or less)", "(end)"),
     };
-    Some(format!(
-        "stdout differs from stock at line {line}:\n  stock: {there}\n  here:  {here}"
-    ))
+    Some(format!("stdout differs from stock at line {line}:\n  stock: {there}\n  here:  {here}"))
 }
 
 /// Do the statistics show what the header promises? A run that froze nothing proves nothing.
@@ -199,10 +193,7 @@ fn check_stats(script: &Script, all: &[Value], mode: Mode) -> Result<(), String>
         |s: &&&Value| text(s, "/engine") == engine && number(s, "/freeze/bytes") >= script.mb << 20;
     match of_program.iter().find(froze) {
         Some(_) => Ok(()),
-        None => Err(format!(
-            "no {} MB were frozen by engine {engine}",
-            script.mb
-        )),
+        None => Err(format!("no {} MB were frozen by engine {engine}", script.mb)),
     }
 }
 
@@ -222,10 +213,7 @@ fn tail(text: &str) -> String {
 impl Stage {
     fn new() -> Result<Stage, String> {
         let root = std::env::temp_dir().join(format!("odfork-real-{}", std::process::id()));
-        let stage = Stage {
-            root,
-            next: AtomicU32::new(0),
-        };
+        let stage = Stage { root, next: AtomicU32::new(0) };
         make_dir(&stage.root, 0o755)?;
         make_dir(&stage.keep(), 0o755)?;
         Ok(stage)
@@ -282,9 +270,7 @@ fn set_mode(path: &Path, mode: u32) -> Result<(), String> {
 
 fn run(script: &Script, stage: &Stage, mode: Mode) -> Result<Outcome, String> {
     let number = stage.next.fetch_add(1, Ordering::Relaxed);
-    let dir = stage
-        .root
-        .join(format!("{}-{}-{number}", script.name, mode.name()));
+    let dir = stage.root.join(format!("{}-{}-{number}", script.name, mode.name()));
     let (scratch, stats) = (dir.join("scratch"), dir.join("stats"));
     make_dir(&dir, 0o755)?;
     make_dir(&scratch, 0o755)?;
@@ -359,10 +345,7 @@ fn end_leftovers(scratch: &Path) -> Vec<String> {
         // SAFETY: plain system call; the mark shows that the process belongs to this run.
         unsafe { libc::kill(*pid, libc::SIGKILL) };
     }
-    found
-        .into_iter()
-        .map(|(pid, what)| format!("{pid} {what}"))
-        .collect()
+    found.into_iter().map(|(pid, what)| format!("{pid} {what}")).collect()
 }
 
 fn carrying(mark: &[u8]) -> Vec<(i32, String)> {

@@ -15,15 +15,9 @@ use crate::options::{self, Setting, Values};
 #[derive(Debug)]
 pub enum Request {
     Run(Run),
-    Check {
-        program: Option<OsString>,
-        json: bool,
-    },
+    Check { program: Option<OsString>, json: bool },
     Completions(Shell),
-    Man {
-        page: String,
-        folder: Option<PathBuf>,
-    },
+    Man { page: String, folder: Option<PathBuf> },
     Options,
 }
 
@@ -124,9 +118,8 @@ fn flag_argument(flag: &'static str, setting: &'static Setting) -> Arg {
     match &setting.values {
         Values::Switch => argument.help(setting.help).action(ArgAction::SetTrue),
         Values::OneOf(choices) => {
-            let values = choices
-                .iter()
-                .map(|choice| PossibleValue::new(choice.name).help(choice.help));
+            let values =
+                choices.iter().map(|choice| PossibleValue::new(choice.name).help(choice.help));
             argument
                 .value_name(setting.metavar)
                 .value_parser(PossibleValuesParser::new(values))
@@ -167,15 +160,13 @@ fn check_command() -> Command {
 }
 
 fn completions_command() -> Command {
-    Command::new("completions")
-        .about("Print a completion script for a shell")
-        .arg(
-            Arg::new("shell")
-                .value_name("SHELL")
-                .required(true)
-                .value_parser(PossibleValuesParser::new(["bash", "zsh", "fish"]))
-                .help("Shell to complete in"),
-        )
+    Command::new("completions").about("Print a completion script for a shell").arg(
+        Arg::new("shell")
+            .value_name("SHELL")
+            .required(true)
+            .value_parser(PossibleValuesParser::new(["bash", "zsh", "fish"]))
+            .help("Shell to complete in"),
+    )
 }
 
 fn man_command() -> Command {
@@ -220,32 +211,21 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Request, clap:
 }
 
 fn run_request(matches: &ArgMatches) -> Run {
-    let mut run = Run {
-        settings: Vec::new(),
-        quiet: false,
-        words: Vec::new(),
-    };
+    let mut run = Run { settings: Vec::new(), quiet: false, words: Vec::new() };
     for (flag, setting) in options::flags() {
         match setting.values {
             Values::Switch => run.quiet |= matches.get_flag(flag),
             Values::OneOf(_) => {
                 let value = matches.get_one::<String>(flag).map(OsString::from);
-                run.settings
-                    .extend(value.map(|value| (setting.variable, value)));
+                run.settings.extend(value.map(|value| (setting.variable, value)));
             }
             Values::File | Values::Words(_) => {
                 let value = matches.get_one::<OsString>(flag).cloned();
-                run.settings
-                    .extend(value.map(|value| (setting.variable, value)));
+                run.settings.extend(value.map(|value| (setting.variable, value)));
             }
         }
     }
-    run.words = matches
-        .get_many::<OsString>("words")
-        .into_iter()
-        .flatten()
-        .cloned()
-        .collect();
+    run.words = matches.get_many::<OsString>("words").into_iter().flatten().cloned().collect();
     run
 }
 
@@ -287,10 +267,7 @@ mod tests {
             run(&["a", "--freeze", "x", "--", "b"]).words,
             ["a", "--freeze", "x", "--", "b"]
         );
-        assert_eq!(
-            run(&["--freeze", "eager", "a", "--help", ""]).words,
-            ["a", "--help", ""]
-        );
+        assert_eq!(run(&["--freeze", "eager", "a", "--help", ""]).words, ["a", "--help", ""]);
         assert_eq!(run(&["--", "--", "a"]).words, ["--", "a"]);
         assert_eq!(run(&["--", "-x"]).words, ["-x"]);
     }
@@ -298,21 +275,10 @@ mod tests {
     #[test]
     fn only_what_was_given_is_set_and_the_last_one_wins() {
         assert!(run(&["a"]).settings.is_empty());
-        let given = run(&[
-            "--image=small",
-            "--freeze",
-            "auto",
-            "--freeze",
-            "never",
-            "-q",
-            "a",
-        ]);
+        let given = run(&["--image=small", "--freeze", "auto", "--freeze", "never", "-q", "a"]);
         assert_eq!(
             given.settings,
-            [
-                ("ODFORK_FREEZE", OsString::from("never")),
-                ("ODFORK_IMAGE", OsString::from("small"))
-            ]
+            [("ODFORK_FREEZE", OsString::from("never")), ("ODFORK_IMAGE", OsString::from("small"))]
         );
         assert!(given.quiet);
     }

@@ -70,22 +70,14 @@ pub fn header(head: &[u8]) -> Option<Header> {
         }
     };
     let bits = if head[4] == 1 { 32 } else { 64 };
-    Some(Header {
-        bits,
-        machine: field(18),
-        shared: field(16) == elf::ET_DYN.0,
-    })
+    Some(Header { bits, machine: field(18), shared: field(16) == elf::ET_DYN.0 })
 }
 
 /// Reads the rest of a 64-bit file; an error when the file is damaged.
 pub fn facts(file: File) -> Result<Facts, object::Error> {
     let cache = ReadCache::new(file);
     let parsed = ElfFile64::<Endianness, _>::parse(&cache)?;
-    let mut facts = Facts {
-        loader: loader(&parsed)?,
-        go: is_go(&parsed)?,
-        ..Facts::default()
-    };
+    let mut facts = Facts { loader: loader(&parsed)?, go: is_go(&parsed)?, ..Facts::default() };
     read_dynamic(&parsed, &mut facts)?;
     facts.sanitizer = sanitizer(&parsed, &facts.needed);
     Ok(facts)
@@ -98,9 +90,7 @@ fn loader<'data, R: ReadRef<'data>>(
 ) -> Result<Option<PathBuf>, object::Error> {
     for segment in parsed.elf_program_headers() {
         if let Some(path) = segment.interpreter(parsed.endian(), parsed.data())? {
-            return Ok(Some(PathBuf::from(
-                String::from_utf8_lossy(path).into_owned(),
-            )));
+            return Ok(Some(PathBuf::from(String::from_utf8_lossy(path).into_owned())));
         }
     }
     Ok(None)
@@ -109,10 +99,7 @@ fn loader<'data, R: ReadRef<'data>>(
 /// The Go linker leaves a note (kept by strip) and a section with build facts.
 fn is_go<'data, R: ReadRef<'data>>(parsed: &Parsed<'data, R>) -> Result<bool, object::Error> {
     let named = [".go.buildinfo", ".note.go.buildid"];
-    if named
-        .iter()
-        .any(|name| parsed.section_by_name(name).is_some())
-    {
+    if named.iter().any(|name| parsed.section_by_name(name).is_some()) {
         return Ok(true);
     }
     for segment in parsed.elf_program_headers() {
@@ -133,12 +120,8 @@ fn read_dynamic<'data, R: ReadRef<'data>>(
 ) -> Result<(), object::Error> {
     let table = parsed.elf_dynamic_table()?;
     for entry in &table {
-        let text = || {
-            table
-                .string(entry)
-                .map(|text| String::from_utf8_lossy(text).into_owned())
-                .ok()
-        };
+        let text =
+            || table.string(entry).map(|text| String::from_utf8_lossy(text).into_owned()).ok();
         if entry.tag == elf::DT_NEEDED {
             facts.needed.extend(text());
         } else if entry.tag == elf::DT_SONAME {
@@ -161,9 +144,7 @@ fn sanitizer<'data, R: ReadRef<'data>>(
     ];
     let symbols = parsed.elf_dynamic_symbol_table();
     let has_symbol = |wanted: &[u8]| {
-        let mut names = symbols
-            .iter()
-            .map(|symbol| symbols.symbol_name(parsed.endian(), symbol));
+        let mut names = symbols.iter().map(|symbol| symbols.symbol_name(parsed.endian(), symbol));
         names.any(|name| name.is_ok_and(|name| name == wanted))
     };
     RUNTIMES
@@ -182,11 +163,7 @@ mod tests {
     fn this_test_program_is_dynamic_and_not_go() {
         let facts = facts(File::open("/proc/self/exe").unwrap()).unwrap();
         assert!(facts.loader.is_some());
-        assert!(
-            facts.needed.iter().any(|name| name.starts_with("libc.so")),
-            "{:?}",
-            facts.needed
-        );
+        assert!(facts.needed.iter().any(|name| name.starts_with("libc.so")), "{:?}", facts.needed);
         assert!(!facts.go);
         assert_eq!(facts.sanitizer, None);
         assert_eq!(facts.soname, None);
@@ -198,24 +175,10 @@ mod tests {
         head[..6].copy_from_slice(b"\x7fELF\x01\x01");
         head[16] = 2;
         head[18] = 3;
-        assert_eq!(
-            header(&head),
-            Some(Header {
-                bits: 32,
-                machine: 3,
-                shared: false
-            })
-        );
+        assert_eq!(header(&head), Some(Header { bits: 32, machine: 3, shared: false }));
         head[4..6].copy_from_slice(&[2, 2]);
         head[16..20].copy_from_slice(&[0, 3, 0, 22]);
-        assert_eq!(
-            header(&head),
-            Some(Header {
-                bits: 64,
-                machine: 22,
-                shared: true
-            })
-        );
+        assert_eq!(header(&head), Some(Header { bits: 64, machine: 22, shared: true }));
         assert_eq!(machine_name(22), "s390");
         assert_eq!(header(b"\x7fELF"), None);
         assert_eq!(header(&[b'#'; 64]), None);

@@ -37,10 +37,7 @@ impl Environment {
 
     /// The value of a variable; of the first one, as getenv(3) does, when a name stands twice.
     pub fn get(&self, name: &str) -> Option<&OsStr> {
-        self.entries
-            .iter()
-            .find_map(|entry| value_of(entry, name))
-            .map(OsStr::from_bytes)
+        self.entries.iter().find_map(|entry| value_of(entry, name)).map(OsStr::from_bytes)
     }
 
     /// Puts a variable where it stood, or at the end, and leaves it there once.
@@ -52,11 +49,7 @@ impl Environment {
         let Ok(entry) = CString::new(bytes) else {
             return;
         };
-        match self
-            .entries
-            .iter()
-            .position(|old| value_of(old, name).is_some())
-        {
+        match self.entries.iter().position(|old| value_of(old, name).is_some()) {
             Some(place) => {
                 self.entries[place] = entry;
                 let mut index = 0;
@@ -77,18 +70,12 @@ impl Environment {
     /// One line for each ODFORK_* variable with a name or a value that means nothing. Variables in `overridden` are set by
     /// a flag, so their inherited value does not matter.
     pub fn slips(&self, overridden: &[&str]) -> Vec<String> {
-        self.entries
-            .iter()
-            .filter_map(|entry| slip(entry, overridden))
-            .collect()
+        self.entries.iter().filter_map(|entry| slip(entry, overridden)).collect()
     }
 }
 
 fn value_of<'a>(entry: &'a CStr, name: &str) -> Option<&'a [u8]> {
-    entry
-        .to_bytes()
-        .strip_prefix(name.as_bytes())?
-        .strip_prefix(b"=")
+    entry.to_bytes().strip_prefix(name.as_bytes())?.strip_prefix(b"=")
 }
 
 fn slip(entry: &CStr, overridden: &[&str]) -> Option<String> {
@@ -103,9 +90,7 @@ fn slip(entry: &CStr, overridden: &[&str]) -> Option<String> {
             Some(known) => format!("did you mean {known}?"),
             None => "'odfork run --help' lists the ones that do".to_owned(),
         };
-        return Some(format!(
-            "the environment variable {name} has no meaning here; {hint}"
-        ));
+        return Some(format!("the environment variable {name} has no meaning here; {hint}"));
     };
     if value.is_empty() || setting.accepts(value) {
         return None;
@@ -114,10 +99,7 @@ fn slip(entry: &CStr, overridden: &[&str]) -> Option<String> {
         Some(close) => format!("; did you mean {close}?"),
         None => String::new(),
     };
-    Some(format!(
-        "{name} is '{value}' and should be {}{hint}",
-        setting.accepted()
-    ))
+    Some(format!("{name} is '{value}' and should be {}{hint}", setting.accepted()))
 }
 
 #[cfg(test)]
@@ -125,20 +107,11 @@ mod tests {
     use super::*;
 
     fn environment(entries: &[&str]) -> Environment {
-        Environment {
-            entries: entries
-                .iter()
-                .map(|entry| CString::new(*entry).unwrap())
-                .collect(),
-        }
+        Environment { entries: entries.iter().map(|entry| CString::new(*entry).unwrap()).collect() }
     }
 
     fn texts(environment: &Environment) -> Vec<&str> {
-        environment
-            .entries()
-            .iter()
-            .map(|entry| entry.to_str().unwrap())
-            .collect()
+        environment.entries().iter().map(|entry| entry.to_str().unwrap()).collect()
     }
 
     #[test]
@@ -182,8 +155,6 @@ mod tests {
 
     #[test]
     fn a_flag_silences_the_bad_value_it_replaces() {
-        assert!(environment(&["ODFORK_IMAGE=hug"])
-            .slips(&["ODFORK_IMAGE"])
-            .is_empty());
+        assert!(environment(&["ODFORK_IMAGE=hug"]).slips(&["ODFORK_IMAGE"]).is_empty());
     }
 }

@@ -36,11 +36,7 @@ pub fn run(mut request: Run, environment: &Environment) -> i32 {
         return WRONG_USAGE;
     }
     if !quiet {
-        let given: Vec<&str> = request
-            .settings
-            .iter()
-            .map(|(variable, _)| *variable)
-            .collect();
+        let given: Vec<&str> = request.settings.iter().map(|(variable, _)| *variable).collect();
         environment.slips(&given).iter().for_each(|line| say(line));
     }
     let verdict = examine(&request.words[0], environment);
@@ -48,22 +44,13 @@ pub fn run(mut request: Run, environment: &Environment) -> i32 {
     if let (Some(line), false) = (&plan.line, quiet) {
         say(line);
     }
-    let words: Vec<CString> = request
-        .words
-        .iter()
-        .filter_map(|word| CString::new(word.as_bytes()).ok())
-        .collect();
+    let words: Vec<CString> =
+        request.words.iter().filter_map(|word| CString::new(word.as_bytes()).ok()).collect();
     let mut error = exec(&words, &plan);
     if error.raw_os_error() == Some(libc::E2BIG) && plan.accelerated {
         // Our few variables may be what made the block too big: the program goes first.
-        error = exec(
-            &words,
-            &Plan {
-                accelerated: false,
-                environment: environment.clone(),
-                ..plan
-            },
-        );
+        error =
+            exec(&words, &Plan { accelerated: false, environment: environment.clone(), ..plan });
     }
     say(&format!(
         "cannot run '{}': {}",
@@ -87,12 +74,8 @@ struct Plan {
 }
 
 fn plan(request: &Run, environment: &Environment, verdict: &Verdict) -> Plan {
-    let mut plan = Plan {
-        accelerated: false,
-        environment: environment.clone(),
-        line: None,
-        file: None,
-    };
+    let mut plan =
+        Plan { accelerated: false, environment: environment.clone(), line: None, file: None };
     match &verdict.answer {
         // The failing exec will be explained; a line before it would be one too many.
         Answer::CannotRun(_) => return plan,
@@ -111,10 +94,7 @@ fn plan(request: &Run, environment: &Environment, verdict: &Verdict) -> Plan {
     let found = search(environment);
     match &found.outcome {
         Err(problem) => {
-            plan.line = Some(format!(
-                "{}; running with plain fork",
-                found.complaint(problem)
-            ))
+            plan.line = Some(format!("{}; running with plain fork", found.complaint(problem)))
         }
         Ok(library) => {
             plan.accelerated = true;
@@ -133,11 +113,7 @@ pub fn refusal_line(verdict: &Verdict, refusal: &Refusal) -> String {
         }
         _ => name.to_string(),
     };
-    format!(
-        "{behind} {}; running with plain fork: {}",
-        refusal.why(),
-        refusal.advice()
-    )
+    format!("{behind} {}; running with plain fork: {}", refusal.why(), refusal.advice())
 }
 
 /// i386 programs run on most x86-64 kernels, and any machine's with an emulator registered.
@@ -160,15 +136,9 @@ fn accelerated(request: &Run, environment: &Environment, library: &Path) -> Envi
 /// The program may change its directory before it writes statistics, so a relative path is settled now, and a directory
 /// that is missing is told now rather than at exit.
 fn settle_stats_file(request: &mut Run, environment: &Environment) -> Result<(), String> {
-    let wanted = request
-        .settings
-        .iter()
-        .any(|(variable, _)| *variable == STATS)
+    let wanted = request.settings.iter().any(|(variable, _)| *variable == STATS)
         || is_set(environment.get(STATS));
-    let Some((_, file)) = request
-        .settings
-        .iter_mut()
-        .find(|(variable, _)| *variable == STATS_FILE)
+    let Some((_, file)) = request.settings.iter_mut().find(|(variable, _)| *variable == STATS_FILE)
     else {
         return Ok(());
     };
@@ -202,10 +172,7 @@ fn settle_stats_file(request: &mut Run, environment: &Environment) -> Result<(),
 fn exec(words: &[CString], plan: &Plan) -> Error {
     let arguments = pointers(words);
     let block = pointers(plan.environment.entries());
-    let file = plan
-        .file
-        .as_ref()
-        .and_then(|file| CString::new(file.as_os_str().as_bytes()).ok());
+    let file = plan.file.as_ref().and_then(|file| CString::new(file.as_os_str().as_bytes()).ok());
     // SAFETY: both arrays end with a null pointer and point to C strings that outlive the call, as does the file's name.
     // execvpe searches the PATH of this process, which is the program's too.
     unsafe {
@@ -218,11 +185,7 @@ fn exec(words: &[CString], plan: &Plan) -> Error {
 }
 
 fn pointers(strings: &[CString]) -> Vec<*const c_char> {
-    strings
-        .iter()
-        .map(|string| string.as_ptr())
-        .chain([ptr::null()])
-        .collect()
+    strings.iter().map(|string| string.as_ptr()).chain([ptr::null()]).collect()
 }
 
 fn status_of(error: &Error) -> i32 {

@@ -35,11 +35,8 @@ pub fn main() -> c_int {
     match cli::parse(words.iter().cloned()) {
         Ok(request) => carry_out(request),
         Err(error) => {
-            let typed: Vec<String> = words
-                .iter()
-                .skip(1)
-                .map(|word| word.to_string_lossy().into_owned())
-                .collect();
+            let typed: Vec<String> =
+                words.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
             match usage::reply(&error, &typed) {
                 Reply::Page(page) => print(page.as_bytes()),
                 Reply::Complaint(line) => {
@@ -63,10 +60,7 @@ fn carry_out(request: Request) -> c_int {
             }
         }
         Request::Completions(shell) => print(&pages::completions(shell)),
-        Request::Man {
-            folder: Some(folder),
-            ..
-        } => write_manuals(&folder),
+        Request::Man { folder: Some(folder), .. } => write_manuals(&folder),
         Request::Man { page, folder: None } => match pages::manual(&page) {
             Ok(text) => print(&text),
             Err(error) => fail(&format!("the page '{page}' could not be made: {error}")),
@@ -78,10 +72,9 @@ fn carry_out(request: Request) -> c_int {
 fn write_manuals(folder: &Path) -> c_int {
     match pages::write_manuals(folder) {
         Ok(()) => 0,
-        Err(error) => fail(&format!(
-            "cannot write manual pages into {}: {error}",
-            folder.display()
-        )),
+        Err(error) => {
+            fail(&format!("cannot write manual pages into {}: {error}", folder.display()))
+        }
     }
 }
 

@@ -64,10 +64,7 @@ fn check(place: &Path) -> Result<PathBuf, Problem> {
     let mut head = Vec::new();
     let read = File::open(place).and_then(|file| file.take(64).read_to_end(&mut head));
     if let Err(error) = read {
-        return Err(Problem::Unusable(
-            place.to_owned(),
-            format!("it cannot be read: {error}"),
-        ));
+        return Err(Problem::Unusable(place.to_owned(), format!("it cannot be read: {error}")));
     }
     match elf::header(&head) {
         Some(header)
@@ -135,9 +132,7 @@ mod tests {
     fn the_library_comes_first_and_once() {
         let library = Path::new("/x/libodfork.so");
         let list = |before: Option<&str>| {
-            preload_list(library, before.map(OsStr::new))
-                .into_string()
-                .unwrap()
+            preload_list(library, before.map(OsStr::new)).into_string().unwrap()
         };
         assert_eq!(list(None), "/x/libodfork.so");
         assert_eq!(list(Some("")), "/x/libodfork.so");
@@ -152,9 +147,7 @@ mod tests {
         let search = search(&environment);
         assert_eq!(search.looked, [PathBuf::from("/nowhere/libodfork.so")]);
         assert_eq!(search.outcome, Err(Problem::NotFound));
-        assert!(search
-            .complaint(&Problem::NotFound)
-            .contains("/nowhere/libodfork.so"));
+        assert!(search.complaint(&Problem::NotFound).contains("/nowhere/libodfork.so"));
     }
 
     #[test]

@@ -57,22 +57,14 @@ pub fn executable(path: &Path) -> bool {
 }
 
 fn directories(environment: &Environment) -> Vec<PathBuf> {
-    let list = environment
-        .get("PATH")
-        .map_or_else(|| OsString::from(DEFAULT_PATH), OsStr::to_owned);
-    list.as_bytes()
-        .split(|byte| *byte == b':')
-        .map(directory_of)
-        .collect()
+    let list =
+        environment.get("PATH").map_or_else(|| OsString::from(DEFAULT_PATH), OsStr::to_owned);
+    list.as_bytes().split(|byte| *byte == b':').map(directory_of).collect()
 }
 
 /// An empty part of PATH means the current directory.
 fn directory_of(part: &[u8]) -> PathBuf {
-    PathBuf::from(if part.is_empty() {
-        OsStr::new(".")
-    } else {
-        OsStr::from_bytes(part)
-    })
+    PathBuf::from(if part.is_empty() { OsStr::new(".") } else { OsStr::from_bytes(part) })
 }
 
 /// A name like the missing one: among the programs in PATH, or in the directory that the missing path names.
@@ -80,10 +72,8 @@ pub fn meant(name: &OsStr, environment: &Environment) -> Option<String> {
     let path = Path::new(name);
     let typed = path.file_name()?.to_str()?;
     if !name.as_bytes().contains(&b'/') {
-        let names: Vec<String> = directories(environment)
-            .iter()
-            .flat_map(|directory| programs_in(directory))
-            .collect();
+        let names: Vec<String> =
+            directories(environment).iter().flat_map(|directory| programs_in(directory)).collect();
         return nearest(typed, names.iter().map(String::as_str)).map(str::to_owned);
     }
     let directory = path.parent()?;
@@ -111,10 +101,8 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     fn with_path(directories: &[&Path]) -> Environment {
-        let list: Vec<&str> = directories
-            .iter()
-            .map(|directory| directory.to_str().unwrap())
-            .collect();
+        let list: Vec<&str> =
+            directories.iter().map(|directory| directory.to_str().unwrap()).collect();
         let mut environment = Environment::inherited();
         environment.set("PATH", OsStr::new(&list.join(":")));
         environment
@@ -132,29 +120,17 @@ mod tests {
         let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let barred = program(first.path(), "tool", 0o644);
         let environment = with_path(&[first.path(), second.path()]);
-        assert_eq!(
-            lookup(OsStr::new("tool"), &environment),
-            Lookup::Barred(barred)
-        );
+        assert_eq!(lookup(OsStr::new("tool"), &environment), Lookup::Barred(barred));
         let found = program(second.path(), "tool", 0o755);
-        assert_eq!(
-            lookup(OsStr::new("tool"), &environment),
-            Lookup::Found(found)
-        );
+        assert_eq!(lookup(OsStr::new("tool"), &environment), Lookup::Found(found));
     }
 
     #[test]
     fn a_directory_is_barred_and_nothing_is_missing() {
         let place = tempfile::tempdir().unwrap();
         let environment = with_path(&[place.path()]);
-        assert!(matches!(
-            lookup(place.path().as_os_str(), &environment),
-            Lookup::Barred(_)
-        ));
-        assert_eq!(
-            lookup(OsStr::new("nothing-here"), &environment),
-            Lookup::Missing
-        );
+        assert!(matches!(lookup(place.path().as_os_str(), &environment), Lookup::Barred(_)));
+        assert_eq!(lookup(OsStr::new("nothing-here"), &environment), Lookup::Missing);
         assert_eq!(lookup(OsStr::new(""), &environment), Lookup::Missing);
     }
 
@@ -165,14 +141,8 @@ mod tests {
         program(place.path(), "serves", 0o644);
         let typed = place.path().join("servr");
         let environment = with_path(&[place.path()]);
-        assert_eq!(
-            meant(typed.as_os_str(), &environment),
-            Some(server.display().to_string())
-        );
-        assert_eq!(
-            meant(OsStr::new("servr"), &environment),
-            Some("server".to_owned())
-        );
+        assert_eq!(meant(typed.as_os_str(), &environment), Some(server.display().to_string()));
+        assert_eq!(meant(OsStr::new("servr"), &environment), Some("server".to_owned()));
         assert_eq!(meant(OsStr::new("browser"), &environment), None);
     }
 }

@@ -164,9 +164,7 @@ pub fn by_variable(variable: &str) -> Option<&'static Setting> {
 
 /// The settings that `odfork run` offers as flags, in the order of its help.
 pub fn flags() -> impl Iterator<Item = (&'static str, &'static Setting)> {
-    SETTINGS
-        .iter()
-        .filter_map(|setting| setting.flag.map(|flag| (flag, setting)))
+    SETTINGS.iter().filter_map(|setting| setting.flag.map(|flag| (flag, setting)))
 }
 
 impl Setting {
@@ -229,9 +227,7 @@ mod tests {
     fn every_variable_has_the_prefix_and_stands_once() {
         for (index, setting) in SETTINGS.iter().enumerate() {
             assert!(setting.variable.starts_with(PREFIX), "{}", setting.variable);
-            assert!(SETTINGS[index + 1..]
-                .iter()
-                .all(|other| other.variable != setting.variable));
+            assert!(SETTINGS[index + 1..].iter().all(|other| other.variable != setting.variable));
         }
     }
 
@@ -253,10 +249,7 @@ mod tests {
         let names = || SETTINGS.iter().map(|setting| setting.variable);
         assert_eq!(nearest("ODFORK_FREZE", names()), Some("ODFORK_FREEZE"));
         assert_eq!(nearest("ODFORK_STAST", names()), Some("ODFORK_STATS"));
-        assert_eq!(
-            nearest("pyton3", ["python3", "perl"].into_iter()),
-            Some("python3")
-        );
+        assert_eq!(nearest("pyton3", ["python3", "perl"].into_iter()), Some("python3"));
         assert_eq!(nearest("x", ["y", "ab"].into_iter()), None);
         assert_eq!(nearest("gimp", ["python3"].into_iter()), None);
     }

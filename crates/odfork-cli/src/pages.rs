@@ -25,9 +25,7 @@ pub fn completions(shell: Shell) -> Vec<u8> {
 
 /// Names of the pages: of the program itself and of each command that help shows.
 pub fn page_names() -> Vec<String> {
-    let commands = command_names()
-        .into_iter()
-        .map(|name| format!("odfork-{name}"));
+    let commands = command_names().into_iter().map(|name| format!("odfork-{name}"));
     ["odfork".to_owned()].into_iter().chain(commands).collect()
 }
 
@@ -45,9 +43,7 @@ pub fn manual(page: &str) -> io::Result<Vec<u8>> {
     let described = described.unwrap_or(whole);
     // The source is fixed and there is no date, so that a page built twice is the same twice.
     let source = format!("odfork {}", env!("CARGO_PKG_VERSION"));
-    let man = Man::new(described.clone())
-        .manual("odfork manual")
-        .source(source);
+    let man = Man::new(described.clone()).manual("odfork manual").source(source);
     let mut out = Vec::new();
     man.render_title(&mut out)?;
     man.render_name_section(&mut out)?;
@@ -70,12 +66,7 @@ fn commands_section(whole: &Command) -> Roff {
     for inner in whole.get_subcommands().filter(|inner| !inner.is_hide_set()) {
         roff.control("TP", []);
         roff.text([bold(file_stem(inner)), roman("(1)")]);
-        roff.text([roman(
-            inner
-                .get_about()
-                .map(ToString::to_string)
-                .unwrap_or_default(),
-        )]);
+        roff.text([roman(inner.get_about().map(ToString::to_string).unwrap_or_default())]);
     }
     roff
 }
@@ -83,24 +74,13 @@ fn commands_section(whole: &Command) -> Roff {
 fn environment_section() -> Roff {
     let mut roff = Roff::new();
     roff.control("SH", ["ENVIRONMENT"]);
-    for setting in SETTINGS
-        .iter()
-        .filter(|setting| setting.reader != Reader::Tests)
-    {
+    for setting in SETTINGS.iter().filter(|setting| setting.reader != Reader::Tests) {
         roff.control("TP", []);
         roff.text([
             bold(setting.variable),
-            roman(format!(
-                " ({}; default: {})",
-                setting.accepted(),
-                setting.default
-            )),
+            roman(format!(" ({}; default: {})", setting.accepted(), setting.default)),
         ]);
-        roff.text([roman(format!(
-            "{}. {}",
-            setting.help,
-            plain(setting.detail)
-        ))]);
+        roff.text([roman(format!("{}. {}", setting.help, plain(setting.detail)))]);
     }
     roff
 }
@@ -143,9 +123,7 @@ pub fn options_markdown() -> String {
          | flag of `odfork run` | variable | values | default | what it sets |\n| --- | --- | --- | --- | --- |\n",
     );
     for setting in &SETTINGS {
-        let flag = setting
-            .flag
-            .map_or("-".to_owned(), |flag| format!("`--{flag}`"));
+        let flag = setting.flag.map_or("-".to_owned(), |flag| format!("`--{flag}`"));
         let _ = writeln!(
             text,
             "| {flag} | `{}` | {} | {} | {} |",
@@ -186,11 +164,7 @@ mod tests {
     fn every_setting_is_in_the_document() {
         let text = options_markdown();
         for setting in &SETTINGS {
-            assert!(
-                text.contains(&format!("`{}`", setting.variable)),
-                "{}",
-                setting.variable
-            );
+            assert!(text.contains(&format!("`{}`", setting.variable)), "{}", setting.variable);
         }
     }
 

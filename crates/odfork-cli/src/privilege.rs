@@ -106,45 +106,23 @@ fn in_bounds(permitted: u64) -> bool {
 mod tests {
     use super::*;
 
-    const USER: Identity = Identity {
-        uid: 1000,
-        euid: 1000,
-        gid: 100,
-        egid: 100,
-    };
+    const USER: Identity = Identity { uid: 1000, euid: 1000, gid: 100, egid: 100 };
 
     #[test]
     fn identity_counts_only_when_it_changes() {
         assert_eq!(identity_change(USER, 0o755, 0, 0), None);
-        assert_eq!(
-            identity_change(USER, 0o4755, 0, 0),
-            Some(Privilege::User(0))
-        );
+        assert_eq!(identity_change(USER, 0o4755, 0, 0), Some(Privilege::User(0)));
         assert_eq!(identity_change(USER, 0o4755, 1000, 0), None);
-        assert_eq!(
-            identity_change(USER, 0o2755, 0, 5),
-            Some(Privilege::Group(5))
-        );
-        assert_eq!(
-            identity_change(USER, 0o2745, 0, 5),
-            None,
-            "no group execute"
-        );
+        assert_eq!(identity_change(USER, 0o2755, 0, 5), Some(Privilege::Group(5)));
+        assert_eq!(identity_change(USER, 0o2745, 0, 5), None, "no group execute");
         assert_eq!(identity_change(USER, 0o2755, 0, 100), None);
     }
 
     #[test]
     fn a_launcher_with_two_identities_is_secure_already() {
         let half = Identity { euid: 0, ..USER };
-        assert_eq!(
-            identity_change(half, 0o755, 7, 7),
-            Some(Privilege::Inherited)
-        );
-        assert_eq!(
-            identity_change(half, 0o4755, 1000, 7),
-            None,
-            "set back to the real user"
-        );
+        assert_eq!(identity_change(half, 0o755, 7, 7), Some(Privilege::Inherited));
+        assert_eq!(identity_change(half, 0o4755, 1000, 7), None, "set back to the real user");
     }
 
     #[test]

@@ -25,10 +25,7 @@ pub fn interpreter(head: &[u8]) -> Option<Interpreter> {
     let line = head.strip_prefix(b"#!")?;
     let line = line.split(|byte| *byte == b'\n' || *byte == 0).next()?;
     let line = line.trim_ascii();
-    let end = line
-        .iter()
-        .position(|byte| matches!(byte, b' ' | b'\t'))
-        .unwrap_or(line.len());
+    let end = line.iter().position(|byte| matches!(byte, b' ' | b'\t')).unwrap_or(line.len());
     let (path, argument) = (&line[..end], line[end..].trim_ascii());
     if path.is_empty() {
         return None;
@@ -46,9 +43,7 @@ fn through_env(env: PathBuf, argument: &[u8]) -> Interpreter {
         let name = OsStr::from_bytes(argument).to_owned();
         return Interpreter::ThroughEnv { env, name };
     }
-    let split = argument
-        .strip_prefix(b"-S")
-        .or_else(|| argument.strip_prefix(b"--split-string="));
+    let split = argument.strip_prefix(b"-S").or_else(|| argument.strip_prefix(b"--split-string="));
     let name = split.and_then(|words| {
         words
             .split(|byte| byte.is_ascii_whitespace())
@@ -59,10 +54,7 @@ fn through_env(env: PathBuf, argument: &[u8]) -> Interpreter {
         Some(word)
             if !word.starts_with(b"-") && !word.iter().any(|byte| b"'\"\\$".contains(byte)) =>
         {
-            Interpreter::ThroughEnv {
-                env,
-                name: OsStr::from_bytes(word).to_owned(),
-            }
+            Interpreter::ThroughEnv { env, name: OsStr::from_bytes(word).to_owned() }
         }
         _ => Interpreter::Undecided(env),
     }
@@ -77,10 +69,7 @@ mod tests {
     use super::*;
 
     fn env(name: &str) -> Interpreter {
-        Interpreter::ThroughEnv {
-            env: PathBuf::from("/usr/bin/env"),
-            name: OsString::from(name),
-        }
+        Interpreter::ThroughEnv { env: PathBuf::from("/usr/bin/env"), name: OsString::from(name) }
     }
 
     #[test]
@@ -102,27 +91,12 @@ mod tests {
 
     #[test]
     fn env_lines() {
-        assert_eq!(
-            interpreter(b"#!/usr/bin/env python3\n"),
-            Some(env("python3"))
-        );
-        assert_eq!(
-            interpreter(b"#!/usr/bin/env -S python3 -u\n"),
-            Some(env("python3"))
-        );
-        assert_eq!(
-            interpreter(b"#!/usr/bin/env -SA=1 B=2 perl -w\n"),
-            Some(env("perl"))
-        );
-        assert_eq!(
-            interpreter(b"#!/usr/bin/env --split-string=ruby -w\n"),
-            Some(env("ruby"))
-        );
+        assert_eq!(interpreter(b"#!/usr/bin/env python3\n"), Some(env("python3")));
+        assert_eq!(interpreter(b"#!/usr/bin/env -S python3 -u\n"), Some(env("python3")));
+        assert_eq!(interpreter(b"#!/usr/bin/env -SA=1 B=2 perl -w\n"), Some(env("perl")));
+        assert_eq!(interpreter(b"#!/usr/bin/env --split-string=ruby -w\n"), Some(env("ruby")));
         // Without -S the whole rest is one name, blanks and all: env fails on it, and so do we.
-        assert_eq!(
-            interpreter(b"#!/usr/bin/env python3 -u\n"),
-            Some(env("python3 -u"))
-        );
+        assert_eq!(interpreter(b"#!/usr/bin/env python3 -u\n"), Some(env("python3 -u")));
     }
 
     #[test]

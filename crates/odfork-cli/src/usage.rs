@@ -16,16 +16,10 @@ pub enum Reply {
 
 /// Words the error for people; `words` is the command line without the launcher's name.
 pub fn reply(error: &Error, words: &[String]) -> Reply {
-    if matches!(
-        error.kind(),
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
-    ) {
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         return Reply::Page(error.to_string());
     }
-    let command = words
-        .first()
-        .map(String::as_str)
-        .filter(|word| is_command(word));
+    let command = words.first().map(String::as_str).filter(|word| is_command(word));
     let more = match command {
         Some(command) => format!("see 'odfork {command} --help'"),
         None => "see 'odfork --help'".to_owned(),
@@ -49,11 +43,7 @@ fn complaint(error: &Error, words: &[String]) -> String {
         ErrorKind::UnknownArgument => {
             let hint = text(error, ContextKind::SuggestedArg)
                 .map(|meant| format!("; did you mean '{meant}'?"));
-            format!(
-                "unknown option '{}'{}",
-                argument.unwrap_or_default(),
-                hint.unwrap_or_default()
-            )
+            format!("unknown option '{}'{}", argument.unwrap_or_default(), hint.unwrap_or_default())
         }
         ErrorKind::InvalidValue => wrong_value(error, &option_name(&argument)),
         ErrorKind::MissingRequiredArgument => missing(words),
@@ -92,20 +82,13 @@ fn wrong_value(error: &Error, option: &str) -> String {
     let allowed = listed(&allowed.iter().map(String::as_str).collect::<Vec<_>>());
     let typed = text(error, ContextKind::InvalidValue).unwrap_or_default();
     if typed.is_empty() {
-        let wanted = if allowed.is_empty() {
-            String::new()
-        } else {
-            format!(": {allowed}")
-        };
+        let wanted = if allowed.is_empty() { String::new() } else { format!(": {allowed}") };
         return format!("{option} needs a value{wanted}");
     }
     let hint = list(error, ContextKind::SuggestedValue)
         .first()
         .map(|meant| format!("; did you mean '{meant}'?"));
-    format!(
-        "{option} cannot be '{typed}': it should be {allowed}{}",
-        hint.unwrap_or_default()
-    )
+    format!("{option} cannot be '{typed}': it should be {allowed}{}", hint.unwrap_or_default())
 }
 
 fn missing(words: &[String]) -> String {

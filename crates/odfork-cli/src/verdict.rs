@@ -103,12 +103,8 @@ fn follow(chain: &mut Vec<PathBuf>, environment: &Environment) -> Answer {
         if let Some(header) = elf::header(&head) {
             return judge(&path, header);
         }
-        let missing = |missing: PathBuf| {
-            Answer::CannotRun(Obstacle::Needs {
-                file: path.clone(),
-                missing,
-            })
-        };
+        let missing =
+            |missing: PathBuf| Answer::CannotRun(Obstacle::Needs { file: path.clone(), missing });
         let next = match script::interpreter(&head) {
             // Neither ELF nor `#!`: execvp hands the file to the shell.
             None => PathBuf::from("/bin/sh"),
@@ -135,9 +131,7 @@ fn follow(chain: &mut Vec<PathBuf>, environment: &Environment) -> Answer {
 
 fn head_of(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut head = Vec::new();
-    File::open(path)?
-        .take(script::HEAD_BYTES as u64)
-        .read_to_end(&mut head)?;
+    File::open(path)?.take(script::HEAD_BYTES as u64).read_to_end(&mut head)?;
     Ok(head)
 }
 
@@ -170,11 +164,7 @@ fn judge_facts(path: &Path, facts: &Facts) -> Answer {
     let Some(loader) = &facts.loader else {
         // The loader called by hand (`ld-linux-x86-64.so.2 PROGRAM`) has no loader either, and heeds LD_PRELOAD.
         let is_loader = facts.soname.as_deref().is_some_and(is_glibc_loader);
-        return if is_loader {
-            Answer::Yes
-        } else {
-            Answer::No(Refusal::Static)
-        };
+        return if is_loader { Answer::Yes } else { Answer::No(Refusal::Static) };
     };
     if !loader.exists() {
         return Answer::CannotRun(Obstacle::Needs {
@@ -182,17 +172,10 @@ fn judge_facts(path: &Path, facts: &Facts) -> Answer {
             missing: loader.clone(),
         });
     }
-    let name = loader
-        .file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned();
+    let name = loader.file_name().unwrap_or_default().to_string_lossy().into_owned();
     if !is_glibc_loader(&name) {
         let musl = name.starts_with("ld-musl");
-        return Answer::No(Refusal::Loader {
-            name: loader.display().to_string(),
-            musl,
-        });
+        return Answer::No(Refusal::Loader { name: loader.display().to_string(), musl });
     }
     match facts.sanitizer {
         Some(sanitizer) => Answer::No(Refusal::Sanitizer(sanitizer)),

@@ -147,13 +147,7 @@ fn parents() -> Vec<Figure> {
             Goal::Times(8.0),
             "fork after one page in 64 KB got dirty",
         ),
-        promise(
-            "dirty-folded",
-            "dirty-1g",
-            "folded",
-            Goal::Times(100.0),
-            "the same after folding",
-        ),
+        promise("dirty-folded", "dirty-1g", "folded", Goal::Times(100.0), "the same after folding"),
         promise(
             "small-8m",
             "small-8m",
@@ -227,36 +221,11 @@ fn curve() -> Vec<Figure> {
         line("fork-2g", "size-2g", "fork", "fork() at 2 GB"),
         line("fork-4g", "size-4g", "fork", "fork() at 4 GB"),
         line("wait-8g", "size-8g", "total", "fork + exit + wait at 8 GB"),
-        line(
-            "three-1g",
-            "three-1g",
-            "fork",
-            "three parents of 1 GB fork at once",
-        ),
-        with_thp(line(
-            "crowd-1g",
-            "static-1g",
-            "crowd",
-            "one fork of 32 whose children all live",
-        )),
-        with_thp(line(
-            "fault-1g",
-            "static-1g",
-            "fault",
-            "a child's first write to one page",
-        )),
-        line(
-            "threads-512m",
-            "threads-512m",
-            "fork",
-            "fork() with 4 idle threads, 512 MB",
-        ),
-        line(
-            "heap-512m",
-            "heap-512m",
-            "fork",
-            "fork() at 512 MB of malloc (brk heap)",
-        ),
+        line("three-1g", "three-1g", "fork", "three parents of 1 GB fork at once"),
+        with_thp(line("crowd-1g", "static-1g", "crowd", "one fork of 32 whose children all live")),
+        with_thp(line("fault-1g", "static-1g", "fault", "a child's first write to one page")),
+        line("threads-512m", "threads-512m", "fork", "fork() with 4 idle threads, 512 MB"),
+        line("heap-512m", "heap-512m", "fork", "fork() at 512 MB of malloc (brk heap)"),
     ]
 }
 
@@ -266,12 +235,7 @@ fn losses() -> Vec<Figure> {
         versus(Group::Loss, name, experiment, label, ShareReported, about)
     };
     vec![
-        loss(
-            "rewrite-auto",
-            "rewrite-256m",
-            "rewrite",
-            "parent rewrites all, forks; auto",
-        ),
+        loss("rewrite-auto", "rewrite-256m", "rewrite", "parent rewrites all, forks; auto"),
         by_eager(loss(
             "rewrite-eager",
             "rewrite-256m",
@@ -290,12 +254,7 @@ fn losses() -> Vec<Figure> {
             "program",
             "1 GB program that forks once, eager",
         )),
-        loss(
-            "realloc-64m",
-            "realloc-64m",
-            "realloc",
-            "realloc 64 MB to 256 MB after a fork",
-        ),
+        loss("realloc-64m", "realloc-64m", "realloc", "realloc 64 MB to 256 MB after a fork"),
     ]
 }
 

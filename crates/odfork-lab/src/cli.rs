@@ -97,14 +97,7 @@ mod tests {
 
     #[test]
     fn options_and_roles_are_told_apart() {
-        let cli = Cli::parse_from([
-            "odfork-bench",
-            "--quick",
-            "--only",
-            "fork",
-            "--only",
-            "small",
-        ]);
+        let cli = Cli::parse_from(["odfork-bench", "--quick", "--only", "fork", "--only", "small"]);
         assert!(cli.quick && cli.role.is_none());
         assert_eq!(cli.only, ["fork", "small"]);
         let cli = Cli::parse_from([

@@ -66,10 +66,7 @@ fn gigabytes(bytes: u64) -> f64 {
 }
 
 fn read(path: &str) -> String {
-    fs::read_to_string(path)
-        .unwrap_or_default()
-        .trim()
-        .to_string()
+    fs::read_to_string(path).unwrap_or_default().trim().to_string()
 }
 
 /// MemAvailable in bytes; 0 when the kernel does not say.
@@ -98,10 +95,7 @@ fn memory(name: &str) -> u64 {
 }
 
 fn kilobytes(meminfo: &str, name: &str) -> u64 {
-    field(meminfo, name)
-        .trim_end_matches(" kB")
-        .parse()
-        .unwrap_or(0)
+    field(meminfo, name).trim_end_matches(" kB").parse().unwrap_or(0)
 }
 
 /// The value of the first `name : value` line.
@@ -129,9 +123,8 @@ pub fn last_cpu() -> Option<usize> {
         if libc::sched_getaffinity(0, std::mem::size_of_val(&set), &mut set) != 0 {
             return None;
         }
-        let allowed: Vec<usize> = (0..libc::CPU_SETSIZE as usize)
-            .filter(|&cpu| libc::CPU_ISSET(cpu, &set))
-            .collect();
+        let allowed: Vec<usize> =
+            (0..libc::CPU_SETSIZE as usize).filter(|&cpu| libc::CPU_ISSET(cpu, &set)).collect();
         if allowed.len() > 1 {
             allowed.last().copied()
         } else {
@@ -149,10 +142,7 @@ mod tests {
         let meminfo = "MemTotal:       24000000 kB\nMemFree:  5 kB\nMemAvailable:   23000000 kB\n";
         assert_eq!(kilobytes(meminfo, "MemAvailable"), 23_000_000);
         assert_eq!(kilobytes(meminfo, "Mem"), 0);
-        assert_eq!(
-            field("model name\t: Some CPU @ 2 GHz\n", "model name"),
-            "Some CPU @ 2 GHz"
-        );
+        assert_eq!(field("model name\t: Some CPU @ 2 GHz\n", "model name"), "Some CPU @ 2 GHz");
         assert_eq!(field("", "model name"), "unknown");
     }
 

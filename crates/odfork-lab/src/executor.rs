@@ -87,12 +87,7 @@ impl Stage {
 
 impl Processes {
     pub fn new(stage: Stage) -> Self {
-        Processes {
-            stage,
-            links: Vec::new(),
-            sizes: Vec::new(),
-            start: Instant::now(),
-        }
+        Processes { stage, links: Vec::new(), sizes: Vec::new(), start: Instant::now() }
     }
 
     /// Memory that should be ready before the act is timed.
@@ -100,12 +95,9 @@ impl Processes {
         match act {
             // The program's own memory, and the image if it freezes: the same for every engine.
             Act::Run(program) => 2 * program.size,
-            Act::Ask {
-                subjects, command, ..
-            } => subjects
-                .iter()
-                .map(|&subject| command.appetite(self.sizes[subject]))
-                .sum(),
+            Act::Ask { subjects, command, .. } => {
+                subjects.iter().map(|&subject| command.appetite(self.sizes[subject])).sum()
+            }
         }
     }
 
@@ -156,8 +148,7 @@ impl Processes {
 
     fn receive(&mut self, subject: usize) -> Result<Answer, Loss> {
         let line = self.link(subject)?.receive(PATIENCE)?;
-        line.parse()
-            .map_err(|error| Loss::Ended(format!("it said {error}")))
+        line.parse().map_err(|error| Loss::Ended(format!("it said {error}")))
     }
 
     fn lose(&mut self, subject: usize, loss: Loss) -> Reply {
@@ -224,14 +215,8 @@ impl Executor for Processes {
         warm_free_memory(self.appetite(act));
         match act {
             Act::Run(spec) => self.run(spec),
-            Act::Ask {
-                subjects,
-                command,
-                watch: false,
-            } => self.ask(subjects, *command),
-            Act::Ask {
-                subjects, command, ..
-            } => self.ask_watched(subjects, *command),
+            Act::Ask { subjects, command, watch: false } => self.ask(subjects, *command),
+            Act::Ask { subjects, command, .. } => self.ask_watched(subjects, *command),
         }
     }
 
@@ -337,18 +322,9 @@ mod tests {
     fn an_odfork_subject_has_the_switches_of_its_specification() {
         let engine = Engine::Odfork(Freeze::Eager);
         let process = stage().subject(&SubjectSpec::new(engine, 4096));
-        assert_eq!(
-            variable(&process, "LD_PRELOAD"),
-            Some(OsStr::new("libodfork.so"))
-        );
-        assert_eq!(
-            variable(&process, "ODFORK_FREEZE"),
-            Some(OsStr::new("eager"))
-        );
-        assert_eq!(
-            variable(&process, "ODFORK_IMAGE"),
-            Some(OsStr::new("small"))
-        );
+        assert_eq!(variable(&process, "LD_PRELOAD"), Some(OsStr::new("libodfork.so")));
+        assert_eq!(variable(&process, "ODFORK_FREEZE"), Some(OsStr::new("eager")));
+        assert_eq!(variable(&process, "ODFORK_IMAGE"), Some(OsStr::new("small")));
         let arguments: Vec<_> = process.get_args().collect();
         assert_eq!(arguments[0], "subject");
         assert!(arguments.contains(&OsStr::new("--cpu")));
@@ -357,10 +333,7 @@ mod tests {
     #[test]
     fn several_answers_become_their_median() {
         let answers = [3.0, 1.0, 2.0].map(|number| Answer::value("fork", number));
-        assert_eq!(
-            combine(answers.to_vec()),
-            Reply::Values(vec![("fork".into(), 2.0)])
-        );
+        assert_eq!(combine(answers.to_vec()), Reply::Values(vec![("fork".into(), 2.0)]));
         let mixed = vec![Answer::value("fork", 1.0), Answer::Wrong("page 1".into())];
         assert_eq!(combine(mixed), Reply::Wrong("page 1".into()));
     }

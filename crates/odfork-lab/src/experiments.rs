@@ -118,12 +118,7 @@ pub struct Budget {
 
 impl Budget {
     pub fn new(warmup: u32, rounds_at_least: u32, rounds_at_most: u32, seconds: f64) -> Self {
-        Budget {
-            warmup,
-            rounds_at_least,
-            rounds_at_most,
-            time: Duration::from_secs_f64(seconds),
-        }
+        Budget { warmup, rounds_at_least, rounds_at_most, time: Duration::from_secs_f64(seconds) }
     }
 }
 
@@ -163,13 +158,12 @@ impl Experiment {
     /// The same at half the size. Reference subjects keep theirs.
     fn halved(mut self) -> Self {
         let size = self.size;
-        let programs = self
-            .measures
-            .iter_mut()
-            .flat_map(|measure| &mut measure.arms)
-            .filter_map(|arm| match &mut arm.act {
-                Act::Run(program) => Some(&mut program.size),
-                Act::Ask { .. } => None,
+        let programs =
+            self.measures.iter_mut().flat_map(|measure| &mut measure.arms).filter_map(|arm| {
+                match &mut arm.act {
+                    Act::Run(program) => Some(&mut program.size),
+                    Act::Ask { .. } => None,
+                }
             });
         let held = self.subjects.iter_mut().map(|subject| &mut subject.size);
         for other in held.chain(programs).filter(|other| **other == size) {
@@ -194,11 +188,8 @@ impl Experiment {
     pub fn expected_seconds(&self) -> f64 {
         let held: u64 = self.subjects.iter().map(|subject| subject.size).sum();
         let gigabytes = held as f64 / GIB as f64;
-        let measuring: f64 = self
-            .measures
-            .iter()
-            .map(|measure| measure.budget.time.as_secs_f64() * 1.1)
-            .sum();
+        let measuring: f64 =
+            self.measures.iter().map(|measure| measure.budget.time.as_secs_f64() * 1.1).sum();
         0.3 + gigabytes * 1.5 + measuring
     }
 }
@@ -222,11 +213,7 @@ mod tests {
             measures: vec![Measure {
                 arms: vec![Arm {
                     name: "stock",
-                    act: Act::Run(ProgramSpec {
-                        engine: Engine::Stock,
-                        size,
-                        forks: 1,
-                    }),
+                    act: Act::Run(ProgramSpec { engine: Engine::Stock, size, forks: 1 }),
                 }],
                 budget: Budget::new(1, 3, 5, 1.0),
             }],

@@ -121,9 +121,7 @@ pub fn judge(figure: Figure, record: &Record, dice: &mut Dice) -> Finding {
         figure,
         base: estimate_median(base, dice),
         subject: estimate_median(subject, dice),
-        third: figure
-            .third
-            .and_then(|third| estimate_median(samples(third), dice)),
+        third: figure.third.and_then(|third| estimate_median(samples(third), dice)),
         verdict: verdict(figure, record, ratio),
         ratio,
     }
@@ -147,11 +145,7 @@ fn verdict(figure: Figure, record: &Record, ratio: Option<Estimate>) -> Verdict 
         return Verdict::Reported;
     };
     let close = ratio.straddles(border);
-    let good = if larger_is_better {
-        ratio.value >= border
-    } else {
-        ratio.value <= border
-    };
+    let good = if larger_is_better { ratio.value >= border } else { ratio.value <= border };
     if good {
         Verdict::Met { close }
     } else {
@@ -187,25 +181,16 @@ mod tests {
 
     #[test]
     fn times_and_shares_are_judged_in_their_own_direction() {
-        let fast = record(
-            "static-1g",
-            &[("stock", "fork", 16e6), ("odfork", "fork", 40e3)],
-        );
+        let fast = record("static-1g", &[("stock", "fork", 16e6), ("odfork", "fork", 40e3)]);
         let finding = judged("fork-1g", &fast);
         assert_eq!(finding.ratio.unwrap().value.round(), 400.0);
         assert_eq!(finding.verdict, Verdict::Met { close: false });
 
-        let slow = record(
-            "static-1g",
-            &[("stock", "fork", 16e6), ("odfork", "fork", 160e3)],
-        );
+        let slow = record("static-1g", &[("stock", "fork", 16e6), ("odfork", "fork", 160e3)]);
         let missed = Verdict::Missed { close: false };
         assert_eq!(judged("fork-1g", &slow).verdict, missed);
 
-        let dear = record(
-            "static-1g",
-            &[("stock", "full", 100.0), ("odfork", "full", 120.0)],
-        );
+        let dear = record("static-1g", &[("stock", "full", 100.0), ("odfork", "full", 120.0)]);
         let finding = judged("full-1g", &dear);
         assert!((finding.ratio.unwrap().value - 1.2).abs() < 1e-9);
         assert_eq!(finding.verdict, missed);
@@ -223,14 +208,8 @@ mod tests {
 
     #[test]
     fn a_goal_is_not_judged_at_another_size() {
-        let mut small = record(
-            "size-8g",
-            &[("stock", "fork", 9.0), ("odfork", "fork", 1.0)],
-        );
-        let sizes = Sizes {
-            actual: 2 * GIB,
-            nominal: 8 * GIB,
-        };
+        let mut small = record("size-8g", &[("stock", "fork", 9.0), ("odfork", "fork", 1.0)]);
+        let sizes = Sizes { actual: 2 * GIB, nominal: 8 * GIB };
         small.set_sizes("size-8g", sizes);
         let scaled = Verdict::Scaled { size: 2 * GIB };
         assert_eq!(judged("fork-8g", &small).verdict, scaled);
@@ -254,23 +233,14 @@ mod tests {
         for round in 0..20 {
             let wobble = if round % 2 == 0 { 0.9 } else { 1.15 };
             record.add(SeriesName::new("small-8m", "stock", "program"), 100.0);
-            record.add(
-                SeriesName::new("small-8m", "odfork", "program"),
-                100.0 * wobble,
-            );
+            record.add(SeriesName::new("small-8m", "odfork", "program"), 100.0 * wobble);
         }
-        assert_eq!(
-            judged("small-8m", &record).verdict,
-            Verdict::Met { close: true }
-        );
+        assert_eq!(judged("small-8m", &record).verdict, Verdict::Met { close: true });
     }
 
     #[test]
     fn figures_without_a_goal_are_reported() {
-        let record = record(
-            "size-2g",
-            &[("stock", "fork", 30.0), ("odfork", "fork", 1.0)],
-        );
+        let record = record("size-2g", &[("stock", "fork", 30.0), ("odfork", "fork", 1.0)]);
         assert_eq!(judged("fork-2g", &record).verdict, Verdict::Reported);
     }
 }

@@ -95,9 +95,7 @@ impl Link {
         let start = Instant::now();
         self.input = None;
         while let Chunk::Bytes = self.pull(start, patience)? {}
-        self.child
-            .wait()
-            .map_err(|error| Loss::Ended(error.to_string()))
+        self.child.wait().map_err(|error| Loss::Ended(error.to_string()))
     }
 
     /// Reads what is there; the end of file comes after the process has given its memory back.
@@ -152,11 +150,7 @@ impl Drop for Link {
 
 /// Whether the descriptor became readable (or closed) within `time`. A signal ends the wait early.
 fn poll(descriptor: i32, time: Duration) -> bool {
-    let mut entry = libc::pollfd {
-        fd: descriptor,
-        events: libc::POLLIN,
-        revents: 0,
-    };
+    let mut entry = libc::pollfd { fd: descriptor, events: libc::POLLIN, revents: 0 };
     let milliseconds = time.as_millis().clamp(1, 1000) as libc::c_int;
     // SAFETY: one valid entry.
     unsafe { libc::poll(&mut entry, 1, milliseconds) > 0 }
@@ -197,9 +191,7 @@ mod tests {
 
     #[test]
     fn a_missing_program_is_named() {
-        let error = Link::spawn(&mut Command::new("/no/such/program"))
-            .err()
-            .unwrap();
+        let error = Link::spawn(&mut Command::new("/no/such/program")).err().unwrap();
         assert!(format!("{error:#}").contains("/no/such/program"));
     }
 }

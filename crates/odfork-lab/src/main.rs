@@ -45,12 +45,7 @@ fn main() -> ExitCode {
 }
 
 fn setup(holding: Holding, threads: u32) -> Setup {
-    Setup {
-        size: holding.size,
-        layout: holding.layout,
-        threads,
-        cpu: holding.cpu,
-    }
+    Setup { size: holding.size, layout: holding.layout, threads, cpu: holding.cpu }
 }
 
 fn drive(cli: &Cli) -> Result<ExitCode> {
@@ -77,10 +72,8 @@ fn drive(cli: &Cli) -> Result<ExitCode> {
         ));
     }
     let mut dice = Dice::new(cli.seed);
-    let findings: Vec<Finding> = chosen
-        .into_iter()
-        .map(|figure| judge(figure, &record, &mut dice))
-        .collect();
+    let findings: Vec<Finding> =
+        chosen.into_iter().map(|figure| judge(figure, &record, &mut dice)).collect();
     print!("{}", table::render(&findings, &record));
     lines.findings(&findings);
     lines.end(&record)?;
@@ -88,11 +81,7 @@ fn drive(cli: &Cli) -> Result<ExitCode> {
 }
 
 fn measure(cli: &Cli, stage: Stage, chosen: &[Figure], lines: &mut Lines) -> Record {
-    let effort = if cli.quick {
-        plan::Effort::Quick
-    } else {
-        plan::Effort::Full
-    };
+    let effort = if cli.quick { plan::Effort::Quick } else { plan::Effort::Full };
     let plan = session::needed(plan::experiments(effort), chosen);
     let seconds = plan.iter().map(Experiment::expected_seconds).sum();
     session::run(
@@ -120,10 +109,7 @@ fn choose(words: &[String]) -> Result<Vec<Figure>> {
     for word in words {
         if !all.iter().any(|figure| figure.name.starts_with(word)) {
             let names: Vec<&str> = all.iter().map(|figure| figure.name).collect();
-            bail!(
-                "no figure begins with {word:?}; there are: {}",
-                names.join(", ")
-            );
+            bail!("no figure begins with {word:?}; there are: {}", names.join(", "));
         }
     }
     let is_chosen = |figure: &Figure| {

@@ -116,9 +116,7 @@ fn round(
             Reply::Unavailable(reason) => record.silence(experiment.name, arm.name, &reason),
             Reply::Wrong(what) => {
                 record.silence(experiment.name, arm.name, &what);
-                record
-                    .wrongs
-                    .push(format!("{}, {}: {what}", experiment.name, arm.name));
+                record.wrongs.push(format!("{}, {}: {what}", experiment.name, arm.name));
             }
         }
     }
@@ -172,11 +170,9 @@ pub mod tests {
             }
             let cost = if engine { 5.0 } else { 1000.0 };
             Reply::Values(match act {
-                Act::Ask { command, .. } => command
-                    .labels()
-                    .iter()
-                    .map(|label| (label.to_string(), cost))
-                    .collect(),
+                Act::Ask { command, .. } => {
+                    command.labels().iter().map(|label| (label.to_string(), cost)).collect()
+                }
                 Act::Run(_) => vec![("program".to_string(), cost)],
             })
         }
@@ -194,19 +190,14 @@ pub mod tests {
         }
 
         fn interrupted(&self) -> bool {
-            self.interrupt_after
-                .is_some_and(|count| self.order.len() >= count)
+            self.interrupt_after.is_some_and(|count| self.order.len() >= count)
         }
     }
 
     fn pair(budget: Budget) -> Experiment {
         let ask = |name, subject| Arm {
             name,
-            act: Act::Ask {
-                subjects: vec![subject],
-                command: Command::Read,
-                watch: false,
-            },
+            act: Act::Ask { subjects: vec![subject], command: Command::Read, watch: false },
         };
         Experiment {
             name: "pair",
@@ -217,10 +208,7 @@ pub mod tests {
                 SubjectSpec::new(Engine::Stock, 1 << 30),
                 SubjectSpec::new(Engine::Odfork(Freeze::Eager), 1 << 30),
             ],
-            measures: vec![Measure {
-                arms: vec![ask("stock", 0), ask("odfork", 1)],
-                budget,
-            }],
+            measures: vec![Measure { arms: vec![ask("stock", 0), ask("odfork", 1)], budget }],
         }
     }
 
@@ -270,29 +258,20 @@ pub mod tests {
         let record = run(Budget::new(0, 1, 6, 9.0), &mut fake);
         assert_eq!(record.samples("pair", "stock", "read").len(), 6);
         assert!(record.samples("pair", "odfork", "read").is_empty());
-        assert_eq!(
-            record.silence_of("pair", "odfork"),
-            Some("no engine is loaded")
-        );
+        assert_eq!(record.silence_of("pair", "odfork"), Some("no engine is loaded"));
         assert!(record.wrongs.is_empty());
     }
 
     #[test]
     fn wrong_content_is_remembered_as_wrong() {
-        let mut fake = Fake {
-            script: [Reply::Wrong("page 7".into())].into(),
-            ..Fake::default()
-        };
+        let mut fake = Fake { script: [Reply::Wrong("page 7".into())].into(), ..Fake::default() };
         let record = run(Budget::new(0, 1, 3, 9.0), &mut fake);
         assert_eq!(record.wrongs, ["pair, odfork: page 7"]);
     }
 
     #[test]
     fn an_interruption_keeps_whole_rounds_only() {
-        let mut fake = Fake {
-            interrupt_after: Some(7),
-            ..Fake::default()
-        };
+        let mut fake = Fake { interrupt_after: Some(7), ..Fake::default() };
         let record = run(Budget::new(0, 1, 50, 9.0), &mut fake);
         assert!(record.interrupted);
         assert_eq!(record.samples("pair", "stock", "read").len(), 3);

@@ -81,31 +81,16 @@ const AUTO: Engine = Engine::Odfork(Freeze::Auto);
 const NEVER: Engine = Engine::Odfork(Freeze::Never);
 
 fn ask(name: &'static str, subject: usize, command: Command) -> Arm {
-    Arm {
-        name,
-        act: Act::Ask {
-            subjects: vec![subject],
-            command,
-            watch: false,
-        },
-    }
+    Arm { name, act: Act::Ask { subjects: vec![subject], command, watch: false } }
 }
 
 /// Subjects 0, 1, ... asked the same.
 fn ask_each(names: &[&'static str], command: Command) -> Vec<Arm> {
-    names
-        .iter()
-        .enumerate()
-        .map(|(subject, name)| ask(name, subject, command))
-        .collect()
+    names.iter().enumerate().map(|(subject, name)| ask(name, subject, command)).collect()
 }
 
 fn run(name: &'static str, engine: Engine, size: u64, forks: u32) -> Arm {
-    let act = Act::Run(ProgramSpec {
-        engine,
-        size,
-        forks,
-    });
+    let act = Act::Run(ProgramSpec { engine, size, forks });
     Arm { name, act }
 }
 
@@ -121,18 +106,12 @@ fn experiment(
         nominal,
         copies: 0,
         subjects,
-        measures: measures
-            .into_iter()
-            .map(|(arms, budget)| Measure { arms, budget })
-            .collect(),
+        measures: measures.into_iter().map(|(arms, budget)| Measure { arms, budget }).collect(),
     }
 }
 
 fn huge(size: u64) -> SubjectSpec {
-    SubjectSpec {
-        layout: Layout::Huge,
-        ..SubjectSpec::new(STOCK, size)
-    }
+    SubjectSpec { layout: Layout::Huge, ..SubjectSpec::new(STOCK, size) }
 }
 
 /// A static parent of 1 GB and everything its children can do.
@@ -144,21 +123,14 @@ fn still(effort: Effort) -> Experiment {
     let mut still = experiment(
         "static-1g",
         (size, GIB),
-        vec![
-            SubjectSpec::new(STOCK, size),
-            SubjectSpec::new(EAGER, size),
-            huge(size),
-        ],
+        vec![SubjectSpec::new(STOCK, size), SubjectSpec::new(EAGER, size), huge(size)],
         vec![
             on(Command::Fork { calls }, effort.budget(2, 8, 40, 9.0)),
             on(Command::Read, effort.budget(1, 6, 30, 7.0)),
             on(Command::Sparse, effort.budget(1, 6, 30, 8.0)),
             on(Command::Full, effort.budget(1, 6, 20, 16.0)),
             on(Command::Fault, effort.budget(1, 8, 40, 5.0)),
-            on(
-                Command::Crowd { children: 32 },
-                effort.budget(1, 3, 10, 10.0),
-            ),
+            on(Command::Crowd { children: 32 }, effort.budget(1, 3, 10, 10.0)),
         ],
     );
     still.copies = 1;
@@ -171,9 +143,7 @@ fn curve(effort: Effort, (name, nominal): (&'static str, u64)) -> Experiment {
     let reference = effort.size(64 * MIB).min(size);
     // Stock needs 0.4 s for each fork and exit at 8 GB: one call a sample is enough there.
     let stock_calls = if nominal >= 2 * GIB { 1 } else { 5 };
-    let fork = |calls| Command::Fork {
-        calls: effort.calls(calls),
-    };
+    let fork = |calls| Command::Fork { calls: effort.calls(calls) };
     experiment(
         name,
         (size, nominal),
@@ -204,10 +174,7 @@ fn dirty(effort: Effort) -> Experiment {
         (size, GIB),
         vec![
             SubjectSpec::new(STOCK, size),
-            SubjectSpec {
-                prepare: Some(Command::Freeze),
-                ..SubjectSpec::new(NEVER, size)
-            },
+            SubjectSpec { prepare: Some(Command::Freeze), ..SubjectSpec::new(NEVER, size) },
         ],
         vec![(
             ask_each(&["stock", "odfork"], Command::Cycle { calls }),
@@ -241,11 +208,7 @@ fn peak(effort: Effort) -> Experiment {
     let size = effort.size(GIB);
     let watched = Arm {
         name: "odfork",
-        act: Act::Ask {
-            subjects: vec![0],
-            command: Command::Freeze,
-            watch: true,
-        },
+        act: Act::Ask { subjects: vec![0], command: Command::Freeze, watch: true },
     };
     let mut peak = experiment(
         "peak-1g",
@@ -260,10 +223,7 @@ fn peak(effort: Effort) -> Experiment {
 /// A parent with four more threads that sleep.
 fn threads(effort: Effort) -> Experiment {
     let size = effort.size(512 * MIB);
-    let threaded = |engine| SubjectSpec {
-        threads: 4,
-        ..SubjectSpec::new(engine, size)
-    };
+    let threaded = |engine| SubjectSpec { threads: 4, ..SubjectSpec::new(engine, size) };
     let calls = effort.calls(3);
     experiment(
         "threads-512m",
@@ -279,10 +239,8 @@ fn threads(effort: Effort) -> Experiment {
 /// The memory comes from malloc in 64 KB blocks: the brk heap.
 fn heap(effort: Effort) -> Experiment {
     let size = effort.size(512 * MIB);
-    let malloced = |engine| SubjectSpec {
-        layout: Layout::Malloced,
-        ..SubjectSpec::new(engine, size)
-    };
+    let malloced =
+        |engine| SubjectSpec { layout: Layout::Malloced, ..SubjectSpec::new(engine, size) };
     let calls = effort.calls(3);
     experiment(
         "heap-512m",
@@ -349,10 +307,7 @@ fn three(effort: Effort) -> Experiment {
         (size, GIB),
         subjects
             .into_iter()
-            .map(|engine| SubjectSpec {
-                pinned: false,
-                ..SubjectSpec::new(engine, size)
-            })
+            .map(|engine| SubjectSpec { pinned: false, ..SubjectSpec::new(engine, size) })
             .collect(),
         vec![(
             vec![together("stock", [0, 1, 2]), together("odfork", [3, 4, 5])],
@@ -369,10 +324,7 @@ fn small(effort: Effort) -> Experiment {
         (size, size),
         vec![],
         vec![(
-            vec![
-                run("stock", STOCK, size, 200),
-                run("odfork", AUTO, size, 200),
-            ],
+            vec![run("stock", STOCK, size, 200), run("odfork", AUTO, size, 200)],
             effort.budget(2, 10, 120, 20.0),
         )],
     )
@@ -422,12 +374,8 @@ mod tests {
 
     #[test]
     fn a_full_run_is_at_most_eight_minutes_and_a_quick_one_forty_seconds() {
-        let total = |effort| -> f64 {
-            experiments(effort)
-                .iter()
-                .map(Experiment::expected_seconds)
-                .sum()
-        };
+        let total =
+            |effort| -> f64 { experiments(effort).iter().map(Experiment::expected_seconds).sum() };
         assert!(total(Effort::Full) < 480.0, "{}", total(Effort::Full));
         assert!(total(Effort::Quick) < 40.0, "{}", total(Effort::Quick));
     }

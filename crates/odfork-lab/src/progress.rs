@@ -53,8 +53,7 @@ impl Progress {
             let percent = 100.0 * self.done / self.planned;
             eprintln!("[{percent:3.0} %] {name}, about {} left", words(left));
         }
-        self.bar
-            .set_message(format!("{name}, about {} left", words(left)));
+        self.bar.set_message(format!("{name}, about {} left", words(left)));
         self.advance(name, 0.0);
     }
 
@@ -66,8 +65,7 @@ impl Progress {
         let left = self.time_left(share, self.start.elapsed());
         let position = (self.done + self.current * share) / self.planned;
         self.bar.set_position((position * 1000.0) as u64);
-        self.bar
-            .set_message(format!("{name}, about {} left", words(left)));
+        self.bar.set_message(format!("{name}, about {} left", words(left)));
     }
 
     /// The current experiment is over.
@@ -82,11 +80,7 @@ impl Progress {
 
     fn time_left(&self, share: f64, spent: Duration) -> Duration {
         let done = self.done + self.current * share;
-        let pace = if done / self.planned > PACE_FROM {
-            spent.as_secs_f64() / done
-        } else {
-            1.0
-        };
+        let pace = if done / self.planned > PACE_FROM { spent.as_secs_f64() / done } else { 1.0 };
         Duration::from_secs_f64(((self.planned - done) * pace).max(0.0))
     }
 }

@@ -15,11 +15,7 @@ pub struct SeriesName {
 
 impl SeriesName {
     pub fn new(experiment: &str, arm: &str, label: &str) -> Self {
-        SeriesName {
-            experiment: experiment.into(),
-            arm: arm.into(),
-            label: label.into(),
-        }
+        SeriesName { experiment: experiment.into(), arm: arm.into(), label: label.into() }
     }
 }
 
@@ -56,9 +52,7 @@ impl Record {
     }
 
     pub fn samples(&self, experiment: &str, arm: &str, label: &str) -> &[f64] {
-        self.series
-            .get(&SeriesName::new(experiment, arm, label))
-            .map_or(&[], Vec::as_slice)
+        self.series.get(&SeriesName::new(experiment, arm, label)).map_or(&[], Vec::as_slice)
     }
 
     /// All series of an experiment, in the order of their names.
@@ -74,15 +68,11 @@ impl Record {
 
     /// Notes that an arm gives no more samples. The first reason stays.
     pub fn silence(&mut self, experiment: &str, arm: &str, reason: &str) {
-        self.silences
-            .entry((experiment.into(), arm.into()))
-            .or_insert_with(|| reason.into());
+        self.silences.entry((experiment.into(), arm.into())).or_insert_with(|| reason.into());
     }
 
     pub fn silence_of(&self, experiment: &str, arm: &str) -> Option<&str> {
-        self.silences
-            .get(&(experiment.into(), arm.into()))
-            .map(String::as_str)
+        self.silences.get(&(experiment.into(), arm.into())).map(String::as_str)
     }
 
     /// Notes which engine a subject of the experiment says it used.
@@ -95,9 +85,7 @@ impl Record {
 
     /// Every engine that was used, and where.
     pub fn engines(&self) -> impl Iterator<Item = (&str, &[String])> {
-        self.engines
-            .iter()
-            .map(|(engine, places)| (engine.as_str(), places.as_slice()))
+        self.engines.iter().map(|(engine, places)| (engine.as_str(), places.as_slice()))
     }
 
     pub fn set_sizes(&mut self, experiment: &str, sizes: Sizes) {
@@ -133,10 +121,7 @@ mod tests {
             record.set_engine(experiment, "huge");
         }
         let engines: Vec<_> = record.engines().collect();
-        assert_eq!(
-            engines,
-            [("huge", ["a".to_string(), "b".into()].as_slice())]
-        );
+        assert_eq!(engines, [("huge", ["a".to_string(), "b".into()].as_slice())]);
     }
 
     #[test]
@@ -144,10 +129,7 @@ mod tests {
         let mut record = Record::default();
         record.silence("e", "odfork", "no engine is loaded");
         record.silence("e", "odfork", "later");
-        assert_eq!(
-            record.silence_of("e", "odfork"),
-            Some("no engine is loaded")
-        );
+        assert_eq!(record.silence_of("e", "odfork"), Some("no engine is loaded"));
         assert_eq!(record.silence_of("e", "stock"), None);
     }
 }

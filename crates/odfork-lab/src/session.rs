@@ -31,9 +31,7 @@ pub fn needed(plan: Vec<Experiment>, figures: &[Figure]) -> Vec<Experiment> {
                 .filter(|figure| figure.experiment == experiment.name)
                 .flat_map(|figure| [figure.base.label, figure.subject.label])
                 .collect();
-            experiment
-                .measures
-                .retain(|measure| labels.iter().any(|label| measure.gives(label)));
+            experiment.measures.retain(|measure| labels.iter().any(|label| measure.gives(label)));
             (!experiment.measures.is_empty()).then_some(experiment)
         })
         .collect()
@@ -105,10 +103,7 @@ fn fit(experiment: Experiment, executor: &dyn Executor, record: &mut Record) -> 
             available / MIB
         ));
     }
-    let sizes = Sizes {
-        actual: fitted.size,
-        nominal: fitted.nominal,
-    };
+    let sizes = Sizes { actual: fitted.size, nominal: fitted.nominal };
     record.set_sizes(name, sizes);
     Some(fitted)
 }
@@ -191,11 +186,7 @@ fn engine_of(stats: &str) -> String {
 }
 
 fn ask(subject: usize, command: Command) -> Act {
-    Act::Ask {
-        subjects: vec![subject],
-        command,
-        watch: false,
-    }
+    Act::Ask { subjects: vec![subject], command, watch: false }
 }
 
 /// The arms that ask this subject.
@@ -226,9 +217,7 @@ fn blame(experiment: &Experiment, subject: usize, reply: Reply, record: &mut Rec
         Reply::Unavailable(reason) => reason,
         Reply::Wrong(what) => {
             let arm = arms_of(experiment, subject).next().unwrap_or("a subject");
-            record
-                .wrongs
-                .push(format!("{}, {arm}: {what}", experiment.name));
+            record.wrongs.push(format!("{}, {arm}: {what}", experiment.name));
             what
         }
     };
@@ -262,21 +251,12 @@ mod tests {
 
     fn run_fake(plan: Vec<Experiment>, fake: &mut Fake) -> (Record, Listener) {
         let mut listener = Listener::default();
-        let record = run(
-            plan,
-            fake,
-            &mut Dice::new(1),
-            &mut Progress::silent(1.0),
-            &mut listener,
-        );
+        let record = run(plan, fake, &mut Dice::new(1), &mut Progress::silent(1.0), &mut listener);
         (record, listener)
     }
 
     fn roomy() -> Fake {
-        Fake {
-            memory: 64 * GIB,
-            ..Fake::default()
-        }
+        Fake { memory: 64 * GIB, ..Fake::default() }
     }
 
     #[test]
@@ -297,10 +277,8 @@ mod tests {
 
     #[test]
     fn only_what_the_chosen_figures_need_is_run() {
-        let chosen: Vec<Figure> = figures()
-            .into_iter()
-            .filter(|figure| figure.name == "read-1g")
-            .collect();
+        let chosen: Vec<Figure> =
+            figures().into_iter().filter(|figure| figure.name == "read-1g").collect();
         let plan = needed(experiments(Effort::Full), &chosen);
         assert_eq!(plan.len(), 1);
         assert_eq!(plan[0].name, "static-1g");
@@ -313,9 +291,7 @@ mod tests {
         fake.memory = 6 * GIB;
         let (record, _) = run_fake(experiments(Effort::Full), &mut fake);
         let note = record.notes.iter().find(|note| note.starts_with("size-8g"));
-        assert!(note
-            .unwrap()
-            .contains("scaled down from 8192 MB to 2048 MB"));
+        assert!(note.unwrap().contains("scaled down from 8192 MB to 2048 MB"));
         let figure = figures().into_iter().find(|f| f.name == "fork-8g").unwrap();
         let finding = judge(figure, &record, &mut Dice::new(1));
         assert_eq!(finding.verdict, Verdict::Scaled { size: 2 * GIB });
@@ -325,10 +301,7 @@ mod tests {
     fn the_engine_is_read_from_the_statistics() {
         let of = |text: &str| engine_of(text);
         assert_eq!(of(r#"{"engine":"huge","reason":"tmpfs"}"#), "huge");
-        assert_eq!(
-            of(r#"{"engine":"plain","reason":"no /proc"}"#),
-            "plain (no /proc)"
-        );
+        assert_eq!(of(r#"{"engine":"plain","reason":"no /proc"}"#), "plain (no /proc)");
         assert_eq!(of("not JSON"), "unknown");
     }
 
@@ -362,10 +335,7 @@ mod tests {
             .filter(|experiment| experiment.name == "dirty-1g")
             .collect();
         let (record, _) = run_fake(plan, &mut fake);
-        assert_eq!(
-            record.silence_of("dirty-1g", "odfork"),
-            Some("no engine is loaded")
-        );
+        assert_eq!(record.silence_of("dirty-1g", "odfork"), Some("no engine is loaded"));
         assert!(!record.samples("dirty-1g", "stock", "folded").is_empty());
         assert!(record.wrongs.is_empty());
     }

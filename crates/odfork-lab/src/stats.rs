@@ -52,8 +52,7 @@ pub struct Estimate {
 impl Estimate {
     /// Whether the interval lies on both sides of `border`: then one run does not decide.
     pub fn straddles(&self, border: f64) -> bool {
-        self.interval
-            .is_some_and(|(low, high)| low < border && border < high)
+        self.interval.is_some_and(|(low, high)| low < border && border < high)
     }
 }
 
@@ -84,11 +83,7 @@ pub fn estimate_median(samples: &[f64], dice: &mut Dice) -> Option<Estimate> {
         fill(&mut resample, samples, indices);
         median_in_place(&mut resample)
     });
-    Some(Estimate {
-        value,
-        interval,
-        count: samples.len(),
-    })
+    Some(Estimate { value, interval, count: samples.len() })
 }
 
 /// median(top) / median(bottom) where sample i of both was taken in the same round: a round is
@@ -105,11 +100,7 @@ pub fn estimate_ratio(top: &[f64], bottom: &[f64], dice: &mut Dice) -> Option<Es
         fill(&mut bottoms, bottom, indices);
         divide(median_in_place(&mut tops)?, median_in_place(&mut bottoms)?)
     });
-    Some(Estimate {
-        value,
-        interval,
-        count: top.len(),
-    })
+    Some(Estimate { value, interval, count: top.len() })
 }
 
 fn divide(top: f64, bottom: f64) -> Option<f64> {
@@ -187,13 +178,9 @@ mod tests {
         let mut dice = Dice::new(99);
         let mut holding = 0;
         for _ in 0..200 {
-            let samples: Vec<f64> = (0..25)
-                .map(|_| 100.0 + dice.below(40_000) as f64 / 1000.0)
-                .collect();
-            let (low, high) = estimate_median(&samples, &mut dice)
-                .unwrap()
-                .interval
-                .unwrap();
+            let samples: Vec<f64> =
+                (0..25).map(|_| 100.0 + dice.below(40_000) as f64 / 1000.0).collect();
+            let (low, high) = estimate_median(&samples, &mut dice).unwrap().interval.unwrap();
             holding += usize::from(low <= 120.0 && 120.0 <= high);
         }
         assert!((180..=200).contains(&holding), "{holding} of 200");
@@ -227,11 +214,7 @@ mod tests {
 
     #[test]
     fn straddling_means_strictly_inside() {
-        let estimate = Estimate {
-            value: 1.0,
-            interval: Some((0.9, 1.1)),
-            count: 10,
-        };
+        let estimate = Estimate { value: 1.0, interval: Some((0.9, 1.1)), count: 10 };
         assert!(estimate.straddles(1.05));
         assert!(!estimate.straddles(1.1));
         assert!(!estimate.straddles(2.0));

@@ -44,15 +44,10 @@ fn a_quick_run_measures_writes_samples_and_succeeds() {
     let table = text(&output.stdout);
     assert!(output.status.success(), "{table}{}", text(&output.stderr));
     assert!(table.contains("n/a: no engine is loaded"), "{table}");
-    let fork = table
-        .lines()
-        .find(|line| line.contains("fork-64m"))
-        .unwrap();
+    let fork = table.lines().find(|line| line.contains("fork-64m")).unwrap();
     assert!(fork.contains("not judged: at 16 MB"), "{fork}");
-    let records: Vec<serde_json::Value> = lines
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let records: Vec<serde_json::Value> =
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(records.first().unwrap()["record"], "environment");
     assert_eq!(records.last().unwrap()["record"], "end");
     let samples = |arm: &str| {
@@ -70,10 +65,7 @@ fn whole_programs_run_under_both_engines() {
     let output = run(&["--quick", "--only", "small-8m"]);
     let table = text(&output.stdout);
     assert!(output.status.success(), "{table}{}", text(&output.stderr));
-    let line = table
-        .lines()
-        .find(|line| line.contains("small-8m"))
-        .unwrap();
+    let line = table.lines().find(|line| line.contains("small-8m")).unwrap();
     assert!(line.contains("of base ["), "{line}");
 }
 
@@ -90,10 +82,7 @@ fn what_cannot_run_says_what_is_needed() {
     let output = bench().env("ODFORK_LIB", "/no/such.so").output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     let message = text(&output.stderr);
-    assert!(
-        message.contains("/no/such.so") && message.contains("build it"),
-        "{message}"
-    );
+    assert!(message.contains("/no/such.so") && message.contains("build it"), "{message}");
 
     let output = run(&["--only", "nothing-like-this"]);
     assert_eq!(output.status.code(), Some(2));

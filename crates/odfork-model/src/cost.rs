@@ -95,11 +95,7 @@ impl CostModel {
 
     /// A model that starts from other figures. A zero where a cost must be positive counts as one unit.
     pub const fn with_defaults(d: Defaults) -> Self {
-        let bytes_per_s = if d.copy_bytes_per_s == 0 {
-            1
-        } else {
-            d.copy_bytes_per_s
-        };
+        let bytes_per_s = if d.copy_bytes_per_s == 0 { 1 } else { d.copy_bytes_per_s };
         Self {
             floor_ns: Learned::new(d.floor_ns),
             entry_ps: Learned::new(d.entry_ps),
@@ -137,9 +133,7 @@ impl CostModel {
 
     /// What fork() takes in a process with so many anonymous page-table entries, nanoseconds.
     pub const fn fork_ns(&self, entries: u64) -> u64 {
-        self.floor_ns
-            .get()
-            .saturating_add(ps_to_ns(entries, self.entry_ps.get()))
+        self.floor_ns.get().saturating_add(ps_to_ns(entries, self.entry_ps.get()))
     }
 
     /// What one plain fork and the exit of its child pay for these entries, and would not pay without them,
@@ -167,14 +161,12 @@ impl CostModel {
     /// What it takes to fold so many dirty pages of an image mapping of so many bytes, nanoseconds; finding them
     /// included.
     pub const fn fold_ns(&self, dirty_pages: u64, mapped_bytes: u64) -> u64 {
-        self.fixed_buy_ns
-            .saturating_add(self.fold_part_ns(dirty_pages, mapped_bytes))
+        self.fixed_buy_ns.saturating_add(self.fold_part_ns(dirty_pages, mapped_bytes))
     }
 
     /// Freezing `new_bytes` and folding `dirty_pages` in one go: the fixed cost is paid once, nanoseconds.
     pub const fn clean_ns(&self, new_bytes: u64, dirty_pages: u64, mapped_bytes: u64) -> u64 {
-        self.freeze_ns(new_bytes)
-            .saturating_add(self.fold_part_ns(dirty_pages, mapped_bytes))
+        self.freeze_ns(new_bytes).saturating_add(self.fold_part_ns(dirty_pages, mapped_bytes))
     }
 
     /// What a look at the process costs that does not lead to a purchase, nanoseconds.
@@ -221,8 +213,7 @@ impl CostModel {
         let rest = self.fixed_buy_ns.saturating_add(looking);
         if self.freeze_ns(bytes) >= rest.saturating_mul(2) {
             let copied = measured_ns.saturating_sub(rest);
-            self.copy_page_ps
-                .observe(unit_ps(copied, bytes / PAGE_BYTES));
+            self.copy_page_ps.observe(unit_ps(copied, bytes / PAGE_BYTES));
         }
     }
 
@@ -289,10 +280,7 @@ mod tests {
         let model = CostModel::new();
         assert!(near(model.fork_ns(ENTRIES) - model.floor_ns(), 14_000_000));
         assert!(near(model.avoidable_ns(ENTRIES), 28_000_000));
-        assert!(near(
-            model.freeze_ns(ONE_GB),
-            145_000_000 + 7_340_000 + 500_000
-        ));
+        assert!(near(model.freeze_ns(ONE_GB), 145_000_000 + 7_340_000 + 500_000));
         assert!(near(model.fold_ns(16_384, 0), 15_000_000 + 500_000));
         assert!(near(model.fold_ns(0, ONE_GB), 2_000_000 + 500_000));
         assert!(near(model.copy_bytes_per_s(), 7_405_000_000));
@@ -315,10 +303,7 @@ mod tests {
     fn cleaning_pays_the_fixed_cost_once() {
         let model = CostModel::new();
         let both = model.clean_ns(ONE_GB, 1000, ONE_GB);
-        assert_eq!(
-            both,
-            model.freeze_ns(ONE_GB) + model.fold_ns(1000, ONE_GB) - 500_000
-        );
+        assert_eq!(both, model.freeze_ns(ONE_GB) + model.fold_ns(1000, ONE_GB) - 500_000);
         assert_eq!(model.clean_ns(0, 1000, ONE_GB), model.fold_ns(1000, ONE_GB));
     }
 
@@ -377,14 +362,8 @@ mod tests {
         assert_eq!(model.look_floor_ns(0, 0), 250_000); // half of an empty purchase
         assert_eq!(model.look_floor_ns(0, ONE_GB), 2 * model.look_ns(0, ONE_GB));
         let dear_fork = model.fork_ns(ENTRIES);
-        assert!(near(
-            model.look_floor_ns(dear_fork, 0),
-            model.freeze_ns(ONE_GB) / 2
-        ));
-        assert!(near(
-            model.look_floor_ns(dear_fork, ONE_GB),
-            model.fold_ns(ENTRIES, ONE_GB) / 2
-        ));
+        assert!(near(model.look_floor_ns(dear_fork, 0), model.freeze_ns(ONE_GB) / 2));
+        assert!(near(model.look_floor_ns(dear_fork, ONE_GB), model.fold_ns(ENTRIES, ONE_GB) / 2));
     }
 
     #[test]
@@ -400,40 +379,26 @@ mod tests {
             fixed_look_ns: 0,
             fixed_buy_ns: 0,
         };
-        let most = Defaults {
-            entry_ps: u64::MAX,
-            teardown_permille: u64::MAX,
-            ..Defaults::MEASURED
-        };
-        for mut model in [
-            CostModel::new(),
-            CostModel::with_defaults(zero),
-            CostModel::with_defaults(most),
-        ] {
+        let most =
+            Defaults { entry_ps: u64::MAX, teardown_permille: u64::MAX, ..Defaults::MEASURED };
+        for mut model in
+            [CostModel::new(), CostModel::with_defaults(zero), CostModel::with_defaults(most)]
+        {
             for amount in [0, 1, u64::MAX] {
                 model.observe_fork(amount, u64::MAX);
                 model.observe_freeze(amount, 0);
                 model.observe_fold(amount, amount, u64::MAX);
-                let _ = (
-                    model.fork_ns(amount),
-                    model.avoidable_ns(amount),
-                    model.rent_ns(amount),
-                );
+                let _ = (model.fork_ns(amount), model.avoidable_ns(amount), model.rent_ns(amount));
                 let _ = (
                     model.freeze_ns(amount),
                     model.fold_ns(amount, amount),
                     model.entries_for(amount),
                 );
-                let _ = (
-                    model.clean_ns(amount, amount, amount),
-                    model.look_floor_ns(amount, amount),
-                );
+                let _ =
+                    (model.clean_ns(amount, amount, amount), model.look_floor_ns(amount, amount));
             }
         }
         assert_eq!(CostModel::new().fork_ns(u64::MAX), u64::MAX);
-        assert_eq!(
-            CostModel::with_defaults(most).avoidable_ns(u64::MAX),
-            u64::MAX
-        );
+        assert_eq!(CostModel::with_defaults(most).avoidable_ns(u64::MAX), u64::MAX);
     }
 }

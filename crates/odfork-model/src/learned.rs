@@ -20,12 +20,7 @@ impl Learned {
     /// Starts at `default`; zero becomes one, because unit costs are divided by.
     pub(crate) const fn new(default: u64) -> Self {
         let default = if default == 0 { 1 } else { default };
-        Self {
-            default,
-            samples: [0; KEPT],
-            seen: 0,
-            value: default,
-        }
+        Self { default, samples: [0; KEPT], seen: 0, value: default }
     }
 
     /// The present estimate, at least 1.

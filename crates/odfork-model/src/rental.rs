@@ -71,12 +71,7 @@ pub struct Rental {
 impl Rental {
     /// Nothing paid; usable in a `static`.
     pub const fn new() -> Self {
-        Self {
-            paid_ns: 0,
-            last_ns: 0,
-            charges: 0,
-            next_look_ns: 0,
-        }
+        Self { paid_ns: 0, last_ns: 0, charges: 0, next_look_ns: 0 }
     }
 
     /// Adds the rent of one fork, nanoseconds.
@@ -173,10 +168,7 @@ mod tests {
             }
             rental.charge(1);
         }
-        assert!(
-            rental.worth_looking(10),
-            "the purchase must not wait for a later look"
-        );
+        assert!(rental.worth_looking(10), "the purchase must not wait for a later look");
         assert_eq!(looks_at, [10, 20, 40, 80, 0, 0, 0, 0]);
     }
 

@@ -72,9 +72,7 @@ pub struct Outcome {
 impl Outcome {
     /// Rent, purchases and looks together, nanoseconds.
     pub const fn cost_ns(&self) -> u64 {
-        self.rent_ns
-            .saturating_add(self.bought_ns)
-            .saturating_add(self.looks_ns)
+        self.rent_ns.saturating_add(self.bought_ns).saturating_add(self.looks_ns)
     }
 }
 
@@ -103,9 +101,7 @@ impl Memory {
     }
 
     fn entries(&self) -> u64 {
-        self.new_bytes()
-            .div_ceil(PAGE_BYTES)
-            .saturating_add(self.dirty_pages)
+        self.new_bytes().div_ceil(PAGE_BYTES).saturating_add(self.dirty_pages)
     }
 
     fn fork_ns(&self, model: &CostModel, record: &ForkRecord) -> u64 {
@@ -151,9 +147,7 @@ impl Player<'_> {
     }
 
     fn look_floor_ns(&self) -> u64 {
-        self.replay
-            .belief
-            .look_floor_ns(self.last_fork_ns, self.memory.frozen_bytes)
+        self.replay.belief.look_floor_ns(self.last_fork_ns, self.memory.frozen_bytes)
     }
 
     fn look_when_worth_it(&mut self) {
@@ -163,21 +157,14 @@ impl Player<'_> {
         }
         let belief = &self.replay.belief;
         let buy_ns = self.memory.price_ns(belief);
-        self.rental
-            .limit(belief.avoidable_ns(self.memory.entries()));
+        self.rental.limit(belief.avoidable_ns(self.memory.entries()));
         if self.memory.entries() > 0 && self.rental.due(buy_ns) {
             return self.buy();
         }
-        let look_ns = self
-            .replay
-            .truth
-            .look_ns(self.memory.entries(), self.memory.frozen_bytes);
+        let look_ns = self.replay.truth.look_ns(self.memory.entries(), self.memory.frozen_bytes);
         self.outcome.looks_ns = self.outcome.looks_ns.saturating_add(look_ns);
         self.outcome.looks = self.outcome.looks.saturating_add(1);
-        self.rental.looked(
-            buy_ns,
-            belief.look_ns(self.memory.entries(), self.memory.frozen_bytes),
-        );
+        self.rental.looked(buy_ns, belief.look_ns(self.memory.entries(), self.memory.frozen_bytes));
     }
 
     fn buy(&mut self) {
@@ -195,21 +182,15 @@ impl Player<'_> {
         self.last_rent_ns = self.replay.truth.rent_ns(fork_ns);
         self.outcome.rent_ns = self.outcome.rent_ns.saturating_add(self.last_rent_ns);
         self.rental.charge(self.replay.belief.rent_ns(fork_ns));
-        self.replay
-            .belief
-            .observe_fork(self.memory.entries(), fork_ns);
+        self.replay.belief.observe_fork(self.memory.entries(), fork_ns);
         self.last_fork_ns = fork_ns;
     }
 
     fn close_account(&mut self) {
         let (memory, belief) = (&self.memory, &self.replay.belief);
-        let looks_ns = belief
-            .look_ns(memory.entries(), memory.frozen_bytes)
-            .saturating_mul(2);
+        let looks_ns = belief.look_ns(memory.entries(), memory.frozen_bytes).saturating_mul(2);
         let beyond_price_ns = self.look_floor_ns().saturating_sub(memory.price_ns(belief));
-        let slack_ns = self
-            .last_rent_ns
-            .saturating_add(looks_ns.max(beyond_price_ns));
+        let slack_ns = self.last_rent_ns.saturating_add(looks_ns.max(beyond_price_ns));
         self.outcome.slack_ns = self.outcome.slack_ns.saturating_add(slack_ns);
     }
 }
@@ -246,12 +227,8 @@ pub fn replay(trace: &[ForkRecord], replay: Replay<'_>) -> Outcome {
 /// assert!(online <= 2 * hindsight.unwrap() + one_look);
 /// ```
 pub fn online_cost(trace: &[ForkRecord], model: &CostModel) -> u64 {
-    let how = Replay {
-        truth: model,
-        belief: *model,
-        rewrites: Rewrites::Fresh,
-        policy: Policy::Auto,
-    };
+    let how =
+        Replay { truth: model, belief: *model, rewrites: Rewrites::Fresh, policy: Policy::Auto };
     replay(trace, how).cost_ns()
 }
 
@@ -267,22 +244,14 @@ pub fn hindsight_cost(
 ) -> Option<u64> {
     let best_after = scratch.get_mut(..trace.len())?;
     for (first, record) in trace.iter().enumerate().rev() {
-        let mut bought = Memory {
-            anon_bytes: record.anon_bytes,
-            ..Memory::default()
-        };
+        let mut bought = Memory { anon_bytes: record.anon_bytes, ..Memory::default() };
         bought.clean();
         let rest = trace.get(first.saturating_add(1)..)?;
         let known = best_after.get(first.saturating_add(1)..)?;
         let best = best_continuation(bought, rest, known, (model, rewrites));
         *best_after.get_mut(first)? = best;
     }
-    Some(best_continuation(
-        Memory::default(),
-        trace,
-        best_after,
-        (model, rewrites),
-    ))
+    Some(best_continuation(Memory::default(), trace, best_after, (model, rewrites)))
 }
 
 /// Cheapest way through `rest` from `memory`: pay rent up to some fork, buy before it (`known` tells the cost from there on), or
@@ -297,9 +266,7 @@ fn best_continuation(
     let mut best = u64::MAX;
     for (record, after_ns) in rest.iter().zip(known) {
         memory.arrive(record, rewrites);
-        let bought_here = rent_ns
-            .saturating_add(memory.price_ns(model))
-            .saturating_add(*after_ns);
+        let bought_here = rent_ns.saturating_add(memory.price_ns(model)).saturating_add(*after_ns);
         best = best.min(bought_here);
         rent_ns = rent_ns.saturating_add(model.rent_ns(memory.fork_ns(model, record)));
     }
@@ -310,23 +277,12 @@ fn best_continuation(
 mod tests {
     use super::*;
 
-    const STATIC: ForkRecord = ForkRecord {
-        plain_ns: 14_057_000,
-        anon_bytes: 1 << 30,
-        dirty_pages: 0,
-    };
+    const STATIC: ForkRecord =
+        ForkRecord { plain_ns: 14_057_000, anon_bytes: 1 << 30, dirty_pages: 0 };
 
     fn outcome(trace: &[ForkRecord], policy: Policy, rewrites: Rewrites) -> Outcome {
         let truth = CostModel::new();
-        replay(
-            trace,
-            Replay {
-                truth: &truth,
-                belief: truth,
-                rewrites,
-                policy,
-            },
-        )
+        replay(trace, Replay { truth: &truth, belief: truth, rewrites, policy })
     }
 
     fn hindsight<const N: usize>(trace: &[ForkRecord; N], rewrites: Rewrites) -> u64 {
@@ -337,10 +293,7 @@ mod tests {
     fn a_program_that_forks_once_pays_that_fork_only() {
         let once = outcome(&[STATIC], Policy::Auto, Rewrites::Fresh);
         assert_eq!((once.purchases, once.looks), (0, 0));
-        assert_eq!(
-            once.cost_ns(),
-            outcome(&[STATIC], Policy::Never, Rewrites::Fresh).cost_ns()
-        );
+        assert_eq!(once.cost_ns(), outcome(&[STATIC], Policy::Never, Rewrites::Fresh).cost_ns());
         assert_eq!(once.cost_ns(), hindsight(&[STATIC], Rewrites::Fresh));
     }
 
@@ -349,14 +302,8 @@ mod tests {
         let model = CostModel::new();
         let rent = model.rent_ns(STATIC.plain_ns);
         assert_eq!(hindsight(&[STATIC; 5], Rewrites::Fresh), 5 * rent);
-        assert_eq!(
-            hindsight(&[STATIC; 6], Rewrites::Fresh),
-            model.freeze_ns(1 << 30)
-        );
-        assert_eq!(
-            hindsight(&[STATIC; 99], Rewrites::Same),
-            model.freeze_ns(1 << 30)
-        );
+        assert_eq!(hindsight(&[STATIC; 6], Rewrites::Fresh), model.freeze_ns(1 << 30));
+        assert_eq!(hindsight(&[STATIC; 99], Rewrites::Same), model.freeze_ns(1 << 30));
     }
 
     #[test]
@@ -378,9 +325,8 @@ mod tests {
         };
         let trace = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10].map(grow);
         for rewrites in [Rewrites::Fresh, Rewrites::Same] {
-            let cheapest = (0..1_u32 << trace.len())
-                .map(|s| cost_of_schedule(&trace, s, rewrites))
-                .min();
+            let cheapest =
+                (0..1_u32 << trace.len()).map(|s| cost_of_schedule(&trace, s, rewrites)).min();
             assert_eq!(Some(hindsight(&trace, rewrites)), cheapest);
         }
     }
@@ -403,33 +349,21 @@ mod tests {
 
     #[test]
     fn the_same_pages_written_again_do_not_add_up() {
-        let writer = ForkRecord {
-            dirty_pages: 1000,
-            ..STATIC
-        };
+        let writer = ForkRecord { dirty_pages: 1000, ..STATIC };
         let same = outcome(&[writer; 50], Policy::Never, Rewrites::Same);
         let eager_same = outcome(&[writer; 50], Policy::Eager, Rewrites::Same);
         assert_eq!(same.purchases, 0);
         assert_eq!(eager_same.purchases, 50);
         let fresh = outcome(&[writer; 50], Policy::Auto, Rewrites::Fresh);
         let same = outcome(&[writer; 50], Policy::Auto, Rewrites::Same);
-        assert!(
-            fresh.purchases > same.purchases && same.purchases > 1,
-            "{fresh:?} {same:?}"
-        );
+        assert!(fresh.purchases > same.purchases && same.purchases > 1, "{fresh:?} {same:?}");
     }
 
     #[test]
     fn short_scratch_and_empty_traces() {
         let model = CostModel::new();
-        assert_eq!(
-            hindsight_cost(&[STATIC; 3], &model, Rewrites::Fresh, &mut [0; 2]),
-            None
-        );
-        assert_eq!(
-            hindsight_cost(&[], &model, Rewrites::Fresh, &mut []),
-            Some(0)
-        );
+        assert_eq!(hindsight_cost(&[STATIC; 3], &model, Rewrites::Fresh, &mut [0; 2]), None);
+        assert_eq!(hindsight_cost(&[], &model, Rewrites::Fresh, &mut []), Some(0));
         assert_eq!(online_cost(&[], &model), 0);
     }
 }

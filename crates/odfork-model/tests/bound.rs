@@ -38,23 +38,11 @@ fn recorded_traces() -> Vec<(PathBuf, Vec<ForkRecord>)> {
 fn read_trace(path: &Path) -> Vec<ForkRecord> {
     let text = std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let parse = |(number, line): (usize, &str)| {
-        let Line {
-            plain_ns,
-            anon_bytes,
-            dirty_pages,
-        } = serde_json::from_str(line)
+        let Line { plain_ns, anon_bytes, dirty_pages } = serde_json::from_str(line)
             .unwrap_or_else(|e| panic!("{}:{}: {e}", path.display(), number + 1));
-        ForkRecord {
-            plain_ns,
-            anon_bytes,
-            dirty_pages,
-        }
+        ForkRecord { plain_ns, anon_bytes, dirty_pages }
     };
-    text.lines()
-        .enumerate()
-        .filter(|(_, line)| !line.trim().is_empty())
-        .map(parse)
-        .collect()
+    text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()).map(parse).collect()
 }
 
 /// The model that fits the forks of a trace: what plain forks of this process cost on that machine.
@@ -73,15 +61,7 @@ fn run(
     rewrites: Rewrites,
     policy: Policy,
 ) -> Outcome {
-    replay(
-        trace,
-        Replay {
-            truth,
-            belief,
-            rewrites,
-            policy,
-        },
-    )
+    replay(trace, Replay { truth, belief, rewrites, policy })
 }
 
 fn hindsight(trace: &[ForkRecord], truth: &CostModel, rewrites: Rewrites) -> u64 {
@@ -134,27 +114,18 @@ fn recorded_traces_cost_at_most_twice_hindsight() {
 fn a_wrong_rule_breaks_the_bound_on_a_recorded_trace() {
     let traces = recorded_traces();
     let breaks = |policy: Policy, belief: Option<CostModel>| {
-        traces
-            .iter()
-            .flat_map(|(_, trace)| BOTH.map(|rewrites| (trace, rewrites)))
-            .any(|(trace, rewrites)| {
+        traces.iter().flat_map(|(_, trace)| BOTH.map(|rewrites| (trace, rewrites))).any(
+            |(trace, rewrites)| {
                 let truth = fitted(trace);
                 let found = run(trace, &truth, belief.unwrap_or(truth), rewrites, policy);
-                !within(
-                    &found,
-                    hindsight(trace, &truth, rewrites),
-                    2.0 + MEASUREMENT_ERROR,
-                    1.0,
-                )
-            })
+                !within(&found, hindsight(trace, &truth, rewrites), 2.0 + MEASUREMENT_ERROR, 1.0)
+            },
+        )
     };
     assert!(!breaks(Policy::Auto, None), "the control group");
     assert!(breaks(Policy::Never, None), "never buying must show");
     assert!(breaks(Policy::Eager, None), "buying at once must show");
-    let dear = Defaults {
-        copy_bytes_per_s: 500_000_000,
-        ..Defaults::MEASURED
-    };
+    let dear = Defaults { copy_bytes_per_s: 500_000_000, ..Defaults::MEASURED };
     assert!(
         breaks(Policy::Auto, Some(CostModel::with_defaults(dear))),
         "buying far too late must show"
@@ -180,22 +151,11 @@ fn buying_too_early_breaks_the_bound() {
 
 #[test]
 fn a_wrong_belief_about_the_machine_is_corrected_by_its_forks() {
-    let off = Defaults {
-        entry_ps: Defaults::MEASURED.entry_ps * 6,
-        ..Defaults::MEASURED
-    };
-    for (path, trace) in recorded_traces()
-        .iter()
-        .filter(|(_, trace)| trace.len() > 50)
-    {
+    let off = Defaults { entry_ps: Defaults::MEASURED.entry_ps * 6, ..Defaults::MEASURED };
+    for (path, trace) in recorded_traces().iter().filter(|(_, trace)| trace.len() > 50) {
         let truth = fitted(trace);
-        let found = run(
-            trace,
-            &truth,
-            CostModel::with_defaults(off),
-            Rewrites::Fresh,
-            Policy::Auto,
-        );
+        let found =
+            run(trace, &truth, CostModel::with_defaults(off), Rewrites::Fresh, Policy::Auto);
         let best = hindsight(trace, &truth, Rewrites::Fresh);
         assert!(
             within(&found, best, 2.0 + MEASUREMENT_ERROR, 1.0),
@@ -209,41 +169,27 @@ fn a_wrong_belief_about_the_machine_is_corrected_by_its_forks() {
 fn machine() -> impl Strategy<Value = Defaults> {
     let d = Defaults::MEASURED;
     let around = |x: u64| x / 4..x * 4;
-    let units = (
-        around(d.entry_ps),
-        around(d.copy_bytes_per_s),
-        around(d.fold_page_ps),
-    );
-    (
-        units,
-        around(d.look_entry_ps),
-        around(d.scan_page_ps),
-        around(d.fixed_buy_ns),
+    let units = (around(d.entry_ps), around(d.copy_bytes_per_s), around(d.fold_page_ps));
+    (units, around(d.look_entry_ps), around(d.scan_page_ps), around(d.fixed_buy_ns)).prop_map(
+        move |(
+            (entry_ps, copy_bytes_per_s, fold_page_ps),
+            look_entry_ps,
+            scan_page_ps,
+            fixed_buy_ns,
+        )| Defaults {
+            entry_ps,
+            copy_bytes_per_s,
+            fold_page_ps,
+            look_entry_ps,
+            scan_page_ps,
+            fixed_buy_ns,
+            ..d
+        },
     )
-        .prop_map(
-            move |(
-                (entry_ps, copy_bytes_per_s, fold_page_ps),
-                look_entry_ps,
-                scan_page_ps,
-                fixed_buy_ns,
-            )| Defaults {
-                entry_ps,
-                copy_bytes_per_s,
-                fold_page_ps,
-                look_entry_ps,
-                scan_page_ps,
-                fixed_buy_ns,
-                ..d
-            },
-        )
 }
 
 fn plain_fork(model: &CostModel, pages: u64, dirty_pages: u64) -> ForkRecord {
-    ForkRecord {
-        plain_ns: model.fork_ns(pages),
-        anon_bytes: pages * PAGE_BYTES,
-        dirty_pages,
-    }
+    ForkRecord { plain_ns: model.fork_ns(pages), anon_bytes: pages * PAGE_BYTES, dirty_pages }
 }
 
 fn check(
@@ -259,9 +205,9 @@ fn check(
         let hint = format!("{rewrites:?}: hindsight {best} ns, {found:?}");
         prop_assert!(within(&found, best, factor, slacks), "{hint}");
         // Point 4: looks take at most half of what the rent takes, and one look at everything.
-        let last = trace.last().map_or(0, |fork| {
-            truth.look_ns(fork.anon_bytes / PAGE_BYTES, fork.anon_bytes)
-        });
+        let last = trace
+            .last()
+            .map_or(0, |fork| truth.look_ns(fork.anon_bytes / PAGE_BYTES, fork.anon_bytes));
         prop_assert!(found.looks_ns <= found.rent_ns / 2 + last, "{hint}");
     }
     Ok(())

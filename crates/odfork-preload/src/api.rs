@@ -120,7 +120,11 @@ pub unsafe extern "C" fn odfork_stats(out: *mut odfork_stats, size: usize) -> us
     if !out.is_null() {
         // SAFETY: the caller vouches for `size` writable bytes at `out`.
         unsafe {
-            core::ptr::copy_nonoverlapping((&raw const all).cast::<u8>(), out.cast(), size.min(whole));
+            core::ptr::copy_nonoverlapping(
+                (&raw const all).cast::<u8>(),
+                out.cast(),
+                size.min(whole),
+            );
         }
     }
     whole

@@ -109,9 +109,7 @@ unsafe fn is_known(name: *const core::ffi::c_char) -> bool {
 /// mremap (25). Code that keeps the number in a variable is not found.
 fn calls_unseen(code: &[u8]) -> bool {
     const BEFORE: usize = 40;
-    let moves = |w: &[u8]| {
-        matches!(w, [0xb8 | 0xc0, 25 | 28, 0, 0, 0])
-    };
+    let moves = |w: &[u8]| matches!(w, [0xb8 | 0xc0, 25 | 28, 0, 0, 0]);
     (0..code.len().saturating_sub(1)).any(|i| {
         code[i] == 0x0f
             && code[i + 1] == 0x05

@@ -19,10 +19,10 @@
 use core::ffi::{c_char, c_int, c_long, c_void, CStr};
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use odfork_runtime::{args, engine};
 use odfork_runtime::reason::Reason;
 use odfork_runtime::sys::{self, PAGE};
 use odfork_runtime::thaw::Content;
+use odfork_runtime::{args, engine};
 
 /// Advice of Linux 6.13: puts guard markers into the page tables.
 const MADV_GUARD_INSTALL: c_int = 102;
@@ -133,10 +133,13 @@ fn advise(addr: usize, len: usize, advice: c_int) -> isize {
         return call();
     };
     let valid = addr % PAGE == 0 && addr.checked_add(pages).is_some() && is_known_advice(advice);
-    if !valid || !engine::may_be_frozen(addr, pages) {
+    if !valid {
         return call();
     }
-    engine::with_thawed(addr, pages, content, |thawed| {
+    if let Some(answer) = engine::call_if_plain(addr, pages, false, call) {
+        return answer;
+    }
+    engine::with_thawed(addr, pages, content, false, |thawed| {
         match (thawed, content) {
             (Ok(true), _) => 0,
             // Without the helper zeros cannot be had: say that the advice failed,
@@ -163,17 +166,24 @@ fn remap(old: usize, old_len: usize, new_len: usize, flags: c_int, new: usize) -
     // SAFETY: the program's own call.
     let call = || unsafe { sys::raw(libc::SYS_mremap, a) };
     let moves = flags & (libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) != 0;
-    let (Some(len), Some(new_pages)) = (
-        old_len.max(PAGE).checked_next_multiple_of(PAGE),
-        new_len.checked_next_multiple_of(PAGE),
-    ) else {
+    let (Some(len), Some(new_pages)) =
+        (old_len.max(PAGE).checked_next_multiple_of(PAGE), new_len.checked_next_multiple_of(PAGE))
+    else {
         return call();
     };
     let grows = new_pages > len || old_len == 0;
-    if !(grows || moves) || old % PAGE != 0 || !engine::may_be_frozen(old, len) {
+    if !(grows || moves) || old % PAGE != 0 {
         return call();
     }
-    engine::with_thawed(old, len, Content::Join, |_| call())
+    if let Some(answer) = engine::call_if_plain(old, len, true, call) {
+        return answer;
+    }
+    let may_move = flags & libc::MREMAP_MAYMOVE != 0;
+    engine::with_thawed(old, len, Content::Join, may_move, |thawed| match thawed {
+        Ok(_) => call(),
+        // Rather no room, as when the addresses behind are taken, than wrong bytes.
+        Err(_) => -(libc::ENOMEM as isize),
+    })
 }
 
 /// mremap(2).
@@ -228,7 +238,11 @@ fn next_is_glibc() -> bool {
             // SAFETY: looks up a symbol of the C library itself.
             let own = unsafe {
                 let c = libc::dlopen(c"libc.so.6".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
-                if c.is_null() { 0 } else { libc::dlsym(c, c"realloc".as_ptr()) as usize }
+                if c.is_null() {
+                    0
+                } else {
+                    libc::dlsym(c, c"realloc".as_ptr()) as usize
+                }
             };
             let same = own != 0 && own == REALLOC.get();
             REALLOC_KIND.store(if same { 1 } else { 2 }, Relaxed);

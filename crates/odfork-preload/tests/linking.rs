@@ -6,12 +6,14 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::SystemTime;
 
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
 /// What `cc` and `c++` must accept silently.
 const STRICT: [&str; 5] = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O1"];
 /// Functions of libc that must be the library's in a program linked with it.
-const WRAPPED: [&str; 6] = ["fork", "madvise", "mremap", "realloc", "syscall", "prctl"];
+const WRAPPED: [&str; 7] =
+    ["fork", "madvise", "mremap", "realloc", "syscall", "prctl", "pthread_create"];
 
 #[derive(Clone, Copy)]
 enum Kind {
@@ -19,10 +21,29 @@ enum Kind {
     Static,
 }
 
-/// The directory with libodfork.so and libodfork.a that cargo built for this test.
+/// The directory with libodfork.so and libodfork.a. Cargo does not build them for a test (no test can link them):
+/// `cargo build --release` must have been there before, and since the last change.
 fn libraries() -> PathBuf {
     let exe = std::env::current_exe().expect("own path");
-    exe.parent().expect("deps directory").to_path_buf()
+    let folder = exe.ancestors().nth(2).expect("target directory").to_path_buf();
+    let built = modified(&folder.join("libodfork.so"));
+    let sources =
+        ["src", "../odfork/src", "../odfork-model/src"].map(|d| newest(&Path::new(HERE).join(d)));
+    assert!(
+        built.is_some() && built > sources.into_iter().flatten().max(),
+        "libodfork.so in {} is missing or older than its source: run cargo build --release",
+        folder.display()
+    );
+    folder
+}
+
+fn modified(file: &Path) -> Option<SystemTime> {
+    std::fs::metadata(file).and_then(|m| m.modified()).ok()
+}
+
+fn newest(folder: &Path) -> Option<SystemTime> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|e| modified(&e.path())).max()
 }
 
 fn run(command: &mut Command) -> Output {

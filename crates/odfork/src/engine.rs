@@ -93,7 +93,8 @@ impl State {
 
     fn spliced(&self) -> bool {
         // SAFETY: 0, or a page mapped for the life of the process.
-        self.spliced_word != 0 && unsafe { (*(self.spliced_word as *const AtomicU32)).load(Relaxed) != 0 }
+        self.spliced_word != 0
+            && unsafe { (*(self.spliced_word as *const AtomicU32)).load(Relaxed) != 0 }
     }
 
     fn barred(&self) -> Reason {
@@ -200,7 +201,7 @@ pub unsafe fn fork(real: impl Fn() -> i32) -> i32 {
     }
     prepare();
     let st = state();
-    st.lock.begin_fork();
+    st.lock.begin_call();
     let begin = sys::now_ns();
     let pid = real();
     if pid == 0 {
@@ -208,7 +209,7 @@ pub unsafe fn fork(real: impl Fn() -> i32) -> i32 {
         return 0;
     }
     let ns = sys::now_ns() - begin;
-    st.lock.end_fork();
+    st.lock.end_call();
     if pid > 0 {
         st.stats.count_fork(ns);
         charge(ns);
@@ -278,7 +279,7 @@ fn prepare() {
             st.rental.worth_looking(floor).then_some(Decide::Rental(st.model, st.rental))
         }
     };
-    if let Some(decide) = decide.filter(|_| !held.forks_under_way()) {
+    if let Some(decide) = decide.filter(|_| !held.calls_under_way()) {
         let _ = one_pass(st, decide);
         st.faults.store(sys::minor_faults(), Relaxed);
     }
@@ -359,6 +360,7 @@ fn one_pass(st: &mut State, decide: Decide) -> Done<()> {
         }
         Err(stop) => Err(stop),
     };
+    st.bench.clear();
     if let Err(stop) = &outcome {
         st.stats.count_stop(stop);
         st.rental.refused();
@@ -468,7 +470,7 @@ pub fn freeze_now() -> Done<()> {
         return Err(Stop::of(st.barred()));
     }
     let held = st.lock.hold();
-    if held.forks_under_way() {
+    if held.calls_under_way() {
         return Err(Stop::of(Reason::Threads));
     }
     // SAFETY: the lock is held.
@@ -487,19 +489,33 @@ pub fn anything_frozen() -> bool {
 
 /// True if a range may be frozen.
 pub fn may_be_frozen(start: usize, len: usize) -> bool {
-    if !anything_frozen() || len == 0 {
-        return false;
-    }
-    let _held = state().lock.hold();
-    // SAFETY: the lock is held.
-    unsafe { state_mut() }.registry.may_touch(start, start.saturating_add(len))
+    call_if_plain(start, len, false, || ()).is_none()
+}
+
+/// Makes a call of the program's on a range that is not frozen, with no freeze
+/// in between; `None` if some of the range may be frozen or, where it matters that
+/// the range is `whole`, may be split.
+pub fn call_if_plain<T>(
+    start: usize,
+    len: usize,
+    whole: bool,
+    call: impl FnOnce() -> T,
+) -> Option<T> {
+    let st = state();
+    st.lock.begin_call();
+    let end = start.saturating_add(len);
+    let frozen = st.ever_frozen.load(Relaxed) != 0
+        && (st.registry.may_be_frozen(start, end) || whole && st.registry.may_be_split(start, end));
+    let result = (!frozen).then(call);
+    st.lock.end_call();
+    result
 }
 
 /// Makes a range anonymous again where it shows an image.
 pub fn thaw_range(start: usize, len: usize, content: thaw::Content) -> Done<()> {
     let _held = state().lock.hold();
     // SAFETY: the lock is held.
-    thaw_locked(unsafe { state_mut() }, start, len, content).map(|_| ())
+    thaw_locked(unsafe { state_mut() }, start, len, content, false).map(|_| ())
 }
 
 /// Thaws a range and then makes the program's own call, with no freeze in
@@ -509,29 +525,39 @@ pub fn with_thawed<T>(
     start: usize,
     len: usize,
     content: thaw::Content,
+    moves: bool,
     call: impl FnOnce(Done<bool>) -> T,
 ) -> T {
     let _held = state().lock.hold();
     // SAFETY: the lock is held.
-    call(thaw_locked(unsafe { state_mut() }, start, len, content))
+    call(thaw_locked(unsafe { state_mut() }, start, len, content, moves))
 }
 
-fn thaw_locked(st: &mut State, start: usize, len: usize, content: thaw::Content) -> Done<bool> {
+fn thaw_locked(
+    st: &mut State,
+    start: usize,
+    len: usize,
+    content: thaw::Content,
+    moves: bool,
+) -> Done<bool> {
     let end = start.saturating_add(len);
-    if !st.registry.may_touch(start, end) {
+    let join = content == thaw::Content::Join;
+    if !(st.registry.may_be_frozen(start, end) || join && st.registry.may_be_split(start, end)) {
         return Ok(false);
     }
-    let order = thaw::Order { start, end, content, subject: subject(st) };
+    let order = thaw::Order { start, end, content, moves, subject: subject(st) };
     let arg = &order as *const _ as usize;
     let finished = run_helper(thaw::job, arg)?;
-    finished.outcome()?;
-    // What was thawed with its content is several mappings now, which a later
-    // mremap must hear of; what became zeros is one.
+    if let Err(stop) = finished.outcome() {
+        st.bench.clear();
+        return Err(stop);
+    }
     let by_hand = finished.scratch().report.by_hand == 1;
-    if matches!(content, thaw::Content::Zero(_)) && !by_hand {
+    if !by_hand && !join {
         st.registry.uncover(start, end);
     }
     let bytes = finished.scratch().report.thawed as u64;
+    st.bench.clear();
     if bytes > 0 {
         st.stats.thaws.fetch_add(1, Relaxed);
         st.stats.thaw_bytes.fetch_add(bytes, Relaxed);
@@ -544,7 +570,7 @@ pub fn thaw_all() -> Done<()> {
     let _held = state().lock.hold();
     // SAFETY: the lock is held.
     let st = unsafe { state_mut() };
-    thaw_locked(st, 0, usize::MAX & !(PAGE - 1), thaw::Content::Keep)?;
+    thaw_locked(st, 0, usize::MAX & !(PAGE - 1), thaw::Content::Keep, false)?;
     for slot in 0..crate::registry::MAX_IMAGES {
         if let Some(image) = st.registry.remove(slot) {
             crate::image::uproot(&image);

@@ -114,7 +114,12 @@ fn copy_dirty(s: &mut Scratch, pagemap: i32, v: &Vma, view: usize) -> Done<usize
         Ok(())
     };
     Pagemap { fd: pagemap, buf }
-        .runs(kernel, (v.start, v.end), if marked { Want::DirtyMarked } else { Want::Dirty }, &mut each)
+        .runs(
+            kernel,
+            (v.start, v.end),
+            if marked { Want::DirtyMarked } else { Want::Dirty },
+            &mut each,
+        )
         .map_err(|e| Stop::failed(Reason::Step, "fold", e))?;
     Ok(bytes)
 }

@@ -220,7 +220,13 @@ fn resident(
 }
 
 /// Step `map`: replaces `start..end` by the file, privately.
-fn map(s: &mut Scratch, fd: i32, (start, end): (usize, usize), offset: usize, vma: &Vma) -> Done<()> {
+fn map(
+    s: &mut Scratch,
+    fd: i32,
+    (start, end): (usize, usize),
+    offset: usize,
+    vma: &Vma,
+) -> Done<()> {
     s.kernel.step = "map";
     let prot = i32::from(vma.perms & 7);
     let reserve = if vma.noreserve { libc::MAP_NORESERVE } else { 0 };

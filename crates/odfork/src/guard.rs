@@ -53,7 +53,8 @@ pub struct Guard {
 
 impl Guard {
     /// Step `hold`. `threads` is their number, the caller included.
-    pub fn hold(s: &mut Scratch, subject: &Subject, threads: u64) -> Done<Guard> {
+    /// `images`: protect every image, not only those a fold will replace.
+    pub fn hold(s: &mut Scratch, subject: &Subject, threads: u64, images: bool) -> Done<Guard> {
         s.kernel.step = "hold";
         let refuse = |e| Stop::failed(Reason::Threads, "hold", e);
         let uffd = open_uffd(&mut s.kernel).map_err(refuse)?;
@@ -62,8 +63,8 @@ impl Guard {
             return Err(Stop::of(Reason::Pinned));
         }
         s.kernel.step = "hold";
-        s.marked = u32::from(threads > 1);
-        protect(s, subject, uffd, threads > 1).map_err(refuse)?;
+        s.marked = 1;
+        protect(s, subject, uffd, images || threads > 1).map_err(refuse)?;
         if threads > 1 {
             rest(s, subject)?;
             // Again: an operation may have begun before its buffer was protected.
@@ -92,14 +93,15 @@ fn open_uffd(k: &mut Kernel) -> SysResult<i32> {
 }
 
 /// Protects every private mapping that content may be moved from, and every stack.
-/// Mappings of images only when there are threads: protecting a file mapping
-/// leaves a marker in every page-table entry.
+/// Without threads, of the images only those that are dirty: protecting a file
+/// mapping leaves a marker in every page-table entry, until it is replaced.
 fn protect(s: &mut Scratch, subject: &Subject, uffd: i32, images: bool) -> SysResult<()> {
     let fd = survey::open(&mut s.kernel, c"/proc/self/maps")?;
-    let Scratch { kernel, text, .. } = s;
+    let Scratch { kernel, text, vmas, vma_count, .. } = s;
+    let dirty = |v: &Vma| vmas[..*vma_count].iter().any(|d| d.start == v.start && d.anon > 0);
     let mut result = Ok(());
     let read = each_map_line(kernel, fd, text, &mut |k, v| {
-        if guardable(&v, subject) && (images || v.inode == 0) {
+        if guardable(&v, subject) && (images || v.inode == 0 || dirty(&v)) {
             for (start, end) in around_descriptors(&v, subject) {
                 if result.is_ok() {
                     result = protect_vma(k, uffd, &Vma { start, end, ..v });
@@ -211,10 +213,8 @@ fn batch_rests(s: &mut Scratch, subject: &Subject, buf: &[u64; 512], n: usize) -
         let name = entry[19..].split(|&b| b == 0).next().unwrap_or(b"");
         at += len.max(20);
         match dec(name) {
-            Some(tid) if tid != subject.tid as u64 => {
-                if !thread_rests(s, subject.pid, tid)? {
-                    return Ok(false);
-                }
+            Some(tid) if tid != subject.tid as u64 && !thread_rests(s, subject.pid, tid)? => {
+                return Ok(false);
             }
             _ => {}
         }
@@ -350,7 +350,10 @@ fn pause() {
 /// A mapping without the pages of thread descriptors. The kernel writes to them
 /// when a thread ends (`CLONE_CHILD_CLEARTID`) and does not wait in a fault then:
 /// protected, `pthread_join` would never hear of it. They are not frozen either.
-fn around_descriptors<'a>(v: &Vma, subject: &'a Subject) -> impl Iterator<Item = (usize, usize)> + 'a {
+fn around_descriptors<'a>(
+    v: &Vma,
+    subject: &'a Subject,
+) -> impl Iterator<Item = (usize, usize)> + 'a {
     let (end, mut at) = (v.end, v.start);
     core::iter::from_fn(move || {
         while at < end {

@@ -159,6 +159,15 @@ impl Bench {
         Bench { at: 0 }
     }
 
+    /// After a job whose results were read: gives the memory back where it is scarce.
+    pub fn clear(&mut self) {
+        if self.at != 0 && space_is_limited() {
+            // SAFETY: our own mapping.
+            unsafe { sys::munmap(self.at, total()) };
+            self.at = 0;
+        }
+    }
+
     /// In a child: the parent's was not inherited.
     pub fn forget(&mut self) {
         self.at = 0;
@@ -228,6 +237,14 @@ pub fn run(
     *zone = finished.scratch().zone;
     drop_views(&finished);
     Ok(finished)
+}
+
+/// The program has limited its address space: what it may still map is its own.
+fn space_is_limited() -> bool {
+    let mut limit = [0u64; 2];
+    // SAFETY: reads a limit.
+    unsafe { sys::raw(libc::SYS_prlimit64, args![0, libc::RLIMIT_AS, 0, &mut limit]) };
+    limit[0] != u64::MAX
 }
 
 fn start(kernel: &mut Kernel, stack_top: usize) -> Done<i32> {

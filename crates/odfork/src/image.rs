@@ -73,10 +73,7 @@ impl Source {
                 (Kind::Huge, Some(m)) => {
                     k.call(libc::SYS_openat, args![m, c".".as_ptr(), flags, 0o600])
                 }
-                _ => k.call(
-                    libc::SYS_memfd_create,
-                    args![c"odfork".as_ptr(), libc::MFD_CLOEXEC],
-                ),
+                _ => k.call(libc::SYS_memfd_create, args![c"odfork".as_ptr(), libc::MFD_CLOEXEC]),
             }
         }
         .map_err(fail)?;
@@ -109,8 +106,7 @@ fn huge_tmpfs(k: &mut Kernel) -> SysResult<i32> {
 fn enter_namespace(k: &mut Kernel) -> SysResult<()> {
     // SAFETY: the helper is a process of its own with one thread; static strings.
     unsafe {
-        let (uid, gid) =
-            (k.call(libc::SYS_geteuid, [0; 6])?, k.call(libc::SYS_getegid, [0; 6])?);
+        let (uid, gid) = (k.call(libc::SYS_geteuid, [0; 6])?, k.call(libc::SYS_getegid, [0; 6])?);
         k.call(libc::SYS_unshare, args![libc::CLONE_NEWUSER | libc::CLONE_NEWNS])?;
         write_file(k, c"/proc/self/setgroups", b"deny")?;
         let mut line = [0u8; 32];
@@ -172,10 +168,9 @@ pub fn identity(k: &mut Kernel, fd: i32) -> SysResult<(u64, u64)> {
 pub fn plant_seeds(s: &mut Scratch, fd: i32, image: &mut Image) -> SysResult<()> {
     s.kernel.step = "seed";
     let prot = libc::PROT_READ | libc::PROT_WRITE;
-    for (flag, seed) in [
-        (libc::MAP_PRIVATE, &mut image.seed_private),
-        (libc::MAP_SHARED, &mut image.seed_shared),
-    ] {
+    for (flag, seed) in
+        [(libc::MAP_PRIVATE, &mut image.seed_private), (libc::MAP_SHARED, &mut image.seed_shared)]
+    {
         let hint = s.place(PAGE);
         // SAFETY: new one-page mappings.
         unsafe {
@@ -289,7 +284,9 @@ mod tests {
     #[test]
     fn id_lines() {
         let mut line = [0u8; 32];
-        for (id, want) in [(0, "0 0 1"), (65534, "0 65534 1"), (u32::MAX as usize, "0 4294967295 1")] {
+        for (id, want) in
+            [(0, "0 0 1"), (65534, "0 65534 1"), (u32::MAX as usize, "0 4294967295 1")]
+        {
             let n = id_line(&mut line, id);
             assert_eq!(&line[..n], want.as_bytes());
         }

@@ -19,6 +19,7 @@ mod pass;
 mod plan;
 pub mod reason;
 mod registry;
+mod spans;
 pub mod stats;
 mod survey;
 pub mod sys;

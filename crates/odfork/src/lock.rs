@@ -60,9 +60,13 @@ impl Lock {
         Held { lock: self, mask }
     }
 
-    /// Announces a fork and waits until nothing is being changed.
-    pub fn begin_fork(&self) {
+    /// Announces a fork, or another call of the program that must not meet a
+    /// change half-way, and waits until nothing is being changed.
+    pub fn begin_call(&self) {
         self.forking.fetch_add(1, SeqCst);
+        if self.holder.load(SeqCst) == 0 {
+            return;
+        }
         let me = sys::getpid();
         let mut rounds = 0u32;
         while self.holder.load(SeqCst) == me {
@@ -71,8 +75,8 @@ impl Lock {
         }
     }
 
-    /// The fork is over, in the parent.
-    pub fn end_fork(&self) {
+    /// The call is over, in the parent.
+    pub fn end_call(&self) {
         // A fork in a signal handler that interrupted this one may have reset it.
         let _ = self.forking.fetch_update(SeqCst, SeqCst, |n| n.checked_sub(1));
     }
@@ -85,8 +89,8 @@ impl Lock {
 }
 
 impl Held<'_> {
-    /// Some thread is inside fork(2) right now.
-    pub fn forks_under_way(&self) -> bool {
+    /// Some thread is inside such a call right now.
+    pub fn calls_under_way(&self) -> bool {
         self.lock.forking.load(SeqCst) != 0
     }
 }

@@ -142,9 +142,9 @@ impl Pagemap<'_> {
         let pages = ((end - start) / PAGE).min(REGIONS);
         let buf = self.buf.entries.as_mut_ptr();
         // SAFETY: the buffer holds REGIONS entries of 8 bytes.
-        let n = unsafe {
-            k.call(libc::SYS_pread64, args![self.fd, buf, pages * 8, start / PAGE * 8])
-        }? / 8;
+        let n =
+            unsafe { k.call(libc::SYS_pread64, args![self.fd, buf, pages * 8, start / PAGE * 8]) }?
+                / 8;
         if n == 0 {
             return Err(Errno(libc::EIO));
         }

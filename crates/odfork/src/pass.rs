@@ -32,6 +32,7 @@ const BEACON_VIEW: usize = 2;
 const DEFAULT_CORE_FILTER: u64 = 0x33;
 
 /// Whether to act on what the survey finds.
+#[allow(clippy::large_enum_variant)] // Lives on the stack for one call; there is no heap here.
 #[derive(Clone, Copy)]
 pub enum Decide {
     /// Whenever there is anything to clean.
@@ -69,10 +70,13 @@ pub fn job(s: &mut Scratch, order: usize) -> Done<()> {
     if threads > 1 && o.subject.pi_futexes {
         return Err(Stop::of(Reason::Threads));
     }
-    let guard = match Guard::hold(s, &o.subject, threads) {
+    let guard = match Guard::hold(s, &o.subject, threads, false) {
         Ok(guard) => Some(guard),
         // Alone, nobody in the process can write meanwhile.
-        Err(_) if threads == 1 => None,
+        Err(_) if threads == 1 => {
+            s.marked = 0;
+            None
+        }
         Err(stop) => return Err(stop),
     };
     if threads > 1 {

@@ -5,12 +5,10 @@
 //! this map only says when there is no need to ask.
 
 use crate::plan::Kind;
+use crate::spans::Spans;
 
 /// Images at most; more memory than fits is left anonymous.
 pub const MAX_IMAGES: usize = 1024;
-/// Address intervals at most.
-const MAX_SPANS: usize = 4096;
-
 /// One image file and the two one-page mappings that stand for it.
 ///
 /// ```text
@@ -57,8 +55,11 @@ impl Image {
 /// All images of the process.
 pub struct Registry {
     images: [Image; MAX_IMAGES],
-    spans: [(usize, usize); MAX_SPANS],
-    span_count: usize,
+    /// Addresses that may show an image.
+    frozen: Spans,
+    /// Addresses that were frozen once: the kernel may hold several mappings where
+    /// the program made one, which only `mremap` minds.
+    split: Spans,
 }
 
 const EMPTY: Image = Image {
@@ -84,14 +85,15 @@ impl Default for Registry {
 impl Registry {
     /// No image.
     pub const fn new() -> Self {
-        Registry { images: [EMPTY; MAX_IMAGES], spans: [(0, 0); MAX_SPANS], span_count: 0 }
+        Registry { images: [EMPTY; MAX_IMAGES], frozen: Spans::new(), split: Spans::new() }
     }
 
     /// Adds an image; false when the list is full.
     pub fn add(&mut self, image: Image) -> bool {
         let Some(slot) = self.images.iter_mut().find(|i| i.live == 0) else { return false };
         *slot = Image { live: 1, ..image };
-        self.cover(image.start, image.end);
+        self.frozen.cover(image.start, image.end);
+        self.split.cover(image.start, image.end);
         true
     }
 
@@ -133,118 +135,30 @@ impl Registry {
         }
     }
 
-    /// True if any address of `start..end` may be frozen.
-    pub fn may_touch(&self, start: usize, end: usize) -> bool {
-        let spans = &self.spans[..self.span_count];
-        let i = spans.partition_point(|s| s.1 <= start);
-        spans.get(i).is_some_and(|s| s.0 < end)
+    /// True if any address of `start..end` may show an image.
+    pub fn may_be_frozen(&self, start: usize, end: usize) -> bool {
+        self.frozen.touches(start, end)
     }
 
-    /// True while anything may be frozen at all.
-    pub fn any(&self) -> bool {
-        self.span_count != 0
+    /// True if `start..end` may consist of more mappings than the program made.
+    pub fn may_be_split(&self, start: usize, end: usize) -> bool {
+        self.split.touches(start, end)
     }
 
-    /// Notes that `start..end` may be frozen.
-    pub fn cover(&mut self, start: usize, end: usize) {
-        let spans = &mut self.spans[..self.span_count];
-        let first = spans.partition_point(|s| s.1 < start);
-        let last = spans.partition_point(|s| s.0 <= end);
-        if first == last {
-            self.insert(first, (start, end));
-        } else {
-            let merged = (start.min(spans[first].0), end.max(spans[last - 1].1));
-            spans[first] = merged;
-            self.spans.copy_within(last..self.span_count, first + 1);
-            self.span_count -= last - first - 1;
-        }
-    }
-
-    fn insert(&mut self, at: usize, span: (usize, usize)) {
-        if self.span_count < MAX_SPANS {
-            self.spans.copy_within(at..self.span_count, at + 1);
-            self.spans[at] = span;
-            self.span_count += 1;
-        } else if at > 0 {
-            // Full: widen the neighbour. Too much is only slower, never wrong.
-            self.spans[at - 1].1 = span.1;
-        } else {
-            self.spans[0].0 = span.0;
-        }
-    }
-
-    /// Notes that `start..end` certainly is not frozen any more.
+    /// Notes that `start..end` certainly shows no image any more.
     pub fn uncover(&mut self, start: usize, end: usize) {
-        let mut i = self.spans[..self.span_count].partition_point(|s| s.1 <= start);
-        while i < self.span_count && self.spans[i].0 < end {
-            let (a, b) = self.spans[i];
-            match (a < start, b > end) {
-                (true, true) if self.span_count == MAX_SPANS => return,
-                (true, true) => {
-                    self.spans[i].1 = start;
-                    self.insert(i + 1, (end, b));
-                    return;
-                }
-                (true, false) => self.spans[i].1 = start,
-                (false, true) => {
-                    self.spans[i].0 = end;
-                    return;
-                }
-                (false, false) => {
-                    self.spans.copy_within(i + 1..self.span_count, i);
-                    self.span_count -= 1;
-                    continue;
-                }
-            }
-            i += 1;
-        }
+        self.frozen.uncover(start, end);
     }
 
-    /// Forgets all addresses, before the true ones are noted again.
-    pub fn clear_cover(&mut self) {
-        self.span_count = 0;
+    /// True while any memory may be frozen.
+    pub fn any(&self) -> bool {
+        self.may_be_frozen(0, usize::MAX)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// The simple model: one bit per page of a small address space.
-    #[test]
-    fn cover_and_uncover_agree_with_a_bitmap() {
-        let mut reg = Box::new(Registry::new());
-        let mut model = [false; 64];
-        let mut seed = 1u32;
-        for _ in 0..5000 {
-            let mut next = |n: u32| {
-                seed = seed.wrapping_mul(1664525).wrapping_add(1013904223);
-                (seed >> 16) as usize % n as usize
-            };
-            let (a, set) = (next(60), next(2) == 0);
-            let b = a + 1 + next(4);
-            if set {
-                reg.cover(a, b);
-            } else {
-                reg.uncover(a, b);
-            }
-            model[a..b].fill(set);
-            for (i, &m) in model.iter().enumerate() {
-                assert_eq!(reg.may_touch(i, i + 1), m, "page {i}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_full_map_stays_conservative() {
-        let mut reg = Box::new(Registry::new());
-        for i in 0..MAX_SPANS + 10 {
-            reg.cover(10 * i + 10, 10 * i + 15);
-        }
-        for i in 0..MAX_SPANS + 10 {
-            assert!(reg.may_touch(10 * i + 10, 10 * i + 15));
-        }
-    }
 
     #[test]
     fn slots_are_reused() {

@@ -239,9 +239,9 @@ pub fn room(s: &mut Scratch, bytes: usize) -> Done<()> {
 fn cgroup_room(s: &mut Scratch) -> Option<usize> {
     let mut text = [0u8; 1024];
     let text: &[u8] = slurp(&mut s.kernel, c"/proc/self/cgroup", &mut text).ok()?;
-    let line = text.split(|&b| b == b'\n').find(|l| {
-        l.starts_with(b"0::") || l.windows(8).any(|w| w == b":memory:")
-    })?;
+    let line = text
+        .split(|&b| b == b'\n')
+        .find(|l| l.starts_with(b"0::") || l.windows(8).any(|w| w == b":memory:"))?;
     let unified = line.starts_with(b"0::");
     let mut dir = line.rsplit(|&b| b == b':').next().unwrap_or(b"/");
     let (root, limit, usage): (&[u8], &[u8], &[u8]) = if unified {

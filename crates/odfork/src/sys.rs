@@ -226,9 +226,16 @@ pub unsafe fn clone_vfork(
 pub enum Fault {
     None,
     /// The `nth` call of the process (from 1), and all later ones if `onward`.
-    Nth { nth: u32, onward: bool, errno: i32 },
+    Nth {
+        nth: u32,
+        onward: bool,
+        errno: i32,
+    },
     /// Every call made in the named step.
-    Step { name: [u8; 16], errno: i32 },
+    Step {
+        name: [u8; 16],
+        errno: i32,
+    },
 }
 
 /// The freeze path's door to the kernel: counts calls, injects faults.

@@ -5,11 +5,11 @@
 //! Linux 6.11, else `/proc/self/maps`). Runs in the helper task.
 
 use crate::args;
+use crate::guard::Guard;
 use crate::helper::Scratch;
 use crate::pagemap::{Pagemap, Want};
 use crate::reason::{Done, Reason, Stop};
 use crate::registry::Registry;
-use crate::guard::Guard;
 use crate::survey::{self, Subject};
 use crate::sys::{self, Errno, Kernel, SysResult};
 use crate::vma::{parse_head, Vma, EXEC, READ, SHARED, WRITE};
@@ -59,6 +59,9 @@ pub struct Order<'a> {
     pub start: usize,
     pub end: usize,
     pub content: Content,
+    /// The program lets the range move: whoever writes to it meanwhile races with
+    /// the program's own call, and threads need not be held.
+    pub moves: bool,
     pub subject: Subject<'a>,
 }
 
@@ -75,8 +78,8 @@ pub fn job(s: &mut Scratch, order: usize) -> Done<()> {
         Content::Zero(_) => None,
         _ => {
             let threads = survey::fences(s, &o.subject)?;
-            match Guard::hold(s, &o.subject, threads) {
-                Err(stop) if threads > 1 => return Err(stop),
+            match Guard::hold(s, &o.subject, threads, true) {
+                Err(stop) if threads > 1 && !o.moves => return Err(stop),
                 guard => guard.ok(),
             }
         }
@@ -322,7 +325,9 @@ fn fill(s: &mut Scratch, o: &Order, (at, to): (usize, usize), fresh: usize, prot
         }
         let mut copy = |_: &mut Kernel, a: usize, b: usize| {
             // SAFETY: readable memory of the program, and its place in the fresh mapping.
-            unsafe { core::ptr::copy_nonoverlapping(a as *const u8, (fresh + a - at) as *mut u8, b - a) };
+            unsafe {
+                core::ptr::copy_nonoverlapping(a as *const u8, (fresh + a - at) as *mut u8, b - a)
+            };
             Ok(())
         };
         if prot & libc::PROT_READ == 0 {

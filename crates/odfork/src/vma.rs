@@ -219,9 +219,8 @@ pub fn dec(s: &[u8]) -> Option<u64> {
     if s.is_empty() {
         return None;
     }
-    s.iter().try_fold(0u64, |n, &b| {
-        n.checked_mul(10)?.checked_add((b as char).to_digit(10)? as u64)
-    })
+    s.iter()
+        .try_fold(0u64, |n, &b| n.checked_mul(10)?.checked_add((b as char).to_digit(10)? as u64))
 }
 
 #[cfg(test)]

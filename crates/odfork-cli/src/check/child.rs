@@ -13,10 +13,7 @@ use rustix::io::Errno;
 use super::{Mark, Seen};
 
 /// Far beyond any probe that works (the slowest takes milliseconds).
-const PATIENCE: Timespec = Timespec {
-    tv_sec: 5,
-    tv_nsec: 0,
-};
+const PATIENCE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
 /// Runs the probe in a child and says what became of it.
 pub fn observe(look: fn() -> Seen) -> Seen {
@@ -86,10 +83,7 @@ fn decode(text: &str) -> Option<Seen> {
         'p' => Mark::Partly,
         _ => Mark::No,
     };
-    Some(Seen {
-        mark,
-        found: text[1..].to_owned(),
-    })
+    Some(Seen { mark, found: text[1..].to_owned() })
 }
 
 fn death(status: libc::c_int) -> String {
@@ -110,10 +104,7 @@ mod tests {
 
     #[test]
     fn answers_come_back_as_given() {
-        assert_eq!(
-            observe(|| Seen::partly("half of it")),
-            Seen::partly("half of it")
-        );
+        assert_eq!(observe(|| Seen::partly("half of it")), Seen::partly("half of it"));
         assert_eq!(observe(|| Seen::yes("")), Seen::yes(""));
     }
 

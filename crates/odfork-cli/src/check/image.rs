@@ -36,25 +36,18 @@ impl From<Failure> for Seen {
 }
 
 fn at<E: std::fmt::Display>(step: &'static str) -> impl FnOnce(E) -> Failure {
-    move |error| Failure {
-        step,
-        cause: error.to_string(),
-    }
+    move |error| Failure { step, cause: error.to_string() }
 }
 
 /// Mounts a tmpfs that is attached nowhere and opens an unnamed file in it.
 pub fn huge_as_root() -> Seen {
-    huge_file()
-        .and_then(|file| judge(&file))
-        .unwrap_or_else(Seen::from)
+    huge_file().and_then(|file| judge(&file)).unwrap_or_else(Seen::from)
 }
 
 /// The same as an ordinary user: in a user namespace and a mount namespace of its own.
 pub fn huge_in_user_namespace() -> Seen {
     let entered = enter_namespaces().and_then(|()| huge_file());
-    entered
-        .and_then(|file| judge(&file))
-        .unwrap_or_else(Seen::from)
+    entered.and_then(|file| judge(&file)).unwrap_or_else(Seen::from)
 }
 
 /// A memfd, written and read back through a private mapping.
@@ -66,12 +59,8 @@ fn huge_file() -> Result<OwnedFd, Failure> {
     let context = fsopen(c"tmpfs", FsOpenFlags::FSOPEN_CLOEXEC).map_err(at("fsopen"))?;
     fsconfig_set_string(context.as_fd(), c"huge", c"always").map_err(at("huge=always"))?;
     fsconfig_create(context.as_fd()).map_err(at("fsconfig"))?;
-    let mount = fsmount(
-        context.as_fd(),
-        FsMountFlags::FSMOUNT_CLOEXEC,
-        MountAttrFlags::empty(),
-    )
-    .map_err(at("fsmount"))?;
+    let mount = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())
+        .map_err(at("fsmount"))?;
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     openat(mount.as_fd(), c".", flags, Mode::RUSR | Mode::WUSR).map_err(at("O_TMPFILE"))
 }
@@ -102,9 +91,7 @@ fn judge(file: &OwnedFd) -> Result<Seen, Failure> {
     // SAFETY: `private` is a readable mapping of HUGE bytes made just now.
     let byte = unsafe { ptr::read_volatile(private.cast::<u8>()) };
     match mapped_whole(private as usize) {
-        _ if byte != 1 => Ok(Seen::no(
-            "the private mapping does not show what was written",
-        )),
+        _ if byte != 1 => Ok(Seen::no("the private mapping does not show what was written")),
         Some(false) => Ok(Seen::partly("a 2 MB page came, but is not mapped as one")),
         Some(true) => Ok(Seen::yes("a 2 MB page came, and is mapped as one")),
         None => Ok(Seen::yes("a 2 MB page came")),
@@ -117,12 +104,8 @@ fn aligned_mapping(file: &OwnedFd, kind: MapFlags) -> Result<*mut c_void, Errno>
     // SAFETY: a fresh reservation at an address of the kernel's choice, then a mapping placed wholly inside it. Both live
     // until the probe's process ends.
     unsafe {
-        let reserved = mmap_anonymous(
-            ptr::null_mut(),
-            2 * HUGE,
-            ProtFlags::empty(),
-            MapFlags::PRIVATE,
-        )?;
+        let reserved =
+            mmap_anonymous(ptr::null_mut(), 2 * HUGE, ProtFlags::empty(), MapFlags::PRIVATE)?;
         let start = (reserved as usize).next_multiple_of(HUGE) as *mut c_void;
         mmap(start, HUGE, access, kind | MapFlags::FIXED, file, 0)
     }
@@ -140,14 +123,10 @@ fn resident_pages(start: *mut c_void) -> Result<usize, Failure> {
 /// Reads smaps for the mapping that starts here: is a huge page mapped by one entry? None when smaps does not tell.
 fn mapped_whole(start: usize) -> Option<bool> {
     let smaps = fs::read_to_string("/proc/self/smaps").ok()?;
-    let mut lines = smaps
-        .lines()
-        .skip_while(|line| !line.starts_with(&format!("{start:x}-")));
+    let mut lines = smaps.lines().skip_while(|line| !line.starts_with(&format!("{start:x}-")));
     lines.next()?;
-    let own = lines.take_while(|line| {
-        line.split_once(':')
-            .is_some_and(|(name, _)| !name.contains('-'))
-    });
+    let own =
+        lines.take_while(|line| line.split_once(':').is_some_and(|(name, _)| !name.contains('-')));
     let mut amounts = own
         .filter(|line| line.starts_with("ShmemPmdMapped:") || line.starts_with("FilePmdMapped:"))
         .peekable();
@@ -167,9 +146,7 @@ fn small_file() -> Result<Seen, Failure> {
     let mut kept = [0u8; 5];
     rustix::io::pread(&file, &mut kept, 0).map_err(at("pread"))?;
     if !same || &kept != b"image" {
-        return Ok(Seen::no(
-            "a private mapping of it does not keep the image apart",
-        ));
+        return Ok(Seen::no("a private mapping of it does not keep the image apart"));
     }
     Ok(Seen::yes("written, mapped privately and kept apart"))
 }

@@ -80,11 +80,7 @@ pub fn pagemap_scan() -> Seen {
         return_mask: PAGE_IS_PRESENT,
         ..ScanArgument::default()
     };
-    match ioctl(
-        pagemap.as_raw_fd(),
-        iowr(b'f', 16, size_of::<ScanArgument>()),
-        &mut argument,
-    ) {
+    match ioctl(pagemap.as_raw_fd(), iowr(b'f', 16, size_of::<ScanArgument>()), &mut argument) {
         Err(error) => failed("ioctl", &error),
         Ok(1) if regions[0][..2] == [(start + PAGE) as u64, (start + 2 * PAGE) as u64] => {
             Seen::yes("found the one page written of four")
@@ -112,16 +108,9 @@ pub fn procmap_query() -> Seen {
         (Err(error), _) => return failed("mmap", &error),
         (_, Err(error)) => return failed("/proc/self/maps", &error),
     };
-    let mut query = MapQuery {
-        size: size_of::<MapQuery>() as u64,
-        address: start + 1,
-        ..MapQuery::default()
-    };
-    match ioctl(
-        maps.as_raw_fd(),
-        iowr(b'f', 17, size_of::<MapQuery>()),
-        &mut query,
-    ) {
+    let mut query =
+        MapQuery { size: size_of::<MapQuery>() as u64, address: start + 1, ..MapQuery::default() };
+    match ioctl(maps.as_raw_fd(), iowr(b'f', 17, size_of::<MapQuery>()), &mut query) {
         Err(error) => failed("ioctl", &error),
         Ok(_) if query.vma_start <= start && query.vma_end >= start + 4 * PAGE as u64 => {
             Seen::yes("found the mapping around an address")
@@ -161,10 +150,7 @@ fn moved_page() -> Result<Seen, Error> {
         if new == libc::MAP_FAILED {
             return Err(Error::last_os_error());
         }
-        (
-            ptr::read_volatile(old.cast::<u8>()),
-            ptr::read_volatile(new.cast::<u8>()),
-        )
+        (ptr::read_volatile(old.cast::<u8>()), ptr::read_volatile(new.cast::<u8>()))
     };
     Ok(match (before, after) {
         (b'f', b'd') => Seen::yes("the dirty page moved, the file shows again"),
@@ -197,10 +183,7 @@ pub fn userfaultfd() -> Seen {
 fn open_userfaultfd(extra: c_int) -> Result<OwnedFd, Error> {
     // SAFETY: a call with one flag word; the descriptor it returns is ours alone.
     match unsafe {
-        libc::syscall(
-            libc::SYS_userfaultfd,
-            libc::O_CLOEXEC | libc::O_NONBLOCK | extra,
-        )
+        libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | libc::O_NONBLOCK | extra)
     } {
         -1 => Err(Error::last_os_error()),
         fd => Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) }),
@@ -209,10 +192,7 @@ fn open_userfaultfd(extra: c_int) -> Result<OwnedFd, Error> {
 
 /// The device node hands out the full kind to whoever may open it.
 fn from_device() -> Result<OwnedFd, Error> {
-    let device = File::options()
-        .read(true)
-        .write(true)
-        .open("/dev/userfaultfd")?;
+    let device = File::options().read(true).write(true).open("/dev/userfaultfd")?;
     const NEW: libc::Ioctl = (UFFD as libc::Ioctl) << 8;
     // SAFETY: the argument is a flag word; the descriptor it returns is ours alone.
     match unsafe { libc::ioctl(device.as_raw_fd(), NEW, libc::O_CLOEXEC | libc::O_NONBLOCK) } {
@@ -267,23 +247,13 @@ fn held_back_write(handle: &OwnedFd) -> Result<Seen, Error> {
 /// Waits for the message about this page: event 0x12 (page fault), flags with bit 1 (write-protect), its address.
 fn told_of_write(handle: &OwnedFd, address: u64) -> Result<bool, Error> {
     let mut waiting = [PollFd::from_borrowed_fd(handle.as_fd(), PollFlags::IN)];
-    if poll(
-        &mut waiting,
-        Some(&Timespec {
-            tv_sec: 2,
-            tv_nsec: 0,
-        }),
-    )? == 0
-    {
+    if poll(&mut waiting, Some(&Timespec { tv_sec: 2, tv_nsec: 0 }))? == 0 {
         return Ok(false);
     }
     let mut message = [0u8; 32];
     File::from(handle.try_clone()?).read_exact(&mut message)?;
     let word = |at: usize| {
-        message[at..at + 8]
-            .iter()
-            .rev()
-            .fold(0u64, |word, byte| word << 8 | u64::from(*byte))
+        message[at..at + 8].iter().rev().fold(0u64, |word, byte| word << 8 | u64::from(*byte))
     };
     Ok(message[0] == 0x12 && word(8) & 2 != 0 && word(16) & !(PAGE as u64 - 1) == address)
 }

@@ -94,9 +94,7 @@ pub fn tracer() -> Seen {
 
 fn status_field(name: &str) -> Option<String> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     Some(line.trim().to_owned())
 }
 
@@ -114,17 +112,8 @@ pub fn huge_pages() -> Seen {
 
 /// Both settings read like `always [madvise] never`. For a mount with huge=always only shmem's "deny" matters.
 fn judge_huge_pages(anonymous: &str, shared: &str, disabled: bool) -> Seen {
-    let chosen = |list: &str| {
-        list.split(['[', ']'])
-            .nth(1)
-            .unwrap_or("unknown")
-            .to_owned()
-    };
-    let found = format!(
-        "enabled {}, shmem_enabled {}",
-        chosen(anonymous),
-        chosen(shared)
-    );
+    let chosen = |list: &str| list.split(['[', ']']).nth(1).unwrap_or("unknown").to_owned();
+    let found = format!("enabled {}, shmem_enabled {}", chosen(anonymous), chosen(shared));
     if disabled {
         Seen::no(format!("{found}, but switched off for this process"))
     } else if chosen(shared) == "deny" {
@@ -135,9 +124,7 @@ fn judge_huge_pages(anonymous: &str, shared: &str, disabled: bool) -> Seen {
 }
 
 pub fn memory() -> Seen {
-    let available = setting("/proc/meminfo")
-        .ok()
-        .and_then(|text| available_of(&text));
+    let available = setting("/proc/meminfo").ok().and_then(|text| available_of(&text));
     let room = cgroup_room();
     let Some(free) = available.into_iter().chain(room).min() else {
         return Seen::partly("unknown without /proc/meminfo");
@@ -146,10 +133,7 @@ pub fn memory() -> Seen {
         Some(room) => format!("{} left in the cgroup", amount(room)),
         None => "no cgroup limit".to_owned(),
     };
-    let found = format!(
-        "{}, {limit}",
-        available.map_or("unknown".to_owned(), amount)
-    );
+    let found = format!("{}, {limit}", available.map_or("unknown".to_owned(), amount));
     if free > FREEZE_HEADROOM {
         Seen::yes(found)
     } else {
@@ -158,14 +142,8 @@ pub fn memory() -> Seen {
 }
 
 fn available_of(meminfo: &str) -> Option<u64> {
-    let line = meminfo
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.trim()
-        .strip_suffix(" kB")?
-        .parse::<u64>()
-        .ok()
-        .map(|kib| kib * 1024)
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
 /// What the tightest cgroup above this process still gives (version 2 hierarchy).
@@ -178,10 +156,9 @@ fn cgroup_room() -> Option<u64> {
     let mut folder = root.join(own);
     let mut tightest = None;
     while folder.starts_with(root) {
-        if let (Some(limit), Some(used)) = (
-            number(folder.join("memory.max")),
-            number(folder.join("memory.current")),
-        ) {
+        if let (Some(limit), Some(used)) =
+            (number(folder.join("memory.max")), number(folder.join("memory.current")))
+        {
             let room = limit.saturating_sub(used);
             tightest = Some(tightest.map_or(room, |other: u64| other.min(room)));
         }
@@ -220,14 +197,8 @@ mod tests {
     #[test]
     fn huge_pages_are_denied_by_shmem_or_the_process() {
         let list = "always inherit within_size advise [never] deny force";
-        assert_eq!(
-            judge_huge_pages("always [madvise] never", list, false).mark,
-            Mark::Yes
-        );
-        assert_eq!(
-            judge_huge_pages("always [madvise] never", list, true).mark,
-            Mark::No
-        );
+        assert_eq!(judge_huge_pages("always [madvise] never", list, false).mark, Mark::Yes);
+        assert_eq!(judge_huge_pages("always [madvise] never", list, true).mark, Mark::No);
         let denied = judge_huge_pages("[always] madvise never", "always never [deny] force", false);
         assert_eq!(
             (denied.mark, denied.found.as_str()),
@@ -237,10 +208,7 @@ mod tests {
 
     #[test]
     fn amounts() {
-        assert_eq!(
-            available_of("MemTotal: 9 kB\nMemAvailable:    2048 kB\n"),
-            Some(2 * MIB)
-        );
+        assert_eq!(available_of("MemTotal: 9 kB\nMemAvailable:    2048 kB\n"), Some(2 * MIB));
         assert_eq!(amount(512), "512 bytes");
         assert_eq!(amount(2 * MIB), "2 MB");
         assert_eq!(amount(3 << 29), "1.5 GB");

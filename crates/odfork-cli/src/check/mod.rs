@@ -26,24 +26,15 @@ pub struct Seen {
 
 impl Seen {
     pub fn yes(found: impl Into<String>) -> Seen {
-        Seen {
-            mark: Mark::Yes,
-            found: found.into(),
-        }
+        Seen { mark: Mark::Yes, found: found.into() }
     }
 
     pub fn partly(found: impl Into<String>) -> Seen {
-        Seen {
-            mark: Mark::Partly,
-            found: found.into(),
-        }
+        Seen { mark: Mark::Partly, found: found.into() }
     }
 
     pub fn no(found: impl Into<String>) -> Seen {
-        Seen {
-            mark: Mark::No,
-            found: found.into(),
-        }
+        Seen { mark: Mark::No, found: found.into() }
     }
 }
 
@@ -64,21 +55,13 @@ pub struct Finding {
 
 /// Asks every question.
 pub fn look() -> Vec<Finding> {
-    PROBES
-        .iter()
-        .map(|probe| Finding {
-            probe,
-            seen: child::observe(probe.look),
-        })
-        .collect()
+    PROBES.iter().map(|probe| Finding { probe, seen: child::observe(probe.look) }).collect()
 }
 
 /// The kind of image that `--image auto` will find.
 pub fn image_kind(findings: &[Finding]) -> &'static str {
     let yes = |id: &str| {
-        findings
-            .iter()
-            .any(|finding| finding.probe.id == id && finding.seen.mark == Mark::Yes)
+        findings.iter().any(|finding| finding.probe.id == id && finding.seen.mark == Mark::Yes)
     };
     if yes("huge-root") {
         "huge"
@@ -222,11 +205,7 @@ mod tests {
     #[test]
     fn ids_are_single_and_titles_fit_the_column() {
         for (index, probe) in PROBES.iter().enumerate() {
-            assert!(
-                PROBES[index + 1..].iter().all(|other| other.id != probe.id),
-                "{}",
-                probe.id
-            );
+            assert!(PROBES[index + 1..].iter().all(|other| other.id != probe.id), "{}", probe.id);
             assert!(probe.title.len() <= report::TITLE_WIDTH, "{}", probe.title);
         }
     }
@@ -237,30 +216,12 @@ mod tests {
             PROBES
                 .iter()
                 .zip(marks)
-                .map(|(probe, mark)| Finding {
-                    probe,
-                    seen: Seen {
-                        mark,
-                        found: String::new(),
-                    },
-                })
+                .map(|(probe, mark)| Finding { probe, seen: Seen { mark, found: String::new() } })
                 .collect()
         };
-        assert_eq!(
-            image_kind(&findings([Mark::Yes, Mark::Yes, Mark::Yes])),
-            "huge"
-        );
-        assert_eq!(
-            image_kind(&findings([Mark::Partly, Mark::Yes, Mark::Yes])),
-            "huge-userns"
-        );
-        assert_eq!(
-            image_kind(&findings([Mark::No, Mark::Partly, Mark::Yes])),
-            "small"
-        );
-        assert_eq!(
-            image_kind(&findings([Mark::No, Mark::No, Mark::No])),
-            "none"
-        );
+        assert_eq!(image_kind(&findings([Mark::Yes, Mark::Yes, Mark::Yes])), "huge");
+        assert_eq!(image_kind(&findings([Mark::Partly, Mark::Yes, Mark::Yes])), "huge-userns");
+        assert_eq!(image_kind(&findings([Mark::No, Mark::Partly, Mark::Yes])), "small");
+        assert_eq!(image_kind(&findings([Mark::No, Mark::No, Mark::No])), "none");
     }
 }

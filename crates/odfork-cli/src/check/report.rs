@@ -32,20 +32,15 @@ pub fn check(
 ) -> Report {
     let library = search(environment);
     let verdict = program.map(|program| examine(program, environment));
-    let findings = if verdict.is_none() || as_json {
-        look()
-    } else {
-        Vec::new()
-    };
+    let findings = if verdict.is_none() || as_json { look() } else { Vec::new() };
     let status = match &verdict {
         Some(verdict) => check_status(&verdict.answer),
         None => i32::from(image_kind(&findings) == "none"),
     };
     let text = match &verdict {
-        _ if as_json => format!(
-            "{}\n",
-            as_value(&findings, &library, verdict.as_ref(), environment)
-        ),
+        _ if as_json => {
+            format!("{}\n", as_value(&findings, &library, verdict.as_ref(), environment))
+        }
         Some(verdict) => program_text(verdict, &library, environment),
         None => table(&findings, &library),
     };
@@ -66,18 +61,9 @@ fn table(findings: &[Finding], library: &Search) -> String {
     );
     for finding in findings {
         let Finding { probe, seen } = finding;
-        let _ = writeln!(
-            text,
-            "{:<6}  {:<TITLE_WIDTH$}  {}",
-            word(seen.mark),
-            probe.title,
-            seen.found
-        );
-        let meaning = if seen.mark == Mark::Yes {
-            probe.if_yes
-        } else {
-            probe.if_not
-        };
+        let _ =
+            writeln!(text, "{:<6}  {:<TITLE_WIDTH$}  {}", word(seen.mark), probe.title, seen.found);
+        let meaning = if seen.mark == Mark::Yes { probe.if_yes } else { probe.if_not };
         wrap(&mut text, "", meaning);
         if seen.mark != Mark::Yes {
             wrap(&mut text, "To change: ", probe.change);
@@ -139,11 +125,8 @@ fn wrap(text: &mut String, label: &str, words: &str) {
 fn program_text(verdict: &Verdict, library: &Search, environment: &Environment) -> String {
     let mut text = format!("{}\n", sentence(verdict, environment));
     if let [first, ..] = verdict.chain.as_slice() {
-        let chain: Vec<String> = verdict
-            .chain
-            .iter()
-            .map(|path| path.display().to_string())
-            .collect();
+        let chain: Vec<String> =
+            verdict.chain.iter().map(|path| path.display().to_string()).collect();
         if chain.len() > 1 || first.as_os_str() != verdict.name {
             let _ = writeln!(text, "  file: {}", chain.join(" -> "));
         }
@@ -160,10 +143,9 @@ fn sentence(verdict: &Verdict, environment: &Environment) -> String {
         Answer::Yes => format!("yes: {name} can be accelerated"),
         Answer::Unknown(why) => format!("perhaps: {why}; odfork run tries it"),
         Answer::No(refusal) => format!("no: {}", refusal_line(verdict, refusal)),
-        Answer::CannotRun(obstacle) => format!(
-            "no: '{name}' cannot run: {}",
-            obstacle.words(&verdict.name, environment)
-        ),
+        Answer::CannotRun(obstacle) => {
+            format!("no: '{name}' cannot run: {}", obstacle.words(&verdict.name, environment))
+        }
     }
 }
 
@@ -181,11 +163,8 @@ fn as_value(
                    "meaning": meaning, "change": probe.change})
         })
         .collect();
-    let looked: Vec<String> = library
-        .looked
-        .iter()
-        .map(|place| place.display().to_string())
-        .collect();
+    let looked: Vec<String> =
+        library.looked.iter().map(|place| place.display().to_string()).collect();
     json!({
         "schema": SCHEMA,
         "version": env!("CARGO_PKG_VERSION"),
@@ -207,18 +186,11 @@ fn program_value(verdict: &Verdict, environment: &Environment) -> Value {
         Answer::Yes => ("yes", "dynamic", String::new(), ""),
         Answer::Unknown(why) => ("perhaps", "unknown", why.clone(), ""),
         Answer::No(refusal) => ("no", refusal.kind(), refusal.why(), refusal.advice()),
-        Answer::CannotRun(obstacle) => (
-            "cannot-run",
-            "cannot-run",
-            obstacle.words(&verdict.name, environment),
-            "",
-        ),
+        Answer::CannotRun(obstacle) => {
+            ("cannot-run", "cannot-run", obstacle.words(&verdict.name, environment), "")
+        }
     };
-    let chain: Vec<String> = verdict
-        .chain
-        .iter()
-        .map(|path| path.display().to_string())
-        .collect();
+    let chain: Vec<String> = verdict.chain.iter().map(|path| path.display().to_string()).collect();
     json!({"name": verdict.name.to_string_lossy(), "files": chain, "accelerated": answer, "kind": kind, "why": why,
            "change": change})
 }
@@ -232,9 +204,7 @@ mod tests {
         let mut text = String::new();
         wrap(&mut text, "To change: ", &"words ".repeat(40));
         assert!(text.lines().count() > 2);
-        assert!(text
-            .lines()
-            .all(|line| line.len() <= WIDTH && line.starts_with(INDENT)));
+        assert!(text.lines().all(|line| line.len() <= WIDTH && line.starts_with(INDENT)));
         assert_eq!(text.split_whitespace().count(), 42);
     }
 }

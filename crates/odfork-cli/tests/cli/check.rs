@@ -18,9 +18,7 @@ fn json(command: &mut Command) -> Value {
 
 fn row<'a>(report: &'a Value, id: &str) -> &'a Value {
     let rows = report["probes"].as_array().unwrap();
-    rows.iter()
-        .find(|row| row["id"] == id)
-        .unwrap_or_else(|| panic!("no row {id}"))
+    rows.iter().find(|row| row["id"] == id).unwrap_or_else(|| panic!("no row {id}"))
 }
 
 fn answer<'a>(report: &'a Value, id: &str) -> &'a str {
@@ -44,10 +42,7 @@ fn the_report_is_complete() {
     let rows = report["probes"].as_array().unwrap();
     assert!(rows.len() >= 15);
     for row in rows {
-        assert!(
-            ["yes", "partly", "no"].contains(&row["answer"].as_str().unwrap()),
-            "{row}"
-        );
+        assert!(["yes", "partly", "no"].contains(&row["answer"].as_str().unwrap()), "{row}");
         for field in ["id", "title", "found", "meaning", "change"] {
             assert!(!row[field].as_str().unwrap().is_empty(), "{field}: {row}");
         }
@@ -61,20 +56,14 @@ fn the_table_has_a_row_for_each_probe_and_fits_the_page() {
     let outcome = finish(&mut odfork(&["check"]));
     let report = json(&mut odfork(&["check", "--json"]));
     for row in report["probes"].as_array().unwrap() {
-        let (word, title) = (
-            row["answer"].as_str().unwrap(),
-            row["title"].as_str().unwrap(),
-        );
+        let (word, title) = (row["answer"].as_str().unwrap(), row["title"].as_str().unwrap());
         assert!(
             outcome.out.contains(&format!("{word:<6}  {title}")),
             "{word} {title}: {}",
             outcome.out
         );
     }
-    let long = outcome
-        .out
-        .lines()
-        .filter(|line| line.len() > 80 && !line.contains("libodfork.so"));
+    let long = outcome.out.lines().filter(|line| line.len() > 80 && !line.contains("libodfork.so"));
     assert_eq!(long.collect::<Vec<_>>(), Vec::<&str>::new());
     assert!(outcome.out.contains("In short: "));
 }
@@ -82,54 +71,27 @@ fn the_table_has_a_row_for_each_probe_and_fits_the_page() {
 #[test]
 fn a_file_size_limit_shows_in_its_row_and_in_the_images() {
     let report = worse(|| {
-        let limit = libc::rlimit {
-            rlim_cur: 1 << 20,
-            rlim_max: 1 << 20,
-        };
+        let limit = libc::rlimit { rlim_cur: 1 << 20, rlim_max: 1 << 20 };
         // SAFETY: a limit of our own.
         unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &limit) };
         Ok(())
     });
     assert_eq!(answer(&report, "rlimit-fsize"), "no");
-    assert!(row(&report, "rlimit-fsize")["found"]
-        .as_str()
-        .unwrap()
-        .contains("1 MB"));
-    assert_eq!(
-        row(&report, "memfd")["found"],
-        "killed by the file size limit"
-    );
+    assert!(row(&report, "rlimit-fsize")["found"].as_str().unwrap().contains("1 MB"));
+    assert_eq!(row(&report, "memfd")["found"], "killed by the file size limit");
     assert_eq!(report["image"], "none");
 }
 
 /// Installs a filter that kills for one call, as a sandbox would.
 fn kill_for(call: libc::c_long) -> io::Result<()> {
-    let instruction = |code: u32, jt, jf, k| libc::sock_filter {
-        code: code as u16,
-        jt,
-        jf,
-        k,
-    };
+    let instruction = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
     let mut program = [
         instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
-        instruction(
-            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
-            0,
-            1,
-            call as u32,
-        ),
-        instruction(
-            libc::BPF_RET | libc::BPF_K,
-            0,
-            0,
-            libc::SECCOMP_RET_KILL_PROCESS,
-        ),
+        instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, call as u32),
+        instruction(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_KILL_PROCESS),
         instruction(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
     ];
-    let filter = libc::sock_fprog {
-        len: program.len() as u16,
-        filter: program.as_mut_ptr(),
-    };
+    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
     // SAFETY: a complete filter program that lives across the call.
     let result = unsafe {
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
@@ -148,10 +110,7 @@ fn a_filter_that_kills_is_an_answer() {
     assert_eq!(answer(&report, "seccomp"), "partly");
     assert_eq!(row(&report, "memfd")["found"], "killed by a seccomp filter");
     let free = json(&mut odfork(&["check", "--json"]));
-    assert_eq!(
-        answer(&report, "pagemap-scan"),
-        answer(&free, "pagemap-scan")
-    );
+    assert_eq!(answer(&report, "pagemap-scan"), answer(&free, "pagemap-scan"));
 }
 
 #[test]
@@ -176,10 +135,7 @@ fn an_ordinary_user_cannot_mount_but_learns_what_to_do() {
     let mut command = odfork(&["check", "--json"]);
     let report = json(command.uid(NOBODY).gid(NOBODY));
     assert_eq!(answer(&report, "huge-root"), "no");
-    assert!(row(&report, "huge-root")["found"]
-        .as_str()
-        .unwrap()
-        .starts_with("fsopen: "));
+    assert!(row(&report, "huge-root")["found"].as_str().unwrap().starts_with("fsopen: "));
     assert_ne!(report["image"], "huge");
     assert_eq!(answer(&report, "memfd"), "yes");
     assert_eq!(report["uid"], NOBODY);
@@ -198,10 +154,7 @@ fn a_program_gets_its_verdict_in_text_and_json() {
     let fixed = crate::stage::compiled("static", "witness.c", &["-static"]);
     let report = json(&mut odfork(&["check", "--json", fixed.to_str().unwrap()]));
     assert_eq!(
-        (
-            &report["program"]["accelerated"],
-            &report["program"]["kind"]
-        ),
+        (&report["program"]["accelerated"], &report["program"]["kind"]),
         (&"no".into(), &"static".into())
     );
     assert!(!report["program"]["change"].as_str().unwrap().is_empty());
@@ -216,9 +169,7 @@ fn a_missing_library_is_said_with_the_verdict() {
     let mut command = odfork(&["check", witness().to_str().unwrap()]);
     let outcome = finish(command.env("ODFORK_LIB", "/nowhere/libodfork.so"));
     assert!(
-        outcome
-            .out
-            .contains("but libodfork.so was not found (looked for /nowhere/libodfork.so)"),
+        outcome.out.contains("but libodfork.so was not found (looked for /nowhere/libodfork.so)"),
         "{outcome:?}"
     );
 }

@@ -13,12 +13,7 @@ fn prepared(mut command: Command, prepare: fn() -> io::Result<()>) -> Command {
     // SAFETY: this and the functions below only make system calls.
     unsafe {
         command.pre_exec(move || {
-            libc::syscall(
-                libc::SYS_close_range,
-                3,
-                libc::c_uint::MAX,
-                libc::CLOSE_RANGE_CLOEXEC,
-            );
+            libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
             prepare()
         })
     };
@@ -30,9 +25,7 @@ fn same_both_ways(question: &str, prepare: fn() -> io::Result<()>) -> String {
     let mut plain = bare(witness());
     plain.arg(question);
     let expected = finish(&mut prepared(plain, prepare)).silent().out;
-    let launched = finish(&mut prepared(run(witness(), &[question]), prepare))
-        .silent()
-        .out;
+    let launched = finish(&mut prepared(run(witness(), &[question]), prepare)).silent().out;
     assert_eq!(launched, expected);
     expected
 }
@@ -153,9 +146,5 @@ fn a_reader_that_goes_away_is_no_error_message() {
         ),
     ]);
     let outcome = finish(&mut command);
-    assert_eq!(
-        (outcome.code, outcome.err.as_str()),
-        (Some(0), ""),
-        "{outcome:?}"
-    );
+    assert_eq!((outcome.code, outcome.err.as_str()), (Some(0), ""), "{outcome:?}");
 }

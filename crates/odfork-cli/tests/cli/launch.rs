@@ -17,10 +17,7 @@ fn entries(out: &str) -> Vec<String> {
 
 #[test]
 fn the_library_is_loaded_and_nothing_is_said() {
-    assert_eq!(
-        finish(&mut run(witness(), &["preloaded"])).silent().out,
-        "yes\n"
-    );
+    assert_eq!(finish(&mut run(witness(), &["preloaded"])).silent().out, "yes\n");
     assert_eq!(
         finish(bare(witness()).arg("preloaded")).out,
         "no\n",
@@ -31,10 +28,7 @@ fn the_library_is_loaded_and_nothing_is_said() {
 #[test]
 fn only_ld_preload_and_the_pid_are_added_to_the_environment() {
     let mut command = run(witness(), &["environment"]);
-    command
-        .env("A", "1 2\n3")
-        .env("Z", "")
-        .env("ODFORK_FREEZE", "never");
+    command.env("A", "1 2\n3").env("Z", "").env("ODFORK_FREEZE", "never");
     let child = start(command.stdout(Stdio::piped()).stderr(Stdio::piped())).unwrap();
     let pid = child.id();
     let seen = entries(&text(&child.wait_with_output().unwrap().stdout));
@@ -67,16 +61,10 @@ fn flags_become_variables_and_replace_inherited_ones_in_place() {
         "--",
     ];
     let mut command = odfork(&words);
-    command
-        .arg(witness())
-        .arg("environment")
-        .env("ODFORK_FREEZE", "never")
-        .env("ODFORK_PID", "1");
+    command.arg(witness()).arg("environment").env("ODFORK_FREEZE", "never").env("ODFORK_PID", "1");
     let seen = entries(&finish(command.current_dir(&folder)).silent().out);
     let value = |name: &str| -> Vec<&str> {
-        seen.iter()
-            .filter_map(|entry| entry.strip_prefix(name)?.strip_prefix('='))
-            .collect()
+        seen.iter().filter_map(|entry| entry.strip_prefix(name)?.strip_prefix('=')).collect()
     };
     assert_eq!(value("ODFORK_FREEZE"), ["eager"]);
     assert_eq!(value("ODFORK_IMAGE"), ["small"]);
@@ -94,11 +82,7 @@ fn an_inherited_preload_list_stays_behind_ours_and_entries_without_equals_surviv
     command.env("LD_PRELOAD", &other);
     let seen = entries(&finish(&mut command).silent().out);
     assert!(
-        seen.contains(&format!(
-            "LD_PRELOAD={}:{}",
-            stub().display(),
-            other.display()
-        )),
+        seen.contains(&format!("LD_PRELOAD={}:{}", stub().display(), other.display())),
         "{seen:?}"
     );
 
@@ -112,25 +96,12 @@ fn an_inherited_preload_list_stays_behind_ours_and_entries_without_equals_surviv
     let outcome = finish(bare("python3").args(["-c", &code]));
     let seen = entries(&outcome.out);
     assert_eq!(seen.len(), 5, "{outcome:?}");
-    assert_eq!(
-        (seen[0].as_str(), seen[2].as_str()),
-        ("odd", "B=2"),
-        "{seen:?}"
-    );
+    assert_eq!((seen[0].as_str(), seen[2].as_str()), ("odd", "B=2"), "{seen:?}");
 }
 
 #[test]
 fn arguments_arrive_as_typed() {
-    let words = [
-        "arguments",
-        "",
-        "a b",
-        "x\ny",
-        "--",
-        "--freeze",
-        "-q",
-        "\u{e9}'\"$",
-    ];
+    let words = ["arguments", "", "a b", "x\ny", "--", "--freeze", "-q", "\u{e9}'\"$"];
     let seen = entries(&finish(&mut run(witness(), &words)).silent().out);
     assert_eq!(seen[0], witness().to_str().unwrap());
     assert_eq!(seen[1..], words);
@@ -148,20 +119,14 @@ fn the_program_takes_the_launchers_place() {
     let mut command = run(witness(), &["pid"]);
     let child = start(command.stdout(Stdio::piped()).stderr(Stdio::piped())).unwrap();
     let pid = child.id();
-    assert_eq!(
-        text(&child.wait_with_output().unwrap().stdout),
-        format!("{pid}\n")
-    );
+    assert_eq!(text(&child.wait_with_output().unwrap().stdout), format!("{pid}\n"));
 }
 
 #[test]
 fn exit_status_and_death_by_signal_are_the_programs_own() {
     for status in ["0", "7", "126", "255"] {
         let outcome = finish(&mut run(witness(), &["exit", status]));
-        assert_eq!(
-            (outcome.code, outcome.err.as_str()),
-            (status.parse().ok(), "")
-        );
+        assert_eq!((outcome.code, outcome.err.as_str()), (status.parse().ok(), ""));
     }
     for signal in [libc::SIGTERM, libc::SIGKILL, libc::SIGPIPE] {
         let outcome = finish(&mut run(witness(), &["die", &signal.to_string()]));
@@ -190,13 +155,7 @@ fn a_missing_program_is_127_with_the_name_that_was_meant() {
         folder.path().display()
     );
     assert_eq!(outcome.only_line(), line);
-    assert_eq!(
-        finish(&mut run("/nowhere/at\nall", &[]))
-            .only_line()
-            .matches("\\n")
-            .count(),
-        1
-    );
+    assert_eq!(finish(&mut run("/nowhere/at\nall", &[])).only_line().matches("\\n").count(), 1);
 }
 
 #[test]
@@ -223,16 +182,10 @@ fn a_script_whose_interpreter_is_missing_says_which() {
     let outcome = finish(&mut run(&path, &[]));
     assert_eq!(outcome.code, Some(127));
     assert!(
-        outcome
-            .only_line()
-            .contains("needs /nowhere/pyton, which is not there"),
+        outcome.only_line().contains("needs /nowhere/pyton, which is not there"),
         "{outcome:?}"
     );
-    let path = script(
-        folder.path(),
-        "broken-env",
-        "#!/usr/bin/env nonesuch-tool\n",
-    );
+    let path = script(folder.path(), "broken-env", "#!/usr/bin/env nonesuch-tool\n");
     let outcome = finish(&mut odfork(&["check", path.to_str().unwrap()]));
     assert_eq!(outcome.code, Some(127));
     assert!(outcome.out.contains("needs nonesuch-tool"), "{outcome:?}");
@@ -274,27 +227,19 @@ fn without_a_library_the_program_runs_plainly_after_one_line() {
     let wrong = script(folder.path(), "text.so", "not a library");
     let mut command = run(witness(), &["preloaded"]);
     let outcome = finish(command.env("ODFORK_LIB", wrong));
-    assert!(outcome
-        .only_line()
-        .contains("not a shared library for this machine"));
+    assert!(outcome.only_line().contains("not a shared library for this machine"));
 
     let spaced = folder.path().join("with blank.so");
     fs::copy(stub(), &spaced).unwrap();
     let mut command = run(witness(), &["preloaded"]);
     let outcome = finish(command.env("ODFORK_LIB", spaced));
     assert_eq!(outcome.out, "no\n");
-    assert!(outcome
-        .only_line()
-        .contains("cannot be named in LD_PRELOAD"));
+    assert!(outcome.only_line().contains("cannot be named in LD_PRELOAD"));
 }
 
 #[test]
 fn the_library_is_found_beside_the_launcher_and_in_lib() {
-    for place in [
-        "bin/libodfork.so",
-        "lib/odfork/libodfork.so",
-        "lib/libodfork.so",
-    ] {
+    for place in ["bin/libodfork.so", "lib/odfork/libodfork.so", "lib/libodfork.so"] {
         let folder = scratch();
         fs::create_dir_all(folder.path().join("bin")).unwrap();
         fs::create_dir_all(folder.path().join("lib/odfork")).unwrap();
@@ -316,54 +261,29 @@ fn slips_in_the_environment_get_one_line_unless_quiet() {
     let mut command = run(witness(), &["preloaded"]);
     let outcome = finish(command.env("ODFORK_FREZE", "eager"));
     assert_eq!(outcome.out, "yes\n");
-    assert!(
-        outcome.only_line().ends_with("did you mean ODFORK_FREEZE?"),
-        "{outcome:?}"
-    );
+    assert!(outcome.only_line().ends_with("did you mean ODFORK_FREEZE?"), "{outcome:?}");
     let mut command = odfork(&["run", "--quiet", "--"]);
     command.arg(witness()).arg("preloaded");
     finish(command.env("ODFORK_FREZE", "eager")).silent();
     let mut command = run(witness(), &["preloaded"]);
-    finish(
-        command
-            .env("ODFORK_FREZE", "eager")
-            .env("ODFORK_QUIET", "1"),
-    )
-    .silent();
+    finish(command.env("ODFORK_FREZE", "eager").env("ODFORK_QUIET", "1")).silent();
 }
 
 #[test]
 fn wrong_options_are_2_and_one_line() {
     let cases: [(&[&str], &str); 5] = [
-        (
-            &["run", "--freez", "auto", "true"],
-            "did you mean '--freeze'?",
-        ),
+        (&["run", "--freez", "auto", "true"], "did you mean '--freeze'?"),
         (&["run", "--image", "hugh", "true"], "did you mean 'huge'?"),
+        (&["run", "--stats-file", "x", "true"], "needs --stats text or --stats json"),
         (
-            &["run", "--stats-file", "x", "true"],
-            "needs --stats text or --stats json",
-        ),
-        (
-            &[
-                "run",
-                "--stats",
-                "json",
-                "--stats-file",
-                "/nowhere/x",
-                "true",
-            ],
+            &["run", "--stats", "json", "--stats-file", "/nowhere/x", "true"],
             "no directory /nowhere",
         ),
         (&["true"], "odfork run -- true"),
     ];
     for (words, expected) in cases {
         let outcome = finish(&mut odfork(words));
-        assert_eq!(
-            (outcome.code, outcome.out.as_str()),
-            (Some(2), ""),
-            "{outcome:?}"
-        );
+        assert_eq!((outcome.code, outcome.out.as_str()), (Some(2), ""), "{outcome:?}");
         assert!(outcome.only_line().contains(expected), "{outcome:?}");
     }
 }
@@ -374,9 +294,7 @@ fn filled(library: &Path, total: usize) -> Command {
     for index in 0..total / 1000 {
         command.env(format!("F{index:07}"), "x".repeat(990));
     }
-    command
-        .env("REST", "y".repeat(total % 1000))
-        .env("ODFORK_LIB", library);
+    command.env("REST", "y".repeat(total % 1000)).env("ODFORK_LIB", library);
     command.args(["run", "--"]).arg(witness()).arg("preloaded");
     command
 }
@@ -402,18 +320,12 @@ fn variables_of_ours_that_do_not_fit_any_more_are_left_out() {
         }
     }
     assert_eq!(finish(&mut filled(&library, fits)).silent().out, "no\n");
-    assert_eq!(
-        finish(&mut filled(&library, fits - 2000)).silent().out,
-        "yes\n"
-    );
+    assert_eq!(finish(&mut filled(&library, fits - 2000)).silent().out, "yes\n");
 }
 
 #[test]
 fn argv0_of_the_launcher_does_not_matter() {
     let mut command = odfork(&["run", "--"]);
-    command
-        .arg0("something else")
-        .arg(witness())
-        .arg("preloaded");
+    command.arg0("something else").arg(witness()).arg("preloaded");
     assert_eq!(finish(&mut command).silent().out, "yes\n");
 }

@@ -18,10 +18,7 @@ fn compare(name: &str, actual: &str) {
         fs::write(&golden, &actual).unwrap();
     }
     let expected = fs::read_to_string(&golden).unwrap_or_default();
-    assert_eq!(
-        actual, expected,
-        "{name} differs; UPDATE_GOLDEN=1 writes it anew"
-    );
+    assert_eq!(actual, expected, "{name} differs; UPDATE_GOLDEN=1 writes it anew");
 }
 
 fn page(words: &[&str]) -> String {
@@ -38,16 +35,10 @@ fn help_pages() {
         ("help-man.txt", &["man", "-h"]),
     ] {
         let help = page(words);
-        assert!(
-            help.lines().all(|line| line.chars().count() <= 80),
-            "{name} is wider than 80"
-        );
+        assert!(help.lines().all(|line| line.chars().count() <= 80), "{name} is wider than 80");
         compare(name, &help);
     }
-    assert_eq!(
-        page(&["--version"]),
-        format!("odfork {}\n", env!("CARGO_PKG_VERSION"))
-    );
+    assert_eq!(page(&["--version"]), format!("odfork {}\n", env!("CARGO_PKG_VERSION")));
 }
 
 #[test]
@@ -57,25 +48,14 @@ fn manual_pages() {
     let folder = scratch();
     let target = folder.path().join("man1");
     page(&["man", "--dir", target.to_str().unwrap()]);
-    let mut names: Vec<_> = fs::read_dir(&target)
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name())
-        .collect();
+    let mut names: Vec<_> =
+        fs::read_dir(&target).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
     assert_eq!(
         names,
-        [
-            "odfork-check.1",
-            "odfork-completions.1",
-            "odfork-man.1",
-            "odfork-run.1",
-            "odfork.1"
-        ]
+        ["odfork-check.1", "odfork-completions.1", "odfork-man.1", "odfork-run.1", "odfork.1"]
     );
-    assert_eq!(
-        fs::read_to_string(target.join("odfork-run.1")).unwrap(),
-        page(&["man", "run"])
-    );
+    assert_eq!(fs::read_to_string(target.join("odfork-run.1")).unwrap(), page(&["man", "run"]));
 
     let outcome = finish(&mut odfork(&["man", "--dir", "/proc/nowhere"]));
     assert_eq!(outcome.code, Some(1));
@@ -86,25 +66,14 @@ fn manual_pages() {
 fn a_formatter_finds_no_fault_with_the_manual() {
     let formatter = output(Command::new("sh").args(["-c", "command -v groff"]));
     if !formatter.status.success() {
-        return skip(
-            "a_formatter_finds_no_fault_with_the_manual",
-            "groff is not installed",
-        );
+        return skip("a_formatter_finds_no_fault_with_the_manual", "groff is not installed");
     }
     for name in ["odfork", "run", "check", "completions", "man"] {
         let folder = scratch();
         let file = folder.path().join("page.1");
         fs::write(&file, page(&["man", name])).unwrap();
-        let outcome = finish(
-            bare("groff")
-                .args(["-man", "-Tascii", "-ww", "-z"])
-                .arg(&file),
-        );
-        assert_eq!(
-            (outcome.code, outcome.err.as_str()),
-            (Some(0), ""),
-            "{name}"
-        );
+        let outcome = finish(bare("groff").args(["-man", "-Tascii", "-ww", "-z"]).arg(&file));
+        assert_eq!((outcome.code, outcome.err.as_str()), (Some(0), ""), "{name}");
     }
 }
 
@@ -114,14 +83,10 @@ fn the_options_document() {
     compare("options.md", &document);
     let published = Path::new(CRATE).join("../../docs/options.md");
     match fs::read_to_string(&published) {
-        Ok(text) => assert_eq!(
-            text, document,
-            "docs/options.md is stale: odfork options > docs/options.md"
-        ),
-        Err(_) => skip(
-            "the_options_document",
-            "docs/options.md is not there to compare",
-        ),
+        Ok(text) => {
+            assert_eq!(text, document, "docs/options.md is stale: odfork options > docs/options.md")
+        }
+        Err(_) => skip("the_options_document", "docs/options.md is not there to compare"),
     }
 }
 

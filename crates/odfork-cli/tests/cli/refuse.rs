@@ -20,10 +20,7 @@ fn runs_plainly(program: &Path, words: &str) -> Outcome {
     let outcome = finish(&mut run(program, &["environment"]));
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     let line = outcome.only_line();
-    assert!(
-        line.contains(words) && line.contains("running with plain fork: "),
-        "{line}"
-    );
+    assert!(line.contains(words) && line.contains("running with plain fork: "), "{line}");
     assert!(
         !outcome.out.contains("LD_PRELOAD") && !outcome.out.contains("ODFORK_PID"),
         "{outcome:?}"
@@ -31,10 +28,7 @@ fn runs_plainly(program: &Path, words: &str) -> Outcome {
 
     let mut quiet = odfork(&["run", "-q", "--"]);
     let quiet = finish(quiet.arg(program).arg("environment"));
-    assert_eq!(
-        (quiet.out.as_str(), quiet.err.as_str()),
-        (outcome.out.as_str(), "")
-    );
+    assert_eq!((quiet.out.as_str(), quiet.err.as_str()), (outcome.out.as_str(), ""));
     let mut quiet = run(program, &["exit", "7"]);
     let quiet = finish(quiet.env("ODFORK_QUIET", "1"));
     assert_eq!((quiet.code, quiet.err.as_str()), (Some(7), ""));
@@ -72,10 +66,7 @@ fn dynamic_programs_of_every_shape_are_taken() {
 fn the_loader_called_by_hand_is_no_static_program() {
     let loader = ["/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1"];
     let Some(loader) = loader.iter().find(|path| Path::new(path).exists()) else {
-        return skip(
-            "the_loader_called_by_hand_is_no_static_program",
-            "no loader at a known path",
-        );
+        return skip("the_loader_called_by_hand_is_no_static_program", "no loader at a known path");
     };
     let program = crate::stage::witness();
     let outcome = finish(&mut run(loader, &[program.to_str().unwrap(), "preloaded"])).silent();
@@ -85,20 +76,14 @@ fn the_loader_called_by_hand_is_no_static_program() {
 #[test]
 fn setuid_and_setgid_programs_of_another_user() {
     if !root() {
-        return skip(
-            "setuid_and_setgid_programs_of_another_user",
-            "needs root to give files away",
-        );
+        return skip("setuid_and_setgid_programs_of_another_user", "needs root to give files away");
     }
     let folder = scratch();
     let foreign = copy(folder.path(), "setuid-nobody");
     chown(&foreign, Some(NOBODY), None).unwrap();
     mode(&foreign, 0o4755);
     if finish(bare(&foreign).arg("exit").arg("0")).code != Some(0) {
-        return skip(
-            "setuid_and_setgid_programs_of_another_user",
-            "cannot run them here",
-        );
+        return skip("setuid_and_setgid_programs_of_another_user", "cannot run them here");
     }
     runs_plainly(&foreign, "is setuid to user 65534");
 
@@ -113,15 +98,9 @@ fn setuid_and_setgid_programs_of_another_user() {
     is_accelerated(&own);
     let mut command = run(&own, &["environment"]);
     let outcome = finish(command.uid(NOBODY).gid(NOBODY));
-    assert!(
-        outcome.only_line().contains("is setuid to user 0"),
-        "{outcome:?}"
-    );
+    assert!(outcome.only_line().contains("is setuid to user 0"), "{outcome:?}");
     let mut command = run(&foreign, &["preloaded"]);
-    assert_eq!(
-        finish(command.uid(NOBODY).gid(NOBODY)).silent().out,
-        "yes\n"
-    );
+    assert_eq!(finish(command.uid(NOBODY).gid(NOBODY)).silent().out, "yes\n");
 }
 
 #[test]
@@ -156,19 +135,14 @@ fn programs_with_file_capabilities() {
     let mut command = run(&program, &["environment"]);
     let outcome = finish(command.uid(NOBODY).gid(NOBODY));
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    assert!(
-        outcome.only_line().contains("has file capabilities"),
-        "{outcome:?}"
-    );
+    assert!(outcome.only_line().contains("has file capabilities"), "{outcome:?}");
     assert!(!outcome.out.contains("LD_PRELOAD"), "{outcome:?}");
 }
 
 /// Writes a 16-bit number into a copy of the program's ELF header.
 fn patched(folder: &Path, name: &str, at: usize, value: u16) -> std::path::PathBuf {
     let path = copy(folder, name);
-    alter(&path, |bytes| {
-        bytes[at..at + 2].copy_from_slice(&value.to_le_bytes())
-    });
+    alter(&path, |bytes| bytes[at..at + 2].copy_from_slice(&value.to_le_bytes()));
     path
 }
 
@@ -187,10 +161,7 @@ fn programs_for_another_machine_are_told_apart_from_missing_ones() {
 
     let answer = check(&program);
     assert_eq!(answer.code, Some(1), "{answer:?}");
-    assert!(
-        answer.out.contains("64-bit program for riscv"),
-        "{answer:?}"
-    );
+    assert!(answer.out.contains("64-bit program for riscv"), "{answer:?}");
 }
 
 #[test]
@@ -202,10 +173,7 @@ fn programs_of_32_bits() {
         bytes[18..20].copy_from_slice(&3u16.to_le_bytes());
     });
     let answer = check(&program);
-    assert!(
-        answer.out.contains("is a 32-bit program for i386"),
-        "{answer:?}"
-    );
+    assert!(answer.out.contains("is a 32-bit program for i386"), "{answer:?}");
 }
 
 /// A copy whose PT_INTERP names another loader of at most the same length.
@@ -214,10 +182,7 @@ fn with_loader(folder: &Path, name: &str, loader: &str) -> std::path::PathBuf {
     let old = b"/lib64/ld-linux-x86-64.so.2\0";
     assert!(loader.len() < old.len());
     alter(&path, |bytes| {
-        let place = bytes
-            .windows(old.len())
-            .position(|window| window == old)
-            .expect("its loader");
+        let place = bytes.windows(old.len()).position(|window| window == old).expect("its loader");
         bytes[place..place + old.len()].fill(0);
         bytes[place..place + loader.len()].copy_from_slice(loader.as_bytes());
     });
@@ -227,11 +192,7 @@ fn with_loader(folder: &Path, name: &str, loader: &str) -> std::path::PathBuf {
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn musl_programs_and_missing_loaders() {
-    let folder = tempfile::Builder::new()
-        .prefix("m")
-        .rand_bytes(3)
-        .tempdir_in("/tmp")
-        .unwrap();
+    let folder = tempfile::Builder::new().prefix("m").rand_bytes(3).tempdir_in("/tmp").unwrap();
     let musl = folder.path().join("ld-musl-x.so");
     std::os::unix::fs::symlink("/lib64/ld-linux-x86-64.so.2", &musl).unwrap();
     let program = with_loader(folder.path(), "musl", musl.to_str().unwrap());
@@ -246,23 +207,17 @@ fn musl_programs_and_missing_loaders() {
     let outcome = finish(&mut run(&program, &[]));
     assert_eq!(outcome.code, Some(127), "{outcome:?}");
     assert!(
-        outcome
-            .only_line()
-            .contains("needs /tmp/ld-linux-no.so, which is not there"),
+        outcome.only_line().contains("needs /tmp/ld-linux-no.so, which is not there"),
         "{outcome:?}"
     );
 }
 
 #[test]
 fn a_real_go_program() {
-    let go = ["/usr/local/go/bin/go", "/usr/bin/go"]
-        .into_iter()
-        .find(|path| Path::new(path).exists());
+    let go =
+        ["/usr/local/go/bin/go", "/usr/bin/go"].into_iter().find(|path| Path::new(path).exists());
     let Some(go) = go else {
-        return skip(
-            "a_real_go_program",
-            "no Go toolchain here; the imitation below still runs",
-        );
+        return skip("a_real_go_program", "no Go toolchain here; the imitation below still runs");
     };
     let folder = scratch();
     let source = folder.path().join("hello.go");
@@ -272,21 +227,11 @@ fn a_real_go_program() {
     fs::write(&source, text).unwrap();
     let program = folder.path().join("hello");
     let mut build = Command::new(go);
-    build
-        .args(["build", "-o"])
-        .arg(&program)
-        .arg(&source)
-        .env("GOTOOLCHAIN", "local");
+    build.args(["build", "-o"]).arg(&program).arg(&source).env("GOTOOLCHAIN", "local");
     // Kept between runs: building Go's own packages takes half a minute.
-    build
-        .env("GOCACHE", concat!(env!("CARGO_TARGET_TMPDIR"), "/go"))
-        .current_dir(&folder);
+    build.env("GOCACHE", concat!(env!("CARGO_TARGET_TMPDIR"), "/go")).current_dir(&folder);
     let built = output(&mut build);
-    assert!(
-        built.status.success(),
-        "{}",
-        crate::stage::text(&built.stderr)
-    );
+    assert!(built.status.success(), "{}", crate::stage::text(&built.stderr));
     assert_eq!(runs_plainly(&program, "is a Go program").out, "|\n");
 }
 
@@ -304,10 +249,7 @@ fn programs_with_the_address_sanitizer() {
     let probe =
         output(Command::new("cc").args(["-fsanitize=address", "-print-file-name=libasan.so"]));
     if !crate::stage::text(&probe.stdout).contains('/') {
-        return skip(
-            "programs_with_the_address_sanitizer",
-            "the compiler has no libasan",
-        );
+        return skip("programs_with_the_address_sanitizer", "the compiler has no libasan");
     }
     let program = compiled("asan", "witness.c", &["-fsanitize=address"]);
     runs_plainly(&program, "is built with AddressSanitizer");
@@ -320,45 +262,27 @@ fn a_script_is_judged_by_what_interprets_it() {
     let mut previous = fixed.clone();
     // Five scripts, each the interpreter of the next: as deep as the kernel goes.
     for depth in 1..=5 {
-        let path = script(
-            folder.path(),
-            &format!("s{depth}"),
-            format!("#!{}\n", previous.display()),
-        );
+        let path =
+            script(folder.path(), &format!("s{depth}"), format!("#!{}\n", previous.display()));
         let outcome = finish(&mut run(&path, &[]));
-        assert!(
-            outcome.only_line().contains("runs through"),
-            "{depth}: {outcome:?}"
-        );
-        assert!(
-            outcome.only_line().contains("statically linked"),
-            "{depth}: {outcome:?}"
-        );
+        assert!(outcome.only_line().contains("runs through"), "{depth}: {outcome:?}");
+        assert!(outcome.only_line().contains("statically linked"), "{depth}: {outcome:?}");
         previous = path;
     }
     let path = script(folder.path(), "s6", format!("#!{}\n", previous.display()));
     let outcome = finish(&mut run(&path, &[]));
     assert_eq!(outcome.code, Some(126), "{outcome:?}");
-    assert!(
-        outcome.only_line().contains("interpret each other"),
-        "{outcome:?}"
-    );
+    assert!(outcome.only_line().contains("interpret each other"), "{outcome:?}");
 }
 
 #[test]
 fn a_file_that_cannot_be_read_is_tried() {
     if !root() {
-        return skip(
-            "a_file_that_cannot_be_read_is_tried",
-            "needs root to become nobody",
-        );
+        return skip("a_file_that_cannot_be_read_is_tried", "needs root to become nobody");
     }
     let folder = scratch();
     let program = copy(folder.path(), "unreadable");
     mode(&program, 0o711);
     let mut command = run(&program, &["preloaded"]);
-    assert_eq!(
-        finish(command.uid(NOBODY).gid(NOBODY)).silent().out,
-        "yes\n"
-    );
+    assert_eq!(finish(command.uid(NOBODY).gid(NOBODY)).silent().out, "yes\n");
 }

@@ -18,11 +18,7 @@ const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs");
 /// Where compiled programs are: not in the target directory, which other users may not be able to reach.
 fn built() -> &'static Path {
     BUILT.get_or_init(|| {
-        let folder = tempfile::Builder::new()
-            .prefix("odfork-cli-")
-            .tempdir()
-            .unwrap()
-            .keep();
+        let folder = tempfile::Builder::new().prefix("odfork-cli-").tempdir().unwrap().keep();
         mode(&folder, 0o755);
         // SAFETY: a plain function without arguments. Statics are never dropped, so exit() has to do it.
         unsafe { libc::atexit(remove_built) };
@@ -41,25 +37,13 @@ extern "C" fn remove_built() {
 /// Compiles a source of tests/programs under another name, once; panics with the compiler's words when that fails.
 pub fn compiled(name: &str, source: &str, flags: &[&str]) -> PathBuf {
     static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    let _guard = ONE_AT_A_TIME
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let target = built().join(name);
     if !target.exists() {
         let source = Path::new(SOURCES).join(source);
-        let output = output(
-            Command::new("cc")
-                .args(flags)
-                .arg("-o")
-                .arg(&target)
-                .arg(source)
-                .arg("-ldl"),
-        );
-        assert!(
-            output.status.success(),
-            "cc {name}: {}",
-            text(&output.stderr)
-        );
+        let output =
+            output(Command::new("cc").args(flags).arg("-o").arg(&target).arg(source).arg("-ldl"));
+        assert!(output.status.success(), "cc {name}: {}", text(&output.stderr));
     }
     target
 }
@@ -114,10 +98,7 @@ pub fn mode(path: &Path, mode: u32) {
 /// A command with nothing in its environment but PATH.
 pub fn bare(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
-    command
-        .env_clear()
-        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
-        .stdin(Stdio::null());
+    command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").stdin(Stdio::null());
     command
 }
 
@@ -140,17 +121,13 @@ pub fn run(program: impl AsRef<OsStr>, words: &[&str]) -> Command {
 static WRITING: RwLock<()> = RwLock::new(());
 
 fn while_nothing_starts<T>(write: impl FnOnce() -> T) -> T {
-    let _guard = WRITING
-        .write()
-        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let _guard = WRITING.write().unwrap_or_else(|poisoned| poisoned.into_inner());
     write()
 }
 
 /// Starts a command; returns when the child has become it.
 pub fn start(command: &mut Command) -> io::Result<Child> {
-    let _guard = WRITING
-        .read()
-        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let _guard = WRITING.read().unwrap_or_else(|poisoned| poisoned.into_inner());
     command.spawn()
 }
 
@@ -172,17 +149,8 @@ pub struct Outcome {
 }
 
 pub fn finish(command: &mut Command) -> Outcome {
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = output(command);
-    Outcome {
-        code: status.code(),
-        signal: status.signal(),
-        out: text(&stdout),
-        err: text(&stderr),
-    }
+    let Output { status, stdout, stderr } = output(command);
+    Outcome { code: status.code(), signal: status.signal(), out: text(&stdout), err: text(&stderr) }
 }
 
 pub fn text(bytes: &[u8]) -> String {

@@ -95,10 +95,7 @@ pub struct Lines {
 
 impl Lines {
     pub fn nowhere() -> Self {
-        Lines {
-            out: None,
-            failure: None,
-        }
+        Lines { out: None, failure: None }
     }
 
     /// Opened before anything is measured, so that a bad path fails early.
@@ -109,10 +106,7 @@ impl Lines {
     }
 
     fn to(out: Box<dyn Write>) -> Self {
-        Lines {
-            out: Some(out),
-            failure: None,
-        }
+        Lines { out: Some(out), failure: None }
     }
 
     fn put(&mut self, line: &Line) {
@@ -127,12 +121,7 @@ impl Lines {
     }
 
     pub fn environment(&mut self, environment: &Environment, seed: u64, quick: bool) {
-        self.put(&Line::Environment {
-            schema: SCHEMA,
-            seed,
-            quick,
-            environment,
-        });
+        self.put(&Line::Environment { schema: SCHEMA, seed, quick, environment });
     }
 
     pub fn findings(&mut self, findings: &[Finding]) {
@@ -164,11 +153,7 @@ impl Witness for Lines {
                 label: &name.label,
                 size: experiment.size,
                 nominal_size: experiment.nominal,
-                unit: if name.label.starts_with("extra") {
-                    "bytes"
-                } else {
-                    "ns"
-                },
+                unit: if name.label.starts_with("extra") { "bytes" } else { "ns" },
                 values,
             });
         }
@@ -176,11 +161,7 @@ impl Witness for Lines {
 
     fn engine_stats(&mut self, experiment: &Experiment, subject: usize, stats: &str) {
         let stats = serde_json::from_str(stats).unwrap_or_else(|_| Value::String(stats.into()));
-        self.put(&Line::Engine {
-            experiment: experiment.name,
-            subject,
-            stats,
-        });
+        self.put(&Line::Engine { experiment: experiment.name, subject, stats });
     }
 }
 
@@ -259,25 +240,11 @@ mod tests {
         lines.end(&record).unwrap();
 
         let text = String::from_utf8(page.0.borrow().clone()).unwrap();
-        let objects: Vec<Value> = text
-            .lines()
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect();
-        let kinds: Vec<&str> = objects
-            .iter()
-            .map(|object| object["record"].as_str().unwrap())
-            .collect();
-        assert_eq!(
-            kinds,
-            [
-                "environment",
-                "samples",
-                "samples",
-                "engine",
-                "figure",
-                "end"
-            ]
-        );
+        let objects: Vec<Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let kinds: Vec<&str> =
+            objects.iter().map(|object| object["record"].as_str().unwrap()).collect();
+        assert_eq!(kinds, ["environment", "samples", "samples", "engine", "figure", "end"]);
         assert_eq!(objects[0]["schema"], 1);
         assert_eq!(objects[0]["seed"], 42);
         assert_eq!(objects[1]["arm"], "odfork");
@@ -289,9 +256,7 @@ mod tests {
 
     #[test]
     fn a_bad_path_fails_early_and_says_what_to_do() {
-        let error = Lines::to_file(Path::new("/no/such/folder/out.jsonl"))
-            .err()
-            .unwrap();
+        let error = Lines::to_file(Path::new("/no/such/folder/out.jsonl")).err().unwrap();
         assert!(error.to_string().contains("--json"));
     }
 }

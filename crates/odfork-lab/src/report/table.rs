@@ -7,16 +7,8 @@ use crate::figures::{Figure, Finding, Goal, Group, Verdict};
 use crate::record::Record;
 use crate::stats::Estimate;
 
-const HEADINGS: [&str; 8] = [
-    "figure",
-    "what",
-    "base",
-    "odfork",
-    "thp",
-    "ratio [95 %]",
-    "goal",
-    "verdict",
-];
+const HEADINGS: [&str; 8] =
+    ["figure", "what", "base", "odfork", "thp", "ratio [95 %]", "goal", "verdict"];
 /// Columns that read better aligned to the right.
 const RIGHT: [bool; 8] = [false, false, true, true, true, true, true, false];
 
@@ -79,11 +71,7 @@ fn row(finding: &Finding) -> [String; 8] {
     [
         figure.name.into(),
         figure.about.into(),
-        if is_bytes {
-            "-".into()
-        } else {
-            cell(&finding.base)
-        },
+        if is_bytes { "-".into() } else { cell(&finding.base) },
         cell(&finding.subject),
         cell(&finding.third),
         ratio(figure.goal, finding.ratio),
@@ -134,15 +122,10 @@ fn verdict(verdict: &Verdict) -> String {
 
 /// Counts of the figures that have a goal.
 fn summary(findings: &[Finding]) -> String {
-    let goals: Vec<&Finding> = findings
-        .iter()
-        .filter(|finding| goal(finding.figure.goal) != "-")
-        .collect();
+    let goals: Vec<&Finding> =
+        findings.iter().filter(|finding| goal(finding.figure.goal) != "-").collect();
     let count = |wanted: fn(&Verdict) -> bool| {
-        goals
-            .iter()
-            .filter(|finding| wanted(&finding.verdict))
-            .count()
+        goals.iter().filter(|finding| wanted(&finding.verdict)).count()
     };
     let met = count(|verdict| matches!(verdict, Verdict::Met { .. }));
     let missed = count(|verdict| matches!(verdict, Verdict::Missed { .. }));
@@ -241,10 +224,7 @@ mod tests {
     fn what_was_not_measured_says_why() {
         let mut record = record();
         record.silence("dirty-1g", "odfork", "no engine is loaded");
-        let sizes = Sizes {
-            actual: 32 << 20,
-            nominal: 1 << 30,
-        };
+        let sizes = Sizes { actual: 32 << 20, nominal: 1 << 30 };
         record.set_sizes("static-1g", sizes);
         record.notes.push("size-8g: left out".into());
         record.wrongs.push("static-1g, odfork: page 7".into());
@@ -264,10 +244,7 @@ mod tests {
         let mut record = record();
         record.interrupted = true;
         record.set_engine("static-1g", "huge");
-        let text = render(
-            &findings(&["fork-1g", "fork-8g", "fork-2g"], &record),
-            &record,
-        );
+        let text = render(&findings(&["fork-1g", "fork-8g", "fork-2g"], &record), &record);
         assert!(text.contains("  fork-1g") && !text.contains("  fork-8g"));
         assert!(!text.contains(Group::Curve.title()));
         assert!(text.contains("note: interrupted"));

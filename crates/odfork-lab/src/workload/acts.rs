@@ -29,11 +29,7 @@ pub struct Subject {
 
 impl Subject {
     pub fn new(memory: Memory) -> Self {
-        Subject {
-            memory,
-            engine: Interface::find(),
-            dice: Dice::new(1),
-        }
+        Subject { memory, engine: Interface::find(), dice: Dice::new(1) }
     }
 
     pub fn obey(&mut self, command: Command) -> Answer {
@@ -162,10 +158,7 @@ impl Subject {
         let freeze = timed(|| self.engine.freeze())?;
         let thaw = timed(|| self.engine.thaw())?;
         self.require_intact("freeze-thaw")?;
-        Ok(Answer::Values(vec![
-            ("freeze".into(), freeze),
-            ("thaw".into(), thaw),
-        ]))
+        Ok(Answer::Values(vec![("freeze".into(), freeze), ("thaw".into(), thaw)]))
     }
 
     fn copy(&mut self, touched: bool) -> Values {
@@ -289,12 +282,7 @@ fn stamp(block: *mut u8, from: usize, to: usize) -> Result<(), Failure> {
     }
     for page in from / PAGE..to / PAGE {
         // SAFETY: page * PAGE + 8 <= to, the size of the block.
-        unsafe {
-            block
-                .add(page * PAGE)
-                .cast::<u64>()
-                .write_volatile(page as u64)
-        };
+        unsafe { block.add(page * PAGE).cast::<u64>().write_volatile(page as u64) };
     }
     Ok(())
 }
@@ -319,10 +307,7 @@ mod tests {
     fn every_stock_act_answers_with_its_labels() {
         let mut subject = subject();
         let expected = [
-            (
-                Command::Fork { calls: 2 },
-                vec!["fork", "fork-cpu", "total"],
-            ),
+            (Command::Fork { calls: 2 }, vec!["fork", "fork-cpu", "total"]),
             (Command::Read, vec!["read"]),
             (Command::Sparse, vec!["sparse"]),
             (Command::Full, vec!["full"]),
@@ -364,10 +349,7 @@ mod tests {
     #[test]
     fn a_subject_without_memory_forks_but_has_no_page_to_fault() {
         let mut empty = Subject::new(Memory::hold(0, Layout::Mapped).unwrap());
-        assert_eq!(
-            labels(empty.obey(Command::Fork { calls: 1 })),
-            ["fork", "fork-cpu", "total"]
-        );
+        assert_eq!(labels(empty.obey(Command::Fork { calls: 1 })), ["fork", "fork-cpu", "total"]);
         assert!(matches!(empty.obey(Command::Fault), Answer::Unavailable(_)));
     }
 }

@@ -78,12 +78,7 @@ impl Child {
             let error = std::io::Error::last_os_error();
             return Err(Failure::Unavailable(format!("fork failed: {error}")));
         }
-        Ok(Child {
-            pid,
-            started,
-            call,
-            processor,
-        })
+        Ok(Child { pid, started, call, processor })
     }
 
     /// Waits for the child and judges how it ended.
@@ -103,11 +98,7 @@ impl Child {
         }
         let total = nanoseconds(self.started.elapsed());
         judge(status)?;
-        Ok(Timing {
-            call: self.call,
-            processor: self.processor,
-            total,
-        })
+        Ok(Timing { call: self.call, processor: self.processor, total })
     }
 }
 
@@ -143,10 +134,7 @@ impl Gate {
             let error = std::io::Error::last_os_error();
             return Err(Failure::Unavailable(format!("pipe failed: {error}")));
         }
-        Ok(Gate {
-            read: ends[0],
-            write: ends[1],
-        })
+        Ok(Gate { read: ends[0], write: ends[1] })
     }
 
     /// Waits until the parent opens the gate (or dies). CHILD: raw calls only.
@@ -192,9 +180,7 @@ impl Slate {
         };
         if start == libc::MAP_FAILED {
             let error = std::io::Error::last_os_error();
-            return Err(Failure::Unavailable(format!(
-                "shared page refused: {error}"
-            )));
+            return Err(Failure::Unavailable(format!("shared page refused: {error}")));
         }
         Ok(Slate(start.cast()))
     }

@@ -93,10 +93,7 @@ impl Interface {
         if needed < 0 || needed as usize >= buffer.len() {
             return Err(format!("odfork_stats_json returned {needed}"));
         }
-        let end = buffer
-            .iter()
-            .position(|&byte| byte == 0)
-            .unwrap_or(buffer.len());
+        let end = buffer.iter().position(|&byte| byte == 0).unwrap_or(buffer.len());
         Ok(String::from_utf8_lossy(&buffer[..end]).trim().to_string())
     }
 }

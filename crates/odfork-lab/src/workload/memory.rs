@@ -276,10 +276,7 @@ pub fn map_anonymous(length: usize) -> Result<*mut u8> {
         )
     };
     if start == libc::MAP_FAILED {
-        bail!(
-            "cannot map {length} bytes: {}",
-            std::io::Error::last_os_error()
-        );
+        bail!("cannot map {length} bytes: {}", std::io::Error::last_os_error());
     }
     Ok(start.cast())
 }
@@ -314,10 +311,7 @@ fn allocate_blocks(size: usize) -> Result<Vec<Extent>> {
             if start.is_null() {
                 bail!("malloc of {BLOCK} bytes failed");
             }
-            Ok(Extent {
-                start,
-                pages: BLOCK / PAGE,
-            })
+            Ok(Extent { start, pages: BLOCK / PAGE })
         })
         .collect()
 }

@@ -118,23 +118,16 @@ impl FromStr for Command {
         let name = words.next().unwrap_or("");
         let mut number = || -> Result<u64> {
             let word = words.next().context("a number is missing")?;
-            word.parse()
-                .with_context(|| format!("not a number: {word}"))
+            word.parse().with_context(|| format!("not a number: {word}"))
         };
         Ok(match name {
-            "fork" => Command::Fork {
-                calls: number()? as u32,
-            },
+            "fork" => Command::Fork { calls: number()? as u32 },
             "read" => Command::Read,
             "sparse" => Command::Sparse,
             "full" => Command::Full,
             "fault" => Command::Fault,
-            "crowd" => Command::Crowd {
-                children: number()? as u32,
-            },
-            "cycle" => Command::Cycle {
-                calls: number()? as u32,
-            },
+            "crowd" => Command::Crowd { children: number()? as u32 },
+            "cycle" => Command::Cycle { calls: number()? as u32 },
             "freeze" => Command::Freeze,
             "thaw" => Command::Thaw,
             "freeze-thaw" => Command::FreezeThaw,
@@ -169,9 +162,7 @@ impl fmt::Display for Answer {
         match self {
             Answer::Values(values) => {
                 write!(out, "ok")?;
-                values
-                    .iter()
-                    .try_for_each(|(label, number)| write!(out, " {label}={number}"))
+                values.iter().try_for_each(|(label, number)| write!(out, " {label}={number}"))
             }
             Answer::Text(text) => write!(out, "text {}", one_line(text)),
             Answer::Unavailable(reason) => write!(out, "na {}", one_line(reason)),
@@ -190,11 +181,9 @@ impl FromStr for Answer {
     fn from_str(line: &str) -> Result<Self> {
         let (verdict, rest) = line.split_once(' ').unwrap_or((line, ""));
         Ok(match verdict {
-            "ok" => Answer::Values(
-                rest.split_whitespace()
-                    .map(parse_value)
-                    .collect::<Result<_>>()?,
-            ),
+            "ok" => {
+                Answer::Values(rest.split_whitespace().map(parse_value).collect::<Result<_>>()?)
+            }
             "text" => Answer::Text(rest.to_string()),
             "na" => Answer::Unavailable(rest.to_string()),
             "wrong" => Answer::Wrong(rest.to_string()),
@@ -204,9 +193,8 @@ impl FromStr for Answer {
 }
 
 fn parse_value(word: &str) -> Result<(String, f64)> {
-    let (label, number) = word
-        .split_once('=')
-        .with_context(|| format!("not label=number: {word:?}"))?;
+    let (label, number) =
+        word.split_once('=').with_context(|| format!("not label=number: {word:?}"))?;
     Ok((label.to_string(), number.parse()?))
 }
 
