@@ -59,7 +59,7 @@ pub static SETTINGS: [Setting; 8] = [
         values: Values::OneOf(&[
             Choice { name: "auto", help: "when the plain forks have cost as much as a freeze would" },
             Choice { name: "eager", help: "at the first fork that finds memory worth freezing" },
-            Choice { name: "never", help: "not at all: plain fork, statistics only" },
+            Choice { name: "never", help: "only when the program asks by the API; else plain fork" },
         ]),
         default: "auto",
         reader: Reader::Library,

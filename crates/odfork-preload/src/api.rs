@@ -55,14 +55,14 @@ fn answer(done: Done<()>) -> c_int {
 }
 
 /// fork(2) with the engine: the same returns, the same errno.
-/// In the child, only what POSIX allows after fork() is allowed.
+///
+/// # Safety
+/// As for fork(2): in the child of a multi-threaded process only async-signal-safe
+/// functions may be called.
 #[no_mangle]
 pub unsafe extern "C" fn odfork_fork() -> c_int {
-    extern "C" {
-        fn fork() -> c_int;
-    }
     // SAFETY: the caller's own fork, through the wrapper.
-    unsafe { fork() }
+    unsafe { odfork_runtime::interpose::fork() }
 }
 
 /// Freezes the process's anonymous memory now, and folds what is dirty, whatever
@@ -90,6 +90,9 @@ pub extern "C" fn odfork_thaw() -> c_int {
 /// Fills `out` with the first `size` bytes of the statistics (pass
 /// sizeof(struct odfork_stats)). Returns the size this library knows, so that a
 /// newer caller can tell which fields were filled.
+///
+/// # Safety
+/// `out` is NULL or points to `size` writable bytes.
 #[no_mangle]
 pub unsafe extern "C" fn odfork_stats(out: *mut odfork_stats, size: usize) -> usize {
     let s = &engine::state().stats;
@@ -133,6 +136,9 @@ pub unsafe extern "C" fn odfork_stats(out: *mut odfork_stats, size: usize) -> us
 /// Writes the statistics as one JSON object (schema 1) with a closing zero byte
 /// into `buf` of `len` bytes, cut if they do not fit. Returns the length needed
 /// without the zero byte.
+///
+/// # Safety
+/// `buf` is NULL or points to `len` writable bytes.
 #[no_mangle]
 pub unsafe extern "C" fn odfork_stats_json(buf: *mut c_char, len: usize) -> usize {
     let (calls, injected) = engine::calls();

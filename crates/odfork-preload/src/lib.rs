@@ -1,13 +1,6 @@
 //! libodfork.so: the runtime as a library to preload, and its C API.
 //!
-//! Owns the symbols: the C library's functions that are wrapped
-//! ([`wrappers`]), the C API ([`api`]), the constructor and the report at exit
-//! ([`life`]). It decides nothing; that is the runtime's.
-//!
-//! Rules: nothing here may panic (a panic would abort somebody's program), no
-//! heap, no stdio; `errno` changes only where the wrapped function would change it.
+//! Owns the C API ([`api`]); the wrapped functions, the constructor and the
+//! report at exit are the runtime's module `interpose`. It decides nothing.
 
 pub mod api;
-mod life;
-mod program;
-mod wrappers;

@@ -462,6 +462,9 @@ fn own_range(st: &State) -> (usize, usize) {
 
 /// Freezes and folds now, whatever the rental rule says.
 pub fn freeze_now() -> Done<()> {
+    if born() == 0 {
+        return Err(Stop::of(Reason::NotLoaded));
+    }
     if !adopt() {
         return Err(Stop::of(Reason::SharedVm));
     }

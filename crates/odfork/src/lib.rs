@@ -4,14 +4,18 @@
 //! A private mapping without anonymous pages costs fork nothing: its pages can
 //! be faulted in again from its file. So the runtime moves a process's anonymous
 //! memory into an unnamed file (the *image*) and maps that privately in the same
-//! place. The way of one fork is in [`engine`]; the steps of a pass in [`pass`].
+//! place. Programs use [`fork`], [`freeze`], [`stats()`]; most need nothing but
+//! `odfork run`. The way of one fork is in [`engine`]; the steps of a pass in [`pass`].
 
+mod api;
 pub mod engine;
 mod fold;
 mod freeze;
 mod guard;
 mod helper;
 mod image;
+#[cfg(feature = "interpose")]
+pub mod interpose;
 mod lock;
 pub mod options;
 mod pagemap;
@@ -25,3 +29,5 @@ mod survey;
 pub mod sys;
 pub mod thaw;
 mod vma;
+
+pub use api::{fork, freeze, refreeze, stats, thaw, Fork, Statistics};

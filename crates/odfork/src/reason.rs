@@ -47,10 +47,12 @@ pub enum Reason {
     Userfaultfd,
     /// The program's code makes `madvise` or `mremap` calls without the C library.
     RawCalls,
+    /// The wrappers are not in the process.
+    NotLoaded,
 }
 
 /// Number of reasons, for counters.
-pub const REASONS: usize = Reason::RawCalls as usize + 1;
+pub const REASONS: usize = Reason::NotLoaded as usize + 1;
 
 impl Reason {
     /// All reasons, in the order of their counters.
@@ -75,6 +77,7 @@ impl Reason {
         Reason::Image,
         Reason::Userfaultfd,
         Reason::RawCalls,
+        Reason::NotLoaded,
     ];
 
     /// The word in the statistics.
@@ -100,6 +103,7 @@ impl Reason {
             Reason::Image => "image",
             Reason::Userfaultfd => "userfaultfd",
             Reason::RawCalls => "raw-calls",
+            Reason::NotLoaded => "not-loaded",
         }
     }
 
@@ -125,6 +129,7 @@ impl Reason {
             Reason::Step => "a step of freezing failed; memory is as it was",
             Reason::Image => "the image asked for (ODFORK_IMAGE) cannot be had here",
             Reason::Userfaultfd => "the program handles page faults itself",
+            Reason::NotLoaded => "the runtime's wrappers are not loaded; use odfork run, or the crate's feature interpose",
             Reason::RawCalls => "the program calls madvise or mremap by raw instructions, past the C library",
         }
     }

@@ -32,7 +32,9 @@ pub const HUGE: usize = 2 << 20;
 /// # Safety
 /// The arguments must satisfy the contract of system call `nr`; the call may
 /// change mappings, memory or descriptors of the whole process.
-#[inline]
+// Not inlined: in a statically linked program the search for raw madvise calls
+// (`interpose::program`) must not find our own.
+#[inline(never)]
 pub unsafe fn raw(nr: i64, a: [usize; 6]) -> isize {
     let ret: isize;
     // SAFETY: the x86-64 Linux calling convention: number in rax, arguments in

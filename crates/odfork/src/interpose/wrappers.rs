@@ -19,10 +19,10 @@
 use core::ffi::{c_char, c_int, c_long, c_void, CStr};
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use odfork_runtime::reason::Reason;
-use odfork_runtime::sys::{self, PAGE};
-use odfork_runtime::thaw::Content;
-use odfork_runtime::{args, engine};
+use crate::reason::Reason;
+use crate::sys::{self, PAGE};
+use crate::thaw::Content;
+use crate::{args, engine};
 
 /// Advice of Linux 6.13: puts guard markers into the page tables.
 const MADV_GUARD_INSTALL: c_int = 102;
@@ -89,7 +89,10 @@ fn as_libc(ret: isize) -> isize {
     }
 }
 
-/// fork(2), cheap. See `engine::fork` in the runtime.
+/// fork(2), cheap. See [`engine::fork`].
+///
+/// # Safety
+/// As for fork(2).
 #[no_mangle]
 pub unsafe extern "C" fn fork() -> c_int {
     let errno = get_errno();
@@ -288,7 +291,7 @@ fn before_syscall(nr: c_long, a: usize, b: usize) {
         libc::SYS_vmsplice => engine::note_splice(),
         libc::SYS_futex if is_pi(b) => engine::note_pi_futex(),
         libc::SYS_clone if shares_memory(a as c_int) => engine::note_shared_vm(),
-        libc::SYS_exit_group => crate::life::report(),
+        libc::SYS_exit_group => super::life::report(),
         _ => {}
     }
 }
@@ -297,7 +300,7 @@ fn before_syscall(nr: c_long, a: usize, b: usize) {
 /// done now: memory goes back, and the report is written.
 fn before_filter() {
     engine::before_filter();
-    crate::life::report();
+    super::life::report();
 }
 
 /// A task in this address space that is neither a thread nor a vfork child.
@@ -408,7 +411,7 @@ pub unsafe extern "C" fn prctl(op: c_int, a: usize, b: usize, c: usize, d: usize
 /// _exit(2): the report of a program that leaves without exit(3).
 #[no_mangle]
 pub unsafe extern "C" fn _exit(status: c_int) -> ! {
-    crate::life::report();
+    super::life::report();
     // SAFETY: ends the process.
     unsafe {
         loop {

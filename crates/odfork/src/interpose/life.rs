@@ -2,17 +2,17 @@
 
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use odfork_runtime::options::Report;
-use odfork_runtime::stats::{self, Context, Text};
-use odfork_runtime::{args, engine, sys};
+use crate::options::Report;
+use crate::stats::{self, Context, Text};
+use crate::{args, engine, sys};
 
 static REPORTED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn born() {
-    crate::wrappers::resolve();
+    super::wrappers::resolve();
     // SAFETY: asks for the calling thread's descriptor.
     engine::note_thread(unsafe { libc::pthread_self() } as usize);
-    engine::start(crate::program::barred(), crate::program::inspect);
+    engine::start(super::program::barred(), super::program::inspect);
 }
 
 extern "C" fn ends() {

@@ -2,7 +2,7 @@
 
 use core::ffi::{c_int, c_void};
 
-use odfork_runtime::reason::Reason;
+use crate::reason::Reason;
 
 /// A reason never to freeze in this program.
 pub fn barred() -> Reason {
