@@ -1,4 +1,4 @@
-// odtest: expect=any timeout=60 mem=64
+// odtest: modes=stock,huge,small expect=any timeout=60 mem=64
 /*
  * No lost write by another process: a child counts in its parent's memory with process_vm_writev and
  * /proc/PID/mem while the single-threaded parent freezes, folds and forks. The child is the only writer,

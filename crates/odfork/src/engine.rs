@@ -38,6 +38,9 @@ const SETTLE_NS: u64 = 1_000_000;
 /// Threads whose descriptors are remembered.
 const MAX_THREADS: usize = 4096;
 
+/// How long images may go without a look when the process forks (10 s).
+const STALE_NS: u64 = 10_000_000_000;
+
 /// Everything the runtime knows, in one place so that it can be left out when
 /// the memory around it is frozen.
 #[repr(C, align(4096))]
@@ -46,6 +49,9 @@ pub struct State {
     pub stats: Stats,
     lock: Lock,
     pid: AtomicI32,
+    /// Time of the latest pass, and whether there are images.
+    last_pass_ns: AtomicU64,
+    registry_in_use: AtomicU32,
     /// The process that loaded the library by exec: it alone reports.
     born: AtomicI32,
     last_fork_ns: AtomicU64,
@@ -114,6 +120,8 @@ static STATE: Global = Global(UnsafeCell::new(State {
     stats: Stats::new(),
     lock: Lock::new(),
     pid: AtomicI32::new(0),
+    last_pass_ns: AtomicU64::new(0),
+    registry_in_use: AtomicU32::new(0),
     born: AtomicI32::new(0),
     last_fork_ns: AtomicU64::new(0),
     barred: AtomicU32::new(0),
@@ -276,12 +284,16 @@ fn prepare() {
         _ => {
             settle(st);
             let floor = st.model.look_floor_ns(st.last_fork_ns.load(Relaxed), st.shown);
-            st.rental.worth_looking(floor).then_some(Decide::Rental(st.model, st.rental))
+            (st.rental.worth_looking(floor) || is_stale(st))
+                .then_some(Decide::Rental(st.model, st.rental))
         }
     };
     if let Some(decide) = decide.filter(|_| !held.calls_under_way()) {
         let _ = one_pass(st, decide);
-        st.faults.store(sys::minor_faults(), Relaxed);
+        if st.options.freeze == Freeze::Eager && st.barred() == Reason::None {
+            st.faults.store(sys::minor_faults(), Relaxed);
+        }
+        st.last_pass_ns.store(sys::now_ns(), Relaxed);
     }
 }
 
@@ -299,6 +311,9 @@ fn passes_inspection(st: &State) -> bool {
 
 /// The cheap question before every fork: a fork of a small process asks only this.
 fn may_be_due(st: &State) -> bool {
+    if is_stale(st) {
+        return true;
+    }
     match st.options.freeze {
         Freeze::Eager => {
             let last = st.faults.load(Relaxed);
@@ -306,6 +321,13 @@ fn may_be_due(st: &State) -> bool {
         }
         _ => st.unpaid_ns.load(Relaxed) >= SETTLE_NS,
     }
+}
+
+/// Images were not looked at for a while: memory that the program has unmapped
+/// since is still held by their seeds.
+fn is_stale(st: &State) -> bool {
+    st.registry_in_use.load(Relaxed) != 0
+        && sys::now_ns() - st.last_pass_ns.load(Relaxed) > STALE_NS
 }
 
 /// After a fork in the parent: what was paid, for the rental rule. No lock and
@@ -363,6 +385,10 @@ fn one_pass(st: &mut State, decide: Decide) -> Done<()> {
     st.bench.clear();
     if let Err(stop) = &outcome {
         st.stats.count_stop(stop);
+        if stop.reason == Reason::Seccomp {
+            // A filter kills for what the helper does: make no more calls of our own.
+            st.barred.store(stop.reason as u32, Relaxed);
+        }
         st.rental.refused();
     }
     outcome
@@ -428,6 +454,7 @@ fn count(st: &State, f: &Finished) {
     }
     let images: usize = st.registry.live().map(|(_, i)| i.bytes).sum();
     stats.image_bytes.store(images as u64, Relaxed);
+    st.registry_in_use.store(u32::from(images > 0), Relaxed);
     stats.frozen_bytes.store(st.shown, Relaxed);
     let huge = st.registry.live().any(|(_, i)| i.huge == 1);
     let engine = if images == 0 { 0 } else { 1 + u32::from(huge) };
