@@ -14,7 +14,7 @@ XTASK   := $(CARGO) run -q --locked --manifest-path crates/xtask/Cargo.toml --ta
 INSTALL ?= install
 
 .DEFAULT_GOAL := help
-.PHONY: help build check demo bench bench-quick examples header docs pages fmt lint install uninstall clean toolchain
+.PHONY: help build check check-full demo bench bench-quick examples header docs pages fmt lint install uninstall clean toolchain
 
 help: ## List the targets
 	@echo "odfork $(VERSION): make TARGET"
@@ -29,6 +29,9 @@ build: toolchain ## Build the launcher, the library and the benchmark into targe
 
 check: ## Install what tests need, then run every test and lint (within 10 minutes)
 	@.ci/check
+
+check-full: ## The same with every mode of every test program (about 15 minutes)
+	@ODTEST_FULL=1 .ci/check
 
 demo: build ## Unit tests in forked children of a 1 GB database, stock fork against odfork
 	@ODFORK=$(RELEASE)/odfork demo/run.sh

@@ -1,24 +1,13 @@
-//! The same as warm_parent.c, from Rust: freeze once, then fork a child for every question.
+//! The same as warm_parent.c, from Rust, with the crate `odfork` and its feature `interpose`, which links the
+//! wrappers of fork, madvise, mremap and realloc into the program: frozen memory needs them.
 //!
-//! From the repository, without installing:
-//!     make build
-//!     rustc -O examples/warm_parent.rs -o target/warm_parent_rs -L target/release
-//!     LD_LIBRARY_PATH=target/release target/warm_parent_rs
+//!     cargo run --release -p odfork --features interpose --example warm_parent
 //!
-//! The library is linked, so that its wrappers of fork, madvise, mremap and realloc are in the program: frozen
-//! memory needs them. A child of a fork may only do what POSIX allows there: here, read, write and _exit.
+//! A child of a fork may only do what POSIX allows there: here, read, write and _exit.
 
-use std::ffi::{c_char, c_int, CStr};
 use std::time::{Duration, Instant};
 
-#[link(name = "odfork")]
-extern "C" {
-    fn odfork_fork() -> c_int;
-    fn odfork_freeze() -> c_int;
-    fn odfork_reason() -> *const c_char;
-    fn waitpid(pid: c_int, status: *mut c_int, options: c_int) -> c_int;
-    fn _exit(status: c_int) -> !;
-}
+use odfork::Fork;
 
 const ROWS: usize = 64 << 20; // 512 MB of 8-byte rows
 
@@ -26,19 +15,18 @@ const ROWS: usize = 64 << 20; // 512 MB of 8-byte rows
 fn ask(table: &mut [u64], question: usize) -> Duration {
     let begin = Instant::now();
     // SAFETY: the child only touches memory and leaves by _exit.
-    let pid = unsafe { odfork_fork() };
+    let side = unsafe { odfork::fork() }.expect("fork failed");
     let time = begin.elapsed();
-    assert!(pid >= 0, "fork failed");
-    if pid == 0 {
+    let Fork::Parent { child } = side else {
         table[question] = 0;
         let right = table[question + 1] == 3 * (question as u64 + 1);
         // SAFETY: ends the child.
-        unsafe { _exit(if right { 0 } else { 1 }) }
-    }
+        unsafe { libc::_exit(if right { 0 } else { 1 }) }
+    };
     let mut status = -1;
     // SAFETY: `status` is valid for writing.
-    let waited = unsafe { waitpid(pid, &mut status, 0) };
-    assert!(waited == pid && status == 0 && table[question] == 3 * question as u64);
+    let waited = unsafe { libc::waitpid(child, &mut status, 0) };
+    assert!(waited == child && status == 0 && table[question] == 3 * question as u64);
     time
 }
 
@@ -50,11 +38,8 @@ fn main() {
     let mut table: Vec<u64> = (0..ROWS as u64).map(|row| 3 * row).collect();
     // One fork only: after some the library would freeze by itself.
     println!("plain:  {:8} us, one fork", ask(&mut table, 0).as_micros());
-    // SAFETY: may be called at any time outside signal handlers.
-    if unsafe { odfork_freeze() } != 0 {
-        // SAFETY: a constant string.
-        let why = unsafe { CStr::from_ptr(odfork_reason()) };
-        println!("not frozen ({}); forks stay plain", why.to_string_lossy());
+    if let Err(why) = odfork::freeze() {
+        println!("not frozen ({}); forks stay plain", why.reason.explain());
         return;
     }
     println!("frozen: {:8} us a fork", ask_many(&mut table));

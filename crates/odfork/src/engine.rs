@@ -10,7 +10,10 @@
 //! ```
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicI32, AtomicU32, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
 
 use odfork_model::{CostModel, Rental};
 
@@ -45,6 +48,8 @@ const STALE_NS: u64 = 10_000_000_000;
 /// the memory around it is frozen.
 #[repr(C, align(4096))]
 pub struct State {
+    // What a fork writes comes first, in one page: after the fork, that page is
+    // one copy-on-write fault, and more pages would be more faults.
     pub options: Options,
     pub stats: Stats,
     lock: Lock,
@@ -55,6 +60,11 @@ pub struct State {
     /// The process that loaded the library by exec: it alone reports.
     born: AtomicI32,
     last_fork_ns: AtomicU64,
+    /// Minor faults at the last look; `u64::MAX` before the first.
+    faults: AtomicU64,
+    /// Time of forks not yet charged, and their number.
+    unpaid_ns: AtomicU64,
+    unpaid_forks: AtomicU64,
     /// A reason (its number) never to freeze in this process.
     barred: AtomicU32,
     shared_vm: bool,
@@ -62,11 +72,6 @@ pub struct State {
     model: CostModel,
     rental: Rental,
     kernel: Kernel,
-    /// Minor faults at the last look; `u64::MAX` before the first.
-    faults: AtomicU64,
-    /// Time of forks not yet charged, and their number.
-    unpaid_ns: AtomicU64,
-    unpaid_forks: AtomicU64,
     /// Entries the next fork copies, when a pass has just found out.
     entries: Option<u64>,
     shown: u64,
@@ -213,7 +218,8 @@ pub unsafe fn fork(real: impl Fn() -> i32) -> i32 {
     let begin = sys::now_ns();
     let pid = real();
     if pid == 0 {
-        child_begins();
+        // CHILD: nothing is written here, each page of ours would be a fault. The
+        // child finds out that it is one (`adopt`) when it next needs the runtime.
         return 0;
     }
     let ns = sys::now_ns() - begin;
@@ -246,17 +252,24 @@ fn adopt() -> bool {
     if own_memory.is_some_and(|m| m.load(Relaxed) == 1) {
         return false;
     }
-    child_begins();
+    // Several threads of a new process may find out at once: one begins its state.
+    let parent = st.pid.load(SeqCst);
+    if parent != -me && st.pid.compare_exchange(parent, -me, SeqCst, SeqCst).is_ok() {
+        child_begins();
+        st.pid.store(me, SeqCst);
+    }
+    while st.pid.load(SeqCst) != me {
+        core::hint::spin_loop();
+    }
     true
 }
 
-/// CHILD: straight-line stores into the child's own copy of the state; one
-/// thread, no lock, no heap, no call but getpid.
+/// A state of its own for a new process. Every entrance to the runtime comes
+/// through `adopt` first, so nobody holds the lock yet.
 fn child_begins() {
-    // SAFETY: the only thread of a new process.
+    // SAFETY: the one thread that `adopt` chose; the others wait there.
     let st = unsafe { state_mut() };
     st.lock.reset();
-    st.pid.store(sys::getpid(), Relaxed);
     st.registry.inherit();
     st.bench.forget();
     st.stats.reset();
@@ -532,6 +545,9 @@ pub fn call_if_plain<T>(
     call: impl FnOnce() -> T,
 ) -> Option<T> {
     let st = state();
+    if st.ever_frozen.load(Relaxed) != 0 {
+        adopt();
+    }
     st.lock.begin_call();
     let end = start.saturating_add(len);
     let frozen = st.ever_frozen.load(Relaxed) != 0
@@ -543,6 +559,7 @@ pub fn call_if_plain<T>(
 
 /// Makes a range anonymous again where it shows an image.
 pub fn thaw_range(start: usize, len: usize, content: thaw::Content) -> Done<()> {
+    adopt();
     let _held = state().lock.hold();
     // SAFETY: the lock is held.
     thaw_locked(unsafe { state_mut() }, start, len, content, false).map(|_| ())
@@ -558,6 +575,7 @@ pub fn with_thawed<T>(
     moves: bool,
     call: impl FnOnce(Done<bool>) -> T,
 ) -> T {
+    adopt();
     let _held = state().lock.hold();
     // SAFETY: the lock is held.
     call(thaw_locked(unsafe { state_mut() }, start, len, content, moves))
@@ -597,6 +615,7 @@ fn thaw_locked(
 
 /// Makes all memory anonymous again, and lets go of the images.
 pub fn thaw_all() -> Done<()> {
+    adopt();
     let _held = state().lock.hold();
     // SAFETY: the lock is held.
     let st = unsafe { state_mut() };
@@ -616,6 +635,7 @@ pub fn thaw_all() -> Done<()> {
 
 /// Never freeze again in this process.
 pub fn bar(reason: Reason) {
+    adopt();
     let _held = state().lock.hold();
     // SAFETY: the lock is held.
     let st = unsafe { state_mut() };
@@ -630,6 +650,12 @@ pub fn before_filter() {
         let _ = thaw_all();
         bar(Reason::Seccomp);
     }
+}
+
+/// A thread is about to be made: the last moment at which a new process is
+/// certainly alone in finding out that it is one.
+pub fn before_thread() {
+    adopt();
 }
 
 /// A thread was made; `descriptor` is its `pthread_t`. A process with more
@@ -662,6 +688,7 @@ pub fn note_splice() {
 
 /// A task that shares this address space and is no thread was started.
 pub fn note_shared_vm() {
+    adopt();
     let _held = state().lock.hold();
     // SAFETY: the lock is held.
     unsafe { state_mut() }.shared_vm = true;
@@ -669,6 +696,7 @@ pub fn note_shared_vm() {
 
 /// Calls of the freeze path so far, and failures injected by a test.
 pub fn calls() -> (u32, u32) {
+    adopt();
     let _held = state().lock.hold();
     // SAFETY: the lock is held.
     let st = unsafe { state_mut() };

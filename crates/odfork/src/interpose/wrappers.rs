@@ -358,6 +358,7 @@ pub unsafe extern "C" fn pthread_create(
     // SAFETY: the next function in line, with the caller's arguments.
     let next: extern "C" fn(*mut usize, usize, usize, usize) -> c_int =
         unsafe { core::mem::transmute(PTHREAD_CREATE.get()) };
+    engine::before_thread();
     let result = next(thread, attr, start, arg);
     if result == 0 {
         // SAFETY: written by the call.
