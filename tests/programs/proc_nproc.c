@@ -1,4 +1,4 @@
-// odtest: expect=any mem=64
+// odtest: expect=any mem=64 serial=yes
 /*
  * RLIMIT_NPROC and fork's failure: fork fails with EAGAIN exactly when it fails on stock, says so in errno, and
  * works again as soon as a child has gone; errno survives a fork that succeeds. As root the program first becomes

@@ -643,6 +643,11 @@ pub fn bar(reason: Reason) {
     st.stats.count_stop(&Stop::of(reason));
 }
 
+/// A system-call filter was noticed.
+pub fn is_fenced() -> bool {
+    state().barred() == Reason::Seccomp
+}
+
 /// The program is about to install a system-call filter: give back what later
 /// needs system calls of ours, and make none from now on.
 pub fn before_filter() {

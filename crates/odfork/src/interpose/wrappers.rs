@@ -299,8 +299,8 @@ fn before_syscall(nr: c_long, a: usize, b: usize) {
 /// A system-call filter is about to be installed. What may be forbidden later is
 /// done now: memory goes back, and the report is written.
 fn before_filter() {
-    engine::before_filter();
     super::life::report();
+    engine::before_filter();
 }
 
 /// A task in this address space that is neither a thread nor a vfork child.
