@@ -64,7 +64,10 @@ extern "C" {
 #endif // __cplusplus
 
 // fork(2) with the engine: the same returns, the same errno.
-// In the child, only what POSIX allows after fork() is allowed.
+//
+// # Safety
+// As for fork(2): in the child of a multi-threaded process only async-signal-safe
+// functions may be called.
 int odfork_fork(void);
 
 // Freezes the process's anonymous memory now, and folds what is dirty, whatever
@@ -83,11 +86,17 @@ int odfork_thaw(void);
 // Fills `out` with the first `size` bytes of the statistics (pass
 // sizeof(struct odfork_stats)). Returns the size this library knows, so that a
 // newer caller can tell which fields were filled.
+//
+// # Safety
+// `out` is NULL or points to `size` writable bytes.
 size_t odfork_stats(struct odfork_stats *out, size_t size);
 
 // Writes the statistics as one JSON object (schema 1) with a closing zero byte
 // into `buf` of `len` bytes, cut if they do not fit. Returns the length needed
 // without the zero byte.
+//
+// # Safety
+// `buf` is NULL or points to `len` writable bytes.
 size_t odfork_stats_json(char *buf, size_t len);
 
 // One sentence: why memory is not frozen, and what to do; empty when nothing
