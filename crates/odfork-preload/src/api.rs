@@ -1,7 +1,6 @@
 //! The C API. The header `include/odfork.h` is generated from this file.
 
 use core::ffi::{c_char, c_int};
-use core::sync::atomic::Ordering::Relaxed;
 
 use odfork_runtime::reason::{Done, Stop};
 use odfork_runtime::stats::{self, Context, Text};
@@ -95,29 +94,32 @@ pub extern "C" fn odfork_thaw() -> c_int {
 /// `out` is NULL or points to `size` writable bytes.
 #[no_mangle]
 pub unsafe extern "C" fn odfork_stats(out: *mut odfork_stats, size: usize) -> usize {
-    let s = &engine::state().stats;
-    let forks = s.forks.load(Relaxed);
+    let s = odfork_runtime::stats();
     let all = odfork_stats {
-        engine: s.engine.load(Relaxed),
-        reason: s.last_reason.load(Relaxed),
-        freezes: s.freezes.load(Relaxed),
-        freeze_ns: s.freeze_ns.load(Relaxed),
-        freeze_bytes: s.freeze_bytes.load(Relaxed),
-        folds_in_place: s.folds_in_place.load(Relaxed),
-        folds_rebuilt: s.folds_rebuilt.load(Relaxed),
-        fold_ns: s.fold_ns.load(Relaxed),
-        fold_bytes: s.fold_bytes.load(Relaxed),
-        thaws: s.thaws.load(Relaxed),
-        thaw_bytes: s.thaw_bytes.load(Relaxed),
-        forks,
-        forks_failed: s.forks_failed.load(Relaxed),
-        fork_min_ns: if forks == 0 { 0 } else { s.fork_min_ns.load(Relaxed) },
-        fork_p50_ns: s.percentile(500),
-        fork_p99_ns: s.percentile(990),
-        fork_max_ns: s.fork_max_ns.load(Relaxed),
-        dirty_pages: s.dirty_pages.load(Relaxed),
-        image_bytes: s.image_bytes.load(Relaxed),
-        frozen_bytes: s.frozen_bytes.load(Relaxed),
+        engine: match s.engine {
+            "huge" => 2,
+            "small" => 1,
+            _ => 0,
+        },
+        reason: s.reason as u32,
+        freezes: s.freezes,
+        freeze_ns: s.freeze_ns,
+        freeze_bytes: s.freeze_bytes,
+        folds_in_place: s.folds_in_place,
+        folds_rebuilt: s.folds_rebuilt,
+        fold_ns: s.fold_ns,
+        fold_bytes: s.fold_bytes,
+        thaws: s.thaws,
+        thaw_bytes: s.thaw_bytes,
+        forks: s.forks,
+        forks_failed: s.forks_failed,
+        fork_min_ns: s.fork_min_ns,
+        fork_p50_ns: s.fork_p50_ns,
+        fork_p99_ns: s.fork_p99_ns,
+        fork_max_ns: s.fork_max_ns,
+        dirty_pages: s.dirty_pages,
+        image_bytes: s.image_bytes,
+        frozen_bytes: s.frozen_bytes,
     };
     let whole = core::mem::size_of::<odfork_stats>();
     if !out.is_null() {
