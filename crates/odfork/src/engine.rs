@@ -557,14 +557,6 @@ pub fn call_if_plain<T>(
     result
 }
 
-/// Makes a range anonymous again where it shows an image.
-pub fn thaw_range(start: usize, len: usize, content: thaw::Content) -> Done<()> {
-    adopt();
-    let _held = state().lock.hold();
-    // SAFETY: the lock is held.
-    thaw_locked(unsafe { state_mut() }, start, len, content, false).map(|_| ())
-}
-
 /// Thaws a range and then makes the program's own call, with no freeze in
 /// between. `call` hears whether the thaw succeeded, and whether it did all
 /// there was to do (zeros by hand).

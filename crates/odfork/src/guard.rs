@@ -184,39 +184,55 @@ fn rest(s: &mut Scratch, subject: &Subject) -> Done<()> {
 fn all_rest(s: &mut Scratch, subject: &Subject) -> SysResult<bool> {
     let mut number = [0u8; 20];
     let dir = Path::join(&[b"/proc/", digits(subject.pid as u64, &mut number), b"/task"]);
+    each_number(s, &dir, &mut |s, tid| {
+        Ok(tid == subject.tid as u64 || thread_rests(s, subject.pid, tid)?)
+    })
+}
+
+/// Asks `goes_on` about every numbered entry of a `/proc` directory until it
+/// says no; true if it never did.
+fn each_number(
+    s: &mut Scratch,
+    dir: &Path,
+    goes_on: &mut dyn FnMut(&mut Scratch, u64) -> SysResult<bool>,
+) -> SysResult<bool> {
     let fd = survey::open(&mut s.kernel, dir.c_str())?;
     let mut buf = [0u64; 512];
-    let mut resting = Ok(true);
-    while resting == Ok(true) {
+    let mut answer = Ok(true);
+    while answer == Ok(true) {
         // SAFETY: the buffer is valid for its length and aligned for entries.
         let n = unsafe {
             s.kernel.call(libc::SYS_getdents64, args![fd, buf.as_mut_ptr(), size_of_val(&buf)])
         };
-        resting = match n {
+        answer = match n {
             Ok(0) => break,
-            Ok(n) => batch_rests(s, subject, &buf, n),
+            Ok(n) => batch_goes_on(s, &buf, n, goes_on),
             Err(e) => Err(e),
         };
     }
     survey::close(fd);
-    resting
+    answer
 }
 
-/// The threads of one batch of directory entries.
-fn batch_rests(s: &mut Scratch, subject: &Subject, buf: &[u64; 512], n: usize) -> SysResult<bool> {
+/// The numbered ones of one batch of directory entries (`struct linux_dirent64`:
+/// length at 16, name at 19).
+fn batch_goes_on(
+    s: &mut Scratch,
+    buf: &[u64; 512],
+    n: usize,
+    goes_on: &mut dyn FnMut(&mut Scratch, u64) -> SysResult<bool>,
+) -> SysResult<bool> {
     // SAFETY: the same memory as bytes.
     let bytes = unsafe { core::slice::from_raw_parts(buf.as_ptr().cast::<u8>(), n) };
     let mut at = 0;
     while at + 19 < n {
         let len = u16::from_le_bytes([bytes[at + 16], bytes[at + 17]]) as usize;
-        let entry = &bytes[at..(at + len.max(20)).min(n)];
-        let name = entry[19..].split(|&b| b == 0).next().unwrap_or(b"");
+        let name = bytes[at + 19..].split(|&b| b == 0).next().unwrap_or(b"");
         at += len.max(20);
-        match dec(name) {
-            Some(tid) if tid != subject.tid as u64 && !thread_rests(s, subject.pid, tid)? => {
+        if let Some(number) = dec(name) {
+            if !goes_on(s, number)? {
                 return Ok(false);
             }
-            _ => {}
         }
     }
     Ok(true)
@@ -295,44 +311,14 @@ fn pinned(s: &mut Scratch, subject: &Subject) -> bool {
     let mut number = [0u8; 20];
     let pid = digits(subject.pid as u64, &mut number);
     let dir = Path::join(&[b"/proc/", pid, b"/fdinfo"]);
-    let Ok(fd) = survey::open(&mut s.kernel, dir.c_str()) else { return true };
-    let mut buf = [0u64; 512];
-    let mut found = false;
-    loop {
-        // SAFETY: the buffer is valid for its length and aligned for entries.
-        let n = unsafe {
-            s.kernel.call(libc::SYS_getdents64, args![fd, buf.as_mut_ptr(), size_of_val(&buf)])
-        };
-        match n {
-            Ok(0) => break,
-            Ok(n) => found |= batch_pins(s, pid, &buf, n),
-            Err(_) => found = true,
-        }
-        if found {
-            break;
-        }
-    }
-    survey::close(fd);
-    found
+    let none = each_number(s, &dir, &mut |s, fd| Ok(!descriptor_pins(s, pid, fd)));
+    // What cannot be looked at may pin.
+    none != Ok(true)
 }
 
-fn batch_pins(s: &mut Scratch, pid: &[u8], buf: &[u64; 512], n: usize) -> bool {
-    // SAFETY: the same memory as bytes.
-    let bytes = unsafe { core::slice::from_raw_parts(buf.as_ptr().cast::<u8>(), n) };
-    let mut at = 0;
-    while at + 19 < n {
-        let len = u16::from_le_bytes([bytes[at + 16], bytes[at + 17]]) as usize;
-        let name = bytes[at + 19..].split(|&b| b == 0).next().unwrap_or(b"");
-        at += len.max(20);
-        if dec(name).is_some() && descriptor_pins(s, pid, name) {
-            return true;
-        }
-    }
-    false
-}
-
-fn descriptor_pins(s: &mut Scratch, pid: &[u8], fd: &[u8]) -> bool {
-    let path = Path::join(&[b"/proc/", pid, b"/fdinfo/", fd]);
+fn descriptor_pins(s: &mut Scratch, pid: &[u8], fd: u64) -> bool {
+    let mut number = [0u8; 20];
+    let path = Path::join(&[b"/proc/", pid, b"/fdinfo/", digits(fd, &mut number)]);
     let mut text = [0u8; 512];
     let Ok(info) = survey::slurp(&mut s.kernel, path.c_str(), &mut text) else { return false };
     let ring = info.windows(7).any(|w| w == b"SqMask:");
