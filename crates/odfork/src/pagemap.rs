@@ -121,13 +121,13 @@ impl Pagemap<'_> {
         };
         // SAFETY: `arg` and the region buffer are valid for the kernel to fill.
         let n = unsafe { k.call(libc::SYS_ioctl, args![self.fd, PAGEMAP_SCAN, &mut arg]) }?;
-        for i in 0..n.min(REGIONS) {
-            let r = self.buf.regions[i];
-            each(k, r.start as usize, r.end as usize)?;
-        }
-        let reached = arg.walk_end as usize;
+        let found = &self.buf.regions[..n.min(REGIONS)];
+        let reached = reached(found, arg.walk_end as usize);
         if reached <= start {
             return Err(Errno(libc::EIO));
+        }
+        for r in found {
+            each(k, r.start as usize, r.end as usize)?;
         }
         Ok(reached)
     }
@@ -176,6 +176,13 @@ impl Pagemap<'_> {
     }
 }
 
+/// Where the next call goes on. A kernel whose own buffer (512 regions) ran full just as the
+/// caller's did gives a `walk_end` that lies BEFORE regions it has already returned (seen on 6.18):
+/// going on from there would report them twice.
+fn reached(found: &[Region], walk_end: usize) -> usize {
+    found.last().map_or(walk_end, |last| walk_end.max(last.end as usize))
+}
+
 fn wanted(entry: u64, want: Want) -> bool {
     let (present, file) = (entry >> 63 == 1, entry >> 61 & 1 == 1);
     // Swap type 31 is a marker, not a page (SWP_PTE_MARKER, Linux 5.19).
@@ -191,6 +198,14 @@ mod tests {
     fn uapi_sizes() {
         assert_eq!(core::mem::size_of::<ScanArg>(), 96);
         assert_eq!(core::mem::size_of::<Region>(), 24);
+    }
+
+    #[test]
+    fn the_next_call_never_goes_back() {
+        let region = |start: u64| Region { start, end: start + 1, categories: 0 };
+        assert_eq!(reached(&[region(3), region(7)], 5), 8);
+        assert_eq!(reached(&[region(3)], 5), 5);
+        assert_eq!(reached(&[], 5), 5);
     }
 
     #[test]

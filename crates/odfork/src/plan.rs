@@ -61,6 +61,9 @@ pub struct Planner {
     huge: bool,
     window: usize,
     in_window: usize,
+    /// Runs are counted from here on: one that is fed again must not open a second piece
+    /// over the same addresses, whose content the first would already have taken.
+    fed: usize,
     open: Option<Piece>,
     pieces: [Piece; MAX_PIECES],
     count: usize,
@@ -79,6 +82,7 @@ impl Planner {
             huge,
             window: start / HUGE,
             in_window: 0,
+            fed: start,
             open: None,
             pieces: [NO_PIECE; MAX_PIECES],
             count: 0,
@@ -86,9 +90,10 @@ impl Planner {
         }
     }
 
-    /// Takes the next run of populated pages.
+    /// Takes the next run of populated pages; what lies before an earlier one's end is ignored.
     pub fn feed(&mut self, run_start: usize, run_end: usize) {
-        let (mut at, end) = (run_start.max(self.start), run_end.min(self.end));
+        let (mut at, end) = (run_start.max(self.fed), run_end.min(self.end));
+        self.fed = self.fed.max(end);
         while at < end {
             if at / HUGE != self.window {
                 self.close_window();
@@ -214,6 +219,13 @@ mod tests {
         let got = plan(0, 400 * HUGE, &runs);
         assert_eq!(got.len(), 1);
         assert_eq!((got[0].kind, got[0].pages), (Kind::Small, 200 * WINDOW_PAGES));
+    }
+
+    #[test]
+    fn runs_fed_twice_give_no_overlapping_pieces() {
+        let runs: Vec<_> = (0..1024).map(|b| (b * 8 * PAGE, (b * 8 + 1) * PAGE)).collect();
+        let again: Vec<_> = runs.iter().chain(&runs[512..]).copied().collect();
+        assert_eq!(plan(0, 1024 * 8 * PAGE, &again), plan(0, 1024 * 8 * PAGE, &runs));
     }
 
     #[test]
