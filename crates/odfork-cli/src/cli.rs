@@ -9,16 +9,26 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 use clap_complete::Shell;
 
+use odfork_lab::verbs::{Verb, VERBS};
+
 use crate::options::{self, Setting, Values};
 
 /// What the user asked for.
 #[derive(Debug)]
 pub enum Request {
     Run(Run),
-    Check { program: Option<OsString>, json: bool },
+    Check {
+        program: Option<OsString>,
+        json: bool,
+    },
     Completions(Shell),
-    Man { page: String, folder: Option<PathBuf> },
+    Man {
+        page: String,
+        folder: Option<PathBuf>,
+    },
     Options,
+    /// A command of the laboratory and what it was given.
+    Lab(&'static Verb, ArgMatches),
 }
 
 /// `odfork run`: settings given as flags (variable and value), and the program with its arguments.
@@ -30,7 +40,18 @@ pub struct Run {
 }
 
 /// What `odfork man` can print; a test compares it with the commands.
-const PAGES: [&str; 5] = ["odfork", "run", "check", "completions", "man"];
+const PAGES: [&str; 10] = [
+    "odfork",
+    "run",
+    "check",
+    "bench",
+    "doctor",
+    "predict",
+    "writes",
+    "report",
+    "completions",
+    "man",
+];
 
 const EXAMPLES: &str = "\
 Examples:
@@ -75,6 +96,7 @@ pub fn command() -> Command {
         .disable_help_subcommand(true)
         .subcommand(run_command())
         .subcommand(check_command())
+        .subcommands(VERBS.iter().map(|verb| (verb.command)()))
         .subcommand(completions_command())
         .subcommand(man_command())
         .subcommand(
@@ -195,6 +217,9 @@ fn man_command() -> Command {
 pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Request, clap::Error> {
     let matches = command().try_get_matches_from(words)?;
     let (name, inner) = matches.subcommand().unwrap_or(("", &matches));
+    if let Some(verb) = VERBS.iter().find(|verb| verb.name == name) {
+        return Ok(Request::Lab(verb, inner.clone()));
+    }
     Ok(match name {
         "run" => Request::Run(run_request(inner)),
         "check" => Request::Check {

@@ -65,6 +65,7 @@ fn carry_out(request: Request) -> c_int {
             Ok(text) => print(&text),
             Err(error) => fail(&format!("the page '{page}' could not be made: {error}")),
         },
+        Request::Lab(verb, matches) => c_int::from((verb.run)(&matches)),
         Request::Options => print(pages::options_markdown().as_bytes()),
     }
 }

@@ -8,19 +8,28 @@
 //! commands produce it, `session` starts them, `pairing` interleaves the samples, `executor` talks to
 //! the processes (`workload` is their side), `stats` condenses, `figures` judges, `report` prints.
 
+pub mod bench;
 pub mod catalogue;
 pub mod cli;
+pub mod doctor;
+pub mod dossier;
 pub mod environment;
 pub mod executor;
 pub mod experiments;
 pub mod figures;
+pub mod fit;
 pub mod interrupt;
 pub mod link;
 pub mod pairing;
 pub mod plan;
+pub mod predict;
 pub mod progress;
+pub mod published;
 pub mod record;
 pub mod report;
+pub mod samples;
 pub mod session;
 pub mod stats;
+pub mod verbs;
 pub mod workload;
+pub mod writes;

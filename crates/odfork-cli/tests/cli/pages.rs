@@ -53,7 +53,18 @@ fn manual_pages() {
     names.sort();
     assert_eq!(
         names,
-        ["odfork-check.1", "odfork-completions.1", "odfork-man.1", "odfork-run.1", "odfork.1"]
+        [
+            "odfork-bench.1",
+            "odfork-check.1",
+            "odfork-completions.1",
+            "odfork-doctor.1",
+            "odfork-man.1",
+            "odfork-predict.1",
+            "odfork-report.1",
+            "odfork-run.1",
+            "odfork-writes.1",
+            "odfork.1"
+        ]
     );
     assert_eq!(fs::read_to_string(target.join("odfork-run.1")).unwrap(), page(&["man", "run"]));
 
@@ -68,7 +79,18 @@ fn a_formatter_finds_no_fault_with_the_manual() {
     if !formatter.status.success() {
         return skip("a_formatter_finds_no_fault_with_the_manual", "groff is not installed");
     }
-    for name in ["odfork", "run", "check", "completions", "man"] {
+    for name in [
+        "odfork",
+        "run",
+        "check",
+        "bench",
+        "doctor",
+        "predict",
+        "writes",
+        "report",
+        "completions",
+        "man",
+    ] {
         let folder = scratch();
         let file = folder.path().join("page.1");
         fs::write(&file, page(&["man", name])).unwrap();
