@@ -1,10 +1,15 @@
-//! The command line of odfork-bench: what it accepts and what it says about itself. No doing.
+//! The command line of odfork-bench: what it accepts and what it says about itself.
+//!
+//! The command `subject` is here once for both programs that can be one, odfork-bench and odfork: its options, and
+//! how they become a subject. No other doing.
 
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand};
+use clap::{ArgMatches, Args, Command, FromArgMatches, Parser, Subcommand};
 
+use crate::verbs;
 use crate::workload::memory::Layout;
+use crate::workload::{serve, Setup};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -58,12 +63,7 @@ pub struct Cli {
 pub enum Role {
     /// Holds memory and obeys commands on stdin
     #[command(hide = true)]
-    Subject {
-        #[command(flatten)]
-        holding: Holding,
-        #[arg(long, default_value_t = 0)]
-        threads: u32,
-    },
+    Subject(SubjectOptions),
     /// Holds memory, forks, ends
     #[command(hide = true)]
     Program {
@@ -74,15 +74,78 @@ pub enum Role {
     },
 }
 
-#[derive(Clone, Copy, Debug, clap::Args)]
+#[derive(Clone, Copy, Debug, Args)]
+pub struct SubjectOptions {
+    #[command(flatten)]
+    pub holding: Holding,
+    /// Threads that only sleep
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub threads: u32,
+}
+
+#[derive(Clone, Copy, Debug, Args)]
 pub struct Holding {
-    /// Bytes
-    #[arg(long)]
+    /// Bytes of memory
+    #[arg(long, value_name = "BYTES")]
     pub size: u64,
-    #[arg(long, default_value = "mapped")]
+
+    /// Fill and work on the first BYTES only; the rest stays untouched [default: all]
+    #[arg(long, value_name = "BYTES")]
+    pub touched: Option<u64>,
+
+    /// How memory is obtained: mapped, huge, malloced or hugetlb
+    #[arg(long, value_name = "LAYOUT", default_value = "mapped")]
     pub layout: Layout,
-    #[arg(long)]
+
+    /// Stay on this processor
+    #[arg(long, value_name = "N")]
     pub cpu: Option<usize>,
+
+    /// The harness alone: no fork, no exec, no access, all clocks and loops
+    #[arg(long)]
+    pub null: bool,
+
+    /// Use the page-table sharing of a kernel with on-demand-fork
+    #[arg(long)]
+    pub kernel_odf: bool,
+}
+
+impl Holding {
+    pub fn setup(self, threads: u32) -> Setup {
+        Setup {
+            size: self.size,
+            touched: self.touched,
+            layout: self.layout,
+            threads,
+            cpu: self.cpu,
+            null: self.null,
+            kernel_odf: self.kernel_odf,
+        }
+    }
+}
+
+const SUBJECT_EXAMPLES: &str = "\
+Examples:
+  echo 'fork 5' | odfork subject --size 268435456
+  echo 'grid 100 300' | odfork subject --size 67108864 --layout huge
+  echo 'exec posix_spawn 100' | odfork run odfork subject --size 1073741824
+
+Commands are lines of standard input, answers lines of standard output, numbers nanoseconds.";
+
+/// `odfork subject`: what the laboratory starts for itself.
+pub fn subject_command() -> Command {
+    SubjectOptions::augment_args(Command::new("subject"))
+        .about("Hold memory and obey commands on standard input")
+        .hide(true)
+        .after_help(SUBJECT_EXAMPLES)
+}
+
+/// Is the subject until standard input ends; returns the exit status.
+pub fn run_subject(matches: &ArgMatches) -> u8 {
+    SubjectOptions::from_arg_matches(matches)
+        .map_err(anyhow::Error::from)
+        .and_then(|options| serve(options.holding.setup(options.threads)))
+        .unwrap_or_else(|error| verbs::cannot("subject", &error))
 }
 
 #[cfg(test)]
@@ -110,11 +173,25 @@ mod tests {
             "--threads",
             "4",
         ]);
-        let Some(Role::Subject { holding, threads }) = cli.role else {
+        let Some(Role::Subject(SubjectOptions { holding, threads })) = cli.role else {
             panic!("a subject");
         };
         assert_eq!((holding.size, threads), (4096, 4));
+        assert!(!holding.null && !holding.kernel_odf && holding.touched.is_none());
         assert_eq!(holding.layout, Layout::Malloced);
+    }
+
+    #[test]
+    fn the_subject_of_both_programs_takes_the_same_options() {
+        subject_command().debug_assert();
+        let line =
+            "subject --size 8192 --touched 4096 --layout hugetlb --null --kernel-odf --cpu 1";
+        let matches = subject_command().get_matches_from(line.split(' '));
+        let setup = SubjectOptions::from_arg_matches(&matches).unwrap().holding.setup(0);
+        assert_eq!((setup.size, setup.touched, setup.cpu), (8192, Some(4096), Some(1)));
+        assert!(setup.null && setup.kernel_odf && setup.layout == Layout::Hugetlb);
+        let help = subject_command().render_long_help().to_string();
+        assert!(help.contains("Examples:"), "{help}");
     }
 
     #[test]

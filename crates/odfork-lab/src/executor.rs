@@ -17,7 +17,7 @@ use crate::stats::median;
 use crate::workload::memory::{warm_free_memory, Layout};
 use crate::workload::protocol::{Answer, Command};
 
-/// No act takes longer than this, not even loading 8 GB next to another subject.
+/// No act takes longer than this, not even loading 8 GB next to another subject; repetitions add to it.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How often memory is sampled while an act is watched.
 const WATCH_STEP: Duration = Duration::from_millis(1);
@@ -61,11 +61,16 @@ impl Stage {
         process
     }
 
-    fn subject(&self, spec: &SubjectSpec) -> Process {
+    /// How a subject is started: this program, `subject` and what it holds.
+    pub fn subject(&self, spec: &SubjectSpec) -> Process {
         let mut process = self.process(spec.engine);
         process.arg("subject");
         self.describe(&mut process, spec.size, spec.layout, spec.pinned);
         process.args(["--threads", &spec.threads.to_string()]);
+        if let Some(touched) = spec.touched {
+            process.args(["--touched", &touched.to_string()]);
+        }
+        process.args(role_of(spec.engine));
         process
     }
 
@@ -74,6 +79,7 @@ impl Stage {
         process.arg("program");
         self.describe(&mut process, spec.size, Layout::Mapped, true);
         process.args(["--forks", &spec.forks.to_string()]);
+        process.args(role_of(spec.engine));
         process
     }
 
@@ -83,6 +89,31 @@ impl Stage {
             process.args(["--cpu", &cpu.to_string()]);
         }
     }
+}
+
+/// What a subject must be told of its engine, where the environment does not say it.
+fn role_of(engine: Engine) -> Option<&'static str> {
+    match engine {
+        Engine::Stock | Engine::Odfork(_) => None,
+        Engine::Kernel => Some("--kernel-odf"),
+        Engine::Null => Some("--null"),
+    }
+}
+
+/// How long a command may take: bytes copied at 100 MB/s, page tables at 2 GB/s, programs in 10 ms.
+fn patience(command: Command, size: u64) -> Duration {
+    let size = size as f64;
+    let seconds = match command {
+        Command::Grid { forks, permille } => {
+            f64::from(forks) * (size / 2e9 + size * f64::from(permille) / 1e11 + 0.01)
+        }
+        Command::Fork { calls } => f64::from(calls) * (size / 2e9 + 0.01),
+        Command::Touch { .. } | Command::Service => size / 1e8,
+        Command::Rounds { rounds, .. } => f64::from(rounds) * size / 1e8,
+        Command::Exec { count, .. } => f64::from(count) * (size / 2e9 + 0.01),
+        _ => 0.0,
+    };
+    PATIENCE + Duration::from_secs_f64(seconds)
 }
 
 impl Processes {
@@ -109,7 +140,8 @@ impl Processes {
         }
         let mut answers = Vec::new();
         for &subject in subjects {
-            match self.receive(subject) {
+            let patience = patience(command, self.sizes[subject]);
+            match self.receive(subject, patience) {
                 Ok(answer) => answers.push(answer),
                 Err(loss) => return self.lose(subject, loss),
             }
@@ -146,8 +178,8 @@ impl Processes {
         self.link(subject)?.send(&command.to_string())
     }
 
-    fn receive(&mut self, subject: usize) -> Result<Answer, Loss> {
-        let line = self.link(subject)?.receive(PATIENCE)?;
+    fn receive(&mut self, subject: usize, patience: Duration) -> Result<Answer, Loss> {
+        let line = self.link(subject)?.receive(patience)?;
         line.parse().map_err(|error| Loss::Ended(format!("it said {error}")))
     }
 
@@ -179,8 +211,9 @@ impl Processes {
     }
 
     fn ready(&mut self, subject: usize) -> Option<String> {
-        match self.receive(subject) {
+        match self.receive(subject, PATIENCE) {
             Ok(Answer::Text(_)) => None,
+            Ok(Answer::Unavailable(reason)) => Some(reason),
             Ok(other) => Some(format!("it began with: {other}")),
             Err(loss) => Some(loss.to_string()),
         }
@@ -328,6 +361,28 @@ mod tests {
         let arguments: Vec<_> = process.get_args().collect();
         assert_eq!(arguments[0], "subject");
         assert!(arguments.contains(&OsStr::new("--cpu")));
+    }
+
+    #[test]
+    fn a_subject_is_told_what_its_environment_does_not_say() {
+        let arguments = |spec: SubjectSpec| -> Vec<String> {
+            let process = stage().subject(&spec);
+            assert_eq!(variable(&process, "LD_PRELOAD"), None);
+            process.get_args().map(|word| word.to_string_lossy().into_owned()).collect()
+        };
+        let plain = arguments(SubjectSpec::new(Engine::Stock, 8192));
+        let null = arguments(SubjectSpec::new(Engine::Null, 8192));
+        assert_eq!(null[..plain.len()], plain);
+        assert_eq!(null[plain.len()..], ["--null"]);
+        let spec = SubjectSpec { touched: Some(4096), ..SubjectSpec::new(Engine::Kernel, 8192) };
+        assert_eq!(arguments(spec)[plain.len()..], ["--touched", "4096", "--kernel-odf"]);
+    }
+
+    #[test]
+    fn repetitions_of_large_subjects_are_waited_for() {
+        assert_eq!(patience(Command::Read, 8 << 30), PATIENCE);
+        let grid = Command::Grid { forks: 100, permille: 1000 };
+        assert!(patience(grid, 4 << 30) > Duration::from_secs(4000));
     }
 
     #[test]

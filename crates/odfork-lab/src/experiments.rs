@@ -40,6 +40,10 @@ impl Freeze {
 pub enum Engine {
     Stock,
     Odfork(Freeze),
+    /// A kernel with on-demand-fork, told to use it.
+    Kernel,
+    /// Nobody: the harness alone.
+    Null,
 }
 
 /// A process that holds memory and obeys.
@@ -47,6 +51,8 @@ pub enum Engine {
 pub struct SubjectSpec {
     pub engine: Engine,
     pub size: u64,
+    /// How much of it is filled and worked on; None: all.
+    pub touched: Option<u64>,
     pub layout: Layout,
     pub threads: u32,
     /// Kept on one processor with its children. Not for subjects that are asked together.
@@ -60,6 +66,7 @@ impl SubjectSpec {
         SubjectSpec {
             engine,
             size,
+            touched: None,
             layout: Layout::Mapped,
             threads: 0,
             pinned: true,
@@ -158,6 +165,9 @@ impl Experiment {
     /// The same at half the size. Reference subjects keep theirs.
     fn halved(mut self) -> Self {
         let size = self.size;
+        for subject in self.subjects.iter_mut().filter(|subject| subject.size == size) {
+            subject.touched = subject.touched.map(|touched| touched / 2);
+        }
         let programs =
             self.measures.iter_mut().flat_map(|measure| &mut measure.arms).filter_map(|arm| {
                 match &mut arm.act {
@@ -228,7 +238,10 @@ mod tests {
 
     #[test]
     fn a_large_one_is_halved_but_its_references_are_not() {
-        let fitted = experiment(8 * GIB, 0).fitted(6 * GIB).unwrap();
+        let mut large = experiment(8 * GIB, 0);
+        large.subjects[1].touched = Some(GIB);
+        let fitted = large.fitted(6 * GIB).unwrap();
+        assert_eq!(fitted.subjects[1].touched, Some(GIB / 4));
         assert_eq!((fitted.size, fitted.nominal), (2 * GIB, 8 * GIB));
         let sizes: Vec<u64> = fitted.subjects.iter().map(|s| s.size).collect();
         assert_eq!(sizes, [2 * GIB, 2 * GIB, 0, 64 * MIB]);

@@ -7,7 +7,7 @@ use anyhow::{bail, Context, Result};
 use clap::Parser;
 
 use odfork_lab::catalogue::figures;
-use odfork_lab::cli::{Cli, Holding, Role};
+use odfork_lab::cli::{Cli, Role, SubjectOptions};
 use odfork_lab::environment::{last_cpu, Environment};
 use odfork_lab::executor::{Processes, Stage};
 use odfork_lab::experiments::Experiment;
@@ -17,7 +17,7 @@ use odfork_lab::record::Record;
 use odfork_lab::report::lines::Lines;
 use odfork_lab::report::table;
 use odfork_lab::stats::Dice;
-use odfork_lab::workload::{run_program, serve, Setup};
+use odfork_lab::workload::{run_program, serve};
 use odfork_lab::{interrupt, plan, session};
 
 /// Other work on this machine beyond this load shows in the figures.
@@ -30,11 +30,11 @@ const INTERRUPTED: u8 = 130;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let outcome = match cli.role {
-        Some(Role::Subject { holding, threads }) => {
-            serve(setup(holding, threads)).map(|()| ExitCode::SUCCESS)
+        Some(Role::Subject(SubjectOptions { holding, threads })) => {
+            serve(holding.setup(threads)).map(ExitCode::from)
         }
         Some(Role::Program { holding, forks }) => {
-            run_program(setup(holding, 0), forks).map(|()| ExitCode::SUCCESS)
+            run_program(holding.setup(0), forks).map(|()| ExitCode::SUCCESS)
         }
         None => drive(&cli),
     };
@@ -42,10 +42,6 @@ fn main() -> ExitCode {
         eprintln!("odfork-bench: {error:#}");
         ExitCode::from(CANNOT_RUN)
     })
-}
-
-fn setup(holding: Holding, threads: u32) -> Setup {
-    Setup { size: holding.size, layout: holding.layout, threads, cpu: holding.cpu }
 }
 
 fn drive(cli: &Cli) -> Result<ExitCode> {

@@ -1,16 +1,25 @@
 //! What a subject does on command. Each act times only what its name says; preparing and checking stay outside.
 //!
 //! Every act that lets a child write checks afterwards that the parent's memory is untouched, and every child
-//! checks what it read: a fast fork that shows wrong bytes is worth nothing.
+//! checks what it read: a fast fork that shows wrong bytes is worth nothing. The acts that rerun published programs
+//! are in `reruns`.
 
 use std::time::Instant;
 
-use super::children::{fork_and_wait, nanoseconds, Child, Failure, Gate, Slate, Timing};
-use super::interface::Interface;
-use super::memory::{map_anonymous, Memory, PAGE, SPARSE_STEP};
-use super::protocol::{Answer, Command};
-use crate::stats::{median, Dice};
+use anyhow::Context;
 
+use super::children::{
+    fork_and_wait, is_harness_alone, leave_harness_alone, nanoseconds, Child, Failure, Gate, Slate,
+    Timing,
+};
+use super::interface::Interface;
+use super::memory::{map_anonymous, Layout, Memory, PAGE, SPARSE_STEP};
+use super::protocol::{Answer, Command};
+use super::{hugetlb, Setup};
+use crate::stats::median;
+
+/// The patched kernel's switch, per process.
+const KERNEL_SWITCH: &str = "/proc/self/use_odf";
 /// The sparse writer's pages: not the ones the parent dirties.
 const SPARSE_FROM: usize = 5;
 /// A child of a crowd looks at one page in 64.
@@ -18,22 +27,30 @@ const CROWD_STEP: usize = 64;
 /// A growing block ends at this many times its first size, in steps of a quarter.
 const GROWTH: usize = 4;
 
-type Values = Result<Answer, Failure>;
+pub(super) type Values = Result<Answer, Failure>;
 
 /// A process with memory, ready to obey.
 pub struct Subject {
-    memory: Memory,
+    pub(super) memory: Memory,
     engine: Interface,
-    dice: Dice,
 }
 
 impl Subject {
     pub fn new(memory: Memory) -> Self {
-        Subject { memory, engine: Interface::find(), dice: Dice::new(1) }
+        Subject { memory, engine: Interface::find() }
     }
 
     pub fn obey(&mut self, command: Command) -> Answer {
-        let outcome = match command {
+        if self.memory.layout() == Layout::Hugetlb && !is_harness_alone() {
+            if let Some(lack) = hugetlb::lack(command, self.memory.pages()) {
+                return Answer::Unavailable(lack);
+            }
+        }
+        self.act(command).unwrap_or_else(Answer::from)
+    }
+
+    fn act(&mut self, command: Command) -> Values {
+        match command {
             Command::Fork { calls } => self.fork(calls),
             Command::Read => self.read(),
             Command::Sparse => self.overwrite("sparse", SPARSE_FROM, SPARSE_STEP),
@@ -50,8 +67,26 @@ impl Subject {
             Command::Realloc { bytes } => grow(bytes as usize),
             Command::Verify => self.verify(),
             Command::Stats => self.stats(),
-        };
-        outcome.unwrap_or_else(Answer::from)
+            Command::Grid { forks, permille } => self.grid(forks, permille),
+            Command::Touch { read_permille, share_permille } => {
+                self.touch(read_permille, share_permille)
+            }
+            Command::Service => self.service(),
+            Command::Rounds { via, rounds } => self.rounds(via, rounds),
+            Command::Exec { method, count } => self.exec(method, count),
+        }
+    }
+
+    /// A subject as its command line wants it: on its processor, its memory held. The error: what is missing for that.
+    pub fn prepare(setup: Setup) -> anyhow::Result<Self> {
+        if setup.null {
+            leave_harness_alone();
+        }
+        if setup.kernel_odf {
+            use_kernel_engine()?;
+        }
+        let touched = setup.touched.unwrap_or(setup.size) as usize;
+        Ok(Subject::new(Memory::hold_part(setup.size as usize, touched, setup.layout)?))
     }
 
     /// The parent's own view of its memory, one word a page.
@@ -84,16 +119,19 @@ impl Subject {
         Ok(Answer::value(label, timing.total))
     }
 
+    /// The middle page: after a fork its tables have been used by nobody.
     fn fault(&mut self) -> Values {
-        let page = self.dice.below(self.memory.pages().max(1));
-        let Some(word) = self.memory.word_of(page) else {
+        let Some(word) = self.memory.word_of(self.memory.pages() / 2) else {
             return Err(Failure::Unavailable("this subject holds no memory".into()));
         };
+        let word = (!is_harness_alone()).then_some(word);
         let slate = Slate::new()?;
         fork_and_wait(|| {
             let start = Instant::now();
-            // SAFETY: a word of a page of ours.
-            unsafe { word.write_volatile(!0) };
+            if let Some(word) = word {
+                // SAFETY: a word of a page of ours.
+                unsafe { word.write_volatile(!0) };
+            }
             slate.write(start.elapsed().as_nanos() as u64);
             true
         })?;
@@ -165,7 +203,7 @@ impl Subject {
         let length = self.memory.bytes();
         let target =
             map_anonymous(length).map_err(|error| Failure::Unavailable(error.to_string()))?;
-        if touched {
+        if touched && !is_harness_alone() {
             for page in (0..length).step_by(PAGE) {
                 // SAFETY: page < length, all of it just mapped.
                 unsafe { target.add(page).write_volatile(1) };
@@ -175,6 +213,11 @@ impl Subject {
         // SAFETY: target has room for `length` bytes and is a new mapping.
         unsafe { self.memory.copy_to(target) };
         let copy = nanoseconds(start.elapsed());
+        if is_harness_alone() {
+            // SAFETY: the target is given back, used by nobody.
+            unsafe { libc::munmap(target.cast(), length) };
+            return Ok(Answer::value("copy", copy));
+        }
         let last = length.saturating_sub(PAGE);
         // SAFETY: the first byte of the last page of the target; then the target is given back, used by nobody.
         let (copied, original) = unsafe {
@@ -222,7 +265,7 @@ impl Subject {
         Ok(Answer::Text(text))
     }
 
-    fn require_intact(&self, act: &str) -> Result<(), Failure> {
+    pub(super) fn require_intact(&self, act: &str) -> Result<(), Failure> {
         match self.memory.first_wrong_page() {
             None => Ok(()),
             Some(page) => Err(Failure::Wrong(format!(
@@ -230,6 +273,13 @@ impl Subject {
             ))),
         }
     }
+}
+
+/// Asks the patched kernel of on-demand-fork to share page tables in this process's forks.
+fn use_kernel_engine() -> anyhow::Result<()> {
+    std::fs::write(KERNEL_SWITCH, "1").with_context(|| {
+        format!("cannot write {KERNEL_SWITCH}; boot a kernel with the patches of on-demand-fork")
+    })
 }
 
 /// The time of a call of the engine.
@@ -249,6 +299,7 @@ fn middle(numbers: impl Iterator<Item = f64>) -> f64 {
 
 /// A malloc'ed block that existed at a fork grows by realloc, a word written in every new page.
 fn grow(first: usize) -> Values {
+    let first = if is_harness_alone() { 0 } else { first };
     // SAFETY: malloc has no precondition; the result is checked by `stamp` before use.
     let mut block = unsafe { libc::malloc(first) }.cast::<u8>();
     stamp(block, 0, first)?;
@@ -290,7 +341,7 @@ fn stamp(block: *mut u8, from: usize, to: usize) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::memory::Layout;
+    use crate::workload::protocol::{Method, Via};
 
     fn subject() -> Subject {
         Subject::new(Memory::hold(4 << 20, Layout::Mapped).unwrap())
@@ -303,27 +354,69 @@ mod tests {
         }
     }
 
+    /// Every command a subject without an engine can obey, but for what each of them answers.
+    fn stock_commands() -> Vec<Command> {
+        let mut commands = vec![
+            Command::Fork { calls: 2 },
+            Command::Read,
+            Command::Sparse,
+            Command::Full,
+            Command::Fault,
+            Command::Crowd { children: 3 },
+            Command::CopyTouched,
+            Command::CopyFresh,
+            Command::Rewrite,
+            Command::Realloc { bytes: 1 << 20 },
+            Command::Verify,
+            Command::Grid { forks: 3, permille: 300 },
+            Command::Grid { forks: 0, permille: 1000 },
+            Command::Service,
+        ];
+        for (read_permille, share_permille) in [(1000, 1000), (250, 1000), (0, 333), (500, 0)] {
+            commands.push(Command::Touch { read_permille, share_permille });
+        }
+        commands.extend(Via::ALL.map(|via| Command::Rounds { via, rounds: 1 }));
+        commands.extend(Method::ALL.map(|method| Command::Exec { method, count: 2 }));
+        commands
+    }
+
     #[test]
     fn every_stock_act_answers_with_its_labels() {
         let mut subject = subject();
-        let expected = [
-            (Command::Fork { calls: 2 }, vec!["fork", "fork-cpu", "total"]),
-            (Command::Read, vec!["read"]),
-            (Command::Sparse, vec!["sparse"]),
-            (Command::Full, vec!["full"]),
-            (Command::Fault, vec!["fault"]),
-            (Command::Crowd { children: 3 }, vec!["crowd", "total"]),
-            (Command::Cycle { calls: 1 }, vec!["unfolded", "folded"]),
-            (Command::CopyTouched, vec!["copy"]),
-            (Command::CopyFresh, vec!["copy"]),
-            (Command::Rewrite, vec!["rewrite"]),
-            (Command::Realloc { bytes: 1 << 20 }, vec!["realloc"]),
-            (Command::Verify, vec!["verify"]),
-        ];
-        for (command, names) in expected {
-            assert_eq!(labels(subject.obey(command)), names, "{command}");
+        for command in stock_commands() {
+            assert_eq!(labels(subject.obey(command)), command.labels(), "{command}");
         }
+        assert_eq!(labels(subject.obey(Command::Cycle { calls: 1 })), ["unfolded", "folded"]);
         assert!(subject.is_intact());
+        assert_eq!(subject.memory.first_wrong_page_fully(), None);
+        let rounds = Command::Rounds { via: Via::Fork, rounds: 300 };
+        assert_eq!(labels(subject.obey(rounds)).last().unwrap(), "after-300");
+    }
+
+    #[test]
+    fn with_the_harness_alone_every_act_answers_and_touches_nothing() {
+        // A thread of its own: the switch is never turned back.
+        let alone = std::thread::spawn(|| {
+            let setup = Setup { null: true, ..Setup::new(64 << 30, Layout::Mapped) };
+            let mut subject = Subject::prepare(setup).unwrap();
+            // 64 GB would not fit if they were touched.
+            for command in stock_commands() {
+                assert_eq!(labels(subject.obey(command)), command.labels(), "{command}");
+            }
+        });
+        alone.join().unwrap();
+    }
+
+    #[test]
+    fn what_a_setup_asks_for_is_held_or_refused_with_a_reason() {
+        let setup = Setup::new(8 << 20, Layout::Malloced);
+        let held = Subject::prepare(Setup { touched: Some(5 << 20), ..setup }).unwrap();
+        assert_eq!(held.memory.bytes(), 5 << 20);
+        assert!(Subject::prepare(Setup { touched: Some(9 << 20), ..setup }).is_err());
+        if !std::path::Path::new("/proc/self/use_odf").exists() {
+            let refusal = Subject::prepare(Setup { kernel_odf: true, ..setup }).err().unwrap();
+            assert!(format!("{refusal:#}").contains("use_odf"), "{refusal:#}");
+        }
     }
 
     #[test]
@@ -344,6 +437,15 @@ mod tests {
         assert!(matches!(&answer, Answer::Wrong(what) if what.contains("page 40")));
         assert!(matches!(subject.obey(Command::Read), Answer::Wrong(_)));
         assert!(matches!(subject.obey(Command::Verify), Answer::Wrong(_)));
+        for command in [
+            Command::Grid { forks: 1, permille: 0 },
+            Command::Touch { read_permille: 1000, share_permille: 1000 },
+            Command::Service,
+            Command::Rounds { via: Via::Fork, rounds: 0 },
+            Command::Exec { method: Method::PosixSpawn, count: 0 },
+        ] {
+            assert!(matches!(subject.obey(command), Answer::Wrong(_)), "{command}");
+        }
     }
 
     #[test]
@@ -351,5 +453,13 @@ mod tests {
         let mut empty = Subject::new(Memory::hold(0, Layout::Mapped).unwrap());
         assert_eq!(labels(empty.obey(Command::Fork { calls: 1 })), ["fork", "fork-cpu", "total"]);
         assert!(matches!(empty.obey(Command::Fault), Answer::Unavailable(_)));
+        for command in [
+            Command::Grid { forks: 1, permille: 1000 },
+            Command::Touch { read_permille: 500, share_permille: 1000 },
+            Command::Service,
+            Command::Rounds { via: Via::Spawn, rounds: 1 },
+        ] {
+            assert_eq!(labels(empty.obey(command)), command.labels(), "{command}");
+        }
     }
 }

@@ -2,14 +2,31 @@
 //!
 //! Owns the only place that calls fork: libc's dynamic symbol, so that a preloaded library stands in its
 //! place. A child runs one closure and leaves by _exit: 0 when it saw what it had to see, WRONG when not.
-//! Children are always reaped by pid before an act ends.
+//! Children are always reaped by pid before an act ends. The one switch to the harness alone is here too: then
+//! nobody is forked, and everything around it stays.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use super::protocol::Answer;
 
 /// Exit status of a child that saw wrong content.
 const WRONG: libc::c_int = 9;
+
+thread_local! {
+    /// Of the thread that acts, so that tests next to each other differ.
+    static ALONE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// From now on this thread forks nobody, starts no program and accesses no memory it holds: what is left is what the
+/// harness itself costs. To be called before memory is held.
+pub fn leave_harness_alone() {
+    ALONE.set(true);
+}
+
+pub fn is_harness_alone() -> bool {
+    ALONE.get()
+}
 
 /// Why an act could not give a number.
 #[derive(Debug, PartialEq)]
@@ -42,7 +59,7 @@ pub fn nanoseconds(duration: Duration) -> f64 {
 }
 
 /// Nanoseconds of processor time this thread has used: does not grow while other work has the processor.
-fn processor_time() -> f64 {
+pub fn processor_time() -> f64 {
     // SAFETY: a zeroed timespec is valid and the call fills it.
     unsafe {
         let mut time: libc::timespec = std::mem::zeroed();
@@ -51,30 +68,62 @@ fn processor_time() -> f64 {
     }
 }
 
+/// Nanoseconds of processor time in user and in system mode.
+#[derive(Clone, Copy, Debug)]
+pub struct Usage {
+    pub user: f64,
+    pub system: f64,
+}
+
+impl Usage {
+    /// Used so far by this process and by its children that were reaped.
+    pub fn now() -> Usage {
+        let (own, children) = (Usage::of(libc::RUSAGE_SELF), Usage::of(libc::RUSAGE_CHILDREN));
+        Usage { user: own.user + children.user, system: own.system + children.system }
+    }
+
+    fn of(who: libc::c_int) -> Usage {
+        let nanoseconds =
+            |time: libc::timeval| time.tv_sec as f64 * 1e9 + time.tv_usec as f64 * 1e3;
+        // SAFETY: a zeroed rusage is valid and the call fills it.
+        unsafe {
+            let mut usage: libc::rusage = std::mem::zeroed();
+            libc::getrusage(who, &mut usage);
+            Usage { user: nanoseconds(usage.ru_utime), system: nanoseconds(usage.ru_stime) }
+        }
+    }
+
+    pub fn since(self, earlier: Usage) -> Usage {
+        Usage { user: self.user - earlier.user, system: self.system - earlier.system }
+    }
+}
+
 /// A child that lives until it is reaped.
 pub struct Child {
-    pid: libc::pid_t,
+    /// None: the harness is alone.
+    pid: Option<libc::pid_t>,
     pub started: Instant,
     pub call: f64,
     processor: f64,
 }
 
 impl Child {
-    /// Forks. CHILD: runs `body`, which must use no heap and no locks, and leaves.
+    /// Forks. CHILD: runs `body`, which must use no heap and no locks, and leaves. With the harness alone nobody runs
+    /// `body`: it may wait for what comes after the fork.
     pub fn fork(body: impl FnOnce() -> bool) -> Result<Child, Failure> {
         // Outside of the timed window: this clock costs a system call.
         let before = processor_time();
         let started = Instant::now();
         // SAFETY: the child only runs `body` (no heap, no locks: the promise above) and _exit.
-        let pid = unsafe { libc::fork() };
-        if pid == 0 {
+        let pid = (!is_harness_alone()).then(|| unsafe { libc::fork() });
+        if pid == Some(0) {
             let status = if body() { 0 } else { WRONG };
             // SAFETY: _exit does not return and runs no handlers of the parent's.
             unsafe { libc::_exit(status) };
         }
         let call = nanoseconds(started.elapsed());
         let processor = processor_time() - before;
-        if pid < 0 {
+        if pid.is_some_and(|pid| pid < 0) {
             let error = std::io::Error::last_os_error();
             return Err(Failure::Unavailable(format!("fork failed: {error}")));
         }
@@ -83,23 +132,32 @@ impl Child {
 
     /// Waits for the child and judges how it ended.
     pub fn reap(self) -> Result<Timing, Failure> {
-        let mut status = 0;
-        loop {
-            // SAFETY: status is a valid place for the result; pid is a child of ours not yet reaped.
-            let reaped = unsafe { libc::waitpid(self.pid, &mut status, 0) };
-            if reaped == self.pid {
-                break;
-            }
-            let error = std::io::Error::last_os_error();
-            if error.kind() != std::io::ErrorKind::Interrupted {
-                let text = format!("waitpid of child {}: {error}", self.pid);
-                return Err(Failure::Wrong(text));
-            }
-        }
+        let status = self.pid.map_or(Ok(0), wait)?;
         let total = nanoseconds(self.started.elapsed());
         judge(status)?;
         Ok(Timing { call: self.call, processor: self.processor, total })
     }
+}
+
+/// The status of a child of ours, once it has ended.
+fn wait(pid: libc::pid_t) -> Result<libc::c_int, Failure> {
+    let mut status = 0;
+    loop {
+        // SAFETY: status is a valid place for the result; pid is a child of ours not yet reaped.
+        let reaped = unsafe { libc::waitpid(pid, &mut status, 0) };
+        if reaped == pid {
+            return Ok(status);
+        }
+        let error = std::io::Error::last_os_error();
+        if error.kind() != std::io::ErrorKind::Interrupted {
+            return Err(Failure::Wrong(format!("waitpid of child {pid}: {error}")));
+        }
+    }
+}
+
+/// Waits for a child that was not made by `Child::fork`; it must end with 0.
+pub fn await_success(pid: libc::pid_t) -> Result<(), Failure> {
+    judge(wait(pid)?)
 }
 
 fn judge(status: libc::c_int) -> Result<(), Failure> {
@@ -115,9 +173,14 @@ fn judge(status: libc::c_int) -> Result<(), Failure> {
     }))
 }
 
-/// Forks one child and waits for it.
+/// Forks one child and waits for it. With the harness alone `body` runs here, between the two.
 pub fn fork_and_wait(body: impl FnOnce() -> bool) -> Result<Timing, Failure> {
-    Child::fork(body)?.reap()
+    if !is_harness_alone() {
+        return Child::fork(body)?.reap();
+    }
+    let nobody = Child::fork(|| true)?;
+    judge(if body() { 0 } else { WRONG << 8 })?;
+    nobody.reap()
 }
 
 /// A gate that holds children until the parent opens it: a pipe, open means closed for writing.
@@ -234,6 +297,29 @@ mod tests {
             panic!("accepted");
         };
         assert!(text.contains("signal 9"), "{text}");
+    }
+
+    #[test]
+    fn usage_grows_with_work_of_children() {
+        let before = Usage::now();
+        fork_and_wait(|| (0..20_000_000u64).fold(0, |sum, n| std::hint::black_box(sum ^ n)) < !0)
+            .unwrap();
+        let used = Usage::now().since(before);
+        assert!(used.user + used.system > 0.0);
+    }
+
+    #[test]
+    fn with_the_harness_alone_nobody_is_forked_and_clocks_still_run() {
+        // A thread of its own: the switch is never turned back.
+        let alone = std::thread::spawn(|| {
+            leave_harness_alone();
+            let own = std::process::id();
+            let timing = fork_and_wait(|| std::process::id() == own).unwrap();
+            assert!(timing.total > 0.0 && timing.processor > 0.0);
+            assert!(matches!(fork_and_wait(|| false), Err(Failure::Wrong(_))));
+        });
+        alone.join().unwrap();
+        assert!(!is_harness_alone());
     }
 
     #[test]

@@ -3,11 +3,15 @@
 //!
 //! The expected content is a function of page number and two generations (one for the pages p % 16 == 0,
 //! which acts dirty on purpose, one for the rest), so checking needs no second copy. Reading and writing use
-//! raw volatile access: they run in forked children, without heap and without locks.
+//! raw volatile access: they run in forked children, without heap and without locks. With the harness alone every loop
+//! runs and touches nothing.
 
 use std::str::FromStr;
 
 use anyhow::{bail, Error, Result};
+
+use super::children::is_harness_alone;
+use super::hugetlb;
 
 pub const PAGE: usize = 4096;
 const WORDS: usize = PAGE / 8;
@@ -27,6 +31,8 @@ pub enum Layout {
     Huge,
     /// Many 64 KB blocks of malloc.
     Malloced,
+    /// Huge pages of 2 MB from the pool (MAP_HUGETLB).
+    Hugetlb,
 }
 
 impl Layout {
@@ -35,6 +41,7 @@ impl Layout {
             Layout::Mapped => "mapped",
             Layout::Huge => "huge",
             Layout::Malloced => "malloced",
+            Layout::Hugetlb => "hugetlb",
         }
     }
 }
@@ -43,10 +50,12 @@ impl FromStr for Layout {
     type Err = Error;
 
     fn from_str(word: &str) -> Result<Self> {
-        [Layout::Mapped, Layout::Huge, Layout::Malloced]
+        [Layout::Mapped, Layout::Huge, Layout::Malloced, Layout::Hugetlb]
             .into_iter()
             .find(|layout| layout.word() == word)
-            .ok_or_else(|| anyhow::anyhow!("not a layout: {word:?} (mapped, huge or malloced)"))
+            .ok_or_else(|| {
+                anyhow::anyhow!("not a layout: {word:?} (mapped, huge, malloced or hugetlb)")
+            })
     }
 }
 
@@ -58,6 +67,9 @@ struct Extent {
 
 /// Memory full of the pattern. Never given back: the process ends instead.
 pub struct Memory {
+    layout: Layout,
+    /// The harness is alone: loops run, nothing is accessed.
+    alone: bool,
     extents: Vec<Extent>,
     pages: usize,
     generation: u64,
@@ -74,19 +86,41 @@ fn pattern(index: usize, generation: u64) -> u64 {
 impl Memory {
     /// Obtains `size` bytes (rounded down to pages) and fills them.
     pub fn hold(size: usize, layout: Layout) -> Result<Self> {
-        let extents = match layout {
+        Self::hold_part(size, size, layout)
+    }
+
+    /// Obtains `size` bytes, fills the first `touched` of them (both rounded down to pages) and is about those alone.
+    pub fn hold_part(size: usize, touched: usize, layout: Layout) -> Result<Self> {
+        if touched > size {
+            bail!("cannot touch {touched} of {size} bytes; touch at most what is held");
+        }
+        let alone = is_harness_alone();
+        let mut extents = match layout {
             Layout::Mapped => map(size, libc::MADV_NOHUGEPAGE)?,
             Layout::Huge => map(size, libc::MADV_HUGEPAGE)?,
             Layout::Malloced => allocate_blocks(size)?,
+            // Nothing is accessed: it need not be of the pool.
+            Layout::Hugetlb if alone => map(size, libc::MADV_NOHUGEPAGE)?,
+            Layout::Hugetlb => {
+                let start = hugetlb::map(size)?;
+                vec![Extent { start, pages: size / PAGE }]
+            }
         };
-        let mut memory = Memory {
-            pages: extents.iter().map(|extent| extent.pages).sum(),
-            extents,
-            generation: 0,
-            sparse_generation: 0,
-        };
+        let mut left = touched / PAGE;
+        for extent in &mut extents {
+            extent.pages = extent.pages.min(left);
+            left -= extent.pages;
+        }
+        extents.retain(|extent| extent.pages > 0);
+        let pages = extents.iter().map(|extent| extent.pages).sum();
+        let mut memory =
+            Memory { layout, alone, extents, pages, generation: 0, sparse_generation: 0 };
         memory.rewrite();
         Ok(memory)
+    }
+
+    pub fn layout(&self) -> Layout {
+        self.layout
     }
 
     pub fn pages(&self) -> usize {
@@ -98,15 +132,46 @@ impl Memory {
     }
 
     /// Every page in order: its number and its first word. CHILD: no heap, no locks.
-    fn each(&self, mut visit: impl FnMut(usize, *mut u64)) {
+    fn each(&self, visit: impl FnMut(usize, *mut u64)) {
+        self.each_below(self.pages, visit);
+    }
+
+    /// The same for the first `limit` pages. CHILD.
+    fn each_below(&self, limit: usize, mut visit: impl FnMut(usize, *mut u64)) {
         let mut index = 0;
         for extent in &self.extents {
-            for page in 0..extent.pages {
-                // SAFETY: page < extent.pages, and the extent is extent.pages * PAGE bytes that live forever.
-                visit(index, unsafe { extent.start.add(page * PAGE) }.cast());
+            for page in 0..extent.pages.min(limit - index) {
+                if self.alone {
+                    std::hint::black_box(index);
+                } else {
+                    // SAFETY: page < extent.pages, and the extent is extent.pages * PAGE bytes that live forever.
+                    visit(index, unsafe { extent.start.add(page * PAGE) }.cast());
+                }
                 index += 1;
             }
         }
+    }
+
+    /// The first `limit` pages in order, in blocks of at most BLOCK bytes: number of the first page, start and number
+    /// of pages.
+    pub fn each_block(&self, limit: usize, mut visit: impl FnMut(usize, *mut u8, usize)) {
+        let mut index = 0;
+        for extent in &self.extents {
+            let end = index + extent.pages.min(limit - index);
+            let mut start = extent.start;
+            while index < end {
+                let pages = (end - index).min(BLOCK / PAGE);
+                visit(index, start, pages);
+                // SAFETY: at most one past the extent, of which `pages` more pages were just given out.
+                start = unsafe { start.add(pages * PAGE) };
+                index += pages;
+            }
+        }
+    }
+
+    /// How many pages the first `permille` are: at least one of a memory that has any, unless none are wanted.
+    pub fn portion(&self, permille: u32) -> usize {
+        (self.pages * permille.min(1000) as usize).div_ceil(1000)
     }
 
     fn generation_of(&self, index: usize) -> u64 {
@@ -115,6 +180,55 @@ impl Memory {
         } else {
             self.generation
         }
+    }
+
+    /// Pages a sum is made of.
+    fn readable_pages(&self) -> usize {
+        if self.alone {
+            0
+        } else {
+            self.pages
+        }
+    }
+
+    /// The first word of a page, as it must be.
+    pub fn head(&self, index: usize) -> u64 {
+        pattern(index, self.generation_of(index))
+    }
+
+    /// Writes one byte into each of the first `pages` pages, at its begin. CHILD.
+    pub fn mark(&self, pages: usize, byte: u8) {
+        self.each_below(pages, |_, first| {
+            // SAFETY: the first byte of a page of ours.
+            unsafe { first.cast::<u8>().write_volatile(byte) };
+        });
+    }
+
+    /// Undoes `mark` on all pages; the first page that was not as `mark` with this byte left it.
+    pub fn unmark(&self, byte: u8) -> Option<usize> {
+        let mut wrong = None;
+        self.each(|index, first| {
+            let head = self.head(index);
+            // SAFETY: the first word of a page of ours.
+            unsafe {
+                if first.read_volatile() != (head & !0xFF | u64::from(byte)) && wrong.is_none() {
+                    wrong = Some(index);
+                }
+                first.write_volatile(head);
+            }
+        });
+        wrong
+    }
+
+    /// Writes the pattern into one page again.
+    pub fn restore(&self, index: usize, first: *mut u64) {
+        let tail = pattern(index, self.generation);
+        for offset in 1..WORDS {
+            // SAFETY: `first` is the first word of page `index`, and offset < WORDS.
+            unsafe { first.add(offset).write_volatile(tail) };
+        }
+        // SAFETY: as above.
+        unsafe { first.write_volatile(self.head(index)) };
     }
 
     /// Writes every word of every page with a new generation.
@@ -155,8 +269,8 @@ impl Memory {
 
     /// What `sum_bytes` must give.
     pub fn expected_bytes(&self) -> u64 {
-        (0..self.pages)
-            .map(|index| pattern(index, self.generation_of(index)).to_le_bytes()[0])
+        (0..self.readable_pages())
+            .map(|index| self.head(index).to_le_bytes()[0])
             .map(u64::from)
             .sum()
     }
@@ -191,9 +305,9 @@ impl Memory {
 
     /// What `overwrite` and `sum_words` must return.
     pub fn expected_words(&self, from: usize, step: usize) -> u64 {
-        (from..self.pages)
+        (from..self.readable_pages())
             .step_by(step)
-            .map(|index| pattern(index, self.generation_of(index)))
+            .map(|index| self.head(index))
             .fold(0, u64::wrapping_add)
     }
 
@@ -224,7 +338,7 @@ impl Memory {
     fn find_wrong(&self, words: usize) -> Option<usize> {
         let mut wrong = None;
         self.each(|index, first| {
-            let head = pattern(index, self.generation_of(index));
+            let head = self.head(index);
             let tail = pattern(index, self.generation);
             // SAFETY: every offset lies inside the page `first` begins.
             let good = unsafe { first.read_volatile() } == head
@@ -242,6 +356,9 @@ impl Memory {
     /// `target` must be writable for `bytes()` bytes and not overlap this memory.
     pub unsafe fn copy_to(&self, target: *mut u8) {
         let mut done = 0;
+        if self.alone {
+            return;
+        }
         for extent in &self.extents {
             let length = extent.pages * PAGE;
             // SAFETY: the caller promises room for the sum of all lengths.
@@ -264,13 +381,15 @@ fn map(size: usize, advice: libc::c_int) -> Result<Vec<Extent>> {
 
 /// New private anonymous memory, untouched.
 pub fn map_anonymous(length: usize) -> Result<*mut u8> {
+    // The harness alone wants addresses, however small the machine.
+    let reserve = if is_harness_alone() { libc::MAP_NORESERVE } else { 0 };
     // SAFETY: asks for new memory anywhere; nothing of ours is replaced.
     let start = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
             length,
             libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | reserve,
             -1,
             0,
         )
@@ -354,6 +473,50 @@ mod tests {
         assert_eq!(memory.overwrite(3, 16), expected);
         assert_ne!(memory.overwrite(3, 16), expected);
         assert_eq!(memory.first_wrong_page(), Some(3));
+    }
+
+    #[test]
+    fn marks_are_checked_and_taken_back() {
+        let mut memory = Memory::hold(1 << 20, Layout::Malloced).unwrap();
+        memory.dirty_sparse();
+        memory.mark(memory.pages(), 0xA5);
+        assert_eq!(memory.unmark(0xA5), None);
+        assert_eq!(memory.first_wrong_page(), None);
+        memory.mark(memory.pages() - 1, 0xA5);
+        assert_eq!(memory.unmark(0xA5), Some(255));
+        let word = memory.word_of(3).unwrap();
+        // SAFETY: word 5 of page 3 of memory held above.
+        unsafe { word.add(5).write_volatile(9) };
+        memory.restore(3, word);
+        memory.restore(16, memory.word_of(16).unwrap());
+        assert_eq!(memory.sum_bytes(), memory.expected_bytes());
+        assert_eq!(memory.find_wrong(2), None);
+    }
+
+    #[test]
+    fn blocks_cover_the_wanted_pages_once_and_in_order() {
+        for layout in [Layout::Mapped, Layout::Malloced] {
+            let memory = Memory::hold(1 << 20, layout).unwrap();
+            let mut next = 0;
+            memory.each_block(100, |index, start, pages| {
+                assert_eq!(index, next);
+                assert_eq!(start, memory.word_of(index).unwrap().cast());
+                next += pages;
+            });
+            assert_eq!(next, 100);
+        }
+        let memory = Memory::hold(4096 * 10, Layout::Mapped).unwrap();
+        assert_eq!([0, 1, 300, 1000].map(|permille| memory.portion(permille)), [0, 1, 3, 10]);
+    }
+
+    #[test]
+    fn only_the_touched_part_is_filled() {
+        let memory = Memory::hold_part(1 << 20, 3 * PAGE, Layout::Mapped).unwrap();
+        assert_eq!((memory.pages(), memory.first_wrong_page_fully()), (3, None));
+        let last = memory.word_of(2).unwrap();
+        // SAFETY: the first word of page 3 of the 256 that are mapped.
+        assert_eq!(unsafe { last.add(WORDS).read_volatile() }, 0);
+        assert!(Memory::hold_part(PAGE, 2 * PAGE, Layout::Mapped).is_err());
     }
 
     #[test]

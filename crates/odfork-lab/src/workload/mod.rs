@@ -1,15 +1,18 @@
 //! The subject: a process that holds memory, forks on command and measures itself.
 //!
-//! `protocol` is the language between driver and subject, `memory` the pattern it holds and checks,
-//! `acts` what it can do, `interface` the engine's C API when a library is preloaded. This file owns the
-//! loop. The same program is the subject under every engine: it never knows which, and forks through
+//! `protocol` is the language between driver and subject, `memory` the pattern it holds and checks
+//! (`hugetlb`: from the pool of huge pages), `acts` and `reruns` what it can do, `program` the tiny program it starts,
+//! `interface` the engine's C API when a library is preloaded. This file owns the loop. The same program is the subject under every engine: it never knows which, and forks through
 //! libc's dynamic `fork` symbol so that a preloaded library can take its place.
 
 pub mod acts;
 pub mod children;
+pub mod hugetlb;
 pub mod interface;
 pub mod memory;
+pub mod program;
 pub mod protocol;
+mod reruns;
 
 use std::io::{BufRead, Write};
 use std::time::Duration;
@@ -17,25 +20,46 @@ use std::time::Duration;
 use anyhow::{bail, Result};
 
 use acts::Subject;
-use memory::{Layout, Memory};
+use memory::Layout;
 use protocol::{Answer, Command};
+
+/// Exit status of a subject that could not hold what it was asked for.
+const CANNOT: u8 = 2;
 
 /// What a subject is told on its command line.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
     pub size: u64,
+    /// How much of it is filled and worked on; None: all.
+    pub touched: Option<u64>,
     pub layout: Layout,
     pub threads: u32,
     pub cpu: Option<usize>,
+    /// The harness alone: see `children`.
+    pub null: bool,
+    /// Forks of a kernel that shares page tables.
+    pub kernel_odf: bool,
 }
 
-/// Runs the subject until its driver closes the pipe. Answers one line per command line.
-pub fn serve(setup: Setup) -> Result<()> {
+impl Setup {
+    pub fn new(size: u64, layout: Layout) -> Self {
+        Setup { size, touched: None, layout, threads: 0, cpu: None, null: false, kernel_odf: false }
+    }
+}
+
+/// Runs the subject until its driver closes the pipe. Answers one line per command line; the first line says that it is
+/// ready, or why it never will be (then the exit status is CANNOT).
+pub fn serve(setup: Setup) -> Result<u8> {
     pin(setup.cpu);
-    let memory = Memory::hold(setup.size as usize, setup.layout)?;
-    idle_threads(setup.threads);
-    let mut subject = Subject::new(memory);
     let mut answers = std::io::stdout();
+    let mut subject = match Subject::prepare(setup) {
+        Ok(subject) => subject,
+        Err(error) => {
+            writeln!(answers, "{}", Answer::Unavailable(format!("{error:#}")))?;
+            return Ok(CANNOT);
+        }
+    };
+    idle_threads(setup.threads);
     writeln!(answers, "{}", Answer::Text("ready".into()))?;
     answers.flush()?;
     for line in std::io::stdin().lock().lines() {
@@ -46,14 +70,13 @@ pub fn serve(setup: Setup) -> Result<()> {
         writeln!(answers, "{answer}")?;
         answers.flush()?;
     }
-    Ok(())
+    Ok(0)
 }
 
 /// A whole program instead of a subject: fill memory, fork and wait `forks` times, check, end.
 pub fn run_program(setup: Setup, forks: u32) -> Result<()> {
     pin(setup.cpu);
-    let memory = Memory::hold(setup.size as usize, setup.layout)?;
-    let mut subject = Subject::new(memory);
+    let mut subject = Subject::prepare(setup)?;
     if forks > 0 {
         match subject.obey(Command::Fork { calls: forks }) {
             Answer::Values(_) => {}

@@ -1,6 +1,6 @@
 //! The one-line language between the driver and a subject. Pure: text in, values out.
 //!
-//! A command is a word and perhaps a number. An answer begins with a verdict: `ok` with labelled
+//! A command is a word and what it needs: numbers, or a word and a number. An answer begins with a verdict: `ok` with labelled
 //! numbers, `text` with words, `na` when this subject cannot do it (no engine loaded), `wrong` when
 //! the content of memory was not what it must be. Numbers are nanoseconds unless the label says else.
 
@@ -21,7 +21,7 @@ pub enum Command {
     Sparse,
     /// Child writes every page: `full`, until reaped.
     Full,
-    /// Child writes one page, first thing: `fault`, the write alone.
+    /// Child writes one word in the middle page, first thing: `fault`, the write alone.
     Fault,
     /// Fork `children` that all live at the same time: `crowd` (one fork), `total` (all, until reaped).
     Crowd { children: u32 },
@@ -45,10 +45,66 @@ pub enum Command {
     Verify,
     /// The engine's own statistics as JSON text.
     Stats,
+    /// Fork `forks` times, one after the other; each child writes one byte a page over the first `permille` of the
+    /// memory. All forks together: `real`, `user`, `sys`.
+    Grid { forks: u32, permille: u32 },
+    /// Fork, then the parent accesses the first `share_permille` of its memory in order while the child lives,
+    /// `read_permille` of it by reading: `total`, of which the call took `fork`.
+    Touch { read_permille: u32, share_permille: u32 },
+    /// Child writes one byte a page: `service`, the writes alone.
+    Service,
+    /// The parent writes one byte a page `rounds` times, creates a process, and does so again: `before-1` and on,
+    /// `after-1` and on, in processor time of the thread.
+    Rounds { via: Via, rounds: u32 },
+    /// Create a process with a tiny program `count` times and wait: `each` in wall time, `user` and `sys` a program.
+    Exec { method: Method, count: u32 },
+}
+
+/// The most rounds of one command: its answer is one line.
+const ROUNDS_AT_MOST: u32 = 1000;
+
+/// How a process is created between two series of rounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Via {
+    Fork,
+    Vfork,
+    Spawn,
+}
+
+/// How a program is started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    ForkExec,
+    VforkExec,
+    PosixSpawn,
+}
+
+impl Via {
+    pub const ALL: [Via; 3] = [Via::Fork, Via::Vfork, Via::Spawn];
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Via::Fork => "fork",
+            Via::Vfork => "vfork",
+            Via::Spawn => "spawn",
+        }
+    }
+}
+
+impl Method {
+    pub const ALL: [Method; 3] = [Method::ForkExec, Method::VforkExec, Method::PosixSpawn];
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Method::ForkExec => "fork+exec",
+            Method::VforkExec => "vfork+exec",
+            Method::PosixSpawn => "posix_spawn",
+        }
+    }
 }
 
 impl Command {
-    /// The labels of the numbers this command answers with.
+    /// The labels of the numbers this command answers with. Of numbered labels, the first.
     pub fn labels(self) -> &'static [&'static str] {
         match self {
             Command::Fork { .. } => &["fork", "fork-cpu", "total"],
@@ -66,6 +122,11 @@ impl Command {
             Command::Realloc { .. } => &["realloc"],
             Command::Verify => &["verify"],
             Command::Stats => &[],
+            Command::Grid { .. } => &["real", "user", "sys"],
+            Command::Touch { .. } => &["total", "fork"],
+            Command::Service => &["service"],
+            Command::Rounds { .. } => &["before-1", "after-1"],
+            Command::Exec { .. } => &["each", "user", "sys"],
         }
     }
 }
@@ -78,13 +139,25 @@ impl Command {
             | Command::FreezeThaw
             | Command::CopyTouched
             | Command::CopyFresh
+            | Command::Rounds { .. }
+            | Command::Service
             | Command::Full => size,
+            Command::Grid { permille, .. } => thousandths(size, permille),
+            Command::Touch { read_permille, share_permille } => {
+                let written = 1000 - read_permille.min(1000);
+                thousandths(thousandths(size, share_permille), written)
+            }
             Command::Rewrite => 2 * size,
             Command::Sparse | Command::Cycle { .. } => size / 8,
             Command::Realloc { bytes } => 8 * bytes,
             _ => 0,
         }
     }
+}
+
+/// `permille` of a size, rounded down.
+fn thousandths(size: u64, permille: u32) -> u64 {
+    size / 1000 * u64::from(permille) + size % 1000 * u64::from(permille) / 1000
 }
 
 impl fmt::Display for Command {
@@ -106,6 +179,13 @@ impl fmt::Display for Command {
             Command::Realloc { bytes } => write!(out, "realloc {bytes}"),
             Command::Verify => write!(out, "verify"),
             Command::Stats => write!(out, "stats"),
+            Command::Grid { forks, permille } => write!(out, "grid {forks} {permille}"),
+            Command::Touch { read_permille, share_permille } => {
+                write!(out, "touch {read_permille} {share_permille}")
+            }
+            Command::Service => write!(out, "service"),
+            Command::Rounds { via, rounds } => write!(out, "rounds {} {rounds}", via.word()),
+            Command::Exec { method, count } => write!(out, "exec {} {count}", method.word()),
         }
     }
 }
@@ -114,31 +194,66 @@ impl FromStr for Command {
     type Err = Error;
 
     fn from_str(line: &str) -> Result<Self> {
-        let mut words = line.split_whitespace();
-        let name = words.next().unwrap_or("");
-        let mut number = || -> Result<u64> {
-            let word = words.next().context("a number is missing")?;
-            word.parse().with_context(|| format!("not a number: {word}"))
-        };
+        let mut words = Words(line.split_whitespace());
+        let name = words.0.next().unwrap_or("");
         Ok(match name {
-            "fork" => Command::Fork { calls: number()? as u32 },
+            "fork" => Command::Fork { calls: words.number()? },
             "read" => Command::Read,
             "sparse" => Command::Sparse,
             "full" => Command::Full,
             "fault" => Command::Fault,
-            "crowd" => Command::Crowd { children: number()? as u32 },
-            "cycle" => Command::Cycle { calls: number()? as u32 },
+            "crowd" => Command::Crowd { children: words.number()? },
+            "cycle" => Command::Cycle { calls: words.number()? },
             "freeze" => Command::Freeze,
             "thaw" => Command::Thaw,
             "freeze-thaw" => Command::FreezeThaw,
             "copy-touched" => Command::CopyTouched,
             "copy-fresh" => Command::CopyFresh,
             "rewrite" => Command::Rewrite,
-            "realloc" => Command::Realloc { bytes: number()? },
+            "realloc" => Command::Realloc { bytes: words.number()? },
             "verify" => Command::Verify,
             "stats" => Command::Stats,
+            "grid" => Command::Grid { forks: words.number()?, permille: words.at_most(1000)? },
+            "touch" => Command::Touch {
+                read_permille: words.at_most(1000)?,
+                share_permille: words.at_most(1000)?,
+            },
+            "service" => Command::Service,
+            "rounds" => Command::Rounds {
+                via: words.one_of(Via::ALL, Via::word)?,
+                rounds: words.at_most(ROUNDS_AT_MOST)?,
+            },
+            "exec" => Command::Exec {
+                method: words.one_of(Method::ALL, Method::word)?,
+                count: words.number()?,
+            },
             other => bail!("unknown command: {other:?}"),
         })
+    }
+}
+
+/// The rest of a command line.
+struct Words<'a>(std::str::SplitWhitespace<'a>);
+
+impl Words<'_> {
+    fn number<T: FromStr>(&mut self) -> Result<T> {
+        let word = self.0.next().context("a number is missing")?;
+        word.parse().map_err(|_| anyhow::anyhow!("not a number that fits: {word}"))
+    }
+
+    fn at_most(&mut self, limit: u32) -> Result<u32> {
+        let number = self.number()?;
+        if number > limit {
+            bail!("{number} is too much: at most {limit}");
+        }
+        Ok(number)
+    }
+
+    fn one_of<T: Copy>(&mut self, choices: [T; 3], word_of: fn(T) -> &'static str) -> Result<T> {
+        let word = self.0.next().context("a word is missing")?;
+        let names = choices.map(word_of).join(", ");
+        let found = choices.into_iter().find(|&choice| word_of(choice) == word);
+        found.with_context(|| format!("not one of {names}: {word:?}"))
     }
 }
 
@@ -221,8 +336,13 @@ mod tests {
             Command::Realloc { bytes: 1 << 26 },
             Command::Verify,
             Command::Stats,
+            Command::Grid { forks: 100, permille: 300 },
+            Command::Touch { read_permille: 750, share_permille: 1000 },
+            Command::Service,
         ];
-        for command in commands {
+        let rounds = Via::ALL.map(|via| Command::Rounds { via, rounds: 10 });
+        let execs = Method::ALL.map(|method| Command::Exec { method, count: 7 });
+        for command in commands.into_iter().chain(rounds).chain(execs) {
             assert_eq!(command.to_string().parse::<Command>().unwrap(), command);
         }
     }
@@ -247,8 +367,23 @@ mod tests {
         assert!(refusal("frok 3").contains("frok"));
         assert!(refusal("fork").contains("missing"));
         assert!(refusal("fork x").contains('x'));
+        assert!(refusal("fork 4294967296").contains("4294967296"));
+        assert!(refusal("grid 1 1001").contains("at most 1000"));
+        assert!(refusal("touch 500").contains("missing"));
+        assert!(refusal("rounds 10").contains("fork, vfork, spawn"));
+        assert!(refusal("rounds fork 1001").contains("at most 1000"));
+        assert!(refusal("exec").contains("missing"));
         assert!("ok fork".parse::<Answer>().is_err());
         assert!("".parse::<Answer>().is_err());
+    }
+
+    #[test]
+    fn what_a_command_takes_follows_its_share() {
+        let size = 4 << 30;
+        assert_eq!(Command::Grid { forks: 9, permille: 250 }.appetite(size), 1 << 30);
+        let touch = Command::Touch { read_permille: 750, share_permille: 1000 };
+        assert_eq!(touch.appetite(size), 1 << 30);
+        assert_eq!(Command::Fork { calls: 1 }.appetite(size), 0);
     }
 
     #[test]
