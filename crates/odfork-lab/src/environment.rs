@@ -16,6 +16,8 @@ pub struct Environment {
     /// The chosen word of /sys/kernel/mm/transparent_hugepage/enabled.
     pub thp: String,
     pub shmem_thp: String,
+    /// The hypervisor as far as it shows itself, or "no".
+    pub virtualised: String,
     pub load: f64,
     pub user_id: u32,
     pub unix_seconds: u64,
@@ -32,6 +34,7 @@ impl Environment {
             available_bytes: memory_available(),
             thp: chosen(&read("/sys/kernel/mm/transparent_hugepage/enabled")),
             shmem_thp: chosen(&read("/sys/kernel/mm/transparent_hugepage/shmem_enabled")),
+            virtualised: hypervisor(),
             load: read("/proc/loadavg")
                 .split_whitespace()
                 .next()
@@ -48,17 +51,30 @@ impl Environment {
     /// One line for the head of the report.
     pub fn summary(&self) -> String {
         format!(
-            "Linux {}, {} x {}, {:.1} GB of memory ({:.1} GB available), THP {}, load {:.2}{}",
+            "Linux {}, {} x {}, {:.1} GB of memory ({:.1} GB available), THP {}, virtualised: {}, load {:.2}{}",
             self.kernel,
             self.cores,
             self.cpu,
             gigabytes(self.memory_bytes),
             gigabytes(self.available_bytes),
             self.thp,
+            self.virtualised,
             self.load,
             if self.user_id == 0 { ", as root" } else { "" },
         )
     }
+}
+
+/// Page-table work in a virtual machine costs several times what it costs on bare metal: a report must say which.
+fn hypervisor() -> String {
+    let flagged = read("/proc/cpuinfo").lines().any(|line| {
+        line.starts_with("flags") && line.split_whitespace().any(|w| w == "hypervisor")
+    });
+    if !flagged {
+        return "no".into();
+    }
+    let names = ["/sys/hypervisor/type", "/sys/class/dmi/id/sys_vendor"].map(read);
+    names.into_iter().find(|name| !name.is_empty()).unwrap_or_else(|| "yes".into())
 }
 
 fn gigabytes(bytes: u64) -> f64 {
@@ -157,6 +173,7 @@ mod tests {
         let environment = Environment::observe();
         assert!(environment.memory_bytes > environment.available_bytes);
         assert!(environment.cores > 0);
+        assert!(!environment.virtualised.is_empty());
         assert_eq!(memory_held(u32::MAX), None);
         assert!(environment.summary().contains(&environment.kernel));
     }

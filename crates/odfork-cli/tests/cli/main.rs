@@ -3,6 +3,7 @@
 
 mod check;
 mod inherit;
+mod lab;
 mod launch;
 mod pages;
 mod refuse;

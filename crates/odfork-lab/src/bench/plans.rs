@@ -1,0 +1,305 @@
+//! What each experiment asks: its points, as groups of subjects and cells. Data made by loops, no doing.
+//!
+//! Sizes and shares follow the published experiments; docs/experiments/ says where and why they differ.
+
+use serde_json::{json, Value};
+
+use crate::bench::engine::Engine;
+use crate::bench::trial::{Brief, Cell, Effort, Group, Metric, Reading};
+use crate::experiments::SubjectSpec;
+use crate::samples::Params;
+use crate::workload::protocol::{Command, Method, Via};
+
+const MB: u64 = 1 << 20;
+const GB: u64 = 1 << 30;
+const PAGE: u64 = 4096;
+
+/// Heap sizes, shares written and numbers of forks of the published grid.
+const HEAPS_1988: [u64; 7] = [0, 1_000, 3_162, 10_000, 31_622, 100_000, 316_228];
+const FRACS: [u32; 7] = [0, 100, 300, 500, 700, 900, 1000];
+const FORKS_1988: [u32; 8] = [0, 1, 3, 10, 32, 100, 316, 1000];
+/// The same steps, a thousand times and more.
+const HEAPS_MODERN: [u64; 8] =
+    [0, 1_000_000, 3_162_278, 10_000_000, 31_622_777, 100_000_000, 316_227_766, 1_000_000_000];
+const HEAP_FULL: u64 = 3_162_277_660;
+
+fn params(pairs: &[(&str, Value)]) -> Params {
+    pairs.iter().map(|(name, value)| (name.to_string(), value.clone())).collect()
+}
+
+fn ns(names: &[&'static str]) -> Vec<Metric> {
+    names.iter().map(|name| Metric::new(name, Reading::Ns)).collect()
+}
+
+fn cell(
+    engine: Engine,
+    subject: usize,
+    command: Command,
+    params: Params,
+    metrics: Vec<Metric>,
+) -> Cell {
+    Cell { engine, subjects: vec![subject], fold: false, command, params, metrics }
+}
+
+/// "512 MB", "1.5 GB".
+fn size_words(bytes: u64) -> String {
+    match bytes {
+        0..MB => format!("{bytes} bytes"),
+        MB..GB => format!("{} MB", bytes / MB),
+        _ => format!("{:.1} GB", bytes as f64 / GB as f64),
+    }
+}
+
+/// For experiments that are not made of groups (profile).
+pub fn nothing(_: &Brief) -> Vec<Group> {
+    Vec::new()
+}
+
+pub fn grid(brief: &Brief) -> Vec<Group> {
+    let forks: &[u32] = if brief.effort == Effort::Quick { &FORKS_1988[..6] } else { &FORKS_1988 };
+    let mut classic = grid_group(brief, "1988", &HEAPS_1988, forks);
+    // 1000 forks are a sample of 1000: a few rounds are enough.
+    classic.warmups = 0;
+    let modern_forks: &[u32] = if brief.effort == Effort::Full { &[1, 3, 10] } else { &[1, 3] };
+    let quick = HEAPS_MODERN[..5].to_vec();
+    let full: Vec<u64> = HEAPS_MODERN.into_iter().chain([HEAP_FULL]).collect();
+    let heaps = match brief.effort {
+        Effort::Quick => quick,
+        Effort::Default => HEAPS_MODERN.to_vec(),
+        Effort::Full => full,
+    };
+    let mut groups = vec![classic];
+    // Small heaps share a group; each large one has its own, so that memory is enough.
+    let (small, large): (Vec<u64>, Vec<u64>) =
+        heaps.into_iter().partition(|&heap| heap < 200_000_000);
+    groups.push(grid_group(brief, "modern", &small, modern_forks));
+    for heap in large {
+        let forks = if heap > 500_000_000 { &modern_forks[..1] } else { modern_forks };
+        let mut group = grid_group(brief, "modern", &[heap], forks);
+        group.children = heap;
+        group.warmups = 0;
+        groups.push(group);
+    }
+    groups
+}
+
+fn grid_group(brief: &Brief, scale: &str, heaps: &[u64], forks: &[u32]) -> Group {
+    let largest = heaps.iter().copied().max().unwrap_or(0);
+    let total: u64 = heaps.iter().sum();
+    let weight = if scale == "1988" { 2.0 } else { 0.3 + total as f64 / 5e8 };
+    let mut group = Group::new(format!("{scale} scale up to {}", size_words(largest)), weight);
+    for &heap in heaps {
+        for &engine in &brief.engines {
+            let subject = group.seat(engine.subject(heap.next_multiple_of(PAGE)));
+            for &forks in forks {
+                for permille in FRACS {
+                    let point = params(&[
+                        ("scale", json!(scale)),
+                        ("forks", json!(forks)),
+                        ("bytes", json!(heap)),
+                        ("frac", json!(f64::from(permille) / 1000.0)),
+                    ]);
+                    let metrics =
+                        ["real", "user", "sys"].map(|name| Metric::new(name, Reading::Seconds));
+                    let command = Command::Grid { forks, permille };
+                    group.cells.push(cell(engine, subject, command, point, metrics.to_vec()));
+                }
+            }
+        }
+    }
+    group
+}
+
+pub fn latency(brief: &Brief) -> Vec<Group> {
+    let step = GB / 2;
+    // As far as memory goes when every engine holds the size at once.
+    let engines =
+        brief.engines.iter().filter(|&&engine| engine != Engine::Null).count().max(1) as u64;
+    let most = brief.available.saturating_sub(GB) * 16 / 17 / engines;
+    let (alone, crowd): (Vec<u64>, Vec<u64>) = match brief.effort {
+        Effort::Quick => (vec![64 * MB, 256 * MB], vec![64 * MB]),
+        Effort::Default => (vec![step, GB, 2 * GB, 4 * GB], vec![step, GB]),
+        Effort::Full => {
+            let steps = |most: u64| (1..=most / step).map(|n| n * step).collect();
+            (steps(most), steps(most / 3))
+        }
+    };
+    let one = alone.into_iter().map(|size| latency_group(brief, size, 1));
+    one.chain(crowd.into_iter().map(|size| latency_group(brief, size, 3))).collect()
+}
+
+fn latency_group(brief: &Brief, size: u64, processes: u64) -> Group {
+    let title = match processes {
+        1 => size_words(size),
+        _ => format!("{processes} x {}", size_words(size)),
+    };
+    let mut group = Group::new(title, 1.0 + size as f64 / GB as f64);
+    for &engine in &brief.engines {
+        let subjects = (0..processes)
+            .map(|_| {
+                let spec = engine.subject(size);
+                // Three on one processor would only wait for one another.
+                group.seat(SubjectSpec { pinned: processes == 1, ..spec })
+            })
+            .collect();
+        let calls = if size > GB { 1 } else { 3 };
+        let point = params(&[("bytes", json!(size)), ("processes", json!(processes))]);
+        let metrics = ns(&["fork", "fork-cpu", "total"]);
+        let all = cell(engine, 0, Command::Fork { calls }, point, metrics);
+        group.cells.push(Cell { subjects, ..all });
+    }
+    group
+}
+
+pub fn fault(brief: &Brief) -> Vec<Group> {
+    let size = if brief.effort == Effort::Quick { 64 * MB } else { GB };
+    one_cell_each(brief, size, Command::Fault, ns(&["fault"]))
+}
+
+/// One group of one size in which every engine is asked the same.
+fn one_cell_each(brief: &Brief, size: u64, command: Command, metrics: Vec<Metric>) -> Vec<Group> {
+    let mut group = Group::new(size_words(size), 1.0);
+    for &engine in &brief.engines {
+        let subject = group.seat(engine.subject(size));
+        let point = params(&[("bytes", json!(size))]);
+        group.cells.push(cell(engine, subject, command, point, metrics.clone()));
+    }
+    vec![group]
+}
+
+pub fn access(brief: &Brief) -> Vec<Group> {
+    let size = match brief.effort {
+        Effort::Quick => 64 * MB,
+        Effort::Default => 512 * MB,
+        Effort::Full => 4 * GB,
+    };
+    let shares: &[u32] = match brief.effort {
+        Effort::Full => &[0, 50, 100, 200, 300, 400, 500, 600, 700, 800, 900, 1000],
+        _ => &[0, 100, 250, 500, 1000],
+    };
+    let mut group = Group::new(size_words(size), 1.0);
+    group.warmups = 0;
+    group.children = size;
+    for &engine in &brief.engines {
+        let subject = group.seat(engine.subject(size));
+        for read in [1000, 750, 500, 250, 0] {
+            for &share in shares {
+                let point = params(&[
+                    ("bytes", json!(size)),
+                    ("read", json!(f64::from(read) / 1000.0)),
+                    ("share", json!(f64::from(share) / 1000.0)),
+                ]);
+                let command = Command::Touch { read_permille: read, share_permille: share };
+                let one = cell(engine, subject, command, point, ns(&["total", "fork"]));
+                group.cells.push(Cell { fold: engine == Engine::Image, ..one });
+            }
+        }
+    }
+    vec![group]
+}
+
+/// Turns before and after, as published.
+const TURNS: u32 = 10;
+
+pub fn parent_writes(brief: &Brief) -> Vec<Group> {
+    // The published buffer: 100,000 pages.
+    let size = if brief.effort == Effort::Quick { 64 * MB } else { 100_000 * PAGE };
+    let mut group = Group::new(size_words(size), 1.0);
+    for &engine in &brief.engines {
+        let subject = group.seat(engine.subject(size));
+        for via in Via::ALL {
+            let point = params(&[("bytes", json!(size)), ("via", json!(via.word()))]);
+            let command = Command::Rounds { via, rounds: TURNS };
+            let one = cell(engine, subject, command, point, turns());
+            group.cells.push(Cell { fold: engine == Engine::Image, ..one });
+        }
+    }
+    vec![group]
+}
+
+fn turns() -> Vec<Metric> {
+    let turn = |phase: &'static str, turn: u32| Metric {
+        label: format!("{phase}-{turn}"),
+        name: "round",
+        reading: Reading::Ns,
+        extra: vec![("phase", json!(phase)), ("turn", json!(turn))],
+    };
+    let before = (1..=TURNS).map(|n| turn("before", n));
+    before.chain((1..=TURNS).map(|n| turn("after", n))).collect()
+}
+
+pub fn exec(brief: &Brief) -> Vec<Group> {
+    let sizes: &[(u64, u64)] = match brief.effort {
+        Effort::Quick => &[(20 * MB, 10 * MB), (20 * MB, 20 * MB)],
+        Effort::Default => &[
+            (20 * MB, 10 * MB),
+            (20 * MB, 20 * MB),
+            (40 * MB, 20 * MB),
+            (200 * MB, 200 * MB),
+            (GB, GB),
+        ],
+        Effort::Full => &[
+            (20 * MB, 10 * MB),
+            (20 * MB, 20 * MB),
+            (40 * MB, 20 * MB),
+            (200 * MB, 200 * MB),
+            (GB, GB),
+            (2 * GB, GB),
+            (4 * GB, 4 * GB),
+            (8 * GB, 8 * GB),
+        ],
+    };
+    sizes.iter().map(|&(allocated, used)| exec_group(brief, allocated, used)).collect()
+}
+
+fn exec_group(brief: &Brief, allocated: u64, used: u64) -> Group {
+    let mut group =
+        Group::new(format!("{} used of {}", size_words(used), size_words(allocated)), 1.0);
+    for &engine in &brief.engines {
+        let spec = engine.subject(allocated);
+        let subject = group.seat(SubjectSpec { touched: Some(used.min(spec.size)), ..spec });
+        for method in Method::ALL {
+            let point = params(&[
+                ("allocated", json!(allocated)),
+                ("used", json!(used)),
+                ("method", json!(method.word())),
+            ]);
+            let count = if used > 100 * MB && method == Method::ForkExec { 5 } else { 40 };
+            let command = Command::Exec { method, count };
+            group.cells.push(cell(engine, subject, command, point, ns(&["each", "user", "sys"])));
+        }
+    }
+    group
+}
+
+pub fn copy_rate(brief: &Brief) -> Vec<Group> {
+    let sizes: &[u64] = match brief.effort {
+        Effort::Quick => &[316_228, 64 * MB],
+        Effort::Default => &[316_228, 64 * MB, 512 * MB],
+        Effort::Full => &[316_228, 64 * MB, 512 * MB, 2 * GB],
+    };
+    let group = |&size: &u64| {
+        let mut group = Group::new(size_words(size), 1.0);
+        group.children = 2 * size;
+        for &engine in &brief.engines {
+            let spec = engine.subject(size.next_multiple_of(PAGE));
+            // What is copied is whole pages; the harness holds less than the others.
+            let bytes = spec.size;
+            let subject = group.seat(spec);
+            for (command, label, name) in
+                [(Command::CopyTouched, "copy", "copy"), (Command::Service, "service", "service")]
+            {
+                let metric = Metric {
+                    label: label.into(),
+                    name,
+                    reading: Reading::Rate(bytes),
+                    extra: Vec::new(),
+                };
+                let point = params(&[("bytes", json!(size))]);
+                group.cells.push(cell(engine, subject, command, point, vec![metric]));
+            }
+        }
+        group
+    };
+    sizes.iter().map(group).collect()
+}
