@@ -213,7 +213,9 @@ pub fn refusal(pid: Pid, error: &std::io::Error) -> String {
     if error.raw_os_error() != Some(libc::EPERM) {
         format!("ptrace failed: {error}")
     } else if status.tracer != 0 {
-        format!("process {} traces it already", status.tracer)
+        // The tracer is a task, perhaps not the first of its process.
+        let tracer = subject::status(status.tracer).map_or(status.tracer, |tracer| tracer.process);
+        format!("process {tracer} traces it already")
     } else if user != 0 && status.user_id != user {
         format!("it belongs to user {}; be that user, or root (CAP_SYS_PTRACE)", status.user_id)
     } else if user != 0 && !matches!(scope.trim(), "" | "0") {
