@@ -180,7 +180,7 @@ fn a_shell_is_counted_exactly() {
     assert_eq!(report["advice"]["rule"], "cheap");
     let text = ask(&["--", "sh", "-c", script]).out;
     for section in ["Memory", "Page tables", "Fork now and with", "Who forks", "Recommendation"] {
-        assert!(text.contains(&format!("{section}")), "{section}: {text}");
+        assert!(text.contains(section), "{section}: {text}");
     }
 }
 

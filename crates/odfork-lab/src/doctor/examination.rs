@@ -93,7 +93,7 @@ pub fn of_process(
         None => Verdict { program: "unknown".into(), ..Verdict::default() },
     };
     report.verdict = Surroundings::observe().judge(verdict, &subject);
-    let mut album = Album::new(&prices, false);
+    let mut album = Album::knowing(&prices, subject.memory.huge_share().unwrap_or(0.0));
     let mut census = Census::new(pid, &subject.name);
     let start = Instant::now();
     let loaded = subject.map.as_ref().is_some_and(|map| map.loaded);
@@ -131,7 +131,7 @@ pub fn of_command(
     let verdict = verdict::of_program(&words[0]);
     let mut launch = Launch::prepare(words, output_to_error)?;
     let (pid, start) = (launch.pid, Instant::now());
-    let mut album = Album::new(&prices, true);
+    let mut album = Album::empty(&prices);
     let mut census = Census::new(pid, "");
     let watch = Watch::seize(pid);
     launch.open();
@@ -222,7 +222,7 @@ impl Amounts {
             // Not known what could be frozen: hope for all.
             return Amounts { now, whole: now, left: Entries::default() };
         };
-        let clean = map.image_resident.saturating_sub(map.image_rewritten) / PAGE;
+        let clean = map.image_bytes.saturating_sub(map.image_rewritten) / PAGE;
         let left = Entries {
             small: now.small.saturating_sub(map.freezable.small),
             huge: now.huge.saturating_sub(map.freezable.huge),
@@ -285,7 +285,7 @@ mod tests {
         subject.map = Some(Map {
             freezable: Entries { small: 100, huge: 2 },
             image_mappings: 1,
-            image_resident: 1010 * PAGE,
+            image_bytes: 1010 * PAGE,
             image_rewritten: 10 * PAGE,
             ..Map::default()
         });

@@ -101,7 +101,7 @@ fn memory(text: &mut String, subject: &Subject) {
         }
         if map.is_frozen() {
             let rewritten = bytes(map.image_rewritten);
-            let image = bytes(map.image_resident);
+            let image = bytes(map.image_bytes);
             row(
                 text,
                 "frozen",

@@ -1,4 +1,4 @@
-//! Pictures of the memory of processes that fork, taken while they stand still at a fork or at their end.
+//! Pictures of the memory of processes that fork, taken right after a fork or before their end.
 //!
 //! Owns what fork costs each of them by the model, and the picture of the largest. Reading a map takes about as long
 //! as a fork, so a process is looked at again only when it has grown by a quarter.
@@ -18,20 +18,26 @@ pub struct Album<'a> {
     /// Anonymous bytes at the last close look, and the share of them in huge pages then.
     looked: HashMap<Pid, (u64, f64)>,
     largest: Option<Subject>,
-    /// Pictures cost time, which a command that is watched through its life can bear; a running process is examined
-    /// before it is watched.
-    wanted: bool,
+    /// Of a process examined before: its share of huge pages. Looking closely holds a process up, so then only what
+    /// costs nothing is read.
+    known_share: Option<f64>,
 }
 
 impl<'a> Album<'a> {
-    pub fn new(prices: &'a Prices, wanted: bool) -> Album<'a> {
-        Album { prices, looked: HashMap::new(), largest: None, wanted }
+    /// For a command: nothing is known of it, and pictures are taken.
+    pub fn empty(prices: &'a Prices) -> Album<'a> {
+        Album { prices, looked: HashMap::new(), largest: None, known_share: None }
+    }
+
+    /// For a process that was examined.
+    pub fn knowing(prices: &'a Prices, huge_share: f64) -> Album<'a> {
+        Album { known_share: Some(huge_share), ..Album::empty(prices) }
     }
 
     /// What a fork of this process costs by the model now, nanoseconds.
     pub fn fork_of(&mut self, pid: Pid) -> Option<u64> {
         let status = subject::status(pid)?;
-        if self.wanted {
+        if self.known_share.is_none() {
             self.picture(pid, status.anonymous + status.swapped);
         }
         let share = self.huge_share(pid, status.anonymous);
@@ -42,7 +48,7 @@ impl<'a> Album<'a> {
 
     /// The process is about to end: a picture unless there is one of a process at least as large.
     pub fn last_of(&mut self, pid: Pid) {
-        if let Some(status) = subject::status(pid).filter(|_| self.wanted) {
+        if let Some(status) = subject::status(pid).filter(|_| self.known_share.is_none()) {
             self.picture(pid, status.anonymous + status.swapped);
         }
     }
@@ -60,6 +66,9 @@ impl<'a> Album<'a> {
     }
 
     fn huge_share(&mut self, pid: Pid, anonymous: u64) -> f64 {
+        if let Some(share) = self.known_share {
+            return share;
+        }
         if anonymous < SMALL {
             return 0.0;
         }
@@ -82,11 +91,11 @@ mod tests {
     #[test]
     fn the_first_picture_is_kept_until_something_larger_comes() {
         let (prices, own) = (Prices::built_in(), std::process::id() as Pid);
-        let mut album = Album::new(&prices, true);
+        let mut album = Album::empty(&prices);
         assert!(album.fork_of(own).unwrap() >= 60_000);
         album.last_of(Pid::MAX);
         assert_eq!(album.largest().unwrap().pid, own);
-        let mut bare = Album::new(&prices, false);
+        let mut bare = Album::knowing(&prices, 0.0);
         assert!(bare.fork_of(own).is_some() && bare.fork_of(Pid::MAX).is_none());
         assert!(bare.largest().is_none());
     }

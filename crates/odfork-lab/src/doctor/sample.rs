@@ -156,7 +156,7 @@ mod tests {
         let mut shell = Command::new("sh").args(["-c", "sleep 0.3; :"]).spawn().unwrap();
         let root = shell.id() as Pid;
         let prices = Prices::built_in();
-        let (mut census, mut album) = (Census::new(root, "sh"), Album::new(&prices, false));
+        let (mut census, mut album) = (Census::new(root, "sh"), Album::knowing(&prices, 0.0));
         let mut sampler = Sampler::new(root, false);
         sampler.old.clear();
         let end = sampler.run(&mut census, &mut album, Some(Duration::from_secs(20)));

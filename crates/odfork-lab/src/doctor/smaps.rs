@@ -143,17 +143,22 @@ pub struct Map {
     pub kept: BTreeMap<&'static str, u64>,
     /// libodfork.so is mapped.
     pub loaded: bool,
-    /// Mappings that show an image, and their resident and rewritten (anonymous) bytes.
+    /// Mappings that show an image, their length, and their rewritten (anonymous) bytes. What is resident says
+    /// nothing: a clean page of an image is mapped when it is next read.
     pub image_mappings: u64,
-    pub image_resident: u64,
+    pub image_bytes: u64,
     pub image_rewritten: u64,
     /// A mapping by which a device writes to memory: nothing is frozen then.
     pub pinned: bool,
 }
 
+/// The runtime keeps pages of an image mapped for itself; they are no frozen memory.
+const SEED: u64 = 64 << 10;
+
 /// One mapping while its lines are read.
 #[derive(Debug, Default)]
 struct Mapping {
+    length: u64,
     perms: String,
     device: String,
     inode: u64,
@@ -204,9 +209,9 @@ impl Map {
         self.mappings += 1;
         self.pinned |= RINGS.iter().any(|ring| mapping.path.starts_with(ring));
         self.loaded |= mapping.path.contains("/libodfork.so");
-        if mapping.shows_image() {
+        if mapping.shows_image() && mapping.length > SEED {
             self.image_mappings += 1;
-            self.image_resident += mapping.resident;
+            self.image_bytes += mapping.length;
             self.image_rewritten += mapping.anonymous;
         }
         let entries = mapping.copied();
@@ -230,14 +235,13 @@ impl Mapping {
         let mut words = line.split_whitespace();
         let (start, end) = words.next()?.split_once('-')?;
         let hex = |word: &str| u64::from_str_radix(word, 16).ok();
-        hex(start)?;
-        hex(end)?;
+        let length = hex(end)?.checked_sub(hex(start)?)?;
         let perms = words.next().filter(|perms| perms.len() == 4)?.to_owned();
         hex(words.next()?)?;
         let device = words.next()?.to_owned();
         let inode = words.next()?.parse().ok()?;
         let path = words.collect::<Vec<_>>().join(" ");
-        Some(Mapping { perms, device, inode, path, ..Mapping::default() })
+        Some(Mapping { length, perms, device, inode, path, ..Mapping::default() })
     }
 
     fn detail(&mut self, line: &str) {
@@ -394,15 +398,18 @@ mod tests {
 
     #[test]
     fn an_image_and_the_library_are_recognised() {
-        let text = "7f00-7f40 rw-p 00200000 00:2a 3  /#3 (deleted)\nRss: 1048576 kB\nAnonymous: 8 kB\n\
-            FilePmdMapped: 1048560 kB\nVmFlags: rd wr\n\
-            7f50-7f60 rw-p 00200000 00:01 7  /memfd:odfork (deleted)\nRss: 64 kB\nAnonymous: 0 kB\nVmFlags: rd wr\n\
+        let text = "7f0000000000-7f0040000000 rw-p 00200000 00:2a 3  /#3 (deleted)\nRss: 8 kB\nAnonymous: 8 kB\n\
+            FilePmdMapped: 0 kB\nVmFlags: rd wr\n\
+            7f5000000000-7f5000100000 rw-p 00200000 00:01 7  /memfd:odfork (deleted)\nRss: 64 kB\n\
+            Anonymous: 0 kB\nVmFlags: rd wr\n\
+            610000000000-610000001000 r--p 00000000 00:2a 3  /#3 (deleted)\nRss: 4 kB\nVmFlags: rd\n\
             7f70-7f80 r-xp 00000000 08:01 7  /opt/lib/libodfork.so\nRss: 64 kB\nVmFlags: rd ex\n\
             7f90-7fa0 rw-s 00000000 00:0e 7  anon_inode:[io_uring]\nVmFlags: rd wr\n";
         let map = Map::parse(text);
         assert!(map.loaded && map.is_frozen() && map.pinned);
         assert_eq!((map.image_mappings, map.image_rewritten), (2, 8192));
-        assert_eq!(map.entries, Entries { small: 4, huge: 0 });
+        assert_eq!(map.image_bytes, (1 << 30) + (1 << 20));
+        assert_eq!(map.entries, Entries { small: 2, huge: 0 });
         assert_eq!(Map::parse("garbage\n\u{0}:\n"), Map::default());
     }
 

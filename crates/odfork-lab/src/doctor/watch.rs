@@ -84,13 +84,14 @@ impl Watch {
                 Wake::Alone => self.gone = true,
                 Wake::Gone(pid, status) => self.buried(pid, status, census),
                 Wake::Stopped(tid, stop) => {
-                    self.note(tid, stop, census, album);
                     // A task that is gone by now is reported again, as gone.
-                    let _ = match stop {
-                        Stop::Signal(signal) => ptrace::resume(tid, signal),
-                        Stop::Group => ptrace::listen(tid),
-                        _ => ptrace::resume(tid, 0),
-                    };
+                    self.note(tid, stop, (census, album), |tid| {
+                        let _ = match stop {
+                            Stop::Signal(signal) => ptrace::resume(tid, signal),
+                            Stop::Group => ptrace::listen(tid),
+                            _ => ptrace::resume(tid, 0),
+                        };
+                    });
                 }
             }
         };
@@ -110,19 +111,25 @@ impl Watch {
             .or_insert_with(|| subject::status(tid).map_or(tid, |status| status.process))
     }
 
-    fn note(&mut self, tid: Pid, stop: Stop, census: &mut Census, album: &mut Album) {
+    /// Learns what a stopped task tells, and lets it go by `go` as soon as nothing more is needed of it.
+    fn note(
+        &mut self,
+        tid: Pid,
+        stop: Stop,
+        (census, album): (&mut Census, &mut Album),
+        go: impl FnOnce(Pid),
+    ) {
         let pid = self.process_of(tid);
         let at = self.start.elapsed().as_secs_f64();
         match stop {
             Stop::Born(event) => {
-                let Ok(child) = ptrace::message(tid) else { return };
-                let (call, class) = origin(tid, event);
+                let (child, (call, class)) = (ptrace::message(tid), origin(tid, event));
+                go(tid);
+                let Ok(child) = child else { return };
                 let process = if class == Class::Thread { pid } else { child };
                 self.tasks.insert(child, process);
-                let predicted = match class {
-                    Class::Fork => album.fork_of(pid),
-                    _ => None,
-                };
+                // Its memory can be read while it runs on.
+                let predicted = (class == Class::Fork).then(|| album.fork_of(pid)).flatten();
                 census.take(Event::Born { parent: pid, child, call, class }, at, predicted);
             }
             Stop::Exec => {
@@ -131,11 +138,15 @@ impl Watch {
                 self.tasks.retain(|task, process| *process != pid || *task == pid);
                 self.tasks.insert(pid, pid);
                 let (name, faults) = (subject::short_name(pid), faults(pid));
+                go(tid);
                 census.take(Event::Exec { pid, name, faults }, at, None);
             }
             // The memory is still there at this stop.
-            Stop::Exiting if tid == self.root => album.last_of(pid),
-            _ => {}
+            Stop::Exiting if tid == self.root => {
+                album.last_of(pid);
+                go(tid);
+            }
+            _ => go(tid),
         }
     }
 
@@ -151,19 +162,19 @@ impl Watch {
     /// Lets every task go, with the signal it was about to get. Who is made meanwhile is let go too.
     fn release(&mut self, bell: &Doorbell, census: &mut Census, album: &mut Album) {
         let since = Instant::now();
-        for &tid in self.tasks.keys() {
-            let _ = ptrace::interrupt(tid);
-        }
+        // An error: the task is gone already.
+        self.tasks.retain(|&tid, _| ptrace::interrupt(tid).is_ok());
         while !self.tasks.is_empty() && since.elapsed() < PATIENCE {
             match ptrace::next() {
                 Wake::Idle => bell.pause(Duration::from_millis(20)),
                 Wake::Alone => self.tasks.clear(),
                 Wake::Gone(pid, status) => self.buried(pid, status, census),
                 Wake::Stopped(tid, stop) => {
-                    self.note(tid, stop, census, album);
                     let signal = if let Stop::Signal(signal) = stop { signal } else { 0 };
                     // A process stopped by job control stays stopped: the kernel sees to that.
-                    let _ = ptrace::detach(tid, signal);
+                    self.note(tid, stop, (census, album), |tid| {
+                        let _ = ptrace::detach(tid, signal);
+                    });
                     self.tasks.remove(&tid);
                 }
             }
