@@ -161,7 +161,7 @@ fn of_model(model: &CostModel, fitted: bool) -> Price {
 fn slope(recording: &Recording, engine: &str, bytes_each: u64, floor_ns: f64) -> Option<Price> {
     let mut sizes: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
     let chosen = recording.samples.iter().filter(|sample| {
-        let alone = sample.params.get("processes").is_none() || sample.number("processes") == 1.0;
+        let alone = !sample.params.contains_key("processes") || sample.number("processes") == 1.0;
         sample.engine == engine && sample.metric == "fork" && sample.unit == "ns" && alone
     });
     for sample in chosen {
