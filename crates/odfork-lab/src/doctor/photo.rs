@@ -1,0 +1,102 @@
+//! Pictures of the memory of processes that fork, taken right after a fork or before their end.
+//!
+//! Owns what fork costs each of them by the model, and the picture of the largest. Reading a map takes about as long
+//! as a fork, so a process is looked at again only when it has grown by a quarter.
+
+use std::collections::HashMap;
+
+use super::price::Prices;
+use super::ptrace::Pid;
+use super::smaps::Entries;
+use super::subject::{self, Subject};
+
+/// Below this the share of huge pages does not matter, and the coarse figure will do.
+const SMALL: u64 = 32 << 20;
+
+pub struct Album<'a> {
+    prices: &'a Prices,
+    /// Anonymous bytes at the last close look, and the share of them in huge pages then.
+    looked: HashMap<Pid, (u64, f64)>,
+    largest: Option<Subject>,
+    /// Of a process examined before: its share of huge pages. Looking closely holds a process up, so then only what
+    /// costs nothing is read.
+    known_share: Option<f64>,
+}
+
+impl<'a> Album<'a> {
+    /// For a command: nothing is known of it, and pictures are taken.
+    pub fn empty(prices: &'a Prices) -> Album<'a> {
+        Album { prices, looked: HashMap::new(), largest: None, known_share: None }
+    }
+
+    /// For a process that was examined.
+    pub fn knowing(prices: &'a Prices, huge_share: f64) -> Album<'a> {
+        Album { known_share: Some(huge_share), ..Album::empty(prices) }
+    }
+
+    /// What a fork of this process costs by the model now, nanoseconds.
+    pub fn fork_of(&mut self, pid: Pid) -> Option<u64> {
+        let status = subject::status(pid)?;
+        if self.known_share.is_none() {
+            self.picture(pid, status.anonymous + status.swapped);
+        }
+        let share = self.huge_share(pid, status.anonymous);
+        let huge = (status.anonymous as f64 * share) as u64;
+        let entries = Entries::of(status.anonymous, status.swapped, huge);
+        Some(self.prices.now_ns(entries) as u64)
+    }
+
+    /// The process is about to end: a picture unless there is one of a process at least as large.
+    pub fn last_of(&mut self, pid: Pid) {
+        if let Some(status) = subject::status(pid).filter(|_| self.known_share.is_none()) {
+            self.picture(pid, status.anonymous + status.swapped);
+        }
+    }
+
+    /// The largest process seen.
+    pub fn largest(self) -> Option<Subject> {
+        self.largest
+    }
+
+    fn picture(&mut self, pid: Pid, bytes: u64) {
+        let known = self.largest.as_ref().map(|s| s.status.anonymous + s.status.swapped);
+        if known.is_none_or(|known| bytes > known + known / 4) {
+            self.largest = subject::examine(pid).ok().or(self.largest.take());
+        }
+    }
+
+    fn huge_share(&mut self, pid: Pid, anonymous: u64) -> f64 {
+        if let Some(share) = self.known_share {
+            return share;
+        }
+        if anonymous < SMALL {
+            return 0.0;
+        }
+        match self.looked.get(&pid) {
+            Some(&(before, share)) if before.abs_diff(anonymous) <= before / 4 => share,
+            _ => {
+                let rollup = subject::rollup(pid).unwrap_or_default();
+                let share = rollup.huge as f64 / rollup.anonymous.max(1) as f64;
+                self.looked.insert(pid, (anonymous, share));
+                share
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_picture_is_kept_until_something_larger_comes() {
+        let (prices, own) = (Prices::built_in(), std::process::id() as Pid);
+        let mut album = Album::empty(&prices);
+        assert!(album.fork_of(own).unwrap() >= 60_000);
+        album.last_of(Pid::MAX);
+        assert_eq!(album.largest().unwrap().pid, own);
+        let mut bare = Album::knowing(&prices, 0.0);
+        assert!(bare.fork_of(own).is_some() && bare.fork_of(Pid::MAX).is_none());
+        assert!(bare.largest().is_none());
+    }
+}

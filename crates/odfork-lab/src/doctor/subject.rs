@@ -1,0 +1,229 @@
+//! One process as it is now: memory, page tables, what of it could be frozen. Opens files of /proc and changes nothing.
+//!
+//! /proc/PID/status is readable by anybody; smaps_rollup and smaps only by who may trace the process. What cannot be
+//! read is left out and said in a remark; the sums then come from the next coarser file.
+
+use std::fs;
+use std::io::{Error, ErrorKind};
+
+use anyhow::{bail, Result};
+use serde::Serialize;
+
+use super::ptrace::Pid;
+use super::smaps::{Entries, Map, Rollup, Status, HUGE};
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Subject {
+    pub pid: Pid,
+    pub name: String,
+    pub command: String,
+    /// None: not readable.
+    pub program: Option<String>,
+    pub status: Status,
+    pub memory: Memory,
+    /// None: not readable.
+    pub map: Option<Map>,
+    pub remarks: Vec<String>,
+}
+
+/// Sums in bytes, and the file they come from.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Memory {
+    pub mapped: u64,
+    pub resident: u64,
+    pub anonymous: u64,
+    pub swapped: u64,
+    pub page_tables: u64,
+    /// Anonymous memory in huge pages; None: not known.
+    pub huge: Option<u64>,
+    /// What the next fork copies.
+    pub entries: Entries,
+    pub source: &'static str,
+}
+
+impl Memory {
+    /// From the finest of the three files that could be read.
+    pub fn sum(status: &Status, rollup: Option<Rollup>, map: Option<&Map>) -> Memory {
+        let sums = rollup.unwrap_or(Rollup {
+            resident: status.resident,
+            anonymous: status.anonymous,
+            huge: map.map_or(0, |map| map.entries.huge * HUGE),
+            swapped: status.swapped,
+        });
+        let entries = match map {
+            Some(map) => map.entries,
+            None => Entries::of(sums.anonymous, sums.swapped, sums.huge),
+        };
+        Memory {
+            mapped: status.mapped,
+            resident: sums.resident,
+            anonymous: sums.anonymous,
+            swapped: sums.swapped,
+            page_tables: status.page_tables,
+            huge: (rollup.is_some() || map.is_some()).then_some(sums.huge),
+            entries,
+            source: match (map, rollup) {
+                (Some(_), _) => "smaps",
+                (None, Some(_)) => "smaps_rollup",
+                (None, None) => "status",
+            },
+        }
+    }
+
+    /// Share of the anonymous memory that is in huge pages.
+    pub fn huge_share(&self) -> Option<f64> {
+        let huge = self.huge?;
+        Some(if self.anonymous == 0 { 0.0 } else { huge as f64 / self.anonymous as f64 })
+    }
+}
+
+/// Reads one file of a process; None and a remark when that is not possible.
+fn read(pid: Pid, file: &str, remarks: &mut Vec<String>) -> Option<String> {
+    match fs::read(format!("/proc/{pid}/{file}")) {
+        Ok(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
+        Err(error) => {
+            let coarser = match file {
+                "smaps_rollup" => "; huge pages are not known",
+                "smaps" => "; what could be frozen is not known",
+                _ => "",
+            };
+            remarks.push(format!("/proc/{pid}/{file} is not readable ({}){coarser}", why(&error)));
+            None
+        }
+    }
+}
+
+fn why(error: &Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::PermissionDenied => "not permitted: be its owner, or root",
+        ErrorKind::NotFound => "the process is gone",
+        _ if error.raw_os_error() == Some(libc::ESRCH) => "the process is gone",
+        _ => "it failed",
+    }
+}
+
+/// /proc/PID/status alone, for a quick look.
+pub fn status(pid: Pid) -> Option<Status> {
+    let bytes = fs::read(format!("/proc/{pid}/status")).ok()?;
+    Some(Status::parse(&String::from_utf8_lossy(&bytes)))
+}
+
+/// smaps_rollup alone: walks the page tables, so it takes about as long as a fork.
+pub fn rollup(pid: Pid) -> Option<Rollup> {
+    Rollup::parse(&fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?)
+}
+
+/// Everything about a process that has memory. Errors name what is in the way in one line.
+pub fn examine(pid: Pid) -> Result<Subject> {
+    let Some(status) = status(pid) else {
+        bail!("no process {pid} that this user may see; `ps -e` lists them");
+    };
+    if status.is_zombie() {
+        let parent = status.parent;
+        bail!("process {pid} ({}) is a zombie: it has ended and its parent {parent} has not asked for its status", status.name);
+    }
+    if !status.has_memory {
+        bail!(
+            "process {pid} ({}) is a kernel thread: it has no memory and never forks",
+            status.name
+        );
+    }
+    if status.process != pid {
+        bail!("{pid} is a thread of process {}; name that one", status.process);
+    }
+    let mut remarks = Vec::new();
+    let rollup = read(pid, "smaps_rollup", &mut remarks).as_deref().and_then(Rollup::parse);
+    let map = read(pid, "smaps", &mut remarks).map(|text| Map::parse(&text));
+    Ok(Subject {
+        pid,
+        name: status.name.clone(),
+        command: command_line(pid).unwrap_or_else(|| status.name.clone()),
+        program: program(pid),
+        memory: Memory::sum(&status, rollup, map.as_ref()),
+        status,
+        map,
+        remarks,
+    })
+}
+
+/// The program a process runs; a file that was replaced is named as it was.
+pub fn program(pid: Pid) -> Option<String> {
+    let path = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
+    Some(path.to_string_lossy().into_owned())
+}
+
+/// Name of the program, at most 15 characters, which anybody may read.
+pub fn short_name(pid: Pid) -> String {
+    fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned()
+}
+
+/// Control characters could rewrite the reader's terminal.
+pub fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+fn command_line(pid: Pid) -> Option<String> {
+    let bytes = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let words: Vec<String> = bytes
+        .split(|&byte| byte == 0)
+        .filter(|word| !word.is_empty())
+        .map(|word| printable(&String::from_utf8_lossy(word)))
+        .collect();
+    (!words.is_empty()).then(|| words.join(" "))
+}
+
+/// Numbers of all processes in /proc.
+pub fn all() -> Vec<Pid> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_can_be_examined() {
+        let own = examine(std::process::id() as Pid).unwrap();
+        assert!(own.memory.resident > 0 && own.memory.page_tables > 0);
+        assert!(own.memory.mapped >= own.memory.resident);
+        let map = own.map.expect("one's own map is readable");
+        assert!(map.mappings > 10 && !map.is_frozen());
+        assert!(own.remarks.is_empty(), "{:?}", own.remarks);
+    }
+
+    #[test]
+    fn what_has_no_memory_is_refused_in_one_line() {
+        let gone = examine(Pid::MAX).unwrap_err().to_string();
+        assert!(gone.contains("no process") && !gone.contains('\n'), "{gone}");
+        if status(2).is_some_and(|status| status.name == "kthreadd") {
+            assert!(examine(2).unwrap_err().to_string().contains("kernel thread"));
+        } else {
+            println!("skipped: no kernel thread is visible here");
+        }
+    }
+
+    #[test]
+    fn a_zombie_is_called_one() {
+        let mut child = std::process::Command::new("/bin/true").spawn().unwrap();
+        let pid = child.id() as Pid;
+        while !status(pid).unwrap().is_zombie() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        let error = examine(pid).unwrap_err().to_string();
+        child.wait().unwrap();
+        assert!(error.contains("zombie"), "{error}");
+    }
+
+    #[test]
+    fn coarser_files_stand_in() {
+        let status = Status { anonymous: 8 << 20, swapped: 4096, ..Status::default() };
+        let coarse = Memory::sum(&status, None, None);
+        assert_eq!((coarse.entries.small, coarse.huge), (2049, None));
+        let rollup = Rollup { anonymous: 8 << 20, huge: 4 << 20, ..Rollup::default() };
+        let finer = Memory::sum(&status, Some(rollup), None);
+        assert_eq!((finer.entries.small, finer.entries.huge), (1024, 2));
+        assert_eq!((finer.huge_share(), finer.source), (Some(0.5), "smaps_rollup"));
+        assert_eq!(printable("a\u{1b}[2Jb"), "a?[2Jb");
+    }
+}
