@@ -221,7 +221,7 @@ impl Memory {
     }
 
     /// Writes the pattern into one page again.
-    pub fn restore(&self, index: usize, first: *mut u64) {
+    pub(super) fn restore(&self, index: usize, first: *mut u64) {
         let tail = pattern(index, self.generation);
         for offset in 1..WORDS {
             // SAFETY: `first` is the first word of page `index`, and offset < WORDS.

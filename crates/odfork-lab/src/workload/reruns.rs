@@ -73,6 +73,10 @@ impl Subject {
 
     pub(super) fn rounds(&mut self, via: Via, rounds: u32) -> Values {
         let mut times = Vec::with_capacity(2 * rounds as usize);
+        if rounds > 0 {
+            // What an earlier fork left to be copied is not of these rounds.
+            self.memory.mark(self.memory.pages(), 0);
+        }
         self.write_rounds(rounds, &mut times);
         match via {
             Via::Fork => fork_and_wait(|| true).map(drop)?,
