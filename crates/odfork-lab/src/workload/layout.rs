@@ -85,6 +85,15 @@ fn map(size: usize, advice: libc::c_int) -> Result<Vec<Extent>> {
 
 /// New private anonymous memory, untouched.
 pub fn map_anonymous(length: usize) -> Result<*mut u8> {
+    map_new(length, libc::MAP_PRIVATE)
+}
+
+/// New memory shared with children: a fork copies no page-table entries of it, and no engine freezes it.
+pub(super) fn map_shared(length: usize) -> Result<*mut u8> {
+    map_new(length, libc::MAP_SHARED)
+}
+
+fn map_new(length: usize, sharing: libc::c_int) -> Result<*mut u8> {
     // The harness alone wants addresses, however small the machine.
     let reserve = if is_harness_alone() { libc::MAP_NORESERVE } else { 0 };
     // SAFETY: asks for new memory anywhere; nothing of ours is replaced.
@@ -93,7 +102,7 @@ pub fn map_anonymous(length: usize) -> Result<*mut u8> {
             std::ptr::null_mut(),
             length,
             libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | reserve,
+            sharing | libc::MAP_ANONYMOUS | reserve,
             -1,
             0,
         )
