@@ -56,11 +56,19 @@ impl Subject {
         values.split(' ').map(label).collect()
     }
 
-    /// Page faults of its children so far: there were children exactly when it is not 0.
-    fn faults_of_children(&self) -> u64 {
+    /// Page faults so far, its own and those of its children: there were children exactly when the latter is not 0.
+    fn faults(&self) -> (u64, u64) {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
-        let fields = stat.rsplit_once(") ").unwrap().1;
-        fields.split(' ').nth(8).unwrap().parse().unwrap()
+        let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
+        (fields[7].parse().unwrap(), fields[8].parse().unwrap())
+    }
+
+    /// Page faults that a command brings, its own and those of its children.
+    fn faults_of(&mut self, command: &str) -> (u64, u64) {
+        let before = self.faults();
+        self.ask(command);
+        let after = self.faults();
+        (after.0 - before.0, after.1 - before.1)
     }
 }
 
@@ -79,17 +87,44 @@ fn the_harness_alone_answers_like_a_subject_and_has_no_children() {
     for command in COMMANDS {
         assert_eq!(real.ask(command), null.ask(command), "{command}");
     }
-    assert!(real.faults_of_children() > 0);
-    assert_eq!(null.faults_of_children(), 0);
+    assert!(real.faults().1 > 0);
+    assert_eq!(null.faults().1, 0);
 }
 
 #[test]
 fn acts_keep_to_the_touched_part() {
     let mut part = Subject::start(&["--size", "67108864", "--touched", "65536"]);
     assert_eq!(part.line(), "text ready");
-    part.ask("service");
     // 16 pages are written by the child; were it all, they were 16384.
-    assert!(part.faults_of_children() < 1000);
+    let (_, faults) = part.faults_of("service");
+    assert!((16..1000).contains(&faults), "{faults}");
+}
+
+#[test]
+fn each_command_writes_the_pages_it_names() {
+    // 1024 pages: a page that is written after a fork is one fault. Processes need some for themselves.
+    let own = 100;
+    let mut subject = Subject::start(&["--size", "4194304"]);
+    assert_eq!(subject.line(), "text ready");
+    subject.ask("fork 1");
+    let (_, none) = subject.faults_of("grid 5 0");
+    let (_, third) = subject.faults_of("grid 5 300");
+    let (_, all) = subject.faults_of("grid 5 1000");
+    assert!(none < 5 * own, "{none}");
+    assert!((5 * 308..5 * (308 + own)).contains(&third), "{third}");
+    assert!((5 * 1024..5 * (1024 + own)).contains(&all), "{all}");
+    // The buffer takes as many faults in both.
+    let (read, _) = subject.faults_of("touch 1000 1000");
+    let (written, _) = subject.faults_of("touch 0 1000");
+    let more = written.saturating_sub(read);
+    assert!((1024 - own..1024 + own).contains(&more), "{read} {written}");
+    subject.ask("fork 1");
+    // Before the first round, and after the process was created.
+    let (fork, _) = subject.faults_of("rounds fork 2");
+    let (vfork, _) = subject.faults_of("rounds vfork 2");
+    let (spawn, _) = subject.faults_of("rounds spawn 2");
+    assert!(fork >= 2 * 1024, "{fork}");
+    assert!(vfork < own && spawn < own, "{vfork} {spawn}");
 }
 
 #[test]

@@ -6,20 +6,15 @@
 
 use std::time::Instant;
 
-use anyhow::Context;
-
 use super::children::{
-    fork_and_wait, is_harness_alone, leave_harness_alone, nanoseconds, Child, Failure, Gate, Slate,
-    Timing,
+    fork_and_wait, is_harness_alone, nanoseconds, Child, Failure, Gate, Slate, Timing,
 };
+use super::hugetlb;
 use super::interface::Interface;
 use super::memory::{map_anonymous, Layout, Memory, PAGE, SPARSE_STEP};
 use super::protocol::{Answer, Command};
-use super::{hugetlb, Setup};
 use crate::stats::median;
 
-/// The patched kernel's switch, per process.
-const KERNEL_SWITCH: &str = "/proc/self/use_odf";
 /// The sparse writer's pages: not the ones the parent dirties.
 const SPARSE_FROM: usize = 5;
 /// A child of a crowd looks at one page in 64.
@@ -75,18 +70,6 @@ impl Subject {
             Command::Rounds { via, rounds } => self.rounds(via, rounds),
             Command::Exec { method, count } => self.exec(method, count),
         }
-    }
-
-    /// A subject as its command line wants it: on its processor, its memory held. The error: what is missing for that.
-    pub fn prepare(setup: Setup) -> anyhow::Result<Self> {
-        if setup.null {
-            leave_harness_alone();
-        }
-        if setup.kernel_odf {
-            use_kernel_engine()?;
-        }
-        let touched = setup.touched.unwrap_or(setup.size) as usize;
-        Ok(Subject::new(Memory::hold_part(setup.size as usize, touched, setup.layout)?))
     }
 
     /// The parent's own view of its memory, one word a page.
@@ -275,13 +258,6 @@ impl Subject {
     }
 }
 
-/// Asks the patched kernel of on-demand-fork to share page tables in this process's forks.
-fn use_kernel_engine() -> anyhow::Result<()> {
-    std::fs::write(KERNEL_SWITCH, "1").with_context(|| {
-        format!("cannot write {KERNEL_SWITCH}; boot a kernel with the patches of on-demand-fork")
-    })
-}
-
 /// The time of a call of the engine.
 fn timed(call: impl FnOnce() -> Result<(), String>) -> Result<f64, Failure> {
     let start = Instant::now();
@@ -342,6 +318,7 @@ fn stamp(block: *mut u8, from: usize, to: usize) -> Result<(), Failure> {
 mod tests {
     use super::*;
     use crate::workload::protocol::{Method, Via};
+    use crate::workload::{prepare, Setup};
 
     fn subject() -> Subject {
         Subject::new(Memory::hold(4 << 20, Layout::Mapped).unwrap())
@@ -398,25 +375,13 @@ mod tests {
         // A thread of its own: the switch is never turned back.
         let alone = std::thread::spawn(|| {
             let setup = Setup { null: true, ..Setup::new(64 << 30, Layout::Mapped) };
-            let mut subject = Subject::prepare(setup).unwrap();
+            let mut subject = prepare(setup).unwrap();
             // 64 GB would not fit if they were touched.
             for command in stock_commands() {
                 assert_eq!(labels(subject.obey(command)), command.labels(), "{command}");
             }
         });
         alone.join().unwrap();
-    }
-
-    #[test]
-    fn what_a_setup_asks_for_is_held_or_refused_with_a_reason() {
-        let setup = Setup::new(8 << 20, Layout::Malloced);
-        let held = Subject::prepare(Setup { touched: Some(5 << 20), ..setup }).unwrap();
-        assert_eq!(held.memory.bytes(), 5 << 20);
-        assert!(Subject::prepare(Setup { touched: Some(9 << 20), ..setup }).is_err());
-        if !std::path::Path::new("/proc/self/use_odf").exists() {
-            let refusal = Subject::prepare(Setup { kernel_odf: true, ..setup }).err().unwrap();
-            assert!(format!("{refusal:#}").contains("use_odf"), "{refusal:#}");
-        }
     }
 
     #[test]

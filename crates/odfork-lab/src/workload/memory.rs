@@ -6,64 +6,17 @@
 //! raw volatile access: they run in forked children, without heap and without locks. With the harness alone every loop
 //! runs and touches nothing.
 
-use std::str::FromStr;
-
-use anyhow::{bail, Error, Result};
+use anyhow::{bail, Result};
 
 use super::children::is_harness_alone;
-use super::hugetlb;
+pub use super::layout::{map_anonymous, warm_free_memory, Layout};
+use super::layout::{obtain, Extent, BLOCK};
 
 pub const PAGE: usize = 4096;
 const WORDS: usize = PAGE / 8;
 
 /// One page in 16 (one in each 64 KB) is the sparse set.
 pub const SPARSE_STEP: usize = 16;
-
-/// Blocks of the malloc layout: below glibc's mmap threshold, so they come from the brk heap.
-const BLOCK: usize = 64 * 1024;
-
-/// How the memory is obtained.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layout {
-    /// One anonymous private mapping of 4 KB pages (MADV_NOHUGEPAGE).
-    Mapped,
-    /// The same with MADV_HUGEPAGE: what transparent huge pages do for a fork.
-    Huge,
-    /// Many 64 KB blocks of malloc.
-    Malloced,
-    /// Huge pages of 2 MB from the pool (MAP_HUGETLB).
-    Hugetlb,
-}
-
-impl Layout {
-    pub fn word(self) -> &'static str {
-        match self {
-            Layout::Mapped => "mapped",
-            Layout::Huge => "huge",
-            Layout::Malloced => "malloced",
-            Layout::Hugetlb => "hugetlb",
-        }
-    }
-}
-
-impl FromStr for Layout {
-    type Err = Error;
-
-    fn from_str(word: &str) -> Result<Self> {
-        [Layout::Mapped, Layout::Huge, Layout::Malloced, Layout::Hugetlb]
-            .into_iter()
-            .find(|layout| layout.word() == word)
-            .ok_or_else(|| {
-                anyhow::anyhow!("not a layout: {word:?} (mapped, huge, malloced or hugetlb)")
-            })
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Extent {
-    start: *mut u8,
-    pages: usize,
-}
 
 /// Memory full of the pattern. Never given back: the process ends instead.
 pub struct Memory {
@@ -95,17 +48,7 @@ impl Memory {
             bail!("cannot touch {touched} of {size} bytes; touch at most what is held");
         }
         let alone = is_harness_alone();
-        let mut extents = match layout {
-            Layout::Mapped => map(size, libc::MADV_NOHUGEPAGE)?,
-            Layout::Huge => map(size, libc::MADV_HUGEPAGE)?,
-            Layout::Malloced => allocate_blocks(size)?,
-            // Nothing is accessed: it need not be of the pool.
-            Layout::Hugetlb if alone => map(size, libc::MADV_NOHUGEPAGE)?,
-            Layout::Hugetlb => {
-                let start = hugetlb::map(size)?;
-                vec![Extent { start, pages: size / PAGE }]
-            }
-        };
+        let mut extents = obtain(size, layout)?;
         let mut left = touched / PAGE;
         for extent in &mut extents {
             extent.pages = extent.pages.min(left);
@@ -221,7 +164,7 @@ impl Memory {
     }
 
     /// Writes the pattern into one page again.
-    pub fn restore(&self, index: usize, first: *mut u64) {
+    pub(super) fn restore(&self, index: usize, first: *mut u64) {
         let tail = pattern(index, self.generation);
         for offset in 1..WORDS {
             // SAFETY: `first` is the first word of page `index`, and offset < WORDS.
@@ -366,73 +309,6 @@ impl Memory {
             done += length;
         }
     }
-}
-
-fn map(size: usize, advice: libc::c_int) -> Result<Vec<Extent>> {
-    let pages = size / PAGE;
-    if pages == 0 {
-        return Ok(Vec::new());
-    }
-    let start = map_anonymous(pages * PAGE)?;
-    // SAFETY: the range was just mapped. Advice may fail on kernels without huge pages: then there are none.
-    unsafe { libc::madvise(start.cast(), pages * PAGE, advice) };
-    Ok(vec![Extent { start, pages }])
-}
-
-/// New private anonymous memory, untouched.
-pub fn map_anonymous(length: usize) -> Result<*mut u8> {
-    // The harness alone wants addresses, however small the machine.
-    let reserve = if is_harness_alone() { libc::MAP_NORESERVE } else { 0 };
-    // SAFETY: asks for new memory anywhere; nothing of ours is replaced.
-    let start = unsafe {
-        libc::mmap(
-            std::ptr::null_mut(),
-            length,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | reserve,
-            -1,
-            0,
-        )
-    };
-    if start == libc::MAP_FAILED {
-        bail!("cannot map {length} bytes: {}", std::io::Error::last_os_error());
-    }
-    Ok(start.cast())
-}
-
-/// Touches `bytes` of new memory and gives it back. On a virtual machine whose host takes free memory away (free page
-/// reporting), the first touch of a free page costs up to a hundred times a normal one; what is taken next then finds
-/// pages the host has backed. Best effort: on any refusal nothing is warmed.
-pub fn warm_free_memory(bytes: u64) {
-    const HUGE: usize = 2 << 20;
-    let length = (bytes as usize).next_multiple_of(HUGE);
-    if bytes == 0 {
-        return;
-    }
-    let Ok(start) = map_anonymous(length) else {
-        return;
-    };
-    // SAFETY: the range was just mapped and is unmapped once, used by nobody else.
-    unsafe {
-        libc::madvise(start.cast(), length, libc::MADV_HUGEPAGE);
-        for page in (0..length).step_by(PAGE) {
-            start.add(page).write_volatile(1);
-        }
-        libc::munmap(start.cast(), length);
-    }
-}
-
-fn allocate_blocks(size: usize) -> Result<Vec<Extent>> {
-    (0..size / BLOCK)
-        .map(|_| {
-            // SAFETY: malloc has no precondition; the block is BLOCK bytes, aligned for u64.
-            let start = unsafe { libc::malloc(BLOCK) }.cast::<u8>();
-            if start.is_null() {
-                bail!("malloc of {BLOCK} bytes failed");
-            }
-            Ok(Extent { start, pages: BLOCK / PAGE })
-        })
-        .collect()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The subject: a process that holds memory, forks on command and measures itself.
 //!
 //! `protocol` is the language between driver and subject, `memory` the pattern it holds and checks
-//! (`hugetlb`: from the pool of huge pages), `acts` and `reruns` what it can do, `program` the tiny program it starts,
+//! (`layout`: how it is obtained, `hugetlb`: from the pool of huge pages), `acts` and `reruns` what it can do, `program` the tiny program it starts,
 //! `interface` the engine's C API when a library is preloaded. This file owns the loop. The same program is the subject under every engine: it never knows which, and forks through
 //! libc's dynamic `fork` symbol so that a preloaded library can take its place.
 
@@ -9,6 +9,7 @@ pub mod acts;
 pub mod children;
 pub mod hugetlb;
 pub mod interface;
+mod layout;
 pub mod memory;
 pub mod program;
 pub mod protocol;
@@ -17,14 +18,17 @@ mod reruns;
 use std::io::{BufRead, Write};
 use std::time::Duration;
 
-use anyhow::{bail, Result};
+use anyhow::{bail, Context, Result};
 
 use acts::Subject;
-use memory::Layout;
+use memory::{Layout, Memory};
 use protocol::{Answer, Command};
 
 /// Exit status of a subject that could not hold what it was asked for.
 const CANNOT: u8 = 2;
+
+/// The patched kernel's switch, per process.
+const KERNEL_SWITCH: &str = "/proc/self/use_odf";
 
 /// What a subject is told on its command line.
 #[derive(Clone, Copy, Debug)]
@@ -50,9 +54,8 @@ impl Setup {
 /// Runs the subject until its driver closes the pipe. Answers one line per command line; the first line says that it is
 /// ready, or why it never will be (then the exit status is CANNOT).
 pub fn serve(setup: Setup) -> Result<u8> {
-    pin(setup.cpu);
     let mut answers = std::io::stdout();
-    let mut subject = match Subject::prepare(setup) {
+    let mut subject = match prepare(setup) {
         Ok(subject) => subject,
         Err(error) => {
             writeln!(answers, "{}", Answer::Unavailable(format!("{error:#}")))?;
@@ -75,8 +78,7 @@ pub fn serve(setup: Setup) -> Result<u8> {
 
 /// A whole program instead of a subject: fill memory, fork and wait `forks` times, check, end.
 pub fn run_program(setup: Setup, forks: u32) -> Result<()> {
-    pin(setup.cpu);
-    let mut subject = Subject::prepare(setup)?;
+    let mut subject = prepare(setup)?;
     if forks > 0 {
         match subject.obey(Command::Fork { calls: forks }) {
             Answer::Values(_) => {}
@@ -87,6 +89,26 @@ pub fn run_program(setup: Setup, forks: u32) -> Result<()> {
         bail!("the parent's memory changed over {forks} forks");
     }
     Ok(())
+}
+
+/// A subject as its command line wants it: on its processor, its memory held. The error: what is missing for that.
+pub fn prepare(setup: Setup) -> Result<Subject> {
+    pin(setup.cpu);
+    if setup.null {
+        children::leave_harness_alone();
+    }
+    if setup.kernel_odf {
+        use_kernel_engine()?;
+    }
+    let touched = setup.touched.unwrap_or(setup.size) as usize;
+    Ok(Subject::new(Memory::hold_part(setup.size as usize, touched, setup.layout)?))
+}
+
+/// Asks the patched kernel of on-demand-fork to share page tables in this process's forks.
+fn use_kernel_engine() -> Result<()> {
+    std::fs::write(KERNEL_SWITCH, "1").with_context(|| {
+        format!("cannot write {KERNEL_SWITCH}; boot a kernel with the patches of on-demand-fork")
+    })
 }
 
 /// Keeps the process, and the children that inherit it, on one processor. Best effort.
@@ -108,5 +130,22 @@ fn idle_threads(count: u32) {
         std::thread::spawn(|| loop {
             std::thread::sleep(Duration::from_secs(3600));
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_setup_asks_for_is_held_or_refused_with_a_reason() {
+        let setup = Setup::new(8 << 20, Layout::Malloced);
+        let held = prepare(Setup { touched: Some(5 << 20), ..setup }).unwrap();
+        assert_eq!(held.memory.bytes(), 5 << 20);
+        assert!(prepare(Setup { touched: Some(9 << 20), ..setup }).is_err());
+        if !std::path::Path::new("/proc/self/use_odf").exists() {
+            let refusal = prepare(Setup { kernel_odf: true, ..setup }).err().unwrap();
+            assert!(format!("{refusal:#}").contains("use_odf"), "{refusal:#}");
+        }
     }
 }

@@ -11,7 +11,8 @@ use super::children::{
     fork_and_wait, is_harness_alone, nanoseconds, processor_time, Child, Failure, Gate, Slate,
     Usage,
 };
-use super::memory::{map_anonymous, PAGE};
+use super::layout::map_shared;
+use super::memory::PAGE;
 use super::program::Program;
 use super::protocol::{Answer, Method, Via};
 
@@ -73,6 +74,10 @@ impl Subject {
 
     pub(super) fn rounds(&mut self, via: Via, rounds: u32) -> Values {
         let mut times = Vec::with_capacity(2 * rounds as usize);
+        if rounds > 0 {
+            // What an earlier fork left to be copied is not of these rounds.
+            self.memory.mark(self.memory.pages(), 0);
+        }
         self.write_rounds(rounds, &mut times);
         match via {
             Via::Fork => fork_and_wait(|| true).map(drop)?,
@@ -121,7 +126,7 @@ fn values<const N: usize>(numbers: [(&str, f64); N]) -> Answer {
     Answer::Values(numbers.map(|(label, number)| (label.to_string(), number)).into())
 }
 
-/// Memory of the parent's own to copy from and to. Children do not inherit it (MADV_DONTFORK): its 8192 page-table
+/// Memory to copy from and to. It is a shared mapping so that fork has nothing to do for it: its 8192 page-table
 /// entries would be most of what a fork of a small subject copies, and vanish beside the memory of a large one.
 struct Buffer {
     start: *mut u8,
@@ -134,10 +139,7 @@ impl Buffer {
         let block = BLOCK_PAGES * PAGE;
         let length = memory.min(BUFFER).next_multiple_of(block).max(block);
         let refused = |error: anyhow::Error| Failure::Unavailable(error.to_string());
-        let buffer =
-            Buffer { start: map_anonymous(length).map_err(refused)?, pages: length / PAGE };
-        // SAFETY: the range was just mapped.
-        unsafe { libc::madvise(buffer.start.cast(), length, libc::MADV_DONTFORK) };
+        let buffer = Buffer { start: map_shared(length).map_err(refused)?, pages: length / PAGE };
         for page in 0..buffer.pages {
             // SAFETY: a page of the buffer.
             unsafe { buffer.start.add(page * PAGE).cast::<u64>().write_volatile(!0) };

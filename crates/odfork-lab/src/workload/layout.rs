@@ -1,0 +1,163 @@
+//! How a subject's memory is obtained: the layouts, and the system calls behind them.
+//!
+//! Does not own what is in the memory (`memory`) nor the pool of huge pages (`hugetlb`).
+
+use std::str::FromStr;
+
+use anyhow::{bail, Error, Result};
+
+use super::children::is_harness_alone;
+use super::hugetlb;
+use super::memory::PAGE;
+
+/// Blocks of the malloc layout: below glibc's mmap threshold, so they come from the brk heap.
+pub(super) const BLOCK: usize = 64 * 1024;
+
+/// How the memory is obtained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// One anonymous private mapping of 4 KB pages (MADV_NOHUGEPAGE).
+    Mapped,
+    /// The same with MADV_HUGEPAGE: what transparent huge pages do for a fork.
+    Huge,
+    /// Many 64 KB blocks of malloc.
+    Malloced,
+    /// Huge pages of 2 MB from the pool (MAP_HUGETLB).
+    Hugetlb,
+}
+
+impl Layout {
+    pub fn word(self) -> &'static str {
+        match self {
+            Layout::Mapped => "mapped",
+            Layout::Huge => "huge",
+            Layout::Malloced => "malloced",
+            Layout::Hugetlb => "hugetlb",
+        }
+    }
+}
+
+impl FromStr for Layout {
+    type Err = Error;
+
+    fn from_str(word: &str) -> Result<Self> {
+        [Layout::Mapped, Layout::Huge, Layout::Malloced, Layout::Hugetlb]
+            .into_iter()
+            .find(|layout| layout.word() == word)
+            .ok_or_else(|| {
+                anyhow::anyhow!("not a layout: {word:?} (mapped, huge, malloced or hugetlb)")
+            })
+    }
+}
+
+/// Pages in a row.
+#[derive(Clone, Copy)]
+pub(super) struct Extent {
+    pub start: *mut u8,
+    pub pages: usize,
+}
+
+/// At least `size` bytes of it, rounded down to pages, untouched.
+pub(super) fn obtain(size: usize, layout: Layout) -> Result<Vec<Extent>> {
+    match layout {
+        Layout::Mapped => map(size, libc::MADV_NOHUGEPAGE),
+        Layout::Huge => map(size, libc::MADV_HUGEPAGE),
+        Layout::Malloced => allocate_blocks(size),
+        // Nothing is accessed: it need not be of the pool.
+        Layout::Hugetlb if is_harness_alone() => map(size, libc::MADV_NOHUGEPAGE),
+        Layout::Hugetlb => {
+            let start = hugetlb::map(size)?;
+            Ok(vec![Extent { start, pages: size / PAGE }])
+        }
+    }
+}
+
+fn map(size: usize, advice: libc::c_int) -> Result<Vec<Extent>> {
+    let pages = size / PAGE;
+    if pages == 0 {
+        return Ok(Vec::new());
+    }
+    let start = map_anonymous(pages * PAGE)?;
+    // SAFETY: the range was just mapped. Advice may fail on kernels without huge pages: then there are none.
+    unsafe { libc::madvise(start.cast(), pages * PAGE, advice) };
+    Ok(vec![Extent { start, pages }])
+}
+
+/// New private anonymous memory, untouched.
+pub fn map_anonymous(length: usize) -> Result<*mut u8> {
+    map_new(length, libc::MAP_PRIVATE)
+}
+
+/// New memory shared with children: a fork copies no page-table entries of it, and no engine freezes it.
+pub(super) fn map_shared(length: usize) -> Result<*mut u8> {
+    map_new(length, libc::MAP_SHARED)
+}
+
+fn map_new(length: usize, sharing: libc::c_int) -> Result<*mut u8> {
+    // The harness alone wants addresses, however small the machine.
+    let reserve = if is_harness_alone() { libc::MAP_NORESERVE } else { 0 };
+    // SAFETY: asks for new memory anywhere; nothing of ours is replaced.
+    let start = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            length,
+            libc::PROT_READ | libc::PROT_WRITE,
+            sharing | libc::MAP_ANONYMOUS | reserve,
+            -1,
+            0,
+        )
+    };
+    if start == libc::MAP_FAILED {
+        bail!("cannot map {length} bytes: {}", std::io::Error::last_os_error());
+    }
+    Ok(start.cast())
+}
+
+/// Touches `bytes` of new memory and gives it back. On a virtual machine whose host takes free memory away (free page
+/// reporting), the first touch of a free page costs up to a hundred times a normal one; what is taken next then finds
+/// pages the host has backed. Best effort: on any refusal nothing is warmed.
+pub fn warm_free_memory(bytes: u64) {
+    const HUGE: usize = 2 << 20;
+    let length = (bytes as usize).next_multiple_of(HUGE);
+    if bytes == 0 {
+        return;
+    }
+    let Ok(start) = map_anonymous(length) else {
+        return;
+    };
+    // SAFETY: the range was just mapped and is unmapped once, used by nobody else.
+    unsafe {
+        libc::madvise(start.cast(), length, libc::MADV_HUGEPAGE);
+        for page in (0..length).step_by(PAGE) {
+            start.add(page).write_volatile(1);
+        }
+        libc::munmap(start.cast(), length);
+    }
+}
+
+fn allocate_blocks(size: usize) -> Result<Vec<Extent>> {
+    (0..size / BLOCK)
+        .map(|_| {
+            // SAFETY: malloc has no precondition; the block is BLOCK bytes, aligned for u64.
+            let start = unsafe { libc::malloc(BLOCK) }.cast::<u8>();
+            if start.is_null() {
+                bail!("malloc of {BLOCK} bytes failed");
+            }
+            Ok(Extent { start, pages: BLOCK / PAGE })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_layout_has_a_word_and_others_are_refused() {
+        for layout in [Layout::Mapped, Layout::Huge, Layout::Malloced, Layout::Hugetlb] {
+            assert_eq!(layout.word().parse::<Layout>().unwrap(), layout);
+        }
+        let refusal = "mmaped".parse::<Layout>().unwrap_err().to_string();
+        assert!(refusal.contains("mmaped") && refusal.contains("hugetlb"), "{refusal}");
+    }
+}
