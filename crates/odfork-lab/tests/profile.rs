@@ -2,7 +2,7 @@
 
 use odfork_lab::bench::profile::profile;
 use odfork_lab::executor::Stage;
-use odfork_lab::experiments::Engine;
+use odfork_lab::experiments::{Engine, SubjectSpec};
 
 fn stage() -> Stage {
     Stage {
@@ -15,7 +15,7 @@ fn stage() -> Stage {
 
 #[test]
 fn a_fork_is_divided_into_parts_from_either_source() {
-    let profile = profile(&stage(), 64 << 20, Engine::Stock, 0.5).unwrap();
+    let profile = profile(&stage(), SubjectSpec::new(Engine::Stock, 64 << 20), 0.5).unwrap();
     match &profile.why {
         None => assert_eq!(profile.source, "perf"),
         Some(why) => {
@@ -36,5 +36,5 @@ fn a_fork_is_divided_into_parts_from_either_source() {
 
 #[test]
 fn with_the_harness_alone_there_is_nothing_to_profile() {
-    assert!(profile(&stage(), 4096, Engine::Null, 0.1).is_err());
+    assert!(profile(&stage(), SubjectSpec::new(Engine::Null, 4096), 0.1).is_err());
 }

@@ -41,18 +41,18 @@ pub struct Profile {
     pub counters: Vec<(String, f64, &'static str)>,
 }
 
-/// Lets a subject of `size` bytes fork for about `seconds` and says where the time went.
-pub fn profile(stage: &Stage, size: u64, engine: Engine, seconds: f64) -> Result<Profile> {
-    if engine == Engine::Null {
+/// Lets a subject fork for about `seconds` and says where the time went.
+pub fn profile(stage: &Stage, spec: SubjectSpec, seconds: f64) -> Result<Profile> {
+    if spec.engine == Engine::Null {
         bail!("with the harness alone nobody forks; choose another engine to profile");
     }
-    let mut subject = start(stage, engine, size)?;
+    let mut subject = start(stage, spec)?;
     let recorder = Recorder::attach(subject.pid());
     let work = Work::observe(&mut subject, seconds)?;
     let stacks = recorder.and_then(Recorder::finish);
     drop(subject);
-    let floor = Work::observe(&mut start(stage, engine, 0)?, seconds / 10.0)?;
-    let mut counters = work.counters(&floor, size);
+    let floor = Work::observe(&mut start(stage, SubjectSpec { size: 0, ..spec })?, seconds / 10.0)?;
+    let mut counters = work.counters(&floor, spec.size);
     let (source, why, mut parts) = match stacks.and_then(|text| Shares::of(&text)) {
         Ok(shares) => {
             counters.push(("samples".into(), shares.samples as f64, "count"));
@@ -65,11 +65,11 @@ pub fn profile(stage: &Stage, size: u64, engine: Engine, seconds: f64) -> Result
     Ok(Profile { source, why, parts, counters })
 }
 
-fn start(stage: &Stage, engine: Engine, size: u64) -> Result<Link> {
-    let mut link = Link::spawn(&mut stage.subject(&SubjectSpec::new(engine, size)))?;
+fn start(stage: &Stage, spec: SubjectSpec) -> Result<Link> {
+    let mut link = Link::spawn(&mut stage.subject(&spec))?;
     match hear(&mut link)? {
         Answer::Text(_) => Ok(link),
-        other => bail!("a subject of {size} bytes began with: {other}"),
+        other => bail!("a subject of {} bytes began with: {other}", spec.size),
     }
 }
 

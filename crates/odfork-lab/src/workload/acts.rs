@@ -13,6 +13,7 @@ use super::hugetlb;
 use super::interface::Interface;
 use super::memory::{map_anonymous, Layout, Memory, PAGE, SPARSE_STEP};
 use super::protocol::{Answer, Command};
+use super::reruns::Buffer;
 use crate::stats::median;
 
 /// The sparse writer's pages: not the ones the parent dirties.
@@ -27,12 +28,13 @@ pub(super) type Values = Result<Answer, Failure>;
 /// A process with memory, ready to obey.
 pub struct Subject {
     pub(super) memory: Memory,
-    engine: Interface,
+    pub(super) engine: Interface,
+    pub(super) buffer: Option<Buffer>,
 }
 
 impl Subject {
     pub fn new(memory: Memory) -> Self {
-        Subject { memory, engine: Interface::find() }
+        Subject { memory, engine: Interface::find(), buffer: None }
     }
 
     pub fn obey(&mut self, command: Command) -> Answer {

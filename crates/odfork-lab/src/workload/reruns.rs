@@ -55,7 +55,7 @@ impl Subject {
     /// The child must see what was there at the fork, the parent what it wrote.
     pub(super) fn touch(&mut self, read_permille: u32, share_permille: u32) -> Values {
         let mix = Mix { pages: self.memory.portion(share_permille), read_permille };
-        let buffer = Buffer::touched(self.memory.bytes())?;
+        let buffer = self.take_buffer()?;
         let gate = Gate::shut()?;
         let child = Child::fork(|| {
             gate.wait();
@@ -69,7 +69,23 @@ impl Subject {
             return Err(Failure::Wrong(format!("touch: page {page} lost what was copied to it")));
         }
         self.require_intact("touch")?;
+        self.buffer = Some(buffer);
         Ok(values([("total", total), ("fork", fork)]))
+    }
+
+    /// The buffer of `touch`, kept from one to the next: what its first faults make an engine do is not of any sample.
+    fn take_buffer(&mut self) -> Result<Buffer, Failure> {
+        let buffer = match self.buffer.take() {
+            Some(buffer) => buffer,
+            None => {
+                let buffer = Buffer::mapped(self.memory.bytes())?;
+                buffer.blank();
+                let _ = self.engine.refreeze();
+                buffer
+            }
+        };
+        buffer.blank();
+        Ok(buffer)
     }
 
     pub(super) fn rounds(&mut self, via: Via, rounds: u32) -> Values {
@@ -128,23 +144,26 @@ fn values<const N: usize>(numbers: [(&str, f64); N]) -> Answer {
 
 /// Memory to copy from and to. It is a shared mapping so that fork has nothing to do for it: its 8192 page-table
 /// entries would be most of what a fork of a small subject copies, and vanish beside the memory of a large one.
-struct Buffer {
+pub(super) struct Buffer {
     start: *mut u8,
     pages: usize,
 }
 
 impl Buffer {
     /// As large as the published one, or as the memory when that is smaller.
-    fn touched(memory: usize) -> Result<Buffer, Failure> {
+    fn mapped(memory: usize) -> Result<Buffer, Failure> {
         let block = BLOCK_PAGES * PAGE;
         let length = memory.min(BUFFER).next_multiple_of(block).max(block);
         let refused = |error: anyhow::Error| Failure::Unavailable(error.to_string());
-        let buffer = Buffer { start: map_shared(length).map_err(refused)?, pages: length / PAGE };
-        for page in 0..buffer.pages {
+        Ok(Buffer { start: map_shared(length).map_err(refused)?, pages: length / PAGE })
+    }
+
+    /// No page holds what was read into it before.
+    fn blank(&self) {
+        for page in 0..self.pages {
             // SAFETY: a page of the buffer.
-            unsafe { buffer.start.add(page * PAGE).cast::<u64>().write_volatile(!0) };
+            unsafe { self.start.add(page * PAGE).cast::<u64>().write_volatile(!0) };
         }
-        Ok(buffer)
     }
 
     /// The piece of the buffer that goes with the block that begins at page `index` of the memory.
@@ -155,7 +174,7 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // SAFETY: mapped in `touched` with this length, unmapped once.
+        // SAFETY: mapped in `mapped` with this length, unmapped once.
         unsafe { libc::munmap(self.start.cast(), self.pages * PAGE) };
     }
 }
