@@ -9,8 +9,6 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use anyhow::{bail, Result};
 
-use super::target::Target;
-
 const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
 const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;
 const UFFD_API: u64 = 0xaa;
@@ -61,7 +59,7 @@ pub fn probe() -> Result<(), String> {
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-pub fn userfault(_target: &mut Target) -> Result<OwnedFd> {
+pub fn userfault(_target: &mut super::target::Target) -> Result<OwnedFd> {
     bail!("method scan is written for x86-64 only")
 }
 

@@ -60,10 +60,13 @@ pub fn launch(
     let _ = std::fs::File::from(go_write).write_all(b"g");
     let mut code = [0; 4];
     let failed = std::fs::File::from(failed_read).read_exact(&mut code).is_ok();
-    let target = seized?;
+    let mut target = seized?;
     if failed {
         return Ok(Err(not_started(&words[0], i32::from_ne_bytes(code), target)));
     }
+    // The exec's own report: what follows is the command. Anything else here is seen again by the measuring.
+    let event = target.next(None)?;
+    target.go_on(event);
     Ok(Ok(Launched { target }))
 }
 

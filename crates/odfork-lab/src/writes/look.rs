@@ -63,8 +63,4 @@ impl Look {
     pub fn read(&self, address: u64, buffer: &mut [u8]) -> bool {
         self.memory.read_exact_at(buffer, address).is_ok()
     }
-
-    pub fn pages(&self) -> u64 {
-        self.areas.iter().map(Area::pages).sum()
-    }
 }

@@ -20,6 +20,7 @@ mod session;
 mod suite;
 mod table;
 mod target;
+mod traffic;
 
 use std::ffi::OsString;
 use std::path::Path;
