@@ -7,6 +7,7 @@
 
 (defpackage :planner (:use :cl) (:export :run))
 (in-package :planner)
+(declaim (ftype function achieve-rest try-operators use-operator settle free-p))
 
 ;;; Matching: variables are symbols that begin with "?"; bindings are association lists.
 

@@ -121,9 +121,9 @@ impl Pass<'_> {
             for start in (run.start..run.end).step_by(BATCH * PAGE_BYTES) {
                 let end = run.end.min(start + (BATCH * PAGE_BYTES) as u64);
                 self.batch(look, (start, end), &mut buffer, &mut |pass, address, content| {
-                    let before = file.as_ref().and_then(|file| {
-                        page_of_file(file, area.mapping.file_offset(address))
-                    });
+                    let before = file
+                        .as_ref()
+                        .and_then(|file| page_of_file(file, area.mapping.file_offset(address)));
                     pass.page(address, content, before.as_deref(), &mut counts)
                 })?;
             }

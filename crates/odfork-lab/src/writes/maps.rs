@@ -58,10 +58,9 @@ impl Mapping {
         if !self.of_file() {
             return self.label.clone();
         }
-        let file = Path::new(&self.label).file_name().map_or_else(
-            || self.label.clone(),
-            |name| name.to_string_lossy().into_owned(),
-        );
+        let file = Path::new(&self.label)
+            .file_name()
+            .map_or_else(|| self.label.clone(), |name| name.to_string_lossy().into_owned());
         if self.writable {
             format!("{file} (private data)")
         } else {
@@ -116,12 +115,7 @@ broken line
         let names: Vec<String> = found.iter().map(Mapping::name).collect();
         assert_eq!(
             names,
-            [
-                "a program (read-only data)",
-                "a program (private data)",
-                "[heap]",
-                "anonymous"
-            ]
+            ["a program (read-only data)", "a program (private data)", "[heap]", "anonymous"]
         );
         assert_eq!(found[1].file_offset(0x55d0_c000), 0x3000);
         assert_eq!((found[0].writable, found[1].writable), (false, true));

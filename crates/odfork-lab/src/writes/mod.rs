@@ -98,8 +98,14 @@ fn wait_for(pid: i32, interrupted: bool) -> Option<i32> {
     let mut requests = [libc::SIGINT, libc::SIGTERM, libc::SIGKILL].into_iter();
     let mut next = Instant::now();
     loop {
-        match ptrace::wait(pid) {
-            Ok(Some((_, status))) if !libc::WIFSTOPPED(status) => return Some(status),
+        match ptrace::wait(-1) {
+            Ok(Some((found, status))) if !libc::WIFSTOPPED(status) && found == pid => {
+                return Some(status);
+            }
+            // A thread that could not be let go of before, because it was just being killed.
+            Ok(Some((tid, status))) if libc::WIFSTOPPED(status) => {
+                let _ = ptrace::detach(tid, 0);
+            }
             Err(error) if error.raw_os_error() == Some(libc::ECHILD) => return None,
             _ => {}
         }

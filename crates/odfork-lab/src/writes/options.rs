@@ -144,7 +144,9 @@ fn output_arguments() -> [Arg; 3] {
             .long("memory")
             .value_name("MB")
             .value_parser(value_parser!(u64).range(1..1 << 30))
-            .help("What the picture of method compare may take [default: half of what is available]"),
+            .help(
+                "What the picture of method compare may take [default: half of what is available]",
+            ),
         Arg::new("json")
             .long("json")
             .value_name("FILE")
@@ -170,7 +172,6 @@ fn suite_arguments() -> [Arg; 2] {
         Arg::new("quick")
             .long("quick")
             .action(ArgAction::SetTrue)
-            .requires("suite")
             .help("The standard set with less work"),
     ]
 }
@@ -200,7 +201,9 @@ pub fn request(matches: &ArgMatches) -> Result<Request> {
         matches.get_many::<String>("phases").into_iter().flatten().cloned().collect();
     let plan = Plan {
         method,
-        limit: matches.get_one::<u64>("memory").map_or_else(|| memory_available() / 2, |mb| mb << 20),
+        limit: matches
+            .get_one::<u64>("memory")
+            .map_or_else(|| memory_available() / 2, |mb| mb << 20),
         after: time("after").unwrap_or_default(),
         interval: time("interval"),
         length: time("for"),
@@ -224,6 +227,9 @@ fn subject(matches: &ArgMatches) -> Result<Subject> {
     }
     if matches.get_flag("suite") {
         return Ok(Subject::Suite(matches.get_flag("quick")));
+    }
+    if matches.get_flag("quick") {
+        bail!("--quick belongs to --suite: odfork writes --suite --quick");
     }
     if words.is_empty() {
         bail!("what is to be measured? Give -- COMMAND ARGS, --pid PID or --suite");

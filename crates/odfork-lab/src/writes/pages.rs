@@ -136,8 +136,8 @@ impl Pagemap {
         let count = unsafe {
             libc::ioctl(self.file.as_raw_fd(), PAGEMAP_SCAN, std::ptr::from_mut(&mut request))
         };
-        let count = usize::try_from(count)
-            .map_err(|_| std::io::Error::last_os_error().raw_os_error())?;
+        let count =
+            usize::try_from(count).map_err(|_| std::io::Error::last_os_error().raw_os_error())?;
         let new = &regions[..count.min(REGIONS)];
         // The kernel may give a walk_end that lies before regions it has returned (seen on 6.18).
         let reached = new.last().map_or(request.walk_end, |run| run.end.max(request.walk_end));
@@ -153,7 +153,8 @@ impl Pagemap {
     fn read_entries(&mut self, start: u64, end: u64, found: &mut Vec<Run>) -> Result<u64> {
         let pages = ((end - start) / PAGE).min(REGIONS as u64) as usize;
         let mut bytes = vec![0; pages * 8];
-        let count = self.file.read_at(&mut bytes, start / PAGE * 8).context("cannot read pagemap")?;
+        let count =
+            self.file.read_at(&mut bytes, start / PAGE * 8).context("cannot read pagemap")?;
         if count < 8 {
             bail!("/proc/PID/pagemap ended: the process is gone");
         }

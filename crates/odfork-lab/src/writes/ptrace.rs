@@ -75,7 +75,7 @@ pub fn wait(tid: i32) -> Result<Option<(i32, Status)>> {
 pub mod registers {
     //! What carrying out a system call in another process takes.
 
-    use super::{request, ptr, Result};
+    use super::{ptr, request, Result};
 
     pub fn get(tid: i32) -> Result<libc::user_regs_struct> {
         // SAFETY: all-zero numbers are valid registers.

@@ -83,9 +83,10 @@ pub fn measure(target: &mut Target, plan: &Plan) -> Outcome {
     if let Err(error) = session.run() {
         session.outcome.failure = Some(error);
     }
-    let outcome = session.outcome;
+    let mut outcome = session.outcome;
     if outcome.ended.is_none() {
         target.release();
+        outcome.ended = target.ended();
     }
     outcome
 }

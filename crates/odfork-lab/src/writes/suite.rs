@@ -134,7 +134,10 @@ pub fn run(quick: bool, request: &Request, mut record: Record) -> Result<u8> {
         }
         if find(workload.binary).is_none() {
             let (binary, package) = (workload.binary, workload.package);
-            let line = format!("{}: skipped: {binary} is not installed (Debian package {package})", workload.name);
+            let line = format!(
+                "{}: skipped: {binary} is not installed (Debian package {package})",
+                workload.name
+            );
             eprintln!("odfork writes: {line}");
             record.note(&line);
             continue;
@@ -239,7 +242,9 @@ fn words(workload: &Workload, work: u32, folder: &Path, file: &Path) -> Vec<OsSt
             .replace("WORK", &work.to_string())
             .into()
     };
-    std::iter::once(OsString::from(workload.binary)).chain(workload.words.iter().map(fill)).collect()
+    std::iter::once(OsString::from(workload.binary))
+        .chain(workload.words.iter().map(fill))
+        .collect()
 }
 
 fn find(binary: &str) -> Option<PathBuf> {

@@ -140,7 +140,8 @@ pub fn suite(rows: &[SuiteRow], method: Method) -> String {
     let mut text = columns(&table);
     text.push_str("\nSmith and Maguire 1988, section 4, for comparison (\"less than half\"):\n");
     for figure in PUBLISHED {
-        let ours = rows.iter().find(|row| row.program == figure.program && row.phase == figure.phase);
+        let ours =
+            rows.iter().find(|row| row.program == figure.program && row.phase == figure.phase);
         let ours = ours.map_or_else(
             || "not measured".into(),
             |row| match method.counts_bytes() {
@@ -152,7 +153,11 @@ pub fn suite(rows: &[SuiteRow], method: Method) -> String {
                 false => format!("pages {:.2}", row.counts.page_share()),
             },
         );
-        let _ = writeln!(text, "  {}\n    ours ({}, {}): {ours}", figure.text, figure.program, figure.phase);
+        let _ = writeln!(
+            text,
+            "  {}\n    ours ({}, {}): {ours}",
+            figure.text, figure.program, figure.phase
+        );
     }
     text
 }

@@ -19,6 +19,7 @@ use crate::interrupt;
 const NAP: Duration = Duration::from_millis(1);
 /// A thread inside vfork cannot stop before its child execs.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
+const RELEASE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What happened, as the measuring sees it. At all but `Time` and `Gone` the thread concerned is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -266,6 +267,28 @@ impl Target {
         interrupted.map(|(tid, _)| *tid).or(self.marked)
     }
 
+    /// A thread that is being killed leaves our stop and soon stands in its exit: only then it can be let go.
+    fn detach(&mut self, tid: i32, signal: i32, end: Instant) {
+        while ptrace::detach(tid, signal).is_err() && Instant::now() < end {
+            match ptrace::wait(tid) {
+                Ok(Some((_, status))) if !libc::WIFSTOPPED(status) => {
+                    if tid == self.pid {
+                        self.gone = Some(status);
+                    }
+                    return;
+                }
+                Ok(_) => std::thread::sleep(Duration::from_micros(100)),
+                Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// How the process ended, if it has.
+    pub fn ended(&self) -> Option<Status> {
+        self.gone
+    }
+
     /// Lets go of the process for good: it runs on untraced.
     pub fn release(&mut self) {
         if self.stop().is_err() {
@@ -282,8 +305,9 @@ impl Target {
                 self.gone = Some(status);
             }
         }
+        let end = Instant::now() + RELEASE_PATIENCE;
         for (tid, _) in std::mem::take(&mut self.threads) {
-            let _ = ptrace::detach(tid, signals.get(&tid).copied().unwrap_or(0));
+            self.detach(tid, signals.get(&tid).copied().unwrap_or(0), end);
         }
     }
 }
@@ -306,7 +330,8 @@ fn refusal(pid: i32, error: &Error) -> anyhow::Error {
     match error.raw_os_error() {
         Some(libc::ESRCH) => anyhow!("there is no process {pid}"),
         Some(libc::EPERM) => {
-            let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+            let scope =
+                fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
             let scope = match scope.trim() {
                 "" | "0" => String::new(),
                 number => format!(" (kernel.yama.ptrace_scope is {number})"),
