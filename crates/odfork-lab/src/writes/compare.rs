@@ -120,7 +120,7 @@ impl Pass<'_> {
             }
             for start in (run.start..run.end).step_by(BATCH * PAGE_BYTES) {
                 let end = run.end.min(start + (BATCH * PAGE_BYTES) as u64);
-                self.batch(look, (start, end), &mut buffer, &mut |pass, address, content| {
+                self.batch(look, (start, end), &mut buffer, |pass, address, content| {
                     let before = file
                         .as_ref()
                         .and_then(|file| page_of_file(file, area.mapping.file_offset(address)));
@@ -149,7 +149,7 @@ impl Pass<'_> {
         look: &Look,
         (start, end): (u64, u64),
         buffer: &mut [u8],
-        each: &mut dyn FnMut(&mut Self, u64, &[u8]) -> Result<()>,
+        mut each: impl FnMut(&mut Self, u64, &[u8]) -> Result<()>,
     ) -> Result<()> {
         let buffer = &mut buffer[..(end - start) as usize];
         let whole = look.read(start, buffer);
