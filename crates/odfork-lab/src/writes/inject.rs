@@ -1,0 +1,191 @@
+//! A userfaultfd made inside another process, used from outside: what method "scan" needs.
+//!
+//! The kernel lets a process write-protect its own memory only. So one of its stopped threads is made to carry out
+//! userfaultfd(2), by an instruction it has already (the vdso holds one); pidfd_getfd gives us the descriptor, and a
+//! close(2) carried out the same way leaves the process with none. All ioctls come from us. When our descriptor is
+//! closed, the kernel takes all protection back. x86-64 only, Linux 6.7 for UFFD_FEATURE_WP_ASYNC.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use anyhow::{bail, Result};
+
+const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
+const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;
+const UFFD_API: u64 = 0xaa;
+const WP_ASYNC: u64 = 1 << 15;
+const MODE_WP: u64 = 2;
+
+/// uapi `struct uffdio_api`.
+#[repr(C)]
+struct Api {
+    api: u64,
+    features: u64,
+    ioctls: u64,
+}
+
+/// uapi `struct uffdio_register`.
+#[repr(C)]
+struct Register {
+    start: u64,
+    length: u64,
+    mode: u64,
+    ioctls: u64,
+}
+
+/// Agrees with the kernel on asynchronous write protection.
+fn shake_hands(faults: &OwnedFd) -> Result<()> {
+    let mut api = Api { api: UFFD_API, features: WP_ASYNC, ioctls: 0 };
+    // SAFETY: the structure is valid for the kernel to read and fill.
+    let result =
+        unsafe { libc::ioctl(faults.as_raw_fd(), UFFDIO_API, std::ptr::from_mut(&mut api)) };
+    if result != 0 {
+        bail!("this kernel has no asynchronous write protection (Linux 6.7)");
+    }
+    Ok(())
+}
+
+/// Registers a mapping. One that cannot be (of a device, say) is left: all its pages count as written.
+pub fn register(faults: &OwnedFd, start: u64, end: u64) {
+    let mut request = Register { start, length: end - start, mode: MODE_WP, ioctls: 0 };
+    // SAFETY: the structure is valid for the kernel to read and fill; the range is of the other process.
+    unsafe {
+        libc::ioctl(faults.as_raw_fd(), UFFDIO_REGISTER, std::ptr::from_mut(&mut request));
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+pub fn probe() -> Result<(), String> {
+    Err("written for x86-64 only".into())
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+pub fn userfault(_target: &mut super::target::Target) -> Result<OwnedFd> {
+    bail!("method scan is written for x86-64 only")
+}
+
+#[cfg(target_arch = "x86_64")]
+pub use x86::{probe, userfault};
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::fs::{self, File};
+    use std::io::Error;
+    use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+    use std::os::unix::fs::FileExt;
+    use std::time::{Duration, Instant};
+
+    use anyhow::{anyhow, bail, Context, Result};
+
+    use super::super::ptrace::{self, registers};
+    use super::shake_hands;
+    use crate::writes::target::Target;
+
+    /// UFFD_USER_MODE_ONLY: what a user without privileges may ask for.
+    const USER_MODE_ONLY: i64 = 1;
+    const FLAGS: [i64; 2] = [libc::O_CLOEXEC as i64, libc::O_CLOEXEC as i64 | USER_MODE_ONLY];
+    const STEP_PATIENCE: Duration = Duration::from_secs(2);
+
+    /// Tries on ourselves whether the kernel gives such a descriptor.
+    pub fn probe() -> Result<(), String> {
+        let made = FLAGS.iter().find_map(|&flags| {
+            // SAFETY: makes a descriptor.
+            let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
+            // SAFETY: a new descriptor that nobody else owns.
+            (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd as i32) })
+        });
+        let Some(faults) = made else {
+            return Err(format!("userfaultfd is refused here: {}", Error::last_os_error()));
+        };
+        shake_hands(&faults).map_err(|error| error.to_string())
+    }
+
+    /// The process must be stopped.
+    pub fn userfault(target: &mut Target) -> Result<OwnedFd> {
+        let tid = target.interrupted_thread().ok_or_else(|| {
+            anyhow!("no thread of process {} can make a system call for us", target.pid)
+        })?;
+        let gate = gate(target.pid)?;
+        let mut made = Err(anyhow!("userfaultfd was not tried"));
+        for flags in FLAGS {
+            made = call(tid, gate, libc::SYS_userfaultfd, flags);
+            if made.is_ok() {
+                break;
+            }
+        }
+        let theirs = made.context("userfaultfd in the process")?;
+        let ours = take(target.pid, theirs as i32);
+        call(tid, gate, libc::SYS_close, theirs).context("close in the process")?;
+        let ours = ours?;
+        shake_hands(&ours)?;
+        Ok(ours)
+    }
+
+    /// Address of a `syscall` instruction the process has: in its vdso.
+    fn gate(pid: i32) -> Result<u64> {
+        let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
+        let line = maps.lines().find(|line| line.ends_with("[vdso]")).context("no vdso")?;
+        let (start, end) =
+            line.split(' ').next().and_then(|w| w.split_once('-')).context("no vdso")?;
+        let (start, end) = (u64::from_str_radix(start, 16)?, u64::from_str_radix(end, 16)?);
+        let mut code = vec![0; (end - start) as usize];
+        File::open(format!("/proc/{pid}/mem"))?.read_exact_at(&mut code, start)?;
+        let at = code.windows(2).position(|pair| pair == [0x0f, 0x05]);
+        Ok(start + at.context("the vdso holds no syscall instruction")? as u64)
+    }
+
+    /// Makes a stopped thread carry out one system call, and puts its registers back.
+    fn call(tid: i32, gate: u64, number: libc::c_long, argument: i64) -> Result<i64> {
+        let saved = registers::get(tid)?;
+        let mut borrowed = saved;
+        borrowed.rip = gate;
+        borrowed.rax = number as u64;
+        borrowed.rdi = argument as u64;
+        // Not inside a system call: the kernel must not restart anything with these registers.
+        borrowed.orig_rax = u64::MAX;
+        registers::set(tid, &borrowed)?;
+        let stepped = registers::step(tid).map_err(anyhow::Error::from).and_then(|()| settle(tid));
+        let result = registers::get(tid).map(|registers| registers.rax as i64);
+        registers::set(tid, &saved)?;
+        stepped?;
+        match result? {
+            code @ -4095..=-1 => Err(Error::from_raw_os_error(-code as i32).into()),
+            value => Ok(value),
+        }
+    }
+
+    fn settle(tid: i32) -> Result<()> {
+        let end = Instant::now() + STEP_PATIENCE;
+        loop {
+            match ptrace::wait(tid) {
+                Ok(Some((_, status))) if libc::WIFSTOPPED(status) => {
+                    if libc::WSTOPSIG(status) == libc::SIGTRAP {
+                        return Ok(());
+                    }
+                    bail!("signal {} came in between", libc::WSTOPSIG(status));
+                }
+                Ok(Some(_)) => bail!("the thread ended meanwhile"),
+                Ok(None) if Instant::now() > end => bail!("the thread does not stop again"),
+                Ok(None) => std::thread::sleep(Duration::from_micros(20)),
+                Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// A copy of a descriptor of another process.
+    fn take(pid: i32, theirs: i32) -> Result<OwnedFd> {
+        // SAFETY: makes descriptors; each result is owned by nobody else.
+        unsafe {
+            let process = libc::syscall(libc::SYS_pidfd_open, pid, 0);
+            if process < 0 {
+                return Err(Error::last_os_error()).context("pidfd_open");
+            }
+            let process = OwnedFd::from_raw_fd(process as i32);
+            let ours = libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), theirs, 0);
+            if ours < 0 {
+                return Err(Error::last_os_error()).context("pidfd_getfd");
+            }
+            Ok(OwnedFd::from_raw_fd(ours as i32))
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Methods "scan" and "soft-dirty": the kernel marks the pages that are written; nothing is copied.
+//!
+//! Both count pages, not bytes, and count a page written with the bytes it held. Soft-dirty bits are cleared by
+//! /proc/PID/clear_refs. A scan needs the memory registered with a userfaultfd of the process itself: see `inject`.
+
+use std::fs;
+use std::os::fd::OwnedFd;
+
+use anyhow::{Context, Result};
+
+use super::change::{Change, Counts};
+use super::inject;
+use super::look::Look;
+use super::pages::{Run, FILE, PAGE, SOFT_DIRTY, WRITTEN};
+use super::target::Target;
+
+/// Which bits are asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    Scan,
+    SoftDirty,
+}
+
+/// What was populated at the last look, and the userfaultfd of a scan.
+#[derive(Debug)]
+pub struct Marks {
+    source: Source,
+    before: Vec<Run>,
+    faults: Option<OwnedFd>,
+}
+
+impl Marks {
+    pub fn new(source: Source) -> Marks {
+        Marks { source, before: Vec::new(), faults: None }
+    }
+
+    /// Counts what was written since the last look, and clears the marks.
+    pub fn update(&mut self, target: &mut Target) -> Result<Change> {
+        if self.source == Source::Scan && self.faults.is_none() {
+            self.faults = Some(inject::userfault(target)?);
+        }
+        let look = match &self.faults {
+            // What is new since the last look must be registered before it can be protected.
+            Some(faults) => {
+                let unprotected = Look::at(target.pid)?;
+                for area in &unprotected.areas {
+                    inject::register(faults, area.mapping.start, area.mapping.end);
+                }
+                Look::with(target.pid, |pagemap, mapping| {
+                    pagemap.runs_and_protect(mapping.start, mapping.end)
+                })?
+            }
+            None => {
+                let look = Look::at(target.pid)?;
+                clear_soft_dirty(target.pid)?;
+                look
+            }
+        };
+        let change = self.count(&look);
+        self.before = look.areas.iter().flat_map(|area| area.runs.iter().copied()).collect();
+        Ok(change)
+    }
+
+    fn count(&self, look: &Look) -> Change {
+        let mark = if self.source == Source::Scan { WRITTEN } else { SOFT_DIRTY };
+        let mut change = Change::default();
+        for area in &look.areas {
+            let mut counts = Counts { pages: area.pages(), ..Counts::default() };
+            for run in area.runs.iter().filter(|run| run.has(mark) && !run.has(FILE)) {
+                counts.changed += run.pages();
+                let file = area.mapping.of_file();
+                counts.new += if file { 0 } else { run.pages() - overlap(&self.before, run) };
+            }
+            change.add(&area.mapping, counts);
+        }
+        let now: Vec<Run> = look.areas.iter().flat_map(|a| a.runs.iter().copied()).collect();
+        change.gone = self.before.iter().map(|run| run.pages() - overlap(&now, run)).sum();
+        change
+    }
+}
+
+/// Pages of `run` that lie in `runs`, which rise and do not overlap.
+fn overlap(runs: &[Run], run: &Run) -> u64 {
+    let first = runs.partition_point(|other| other.end <= run.start);
+    let inside = runs[first..].iter().take_while(|other| other.start < run.end);
+    inside.map(|other| (other.end.min(run.end) - other.start.max(run.start)) / PAGE).sum()
+}
+
+fn clear_soft_dirty(pid: i32) -> Result<()> {
+    let path = format!("/proc/{pid}/clear_refs");
+    fs::write(&path, "4").with_context(|| format!("cannot clear soft-dirty bits by {path}"))
+}
+
+/// Tries on a page of our own whether the kernel keeps soft-dirty bits.
+pub fn probe_soft_dirty() -> Result<(), String> {
+    let pid = std::process::id() as i32;
+    let page = vec![1u8; 4 * PAGE as usize];
+    let at = (page.as_ptr() as u64).next_multiple_of(PAGE);
+    let dirty = || -> Result<bool> {
+        let runs = super::pages::Pagemap::open(pid)?.runs(at, at + PAGE)?;
+        Ok(runs.iter().any(|run| run.has(SOFT_DIRTY)))
+    };
+    let tried = clear_soft_dirty(pid).and_then(|()| {
+        let cleared = !dirty()?;
+        // SAFETY: `at` lies inside the vector, which has four pages.
+        unsafe { std::ptr::with_exposed_provenance_mut::<u8>(at as usize).write_volatile(2) };
+        Ok(cleared && dirty()?)
+    });
+    match tried {
+        Ok(true) => Ok(()),
+        Ok(false) => Err("this kernel keeps no soft-dirty bits (CONFIG_MEM_SOFT_DIRTY)".into()),
+        Err(error) => Err(format!("{error:#}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(start: u64, end: u64) -> Run {
+        Run { start: start * PAGE, end: end * PAGE, bits: 0 }
+    }
+
+    #[test]
+    fn pages_that_two_lists_share_are_counted() {
+        let runs = [run(1, 3), run(5, 9), run(12, 13)];
+        assert_eq!(overlap(&runs, &run(2, 6)), 2);
+        assert_eq!(overlap(&runs, &run(0, 20)), 7);
+        assert_eq!(overlap(&runs, &run(3, 5)), 0);
+        assert_eq!(overlap(&[], &run(3, 5)), 0);
+    }
+
+    #[test]
+    fn soft_dirty_is_offered_or_refused_in_one_line() {
+        match probe_soft_dirty() {
+            Ok(()) => eprintln!("this kernel keeps soft-dirty bits"),
+            Err(why) => assert!(!why.is_empty() && !why.contains('\n')),
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! What a person reads: the table of phases, the mappings that changed most, and the paper's figures beside ours.
+//!
+//! Owns words and columns; every number comes from `change`.
+
+use std::fmt::Write as _;
+
+use super::change::Counts;
+use super::method::Method;
+use super::session::{Outcome, Phase};
+
+/// A figure of Smith and Maguire 1988, section 4.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Published {
+    pub program: &'static str,
+    pub phase: &'static str,
+    pub text: &'static str,
+}
+
+/// What the paper measured, by the program and phase of our suite that stands for it.
+pub const PUBLISHED: [Published; 3] = [
+    Published {
+        program: "planner (sbcl)",
+        phase: "load",
+        text: "Franz Lisp, ABSTRIPS loaded: 56,937 of 556,032 bytes, 0.10",
+    },
+    Published {
+        program: "planner (sbcl)",
+        phase: "run",
+        text: "Franz Lisp, ABSTRIPS run: 270 of 1,198 pages (512 bytes), 0.23; 77,910 of 613,376 bytes, 0.13",
+    },
+    Published {
+        program: "hanoi (emacs)",
+        phase: "hanoi",
+        text: "GNU Emacs, hanoi 10: bytes 0.35 (VAX), 0.30 (3B2), 0.48 (HP9000)",
+    },
+];
+
+/// "1,234,567".
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Lines with columns as wide as their widest cell; the first to the left, others to the right.
+pub fn columns(rows: &[Vec<String>]) -> String {
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (column, cell) in row.iter().enumerate() {
+            let width = width(column);
+            let _ = match column {
+                0 => write!(line, "{cell:<width$}"),
+                _ => write!(line, "  {cell:>width$}"),
+            };
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+fn heading(first: &str, method: Method) -> Vec<String> {
+    let mut row = vec![first, "pages", "changed", "new", "share"];
+    if method.counts_bytes() {
+        row.extend(["bytes", "changed", "share"]);
+    }
+    row.into_iter().map(String::from).collect()
+}
+
+fn cells(first: String, counts: &Counts, method: Method) -> Vec<String> {
+    let mut row = vec![
+        first,
+        grouped(counts.pages),
+        grouped(counts.changed),
+        grouped(counts.new),
+        format!("{:.3}", counts.page_share()),
+    ];
+    if method.counts_bytes() {
+        row.push(grouped(counts.bytes_all()));
+        row.push(grouped(counts.bytes));
+        row.push(format!("{:.3}", counts.byte_share()));
+    }
+    row
+}
+
+/// All phases of a measurement.
+pub fn phases(outcome: &Outcome, method: Method) -> String {
+    let mut rows = vec![heading("phase", method)];
+    for phase in &outcome.phases {
+        rows.push(cells(phase.name.clone(), &phase.change.counts, method));
+    }
+    let mut text = columns(&rows);
+    let held = outcome.held.as_secs_f64();
+    let _ = writeln!(text, "method {}; the process was held for {held:.2} s", method.word());
+    for phase in outcome.phases.iter().filter(|phase| phase.change.gone > 0) {
+        let gone = grouped(phase.change.gone);
+        let _ = writeln!(text, "{}: {gone} pages were given back (in no count above)", phase.name);
+    }
+    text
+}
+
+/// The mappings that changed most in a phase.
+pub fn hot_spots(phase: &Phase, method: Method, top: usize) -> String {
+    let hottest = phase.change.hottest(top);
+    if hottest.is_empty() {
+        return String::new();
+    }
+    let mut rows = vec![heading("mapping", method)];
+    for spot in hottest {
+        rows.push(cells(format!("{:x} {}", spot.start, spot.name), &spot.counts, method));
+    }
+    format!("\nchanged most in {}:\n{}", phase.name, columns(&rows))
+}
+
+/// A row of the suite's table.
+#[derive(Debug)]
+pub struct SuiteRow {
+    pub program: String,
+    pub phase: String,
+    pub counts: Counts,
+}
+
+/// Ours and, under it, the paper's.
+pub fn suite(rows: &[SuiteRow], method: Method) -> String {
+    let mut table = vec![heading("program, phase", method)];
+    for row in rows {
+        table.push(cells(format!("{}, {}", row.program, row.phase), &row.counts, method));
+    }
+    let mut text = columns(&table);
+    text.push_str("\nSmith and Maguire 1988, section 4, for comparison (\"less than half\"):\n");
+    for figure in PUBLISHED {
+        let ours =
+            rows.iter().find(|row| row.program == figure.program && row.phase == figure.phase);
+        let ours = ours.map_or_else(
+            || "not measured".into(),
+            |row| match method.counts_bytes() {
+                true => format!(
+                    "pages {:.2}, bytes {:.2}",
+                    row.counts.page_share(),
+                    row.counts.byte_share()
+                ),
+                false => format!("pages {:.2}", row.counts.page_share()),
+            },
+        );
+        let _ = writeln!(
+            text,
+            "  {}\n    ours ({}, {}): {ours}",
+            figure.text, figure.program, figure.phase
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped() {
+        assert_eq!(grouped(0), "0");
+        assert_eq!(grouped(999), "999");
+        assert_eq!(grouped(613_376), "613,376");
+        assert_eq!(grouped(1_000_000), "1,000,000");
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let row = |a: &str, b: &str| vec![a.to_string(), b.to_string()];
+        assert_eq!(columns(&[row("a", "bb"), row("ccc", "d")]), "a    bb\nccc   d\n");
+    }
+
+    #[test]
+    fn bytes_are_shown_only_when_they_were_counted() {
+        let counts = Counts { pages: 4, changed: 1, new: 0, bytes: 12 };
+        let row = |program: &str, phase: &str| SuiteRow {
+            program: program.into(),
+            phase: phase.into(),
+            counts,
+        };
+        let rows = [row("planner (sbcl)", "run")];
+        let text = suite(&rows, Method::Compare);
+        assert!(text.contains("16,384") && text.contains("pages 0.25, bytes 0.00"), "{text}");
+        assert!(text.contains("not measured") && text.contains("0.35 (VAX)"), "{text}");
+        assert!(!suite(&rows, Method::Scan).contains("16,384"));
+    }
+}
