@@ -65,7 +65,8 @@ mod tests {
     use super::*;
     use crate::CostModel;
 
-    const TERMS: ForkTerms = ForkTerms { process_ns: 90_000, entry_ps: 150_250, copy_ps: 2_500_125 };
+    const TERMS: ForkTerms =
+        ForkTerms { process_ns: 90_000, entry_ps: 150_250, copy_ps: 2_500_125 };
 
     #[test]
     fn the_parts_add_up_to_the_time() {
