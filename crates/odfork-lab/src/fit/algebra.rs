@@ -99,13 +99,16 @@ pub fn least_squares_of_costs(
     best.map(|(_, whole)| whole)
 }
 
+/// What these coefficients leave of each value.
+pub fn residuals(rows: &[Vec<f64>], values: &[f64], coefficients: &[f64]) -> Vec<f64> {
+    let told = |row: &Vec<f64>| row.iter().zip(coefficients).map(|(a, b)| a * b).sum::<f64>();
+    rows.iter().zip(values).map(|(row, value)| value - told(row)).collect()
+}
+
 /// Weighted sum of squares that these coefficients leave.
 pub fn squares(rows: &[Vec<f64>], values: &[f64], weights: &[f64], coefficients: &[f64]) -> f64 {
-    let missed = |row: &Vec<f64>, value: f64| {
-        value - row.iter().zip(coefficients).map(|(a, b)| a * b).sum::<f64>()
-    };
-    let each = rows.iter().zip(values).zip(weights);
-    each.map(|((row, &value), weight)| weight * missed(row, value).powi(2)).sum()
+    let left = residuals(rows, values, coefficients);
+    left.iter().zip(weights).map(|(missed, weight)| weight * missed * missed).sum()
 }
 
 /// The line through points that leaves the least squares: (slope, intercept).
