@@ -12,16 +12,17 @@ fn eliminate(mut matrix: Vec<Vec<f64>>, mut right: Vec<f64>) -> Option<Vec<f64>>
     for column in 0..size {
         let pivot = (column..size)
             .max_by(|&a, &b| matrix[a][column].abs().total_cmp(&matrix[b][column].abs()))?;
-        // Written so that NaN is refused too.
-        if !(matrix[pivot][column].abs() > SINGULAR) {
+        let size_of_pivot = matrix[pivot][column].abs();
+        if size_of_pivot.is_nan() || size_of_pivot <= SINGULAR {
             return None;
         }
         matrix.swap(column, pivot);
         right.swap(column, pivot);
         for row in column + 1..size {
             let factor = matrix[row][column] / matrix[column][column];
-            for inner in column..size {
-                matrix[row][inner] -= factor * matrix[column][inner];
+            let above = matrix[column].clone();
+            for (cell, upper) in matrix[row].iter_mut().zip(&above).skip(column) {
+                *cell -= factor * upper;
             }
             right[row] -= factor * right[column];
         }

@@ -94,8 +94,8 @@ fn leave_one_out(form: &Form, cases: &[&Case]) -> Option<f64> {
     Some(sum / cases.len() as f64)
 }
 
-fn choose(cases: &[&Case]) -> Option<Form> {
-    let families = Form::families().into_iter();
+fn choose(engine: &str, cases: &[&Case]) -> Option<Form> {
+    let families = Form::families(engine).into_iter();
     let judged: Vec<(f64, Form)> = families
         .filter_map(|family| best_of(family, cases))
         .filter_map(|form| Some((leave_one_out(&form, cases)?, form)))
@@ -131,7 +131,7 @@ pub fn fit(grid: &Grid, dice: &mut Dice) -> Result<Fit> {
     let same = || {
         format!("the points of engine {engine} differ too little to tell the terms apart: measure several sizes and fractions")
     };
-    let form = choose(&training).with_context(same)?;
+    let form = choose(engine, &training).with_context(same)?;
     let (trained, _) = solve(&form, &training).with_context(same)?;
     let (model, _) = solve(&form, &all).with_context(same)?;
     let held_out = judge(&trained, &unseen);
@@ -242,8 +242,8 @@ mod tests {
     fn split_huge_pages_are_a_term_of_their_own() {
         let fit = fitted("thp", |bytes, frac| {
             let load = Load::of("thp", bytes, frac);
-            let tables = Term::Table.amount(&load) as f64;
-            1.2e-4 + load.entries as f64 * 1e-7 + load.written as f64 * 2e-8 + tables * 3e-4
+            let tables = Term::Table.amount(&load) as f64 * 3e-4 + load.huge as f64 * 3e-6;
+            1.2e-4 + load.entries as f64 * 1e-7 + load.written as f64 * 2e-8 + tables
         });
         assert!(fit.form.terms.contains(&Term::Table), "{}", fit.form.describe());
         assert!(fit.errors.worst < 0.01, "{:?}", fit.errors);

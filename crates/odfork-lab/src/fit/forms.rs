@@ -15,6 +15,8 @@ pub enum Term {
     Process,
     /// One page-table entry of the parent: copied in fork, torn down at exit.
     Entry,
+    /// One huge page of the parent: its entry, and the page table that is kept ready for splitting it.
+    Huge,
     /// One page the child writes: fault, copy, and the page given back.
     Copy,
     /// What an entry costs more once there are so many that their page structures no longer stay in the caches.
@@ -30,6 +32,7 @@ impl Term {
         match self {
             Term::Process => "process".into(),
             Term::Entry => "entry".into(),
+            Term::Huge => "huge entry".into(),
             Term::Copy => "copy".into(),
             Term::FarEntry { beyond } => format!("entry beyond {beyond}"),
             Term::FarCopy { beyond } => format!("copy beyond {beyond}"),
@@ -41,6 +44,9 @@ impl Term {
         match self {
             Term::Process => "creating, ending and reaping a process without memory",
             Term::Entry => "a page-table entry of the parent: copied in fork, torn down at exit",
+            Term::Huge => {
+                "a huge page of the parent: its entry and the page table kept ready for it"
+            }
             Term::Copy => "a page the child writes: fault, copy, page given back",
             Term::FarEntry { .. } => "more for each entry beyond what the caches hold",
             Term::FarCopy { .. } => "more for each written page beyond what the caches hold",
@@ -55,6 +61,7 @@ impl Term {
         match self {
             Term::Process => 1,
             Term::Entry => load.entries,
+            Term::Huge => load.huge,
             Term::Copy => load.written,
             Term::FarEntry { beyond } => load.entries.saturating_sub(beyond),
             Term::FarCopy { beyond } => load.written.saturating_sub(beyond),
@@ -66,8 +73,9 @@ impl Term {
 /// What a fork has to do: counted, not timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// Page-table entries of the parent.
+    /// Page-table entries of the parent; those of transparent huge pages are counted apart.
     pub entries: u64,
+    pub huge: u64,
     /// Pages the child writes, of `page` bytes.
     pub written: u64,
     pub page: u64,
@@ -81,18 +89,19 @@ impl Load {
         let page = if engine == "hugetlb" { TABLE_BYTES } else { PAGE_BYTES };
         let pages = bytes.div_ceil(page);
         let entries = match engine {
-            "thp" => bytes / TABLE_BYTES + (bytes % TABLE_BYTES).div_ceil(page),
+            "thp" => (bytes % TABLE_BYTES).div_ceil(page),
             // Shared last-level tables: fork copies only the entries that point to them.
             "kernel" => bytes.div_ceil(TABLE_BYTES),
             _ => pages,
         };
-        Load { entries, written: pages_written(pages, frac), page }
+        let huge = if engine == "thp" { bytes / TABLE_BYTES } else { 0 };
+        Load { entries, huge, written: pages_written(pages, frac), page }
     }
 
     /// The load as on another machine, with pages of `page` bytes, one entry each.
     pub fn in_pages(page: u64, bytes: f64, frac: f64) -> Load {
         let entries = (bytes as u64).div_ceil(page.max(1));
-        Load { entries, written: pages_written(entries, frac), page }
+        Load { entries, huge: 0, written: pages_written(entries, frac), page }
     }
 }
 
@@ -116,21 +125,25 @@ impl Form {
         self.terms.iter().map(|term| term.amount(load) as f64).collect()
     }
 
-    /// All forms worth trying, the simplest family first. A family differs only in where its knees are.
-    pub fn families() -> Vec<Vec<Form>> {
+    /// All forms worth trying for an engine, the simplest family first. A family differs only in where its knees are. Only
+    /// plain forks copy entries enough for a knee among them.
+    pub fn families(engine: &str) -> Vec<Vec<Form>> {
         let knees = || (8..=17).map(|power| 1u64 << power);
         let copies = || knees().map(|beyond| Term::FarCopy { beyond });
         let entries = || knees().map(|beyond| Term::FarEntry { beyond });
-        vec![
-            vec![Form::with(&[])],
-            copies().map(|copy| Form::with(&[copy])).collect(),
-            entries().map(|entry| Form::with(&[entry])).collect(),
-            vec![Form::with(&[Term::Table])],
-            copies().map(|copy| Form::with(&[copy, Term::Table])).collect(),
-            entries()
-                .flat_map(|entry| copies().map(move |copy| Form::with(&[entry, copy])))
-                .collect(),
-        ]
+        let always: &[Term] = if engine == "thp" { &[Term::Huge] } else { &[] };
+        let form = |extra: &[Term]| Form::with(&[always, extra].concat());
+        let mut families = vec![vec![form(&[])], copies().map(|copy| form(&[copy])).collect()];
+        if engine == "plain" {
+            families.push(entries().map(|entry| form(&[entry])).collect());
+        }
+        families.push(vec![form(&[Term::Table])]);
+        families.push(copies().map(|copy| form(&[copy, Term::Table])).collect());
+        if engine == "plain" {
+            let both = |entry| copies().map(move |copy| Form::with(&[entry, copy]));
+            families.push(entries().flat_map(both).collect());
+        }
+        families
     }
 }
 
@@ -146,7 +159,8 @@ mod tests {
         };
         assert_eq!(of("plain", 1e6, 0.5), (245, 123));
         assert_eq!(of("thp", 1e6, 0.5), (245, 123));
-        assert_eq!(of("thp", (3u64 << 20) as f64, 1.0), (1 + 256, 768));
+        assert_eq!(of("thp", (3u64 << 20) as f64, 1.0), (256, 768));
+        assert_eq!(Load::of("thp", (5u64 << 20) as f64, 1.0).huge, 2);
         assert_eq!(of("hugetlb", (4u64 << 20) as f64, 0.6), (2, 2));
         assert_eq!(of("kernel", (4u64 << 20) as f64, 1.0), (2, 1024));
         assert_eq!(of("plain", 0.0, 1.0), (0, 0));
@@ -164,7 +178,7 @@ mod tests {
 
     #[test]
     fn the_simplest_family_is_the_paper_s() {
-        let families = Form::families();
+        let families = Form::families("plain");
         assert_eq!(families[0][0].describe(), "process + entry + copy");
         assert!(families.windows(2).all(|w| w[0][0].terms.len() <= w[1][0].terms.len()));
     }

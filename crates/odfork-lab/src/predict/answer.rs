@@ -63,7 +63,7 @@ fn shares(answer: &Answer) -> [f64; 3] {
     for (term, seconds) in &answer.parts {
         let place = match term {
             Term::Process => 0,
-            Term::Entry | Term::FarEntry { .. } => 1,
+            Term::Entry | Term::Huge | Term::FarEntry { .. } => 1,
             Term::Copy | Term::FarCopy { .. } | Term::Table => 2,
         };
         sums[place] += seconds;

@@ -96,7 +96,7 @@ fn measured(question: &Question, folder: &Path) -> Result<Answers> {
     let (recordings, mut warnings) = samples::read_folder(folder)?;
     let mut grids: Vec<Recording> =
         recordings.into_iter().filter(|recording| recording.experiment() == "grid").collect();
-    grids.sort_by_key(|recording| taken_at(recording));
+    grids.sort_by_key(taken_at);
     if grids.len() > 1 {
         warnings.push(format!("{} files of grid: the newest is used", grids.len()));
     }
@@ -105,7 +105,7 @@ fn measured(question: &Question, folder: &Path) -> Result<Answers> {
     };
     warnings.extend(differences(&recording));
     let known = fit::engines(&recording);
-    for engine in question.engines.iter().filter(|engine| !known.contains(engine)) {
+    if let Some(engine) = question.engines.iter().find(|engine| !known.contains(engine)) {
         let measured = known.join(", ");
         bail!("engine {engine:?} is not among the measured ones ({measured}): run `odfork bench grid` with it");
     }
