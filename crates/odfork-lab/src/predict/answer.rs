@@ -154,6 +154,8 @@ struct Engine<'a> {
     held_out_points: Option<usize>,
     held_out_median_error: Option<f64>,
     held_out_worst_error: Option<f64>,
+    /// (bytes, frac, measured s, predicted s) of one fork.
+    held_out: Vec<(f64, f64, f64, f64)>,
     freeze_s: Option<f64>,
 }
 
@@ -188,6 +190,11 @@ fn engine_object(answer: &Answer, forks: u64) -> Engine<'_> {
         held_out_points: errors.map(|errors| errors.count),
         held_out_median_error: errors.map(|errors| errors.median),
         held_out_worst_error: errors.map(|errors| errors.worst),
+        held_out: answer
+            .held_out
+            .iter()
+            .map(|point| (point.bytes, point.frac, point.measured, point.predicted))
+            .collect(),
         freeze_s: answer.freeze,
     }
 }
@@ -207,6 +214,7 @@ mod tests {
                 (Term::FarCopy { beyond: 1 }, copy / 2.0),
             ],
             fit: None,
+            held_out: Vec::new(),
             freeze,
         };
         let answers = vec![answer("plain", 0.9, None), answer("image", 0.4, Some(2.1))];

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::{Question, DEFAULT_DATA};
 use crate::environment::Environment;
-use crate::fit::{self, Errors, Fit, Grid, Load, Model, Term};
+use crate::fit::{self, Errors, Fit, Grid, Judged, Load, Model, Term};
 use crate::samples::{self, Recording};
 use crate::stats::Dice;
 
@@ -31,6 +31,8 @@ pub struct Answer {
     pub parts: Vec<(Term, f64)>,
     /// What the terms are, and how far off they were on points held out. None for built-in figures.
     pub fit: Option<(String, Errors)>,
+    /// The points held out, for whoever wants to see where the model fails.
+    pub held_out: Vec<Judged>,
     /// Seconds that freezing the memory takes once, by the figures the runtime starts from; image engine only.
     pub freeze: Option<f64>,
 }
@@ -80,6 +82,7 @@ pub fn built_in(question: &Question) -> Result<Answers> {
                 interval: None,
                 parts: model.parts(&load),
                 fit: None,
+                held_out: Vec::new(),
                 freeze: freeze_seconds(engine, question.bytes),
             }
         })
@@ -141,6 +144,7 @@ fn read_off(fit: &Fit, question: &Question) -> Answer {
         interval: prediction.interval,
         parts: prediction.parts,
         fit: Some((fit.form.describe(), fit.errors)),
+        held_out: fit.held_out.clone(),
         freeze: freeze_seconds(&fit.engine, question.bytes),
     }
 }
