@@ -5,6 +5,7 @@
 //! machine four times as fast must not round to another figure. All arithmetic saturates.
 
 use crate::learned::Learned;
+use crate::terms::ForkTerms;
 
 /// Bytes of one page, and of what one page-table entry maps.
 pub const PAGE_BYTES: u64 = 4096;
@@ -133,7 +134,20 @@ impl CostModel {
 
     /// What fork() takes in a process with so many anonymous page-table entries, nanoseconds.
     pub const fn fork_ns(&self, entries: u64) -> u64 {
-        self.floor_ns.get().saturating_add(ps_to_ns(entries, self.entry_ps.get()))
+        self.call_terms().time_ns(entries, 0)
+    }
+
+    /// Present estimate of the fork() call alone, in the terms `odfork predict` fits: nothing is copied in it.
+    pub const fn call_terms(&self) -> ForkTerms {
+        ForkTerms { process_ns: self.floor_ns.get(), entry_ps: self.entry_ps.get(), copy_ps: 0 }
+    }
+
+    /// The same for fork, child, exit and wait: what an entry costs includes its teardown. The child's copies are not
+    /// known to this model, which never pays them; the caller says what one costs.
+    pub const fn round_terms(&self, copy_ps: u64) -> ForkTerms {
+        let torn_down = self.entry_ps.get() as u128 * self.teardown_permille as u128 / 1000;
+        let entry_ps = self.entry_ps.get().saturating_add(saturate(torn_down));
+        ForkTerms { process_ns: self.floor_ns.get(), entry_ps, copy_ps }
     }
 
     /// What one plain fork and the exit of its child pay for these entries, and would not pay without them,
@@ -245,7 +259,7 @@ impl CostModel {
 const PS_PER_S: u128 = 1_000_000_000_000;
 
 /// `count` units of `unit_ps` picoseconds, in nanoseconds. Two 64-bit factors cannot overflow 128 bits.
-const fn ps_to_ns(count: u64, unit_ps: u64) -> u64 {
+pub(crate) const fn ps_to_ns(count: u64, unit_ps: u64) -> u64 {
     saturate(count as u128 * unit_ps as u128 / 1000)
 }
 
@@ -255,7 +269,7 @@ const fn unit_ps(ns: u64, count: u64) -> u64 {
     saturate(ns as u128 * 1000 / count as u128)
 }
 
-const fn saturate(wide: u128) -> u64 {
+pub(crate) const fn saturate(wide: u128) -> u64 {
     if wide > u64::MAX as u128 {
         u64::MAX
     } else {

@@ -41,7 +41,9 @@
 mod cost;
 mod learned;
 mod rental;
+mod terms;
 pub mod trace;
 
 pub use cost::{CostModel, Defaults, PAGE_BYTES};
 pub use rental::Rental;
+pub use terms::{pages_written, ForkTerms};
