@@ -1,5 +1,17 @@
 //! odfork report: one HTML file and its plots from recorded samples.
 
+mod bars;
+mod chart;
+mod heat;
+mod ink;
+mod letters;
+mod quantity;
+mod raster;
+mod regression;
+mod scale;
+mod scene;
+mod surface;
+mod svg;
 use clap::{ArgMatches, Command};
 
 pub fn command() -> Command {
