@@ -276,7 +276,7 @@ fn writes(folder: &Path) {
         for (metric, unit, value) in [
             ("pages", "share", share),
             ("bytes", "share", share / 9.0),
-            ("pages-changed", "count", (9000.0 * share).round()),
+            ("pages-changed", "count", f64::round(9000.0 * share)),
             ("pages-all", "count", 9000.0),
         ] {
             file.put("plain", (metric, unit), value, (&params, 1));
