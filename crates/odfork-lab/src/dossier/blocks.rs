@@ -58,6 +58,11 @@ pub struct Table {
     pub words: usize,
 }
 
+/// A cell may have several lines.
+fn lines(text: &str) -> String {
+    text.split('\n').map(escape).collect::<Vec<_>>().join("<br/>")
+}
+
 /// Longer tables are folded until asked for.
 const LONG: usize = 14;
 
@@ -73,7 +78,7 @@ impl Table {
         let cells = |row: &[String]| -> String {
             let cell = |(column, text): (usize, &String)| match column {
                 0 => format!("<th scope=\"row\">{}</th>", escape(text)),
-                _ => format!("<td{}>{}</td>", class(column), escape(text)),
+                _ => format!("<td{}>{}</td>", class(column), lines(text)),
             };
             row.iter().enumerate().map(cell).collect()
         };

@@ -180,8 +180,7 @@ impl Chart {
             if x + wide > self.size.0 && x > 14.0 {
                 (x, y) = (14.0, y + 18.0);
             }
-            let signed =
-                !series.points.is_empty() && series.mark != Mark::Bar || series.mark == Mark::Bar;
+            let signed = (1..=DENSE).contains(&series.points.len());
             if series.join != Join::Apart || series.line.is_some() {
                 scene.line(
                     &[(x - 4.0, y - 4.0), (x + 14.0, y - 4.0)],
@@ -190,7 +189,7 @@ impl Chart {
                     series.join == Join::Dashed,
                 );
             }
-            if signed && !series.points.is_empty() {
+            if signed {
                 scene.sign((x + 5.0, y - 4.0), series.mark, series.ink, series.hollow);
             }
             scene.text((x + 18.0, y), &series.label, Anchor::Start, Ink::Text);
@@ -229,6 +228,18 @@ fn draw_axes(scene: &mut Scene, frame: &Frame, chart: &Chart) {
     scene.vertical((16.0, (top + bottom) / 2.0), &chart.y.label, Ink::Text);
 }
 
+/// Lines computed in this many steps or more are clearer without signs.
+const DENSE: usize = 60;
+
+/// Every how many points a sign stands: distributions have some, to tell engines apart without colour.
+fn signs_between(series: &Series, kind: Kind) -> Option<usize> {
+    match series.points.len() {
+        count if kind == Kind::Percentile => Some((count / 6).max(1)),
+        count if count > DENSE => None,
+        _ => Some(1),
+    }
+}
+
 fn draw_series(scene: &mut Scene, frame: &Frame, series: &Series) {
     if let Some(line) = series.line {
         draw_line(scene, frame, series, line);
@@ -238,7 +249,8 @@ fn draw_series(scene: &mut Scene, frame: &Frame, series: &Series) {
     if series.join != Join::Apart && spots.len() > 1 {
         scene.line(&spots, series.ink, 1.6, series.join == Join::Dashed);
     }
-    for point in &series.points {
+    let stride = signs_between(series, frame.x.kind);
+    for (index, point) in series.points.iter().enumerate() {
         let Some(spot) = frame.spot(point.x, point.y) else { continue };
         let ends = point
             .interval
@@ -249,8 +261,7 @@ fn draw_series(scene: &mut Scene, frame: &Frame, series: &Series) {
                 scene.line(&[(end.0 - 3.5, end.1), (end.0 + 3.5, end.1)], series.ink, 1.2, false);
             }
         }
-        // Dense lines (percentiles) are clearer without signs.
-        if series.points.len() <= 60 {
+        if stride.is_some_and(|stride| index % stride == 0) {
             scene.sign(spot, series.mark, series.ink, series.hollow);
         }
     }

@@ -5,7 +5,7 @@
 
 use super::ink::{diverge, readable_on, Ink};
 use super::letters;
-use super::quantity::digits;
+use super::quantity::{digits, trim};
 use super::scene::{Anchor, Scene, LETTER};
 
 /// `cells[row][column]`: relative change, -0.5 for half the time; None: not measured.
@@ -70,7 +70,7 @@ pub fn percent(change: f64) -> String {
     let value = (change * 1000.0).round() / 10.0;
     let sign = if value > 0.0 { "+" } else { "" };
     let value = if value.abs() >= 10.0 { value.round() } else { value };
-    format!("{sign}{} %", digits(value))
+    format!("{sign}{} %", trim(&digits(value)))
 }
 
 #[cfg(test)]
@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn a_change_has_its_sign() {
         assert_eq!(percent(-0.98), "−98 %");
-        assert_eq!(percent(0.052), "+5.20 %");
+        assert_eq!(percent(0.052), "+5.2 %");
         assert_eq!(percent(0.0), "0 %");
     }
 

@@ -61,24 +61,18 @@ impl Page<'_> {
     }
 
     fn summary(&self) -> String {
-        let mut table = Table::new(
-            "Headline of each experiment",
-            &["experiment", "row", "ours: what", "ours (95 % interval)", "published"],
-            5,
-        );
+        let head = ["experiment", "row", "ours (95 % interval)", "published"];
+        let mut table = Table::new("Headline of each experiment", &head, 4);
         for chapter in self.chapters {
-            let published =
-                |first: bool| if first { chapter.published.clone() } else { String::new() };
-            let name = |first: bool| if first { chapter.title.clone() } else { String::new() };
-            let row = |first: bool| if first { chapter.row.clone() } else { String::new() };
-            let mut lines = chapter.content.headlines.clone();
-            if lines.is_empty() {
-                lines.push(("–".into(), "–".into()));
-            }
-            for (index, (what, value)) in lines.into_iter().enumerate() {
-                let first = index == 0;
-                table.rows.push(vec![name(first), row(first), what, value, published(first)]);
-            }
+            let line = |(what, value): &(String, String)| format!("{what}: {value}");
+            let ours: Vec<String> = chapter.content.headlines.iter().map(line).collect();
+            let ours = if ours.is_empty() { "–".into() } else { ours.join("\n") };
+            table.rows.push(vec![
+                chapter.title.clone(),
+                chapter.row.clone(),
+                ours,
+                chapter.published.clone(),
+            ]);
         }
         // Never folded: it is what a reader comes for.
         table.open_html()

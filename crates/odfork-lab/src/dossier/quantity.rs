@@ -85,7 +85,7 @@ fn size(bytes: f64) -> String {
     let units = ["B", "KB", "MB", "GB", "TB"];
     let mut value = bytes;
     let mut step = 0;
-    while value.abs() >= 999.5 && step + 1 < units.len() {
+    while value.abs() >= 1023.5 && step + 1 < units.len() {
         value /= 1024.0;
         step += 1;
     }
@@ -108,6 +108,17 @@ pub fn digits(value: f64) -> String {
         _ => return digits(value.round()),
     };
     text.replace('-', "−")
+}
+
+/// Without needless zeros: for parameters and ticks, which are exact. "1.50 GB" becomes "1.5 GB".
+pub fn trim(text: &str) -> String {
+    let (number, unit) = text.split_at(text.find([' ', '×']).unwrap_or(text.len()));
+    let short = if number.contains('.') {
+        number.trim_end_matches('0').trim_end_matches('.')
+    } else {
+        number
+    };
+    format!("{short}{unit}")
 }
 
 fn grouped(value: u64) -> String {
@@ -153,6 +164,10 @@ mod tests {
         assert_eq!(digits(1.349e-4), "1.3e−4");
         assert_eq!(Unit::Times.write(65.0), "65×");
         assert_eq!(Unit::Share.write(0.23), "23 %");
+        assert_eq!(
+            (trim("1.50 GB"), trim("0.900"), trim("100 ms")),
+            ("1.5 GB".into(), "0.9".into(), "100 ms".into())
+        );
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Owns linear, logarithmic and percentile scales. Ticks are round numbers inside the range, so a label never stands
 //! at a place that it does not name. A logarithmic scale has no place for zero: `at` gives None and the plot says so.
 
-use super::quantity::Unit;
+use super::quantity::{trim, Unit};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -49,7 +49,9 @@ impl Scale {
                 let air = if high > low { (high / low).powf(0.04) } else { 2.0 };
                 Scale { kind, low: low / air, high: high * air, unit }
             }
-            Kind::Percentile => Scale { kind, low, high: high.min(0.9999), unit },
+            Kind::Percentile => {
+                Scale { kind, low: low.min(0.5), high: high.clamp(0.6, 0.9999), unit }
+            }
         }
     }
 
@@ -89,7 +91,7 @@ impl Scale {
     fn label(&self, value: f64) -> String {
         match self.kind {
             Kind::Percentile => format!("{}", (value * 1000.0).round() / 10.0),
-            _ => self.unit.write(value),
+            _ => trim(&self.unit.write(value)),
         }
     }
 }
@@ -139,6 +141,9 @@ fn decades(low: f64, high: f64, wanted: usize) -> Vec<f64> {
 fn powers_of_two(low: f64, high: f64, wanted: usize) -> Vec<f64> {
     let (first, last) = (low.log2().ceil() as i32, high.log2().floor() as i32);
     let stride = (f64::from(last - first + 1) / wanted.max(1) as f64).ceil().max(1.0) as usize;
+    if last <= first {
+        return linear_ticks(low, high, wanted.min(4), Unit::Bytes);
+    }
     (first..=last).step_by(stride).map(|power| 2f64.powi(power)).collect()
 }
 
@@ -156,10 +161,7 @@ mod tests {
         let values: Vec<f64> = ticks.iter().map(|(value, _)| *value).collect();
         assert_eq!(values, [0.0, 0.5, 1.0]);
         let ticks = scale(Kind::Linear, 0.0, 0.31, Unit::Number).ticks(3);
-        assert_eq!(
-            ticks.iter().map(|(_, label)| label.as_str()).collect::<Vec<_>>(),
-            ["0", "0.200"]
-        );
+        assert_eq!(ticks.iter().map(|(_, label)| label.as_str()).collect::<Vec<_>>(), ["0", "0.2"]);
     }
 
     #[test]

@@ -44,7 +44,7 @@ impl File {
     fn around(&mut self, engine: &str, (metric, unit): (&str, &str), value: f64, params: Value) {
         for round in 1..=self.rounds {
             let noise = 0.95 + self.dice.below(1000) as f64 / 10_000.0;
-            let outlier = if self.dice.below(40) == 0 { 2.5 } else { 1.0 };
+            let outlier = if self.dice.below(150) == 0 { 2.5 } else { 1.0 };
             self.put(engine, (metric, unit), value * noise * outlier, (&params, round));
         }
     }

@@ -4,7 +4,7 @@ use super::super::blocks::{Block, Figure, Table};
 use super::super::chart::{self, Axis, Chart, Join, Series};
 use super::super::digest::{Digest, Point};
 use super::super::ink::{Ink, ENGINES};
-use super::super::quantity::{digits, Unit};
+use super::super::quantity::{digits, trim, Unit};
 use super::super::regression::{estimate_slope, fit, Line};
 use super::super::scale::Kind;
 use super::super::scene::MARKS;
@@ -176,10 +176,17 @@ fn time_plots(part: &Part) -> Vec<Figure> {
 /// The regression lines of Figures 1 and 2, on their own axes: seconds of 1988 have no place on ours.
 fn published_lines(id: &str) -> Figure {
     let lines = published::lines("grid");
-    let series = lines.iter().map(|line| {
+    let series = lines.iter().enumerate().map(|(place, line)| {
         let drawn = Line { slope: line.slope, intercept: line.intercept, explained: 1.0 };
         let mut series = published_series(line);
         series.points = samples_of(drawn, 316_228.0);
+        // One entry of the legend for the three lines of a machine.
+        let again = lines[..place].iter().any(|other| other.series == line.series);
+        series.label = if again {
+            String::new()
+        } else {
+            format!("{}: 0.1, 0.5, 0.9 written, upwards", line.series)
+        };
         series
     });
     let axes = (
@@ -275,7 +282,7 @@ fn slopes(part: &Part) -> Block {
         };
         table.rows.push(vec![
             name,
-            digits(frac),
+            trim(&digits(frac)),
             scientific(line.slope),
             bounds,
             Unit::Seconds.write(line.intercept),

@@ -14,7 +14,7 @@ mod series;
 
 use super::blocks::{interval, times, Block, Table};
 use super::digest::{Digest, Point};
-use super::quantity::{convert, digits, Unit};
+use super::quantity::{convert, digits, trim, Unit};
 use crate::published;
 use crate::samples::Recording;
 
@@ -298,7 +298,7 @@ fn medians(digest: &Digest, metric: &str, columns: &[(&str, &str, Unit)], captio
 fn parameter(point: &Point, name: &str, unit: Unit) -> String {
     let number = point.number(name);
     if number.is_finite() {
-        unit.write(number)
+        trim(&unit.write(number))
     } else {
         point.word(name)
     }

@@ -72,7 +72,7 @@ fn rounds(digest: &Digest, (via, bytes): (&str, f64), id: &str) -> Figure {
         series
     }));
     let axes = (
-        Axis::new("round; before the child was made: below 0", Kind::Linear, Unit::Count),
+        Axis::new("round (below 0: before the child was made)", Kind::Linear, Unit::Count),
         Axis::new("time per page written", Kind::Log, Unit::Nanoseconds),
     );
     let title = format!("Writes of the parent, child made by {via}, {}", Unit::Bytes.write(bytes));

@@ -4,7 +4,7 @@ use super::super::blocks::{Block, Figure};
 use super::super::chart::{self, Axis, Chart, Series};
 use super::super::digest::{pairs, Digest, Point};
 use super::super::ink::{rank, Ink};
-use super::super::quantity::{digits, Unit};
+use super::super::quantity::{digits, trim, Unit};
 use super::super::scale::Kind;
 use super::super::scene::MARKS;
 use super::super::surface::Surface;
@@ -52,7 +52,7 @@ fn surface(part: &Part, engine: &str, forks: f64) -> Option<Figure> {
         title: format!("{engine}: real time, {words}, {} grid", part.scale),
         about: "Real time as height over the size of the heap and the fraction written.".into(),
         across: ("heap".into(), sizes.iter().map(|size| Unit::Bytes.write(*size)).collect()),
-        deep: ("fraction written".into(), parts.iter().map(|part| digits(*part)).collect()),
+        deep: ("fraction written".into(), parts.iter().map(|part| trim(&digits(*part))).collect()),
         heights: sizes
             .iter()
             .map(|size| parts.iter().map(|part| height(*size, *part)).collect())

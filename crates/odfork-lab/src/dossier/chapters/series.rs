@@ -9,7 +9,7 @@ use super::super::digest::{Digest, Point};
 use super::super::ink::{rank, Ink, ENGINES};
 use super::super::quantity::{convert, Unit};
 use super::super::scale::Kind;
-use super::super::scene::{Mark, MARKS};
+use super::super::scene::MARKS;
 use super::{medians, Content};
 use crate::published::{self, PublishedPoint};
 
@@ -127,7 +127,8 @@ fn parameter_text(point: &Point, name: &str) -> String {
 }
 
 fn distribution(point: &Point) -> Series {
-    let mut series = Series::new(&point.engine, Ink::of_engine(&point.engine), Mark::Circle);
+    let mark = MARKS[rank(&point.engine).min(MARKS.len() - 1)];
+    let mut series = Series::new(&point.engine, Ink::of_engine(&point.engine), mark);
     series.join = if point.engine == "null" { Join::Dashed } else { Join::Solid };
     let mut values = point.values();
     values.sort_unstable_by(f64::total_cmp);
