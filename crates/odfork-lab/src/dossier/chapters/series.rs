@@ -99,7 +99,7 @@ pub fn percentiles(digest: &Digest, metric: &str, id: &str) -> Option<Block> {
     let series: Vec<Series> = ENGINES
         .iter()
         .filter_map(|engine| digest.twin(largest, engine))
-        .filter(|point| rich(&point))
+        .filter(|point| rich(point))
         .map(distribution)
         .collect();
     let place: Vec<String> = largest
