@@ -37,8 +37,6 @@ pub fn points(experiment: &str) -> Vec<PublishedPoint> {
             ("on-demand-fork", 50.0 * GB, 0.94, "ms", "on-demand-fork, 50 GB", ZHAO),
             ("huge pages", GB, 0.17, "ms", "fork with huge pages, 1 GB", ZHAO),
             ("fork, three at once", GB, 22.4, "ms", "fork, 1 GB, three at once", ZHAO),
-            ("ratio", GB, 65.0, "x", "fork / on-demand-fork, 1 GB", ZHAO),
-            ("ratio", 50.0 * GB, 270.0, "x", "fork / on-demand-fork, 50 GB", ZHAO),
         ],
         "fault" => &[
             ("fork", GB, 0.0023, "ms", "worst-case write fault, fork", ZHAO),
@@ -51,9 +49,9 @@ pub fn points(experiment: &str) -> Vec<PublishedPoint> {
         ],
         "profile" => &[("compound_head", 0.0, 0.6338, "share", "in copy_one_pte", ZHAO)],
         "parent-writes" => &[
-            ("fork", -1.0, 0.0066, "s", "a round before fork, 400 MB", TANAKA),
-            ("fork", 1.0, 0.0649, "s", "the first round after fork, 400 MB", TANAKA),
-            ("fork", 2.0, 0.0066, "s", "the second round after fork, 400 MB", TANAKA),
+            ("Ruby 2.6.2 fork", 10.0, 6_626_190.0, "ns", "before", TANAKA),
+            ("Ruby 2.6.2 fork", 1.0, 64_901_010.0, "ns", "after", TANAKA),
+            ("Ruby 2.6.2 fork", 2.0, 6_646_820.0, "ns", "after", TANAKA),
         ],
         "exec" => &[
             ("fork+exec", 10.0 * MB, 12.08, "s", "Linux, 20 MB allocated", ZAHARIEV),
@@ -62,8 +60,8 @@ pub fn points(experiment: &str) -> Vec<PublishedPoint> {
             ("vfork+exec", 20.0 * MB, 1.53, "s", "Linux, 20 MB allocated", ZAHARIEV),
         ],
         "copy-rate" => &[
-            ("3B2", 316228.0, 0.823, "ratio", "service rate / copy rate", SMITH),
-            ("HP9000", 316228.0, 0.804, "ratio", "service rate / copy rate", SMITH),
+            ("3B2", 0.9, 0.823, "share", "service rate / copy rate", SMITH),
+            ("HP9000", 0.9, 0.804, "share", "service rate / copy rate", SMITH),
         ],
         "writes" => &[
             ("ABSTRIPS", 0.0, 0.23, "share", "pages changed, VAX", SMITH),

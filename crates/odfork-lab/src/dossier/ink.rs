@@ -157,7 +157,7 @@ pub fn diverge(value: f64) -> Rgb {
 
 /// Black or white, whichever reads better on a colour.
 pub fn readable_on(colour: Rgb) -> Rgb {
-    let (black, white) = (Rgb(0x11, 0x11, 0x11), Rgb(0xff, 0xff, 0xff));
+    let (black, white) = (Rgb(0, 0, 0), Rgb(0xff, 0xff, 0xff));
     if colour.contrast(black) >= colour.contrast(white) {
         black
     } else {

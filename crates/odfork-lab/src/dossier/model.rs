@@ -7,7 +7,7 @@ use super::blocks::{Block, Figure, Table};
 use super::chapters::{Chapter, Content};
 use super::chart::{self, Axis, Chart, Series};
 use super::ink::Ink;
-use super::quantity::Unit;
+use super::quantity::{trim, Unit};
 use super::scale::Kind;
 use super::scene::{Scene, MARKS};
 use super::svg;
@@ -153,7 +153,7 @@ fn fill(model: &Model, content: &mut Content) {
             model.held_out.iter().map(error).filter(|error| error.is_finite()).collect();
         if let Some(middle) = crate::stats::median(&errors) {
             let place = format!("median error of {} predictions", errors.len());
-            content.headlines.push((place, Unit::Share.write(middle)));
+            content.headlines.push((place, trim(&Unit::Share.write(middle))));
         }
     }
     content.blocks.extend(model.notes.iter().cloned().map(Block::Text));

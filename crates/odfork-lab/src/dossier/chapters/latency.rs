@@ -7,6 +7,7 @@ use super::super::quantity::Unit;
 use super::super::scale::Kind;
 use super::series::{all_engines, at_once, over, percentiles, published};
 use super::{headlines, medians, Content};
+use crate::published::PublishedPoint;
 
 const METRIC: &str = "fork";
 
@@ -63,7 +64,7 @@ fn gains(digest: &Digest, id: &str) -> Option<Figure> {
     if all.iter().all(|series| series.points.is_empty()) {
         return None;
     }
-    all.extend(published("latency", Unit::Times, |point| !at_once(point)));
+    all.extend(published_gain());
     let axes = (
         Axis::new("memory of the process", Kind::Log, Unit::Bytes),
         Axis::new("plain fork / engine", Kind::Log, Unit::Times),
@@ -73,4 +74,30 @@ fn gains(digest: &Digest, id: &str) -> Option<Figure> {
     chart.level = Some(1.0);
     let caption = "Ratio of medians, formed between samples of the same round, with its 95 % interval. Above the dashed line the engine is faster.";
     Some(Figure::of_chart(&format!("{id}-ratio"), caption, &chart))
+}
+
+/// The published ratio of fork to on-demand-fork, from means at the same size.
+fn published_gain() -> Option<Series> {
+    let alone = |point: &PublishedPoint| !at_once(point) && !point.what.contains("minimum");
+    let all = published("latency", Unit::Nanoseconds, alone);
+    let find = |name: &str| all.iter().find(|series| series.label == format!("published: {name}"));
+    let (fork, shared) = (find("fork")?, find("on-demand-fork")?);
+    let ratio = |point: &Point| {
+        let other = shared.points.iter().find(|other| other.x == point.x)?;
+        Some(Point { x: point.x, y: point.y / other.y, interval: None })
+    };
+    let points = fork.points.iter().filter_map(ratio).collect();
+    Some(Series { label: "published: on-demand-fork".into(), points, ..shared.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_published_ratios_are_those_of_the_paper() {
+        let gain = published_gain().unwrap();
+        let ratios: Vec<f64> = gain.points.iter().map(|point| point.y.round()).collect();
+        assert_eq!(ratios, [65.0, 270.0]);
+    }
 }

@@ -7,6 +7,7 @@ use super::super::quantity::Unit;
 use super::super::scale::Kind;
 use super::series::{all_engines, over, published};
 use super::{medians, Content};
+use crate::published::PublishedPoint;
 use crate::stats::Estimate;
 
 const METRIC: &str = "round";
@@ -64,13 +65,7 @@ fn rounds(digest: &Digest, (via, bytes): (&str, f64), id: &str) -> Figure {
         series
     };
     let mut all: Vec<Series> = all_engines(digest, METRIC).iter().map(line).collect();
-    let theirs = published("parent-writes", Unit::Nanoseconds, |point| {
-        point.series.to_lowercase().starts_with(via)
-    });
-    all.extend(theirs.into_iter().map(|mut series| {
-        series.points.iter_mut().for_each(|point| point.y /= PUBLISHED_PAGES);
-        series
-    }));
+    all.extend(theirs(via));
     let axes = (
         Axis::new("round (below 0: before the child was made)", Kind::Linear, Unit::Count),
         Axis::new("time per page written", Kind::Log, Unit::Nanoseconds),
@@ -80,6 +75,32 @@ fn rounds(digest: &Digest, (via, bytes): (&str, f64), id: &str) -> Figure {
     let caption = "Median, 95 % interval and raw samples, divided by the number of 4 KB pages, so that the published rounds (100,000 pages) stand on the same axis.";
     let chart = Chart::new(&title, about, axes, all);
     Figure::of_chart(&format!("{id}-{via}"), caption, &chart)
+}
+
+/// Published rounds of children made the same way, per page, one series per program.
+fn theirs(via: &str) -> Vec<Series> {
+    let same = |point: &PublishedPoint| match (via, point.series.contains("vfork")) {
+        ("fork", vfork) => !vfork,
+        ("vfork", vfork) => vfork,
+        _ => false,
+    };
+    let side = |phase: &str| {
+        published("parent-writes", Unit::Nanoseconds, |p| same(p) && p.what.starts_with(phase))
+    };
+    let mut all = side("before");
+    for series in &mut all {
+        series.points.iter_mut().for_each(|point| point.x -= 11.0);
+    }
+    for after in side("after") {
+        match all.iter_mut().find(|series| series.label == after.label) {
+            Some(series) => series.points.extend(after.points),
+            None => all.push(after),
+        }
+    }
+    for series in &mut all {
+        series.points.iter_mut().for_each(|point| point.y /= PUBLISHED_PAGES);
+    }
+    all
 }
 
 /// First round after against the last one before: how much the fork cost the parent later.
@@ -120,4 +141,19 @@ fn first_rounds(digest: &Digest, bytes: f64) -> (Block, Vec<(String, String)>) {
 fn plain_ratio(top: &Point, bottom: &Point) -> Option<Estimate> {
     let value = top.median() / bottom.median();
     value.is_finite().then_some(Estimate { value, interval: None, count: 1 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn published_rounds_stand_on_both_sides_of_the_fork_and_per_page() {
+        let all = theirs("fork");
+        let first =
+            all.iter().flat_map(|series| &series.points).find(|point| point.x == 1.0).unwrap();
+        assert!((600.0..700.0).contains(&first.y), "{first:?}");
+        assert!(all.iter().flat_map(|series| &series.points).any(|point| point.x < 0.0));
+        assert!(theirs("spawn").is_empty());
+    }
 }

@@ -45,7 +45,7 @@ fn service_ratios(digest: &Digest) -> (Block, Vec<(String, String)>) {
     let head =
         ["engine", "memory", "copy", "service", "service / copy", "95 % interval", "published"];
     let mut table = Table::new("Service of pages against copying", &head, 1);
-    let theirs: Vec<String> = published_rows("copy-rate", Unit::Times)
+    let theirs: Vec<String> = published_rows("copy-rate", Unit::Share)
         .iter()
         .filter(|row| row.value < 2.0)
         .map(|row| format!("{} {}", row.label.trim_start_matches("published: "), digits(row.value)))

@@ -74,6 +74,9 @@ pub fn published(name: &str, unit: Unit, wanted: impl Fn(&PublishedPoint) -> boo
         });
         all[place].points.push(chart::Point { x: point.x, y, interval: None });
     }
+    for series in &mut all {
+        series.points.sort_by(|a, b| a.x.total_cmp(&b.x));
+    }
     all
 }
 
