@@ -69,15 +69,15 @@ fn starts(digest: &Digest, id: &str) -> Figure {
 fn theirs(id: &str) -> Option<Figure> {
     let mut all: Vec<Series> = Vec::new();
     for point in published::points("exec").iter().filter(|point| point.unit.starts_with('s')) {
-        let place =
-            all.iter().position(|series| series.label == point.series).unwrap_or_else(|| {
-                let mut series =
-                    Series::new(point.series, Ink::Series(all.len()), MARKS[all.len() % 5]);
-                series.hollow = true;
-                series.join = Join::Dashed;
-                all.push(series);
-                all.len() - 1
-            });
+        // Systems are told apart: a line from one to the other would show a slope that nobody measured.
+        let system = if point.what.contains("BSD") { "FreeBSD" } else { "Linux" };
+        let label = format!("{}, {system}", point.series);
+        let place = all.iter().position(|series| series.label == label).unwrap_or_else(|| {
+            let mut series = Series::new(&label, Ink::Series(all.len()), MARKS[all.len() % 5]);
+            series.hollow = true;
+            all.push(series);
+            all.len() - 1
+        });
         all[place].points.push(chart::Point { x: point.x, y: point.y, interval: None });
     }
     for series in &mut all {
