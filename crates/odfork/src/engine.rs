@@ -518,10 +518,16 @@ pub fn freeze_now() -> Done<()> {
     }
     // SAFETY: the lock is held.
     let st = unsafe { state_mut() };
-    match one_pass(st, Decide::Always) {
+    let done = match one_pass(st, Decide::Always) {
         Err(Stop { reason: Reason::NotWorth, .. }) if st.registry.any() => Ok(()),
         other => other,
+    };
+    if done.is_ok() {
+        // The next fork need not look again at what was cleaned just now.
+        st.faults.store(sys::minor_faults(), Relaxed);
+        st.last_pass_ns.store(sys::now_ns(), Relaxed);
     }
+    done
 }
 
 /// True once any memory of this process was frozen: a cheap first question for

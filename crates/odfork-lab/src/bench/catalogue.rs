@@ -33,7 +33,7 @@ pub const EXPERIMENTS: [Entry; 8] = [
         params: &["scale", "forks", "bytes", "frac"],
         engines: FORKERS,
         groups: plans::grid,
-        seconds: [30.0, 95.0, 900.0],
+        seconds: [24.0, 105.0, 900.0],
     },
     Entry {
         name: "latency",
@@ -44,7 +44,7 @@ pub const EXPERIMENTS: [Entry; 8] = [
         params: &["bytes", "processes"],
         engines: &[Plain, Thp, Hugetlb, Image, Kernel, Null],
         groups: plans::latency,
-        seconds: [6.0, 40.0, 600.0],
+        seconds: [6.0, 32.0, 600.0],
     },
     Entry {
         name: "fault",
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn the_grid_has_the_published_392_points_for_each_engine() {
-        let groups = plans::grid(&brief(Effort::Default));
+        let groups = plans::grid(&brief(Effort::Full));
         let count = |engine: Engine| {
             let cells = groups.iter().flat_map(|group| &group.cells);
             cells.filter(|cell| cell.engine == engine && cell.params["scale"] == "1988").count()

@@ -17,6 +17,7 @@ const PAGE: u64 = 4096;
 /// Heap sizes, shares written and numbers of forks of the published grid.
 const HEAPS_1988: [u64; 7] = [0, 1_000, 3_162, 10_000, 31_622, 100_000, 316_228];
 const FRACS: [u32; 7] = [0, 100, 300, 500, 700, 900, 1000];
+const FRACS_LARGE: [u32; 3] = [0, 100, 500];
 const FORKS_1988: [u32; 8] = [0, 1, 3, 10, 32, 100, 316, 1000];
 /// The same steps, a thousand times and more.
 const HEAPS_MODERN: [u64; 8] =
@@ -57,57 +58,77 @@ pub fn nothing(_: &Brief) -> Vec<Group> {
 
 pub fn grid(brief: &Brief) -> Vec<Group> {
     let forks: &[u32] = if brief.effort == Effort::Quick { &FORKS_1988[..6] } else { &FORKS_1988 };
-    let mut classic = grid_group(brief, "1988", &HEAPS_1988, forks);
-    // 1000 forks are a sample of 1000: a few rounds are enough.
-    classic.warmups = 0;
-    let modern_forks: &[u32] = if brief.effort == Effort::Full { &[1, 3, 10] } else { &[1, 3] };
-    let quick = HEAPS_MODERN[..5].to_vec();
-    let full: Vec<u64> = HEAPS_MODERN.into_iter().chain([HEAP_FULL]).collect();
-    let heaps = match brief.effort {
-        Effort::Quick => quick,
-        Effort::Default => HEAPS_MODERN.to_vec(),
-        Effort::Full => full,
-    };
-    let mut groups = vec![classic];
-    // Small heaps share a group; each large one has its own, so that memory is enough.
-    let (small, large): (Vec<u64>, Vec<u64>) =
-        heaps.into_iter().partition(|&heap| heap < 200_000_000);
-    groups.push(grid_group(brief, "modern", &small, modern_forks));
-    for heap in large {
-        let forks = if heap > 500_000_000 { &modern_forks[..1] } else { modern_forks };
-        let mut group = grid_group(brief, "modern", &[heap], forks);
-        group.children = heap;
-        group.warmups = 0;
-        groups.push(group);
-    }
-    groups
-}
-
-fn grid_group(brief: &Brief, scale: &str, heaps: &[u64], forks: &[u32]) -> Group {
-    let largest = heaps.iter().copied().max().unwrap_or(0);
-    let total: u64 = heaps.iter().sum();
-    let weight = if scale == "1988" { 2.0 } else { 0.3 + total as f64 / 5e8 };
-    let mut group = Group::new(format!("{scale} scale up to {}", size_words(largest)), weight);
-    for &heap in heaps {
-        for &engine in &brief.engines {
-            let subject = group.seat(engine.subject(heap.next_multiple_of(PAGE)));
-            for &forks in forks {
-                for permille in FRACS {
-                    let point = params(&[
-                        ("scale", json!(scale)),
-                        ("forks", json!(forks)),
-                        ("bytes", json!(heap)),
-                        ("frac", json!(f64::from(permille) / 1000.0)),
-                    ]);
-                    let metrics =
-                        ["real", "user", "sys"].map(|name| Metric::new(name, Reading::Seconds));
-                    let command = Command::Grid { forks, permille };
-                    group.cells.push(cell(engine, subject, command, point, metrics.to_vec()));
-                }
-            }
+    let mut classic = Group::new("1988 scale".into(), 1.0);
+    for &heap in &HEAPS_1988 {
+        for &engine in &classic_engines(brief) {
+            grid_cells(&mut classic, engine, ("1988", heap), (forks, &FRACS));
         }
     }
-    group
+    // All heaps in one group: were they measured one after the other, the machine's drift would look like size.
+    let mut modern = Group::new("modern scale".into(), 1.3);
+    let heaps = match brief.effort {
+        Effort::Quick => &HEAPS_MODERN[..5],
+        _ => &HEAPS_MODERN[..],
+    };
+    for &heap in heaps.iter().chain([HEAP_FULL].iter().filter(|_| brief.effort == Effort::Full)) {
+        modern.children = heap;
+        // Writing a gigabyte takes seconds: a few shares of it have to do unless there is time.
+        let fracs = if heap > 500_000_000 && brief.effort != Effort::Full {
+            &FRACS_LARGE[..]
+        } else {
+            &FRACS
+        };
+        for &engine in &brief.engines {
+            grid_cells(&mut modern, engine, ("modern", heap), (modern_forks(heap), fracs));
+        }
+    }
+    modern.repeats = 5;
+    for group in [&mut classic, &mut modern] {
+        group.warmups = 0;
+    }
+    vec![classic, modern]
+}
+
+/// No heap of 1988 has room for a huge page, and none is worth an image: without time for all, plain stands for them.
+fn classic_engines(brief: &Brief) -> Vec<Engine> {
+    let mut engines = brief.engines.clone();
+    engines.retain(|&engine| engine != Engine::Thp);
+    if brief.effort == Effort::Default && engines.contains(&Engine::Plain) {
+        engines.retain(|&engine| engine != Engine::Image);
+    }
+    engines
+}
+
+/// One fork, and for small heaps as many as make a sample long enough to be told from noise.
+fn modern_forks(heap: u64) -> &'static [u32] {
+    match heap {
+        0..=20_000_000 => &[1, 10],
+        20_000_001..=50_000_000 => &[1, 3],
+        _ => &[1],
+    }
+}
+
+fn grid_cells(
+    group: &mut Group,
+    engine: Engine,
+    (scale, heap): (&str, u64),
+    (forks, fracs): (&[u32], &[u32]),
+) {
+    let subject = group.seat(engine.subject(heap.next_multiple_of(PAGE)));
+    for &forks in forks {
+        for &permille in fracs {
+            let point = params(&[
+                ("scale", json!(scale)),
+                ("forks", json!(forks)),
+                ("bytes", json!(heap)),
+                ("frac", json!(f64::from(permille) / 1000.0)),
+            ]);
+            let metrics =
+                ["real", "user", "sys"].map(|name| Metric::new(name, Reading::Seconds)).to_vec();
+            let command = Command::Grid { forks, permille };
+            group.cells.push(cell(engine, subject, command, point, metrics));
+        }
+    }
 }
 
 pub fn latency(brief: &Brief) -> Vec<Group> {
@@ -118,7 +139,7 @@ pub fn latency(brief: &Brief) -> Vec<Group> {
     let most = brief.available.saturating_sub(GB) * 16 / 17 / engines;
     let (alone, crowd): (Vec<u64>, Vec<u64>) = match brief.effort {
         Effort::Quick => (vec![64 * MB, 256 * MB], vec![64 * MB]),
-        Effort::Default => (vec![step, GB, 2 * GB, 4 * GB], vec![step, GB]),
+        Effort::Default => (vec![step, GB, 2 * GB, 4 * GB], vec![GB]),
         Effort::Full => {
             let steps = |most: u64| (1..=most / step).map(|n| n * step).collect();
             (steps(most), steps(most / 3))
@@ -134,7 +155,10 @@ fn latency_group(brief: &Brief, size: u64, processes: u64) -> Group {
         _ => format!("{processes} x {}", size_words(size)),
     };
     let mut group = Group::new(title, 1.0 + size as f64 / GB as f64);
-    for &engine in &brief.engines {
+    // Filling memory takes most of the time: the pool of huge pages only where it was published.
+    let skipped = |engine| engine == Engine::Hugetlb && (processes > 1 || size > GB);
+    let in_full = brief.effort == Effort::Full;
+    for &engine in brief.engines.iter().filter(|&&engine| in_full || !skipped(engine)) {
         let subjects = (0..processes)
             .map(|_| {
                 let spec = engine.subject(size);

@@ -14,9 +14,22 @@ use crate::stats::{estimate_median, estimate_ratio, median, Dice, Estimate};
 /// (params as text, engine) -> (round, value), for one metric.
 type Series<'a> = BTreeMap<&'a str, Vec<(u32, f64)>>;
 
-/// The table, or a line that says there is nothing.
+/// The tables, or a line that says there is nothing.
 pub fn table(entry: &Entry, samples: &[Sample]) -> String {
-    let metric = entry.metrics[0];
+    let mut text = format!("{} ({}): {}\n", entry.name, entry.row, entry.question);
+    // Only here a second metric is half of the answer; elsewhere it explains the first.
+    let metrics = if entry.name == "copy-rate" { entry.metrics } else { &entry.metrics[..1] };
+    for metric in metrics {
+        if metrics.len() > 1 {
+            let _ = writeln!(text, "{metric}:");
+        }
+        text.push_str(&metric_table(entry, metric, samples));
+    }
+    let _ = writeln!(text, "published: {}", entry.published);
+    text
+}
+
+fn metric_table(entry: &Entry, metric: &str, samples: &[Sample]) -> String {
     let shown: Vec<&Sample> =
         samples.iter().filter(|s| s.metric == metric && s.engine != "null").collect();
     if shown.is_empty() {
@@ -39,7 +52,7 @@ pub fn table(entry: &Entry, samples: &[Sample]) -> String {
 
 fn render(entry: &Entry, rows: &[(Params, Series)], unit: &str) -> String {
     let mut dice = Dice::new(1);
-    let mut text = format!("{} ({}): {}\n", entry.name, entry.row, entry.question);
+    let mut text = String::new();
     for (params, series) in rows {
         let _ = writeln!(text, "{}", point_words(entry, params));
         for engine in entry.engines.iter().map(|engine| engine.word()) {
@@ -58,7 +71,6 @@ fn render(entry: &Entry, rows: &[(Params, Series)], unit: &str) -> String {
             );
         }
     }
-    let _ = writeln!(text, "published: {}", entry.published);
     text
 }
 

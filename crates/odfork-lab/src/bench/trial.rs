@@ -77,6 +77,8 @@ pub struct Group {
     /// Unmeasured passes over all cells.
     pub warmups: u32,
     pub rounds_at_most: u32,
+    /// How often a cheap cell is sampled in one round: its median needs it and its time allows it.
+    pub repeats: u32,
     /// What the children of one sample may take beyond the subjects, bytes.
     pub children: u64,
     /// Pages of 2 MB the kernel's pool must have.
@@ -95,6 +97,7 @@ impl Group {
             weight,
             warmups: 1,
             rounds_at_most: 200,
+            repeats: 1,
             children: 0,
             pool_pages: 0,
         }

@@ -56,6 +56,9 @@ impl Subject {
             Command::Crowd { children } => self.crowd(children),
             Command::Cycle { calls } => self.cycle(calls),
             Command::Freeze => self.freeze(),
+            Command::Fold => {
+                timed(|| self.engine.refreeze()).map(|time| Answer::value("fold", time))
+            }
             Command::Thaw => self.thaw(),
             Command::FreezeThaw => self.freeze_thaw(),
             Command::CopyTouched => self.copy(true),
@@ -389,7 +392,7 @@ mod tests {
     #[test]
     fn acts_of_the_engine_are_unavailable_without_one() {
         let mut subject = subject();
-        for command in [Command::Freeze, Command::Thaw, Command::Stats] {
+        for command in [Command::Freeze, Command::Fold, Command::Thaw, Command::Stats] {
             let answer = subject.obey(command);
             assert!(matches!(answer, Answer::Unavailable(_)), "{answer}");
         }

@@ -29,6 +29,8 @@ pub enum Command {
     Cycle { calls: u32 },
     /// Freeze now and stay frozen: `freeze`.
     Freeze,
+    /// Fold what was dirtied, and touch no page for a check: `fold`.
+    Fold,
     /// Put everything back: `thaw`.
     Thaw,
     /// Freeze (`freeze`), then put everything back (`thaw`).
@@ -115,6 +117,7 @@ impl Command {
             Command::Crowd { .. } => &["crowd", "total"],
             Command::Cycle { .. } => &["unfolded", "fold", "folded"],
             Command::Freeze => &["freeze"],
+            Command::Fold => &["fold"],
             Command::Thaw => &["thaw"],
             Command::FreezeThaw => &["freeze", "thaw"],
             Command::CopyTouched | Command::CopyFresh => &["copy"],
@@ -171,6 +174,7 @@ impl fmt::Display for Command {
             Command::Crowd { children } => write!(out, "crowd {children}"),
             Command::Cycle { calls } => write!(out, "cycle {calls}"),
             Command::Freeze => write!(out, "freeze"),
+            Command::Fold => write!(out, "fold"),
             Command::Thaw => write!(out, "thaw"),
             Command::FreezeThaw => write!(out, "freeze-thaw"),
             Command::CopyTouched => write!(out, "copy-touched"),
@@ -205,6 +209,7 @@ impl FromStr for Command {
             "crowd" => Command::Crowd { children: words.number()? },
             "cycle" => Command::Cycle { calls: words.number()? },
             "freeze" => Command::Freeze,
+            "fold" => Command::Fold,
             "thaw" => Command::Thaw,
             "freeze-thaw" => Command::FreezeThaw,
             "copy-touched" => Command::CopyTouched,
@@ -328,6 +333,7 @@ mod tests {
             Command::Crowd { children: 32 },
             Command::Cycle { calls: 3 },
             Command::Freeze,
+            Command::Fold,
             Command::Thaw,
             Command::FreezeThaw,
             Command::CopyTouched,

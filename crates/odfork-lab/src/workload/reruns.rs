@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use super::acts::{Subject, Values};
 use super::children::{
-    fork_and_wait, is_harness_alone, nanoseconds, processor_time, Child, Failure, Gate, Slate,
-    Usage,
+    fork_and_wait, fork_untimed, is_harness_alone, nanoseconds, processor_time, Child, Failure,
+    Gate, Slate, Usage,
 };
 use super::layout::map_shared;
 use super::memory::PAGE;
@@ -29,7 +29,7 @@ impl Subject {
         let before = Usage::now();
         let start = Instant::now();
         for _ in 0..forks {
-            fork_and_wait(|| {
+            fork_untimed(|| {
                 self.memory.mark(pages, MARK);
                 true
             })?;
