@@ -14,7 +14,7 @@ XTASK   := $(CARGO) run -q --locked --manifest-path crates/xtask/Cargo.toml --ta
 INSTALL ?= install
 
 .DEFAULT_GOAL := help
-.PHONY: help build check check-full demo bench bench-quick examples header docs pages fmt lint install uninstall clean toolchain
+.PHONY: help build check check-full demo bench bench-quick lab examples header docs pages fmt lint install uninstall clean toolchain
 
 help: ## List the targets
 	@echo "odfork $(VERSION): make TARGET"
@@ -41,6 +41,11 @@ bench: build ## Measure all promised figures, stock and odfork interleaved (6 to
 
 bench-quick: build ## The same with small sizes, below a minute; judges little
 	$(RELEASE)/odfork-bench --quick
+
+lab: build ## Every published experiment, the programs of `odfork writes`, the report (about 12 minutes; DIR=odfork-results)
+	$(RELEASE)/odfork bench all --dir $(or $(DIR),odfork-results)
+	$(RELEASE)/odfork writes --suite --json $(or $(DIR),odfork-results)/writes.jsonl
+	$(RELEASE)/odfork report $(or $(DIR),odfork-results)
 
 examples: build ## Compile and run the programs of examples/
 	@.ci/examples $(RELEASE)

@@ -60,6 +60,9 @@ Examples:
   odfork run --stats text -- ./tests      and say at exit what it brought
   odfork check                            what this machine and user can do
   odfork check ./tests                    whether ./tests can be accelerated
+  odfork doctor 1234                      what fork costs process 1234
+  odfork bench latency                    rerun a published measurement here
+  odfork report                           and see it beside the published one
   odfork man --dir share/man/man1         write the manual pages";
 
 const RUN_EXAMPLES: &str = "\

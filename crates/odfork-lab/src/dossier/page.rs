@@ -116,8 +116,19 @@ impl Page<'_> {
             rows: self.recordings.iter().map(run_row).collect(),
             ..Table::new(
                 "Runs",
-                &["experiment", "effort", "engines", "seed", "samples", "seconds", "state"],
-                3,
+                &[
+                    "experiment",
+                    "effort",
+                    "engines",
+                    "date (UTC)",
+                    "seed",
+                    "samples",
+                    "seconds",
+                    "load",
+                    "available",
+                    "state",
+                ],
+                4,
             )
         };
         seen.iter().map(entry).collect::<String>() + &efforts.open_html()
@@ -133,16 +144,26 @@ fn run_row(recording: &Recording) -> Vec<String> {
         Some(_) if recording.damage.is_some() => "damaged",
         Some(_) => "complete",
     };
+    let at_start = |key: &str| {
+        let value = run.and_then(|run| run.environment.get(key));
+        value.map_or("–".into(), |value| fact(key, value))
+    };
     vec![
         recording.experiment().into(),
         run.map_or("–".into(), |run| run.effort.clone()),
         run.map_or("–".into(), |run| run.engines.join(", ")),
+        at_start("unix_seconds"),
         run.map_or("–".into(), |run| run.seed.to_string()),
         digits(recording.samples.len() as f64),
         recording.end.as_ref().map_or("–".into(), |end| digits(end.seconds.round())),
+        at_start("load"),
+        at_start("available_bytes"),
         state.into(),
     ]
 }
+
+/// Facts of the moment, which the table of runs shows: the rest is the machine.
+const OF_THE_MOMENT: [&str; 3] = ["available_bytes", "load", "unix_seconds"];
 
 /// The known facts in words; others by their name, so that nothing recorded is hidden.
 fn machine(environment: &Value) -> String {
@@ -152,19 +173,18 @@ fn machine(environment: &Value) -> String {
         ("cpu", "Processor"),
         ("cores", "Processors to use"),
         ("memory_bytes", "Memory"),
-        ("available_bytes", "Memory available at the start"),
         ("thp", "Transparent huge pages"),
         ("shmem_thp", "… for shared memory"),
         ("virtualised", "Virtualised"),
-        ("load", "Load at the start"),
         ("user_id", "User id"),
-        ("unix_seconds", "Date (UTC)"),
         ("version", "odfork"),
     ];
     let known = names
         .iter()
         .filter_map(|(key, name)| Some((name.to_string(), fact(key, facts.get(*key)?))));
-    let others = facts.iter().filter(|(key, _)| !names.iter().any(|(name, _)| name == key));
+    let others = facts.iter().filter(|(key, _)| {
+        !names.iter().any(|(name, _)| name == key) && !OF_THE_MOMENT.contains(&key.as_str())
+    });
     let others = others.map(|(key, value)| (key.replace('_', " "), fact(key, value)));
     let rows: String = known
         .chain(others)

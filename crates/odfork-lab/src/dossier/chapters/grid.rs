@@ -44,8 +44,7 @@ pub fn build(digest: &Digest, id: &str) -> Content {
     }
     let mut lines = Vec::new();
     for scale in scales {
-        let in_scale = digest.of_metric(METRIC).filter(|point| point.word("scale") == scale);
-        let forks = in_scale.map(|point| point.number("forks")).fold(0.0, f64::max);
+        let forks = telling_forks(digest, &scale);
         let part = Part { digest, id: format!("{id}-{scale}"), forks, scale };
         blocks.push(Block::Figures(time_plots(&part)));
         if part.scale == "1988" {
@@ -74,6 +73,23 @@ pub fn build(digest: &Digest, id: &str) -> Content {
         blocks.push(medians(digest, metric, &columns, caption));
     }
     Content { blocks, headlines: lines }
+}
+
+/// The number of forks to draw: that of the most heaps, and of several the largest.
+fn telling_forks(digest: &Digest, scale: &str) -> f64 {
+    let in_scale = || digest.of_metric(METRIC).filter(|point| point.word("scale") == scale);
+    let mut choices: Vec<(usize, f64)> = Vec::new();
+    for forks in in_scale().map(|point| point.number("forks")) {
+        let mut heaps: Vec<u64> = in_scale()
+            .filter(|point| point.number("forks") == forks)
+            .map(|point| point.number("bytes") as u64)
+            .collect();
+        heaps.sort_unstable();
+        heaps.dedup();
+        choices.push((heaps.len(), forks));
+    }
+    let best = choices.into_iter().max_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+    best.map_or(0.0, |(_, forks)| forks)
 }
 
 /// The fractions to draw: the paper's where they were measured, else lowest, middle and highest.
