@@ -19,8 +19,10 @@ command -v python3 >/dev/null || skip "no python3 here; install the Debian packa
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 report=${1-}
+data=measured
 if [ -z "$report" ]; then
     report=$work/report/report.html
+    data=made-up
     echo "browser: making a report of made-up samples"
     ODFORK_REPORT_DIR=$work/report "${CARGO:-cargo}" test -q --release -p odfork-lab --test dossier whole_report >"$work/log" 2>&1 ||
         { tail -n 20 "$work/log" >&2; echo "browser: the report could not be made" >&2; echo "0 passed, 1 failed"; exit 1; }
@@ -28,4 +30,4 @@ fi
 [ -f "$report" ] || { echo "browser: no file $report" >&2; echo "0 passed, 1 failed"; exit 1; }
 shots=${2:-$work/shots}
 mkdir -p "$shots" || exit 1
-python3 tests/browser/drive.py "$browser" "$report" "$shots" "$work/profile"
+python3 tests/browser/drive.py "$browser" "$report" "$shots" "$work/profile" "$data"

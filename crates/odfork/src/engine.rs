@@ -579,6 +579,20 @@ pub fn with_thawed<T>(
     call(thaw_locked(unsafe { state_mut() }, start, len, content, moves))
 }
 
+/// Makes a call that gives a range a property (not to be inherited, locked, ...):
+/// the range is thawed, and neither frozen again while it has the property (the
+/// survey sees to that) nor joined with its neighbours.
+pub fn with_property<T>(start: usize, len: usize, call: impl FnOnce() -> T) -> T {
+    adopt();
+    let _held = state().lock.hold();
+    // SAFETY: the lock is held.
+    let st = unsafe { state_mut() };
+    // Where no thaw is to be had the property goes to the image's mapping, as far as it can.
+    let _ = thaw_locked(st, start, len, thaw::Content::Join, false);
+    st.registry.note_special(start, start.saturating_add(len));
+    call()
+}
+
 fn thaw_locked(
     st: &mut State,
     start: usize,
@@ -598,8 +612,10 @@ fn thaw_locked(
         st.bench.clear();
         return Err(stop);
     }
-    let by_hand = finished.scratch().report.by_hand == 1;
-    if !by_hand && !join {
+    let report = &finished.scratch().report;
+    let by_hand = report.by_hand == 1;
+    // What was not replaced still shows an image.
+    if !by_hand && !join && report.refused == 0 {
         st.registry.uncover(start, end);
     }
     let bytes = finished.scratch().report.thawed as u64;

@@ -46,6 +46,8 @@ pub struct Report {
     pub thawed: usize,
     /// Zeros were written where the mapping could not be replaced.
     pub by_hand: u32,
+    /// Thawing stopped at memory whose content the kernel will not give up.
+    pub refused: u32,
     /// Huge images were to be had.
     pub huge: u32,
     /// The job looked and decided to act.

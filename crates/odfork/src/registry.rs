@@ -60,6 +60,9 @@ pub struct Registry {
     /// Addresses that were frozen once: the kernel may hold several mappings where
     /// the program made one, which only `mremap` minds.
     split: Spans,
+    /// Addresses whose mappings the program gave a property (`MADV_DONTFORK`, a lock, ...)
+    /// that joining them with others would lose.
+    special: Spans,
 }
 
 const EMPTY: Image = Image {
@@ -85,7 +88,12 @@ impl Default for Registry {
 impl Registry {
     /// No image.
     pub const fn new() -> Self {
-        Registry { images: [EMPTY; MAX_IMAGES], frozen: Spans::new(), split: Spans::new() }
+        Registry {
+            images: [EMPTY; MAX_IMAGES],
+            frozen: Spans::new(),
+            split: Spans::new(),
+            special: Spans::new(),
+        }
     }
 
     /// Adds an image; false when the list is full.
@@ -143,6 +151,16 @@ impl Registry {
     /// True if `start..end` may consist of more mappings than the program made.
     pub fn may_be_split(&self, start: usize, end: usize) -> bool {
         self.split.touches(start, end)
+    }
+
+    /// Notes that the program gives `start..end` a property of its own.
+    pub fn note_special(&mut self, start: usize, end: usize) {
+        self.special.cover(start, end);
+    }
+
+    /// True if a part of `start..end` may have such a property.
+    pub fn may_be_special(&self, start: usize, end: usize) -> bool {
+        self.special.touches(start, end)
     }
 
     /// Notes that `start..end` certainly shows no image any more.

@@ -94,8 +94,8 @@ pub fn job(s: &mut Scratch, order: usize) -> Done<()> {
 fn thaw(s: &mut Scratch, o: &Order, fd: i32) -> Done<()> {
     s.kernel.step = "thaw";
     let fail = |e| Stop::failed(Reason::NoProc, "thaw", e);
-    if o.content == Content::Join {
-        return join(s, o, fd);
+    if o.content == Content::Join && join(s, o, fd)? {
+        return Ok(());
     }
     let (mut at, mut by_hand) = (o.start, false);
     while at < o.end {
@@ -103,6 +103,7 @@ fn thaw(s: &mut Scratch, o: &Order, fd: i32) -> Done<()> {
         let (start, end) = (v.start.max(at), v.end.min(o.end));
         if start < end && is_image(&v, o.subject.registry) {
             if refuses(s, (start, end), o.content) {
+                s.report.refused = 1;
                 break;
             }
             by_hand |= replace(s, &v, (start, end), o)?;
@@ -152,16 +153,21 @@ fn advise_others(s: &mut Scratch, o: &Order, fd: i32) -> SysResult<()> {
 }
 
 /// One anonymous mapping over the range, if all of it is private, anonymous (or
-/// was, before freezing) and equally protected.
-fn join(s: &mut Scratch, o: &Order, fd: i32) -> Done<()> {
+/// was, before freezing) and equally protected; false if it is not. Then its parts
+/// are thawed one by one: the kernel may move mixed mappings too (Linux 6.17), and an
+/// image that moved or grew unseen would show its file.
+fn join(s: &mut Scratch, o: &Order, fd: i32) -> Done<bool> {
     let fail = |e| Stop::failed(Reason::NoProc, "thaw", e);
+    if o.subject.registry.may_be_special(o.start, o.end) {
+        return Ok(false);
+    }
     let (mut at, mut perms, mut parts) = (o.start, None, 0);
     while at < o.end {
-        let Some(v) = covering_or_next(s, fd, at).map_err(fail)? else { return Ok(()) };
+        let Some(v) = covering_or_next(s, fd, at).map_err(fail)? else { return Ok(false) };
         let ours = is_image(&v, o.subject.registry);
-        let like = v.perms & SHARED == 0 && (ours || v.inode == 0) && v.perms & READ != 0;
+        let like = v.perms & SHARED == 0 && (ours || v.inode == 0);
         if v.start > at || !like || perms.is_some_and(|p| p != v.perms) {
-            return Ok(());
+            return Ok(false);
         }
         (at, perms, parts) = (v.end, Some(v.perms), parts + 1);
     }
@@ -171,7 +177,7 @@ fn join(s: &mut Scratch, o: &Order, fd: i32) -> Done<()> {
         keep_content(s, o, (o.start, o.end), prot)?;
         s.report.thawed += o.end - o.start;
     }
-    Ok(())
+    Ok(true)
 }
 
 fn covering_or_next(s: &mut Scratch, fd: i32, addr: usize) -> SysResult<Option<Vma>> {

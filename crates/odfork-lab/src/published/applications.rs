@@ -2,19 +2,8 @@
 //!
 //! Owns these constants. x is what the row compares by (a percentile, a place in the table); times are nanoseconds.
 
-use super::PublishedPoint;
+use super::{p, PublishedPoint, FORK, ODF};
 
-const fn p(
-    (series, x, y): (&'static str, f64, f64),
-    unit: &'static str,
-    what: &'static str,
-    source: &'static str,
-) -> PublishedPoint {
-    PublishedPoint { series, x, y, unit, what, source }
-}
-
-const FORK: &str = "fork";
-const ODF: &str = "on-demand-fork";
 const FIG_9: &str = "Zhao, Gong and Fonseca 2021, section 5.3.1, figure 9";
 const FIG_10: &str = "Zhao, Gong and Fonseca 2021, section 5.3.4, figure 10";
 const TABLE_2: &str = "Zhao, Gong and Fonseca 2021, table 2";

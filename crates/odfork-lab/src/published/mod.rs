@@ -25,6 +25,20 @@ pub struct PublishedPoint {
     pub source: &'static str,
 }
 
+/// A point in one line.
+const fn p(
+    (series, x, y): (&'static str, f64, f64),
+    unit: &'static str,
+    what: &'static str,
+    source: &'static str,
+) -> PublishedPoint {
+    PublishedPoint { series, x, y, unit, what, source }
+}
+
+/// Names of series that several tables share.
+const FORK: &str = "fork";
+const ODF: &str = "on-demand-fork";
+
 /// One printed regression line: y = slope x bytes + intercept, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PublishedLine {

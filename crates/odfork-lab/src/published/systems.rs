@@ -3,23 +3,12 @@
 //! Owns these constants. Their figures 2, 4, 7 and 8 are plots; what stands here is what the text and the tables state.
 //! A "GB" of the 2021 paper is 2^30 bytes (it allocates in steps of 512 MB).
 
-use super::PublishedPoint;
+use super::{p, PublishedPoint, FORK, ODF};
 
 const GB: f64 = (1u64 << 30) as f64;
 const MB: f64 = (1u64 << 20) as f64;
 
-const fn p(
-    (series, x, y): (&'static str, f64, f64),
-    unit: &'static str,
-    what: &'static str,
-    source: &'static str,
-) -> PublishedPoint {
-    PublishedPoint { series, x, y, unit, what, source }
-}
-
-const FORK: &str = "fork";
 const HUGE: &str = "fork, huge pages";
-const ODF: &str = "on-demand-fork";
 const SEC_2: &str = "Zhao, Gong and Fonseca 2021, section 2.1, figure 2";
 const SEC_5: &str = "Zhao, Gong and Fonseca 2021, section 5.2.2, figure 7";
 const FIG_3: &str = "Zhao, Gong and Fonseca 2021, section 2.2, figure 3";

@@ -9,6 +9,8 @@
 //! | fork | copy page tables that need not be there |
 //! | madvise DONTNEED, FREE, ... | show the image again instead of zeros, or refuse |
 //! | mremap | grow into the image's file instead of zeros |
+//! | madvise DONTFORK, DONTDUMP; mlock, mlock2, mlockall | lose the property when it is thawed: it is thawed first |
+//! | process_madvise | do as madvise, for this process too (Linux 6.13) |
 //! | realloc | (inside libc) do the same by mremap |
 //! | syscall | do any of these without the wrapper |
 //! | prctl, syscall | get a filter installed that kills for our later calls |
@@ -116,9 +118,15 @@ fn advice_needs(advice: c_int) -> Option<Content> {
         libc::MADV_DONTNEED | libc::MADV_FREE | MADV_DONTNEED_LOCKED | MADV_GUARD_INSTALL => {
             Some(Content::Zero(advice))
         }
-        libc::MADV_WIPEONFORK | libc::MADV_REMOVE => Some(Content::Keep),
+        libc::MADV_REMOVE => Some(Content::Keep),
         _ => None,
     }
+}
+
+/// Advice that gives a mapping a property. Memory that has one is never frozen, so it
+/// must not be when it gets one: a thaw later would lose it.
+fn is_property(advice: c_int) -> bool {
+    matches!(advice, libc::MADV_WIPEONFORK | libc::MADV_DONTFORK | libc::MADV_DONTDUMP)
 }
 
 /// This kernel knows the advice: it accepts it for an empty range.
@@ -131,10 +139,11 @@ fn is_known_advice(advice: c_int) -> bool {
 fn advise(addr: usize, len: usize, advice: c_int) -> isize {
     // SAFETY: the program's own call.
     let call = || unsafe { sys::raw(libc::SYS_madvise, args![addr, len, advice]) };
-    let (Some(content), Some(pages)) = (advice_needs(advice), len.checked_next_multiple_of(PAGE))
-    else {
-        return call();
-    };
+    let Some(pages) = len.checked_next_multiple_of(PAGE) else { return call() };
+    if is_property(advice) && addr % PAGE == 0 && addr.checked_add(pages).is_some() {
+        return engine::with_property(addr, pages, call);
+    }
+    let Some(content) = advice_needs(advice) else { return call() };
     let valid = addr % PAGE == 0 && addr.checked_add(pages).is_some() && is_known_advice(advice);
     if !valid {
         return call();
@@ -158,6 +167,82 @@ fn advise(addr: usize, len: usize, advice: c_int) -> isize {
 pub unsafe extern "C" fn madvise(addr: *mut c_void, len: usize, advice: c_int) -> c_int {
     let errno = get_errno();
     let ret = advise(addr as usize, len, advice);
+    set_errno(errno);
+    as_libc(ret) as c_int
+}
+
+/// process_madvise by the kernel: for frozen memory the answer of kernels before
+/// 6.13, which knew no advice there that gives content up.
+fn advise_by_vector(a: [usize; 6]) -> isize {
+    if engine::anything_frozen() && advice_needs(a[3] as c_int).is_some() {
+        return -(libc::EINVAL as isize);
+    }
+    // SAFETY: the program's own call.
+    unsafe { sys::raw(libc::SYS_process_madvise, a) }
+}
+
+/// process_madvise(2).
+#[no_mangle]
+pub unsafe extern "C" fn process_madvise(
+    pidfd: c_int,
+    vec: *const c_void,
+    count: usize,
+    advice: c_int,
+    flags: core::ffi::c_uint,
+) -> isize {
+    let errno = get_errno();
+    let ret = advise_by_vector(args![pidfd, vec, count, advice, flags]);
+    set_errno(errno);
+    as_libc(ret) as isize
+}
+
+/// Locks memory, thawed before: a lock would stay behind with the image.
+fn lock(nr: c_long, addr: usize, len: usize, flags: usize) -> isize {
+    // SAFETY: the program's own call.
+    let call = || unsafe { sys::raw(nr, args![addr, len, flags]) };
+    let start = addr & !(PAGE - 1);
+    let pages = len.checked_add(addr - start).and_then(|n| n.checked_next_multiple_of(PAGE));
+    let Some(pages) = pages.filter(|&n| n > 0 && start.checked_add(n).is_some()) else {
+        return call();
+    };
+    engine::with_property(start, pages, call)
+}
+
+/// mlock(2).
+#[no_mangle]
+pub unsafe extern "C" fn mlock(addr: *const c_void, len: usize) -> c_int {
+    let errno = get_errno();
+    let ret = lock(libc::SYS_mlock, addr as usize, len, 0);
+    set_errno(errno);
+    as_libc(ret) as c_int
+}
+
+/// mlock2(2).
+#[no_mangle]
+pub unsafe extern "C" fn mlock2(
+    addr: *const c_void,
+    len: usize,
+    flags: core::ffi::c_uint,
+) -> c_int {
+    let errno = get_errno();
+    let ret = lock(libc::SYS_mlock2, addr as usize, len, flags as usize);
+    set_errno(errno);
+    as_libc(ret) as c_int
+}
+
+fn lock_all(flags: usize) -> isize {
+    if engine::anything_frozen() {
+        let _ = engine::thaw_all();
+    }
+    // SAFETY: the program's own call.
+    engine::with_property(0, usize::MAX, || unsafe { sys::raw(libc::SYS_mlockall, args![flags]) })
+}
+
+/// mlockall(2).
+#[no_mangle]
+pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
+    let errno = get_errno();
+    let ret = lock_all(flags as usize);
     set_errno(errno);
     as_libc(ret) as c_int
 }
@@ -270,6 +355,9 @@ pub unsafe extern "C" fn syscall(
     let ret = match nr {
         libc::SYS_madvise => advise(a, b, c as c_int),
         libc::SYS_mremap => remap(a, b, c, d as c_int, e),
+        libc::SYS_process_madvise => advise_by_vector([a, b, c, d, e, f]),
+        libc::SYS_mlock | libc::SYS_mlock2 => lock(nr, a, b, c),
+        libc::SYS_mlockall => lock_all(a),
         _ => {
             before_syscall(nr, a, b);
             // SAFETY: the caller's own call.
