@@ -193,7 +193,7 @@ pub unsafe extern "C" fn process_madvise(
     let errno = get_errno();
     let ret = advise_by_vector(args![pidfd, vec, count, advice, flags]);
     set_errno(errno);
-    as_libc(ret) as isize
+    as_libc(ret)
 }
 
 /// Locks memory, thawed before: a lock would stay behind with the image.
