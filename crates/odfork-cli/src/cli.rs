@@ -40,7 +40,7 @@ pub struct Run {
 }
 
 /// What `odfork man` can print; a test compares it with the commands.
-const PAGES: [&str; 10] = [
+pub const PAGES: [&str; 10] = [
     "odfork",
     "run",
     "check",

@@ -79,18 +79,7 @@ fn a_formatter_finds_no_fault_with_the_manual() {
     if !formatter.status.success() {
         return skip("a_formatter_finds_no_fault_with_the_manual", "groff is not installed");
     }
-    for name in [
-        "odfork",
-        "run",
-        "check",
-        "bench",
-        "doctor",
-        "predict",
-        "writes",
-        "report",
-        "completions",
-        "man",
-    ] {
+    for name in odfork_cli::cli::PAGES {
         let folder = scratch();
         let file = folder.path().join("page.1");
         fs::write(&file, page(&["man", name])).unwrap();

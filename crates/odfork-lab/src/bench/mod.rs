@@ -163,7 +163,7 @@ fn list(json: bool) -> Result<u8> {
 }
 
 fn all(matches: &ArgMatches) -> Result<u8> {
-    if matches.contains_id("json") && matches.get_one::<PathBuf>("json").is_some() {
+    if matches.get_one::<PathBuf>("json").is_some() {
         bail!("--json names one file and `all` writes one for each experiment; use --dir");
     }
     let mut worst = 0;

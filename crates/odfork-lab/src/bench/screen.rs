@@ -35,8 +35,9 @@ fn metric_table(entry: &Entry, metric: &str, samples: &[Sample]) -> String {
     if shown.is_empty() {
         return "nothing was measured\n".into();
     }
+    let most = most_forks(&shown);
     let mut rows: Vec<(Params, Series)> = Vec::new();
-    for sample in shown.iter().filter(|s| is_worth_a_line(entry.name, s, &shown)) {
+    for sample in shown.iter().filter(|s| is_worth_a_line(entry.name, s, &most)) {
         let at = match rows.iter().position(|(params, _)| *params == sample.params) {
             Some(at) => at,
             None => {
@@ -161,20 +162,32 @@ fn order(entry: &Entry, a: &Params, b: &Params) -> std::cmp::Ordering {
         })
 }
 
+/// The heap of a grid point: its scale and size.
+fn heap(sample: &Sample) -> (&str, u64) {
+    (sample.word("scale"), sample.number("bytes").to_bits())
+}
+
+/// The largest number of forks of each heap.
+fn most_forks<'a>(samples: &[&'a Sample]) -> BTreeMap<(&'a str, u64), f64> {
+    let mut most = BTreeMap::new();
+    for sample in samples {
+        let forks = most.entry(heap(sample)).or_insert(0.0_f64);
+        *forks = forks.max(sample.number("forks"));
+    }
+    most
+}
+
 /// A grid has hundreds of points and a series of turns repeats itself.
-fn is_worth_a_line(experiment: &str, sample: &Sample, all: &[&Sample]) -> bool {
+fn is_worth_a_line(
+    experiment: &str,
+    sample: &Sample,
+    most_forks: &BTreeMap<(&str, u64), f64>,
+) -> bool {
     match experiment {
         "grid" => {
-            let most = all
-                .iter()
-                .filter(|s| {
-                    s.word("scale") == sample.word("scale")
-                        && s.params["bytes"] == sample.params["bytes"]
-                })
-                .map(|s| s.number("forks"))
-                .fold(0.0, f64::max);
+            let most = most_forks.get(&heap(sample)).copied();
             let frac = sample.number("frac");
-            sample.number("forks") == most && [0.1, 0.5, 0.9].contains(&frac)
+            Some(sample.number("forks")) == most && [0.1, 0.5, 0.9].contains(&frac)
         }
         "parent-writes" => match sample.word("phase") {
             "before" => sample.number("turn") == 10.0,
@@ -194,7 +207,7 @@ pub fn harness(entry: &Entry, samples: &[Sample]) -> Option<String> {
     }
     let middle = |samples: &[&Sample]| median(&samples.iter().map(|s| s.value).collect::<Vec<_>>());
     let mut share: f64 = 0.0;
-    for ((engine, point), group) in points.iter().filter(|((engine, _), _)| *engine != "null") {
+    for ((_, point), group) in points.iter().filter(|((engine, _), _)| *engine != "null") {
         let (Some(value), Some(null)) = (middle(group), points.get(&("null", point.clone())))
         else {
             continue;
@@ -204,7 +217,6 @@ pub fn harness(entry: &Entry, samples: &[Sample]) -> Option<String> {
             share = part;
             smallest = Some((value, group[0]));
         }
-        let _ = engine;
     }
     let (value, sample) = smallest?;
     Some(format!(

@@ -140,14 +140,15 @@ fn advise(addr: usize, len: usize, advice: c_int) -> isize {
     // SAFETY: the program's own call.
     let call = || unsafe { sys::raw(libc::SYS_madvise, args![addr, len, advice]) };
     let Some(pages) = len.checked_next_multiple_of(PAGE) else { return call() };
-    if is_property(advice) && addr % PAGE == 0 && addr.checked_add(pages).is_some() {
-        return engine::with_property(addr, pages, call);
-    }
-    let Some(content) = advice_needs(advice) else { return call() };
-    let valid = addr % PAGE == 0 && addr.checked_add(pages).is_some() && is_known_advice(advice);
-    if !valid {
+    if addr % PAGE != 0 || addr.checked_add(pages).is_none() {
         return call();
     }
+    if is_property(advice) {
+        return engine::with_property(addr, pages, call);
+    }
+    let Some(content) = advice_needs(advice).filter(|_| is_known_advice(advice)) else {
+        return call();
+    };
     if let Some(answer) = engine::call_if_plain(addr, pages, false, call) {
         return answer;
     }
