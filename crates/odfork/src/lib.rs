@@ -30,4 +30,9 @@ pub mod sys;
 pub mod thaw;
 mod vma;
 
+pub(crate) use odfork_sys::args;
+
+/// Starting other programs: the crate `odfork-spawn`, which needs nothing of this runtime.
+pub use odfork_spawn as spawn;
+
 pub use api::{fork, freeze, refreeze, stats, thaw, Fork, Statistics};

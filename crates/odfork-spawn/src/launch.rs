@@ -1,0 +1,232 @@
+//! The parent's side of the window between clone and exec.
+//!
+//! Owns the ladder of ways to make the child, the signals blocked meanwhile,
+//! reading the child's answer, and what the kernel does to the parent when a
+//! child that shares its memory changes user. It does not own what the child
+//! does (`child`), nor waiting for the program (`process`).
+//!
+//! ```text
+//! parent's thread                          child
+//! 1 take a stack, lay out the order
+//! 2 block all signals
+//! 3 clone3 ------------------------------> steps of `child`, on its own stack
+//!   (sleeps: CLONE_VFORK)                  4 exec, or report and exit
+//! 5 read the report <--------------------- (memory is given back to the parent)
+//! 6 restore the signal mask, keep the stack
+//! ```
+
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+use odfork_sys::{args, call, clone3, clone_vfork, raw, CloneArgs, Errno, SysResult};
+
+use crate::child;
+use crate::error::{Cause, Step};
+use crate::identity::Identity;
+use crate::order::{Order, Report, Window};
+use crate::stack::Stack;
+
+const CLONE_CLEAR_SIGHAND: u64 = 1 << 32;
+const CLONE_INTO_CGROUP: u64 = 1 << 33;
+
+/// How a child was made: the rungs of the ladder, best first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Way {
+    /// `clone3`: memory shared, handlers reset and cgroup joined by the kernel.
+    Clone3 = 0,
+    /// `clone`: memory shared, the rest by the child. Linux before 5.5, or a filter that refuses `clone3`.
+    Clone = 1,
+    /// `clone` with a copy of the memory, at the price of fork. A filter that refuses to share it.
+    Copy = 2,
+}
+
+/// The rung to begin with: a filter or kernel that refused once will refuse again.
+static FIRST: AtomicU8 = AtomicU8::new(Way::Clone3 as u8);
+
+/// A child that is in its program.
+#[derive(Clone, Copy, Debug)]
+pub struct Launched {
+    pub pid: i32,
+    pub way: Way,
+    /// Close-on-exec descriptor of the process, if asked for.
+    pub pidfd: Option<i32>,
+}
+
+/// A child that did not get there; it has been reaped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Failure {
+    pub step: Step,
+    pub cause: Cause,
+    pub detail: i32,
+}
+
+impl Failure {
+    fn of(step: Step, Errno(errno): Errno) -> Failure {
+        Failure { step, cause: Cause::Errno(errno), detail: 0 }
+    }
+}
+
+/// Makes the child and waits until it is in its program or has failed.
+///
+/// # Safety
+/// Every pointer in `order` is valid until this returns, and nothing behind them is changed meanwhile.
+pub unsafe fn launch(order: &Order<'_>, want_pidfd: bool) -> Result<Launched, Failure> {
+    let guard = order.attributes.change_identity().then(Identity::enter);
+    // SAFETY: passed on to the caller.
+    let result = unsafe { climb(order, want_pidfd) };
+    if let Some(guard) = guard {
+        guard.leave(result.as_ref().ok().map(|launched| launched.pid));
+    }
+    result
+}
+
+/// Tries the rungs, from the best that is not known to be refused.
+///
+/// # Safety
+/// As for [`launch`].
+unsafe fn climb(order: &Order<'_>, want_pidfd: bool) -> Result<Launched, Failure> {
+    let known = FIRST.load(Relaxed);
+    let ways = [Way::Clone3, Way::Clone, Way::Copy];
+    let mut refused = Failure::of(Step::Clone, Errno(libc::ENOSYS));
+    for way in ways.into_iter().filter(|&way| way as u8 >= known) {
+        // SAFETY: passed on to the caller.
+        match unsafe { attempt(order, way, want_pidfd) } {
+            Err(Attempt::Refused(e)) => refused = Failure::of(Step::Clone, e),
+            Err(Attempt::Failed(failure)) => return Err(failure),
+            Ok(launched) => {
+                // A cgroup may be refused for its own reasons: nothing is learnt from that.
+                if order.attributes.cgroup.is_none() {
+                    FIRST.fetch_max(way as u8, Relaxed);
+                }
+                return Ok(launched);
+            }
+        }
+    }
+    Err(refused)
+}
+
+enum Attempt {
+    /// This way is not to be had here; the next may be.
+    Refused(Errno),
+    Failed(Failure),
+}
+
+/// # Safety
+/// As for [`launch`].
+unsafe fn attempt(order: &Order<'_>, way: Way, want_pidfd: bool) -> Result<Launched, Attempt> {
+    let stack = match way {
+        Way::Copy => Stack::shared(),
+        _ => Stack::take(),
+    };
+    let stack = stack.map_err(|e| Attempt::Failed(Failure::of(Step::Stack, e)))?;
+    let mask = odfork_sys::block_signals();
+    let window = stack.top() as *mut Window<'_>;
+    let mut told = *order;
+    told.mask = order.attributes.mask.unwrap_or(mask);
+    told.reset_handlers = way != Way::Clone3;
+    told.join_cgroup = way != Way::Clone3;
+    // SAFETY: the window is ours, large enough (asserted there) and aligned; `clone` obeys its contract with this stack.
+    let (made, report) = unsafe {
+        window.write(Window { order: told, report: Report::default() });
+        let made = clone(&stack, way, order, want_pidfd);
+        (made, (&raw const (*window).report).read_volatile())
+    };
+    let result = made.map_err(refused_or_failed).and_then(|(pid, pidfd)| {
+        let launched = Launched { pid, way, pidfd };
+        settle(launched, report).map_err(Attempt::Failed)
+    });
+    drop(stack);
+    odfork_sys::restore_signals(mask);
+    let launched = result?;
+    Ok(Launched {
+        pidfd: launched.pidfd.or_else(|| pidfd_of(launched.pid, want_pidfd)),
+        ..launched
+    })
+}
+
+/// Too many processes or too little memory will not get better on another rung.
+fn refused_or_failed(e: Errno) -> Attempt {
+    match e {
+        Errno(libc::EAGAIN | libc::ENOMEM) => Attempt::Failed(Failure::of(Step::Clone, e)),
+        e => Attempt::Refused(e),
+    }
+}
+
+/// The pid and, where the call gives one, the pidfd.
+///
+/// # Safety
+/// The window at the top of `stack` is laid out; see [`launch`].
+unsafe fn clone(
+    stack: &Stack,
+    way: Way,
+    order: &Order<'_>,
+    want_pidfd: bool,
+) -> SysResult<(i32, Option<i32>)> {
+    let sharing = match way {
+        Way::Copy => libc::CLONE_VFORK,
+        _ => libc::CLONE_VM | libc::CLONE_VFORK,
+    };
+    if way != Way::Clone3 {
+        let flags = (sharing | libc::SIGCHLD) as usize;
+        // SAFETY: the stack ends at `top`, aligned; `enter` obeys the rules of `child`.
+        let pid = unsafe { clone_vfork(flags, stack.top(), child::enter, stack.top())? };
+        return Ok((pid, None));
+    }
+    let (start, length) = stack.room();
+    let mut pidfd = -1i32;
+    let mut clone = CloneArgs {
+        flags: sharing as u64 | CLONE_CLEAR_SIGHAND,
+        exit_signal: libc::SIGCHLD as u64,
+        stack: start as u64,
+        stack_size: length as u64,
+        ..CloneArgs::default()
+    };
+    if want_pidfd {
+        clone.flags |= libc::CLONE_PIDFD as u64;
+        clone.pidfd = &raw mut pidfd as u64;
+    }
+    if let Some(cgroup) = order.attributes.cgroup {
+        clone.flags |= CLONE_INTO_CGROUP;
+        clone.cgroup = cgroup as u64;
+    }
+    // SAFETY: as above; the kernel writes the pidfd before the call returns.
+    let pid = unsafe { clone3(&clone, child::enter, stack.top())? };
+    Ok((pid, want_pidfd.then_some(pidfd)))
+}
+
+/// A child in its program has left the step `exec` without a failure. Any other is reaped here.
+fn settle(launched: Launched, report: Report) -> Result<Launched, Failure> {
+    if report.failed == 0 && report.step == Step::Exec as u32 {
+        return Ok(launched);
+    }
+    if let Some(fd) = launched.pidfd {
+        // SAFETY: ours, and nobody was told of it.
+        unsafe { raw(libc::SYS_close, args![fd]) };
+    }
+    let status = reap(launched.pid);
+    let cause = match report.failed {
+        1 => Cause::Errno(report.errno),
+        _ => Cause::Killed(status.map_or(libc::SIGKILL, |s| s & 0x7f)),
+    };
+    Err(Failure { step: Step::from_number(report.step), cause, detail: report.detail })
+}
+
+/// The status of an ended child. `None` when another thread's wait took it, or children are not to be waited for.
+fn reap(pid: i32) -> Option<i32> {
+    let mut status = 0i32;
+    loop {
+        // SAFETY: the status is valid for writing.
+        match unsafe { call(libc::SYS_wait4, args![pid, &mut status, 0, 0]) } {
+            Ok(_) => return Some(status),
+            Err(Errno(libc::EINTR)) => {}
+            Err(_) => return None,
+        }
+    }
+}
+
+/// For the ways that do not give one. The pid is still the child's: it has not been waited for.
+fn pidfd_of(pid: i32, wanted: bool) -> Option<i32> {
+    // SAFETY: numbers only.
+    let opened = wanted.then(|| unsafe { call(libc::SYS_pidfd_open, args![pid, 0]) });
+    opened?.ok().map(|fd| fd as i32)
+}

@@ -1,0 +1,281 @@
+//! From wishes to words: everything the child needs, laid out before it is made.
+//!
+//! Owns the strings and arrays behind an order, the opening of pipes and
+//! `/dev/null`, and the words of an error. It does not make the child (`launch`).
+
+use std::ffi::{c_char, CString, OsStr, OsString};
+use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use crate::command::Command;
+use crate::descriptors::{self, Act, Move, Refusal};
+use crate::error::{Cause, Error, Step};
+use crate::launch::{self, Failure};
+use crate::order::Order;
+use crate::process::Child;
+use crate::search;
+use crate::stdio::Source;
+
+/// Starts `command`; `standard` is for descriptors it says nothing of.
+pub fn start(command: &Command, standard: [&Source; 3]) -> Result<Child, Error> {
+    let trouble =
+        |t: Trouble| Error::new(t.step, Cause::Errno(t.errno), &command.program, t.detail);
+    require_identity(command).map_err(trouble)?;
+    let strings = Strings::of(command).map_err(trouble)?;
+    let mut ends = Ends::open(command, standard).map_err(trouble)?;
+    let plan = Plan::of(command, &ends).map_err(trouble)?;
+    let (argv, envp) = (pointers(&strings.argv), pointers(&strings.envp));
+    let programs: Vec<*const c_char> = strings.programs.iter().map(|p| p.as_ptr()).collect();
+    let mut attributes = command.attributes;
+    attributes.cgroup = plan.cgroup.as_ref().map(AsRawFd::as_raw_fd);
+    let order = Order {
+        programs: &programs,
+        argv: argv.as_ptr(),
+        envp: envp.as_ptr(),
+        acts: &plan.acts,
+        closings: &plan.closings,
+        limits: &command.limits,
+        groups: plan.groups.as_deref(),
+        directory: strings.directory.as_ref().map_or(std::ptr::null(), |d| d.as_ptr()),
+        attributes,
+        reset_handlers: false,
+        join_cgroup: false,
+        mask: 0,
+        parent: odfork_sys::getpid(),
+    };
+    // SAFETY: everything the order points to lives in this frame and is not changed.
+    let launched = unsafe { launch::launch(&order, command.want_pidfd) }
+        .map_err(|failure| in_words(command, &strings, failure))?;
+    Ok(Child::new(launched, ends.parents(), command.kill_on_drop))
+}
+
+/// What went wrong in the parent before there was a child.
+struct Trouble {
+    step: Step,
+    errno: i32,
+    detail: String,
+}
+
+fn senseless(detail: String) -> Trouble {
+    Trouble { step: Step::Request, errno: libc::EINVAL, detail }
+}
+
+fn failed(step: Step, detail: &str) -> impl Fn(std::io::Error) -> Trouble + '_ {
+    move |e| Trouble { step, errno: e.raw_os_error().unwrap_or(libc::EIO), detail: detail.into() }
+}
+
+/// To the kernel -1 means "leave as it is": whoever asks for it would keep rights he means to give up.
+fn require_identity(command: &Command) -> Result<(), Trouble> {
+    let wanted = &command.attributes;
+    for (step, id) in [(Step::Gid, wanted.gid), (Step::Uid, wanted.uid)] {
+        if id == Some(u32::MAX) {
+            return Err(Trouble { step, errno: libc::EINVAL, detail: u32::MAX.to_string() });
+        }
+    }
+    Ok(())
+}
+
+struct Strings {
+    programs: Vec<CString>,
+    argv: Vec<CString>,
+    envp: Vec<CString>,
+    directory: Option<CString>,
+}
+
+impl Strings {
+    fn of(command: &Command) -> Result<Strings, Trouble> {
+        let zero = |what: &str| senseless(format!("a zero byte in {what}"));
+        let text = |s: &OsStr, what| CString::new(s.as_bytes()).map_err(|_| zero(what));
+        let name = command.name.as_ref().unwrap_or(&command.program);
+        let all = std::iter::once(name).chain(&command.arguments);
+        let argv = all.map(|a| text(a, "an argument")).collect::<Result<_, _>>()?;
+        let directory = command.directory.as_ref().map(|d| text(d.as_os_str(), "the directory"));
+        let path = path(command);
+        Ok(Strings {
+            programs: search::candidates(&command.program, path.as_deref())
+                .ok_or_else(|| zero("the program's name or PATH"))?,
+            argv,
+            envp: environment(command).ok_or_else(|| zero("the environment"))?,
+            directory: directory.transpose()?,
+        })
+    }
+}
+
+/// The PATH to search: the program's own if the command says anything of it.
+fn path(command: &Command) -> Option<OsString> {
+    match command.environment.changes.get(OsStr::new("PATH")) {
+        Some(own) => own.clone(),
+        None if command.environment.cleared => None,
+        None => std::env::var_os("PATH"),
+    }
+}
+
+/// A copy: other threads may change the environment while the child reads it.
+fn environment(command: &Command) -> Option<Vec<CString>> {
+    let wishes = &command.environment;
+    let inherited = (!wishes.cleared).then(std::env::vars_os).into_iter().flatten();
+    let kept = inherited.filter(|(key, _)| !wishes.changes.contains_key(key));
+    let set = wishes.changes.iter().filter_map(|(key, value)| Some((key.clone(), value.clone()?)));
+    kept.chain(set)
+        .map(|(key, value)| {
+            let mut line = key.into_vec();
+            line.reserve(value.len() + 2);
+            line.push(b'=');
+            line.extend_from_slice(value.as_bytes());
+            CString::new(line).ok()
+        })
+        .collect()
+}
+
+fn pointers(strings: &[CString]) -> Vec<*const c_char> {
+    strings.iter().map(|s| s.as_ptr()).chain(std::iter::once(std::ptr::null())).collect()
+}
+
+/// Both ends of what was opened for the three standard descriptors.
+struct Ends {
+    moves: Vec<Move>,
+    /// Closed when the child is made.
+    _childs: Vec<OwnedFd>,
+    parents: [Option<OwnedFd>; 3],
+}
+
+impl Ends {
+    fn open(command: &Command, standard: [&Source; 3]) -> Result<Ends, Trouble> {
+        let mut ends = Ends { moves: Vec::new(), _childs: Vec::new(), parents: [None, None, None] };
+        for (to, unsaid) in (0..3).zip(standard) {
+            let source = command.standard[to as usize].as_ref().unwrap_or(unsaid);
+            ends.add(to, source)?;
+        }
+        Ok(ends)
+    }
+
+    fn add(&mut self, to: i32, source: &Source) -> Result<(), Trouble> {
+        let from = match source {
+            Source::Inherit => return Ok(()),
+            Source::Owned(fd) => fd.as_raw_fd(),
+            Source::Number(fd) => *fd,
+            Source::Null => {
+                let null = File::options().read(to == 0).write(to != 0).open("/dev/null");
+                self.keep(null.map_err(failed(Step::Pipe, "/dev/null"))?.into())
+            }
+            Source::Pipe => {
+                let (read, write) = pipe().map_err(failed(Step::Pipe, "a pipe"))?;
+                let (childs, parents) = if to == 0 { (read, write) } else { (write, read) };
+                self.parents[to as usize] = Some(parents);
+                self.keep(childs)
+            }
+        };
+        self.moves.push(Move { from, to });
+        Ok(())
+    }
+
+    fn keep(&mut self, fd: OwnedFd) -> i32 {
+        let number = fd.as_raw_fd();
+        self._childs.push(fd);
+        number
+    }
+
+    fn parents(&mut self) -> [Option<OwnedFd>; 3] {
+        std::mem::take(&mut self.parents)
+    }
+}
+
+fn pipe() -> std::io::Result<(OwnedFd, OwnedFd)> {
+    let mut ends = [0; 2];
+    // SAFETY: room for two descriptors, which are ours when it succeeds.
+    unsafe {
+        if libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        Ok((OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])))
+    }
+}
+
+/// Descriptors, groups and cgroup of the order.
+struct Plan {
+    acts: Vec<Act>,
+    closings: Vec<(u32, u32)>,
+    groups: Option<Vec<u32>>,
+    cgroup: Option<File>,
+}
+
+impl Plan {
+    fn of(command: &Command, ends: &Ends) -> Result<Plan, Trouble> {
+        let mut moves = ends.moves.clone();
+        for (to, source) in &command.descriptors {
+            let from = match source {
+                Source::Owned(fd) => fd.as_raw_fd(),
+                Source::Number(fd) => *fd,
+                _ => continue,
+            };
+            moves.push(Move { from, to: *to });
+        }
+        let acts = descriptors::plan(&moves).map_err(|refusal| match refusal {
+            Refusal::Twice(fd) => senseless(format!("descriptor {fd} is given twice")),
+            Refusal::Negative(fd) => senseless(format!("descriptor {fd}")),
+        })?;
+        let kept: Vec<i32> = [0, 1, 2].into_iter().chain(moves.iter().map(|m| m.to)).collect();
+        Ok(Plan {
+            acts,
+            closings: if command.close_others { descriptors::gaps(&kept) } else { Vec::new() },
+            groups: groups(command),
+            cgroup: command.cgroup.as_deref().map(open_cgroup).transpose()?,
+        })
+    }
+}
+
+fn groups(command: &Command) -> Option<Vec<u32>> {
+    let root_gives_up = || {
+        command.attributes.uid.is_some() && {
+            // SAFETY: no arguments, cannot fail.
+            unsafe { libc::geteuid() == 0 }
+        }
+    };
+    command.groups.clone().or_else(|| root_gives_up().then(Vec::new))
+}
+
+fn open_cgroup(folder: &Path) -> Result<File, Trouble> {
+    let flags = libc::O_DIRECTORY | libc::O_PATH;
+    let opened = File::options().read(true).custom_flags(flags).open(folder);
+    opened.map_err(failed(Step::Cgroup, &folder.to_string_lossy()))
+}
+
+fn in_words(command: &Command, strings: &Strings, failure: Failure) -> Error {
+    let Failure { step, cause, detail } = failure;
+    let errno = match cause {
+        Cause::Errno(errno) => errno,
+        Cause::Killed(_) => 0,
+    };
+    if step == Step::Exec && matches!(errno, libc::ENOENT | libc::EACCES) {
+        if let Some(interpreter) =
+            strings.programs.iter().find_map(|p| search::missing_interpreter(p))
+        {
+            let text = interpreter.to_string_lossy().into_owned();
+            return Error::new(Step::Interpreter, cause, &command.program, text);
+        }
+    }
+    let text = match step {
+        Step::Descriptors => format!("descriptor {detail}"),
+        Step::Terminal => format!("descriptor {detail}"),
+        Step::Limits => format!("resource {detail}"),
+        Step::Gid | Step::Uid => format!("{}", detail as u32),
+        Step::Signals => format!("signal {detail}"),
+        Step::ProcessGroup => format!("group {detail}"),
+        Step::Cgroup => lossy(command.cgroup.as_deref()),
+        Step::Directory => lossy(command.directory.as_deref()),
+        Step::Exec if strings.programs.len() > 1 && errno == libc::ENOENT => "not in PATH".into(),
+        Step::Exec => strings
+            .programs
+            .get(usize::try_from(detail).unwrap_or(0))
+            .map_or_else(String::new, |p| p.to_string_lossy().into_owned()),
+        _ => String::new(),
+    };
+    Error::new(step, cause, &command.program, text)
+}
+
+fn lossy(path: Option<&Path>) -> String {
+    path.map_or_else(String::new, |p| p.to_string_lossy().into_owned())
+}

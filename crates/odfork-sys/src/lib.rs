@@ -1,0 +1,283 @@
+//! The one seam to the kernel: raw system calls, errno as a value.
+//!
+//! Owns the instruction that enters the kernel, the two ways to start a task
+//! with a stack of its own, and the calling thread's signal mask. It does not
+//! own any policy. Rules of this crate: no libc wrapper (they touch the
+//! program's `errno` and may be interposed, by ourselves too), no heap, no
+//! thread-local storage, so that all of it may be used between clone and exec.
+#![no_std]
+
+use core::arch::asm;
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+compile_error!("odfork runs on Linux/x86-64 only so far: the system-call seam and the clone() entries are written for it");
+
+/// An error number as the kernel returned it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Errno(pub i32);
+
+/// Result of a raw system call.
+pub type SysResult<T> = Result<T, Errno>;
+
+/// Makes one raw system call.
+///
+/// # Safety
+/// The arguments must satisfy the contract of system call `nr`; the call may
+/// change mappings, memory or descriptors of the whole process.
+// Not inlined: in a statically linked program the search for raw madvise calls
+// (`interpose::program`) must not find our own.
+#[inline(never)]
+pub unsafe fn raw(nr: i64, a: [usize; 6]) -> isize {
+    let ret: isize;
+    // SAFETY: the x86-64 Linux calling convention: number in rax, arguments in
+    // rdi rsi rdx r10 r8 r9, rcx and r11 destroyed, memory clobbered (default).
+    unsafe {
+        asm!("syscall", inlateout("rax") nr as isize => ret,
+            in("rdi") a[0], in("rsi") a[1], in("rdx") a[2],
+            in("r10") a[3], in("r8") a[4], in("r9") a[5],
+            lateout("rcx") _, lateout("r11") _, options(nostack));
+    }
+    ret
+}
+
+/// Turns a raw return value into a result.
+#[inline]
+pub fn check(ret: isize) -> SysResult<usize> {
+    if (-4095..0).contains(&ret) {
+        Err(Errno(-ret as i32))
+    } else {
+        Ok(ret as usize)
+    }
+}
+
+/// Makes a raw system call and splits value from error.
+///
+/// # Safety
+/// As for [`raw`].
+#[inline]
+pub unsafe fn call(nr: i64, a: [usize; 6]) -> SysResult<usize> {
+    // SAFETY: passed on to the caller.
+    check(unsafe { raw(nr, a) })
+}
+
+/// What can be an argument of a system call: one register wide.
+pub trait Arg {
+    /// The register's value.
+    fn word(self) -> usize;
+}
+
+macro_rules! integer_args {
+    ($($t:ty),*) => { $( impl Arg for $t { fn word(self) -> usize { self as usize } } )* };
+}
+integer_args!(i32, u32, i64, u64, isize, usize);
+
+impl<T> Arg for *const T {
+    fn word(self) -> usize {
+        self as usize
+    }
+}
+
+impl<T> Arg for *mut T {
+    fn word(self) -> usize {
+        self as usize
+    }
+}
+
+impl<T> Arg for &T {
+    fn word(self) -> usize {
+        self as *const T as usize
+    }
+}
+
+impl<T> Arg for &mut T {
+    fn word(self) -> usize {
+        self as *mut T as usize
+    }
+}
+
+/// Pads an argument list to the six of a system call.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! args {
+    ($($x:expr),* $(,)?) => {{
+        let mut a = [0usize; 6];
+        let mut _i = 0;
+        $( a[_i] = $crate::Arg::word($x); _i += 1; )*
+        a
+    }};
+}
+
+/// Thread id of the caller.
+pub fn gettid() -> i32 {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { raw(libc::SYS_gettid, [0; 6]) as i32 }
+}
+
+/// Process id of the caller (never cached: correct right after any fork).
+pub fn getpid() -> i32 {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { raw(libc::SYS_getpid, [0; 6]) as i32 }
+}
+
+/// Blocks every signal of the calling thread, including those reserved by the
+/// C library, and returns the previous mask.
+pub fn block_signals() -> u64 {
+    let all = u64::MAX;
+    let mut old = 0u64;
+    // SAFETY: both masks are 8 bytes, the kernel's sigset size on x86-64.
+    unsafe { raw(libc::SYS_rt_sigprocmask, args![libc::SIG_SETMASK, &all, &mut old, 8]) };
+    old
+}
+
+/// Restores a mask taken by [`block_signals`].
+pub fn restore_signals(mask: u64) {
+    // SAFETY: as above.
+    unsafe { raw(libc::SYS_rt_sigprocmask, args![libc::SIG_SETMASK, &mask, 0, 8]) };
+}
+
+/// Starts a task that shares this address space, runs `entry(arg)` on its own
+/// stack and exits with the result; returns its pid once it has exited or
+/// called exec (`CLONE_VFORK`).
+///
+/// # Safety
+/// `stack_top` must be the 16-byte aligned end of unused writable memory;
+/// `entry` must not unwind, not return to Rust frames of the caller and not
+/// rely on thread-local state of its own.
+pub unsafe fn clone_vfork(
+    flags: usize,
+    stack_top: usize,
+    entry: extern "C" fn(usize) -> i32,
+    arg: usize,
+) -> SysResult<i32> {
+    let ret: isize;
+    // SAFETY: parent and child return from the same `syscall`; the child has
+    // rax = 0 and rsp = stack_top and never leaves this block: it calls `entry`
+    // and ends with exit_group. r12/r13 are copied to the child with all other
+    // registers. The parent sees an ordinary system call.
+    unsafe {
+        asm!(
+            "syscall",
+            "test rax, rax",
+            "jnz 2f",
+            "xor ebp, ebp",
+            "mov rdi, r12",
+            "call r13",
+            "mov edi, eax",
+            "mov eax, 231",
+            "syscall",
+            "ud2",
+            "2:",
+            inlateout("rax") libc::SYS_clone as isize => ret,
+            in("rdi") flags, in("rsi") stack_top, in("rdx") 0usize,
+            in("r10") 0usize, in("r8") 0usize,
+            in("r12") arg, in("r13") entry,
+            lateout("rcx") _, lateout("r11") _,
+        );
+    }
+    check(ret).map(|pid| pid as i32)
+}
+
+/// What `clone3` takes (Linux 5.7's size, with the cgroup).
+#[derive(Clone, Copy, Default, Debug)]
+#[repr(C)]
+pub struct CloneArgs {
+    pub flags: u64,
+    /// Where the kernel stores the pidfd (`CLONE_PIDFD`).
+    pub pidfd: u64,
+    pub child_tid: u64,
+    pub parent_tid: u64,
+    /// Sent to the parent when the task ends; 0 for none.
+    pub exit_signal: u64,
+    /// Lowest address of the task's stack.
+    pub stack: u64,
+    pub stack_size: u64,
+    pub tls: u64,
+    pub set_tid: u64,
+    pub set_tid_size: u64,
+    /// Descriptor of a cgroup v2 directory (`CLONE_INTO_CGROUP`).
+    pub cgroup: u64,
+}
+
+/// As [`clone_vfork`], through `clone3` (Linux 5.3).
+///
+/// # Safety
+/// As for [`clone_vfork`]; the stack is `order.stack..order.stack + order.stack_size`.
+pub unsafe fn clone3(
+    order: &CloneArgs,
+    entry: extern "C" fn(usize) -> i32,
+    arg: usize,
+) -> SysResult<i32> {
+    let ret: isize;
+    // SAFETY: as in `clone_vfork`; the kernel sets the child's rsp to the end of its stack.
+    unsafe {
+        asm!(
+            "syscall",
+            "test rax, rax",
+            "jnz 2f",
+            "xor ebp, ebp",
+            "mov rdi, r12",
+            "call r13",
+            "mov edi, eax",
+            "mov eax, 231",
+            "syscall",
+            "ud2",
+            "2:",
+            inlateout("rax") libc::SYS_clone3 as isize => ret,
+            in("rdi") order, in("rsi") size_of::<CloneArgs>(),
+            in("r12") arg, in("r13") entry,
+            lateout("rcx") _, lateout("r11") _,
+        );
+    }
+    check(ret).map(|pid| pid as i32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_and_values_are_told_apart() {
+        assert_eq!(check(-12), Err(Errno(12)));
+        assert_eq!(check(0), Ok(0));
+        assert_eq!(check(-4096), Ok(-4096isize as usize));
+    }
+
+    extern "C" fn answer(arg: usize) -> i32 {
+        // SAFETY: the test's own cell, which outlives the task.
+        unsafe { *(arg as *mut u64) = 4711 };
+        42
+    }
+
+    /// Both ways share the memory, run on the stack given, and end with the result.
+    #[test]
+    fn a_task_runs_on_its_own_stack_in_this_memory() {
+        #[repr(align(64))]
+        struct Stack([u8; 16384]);
+        for through_clone3 in [false, true] {
+            let (mut stack, mut cell, mut status) = (Stack([0; 16384]), 0u64, 0i32);
+            let (base, arg) = (stack.0.as_mut_ptr() as usize, &raw mut cell as usize);
+            let flags = (libc::CLONE_VM | libc::CLONE_VFORK) as usize;
+            // SAFETY: the stack and the cell outlive the task (CLONE_VFORK); `answer` only stores.
+            let pid = unsafe {
+                if through_clone3 {
+                    let order = CloneArgs {
+                        flags: flags as u64,
+                        stack: base as u64,
+                        stack_size: 16384,
+                        ..CloneArgs::default()
+                    };
+                    clone3(&order, answer, arg)
+                } else {
+                    clone_vfork(flags, base + 16384, answer, arg)
+                }
+            };
+            let pid = pid.unwrap();
+            // SAFETY: `status` is valid for writing.
+            let reaped = unsafe { call(libc::SYS_wait4, args![pid, &mut status, libc::__WALL, 0]) };
+            assert_eq!(reaped, Ok(pid as usize));
+            // SAFETY: the test's own cell.
+            let cell = unsafe { (&raw const cell).read_volatile() };
+            assert_eq!((status, cell), (42 << 8, 4711));
+        }
+    }
+}
