@@ -30,13 +30,14 @@ pub extern "C" fn enter(window: usize) -> i32 {
     NOT_STARTED
 }
 
-/// The steps, in this order. Each one's place has a reason:
+/// The steps, in this order. Each one's place has a reason: a table of descriptors of its own precedes all that use it;
 /// the session precedes the terminal it acquires; descriptors precede closing and the low limits that would forbid
 /// moving them; limits and cgroup precede the loss of the right to set them; user and group precede the directory,
 /// which is entered with the program's rights; the parent-death signal follows them because the kernel clears it
 /// when they change; the mask comes last because signals may arrive from then on, when there are no handlers any more.
 fn follow(order: &Order<'_>, at: &mut Report) -> Result<Infallible, Errno> {
     let wanted = &order.attributes;
+    own_descriptors(order, at)?;
     signals(order, at)?;
     cgroup(order, at)?;
     session(wanted, at)?;
@@ -54,6 +55,21 @@ fn follow(order: &Order<'_>, at: &mut Report) -> Result<Infallible, Errno> {
 impl Report {
     fn begin(&mut self, step: Step) {
         (self.step, self.detail) = (step as u32, 0);
+    }
+}
+
+/// Copies the table of descriptors but for the hole, where it is shared so far: thousands of descriptors that would be
+/// closed again are not even counted. Until then no step may open, close or copy one.
+fn own_descriptors(order: &Order<'_>, at: &mut Report) -> SysResult<()> {
+    let Some((first, last)) = order.hole else { return Ok(()) };
+    at.begin(Step::CloseOthers);
+    // SAFETY: numbers only; both calls leave the parent's table alone.
+    unsafe {
+        match call(libc::SYS_close_range, args![first, last, libc::CLOSE_RANGE_UNSHARE]) {
+            Ok(_) => Ok(()),
+            // Linux before 5.9, or a filter: all of it, and closed later.
+            Err(_) => call(libc::SYS_unshare, args![libc::CLONE_FILES]).map(drop),
+        }
     }
 }
 
@@ -118,7 +134,7 @@ fn session(wanted: &Attributes, at: &mut Report) -> SysResult<()> {
     Ok(())
 }
 
-/// The table of descriptors is this process's own: CLONE_FILES was not asked for.
+/// The table of descriptors is this process's own: from the clone, or since the first step.
 fn descriptors(acts: &[Act], at: &mut Report) -> SysResult<()> {
     at.begin(Step::Descriptors);
     let mut saved = 0usize;

@@ -162,10 +162,9 @@ unsafe fn clone(
     order: &Order<'_>,
     want_pidfd: bool,
 ) -> SysResult<(i32, Option<i32>)> {
-    let sharing = match way {
-        Way::Copy => libc::CLONE_VFORK,
-        _ => libc::CLONE_VM | libc::CLONE_VFORK,
-    };
+    let memory = if way == Way::Copy { 0 } else { libc::CLONE_VM };
+    let table = if order.hole.is_some() { libc::CLONE_FILES } else { 0 };
+    let sharing = libc::CLONE_VFORK | memory | table;
     if way != Way::Clone3 {
         let flags = (sharing | libc::SIGCHLD) as usize;
         // SAFETY: the stack ends at `top`, aligned; `enter` obeys the rules of `child`.

@@ -37,6 +37,7 @@ pub fn start(command: &Command, standard: [&Source; 3]) -> Result<Child, Error> 
         envp: envp.as_ptr(),
         acts: &plan.acts,
         closings: &plan.closings,
+        hole: plan.hole,
         limits: &command.limits,
         groups: plan.groups.as_deref(),
         directory: strings.directory.as_ref().map_or(std::ptr::null(), |d| d.as_ptr()),
@@ -198,6 +199,7 @@ fn pipe() -> std::io::Result<(OwnedFd, OwnedFd)> {
 struct Plan {
     acts: Vec<Act>,
     closings: Vec<(u32, u32)>,
+    hole: Option<(u32, u32)>,
     groups: Option<Vec<u32>>,
     cgroup: Option<File>,
 }
@@ -217,12 +219,21 @@ impl Plan {
             Refusal::Twice(fd) => senseless(format!("descriptor {fd} is given twice")),
             Refusal::Negative(fd) => senseless(format!("descriptor {fd}")),
         })?;
+        let cgroup = command.cgroup.as_deref().map(open_cgroup).transpose()?;
         let kept: Vec<i32> = [0, 1, 2].into_iter().chain(moves.iter().map(|m| m.to)).collect();
+        let wanted = &command.attributes;
+        let needed = kept.iter().copied().chain(moves.iter().map(|m| m.from)).chain(
+            [wanted.terminal, wanted.foreground, cgroup.as_ref().map(AsRawFd::as_raw_fd)]
+                .into_iter()
+                .flatten(),
+        );
+        let close = command.close_others;
         Ok(Plan {
             acts,
-            closings: if command.close_others { descriptors::gaps(&kept) } else { Vec::new() },
+            hole: close.then(|| descriptors::fullest_gap(&needed.collect::<Vec<_>>())),
+            closings: if close { descriptors::gaps(&kept) } else { Vec::new() },
             groups: groups(command),
-            cgroup: command.cgroup.as_deref().map(open_cgroup).transpose()?,
+            cgroup,
         })
     }
 }
