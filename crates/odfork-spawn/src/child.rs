@@ -58,8 +58,9 @@ impl Report {
     }
 }
 
-/// Copies the table of descriptors but for the hole, where it is shared so far: thousands of descriptors that would be
-/// closed again are not even counted. Until then no step may open, close or copy one.
+/// Copies the table of descriptors but for its end, where it is shared so far: thousands of descriptors that would be
+/// closed again are never looked at (Linux leaves out the end of a table, not a part in the middle). Until then no step
+/// may open, close or copy one.
 fn own_descriptors(order: &Order<'_>, at: &mut Report) -> SysResult<()> {
     let Some((first, last)) = order.hole else { return Ok(()) };
     at.begin(Step::CloseOthers);
@@ -182,15 +183,16 @@ fn terminal(wanted: &Attributes, at: &mut Report) -> SysResult<()> {
     Ok(())
 }
 
+/// Marks them: exec closes whole words of marked descriptors faster than `close_range` closes them one by one.
 fn close_others(closings: &[(u32, u32)], at: &mut Report) -> SysResult<()> {
     at.begin(Step::CloseOthers);
     for &(first, last) in closings {
-        // SAFETY: closes descriptors of this process's own table.
-        match unsafe { call(libc::SYS_close_range, args![first, last, 0]) } {
-            Ok(_) => {}
-            // Linux before 5.9, or a filter.
-            Err(Errno(libc::ENOSYS | libc::EPERM)) => close_one_by_one(first, last)?,
-            Err(e) => return Err(e),
+        // SAFETY: marks descriptors of this process's own table.
+        let marked =
+            unsafe { call(libc::SYS_close_range, args![first, last, libc::CLOSE_RANGE_CLOEXEC]) };
+        // Linux before 5.11, before 5.9, or a filter.
+        if marked.is_err() {
+            close_one_by_one(first, last)?;
         }
     }
     Ok(())

@@ -108,16 +108,6 @@ pub fn gaps(kept: &[i32]) -> Vec<(u32, u32)> {
     gaps
 }
 
-/// The gap where most open descriptors are to be expected. The kernel gives the lowest free number, so below a high
-/// number that is kept nearly all are open: a gap of many numbers there is preferred to the end that has no bound.
-pub fn fullest_gap(kept: &[i32]) -> (u32, u32) {
-    const MANY: u32 = 64;
-    let gaps = gaps(kept);
-    let (&end, bounded) = gaps.split_last().unwrap_or((&(0, u32::MAX), &[]));
-    let length = |&(first, last): &(u32, u32)| last - first;
-    bounded.iter().copied().max_by_key(length).filter(|gap| length(gap) >= MANY).unwrap_or(end)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -195,13 +185,5 @@ mod tests {
         assert_eq!(gaps(&[2, 0, 7, 7, 1]), [(3, 6), (8, u32::MAX)]);
         assert_eq!(gaps(&[1]), [(0, 0), (2, u32::MAX)]);
         assert_eq!(gaps(&[]), [(0, u32::MAX)]);
-    }
-
-    #[test]
-    fn the_fullest_gap_is_a_long_bounded_one_or_the_open_end() {
-        assert_eq!(fullest_gap(&[0, 1, 2]), (3, u32::MAX));
-        assert_eq!(fullest_gap(&[0, 1, 2, 40]), (41, u32::MAX));
-        assert_eq!(fullest_gap(&[0, 1, 2, 5000, 5003]), (3, 4999));
-        assert_eq!(fullest_gap(&[]), (0, u32::MAX));
     }
 }

@@ -56,8 +56,8 @@ pub struct Order<'a> {
     pub acts: &'a [Act],
     /// Ranges of descriptors to close.
     pub closings: &'a [(u32, u32)],
-    /// A range that no other step needs: left out when the table of descriptors is copied. The table is then shared with
-    /// the parent until the child's first step copies it.
+    /// The end of the table of descriptors, from the first that no step needs: left out when the table is copied, which
+    /// is then shared with the parent until the child's first step copies it.
     pub hole: Option<(u32, u32)>,
     pub limits: &'a [Limit],
     pub groups: Option<&'a [u32]>,

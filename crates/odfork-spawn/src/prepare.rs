@@ -230,7 +230,7 @@ impl Plan {
         let close = command.close_others;
         Ok(Plan {
             acts,
-            hole: close.then(|| descriptors::fullest_gap(&needed.collect::<Vec<_>>())),
+            hole: close.then(|| (needed.max().unwrap_or(2) as u32 + 1, u32::MAX)),
             closings: if close { descriptors::gaps(&kept) } else { Vec::new() },
             groups: groups(command),
             cgroup,
