@@ -131,7 +131,8 @@ unsafe fn attempt(order: &Order<'_>, way: Way, want_pidfd: bool) -> Result<Launc
         let made = clone(&stack, way, order, want_pidfd);
         (made, (&raw const (*window).report).read_volatile())
     };
-    let result = made.map_err(refused_or_failed).and_then(|(pid, pidfd)| {
+    let refused = |e| refused_or_failed(e, way, order.attributes.cgroup.is_some());
+    let result = made.map_err(refused).and_then(|(pid, pidfd)| {
         let launched = Launched { pid, way, pidfd };
         settle(launched, report).map_err(Attempt::Failed)
     });
@@ -144,11 +145,14 @@ unsafe fn attempt(order: &Order<'_>, way: Way, want_pidfd: bool) -> Result<Launc
     })
 }
 
-/// Too many processes or too little memory will not get better on another rung.
-fn refused_or_failed(e: Errno) -> Attempt {
+/// An unknown call or flag, or a filter, is a reason to try the next rung; so is a cgroup that the kernel will not join at
+/// birth. Anything else (too many processes, too little memory) will not get better there.
+fn refused_or_failed(e: Errno, way: Way, cgroup: bool) -> Attempt {
     match e {
+        Errno(libc::ENOSYS | libc::EPERM | libc::EINVAL | libc::E2BIG) => Attempt::Refused(e),
         Errno(libc::EAGAIN | libc::ENOMEM) => Attempt::Failed(Failure::of(Step::Clone, e)),
-        e => Attempt::Refused(e),
+        e if cgroup && way == Way::Clone3 => Attempt::Refused(e),
+        e => Attempt::Failed(Failure::of(Step::Clone, e)),
     }
 }
 
