@@ -20,6 +20,7 @@ use odfork_model::{CostModel, Rental};
 use crate::fold;
 use crate::helper::{self, Bench, Finished};
 use crate::lock::Lock;
+use crate::mark::Mark;
 use crate::options::{Freeze, Options};
 use crate::pass::{self, Decide};
 use crate::reason::{Done, Reason, Stop};
@@ -94,9 +95,7 @@ pub struct State {
     /// Descriptor of the thread that ran the constructor.
     main_thread: usize,
     kernel: Kernel,
-    /// A page that fork wipes (`MADV_WIPEONFORK`, Linux 4.14): tells a child from a task in
-    /// the same memory. 0: none yet.
-    mark_page: AtomicUsize,
+    mark: Mark,
     shared_vm: bool,
     registry: Registry,
     model: CostModel,
@@ -118,13 +117,6 @@ pub struct State {
 }
 
 impl State {
-    /// 1 in the address space that set it, 0 in a copy made by fork.
-    fn memory_mark(&self) -> Option<&AtomicU32> {
-        let at = self.mark_page.load(SeqCst);
-        // SAFETY: 0, or a page mapped for the life of the process.
-        (at != 0).then(|| unsafe { &*(at as *const AtomicU32) })
-    }
-
     fn spliced(&self) -> bool {
         // SAFETY: 0, or a page mapped for the life of the process.
         self.spliced_word != 0
@@ -168,7 +160,7 @@ static STATE: Global = Global(UnsafeCell::new(State {
     next_descriptor: 0,
     pi_futexes: AtomicU32::new(0),
     spliced_word: 0,
-    mark_page: AtomicUsize::new(0),
+    mark: Mark::new(),
     main_thread: 0,
     inspect: |_| Reason::None,
     inspected: AtomicU32::new(0),
@@ -212,37 +204,6 @@ pub fn start(main_thread: usize, inspect: fn(bool) -> Reason) {
     st.born.store(me, Relaxed);
 }
 
-/// Sees to it that this memory is marked, before the first task that the C library's fork does
-/// not make, and before the first freeze. Only for the process whose memory it is.
-fn mark_memory() {
-    let st = state();
-    if st.memory_mark().is_none() {
-        let page = new_mark();
-        if page != 0 && st.mark_page.compare_exchange(0, page, SeqCst, SeqCst).is_err() {
-            // SAFETY: a page of our own; another thread's was announced first.
-            unsafe { sys::munmap(page, PAGE) };
-        }
-    }
-    if let Some(mark) = st.memory_mark() {
-        mark.store(1, Relaxed);
-    }
-}
-
-fn new_mark() -> usize {
-    let prot = libc::PROT_READ | libc::PROT_WRITE;
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: a new page, written before anybody else knows it.
-    unsafe {
-        let Ok(at) = sys::mmap(sys::ZONE - PAGE, PAGE, prot, flags) else { return 0 };
-        let wiped = sys::call(libc::SYS_madvise, crate::args![at, PAGE, libc::MADV_WIPEONFORK]);
-        if wiped.is_err() {
-            sys::munmap(at, PAGE);
-            return 0;
-        }
-        at
-    }
-}
-
 /// Calls the program's fork, made cheap where that pays.
 ///
 /// # Safety
@@ -281,21 +242,14 @@ pub unsafe fn fork(real: impl Fn() -> i32) -> i32 {
 fn adopt() -> bool {
     let st = state();
     let me = sys::getpid();
-    let own_memory = st.memory_mark();
     if st.pid.load(Relaxed) == me {
         // A child that forks itself: from now on its memory is marked as its own.
-        if let Some(mark) = own_memory {
-            if mark.load(Relaxed) == 0 {
-                mark.store(1, Relaxed);
-            }
+        if st.mark.is_set() == Some(false) {
+            st.mark.set();
         }
         return true;
     }
-    let borrowed = match own_memory {
-        Some(mark) => mark.load(Relaxed) == 1,
-        None => !is_forked(me),
-    };
-    if borrowed {
+    if st.mark.is_borrowed(me) {
         return false;
     }
     // Several threads of a new process may find out at once: one begins its state.
@@ -308,16 +262,6 @@ fn adopt() -> bool {
         core::hint::spin_loop();
     }
     true
-}
-
-/// Where there is no mark: the C library's fork made this process, not vfork or clone. Only
-/// fork notes the new thread's number in the thread's descriptor, from where this function
-/// has it without asking the kernel: the number is in the upper bits of its clock's.
-fn is_forked(me: i32) -> bool {
-    let mut clock: libc::clockid_t = 0;
-    // SAFETY: the calling thread, and a place for the answer.
-    let asked = unsafe { libc::pthread_getcpuclockid(libc::pthread_self(), &mut clock) };
-    asked == 0 && !(clock >> 3) == me
 }
 
 /// A state of its own for a new process. Every entrance to the runtime comes
@@ -425,7 +369,7 @@ fn settle(st: &mut State) {
 
 /// Runs a pass in the helper and takes over what it did. Lock held.
 fn one_pass(st: &mut State, decide: Decide) -> Done<()> {
-    mark_memory();
+    st.mark.set();
     st.descriptors[0] = st.main_thread;
     if st.spliced_word == 0 {
         let prot = libc::PROT_READ | libc::PROT_WRITE;
@@ -766,9 +710,9 @@ pub fn note_splice() {
 /// A task is about to be made past the C library's fork: what it does to the memory is not
 /// known, and it must find out whether the memory is its own.
 pub fn before_raw_fork() {
-    let marked = state().memory_mark().is_some_and(|m| m.load(Relaxed) == 1);
-    if !marked && !is_fenced() && adopt() {
-        mark_memory();
+    let mark = &state().mark;
+    if mark.is_set() != Some(true) && !is_fenced() && adopt() {
+        mark.set();
     }
 }
 

@@ -19,6 +19,7 @@ mod image;
 #[cfg(feature = "interpose")]
 pub mod interpose;
 mod lock;
+mod mark;
 pub mod options;
 mod pagemap;
 mod pass;
