@@ -20,6 +20,8 @@ fn main() {
         // One segment to read and execute, headers and constants included.
         "-Wl,-z,noseparate-code",
         "-Wl,--hash-style=gnu",
+        // The crate libc does not ask for the library where another crate of the build wants its feature `std`.
+        "-lc",
     ] {
         println!("cargo:rustc-cdylib-link-arg={arg}");
     }

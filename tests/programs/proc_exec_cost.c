@@ -123,8 +123,7 @@ static long faults(int with)
 
 static void at_most(const char *what, long with, long without, long bound)
 {
-    fprintf(stderr, "%s: %ld with the library, %ld without\n", what, with, without);
-    CHECK(with - without <= bound, "the library adds %ld %s to an exec, want at most %ld", with - without, what, bound);
+    CHECK(with - without <= bound, "%ld %s with the library, %ld without: want at most %ld more", with, what, without, bound);
 }
 
 int main(int count, char **words)

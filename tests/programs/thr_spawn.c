@@ -1,4 +1,4 @@
-// odtest: expect=froze user=any timeout=120 mem=96 link=pthread
+// odtest: expect=froze user=any timeout=120 mem=96
 /*
  * system(), popen() and posix_spawn() of a process with threads while another thread freezes, folds, thaws and forks:
  * status and output are right, the shell gets no descriptor too many and the signal mask and dispositions of stock,
