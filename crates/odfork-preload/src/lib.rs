@@ -3,4 +3,7 @@
 //! Owns the C API ([`api`]); the wrapped functions, the constructor and the
 //! report at exit are the runtime's module `interpose`. It decides nothing.
 
+#![cfg_attr(not(test), no_std)]
+
 pub mod api;
+mod bare;

@@ -127,6 +127,25 @@ fn the_shared_library_names_itself() {
     assert!(said.contains("NODELETE"), "{said}");
 }
 
+/// Every program executed with the library preloaded maps all this, however short its life.
+#[test]
+fn the_shared_library_is_quickly_loaded() {
+    let library = libraries().join("libodfork.so");
+    let said = run(Command::new("readelf").arg("-dlW").arg(library)).stdout;
+    let said = String::from_utf8_lossy(&said).into_owned();
+    let needed: Vec<&str> = said.lines().filter(|l| l.contains("(NEEDED)")).collect();
+    assert!(needed.len() == 1 && needed[0].contains("[libc.so.6]"), "{needed:?}");
+    let segments: Vec<Vec<&str>> = said
+        .lines()
+        .map(|l| l.split_whitespace().collect::<Vec<_>>())
+        .filter(|words| words.first() == Some(&"LOAD"))
+        .collect();
+    assert!((2..=4).contains(&segments.len()), "{said}");
+    // Memory beyond the file is a page that the loader fills with zeros, or a mapping more.
+    let writable = segments.last().expect("a segment");
+    assert!(writable.contains(&"RW") && writable[4] == writable[5], "{writable:?}");
+}
+
 #[test]
 fn the_shared_library_exports_nothing_else() {
     let library = libraries().join("libodfork.so");

@@ -11,7 +11,7 @@
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{
-    AtomicI32, AtomicU32, AtomicU64,
+    AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
 
@@ -20,6 +20,7 @@ use odfork_model::{CostModel, Rental};
 use crate::fold;
 use crate::helper::{self, Bench, Finished};
 use crate::lock::Lock;
+use crate::mark::Mark;
 use crate::options::{Freeze, Options};
 use crate::pass::{self, Decide};
 use crate::reason::{Done, Reason, Stop};
@@ -44,13 +45,33 @@ const MAX_THREADS: usize = 4096;
 /// How long images may go without a look when the process forks (10 s).
 const STALE_NS: u64 = 10_000_000_000;
 
+/// What the wrappers and the report remember. Not in statics of their own: the library has no
+/// other page that is written when it is loaded, and each would be one more fault in every exec.
+pub struct Notes {
+    /// Where the next functions in line are, by the wrappers' numbers; 0: not looked up.
+    pub next: [AtomicUsize; 5],
+    /// 1: the next realloc is glibc's, whose chunks can be told apart; 2: it is not.
+    pub realloc_kind: AtomicUsize,
+    /// The statistics were written.
+    pub reported: AtomicBool,
+}
+
+impl Notes {
+    #[allow(clippy::declare_interior_mutable_const)]
+    const fn new() -> Self {
+        const NOWHERE: AtomicUsize = AtomicUsize::new(0);
+        Notes { next: [NOWHERE; 5], realloc_kind: NOWHERE, reported: AtomicBool::new(false) }
+    }
+}
+
 /// Everything the runtime knows, in one place so that it can be left out when
 /// the memory around it is frozen.
 #[repr(C, align(4096))]
 pub struct State {
-    // What a fork writes comes first, in one page: after the fork, that page is
-    // one copy-on-write fault, and more pages would be more faults.
+    // What a fork or the constructor writes comes first, in one page: after the fork or
+    // exec, that page is one copy-on-write fault, and more pages would be more faults.
     pub options: Options,
+    pub notes: Notes,
     pub stats: Stats,
     lock: Lock,
     pid: AtomicI32,
@@ -67,27 +88,27 @@ pub struct State {
     unpaid_forks: AtomicU64,
     /// A reason (its number) never to freeze in this process.
     barred: AtomicU32,
+    /// Looks for reasons to leave the program alone; asked once in a process, before its
+    /// first pass. Told whether this is the process that was executed.
+    inspect: fn(bool) -> Reason,
+    inspected: AtomicU32,
+    /// Descriptor of the thread that ran the constructor.
+    main_thread: usize,
+    kernel: Kernel,
+    mark: Mark,
     shared_vm: bool,
     registry: Registry,
     model: CostModel,
     rental: Rental,
-    kernel: Kernel,
     /// Entries the next fork copies, when a pass has just found out.
     entries: Option<u64>,
     shown: u64,
-    /// Looks at the program's code for reasons to leave it alone; asked once,
-    /// before the first pass.
-    inspect: fn() -> Reason,
-    inspected: AtomicU32,
-    /// Thread descriptors, newest over oldest.
+    /// Thread descriptors: the main thread's, then newest over oldest.
     descriptors: [usize; MAX_THREADS],
     next_descriptor: usize,
     pi_futexes: AtomicU32,
     /// A word shared with all descendants: image pages went into a pipe or socket.
     spliced_word: usize,
-    /// A page that fork wipes (`MADV_WIPEONFORK`, Linux 4.14): tells a child from
-    /// a task in the same memory.
-    mark_page: usize,
     /// 1 from the first freeze on, in this process or an ancestor.
     ever_frozen: AtomicU32,
     bench: Bench,
@@ -96,12 +117,6 @@ pub struct State {
 }
 
 impl State {
-    /// 1 in the address space that set it, 0 in a copy made by fork.
-    fn memory_mark(&self) -> Option<&AtomicU32> {
-        // SAFETY: 0, or a page mapped for the life of the process.
-        (self.mark_page != 0).then(|| unsafe { &*(self.mark_page as *const AtomicU32) })
-    }
-
     fn spliced(&self) -> bool {
         // SAFETY: 0, or a page mapped for the life of the process.
         self.spliced_word != 0
@@ -122,6 +137,7 @@ unsafe impl Sync for Global {}
 
 static STATE: Global = Global(UnsafeCell::new(State {
     options: Options::new(),
+    notes: Notes::new(),
     stats: Stats::new(),
     lock: Lock::new(),
     pid: AtomicI32::new(0),
@@ -144,8 +160,9 @@ static STATE: Global = Global(UnsafeCell::new(State {
     next_descriptor: 0,
     pi_futexes: AtomicU32::new(0),
     spliced_word: 0,
-    mark_page: 0,
-    inspect: || Reason::None,
+    mark: Mark::new(),
+    main_thread: 0,
+    inspect: |_| Reason::None,
     inspected: AtomicU32::new(0),
     ever_frozen: AtomicU32::new(0),
     bench: Bench::new(),
@@ -169,36 +186,22 @@ unsafe fn state_mut() -> &'static mut State {
     unsafe { &mut *STATE.0.get() }
 }
 
-/// Begins: reads the options. Called once, from the library's constructor.
-pub fn start(barred: Reason, inspect: fn() -> Reason) {
+/// Begins: reads the options. Called once, from the library's constructor, in the thread
+/// with that descriptor. Everything in the program's tree that is executed comes through
+/// here, most of it to end soon without a fork: what can wait, waits.
+pub fn start(main_thread: usize, inspect: fn(bool) -> Reason) {
     // SAFETY: the constructor runs before the program's threads.
     let st = unsafe { state_mut() };
     st.options = Options::from_env();
     st.inspect = inspect;
     st.kernel.fault = st.options.fault;
-    st.barred.store(barred as u32, Relaxed);
-    if barred == Reason::None && st.options.freeze == Freeze::Never {
+    st.main_thread = main_thread;
+    if st.options.freeze == Freeze::Never {
         st.stats.last_reason.store(Reason::Never as u32, Relaxed);
     }
-    st.mark_page = mark_memory();
-    st.pid.store(sys::getpid(), Relaxed);
-    st.born.store(sys::getpid(), Relaxed);
-}
-
-fn mark_memory() -> usize {
-    let prot = libc::PROT_READ | libc::PROT_WRITE;
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: a new page, written before anybody else knows it.
-    unsafe {
-        let Ok(at) = sys::mmap(sys::ZONE - PAGE, PAGE, prot, flags) else { return 0 };
-        let wiped = sys::call(libc::SYS_madvise, crate::args![at, PAGE, libc::MADV_WIPEONFORK]);
-        if wiped.is_err() {
-            sys::munmap(at, PAGE);
-            return 0;
-        }
-        (*(at as *const AtomicU32)).store(1, Relaxed);
-        at
-    }
+    let me = sys::getpid();
+    st.pid.store(me, Relaxed);
+    st.born.store(me, Relaxed);
 }
 
 /// Calls the program's fork, made cheap where that pays.
@@ -239,17 +242,14 @@ pub unsafe fn fork(real: impl Fn() -> i32) -> i32 {
 fn adopt() -> bool {
     let st = state();
     let me = sys::getpid();
-    let own_memory = st.memory_mark();
     if st.pid.load(Relaxed) == me {
         // A child that forks itself: from now on its memory is marked as its own.
-        if let Some(mark) = own_memory {
-            if mark.load(Relaxed) == 0 {
-                mark.store(1, Relaxed);
-            }
+        if st.mark.is_set() == Some(false) {
+            st.mark.set();
         }
         return true;
     }
-    if own_memory.is_some_and(|m| m.load(Relaxed) == 1) {
+    if st.mark.is_borrowed(me) {
         return false;
     }
     // Several threads of a new process may find out at once: one begins its state.
@@ -310,11 +310,10 @@ fn prepare() {
     }
 }
 
-/// Asked without the lock (the inspection takes the loader's), and only by the
-/// process that was executed: a child runs the same code.
+/// Asked without the lock: the inspection of the code takes the loader's.
 fn passes_inspection(st: &State) -> bool {
-    if st.inspected.swap(1, Relaxed) == 0 && sys::getpid() == st.born.load(Relaxed) {
-        let found = (st.inspect)();
+    if st.inspected.swap(1, Relaxed) == 0 {
+        let found = (st.inspect)(sys::getpid() == st.born.load(Relaxed));
         if found != Reason::None {
             bar(found);
         }
@@ -370,6 +369,8 @@ fn settle(st: &mut State) {
 
 /// Runs a pass in the helper and takes over what it did. Lock held.
 fn one_pass(st: &mut State, decide: Decide) -> Done<()> {
+    st.mark.set();
+    st.descriptors[0] = st.main_thread;
     if st.spliced_word == 0 {
         let prot = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
@@ -490,7 +491,7 @@ fn subject(st: &State) -> Subject<'_> {
         own: own_range(st),
         min_bytes: MIN_BYTES,
         descriptors: &st.descriptors,
-        pi_futexes: st.pi_futexes.load(Relaxed) != 0 || st.next_descriptor > MAX_THREADS,
+        pi_futexes: st.pi_futexes.load(Relaxed) != 0 || st.next_descriptor >= MAX_THREADS,
         spliced: st.spliced(),
     }
 }
@@ -605,6 +606,7 @@ fn thaw_locked(
     if !(st.registry.may_be_frozen(start, end) || join && st.registry.may_be_split(start, end)) {
         return Ok(false);
     }
+    st.descriptors[0] = st.main_thread;
     let order = thaw::Order { start, end, content, moves, subject: subject(st) };
     let arg = &order as *const _ as usize;
     let finished = run_helper(thaw::job, arg)?;
@@ -684,7 +686,7 @@ pub fn note_thread(descriptor: usize) {
     // SAFETY: the lock is held.
     let st = unsafe { state_mut() };
     if !st.descriptors.contains(&descriptor) {
-        let at = st.next_descriptor % MAX_THREADS;
+        let at = 1 + st.next_descriptor % (MAX_THREADS - 1);
         st.descriptors[at] = descriptor;
         st.next_descriptor += 1;
     }
@@ -705,8 +707,18 @@ pub fn note_splice() {
     }
 }
 
+/// A task is about to be made past the C library's fork: what it does to the memory is not
+/// known, and it must find out whether the memory is its own.
+pub fn before_raw_fork() {
+    let mark = &state().mark;
+    if mark.is_set() != Some(true) && !is_fenced() && adopt() {
+        mark.set();
+    }
+}
+
 /// A task that shares this address space and is no thread was started.
 pub fn note_shared_vm() {
+    before_raw_fork();
     adopt();
     let _held = state().lock.hold();
     // SAFETY: the lock is held.

@@ -7,6 +7,8 @@
 //! place. Programs use [`fork`], [`freeze`], [`stats()`]; most need nothing but
 //! `odfork run`. The way of one fork is in [`engine`]; the steps of a pass in [`pass`].
 
+#![cfg_attr(not(test), no_std)]
+
 mod api;
 pub mod engine;
 mod fold;
@@ -17,6 +19,7 @@ mod image;
 #[cfg(feature = "interpose")]
 pub mod interpose;
 mod lock;
+mod mark;
 pub mod options;
 mod pagemap;
 mod pass;

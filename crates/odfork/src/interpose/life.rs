@@ -1,18 +1,16 @@
 //! Birth and end of the library in a process: constructor, report at exit.
 
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use core::sync::atomic::Ordering::Relaxed;
 
 use crate::options::Report;
 use crate::stats::{self, Context, Text};
 use crate::{args, engine, sys};
 
-static REPORTED: AtomicBool = AtomicBool::new(false);
-
 extern "C" fn born() {
     super::wrappers::resolve();
     // SAFETY: asks for the calling thread's descriptor.
-    engine::note_thread(unsafe { libc::pthread_self() } as usize);
-    engine::start(super::program::barred(), super::program::inspect);
+    let thread = unsafe { libc::pthread_self() } as usize;
+    engine::start(thread, super::program::inspect);
 }
 
 extern "C" fn ends() {
@@ -31,14 +29,21 @@ static ENDS: extern "C" fn() = ends;
 /// they were asked of (not a child it forked).
 pub fn report() {
     let o = &engine::state().options;
-    let me = sys::getpid();
-    let wanted = o.report != Report::None
-        && engine::born() == me
-        && (o.report_pid == 0 || o.report_pid == me);
-    // Under a filter that kills for calls of ours, opening a file may kill.
-    if !wanted || engine::is_fenced() || REPORTED.swap(true, Relaxed) {
+    if o.report == Report::None {
         return;
     }
+    let me = sys::getpid();
+    let wanted = engine::born() == me && (o.report_pid == 0 || o.report_pid == me);
+    // Under a filter that kills for calls of ours, opening a file may kill.
+    if wanted && !engine::is_fenced() && !engine::state().notes.reported.swap(true, Relaxed) {
+        write_report(me);
+    }
+}
+
+/// Not inlined: its buffer would be touched at every exit, five pages of stack for nothing.
+#[inline(never)]
+fn write_report(me: i32) {
+    let o = &engine::state().options;
     let (calls, injected) = engine::calls();
     let context = Context { pid: me, program: program_name(), calls, injected };
     let mut text = Text::<16384>::new();
@@ -53,6 +58,19 @@ pub fn report() {
         // SAFETY: opened above.
         unsafe { sys::raw(libc::SYS_close, args![fd]) };
     }
+}
+
+/// The end of a process in which a promise of this library turned out wrong: where, and abort.
+pub fn panicked(info: &core::panic::PanicInfo) -> ! {
+    use core::fmt::Write;
+    let mut text = Text::<512>::new();
+    let _ = match info.location() {
+        Some(at) => writeln!(text, "odfork: bug at {}:{}, aborting", at.file(), at.line()),
+        None => writeln!(text, "odfork: bug, aborting"),
+    };
+    write_all(2, text.bytes());
+    // SAFETY: ends the process.
+    unsafe { libc::abort() }
 }
 
 /// The program's name, from the C library: asks the kernel nothing.

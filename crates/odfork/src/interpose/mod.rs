@@ -9,4 +9,5 @@ mod life;
 mod program;
 mod wrappers;
 
+pub use life::panicked;
 pub use wrappers::fork;

@@ -4,60 +4,77 @@ use core::ffi::{c_int, c_void};
 
 use crate::reason::Reason;
 
-/// A reason never to freeze in this program.
-pub fn barred() -> Reason {
+/// A reason never to freeze in this program. What takes no lock is looked at in any
+/// process; the code itself only in the one that was `executed`, because that takes
+/// the loader's lock, which a child may have inherited held.
+pub fn inspect(executed: bool) -> Reason {
     if has_sanitizer() {
         Reason::Sanitizer
     } else if is_go() {
         Reason::Go
+    } else if executed {
+        inspect_code()
     } else {
         Reason::None
     }
 }
 
+// Weak references to what every sanitizer's runtime defines: the loader has looked them
+// up when it loaded the library. dlsym() for a name that is not there would allocate the
+// text of an error, in every process, and leave it for the program's dlerror().
+core::arch::global_asm!(
+    ".pushsection .data.rel.ro.odfork_sanitizers,\"aw\",@progbits",
+    ".balign 8",
+    ".globl odfork_sanitizers",
+    ".hidden odfork_sanitizers",
+    ".type odfork_sanitizers,@object",
+    "odfork_sanitizers:",
+    ".weak __asan_init",
+    ".quad __asan_init",
+    ".weak __tsan_init",
+    ".quad __tsan_init",
+    ".weak __msan_init",
+    ".quad __msan_init",
+    ".weak __hwasan_init",
+    ".quad __hwasan_init",
+    ".size odfork_sanitizers, . - odfork_sanitizers",
+    ".popsection",
+);
+
 /// A sanitizer keeps shadow memory and calls the kernel past the C library.
 fn has_sanitizer() -> bool {
-    [c"__asan_init", c"__tsan_init", c"__msan_init", c"__hwasan_init"].iter().any(|name| {
-        // SAFETY: looks up a name.
-        unsafe { !libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()).is_null() }
-    })
+    extern "C" {
+        static odfork_sanitizers: [usize; 4];
+    }
+    // SAFETY: the four words above, written by the loader before any constructor.
+    unsafe { odfork_sanitizers.iter().any(|&at| at != 0) }
 }
 
 /// A Go program has a note of owner "Go"; its runtime makes system calls itself.
+/// The program's own headers, which the kernel says where to find: no lock.
 fn is_go() -> bool {
-    let mut found = false;
-    // SAFETY: the callback gets a pointer to `found`, alive during the call.
-    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut found).cast()) };
-    found
-}
-
-unsafe extern "C" fn look(
-    info: *mut libc::dl_phdr_info,
-    _size: usize,
-    found: *mut c_void,
-) -> c_int {
-    // SAFETY: the loader passes valid headers of a loaded object; notes are in
-    // its read-only memory.
+    // SAFETY: headers of the running program, mapped as long as it is; its notes are
+    // in its read-only memory.
     unsafe {
-        let info = &*info;
-        for i in 0..info.dlpi_phnum as usize {
-            let ph = &*info.dlpi_phdr.add(i);
-            if ph.p_type == libc::PT_NOTE && ph.p_memsz >= 16 {
-                let note = (info.dlpi_addr as usize + ph.p_vaddr as usize) as *const u32;
-                let (owner_len, owner) = (*note, *note.add(3));
-                if owner_len == 4 && owner.to_le_bytes() == *b"Go\0\0" {
-                    *(found as *mut bool) = true;
-                }
-            }
+        let headers = libc::getauxval(libc::AT_PHDR) as *const libc::Elf64_Phdr;
+        if headers.is_null() {
+            return false;
         }
+        let count = libc::getauxval(libc::AT_PHNUM) as usize;
+        let headers = core::slice::from_raw_parts(headers, count);
+        let own = headers.iter().find(|ph| ph.p_type == libc::PT_PHDR);
+        let moved = own.map_or(0, |ph| headers.as_ptr() as usize - ph.p_vaddr as usize);
+        headers.iter().any(|ph| {
+            let note = (moved + ph.p_vaddr as usize) as *const u32;
+            let is_note = ph.p_type == libc::PT_NOTE && ph.p_memsz >= 16;
+            is_note && *note == 4 && (*note.add(3)).to_le_bytes() == *b"Go\0\0"
+        })
     }
-    // Only the first object, which is the program itself.
-    1
 }
 
 /// Looks through the program's code, and its libraries' but the C library's, for
 /// system calls that would break frozen memory unseen.
-pub fn inspect() -> Reason {
+fn inspect_code() -> Reason {
     let mut found = false;
     // SAFETY: the callback gets a pointer to `found`, alive during the call.
     unsafe { libc::dl_iterate_phdr(Some(look_at_code), (&raw mut found).cast()) };

@@ -19,7 +19,7 @@
 //! | clone | let a task that is no thread write while memory moves |
 
 use core::ffi::{c_char, c_int, c_long, c_void, CStr};
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::Ordering::Relaxed;
 
 use crate::reason::Reason;
 use crate::sys::{self, PAGE};
@@ -30,24 +30,36 @@ use crate::{args, engine};
 const MADV_GUARD_INSTALL: c_int = 102;
 const MADV_DONTNEED_LOCKED: c_int = 24;
 
-/// A function of the next library in line, looked up once.
-struct Next {
-    name: &'static CStr,
-    at: AtomicUsize,
+/// A function of the next library in line, looked up once; where it is, is remembered in
+/// the engine's [`Notes`](engine::Notes).
+#[derive(Clone, Copy)]
+enum Next {
+    Fork,
+    Realloc,
+    Clone,
+    PthreadCreate,
+    SetProtocol,
 }
 
 impl Next {
-    const fn new(name: &'static CStr) -> Self {
-        Next { name, at: AtomicUsize::new(0) }
+    const fn name(self) -> &'static CStr {
+        match self {
+            Next::Fork => c"fork",
+            Next::Realloc => c"realloc",
+            Next::Clone => c"clone",
+            Next::PthreadCreate => c"pthread_create",
+            Next::SetProtocol => c"pthread_mutexattr_setprotocol",
+        }
     }
 
-    fn get(&self) -> usize {
-        match self.at.load(Relaxed) {
+    fn get(self) -> usize {
+        let place = &engine::state().notes.next[self as usize];
+        match place.load(Relaxed) {
             0 => {
-                let name: *const c_char = self.name.as_ptr();
+                let name: *const c_char = self.name().as_ptr();
                 // SAFETY: a valid name; dlsym is callable from constructors on.
                 let at = unsafe { libc::dlsym(libc::RTLD_NEXT, name) } as usize;
-                self.at.store(at, Relaxed);
+                place.store(at, Relaxed);
                 at
             }
             at => at,
@@ -55,19 +67,11 @@ impl Next {
     }
 }
 
-static FORK: Next = Next::new(c"fork");
-static REALLOC: Next = Next::new(c"realloc");
-static CLONE: Next = Next::new(c"clone");
-static PTHREAD_CREATE: Next = Next::new(c"pthread_create");
-static SETPROTOCOL: Next = Next::new(c"pthread_mutexattr_setprotocol");
-/// 1: the next realloc is glibc's, whose chunks can be told apart; 2: it is not.
-static REALLOC_KIND: AtomicUsize = AtomicUsize::new(0);
-
 /// Looks up what is called on paths where a lookup is unwelcome (signal
 /// handlers, a fork that interrupted the allocator).
 pub fn resolve() {
-    FORK.get();
-    REALLOC.get();
+    Next::Fork.get();
+    Next::Realloc.get();
 }
 
 fn set_errno(e: i32) {
@@ -98,7 +102,7 @@ fn as_libc(ret: isize) -> isize {
 #[no_mangle]
 pub unsafe extern "C" fn fork() -> c_int {
     let errno = get_errno();
-    let next = FORK.get();
+    let next = Next::Fork.get();
     // SAFETY: the C library's fork; errno is put back before it runs, so that
     // only a failure of fork itself changes it.
     unsafe {
@@ -299,7 +303,7 @@ const IS_MMAPPED: usize = 2;
 pub unsafe extern "C" fn realloc(p: *mut c_void, size: usize) -> *mut c_void {
     // SAFETY: the next realloc in line, with the caller's arguments.
     let next: extern "C" fn(*mut c_void, usize) -> *mut c_void =
-        unsafe { core::mem::transmute(REALLOC.get()) };
+        unsafe { core::mem::transmute(Next::Realloc.get()) };
     if p.is_null() || size == 0 || !engine::anything_frozen() || !next_is_glibc() {
         return next(p, size);
     }
@@ -322,7 +326,8 @@ pub unsafe extern "C" fn realloc(p: *mut c_void, size: usize) -> *mut c_void {
 }
 
 fn next_is_glibc() -> bool {
-    match REALLOC_KIND.load(Relaxed) {
+    let kind = &engine::state().notes.realloc_kind;
+    match kind.load(Relaxed) {
         0 => {
             // SAFETY: looks up a symbol of the C library itself.
             let own = unsafe {
@@ -333,8 +338,8 @@ fn next_is_glibc() -> bool {
                     libc::dlsym(c, c"realloc".as_ptr()) as usize
                 }
             };
-            let same = own != 0 && own == REALLOC.get();
-            REALLOC_KIND.store(if same { 1 } else { 2 }, Relaxed);
+            let same = own != 0 && own == Next::Realloc.get();
+            kind.store(if same { 1 } else { 2 }, Relaxed);
             same
         }
         kind => kind == 1,
@@ -380,6 +385,7 @@ fn before_syscall(nr: c_long, a: usize, b: usize) {
         libc::SYS_vmsplice => engine::note_splice(),
         libc::SYS_futex if is_pi(b) => engine::note_pi_futex(),
         libc::SYS_clone if shares_memory(a as c_int) => engine::note_shared_vm(),
+        libc::SYS_fork | libc::SYS_clone | libc::SYS_clone3 => engine::before_raw_fork(),
         libc::SYS_exit_group => super::life::report(),
         _ => {}
     }
@@ -410,10 +416,12 @@ pub unsafe extern "C" fn clone(
 ) -> c_int {
     if shares_memory(flags) {
         engine::note_shared_vm();
+    } else {
+        engine::before_raw_fork();
     }
     // SAFETY: the next clone in line, with the caller's arguments.
     let next: extern "C" fn(usize, usize, c_int, usize, usize, usize, usize) -> c_int =
-        unsafe { core::mem::transmute(CLONE.get()) };
+        unsafe { core::mem::transmute(Next::Clone.get()) };
     next(f, stack, flags, arg, a, b, c)
 }
 
@@ -432,7 +440,7 @@ pub unsafe extern "C" fn pthread_mutexattr_setprotocol(attr: usize, protocol: c_
     }
     // SAFETY: the next function in line, with the caller's arguments.
     let next: extern "C" fn(usize, c_int) -> c_int =
-        unsafe { core::mem::transmute(SETPROTOCOL.get()) };
+        unsafe { core::mem::transmute(Next::SetProtocol.get()) };
     next(attr, protocol)
 }
 
@@ -446,7 +454,7 @@ pub unsafe extern "C" fn pthread_create(
 ) -> c_int {
     // SAFETY: the next function in line, with the caller's arguments.
     let next: extern "C" fn(*mut usize, usize, usize, usize) -> c_int =
-        unsafe { core::mem::transmute(PTHREAD_CREATE.get()) };
+        unsafe { core::mem::transmute(Next::PthreadCreate.get()) };
     engine::before_thread();
     let result = next(thread, attr, start, arg);
     if result == 0 {

@@ -1,0 +1,144 @@
+//! Whose memory is it? Tells a forked child from a task that borrows its maker's memory.
+//!
+//! Owns: the mark, a page that fork wipes, and what is asked where there is none yet. A vfork child
+//! and a `clone(CLONE_VM)` task have a process number of their own like a forked child, but the
+//! runtime's state they see is their maker's, and must be left alone.
+//!
+//! Rules: called in the program, in signal handlers and in new children: no heap, no lock.
+
+use core::sync::atomic::{
+    AtomicU32, AtomicUsize,
+    Ordering::{Relaxed, SeqCst},
+};
+
+use crate::args;
+use crate::sys::{self, PAGE};
+
+/// A page that fork wipes (`MADV_WIPEONFORK`, Linux 4.14). Not made at the start: most programs
+/// that are executed end without a fork, and would pay two calls, a page and its page tables.
+pub struct Mark {
+    page: AtomicUsize,
+}
+
+impl Default for Mark {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Mark {
+    /// None yet.
+    pub const fn new() -> Self {
+        Mark { page: AtomicUsize::new(0) }
+    }
+
+    /// `Some(true)` in the memory that set it, `Some(false)` in a copy made by fork.
+    pub fn is_set(&self) -> Option<bool> {
+        self.word().map(|word| word.load(Relaxed) == 1)
+    }
+
+    /// Sets it: before the first task that the C library's fork does not make, and before the
+    /// first freeze. Only for the process whose memory it is. Without memory for it (or before
+    /// Linux 4.14) there is none.
+    pub fn set(&self) {
+        if self.word().is_none() {
+            let page = new_page();
+            if page != 0 && self.page.compare_exchange(0, page, SeqCst, SeqCst).is_err() {
+                // SAFETY: a page of our own; another thread's was announced first.
+                unsafe { sys::munmap(page, PAGE) };
+            }
+        }
+        if let Some(word) = self.word() {
+            word.store(1, Relaxed);
+        }
+    }
+
+    /// The memory is not that of process `me`, which is not the one that last worked here.
+    pub fn is_borrowed(&self, me: i32) -> bool {
+        self.is_set().unwrap_or_else(|| !is_forked(me))
+    }
+
+    fn word(&self) -> Option<&AtomicU32> {
+        let at = self.page.load(SeqCst);
+        // SAFETY: 0, or a page mapped for the life of the process.
+        (at != 0).then(|| unsafe { &*(at as *const AtomicU32) })
+    }
+}
+
+fn new_page() -> usize {
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: a new page that nobody else knows.
+    unsafe {
+        let Ok(at) = sys::mmap(sys::ZONE - PAGE, PAGE, prot, flags) else { return 0 };
+        if sys::call(libc::SYS_madvise, args![at, PAGE, libc::MADV_WIPEONFORK]).is_err() {
+            sys::munmap(at, PAGE);
+            return 0;
+        }
+        at
+    }
+}
+
+/// The C library's fork made process `me`, not vfork or clone. Only fork notes the new number in
+/// the thread's descriptor, from where this has it without asking the kernel: it is in the upper
+/// bits of the thread's clock (`man 3 pthread_getcpuclockid`; clock numbers are the kernel's ABI).
+fn is_forked(me: i32) -> bool {
+    let mut clock: libc::clockid_t = 0;
+    // SAFETY: the calling thread, and a place for the answer.
+    let asked = unsafe { libc::pthread_getcpuclockid(libc::pthread_self(), &mut clock) };
+    asked == 0 && !(clock >> 3) == me
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Exit status of a child that `make` makes: 1 when it believes that it borrows.
+    fn answer(mark: &Mark, make: unsafe fn() -> i32) -> i32 {
+        // SAFETY: the child only looks and leaves.
+        unsafe {
+            let pid = make();
+            if pid == 0 {
+                libc::_exit(i32::from(mark.is_borrowed(sys::getpid())));
+            }
+            let mut status = -1;
+            assert_eq!(libc::waitpid(pid, &mut status, 0), pid);
+            libc::WEXITSTATUS(status)
+        }
+    }
+
+    unsafe fn raw_fork() -> i32 {
+        // SAFETY: passed on to the caller.
+        unsafe { sys::raw(libc::SYS_fork, [0; 6]) as i32 }
+    }
+
+    unsafe fn fork() -> i32 {
+        // SAFETY: passed on to the caller.
+        unsafe { libc::fork() }
+    }
+
+    #[test]
+    fn a_forked_child_has_memory_of_its_own() {
+        let mark = Mark::new();
+        assert_eq!(mark.is_set(), None);
+        assert_eq!(answer(&mark, fork), 0);
+        mark.set();
+        assert_eq!(mark.is_set(), Some(true));
+        assert_eq!(answer(&mark, fork), 0);
+    }
+
+    #[test]
+    fn a_raw_fork_is_known_by_the_mark_alone() {
+        let mark = Mark::new();
+        assert_eq!(answer(&mark, raw_fork), 1);
+        mark.set();
+        assert_eq!(answer(&mark, raw_fork), 0);
+    }
+
+    #[test]
+    fn marked_memory_is_borrowed_by_everybody_else() {
+        let mark = Mark::new();
+        mark.set();
+        assert!(mark.is_borrowed(1));
+    }
+}
