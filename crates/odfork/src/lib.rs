@@ -35,7 +35,4 @@ mod vma;
 
 pub(crate) use odfork_sys::args;
 
-/// Starting other programs: the crate `odfork-spawn`, which needs nothing of this runtime.
-pub use odfork_spawn as spawn;
-
 pub use api::{fork, freeze, refreeze, stats, thaw, Fork, Statistics};
