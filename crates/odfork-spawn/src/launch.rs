@@ -7,12 +7,12 @@
 //!
 //! ```text
 //! parent's thread                          child
-//! 1 take a stack, lay out the order
-//! 2 block all signals
+//! 1 block all signals
+//! 2 take a stack, lay out the order
 //! 3 clone3 ------------------------------> steps of `child`, on its own stack
 //!   (sleeps: CLONE_VFORK)                  4 exec, or report and exit
 //! 5 read the report <--------------------- (memory is given back to the parent)
-//! 6 restore the signal mask, keep the stack
+//! 6 keep the stack, restore the signal mask
 //! ```
 
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
@@ -71,12 +71,17 @@ impl Failure {
 /// # Safety
 /// Every pointer in `order` is valid until this returns, and nothing behind them is changed meanwhile.
 pub unsafe fn launch(order: &Order<'_>, want_pidfd: bool) -> Result<Launched, Failure> {
+    let mask = odfork_sys::block_signals();
     let guard = order.attributes.change_identity().then(Identity::enter);
+    let mut told = *order;
+    told.mask = order.attributes.mask.unwrap_or(mask);
     // SAFETY: passed on to the caller.
-    let result = unsafe { climb(order, want_pidfd) };
+    let result = unsafe { climb(&told, want_pidfd) };
     if let Some(guard) = guard {
         guard.leave(result.as_ref().ok().map(|launched| launched.pid));
     }
+    // Last: a handler that runs here may jump away and leave nothing behind.
+    odfork_sys::restore_signals(mask);
     result
 }
 
@@ -94,8 +99,8 @@ unsafe fn climb(order: &Order<'_>, want_pidfd: bool) -> Result<Launched, Failure
             Err(Attempt::Refused(e)) => refused = Failure::of(Step::Clone, e),
             Err(Attempt::Failed(failure)) => return Err(failure),
             Ok(launched) => {
-                // A cgroup may be refused for its own reasons: nothing is learnt from that.
-                if order.attributes.cgroup.is_none() {
+                // A cgroup may be refused for its own reasons: nothing is learnt from that, nor from any other errno.
+                if order.attributes.cgroup.is_none() && is_lasting(refused.cause) {
                     FIRST.fetch_max(way as u8, Relaxed);
                 }
                 return Ok(launched);
@@ -119,10 +124,8 @@ unsafe fn attempt(order: &Order<'_>, way: Way, want_pidfd: bool) -> Result<Launc
         _ => Stack::take(),
     };
     let stack = stack.map_err(|e| Attempt::Failed(Failure::of(Step::Stack, e)))?;
-    let mask = odfork_sys::block_signals();
     let window = stack.top() as *mut Window<'_>;
     let mut told = *order;
-    told.mask = order.attributes.mask.unwrap_or(mask);
     told.reset_handlers = way != Way::Clone3;
     told.join_cgroup = way != Way::Clone3;
     // SAFETY: the window is ours, large enough (asserted there) and aligned; `clone` obeys its contract with this stack.
@@ -136,7 +139,6 @@ unsafe fn attempt(order: &Order<'_>, way: Way, want_pidfd: bool) -> Result<Launc
         settle(launched, report).map_err(Attempt::Failed)
     });
     drop(stack);
-    odfork_sys::restore_signals(mask);
     let launched = result?;
     Ok(Launched {
         pidfd: launched.pidfd.or_else(|| pidfd_of(launched.pid, want_pidfd)),
@@ -144,10 +146,17 @@ unsafe fn attempt(order: &Order<'_>, way: Way, want_pidfd: bool) -> Result<Launc
     })
 }
 
-/// Too many processes or too little memory will not get better on another rung.
+/// What kernels and filters answer to what they do not know or do not want.
+fn is_lasting(cause: Cause) -> bool {
+    matches!(cause, Cause::Errno(libc::ENOSYS | libc::EPERM | libc::EACCES | libc::EINVAL))
+}
+
+/// Too many processes, too little memory or no number for the pidfd will not get better on another rung.
 fn refused_or_failed(e: Errno) -> Attempt {
     match e {
-        Errno(libc::EAGAIN | libc::ENOMEM) => Attempt::Failed(Failure::of(Step::Clone, e)),
+        Errno(libc::EAGAIN | libc::ENOMEM | libc::EMFILE | libc::ENFILE) => {
+            Attempt::Failed(Failure::of(Step::Clone, e))
+        }
         e => Attempt::Refused(e),
     }
 }
