@@ -119,6 +119,7 @@ pub enum Cause {
     /// A call failed with this errno.
     Errno(i32),
     /// The child was killed by this signal before it became the program (31, `SIGSYS`: a system-call filter).
+    /// One that is killed by the call of `execve` itself has started for all one can see from outside: its status says so.
     Killed(i32),
 }
 
@@ -181,11 +182,11 @@ fn advice(step: Step, cause: Cause) -> &'static str {
     };
     match (step, errno) {
         (Step::Request, _) => "remove zero bytes from names and arguments; name each descriptor once",
-        (Step::Pipe, libc::EMFILE) => "raise RLIMIT_NOFILE or close descriptors",
+        (Step::Pipe | Step::Clone, libc::EMFILE) => "raise RLIMIT_NOFILE or close descriptors",
         (Step::Clone, libc::EAGAIN) => "raise RLIMIT_NPROC or the cgroup's pids.max",
         (Step::Stack | Step::Clone, libc::ENOMEM) => "free memory or raise RLIMIT_AS",
         (Step::Session, libc::EPERM) => "a process group leader cannot start a session; ask for a session or a group, not both",
-        (Step::Descriptors, libc::EBADF) => "the descriptor must be open while the program is started",
+        (Step::Descriptors, libc::EBADF) => "the descriptor must be open while the program is started, and its new number below RLIMIT_NOFILE",
         (Step::Limits, libc::EPERM) => "raising a hard limit needs CAP_SYS_RESOURCE",
         (Step::Groups | Step::Gid | Step::Uid, libc::EPERM) => "changing the user or group needs CAP_SETUID or CAP_SETGID",
         (Step::Cgroup, libc::EACCES) => "the cgroup's cgroup.procs must be writable",

@@ -7,12 +7,12 @@
 //!
 //! ```text
 //! parent's thread                          child
-//! 1 take a stack, lay out the order
-//! 2 block all signals
+//! 1 block all signals
+//! 2 take a stack, lay out the order
 //! 3 clone3 ------------------------------> steps of `child`, on its own stack
 //!   (sleeps: CLONE_VFORK)                  4 exec, or report and exit
 //! 5 read the report <--------------------- (memory is given back to the parent)
-//! 6 restore the signal mask, keep the stack
+//! 6 keep the stack, restore the signal mask
 //! ```
 
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
@@ -71,12 +71,17 @@ impl Failure {
 /// # Safety
 /// Every pointer in `order` is valid until this returns, and nothing behind them is changed meanwhile.
 pub unsafe fn launch(order: &Order<'_>, want_pidfd: bool) -> Result<Launched, Failure> {
+    let mask = odfork_sys::block_signals();
     let guard = order.attributes.change_identity().then(Identity::enter);
+    let mut told = *order;
+    told.mask = order.attributes.mask.unwrap_or(mask);
     // SAFETY: passed on to the caller.
-    let result = unsafe { climb(order, want_pidfd) };
+    let result = unsafe { climb(&told, want_pidfd) };
     if let Some(guard) = guard {
         guard.leave(result.as_ref().ok().map(|launched| launched.pid));
     }
+    // Last: a handler that runs here may jump away and leave nothing behind.
+    odfork_sys::restore_signals(mask);
     result
 }
 
@@ -119,10 +124,8 @@ unsafe fn attempt(order: &Order<'_>, way: Way, want_pidfd: bool) -> Result<Launc
         _ => Stack::take(),
     };
     let stack = stack.map_err(|e| Attempt::Failed(Failure::of(Step::Stack, e)))?;
-    let mask = odfork_sys::block_signals();
     let window = stack.top() as *mut Window<'_>;
     let mut told = *order;
-    told.mask = order.attributes.mask.unwrap_or(mask);
     told.reset_handlers = way != Way::Clone3;
     told.join_cgroup = way != Way::Clone3;
     // SAFETY: the window is ours, large enough (asserted there) and aligned; `clone` obeys its contract with this stack.
@@ -137,7 +140,6 @@ unsafe fn attempt(order: &Order<'_>, way: Way, want_pidfd: bool) -> Result<Launc
         settle(launched, report).map_err(Attempt::Failed)
     });
     drop(stack);
-    odfork_sys::restore_signals(mask);
     let launched = result?;
     Ok(Launched {
         pidfd: launched.pidfd.or_else(|| pidfd_of(launched.pid, want_pidfd)),
@@ -145,11 +147,14 @@ unsafe fn attempt(order: &Order<'_>, way: Way, want_pidfd: bool) -> Result<Launc
     })
 }
 
-/// An unknown call or flag, or a filter, is a reason to try the next rung; so is a cgroup that the kernel will not join at
-/// birth. Anything else (too many processes, too little memory) will not get better there.
+/// What kernels and filters answer to what they do not know or do not want is a reason to try the next rung; so is a
+/// cgroup that the kernel will not join at birth. Anything else (too many processes, too little memory, no number for the
+/// pidfd) will not get better there.
 fn refused_or_failed(e: Errno, way: Way, cgroup: bool) -> Attempt {
     match e {
-        Errno(libc::ENOSYS | libc::EPERM | libc::EINVAL | libc::E2BIG) => Attempt::Refused(e),
+        Errno(libc::ENOSYS | libc::EPERM | libc::EACCES | libc::EINVAL | libc::E2BIG) => {
+            Attempt::Refused(e)
+        }
         Errno(libc::EAGAIN | libc::ENOMEM) => Attempt::Failed(Failure::of(Step::Clone, e)),
         e if cgroup && way == Way::Clone3 => Attempt::Refused(e),
         e => Attempt::Failed(Failure::of(Step::Clone, e)),

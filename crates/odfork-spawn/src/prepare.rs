@@ -19,8 +19,26 @@ use crate::process::Child;
 use crate::search;
 use crate::stdio::Source;
 
-/// Starts `command`; `standard` is for descriptors it says nothing of.
+/// Starts `command`; `standard` is for descriptors it says nothing of. No point where a cancelled thread would end: it
+/// would take descriptors with it, and the only knowledge of a child.
 pub fn start(command: &Command, standard: [&Source; 3]) -> Result<Child, Error> {
+    let mut state = 0;
+    // SAFETY: concerns this thread; the state is valid for writing.
+    unsafe { pthread_setcancelstate(CANCEL_DISABLE, &mut state) };
+    let result = lay_out_and_launch(command, standard);
+    // SAFETY: as above; a cancelled thread ends at its next point, or here if it asked for that.
+    unsafe { pthread_setcancelstate(state, std::ptr::null_mut()) };
+    result
+}
+
+/// `PTHREAD_CANCEL_DISABLE`.
+const CANCEL_DISABLE: i32 = 1;
+
+extern "C" {
+    fn pthread_setcancelstate(state: i32, old: *mut i32) -> i32;
+}
+
+fn lay_out_and_launch(command: &Command, standard: [&Source; 3]) -> Result<Child, Error> {
     let trouble =
         |t: Trouble| Error::new(t.step, Cause::Errno(t.errno), &command.program, t.detail);
     require_identity(command).map_err(trouble)?;
@@ -261,8 +279,11 @@ fn in_words(command: &Command, strings: &Strings, failure: Failure) -> Error {
         Cause::Killed(_) => 0,
     };
     if step == Step::Exec && matches!(errno, libc::ENOENT | libc::EACCES) {
-        if let Some(interpreter) =
-            strings.programs.iter().find_map(|p| search::missing_interpreter(p))
+        // Of a search that found nothing, any; of one that met a file without permission, that one.
+        let tried = |index: usize| errno == libc::ENOENT || index == detail as usize;
+        let mut programs = strings.programs.iter().enumerate().filter(|(index, _)| tried(*index));
+        let from = strings.directory.as_deref();
+        if let Some(interpreter) = programs.find_map(|(_, p)| search::missing_interpreter(p, from))
         {
             let text = interpreter.to_string_lossy().into_owned();
             return Error::new(Step::Interpreter, cause, &command.program, text);

@@ -1,11 +1,12 @@
 //! A started program: waiting for it, ending it, its pipes.
 //!
 //! Owns the pid until it has been waited for: signals are sent only before, so
-//! that they never reach a stranger with a reused number. It does not own how
-//! the program was started.
+//! that they never reach a stranger with a reused number; where other parts of the
+//! process wait for any child, only the pidfd is sure. It does not own how the
+//! program was started.
 
 use std::io::{self, Error};
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ChildStderr, ChildStdin, ChildStdout, ExitStatus, Output};
 use std::time::{Duration, Instant};
@@ -72,8 +73,15 @@ impl Child {
         if self.status.is_some() {
             return Ok(());
         }
-        // SAFETY: numbers only; the pid is our child's, not yet waited for.
-        unsafe { call(libc::SYS_kill, args![self.pid, signal]) }.map(drop).map_err(from_errno)
+        // The pidfd never means another process, even when somebody else has waited for the child.
+        // SAFETY: numbers only; the pid is our child's, not yet waited for by us.
+        let sent = match self.pidfd() {
+            Some(fd) => unsafe {
+                call(libc::SYS_pidfd_send_signal, args![fd.as_raw_fd(), signal, 0, 0])
+            },
+            None => unsafe { call(libc::SYS_kill, args![self.pid, signal]) },
+        };
+        sent.map(drop).map_err(from_errno)
     }
 
     /// Ends the program by SIGKILL. Nothing happens once it has been waited for.

@@ -7,6 +7,7 @@ use std::ffi::{CStr, CString, OsStr};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 /// Where `confstr(_CS_PATH)` points without a PATH.
 const STANDARD_PATH: &[u8] = b"/bin:/usr/bin";
@@ -33,24 +34,43 @@ fn joined(folder: &[u8], name: &[u8]) -> Option<CString> {
     CString::new(whole).ok()
 }
 
+/// How many interpreters of interpreters the kernel follows (fs/exec.c).
+const DEEPEST: usize = 5;
+
 /// The interpreter that `program` names and that cannot be run, if that is why exec failed with ENOENT or EACCES: the
-/// program is there and may be executed, its interpreter is not or may not.
-pub fn missing_interpreter(program: &CStr) -> Option<CString> {
-    if !may_execute(program) {
+/// program is there and may be executed, its interpreter (or that one's) is not or may not. Relative names count from
+/// `directory`, or from here.
+pub fn missing_interpreter(program: &CStr, directory: Option<&CStr>) -> Option<CString> {
+    let seen = |name: &CStr| -> PathBuf {
+        let name = Path::new(OsStr::from_bytes(name.to_bytes()));
+        directory.map_or_else(
+            || name.to_owned(),
+            |folder| Path::new(OsStr::from_bytes(folder.to_bytes())).join(name),
+        )
+    };
+    let mut name = program.to_owned();
+    if !may_execute(&seen(&name)) {
         return None;
     }
-    let interpreter = interpreter(program)?;
-    (!may_execute(&interpreter)).then_some(interpreter)
+    for _ in 0..DEEPEST {
+        name = interpreter(&seen(&name))?;
+        if !may_execute(&seen(&name)) {
+            return Some(name);
+        }
+    }
+    None
 }
 
-fn may_execute(path: &CStr) -> bool {
+/// A regular file with permission.
+fn may_execute(path: &Path) -> bool {
+    let Ok(text) = CString::new(path.as_os_str().as_bytes()) else { return false };
     // SAFETY: a string that ends with a zero byte.
-    unsafe { libc::access(path.as_ptr(), libc::X_OK) == 0 }
+    path.is_file() && unsafe { libc::access(text.as_ptr(), libc::X_OK) == 0 }
 }
 
-fn interpreter(program: &CStr) -> Option<CString> {
+fn interpreter(program: &Path) -> Option<CString> {
     let mut head = Vec::new();
-    let file = File::open(OsStr::from_bytes(program.to_bytes())).ok()?;
+    let file = File::open(program).ok()?;
     file.take(4096).read_to_end(&mut head).ok()?;
     match head.starts_with(b"#!") {
         true => of_script(&head),
@@ -115,9 +135,9 @@ mod tests {
 
     #[test]
     fn an_elf_file_names_its_loader() {
-        let name = interpreter(c"/proc/self/exe").unwrap();
+        let name = interpreter(Path::new("/proc/self/exe")).unwrap();
         assert!(name.to_str().unwrap().contains("ld-linux"), "{name:?}");
-        assert_eq!(missing_interpreter(c"/proc/self/exe"), None);
+        assert_eq!(missing_interpreter(c"/proc/self/exe", None), None);
     }
 
     /// Cut and damaged files: no panic, no answer that is not in the file.
