@@ -2,7 +2,8 @@
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * Link with -lodfspawn (pkg-config odfspawn). It needs nothing of libodfork and goes with it.
+ * Link with -lodfspawn (pkg-config odfspawn). It needs nothing of libodfork and goes with it; of the two static
+ * libraries a program takes one, the other shared (each has a Rust runtime of its own).
  *
  *     struct odf_spawn_options options = { sizeof options };   // the rest zero: as posix_spawn
  *     options.flags = ODF_SPAWN_SEARCH_PATH | ODF_SPAWN_CLOSE_OTHERS;

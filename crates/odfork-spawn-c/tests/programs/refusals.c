@@ -235,6 +235,9 @@ static int stack(void)
 {
     struct odf_process p;
     struct rlimit limit = { 1 << 20, RLIM_INFINITY };
+    void *volatile heap = malloc(1000); /* room for small things from now on */
+    CHECK(heap);
+    free(heap);
     CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
     CHECK(start(&p, "/bin/true", "true", NULL, NULL, NULL) == ENOMEM && error.step == ODF_STEP_STACK);
     puts("stack");
