@@ -10,6 +10,7 @@ TARGET  := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 RELEASE := $(TARGET)/release
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 PRELOAD := crates/odfork-preload
+SPAWN   := crates/odfork-spawn-c
 XTASK   := $(CARGO) run -q --locked --manifest-path crates/xtask/Cargo.toml --target-dir $(TARGET)/xtask --
 INSTALL ?= install
 
@@ -50,7 +51,7 @@ lab: build ## Every published experiment, the programs of `odfork writes`, the r
 examples: build ## Compile and run the programs of examples/
 	@.ci/examples $(RELEASE)
 
-header: toolchain ## Write the C header from crates/odfork-preload/src/api.rs
+header: toolchain ## Write the C headers from the sources of their crates
 	$(XTASK) header
 
 docs: build pages ## Write docs/options.md, and manual pages and completions below target/
@@ -73,7 +74,7 @@ lint: toolchain ## Check formatting and run clippy; every warning is an error
 	$(CARGO) clippy --workspace --all-targets --release --locked -- -D warnings
 
 # Needs no cargo when everything is built: `make build docs && sudo make install`.
-MADE := $(RELEASE)/odfork $(RELEASE)/libodfork.so $(RELEASE)/libodfork.a
+MADE := $(RELEASE)/odfork $(RELEASE)/libodfork.so $(RELEASE)/libodfork.a $(RELEASE)/libodfspawn.so $(RELEASE)/libodfspawn.a
 DEST := $(DESTDIR)$(PREFIX)
 
 install: ## Install launcher, libraries, header, manual pages and completions below PREFIX
@@ -83,9 +84,13 @@ install: ## Install launcher, libraries, header, manual pages and completions be
 	$(INSTALL) -Dm755 $(RELEASE)/libodfork.so $(DEST)/lib/libodfork.so
 	$(INSTALL) -Dm644 $(RELEASE)/libodfork.a $(DEST)/lib/libodfork.a
 	$(INSTALL) -Dm644 $(PRELOAD)/include/odfork.h $(DEST)/include/odfork.h
+	$(INSTALL) -Dm755 $(RELEASE)/libodfspawn.so $(DEST)/lib/libodfspawn.so
+	$(INSTALL) -Dm644 $(RELEASE)/libodfspawn.a $(DEST)/lib/libodfspawn.a
+	$(INSTALL) -Dm644 $(SPAWN)/include/odfspawn.h $(DEST)/include/odfspawn.h
 	@$(INSTALL) -d $(DEST)/lib/pkgconfig
-	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' $(PRELOAD)/odfork.pc.in > $(DEST)/lib/pkgconfig/odfork.pc
-	@chmod 644 $(DEST)/lib/pkgconfig/odfork.pc
+	@for pc in $(PRELOAD)/odfork.pc $(SPAWN)/odfspawn.pc; do \
+	    to=$(DEST)/lib/pkgconfig/$${pc##*/}; \
+	    sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' $$pc.in > $$to && chmod 644 $$to || exit 1; done
 	@$(INSTALL) -d $(DEST)/share/man/man1
 	$(INSTALL) -m644 $(TARGET)/man/odfork*.1 $(DEST)/share/man/man1
 	$(INSTALL) -Dm644 $(TARGET)/completions/odfork.bash $(DEST)/share/bash-completion/completions/odfork
@@ -95,6 +100,7 @@ install: ## Install launcher, libraries, header, manual pages and completions be
 
 uninstall: ## Remove what install put there
 	rm -f $(DEST)/bin/odfork $(DEST)/lib/libodfork.so $(DEST)/lib/libodfork.a $(DEST)/include/odfork.h
+	rm -f $(DEST)/lib/libodfspawn.so $(DEST)/lib/libodfspawn.a $(DEST)/include/odfspawn.h $(DEST)/lib/pkgconfig/odfspawn.pc
 	rm -f $(DEST)/lib/pkgconfig/odfork.pc $(DEST)/share/man/man1/odfork.1 $(DEST)/share/man/man1/odfork-*.1
 	rm -f $(DEST)/share/bash-completion/completions/odfork $(DEST)/share/zsh/site-functions/_odfork
 	rm -f $(DEST)/share/fish/vendor_completions.d/odfork.fish

@@ -3,7 +3,7 @@
 //! Owns the wishes. It does not read or open anything before [`Command::spawn`].
 
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::os::fd::{OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Output};
@@ -27,6 +27,7 @@ use crate::stdio::{Source, Stdio};
 #[derive(Debug)]
 pub struct Command {
     pub(crate) program: OsString,
+    pub(crate) search_path: bool,
     pub(crate) name: Option<OsString>,
     pub(crate) arguments: Vec<OsString>,
     pub(crate) environment: Environment,
@@ -42,9 +43,11 @@ pub struct Command {
     pub(crate) kill_on_drop: bool,
 }
 
-/// Changes to the parent's environment.
+/// Changes to the parent's environment, or all of it.
 #[derive(Debug, Default)]
 pub(crate) struct Environment {
+    /// Instead of everything else.
+    pub whole: Option<Vec<CString>>,
     pub cleared: bool,
     pub changes: BTreeMap<OsString, Option<OsString>>,
 }
@@ -62,6 +65,7 @@ impl Command {
         };
         Command {
             program: program.as_ref().to_owned(),
+            search_path: true,
             name: None,
             arguments: Vec::new(),
             environment: Environment::default(),
@@ -125,7 +129,21 @@ impl Command {
 
     /// Inherits nothing of the environment, and forgets what was set before.
     pub fn env_clear(&mut self) -> &mut Command {
-        self.environment = Environment { cleared: true, changes: BTreeMap::new() };
+        self.environment = Environment { cleared: true, ..Environment::default() };
+        self
+    }
+
+    /// The whole environment, entry by entry as given, whether or not they look like `KEY=value`: nothing is inherited,
+    /// and the other methods for variables say nothing. PATH is then searched as the parent has it, as `posix_spawnp` does.
+    pub fn environment(&mut self, entries: Vec<CString>) -> &mut Command {
+        self.environment = Environment { whole: Some(entries), ..Environment::default() };
+        self
+    }
+
+    /// Whether a program's name without a slash is searched in PATH, as unless said, or is a file of the working
+    /// directory, as `posix_spawn` has it.
+    pub fn search_path(&mut self, search: bool) -> &mut Command {
+        self.search_path = search;
         self
     }
 

@@ -57,7 +57,8 @@ pub enum Step {
 }
 
 impl Step {
-    const ALL: [Step; 21] = [
+    /// Every step, in order.
+    pub const ALL: [Step; 21] = [
         Step::Request,
         Step::Pipe,
         Step::Stack,

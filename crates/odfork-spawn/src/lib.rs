@@ -33,6 +33,7 @@ pub use process::Child;
 pub use signals::SignalSet;
 pub use std::process::{ChildStderr, ChildStdin, ChildStdout, ExitStatus, Output};
 pub use stdio::Stdio;
+pub use talk::with as exchange;
 
 #[cfg(test)]
 mod tests {

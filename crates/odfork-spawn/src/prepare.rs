@@ -45,7 +45,8 @@ fn lay_out_and_launch(command: &Command, standard: [&Source; 3]) -> Result<Child
     let strings = Strings::of(command).map_err(trouble)?;
     let mut ends = Ends::open(command, standard).map_err(trouble)?;
     let plan = Plan::of(command, &ends).map_err(trouble)?;
-    let (argv, envp) = (pointers(&strings.argv), pointers(&strings.envp));
+    let whole = command.environment.whole.as_ref();
+    let (argv, envp) = (pointers(&strings.argv), pointers(whole.unwrap_or(&strings.envp)));
     let programs: Vec<*const c_char> = strings.programs.iter().map(|p| p.as_ptr()).collect();
     let mut attributes = command.attributes;
     attributes.cgroup = plan.cgroup.as_ref().map(AsRawFd::as_raw_fd);
@@ -112,14 +113,19 @@ impl Strings {
         let all = std::iter::once(name).chain(&command.arguments);
         let argv = all.map(|a| text(a, "an argument")).collect::<Result<_, _>>()?;
         let directory = command.directory.as_ref().map(|d| text(d.as_os_str(), "the directory"));
-        let path = path(command);
         Ok(Strings {
-            programs: search::candidates(&command.program, path.as_deref())
-                .ok_or_else(|| zero("the program's name or PATH"))?,
+            programs: programs(command).ok_or_else(|| zero("the program's name or PATH"))?,
             argv,
             envp: environment(command).ok_or_else(|| zero("the environment"))?,
             directory: directory.transpose()?,
         })
+    }
+}
+
+fn programs(command: &Command) -> Option<Vec<CString>> {
+    match command.search_path {
+        true => search::candidates(&command.program, path(command).as_deref()),
+        false => Some(vec![CString::new(command.program.as_bytes()).ok()?]),
     }
 }
 
@@ -132,9 +138,12 @@ fn path(command: &Command) -> Option<OsString> {
     }
 }
 
-/// A copy: other threads may change the environment while the child reads it.
+/// A copy, unless the whole was given: other threads may change the environment while the child reads it.
 fn environment(command: &Command) -> Option<Vec<CString>> {
     let wishes = &command.environment;
+    if wishes.whole.is_some() {
+        return Some(Vec::new());
+    }
     let inherited = (!wishes.cleared).then(std::env::vars_os).into_iter().flatten();
     let kept = inherited.filter(|(key, _)| !wishes.changes.contains_key(key));
     let set = wishes.changes.iter().filter_map(|(key, value)| Some((key.clone(), value.clone()?)));

@@ -68,6 +68,11 @@ impl Child {
         self.pidfd.as_ref().map(AsFd::as_fd)
     }
 
+    /// The descriptor as [`pidfd`](Child::pidfd) has it, for a caller who keeps it longer than the child.
+    pub fn take_pidfd(&mut self) -> Option<OwnedFd> {
+        self.pidfd.take()
+    }
+
     /// Sends a signal. Nothing happens once the program has been waited for.
     pub fn signal(&mut self, signal: i32) -> io::Result<()> {
         if self.status.is_some() {

@@ -13,9 +13,12 @@ use std::time::{Duration, Instant};
 /// What one read takes: a pipe's usual capacity.
 const PIECE: usize = 64 << 10;
 
-type Pipes = (Option<ChildStdin>, Option<ChildStdout>, Option<ChildStderr>);
+/// A program's ends, each if there is one.
+pub type Pipes = (Option<ChildStdin>, Option<ChildStdout>, Option<ChildStderr>);
 
-/// Writes all of `input` and reads both outputs to their ends.
+/// Writes all of `input` and reads both outputs to their ends, all at once, as [`Child::communicate`](crate::Child::communicate)
+/// does, without the wait; for programs whose pipes are held by somebody else. The pipes are closed whatever comes of it.
+/// Errors: of poll, read and write, and `OutOfMemory` when the outputs do not fit in memory.
 pub fn with((stdin, stdout, stderr): Pipes, input: &[u8]) -> io::Result<(Vec<u8>, Vec<u8>)> {
     let mut writer = Writer::new(stdin, input)?;
     let mut readers = [
@@ -123,6 +126,7 @@ trait ReadOnce: Read {
     /// One read, behind what `bytes` has.
     fn read_once(&mut self, bytes: &mut Vec<u8>) -> io::Result<usize> {
         let length = bytes.len();
+        bytes.try_reserve(PIECE)?;
         bytes.resize(length + PIECE, 0);
         let read = self.read(bytes.get_mut(length..).unwrap_or(&mut []));
         bytes.truncate(length + read.as_ref().map_or(0, |&n| n));

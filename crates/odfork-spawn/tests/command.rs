@@ -153,3 +153,32 @@ fn pipes_of_programs_can_be_joined() {
     assert_eq!(text, "JOINED\n");
     assert!(first.wait().unwrap().success());
 }
+
+#[test]
+fn a_whole_environment_is_given_as_it_is() {
+    let entries = [c"NOEQUALS", c"DUP=1", c"DUP=2", c"=x", c""].map(std::ffi::CString::from);
+    let mut command = Command::new("cat");
+    command.arg("/proc/self/environ").env("LOST", "1").environment(entries.to_vec());
+    assert_eq!(said(&mut command), "NOEQUALS\0DUP=1\0DUP=2\0=x\0\0");
+}
+
+#[test]
+fn a_name_is_searched_only_if_wanted() {
+    let error = Command::new("sh").search_path(false).spawn().unwrap_err();
+    assert_eq!((error.step(), error.raw_os_error()), (Step::Exec, Some(libc::ENOENT)));
+    let mut command = Command::new("sh");
+    command.search_path(false).current_dir("/bin").args(["-c", "echo here"]);
+    assert_eq!(said(&mut command), "here\n");
+}
+
+#[test]
+fn pipes_and_pidfd_outlive_the_child_that_gave_them() {
+    let mut child =
+        sh("cat; exit 3").stdin(Stdio::piped()).stdout(Stdio::piped()).pidfd(true).spawn().unwrap();
+    let pidfd = child.take_pidfd().unwrap();
+    let pipes = (child.stdin.take(), child.stdout.take(), None);
+    let (out, err) = odfork_spawn::exchange(pipes, b"all of it").unwrap();
+    assert_eq!((out.as_slice(), err.as_slice()), (b"all of it".as_slice(), b"".as_slice()));
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+    assert!(child.pidfd().is_none() && pidfd.as_raw_fd() > 2);
+}

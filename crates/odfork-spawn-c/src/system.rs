@@ -1,0 +1,187 @@
+//! odf_system: system(3), at vfork's price.
+//!
+//! Owns: SIGINT and SIGQUIT ignored while any thread waits for its command, counted, so that the first one keeps what
+//! the last one gives back. What the shell is told is in `shell`. The comments are the text of odfspawn.h.
+//!
+//! ```text
+//!   thread 1   ignore, keep  |-------- waits --------| count 2 -> 1
+//!   thread 2          count 1 -> 2  |--------- waits ---------| count 1 -> 0: give back
+//! ```
+//!
+//! The lock is held for a few system calls with all signals blocked, so that no handler runs into it; it names its
+//! owner's pid, so that one copied by a fork is not believed, nor is the count.
+
+use core::cell::UnsafeCell;
+use core::ffi::{c_char, c_int, CStr};
+use core::sync::atomic::{AtomicI32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+
+use odfork_spawn::{Cause, Error, SignalSet, Step};
+use odfork_sys::{args, call, raw, Errno};
+
+use crate::calm::Calm;
+use crate::shell::{shell, wait};
+
+/// system(3): runs `/bin/sh -c -- command` and waits for it. While it waits, the process ignores SIGINT and SIGQUIT and
+/// the thread blocks SIGCHLD; the command has the dispositions and the mask of before. Several threads may be here at
+/// once.
+///
+/// Returns the wait status (see waitpid(2)); that of exit(127) when the shell cannot be executed. -1 with errno when no
+/// child could be made (EAGAIN, ENOMEM) or it cannot be waited for (ECHILD: SIGCHLD is ignored). command NULL: 1 if there is
+/// a shell, else 0. Unlike system(3) it is no cancellation point. Forked children: as for odf_spawn(); a child that
+/// another thread forks meanwhile inherits the ignored signals.
+///
+/// # Safety
+/// `command` is NULL or a string.
+#[no_mangle]
+pub unsafe extern "C" fn odf_system(command: *const c_char) -> c_int {
+    let mut calm = Calm::enter();
+    if command.is_null() {
+        return c_int::from(run(c"exit 0") == Ok(0));
+    }
+    // SAFETY: a string, says the caller.
+    run(unsafe { CStr::from_ptr(command) }).unwrap_or_else(|Errno(errno)| calm.fail(errno))
+}
+
+fn run(line: &CStr) -> Result<c_int, Errno> {
+    let blocked = ChildSignal::block();
+    let ignored = Ignored::enter();
+    let mut command = shell(line);
+    command.signal_mask(SignalSet::from_bits(blocked.before)).default_signals(ignored.defaults());
+    match command.spawn() {
+        Ok(child) => wait(child.id() as c_int),
+        Err(error) => unborn(&error),
+    }
+}
+
+/// Of a shell that did not start: as if it had exited or been killed, unless there was no child.
+fn unborn(error: &Error) -> Result<c_int, Errno> {
+    match (error.step(), error.cause()) {
+        (Step::Request | Step::Pipe | Step::Stack | Step::Clone, Cause::Errno(errno)) => {
+            Err(Errno(errno))
+        }
+        (_, Cause::Errno(_)) => Ok(127 << 8),
+        (_, Cause::Killed(signal)) => Ok(signal),
+    }
+}
+
+/// SIGCHLD is blocked in this thread until this is dropped.
+struct ChildSignal {
+    before: u64,
+}
+
+impl ChildSignal {
+    fn block() -> ChildSignal {
+        let (set, mut before) = (1u64 << (libc::SIGCHLD - 1), 0u64);
+        // SAFETY: both sets are 8 bytes, the kernel's size.
+        unsafe { raw(libc::SYS_rt_sigprocmask, args![libc::SIG_BLOCK, &set, &mut before, 8]) };
+        ChildSignal { before }
+    }
+}
+
+impl Drop for ChildSignal {
+    fn drop(&mut self) {
+        odfork_sys::restore_signals(self.before);
+    }
+}
+
+const KEYS: [c_int; 2] = [libc::SIGINT, libc::SIGQUIT];
+
+/// The kernel's own form of a handler (x86-64): given back exactly as it was.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Action {
+    handler: usize,
+    flags: u64,
+    restorer: usize,
+    mask: u64,
+}
+
+impl Action {
+    const fn new(handler: usize) -> Action {
+        Action { handler, flags: 0, restorer: 0, mask: 0 }
+    }
+
+    /// Sets it; what it was before.
+    fn set(&self, signal: c_int) -> Action {
+        let mut before = Action::new(libc::SIG_DFL);
+        // SAFETY: as large as the kernel's; a handler given back was the program's own.
+        let done = unsafe { call(libc::SYS_rt_sigaction, args![signal, self, &mut before, 8]) };
+        debug_assert!(done.is_ok());
+        before
+    }
+}
+
+/// Process-wide: how many wait, and what they keep for the last of them.
+struct Kept {
+    pid: c_int,
+    count: u32,
+    before: [Action; 2],
+}
+
+struct Shared(UnsafeCell<Kept>);
+
+// SAFETY: touched only by the holder of the lock (`with_kept`).
+unsafe impl Sync for Shared {}
+
+static OWNER: AtomicI32 = AtomicI32::new(0);
+static KEPT: Shared =
+    Shared(UnsafeCell::new(Kept { pid: 0, count: 0, before: [Action::new(libc::SIG_DFL); 2] }));
+
+fn with_kept<R>(act: impl FnOnce(&mut Kept) -> R) -> R {
+    let mask = odfork_sys::block_signals();
+    let me = odfork_sys::getpid();
+    loop {
+        let owner = OWNER.load(Relaxed);
+        if owner != me && OWNER.compare_exchange(owner, me, Acquire, Relaxed).is_ok() {
+            break;
+        }
+        std::thread::yield_now();
+    }
+    // SAFETY: the lock is held.
+    let kept = unsafe { &mut *KEPT.0.get() };
+    if kept.pid != me {
+        (kept.pid, kept.count) = (me, 0);
+    }
+    let result = act(kept);
+    OWNER.store(0, Release);
+    odfork_sys::restore_signals(mask);
+    result
+}
+
+/// The keys' signals are ignored until the last of these is dropped.
+struct Ignored {
+    before: [Action; 2],
+}
+
+impl Ignored {
+    fn enter() -> Ignored {
+        with_kept(|kept| {
+            if kept.count == 0 {
+                kept.before = KEYS.map(|signal| Action::new(libc::SIG_IGN).set(signal));
+            }
+            kept.count += 1;
+            Ignored { before: kept.before }
+        })
+    }
+
+    /// What the command must not find ignored: what the program did not ignore before.
+    fn defaults(&self) -> SignalSet {
+        let asked = KEYS.into_iter().zip(&self.before);
+        asked
+            .filter(|(_, before)| before.handler != libc::SIG_IGN)
+            .fold(SignalSet::empty(), |set, (signal, _)| set.with(signal))
+    }
+}
+
+impl Drop for Ignored {
+    fn drop(&mut self) {
+        with_kept(|kept| {
+            kept.count = kept.count.saturating_sub(1);
+            if kept.count == 0 {
+                for (signal, before) in KEYS.into_iter().zip(&kept.before) {
+                    before.set(signal);
+                }
+            }
+        });
+    }
+}

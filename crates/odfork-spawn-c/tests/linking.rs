@@ -1,0 +1,165 @@
+//! Programs linked with libodfspawn, in C and in C++, shared and static: does the header compile without a warning, does
+//! every function do what it says, alone and beside libodfork?
+//!
+//! Owns: compiler calls and the settings programs are run under. What is checked inside is in `programs/`: spawn.c,
+//! refusals.c and shell.c. The static library is for dynamically linked programs: what it needs must be what
+//! `odfspawn.pc.in` says.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::SystemTime;
+
+const HERE: &str = env!("CARGO_MANIFEST_DIR");
+/// What `cc` and `c++` must accept silently.
+const STRICT: [&str; 5] = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O1"];
+#[derive(Clone, Copy)]
+enum Kind {
+    Shared,
+    Static,
+}
+
+/// The directory with libodfspawn.so and libodfspawn.a. Cargo does not build them for a test (no test can link them):
+/// `cargo build --release` must have been there before, and since the last change.
+fn libraries() -> PathBuf {
+    let exe = std::env::current_exe().expect("own path");
+    let folder = exe.ancestors().nth(2).expect("target directory").to_path_buf();
+    let built = modified(&folder.join("libodfspawn.so"));
+    let sources = ["src", "../odfork-spawn/src", "../odfork-sys/src"]
+        .map(|folder| newest(&Path::new(HERE).join(folder)));
+    assert!(
+        built.is_some() && built > sources.into_iter().flatten().max(),
+        "libodfspawn.so in {} is missing or older than its source: run cargo build --release",
+        folder.display()
+    );
+    folder
+}
+
+fn modified(file: &Path) -> Option<SystemTime> {
+    std::fs::metadata(file).and_then(|m| m.modified()).ok()
+}
+
+fn newest(folder: &Path) -> Option<SystemTime> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|e| modified(&e.path())).max()
+}
+
+fn run(command: &mut Command) -> Output {
+    let output = command
+        .output()
+        .unwrap_or_else(|e| panic!("{command:?}: {e}; install gcc, g++ and libc6-dev"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {}\n{said}", output.status);
+    output
+}
+
+/// The words after `Libs.private:`.
+fn private_libraries() -> Vec<String> {
+    let text =
+        std::fs::read_to_string(Path::new(HERE).join("odfspawn.pc.in")).expect("odfspawn.pc.in");
+    let line = text.lines().find_map(|l| l.strip_prefix("Libs.private:")).expect("Libs.private");
+    line.split_whitespace().map(str::to_string).collect()
+}
+
+/// `source`: a file of `programs/`, and the name of what is made.
+fn build(source: &str, name: &str, compiler: &str, language: &[&str], kind: Kind) -> PathBuf {
+    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("link-{source}-{name}"));
+    let mut command = Command::new(compiler);
+    command.args(STRICT).args(language);
+    command.arg("-I").arg(Path::new(HERE).join("include"));
+    let source = Path::new(HERE).join("tests/programs").join(source);
+    command.arg(source).args(["-pthread", "-x", "none", "-o"]).arg(&out);
+    match kind {
+        Kind::Shared => {
+            command.arg("-L").arg(libraries()).arg("-lodfspawn");
+        }
+        Kind::Static => {
+            command.arg(libraries().join("libodfspawn.a")).args(private_libraries());
+        }
+    }
+    run(&mut command);
+    out
+}
+
+fn start(program: &Path, settings: &[(&str, &str)]) -> String {
+    let mut command = Command::new(program);
+    command.env("LD_LIBRARY_PATH", libraries());
+    command.env_remove("LD_PRELOAD").envs(settings.iter().copied());
+    String::from_utf8_lossy(&run(&mut command).stdout).into_owned()
+}
+
+/// Alone, and in a process that freezes: a program is started from what the parent is.
+fn starts_programs(source: &str) {
+    let built = [
+        build(source, "c-shared", "cc", &["-std=c11"], Kind::Shared),
+        build(source, "cpp-shared", "c++", &["-x", "c++", "-std=c++17"], Kind::Shared),
+        build(source, "c-static", "cc", &["-std=c11"], Kind::Static),
+    ];
+    let runtime = libraries().join("libodfork.so").display().to_string();
+    assert!(
+        Path::new(&runtime).exists(),
+        "{runtime} is missing: run cargo build --release --workspace"
+    );
+    let frozen = [("LD_PRELOAD", runtime.as_str()), ("ODFORK_FREEZE", "eager")];
+    for program in built {
+        for settings in [&[][..], &frozen[..]] {
+            let said = start(&program, settings);
+            said.lines()
+                .filter(|line| line.starts_with("skip: "))
+                .for_each(|line| println!("{}: {line}", program.display()));
+            let last = said.lines().last();
+            assert_eq!(last, Some("ok"), "{}, {settings:?}: {said}", program.display());
+        }
+    }
+}
+
+#[test]
+fn programs_are_started_as_asked() {
+    starts_programs("spawn.c");
+}
+
+#[test]
+fn refusals_and_failures_say_why() {
+    starts_programs("refusals.c");
+}
+
+#[test]
+fn shells_are_run_as_by_system_and_popen() {
+    starts_programs("shell.c");
+}
+
+/// A program that asks for nothing but C11.
+#[test]
+fn the_header_stands_alone() {
+    let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join("alone.c");
+    std::fs::write(&source, "#include \"odfspawn.h\"\n").expect("a file in the target directory");
+    for (compiler, standard) in [("cc", "-std=c11"), ("cc", "-std=c99"), ("c++", "-std=c++11")] {
+        let mut command = Command::new(compiler);
+        command.args(STRICT).args([standard, "-fsyntax-only", "-I"]);
+        command.arg(Path::new(HERE).join("include"));
+        command.args(["-x", if compiler == "cc" { "c" } else { "c++" }]).arg(&source);
+        run(&mut command);
+    }
+}
+
+#[test]
+fn the_shared_library_names_itself() {
+    let library = libraries().join("libodfspawn.so");
+    let said = run(Command::new("readelf").arg("-d").arg(library)).stdout;
+    let said = String::from_utf8_lossy(&said).into_owned();
+    assert!(said.contains("soname: [libodfspawn.so]"), "{said}");
+    assert!(said.contains("NODELETE"), "{said}");
+}
+
+#[test]
+fn the_shared_library_exports_nothing_else() {
+    let library = libraries().join("libodfspawn.so");
+    let said = run(Command::new("nm").args(["-D", "--defined-only"]).arg(library)).stdout;
+    let said = String::from_utf8_lossy(&said).into_owned();
+    let named = |l: &str| l.split_whitespace().last().map(str::to_string).unwrap_or_default();
+    let strange: Vec<String> = said
+        .lines()
+        .map(named)
+        .filter(|n| n.contains("rust") || n.starts_with("_ZN") || n.starts_with("_R"))
+        .collect();
+    assert!(strange.is_empty(), "{strange:?}");
+}
