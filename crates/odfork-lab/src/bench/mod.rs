@@ -1,11 +1,12 @@
 //! `odfork bench`: the published experiments, rerun on this machine. Parses, plans, runs, prints.
 //!
-//! The way of one experiment: `catalogue` names it, `plans` makes its groups for the engines and the memory that
-//! are there, `runner` interleaves their cells and writes every sample (`samples`), `screen` prints the medians.
+//! The way of one experiment: `catalogue` names it, `plans` (and `exec`) make its groups for the engines and the memory
+//! that are there, `runner` interleaves their cells and writes every sample (`samples`), `screen` prints the medians.
 //! What a subject does on command is in `workload`; what becomes of the files is in `dossier` and `fit`.
 
 pub mod catalogue;
 pub mod engine;
+pub mod exec;
 pub mod plans;
 pub mod pool;
 pub mod profile;
@@ -18,6 +19,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{bail, Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
+use crate::dossier::ratios_of_starts;
 use crate::environment::{self, last_cpu, Environment};
 use crate::executor::{Processes, Stage};
 use crate::interrupt;
@@ -207,6 +209,7 @@ fn one(entry: &'static Entry, matches: &ArgMatches) -> Result<u8> {
     interrupt::listen();
     let brief = Brief { engines, effort, available: environment::memory_available() };
     let groups = brief.fitting((entry.groups)(&brief), &mut notes);
+    notes.extend(groups.iter().flat_map(|group| group.notes.clone()));
     for text in notes {
         keeper.put(Line::Note { text });
     }
@@ -431,6 +434,9 @@ impl Sink for Keeper {
 impl Keeper {
     fn print(self, entry: &Entry) -> Result<()> {
         print!("{}", screen::table(entry, &self.samples));
+        if entry.name == "exec" {
+            print!("{}", screen::ratios(&ratios_of_starts(&self.samples)));
+        }
         if let Some(line) = screen::harness(entry, &self.samples) {
             println!("{line}");
         }

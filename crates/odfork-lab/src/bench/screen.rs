@@ -29,6 +29,19 @@ pub fn table(entry: &Entry, samples: &[Sample]) -> String {
     text
 }
 
+/// Paired ratios in a column.
+pub fn ratios(all: &[(String, String)]) -> String {
+    let widest = all.iter().map(|(what, _)| what.chars().count()).max().unwrap_or(0);
+    let mut text = String::new();
+    if widest > 0 {
+        text.push_str("ratios of the same rounds [95 %]:\n");
+    }
+    for (what, ratio) in all {
+        let _ = writeln!(text, "  {what:<widest$}  {ratio}");
+    }
+    text
+}
+
 fn metric_table(entry: &Entry, metric: &str, samples: &[Sample]) -> String {
     let shown: Vec<&Sample> =
         samples.iter().filter(|s| s.metric == metric && s.engine != "null").collect();
