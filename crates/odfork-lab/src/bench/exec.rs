@@ -63,19 +63,18 @@ fn group(brief: &Brief, memory: Memory) -> Group {
     let title = format!("{} used of {}", size_words(memory.used), size_words(memory.allocated));
     // A round of a large parent takes longer: its forks, and looking at all its pages after each sample.
     let mut group = Group::new(title, 1.0 + memory.used as f64 / (4 * GB) as f64);
-    let is_plain = |&engine: &Engine| engine == Engine::Plain;
+    let (plain, others): (Vec<Engine>, Vec<Engine>) =
+        brief.engines.iter().partition(|&&engine| engine == Engine::Plain);
     // What is compared with comes first: room may not be enough for all.
-    for &engine in brief.engines.iter().filter(|engine| is_plain(engine)) {
+    for engine in plain {
         seat_engine(&mut group, brief, engine, memory);
         if memory.used > SMALL {
             seat_small(&mut group);
         }
-    }
-    for &engine in brief.engines.iter().filter(|engine| !is_plain(engine)) {
-        seat_engine(&mut group, brief, engine, memory);
-    }
-    if brief.engines.iter().any(|engine| is_plain(engine)) {
         seat_python(&mut group, brief, memory);
+    }
+    for engine in others {
+        seat_engine(&mut group, brief, engine, memory);
     }
     group
 }
@@ -173,11 +172,11 @@ fn start(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::engine::ALL;
     use std::collections::BTreeSet;
 
     fn brief(effort: Effort, gigabytes: u64) -> Brief {
-        Brief { engines: ALL.to_vec(), effort, available: gigabytes * GB }
+        let engines = vec![Engine::Image, Engine::Plain, Engine::Null];
+        Brief { engines, effort, available: gigabytes * GB }
     }
 
     fn is(cell: &Cell, used: u64, word: &str) -> bool {
