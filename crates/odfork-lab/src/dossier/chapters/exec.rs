@@ -8,7 +8,7 @@ use super::super::ink::Ink;
 use super::super::quantity::Unit;
 use super::super::scale::Kind;
 use super::super::scene::MARKS;
-use super::{medians, starts, Content};
+use super::{medians, starts, times, Content};
 use crate::published;
 
 const METRIC: &str = "each";
@@ -46,13 +46,18 @@ pub fn build(digest: &Digest, id: &str) -> Content {
     ] {
         blocks.push(medians(digest, metric, &columns, caption));
     }
-    Content { blocks, headlines: starts::headlines(digest) }
+    let headlines = starts::headlines(digest).iter().map(in_words).collect();
+    Content { blocks, headlines }
+}
+
+fn in_words((what, ratio): &starts::Line) -> (String, String) {
+    (what.clone(), times(ratio))
 }
 
 fn table_of_ratios(digest: &Digest) -> Option<Block> {
     let mut table = Table::new("Ratios of the same rounds", &["what", "ratio (95 %)"], 1);
     let rows = starts::ratios(digest);
-    table.rows.extend(rows.into_iter().map(|(what, ratio)| vec![what, ratio]));
+    table.rows.extend(rows.iter().map(in_words).map(|(what, ratio)| vec![what, ratio]));
     (!table.rows.is_empty()).then_some(Block::Table(table))
 }
 
@@ -79,10 +84,11 @@ fn axes() -> (Axis, Axis) {
 
 fn by_method(digest: &Digest, id: &str) -> Figure {
     let all = METHODS.iter().enumerate().map(|(place, method)| {
-        // There are more methods than colours: the mark moves on when the colours begin again.
-        let mark = MARKS[(place + place / 5) % MARKS.len()];
+        // There are more methods than colours: when they begin again the mark is another, and the line is dashed.
+        let again = place / 5;
+        let mark = MARKS[(place + 2 * again) % MARKS.len()];
         let mut series = Series::new(method, Ink::Series(place), mark);
-        series.join = Join::Solid;
+        series.join = if again == 0 { Join::Solid } else { Join::Dashed };
         starts_of(digest, ("plain", method), series)
     });
     let all = all.filter(|series| !series.points.is_empty()).collect();
@@ -94,20 +100,18 @@ fn by_method(digest: &Digest, id: &str) -> Figure {
 /// What an engine changes, and what it must not change.
 fn by_engine(digest: &Digest, id: &str) -> Figure {
     let mut all = Vec::new();
-    for engine in super::series::all_engines(digest, METRIC) {
-        // The harness costs the same by every method.
-        let methods: &[&str] =
-            if engine == "null" { &["fork+exec"] } else { &["fork+exec", "posix_spawn", "spawn"] };
-        for (place, method) in methods.iter().enumerate() {
+    for engine in digest.engines(METRIC) {
+        for (place, method) in ["fork+exec", "posix_spawn", "spawn"].into_iter().enumerate() {
             let label = format!("{engine}: {method}");
             let mut series = Series::new(&label, Ink::of_engine(&engine), MARKS[place]);
-            series.join = if *method == "fork+exec" { Join::Solid } else { Join::Dashed };
+            series.join = if method == "fork+exec" { Join::Solid } else { Join::Dashed };
             all.push(starts_of(digest, (&engine, method), series));
         }
     }
     all.retain(|series| !series.points.is_empty());
     let about = "Time to start a tiny program by fork and exec, posix_spawn and spawn, against the memory its parent uses: colour is the engine, mark is the method.";
-    let caption = "Median, 95 % interval and raw samples. Colour is the engine, the mark is the method. The null engine is the harness alone.";
+    let caption =
+        "Median, 95 % interval and raw samples. Colour is the engine, the mark is the method.";
     let chart = Chart::new("The same under each engine", about, axes(), all);
     Figure::of_chart(&format!("{id}-engines"), caption, &chart)
 }
@@ -115,7 +119,7 @@ fn by_engine(digest: &Digest, id: &str) -> Figure {
 /// posix_spawn and spawn asked for the same, at one size.
 fn by_actions(digest: &Digest, id: &str) -> Option<Figure> {
     let mut rows: Vec<Row> = Vec::new();
-    for actions in digest.words(METRIC, "actions") {
+    for actions in starts::actions(digest) {
         for (place, method) in METHODS.iter().enumerate().filter(|(_, m)| starts::acts(m)) {
             let found = starts::at(digest, "plain", (method, &actions), SHOWN);
             let row = |point| Row {

@@ -157,7 +157,7 @@ pub const PLANS: [Plan; 9] = [
 ];
 
 /// The ratios between ways to start a program, from the samples of `exec`: what, and how many times.
-pub fn ratios_of_starts(samples: &[Sample]) -> Vec<(String, String)> {
+pub fn ratios_of_starts(samples: &[Sample]) -> Vec<starts::Line> {
     starts::ratios(&Digest::of(&Recording { samples: samples.to_vec(), ..Recording::default() }))
 }
 
