@@ -7,6 +7,7 @@
 pub mod catalogue;
 pub mod engine;
 pub mod exec;
+mod keeper;
 pub mod plans;
 pub mod pool;
 pub mod profile;
@@ -19,7 +20,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{bail, Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-use crate::dossier::ratios_of_starts;
 use crate::environment::{self, last_cpu, Environment};
 use crate::executor::{Processes, Stage};
 use crate::interrupt;
@@ -30,6 +30,7 @@ use crate::stats::Dice;
 use crate::verbs::cannot;
 use catalogue::{Entry, EXPERIMENTS};
 use engine::Engine;
+use keeper::Keeper;
 use pool::Pool;
 use runner::{Runner, Sink};
 use trial::{Brief, Effort, Group};
@@ -193,8 +194,7 @@ fn one(entry: &'static Entry, matches: &ArgMatches) -> Result<u8> {
         _ => Effort::Default,
     };
     let seed = *matches.get_one::<u64>("seed").unwrap_or(&1);
-    let mut keeper =
-        Keeper { writer: open(entry, matches)?, samples: Vec::new(), notes: Vec::new() };
+    let mut keeper = Keeper::new(open(entry, matches)?);
     let environment = Environment::observe();
     println!("{}", environment.summary());
     keeper.put(Line::Run(Box::new(Run {
@@ -210,6 +210,9 @@ fn one(entry: &'static Entry, matches: &ArgMatches) -> Result<u8> {
     let brief = Brief { engines, effort, available: environment::memory_available() };
     let groups = brief.fitting((entry.groups)(&brief), &mut notes);
     notes.extend(groups.iter().flat_map(|group| group.notes.clone()));
+    if matches.get_flag("unpinned") {
+        notes.push("subjects ran on any processor (--unpinned)".into());
+    }
     for text in notes {
         keeper.put(Line::Note { text });
     }
@@ -263,7 +266,7 @@ fn measure(
     runner.progress.clear();
     let (wrongs, interrupted) = (runner.wrongs, runner.interrupted || interrupt::asked());
     let seconds = processes.now().saturating_sub(begun).as_secs_f64();
-    End { interrupted, samples: keeper.samples.len() as u64, seconds, wrongs }
+    End { interrupted, samples: keeper.count(), seconds, wrongs }
 }
 
 /// Enlarges the pool of huge pages for a group that needs it, or takes that engine out of the group.
@@ -407,45 +410,5 @@ fn status(end: &End) -> u8 {
         (false, _) => 1,
         (true, true) => INTERRUPTED,
         (true, false) => 0,
-    }
-}
-
-/// Writes every line, and keeps the samples for the table.
-struct Keeper {
-    writer: Writer,
-    samples: Vec<Sample>,
-    notes: Vec<String>,
-}
-
-impl Sink for Keeper {
-    fn put(&mut self, line: Line) {
-        self.writer.put(&line);
-        match line {
-            Line::Sample(sample) => self.samples.push(sample),
-            Line::Note { text } => self.notes.push(text),
-            Line::End(end) => {
-                self.notes.extend(end.wrongs.iter().map(|what| format!("WRONG: {what}")))
-            }
-            Line::Run(_) | Line::Engine { .. } => {}
-        }
-    }
-}
-
-impl Keeper {
-    fn print(self, entry: &Entry) -> Result<()> {
-        print!("{}", screen::table(entry, &self.samples));
-        if entry.name == "exec" {
-            print!("{}", screen::ratios(&ratios_of_starts(&self.samples)));
-        }
-        if let Some(line) = screen::harness(entry, &self.samples) {
-            println!("{line}");
-        }
-        for note in &self.notes {
-            println!("note: {note}");
-        }
-        let count = self.samples.len();
-        let path = self.writer.finish()?;
-        println!("{count} samples in {}", path.display());
-        Ok(())
     }
 }
