@@ -5,6 +5,7 @@
 use anyhow::Result;
 
 use super::catalogue::Entry;
+use super::matrix::matrix;
 use super::runner::Sink;
 use super::screen;
 use crate::dossier::ratios_of_starts;
@@ -40,10 +41,11 @@ impl Keeper {
         self.samples.len() as u64
     }
 
-    /// The table, the ratios, what the harness costs, the notes, and where the file is.
+    /// The tables, the ratios, what the harness costs, the notes, and where the file is.
     pub fn print(self, entry: &Entry) -> Result<()> {
         print!("{}", screen::table(entry, &self.samples));
         if entry.name == "exec" {
+            print!("{}", matrix(&self.samples));
             print!("{}", screen::ratios(&ratios_of_starts(&self.samples)));
         }
         if let Some(line) = screen::harness(entry, &self.samples) {

@@ -8,6 +8,7 @@ pub mod catalogue;
 pub mod engine;
 pub mod exec;
 mod keeper;
+mod matrix;
 pub mod plans;
 pub mod pool;
 pub mod profile;
