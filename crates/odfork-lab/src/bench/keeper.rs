@@ -23,11 +23,12 @@ impl Sink for Keeper {
         self.writer.put(&line);
         match line {
             Line::Sample(sample) => self.samples.push(sample),
-            Line::Note { text } => self.notes.push(text),
+            // What is so for every group is said once.
+            Line::Note { text } if !self.notes.contains(&text) => self.notes.push(text),
             Line::End(end) => {
                 self.notes.extend(end.wrongs.iter().map(|what| format!("WRONG: {what}")))
             }
-            Line::Run(_) | Line::Engine { .. } => {}
+            Line::Note { .. } | Line::Run(_) | Line::Engine { .. } => {}
         }
     }
 }
