@@ -128,7 +128,7 @@ const SUBJECT_EXAMPLES: &str = "\
 Examples:
   echo 'fork 5' | odfork subject --size 268435456
   echo 'grid 100 300' | odfork subject --size 67108864 --layout huge
-  echo 'exec posix_spawn 100' | odfork run odfork subject --size 1073741824
+  echo 'exec spawn plain 100' | odfork run odfork subject --size 1073741824
 
 Commands are lines of standard input, answers lines of standard output, numbers nanoseconds.";
 

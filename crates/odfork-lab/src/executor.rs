@@ -16,6 +16,7 @@ use crate::pairing::{Executor, Reply};
 use crate::stats::median;
 use crate::workload::memory::{warm_free_memory, Layout};
 use crate::workload::protocol::{Answer, Command};
+use crate::workload::python;
 
 /// No act takes longer than this, not even loading 8 GB next to another subject; repetitions add to it.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -44,7 +45,10 @@ pub struct Processes {
 
 impl Stage {
     fn process(&self, engine: Engine) -> Process {
-        let mut process = Process::new(&self.program);
+        let mut process = match engine {
+            Engine::Python => Process::new(python::INTERPRETER),
+            _ => Process::new(&self.program),
+        };
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("ODFORK_") {
                 process.env_remove(name);
@@ -61,9 +65,14 @@ impl Stage {
         process
     }
 
-    /// How a subject is started: this program, `subject` and what it holds.
+    /// How a subject is started: this program, `subject` and what it holds; or Python with a program of its own.
     pub fn subject(&self, spec: &SubjectSpec) -> Process {
         let mut process = self.process(spec.engine);
+        if spec.engine == Engine::Python {
+            let memory = (spec.size, spec.touched.unwrap_or(spec.size));
+            python::describe(&mut process, memory, self.cpu.filter(|_| spec.pinned));
+            return process;
+        }
         process.arg("subject");
         self.describe(&mut process, spec.size, spec.layout, spec.pinned);
         process.args(["--threads", &spec.threads.to_string()]);
@@ -94,7 +103,7 @@ impl Stage {
 /// What a subject must be told of its engine, where the environment does not say it.
 fn role_of(engine: Engine) -> Option<&'static str> {
     match engine {
-        Engine::Stock | Engine::Odfork(_) => None,
+        Engine::Stock | Engine::Odfork(_) | Engine::Python => None,
         Engine::Kernel => Some("--kernel-odf"),
         Engine::Null => Some("--null"),
     }
@@ -232,7 +241,7 @@ impl Executor for Processes {
                 }
                 Err(error) => {
                     self.links.push(None);
-                    failures.push(Some(format!("{error:#}")));
+                    failures.push(Some(why_not_started(spec.engine, &error)));
                 }
             }
         }
@@ -268,6 +277,13 @@ impl Executor for Processes {
 
     fn interrupted(&self) -> bool {
         interrupt::asked()
+    }
+}
+
+fn why_not_started(engine: Engine, error: &anyhow::Error) -> String {
+    match engine {
+        Engine::Python => format!("python-subprocess left out: {error:#}; install python3"),
+        _ => format!("{error:#}"),
     }
 }
 
@@ -376,6 +392,18 @@ mod tests {
         assert_eq!(null[plain.len()..], ["--null"]);
         let spec = SubjectSpec { touched: Some(4096), ..SubjectSpec::new(Engine::Kernel, 8192) };
         assert_eq!(arguments(spec)[plain.len()..], ["--touched", "4096", "--kernel-odf"]);
+    }
+
+    #[test]
+    fn a_subject_that_is_python_is_not_this_program_and_is_missed_by_its_name() {
+        let spec = SubjectSpec { touched: Some(4096), ..SubjectSpec::new(Engine::Python, 8192) };
+        let process = stage().subject(&spec);
+        assert_eq!(process.get_program(), python::INTERPRETER);
+        assert_eq!(variable(&process, "LD_PRELOAD"), None);
+        let words: Vec<_> = process.get_args().collect();
+        assert_eq!(words[3..6], ["8192", "4096", "1"]);
+        let why = why_not_started(Engine::Python, &anyhow::anyhow!("no such file"));
+        assert!(why.contains("python-subprocess") && why.contains("install python3"), "{why}");
     }
 
     #[test]

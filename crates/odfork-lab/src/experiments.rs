@@ -44,6 +44,8 @@ pub enum Engine {
     Kernel,
     /// Nobody: the harness alone.
     Null,
+    /// The kernel alone, and the process is a Python interpreter.
+    Python,
 }
 
 /// A process that holds memory and obeys.

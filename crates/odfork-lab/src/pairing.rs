@@ -141,6 +141,8 @@ pub mod tests {
         pub stops: usize,
         pub interrupt_after: Option<usize>,
         pub memory: u64,
+        /// A subject that does not start; whoever asks it hears that it is gone.
+        pub absent: Option<usize>,
     }
 
     impl Fake {
@@ -156,11 +158,17 @@ pub mod tests {
     impl Executor for Fake {
         fn start(&mut self, specs: &[SubjectSpec]) -> Vec<Option<String>> {
             self.specs = specs.to_vec();
-            vec![None; specs.len()]
+            let why = |index| (self.absent == Some(index)).then(|| "not installed".into());
+            (0..specs.len()).map(why).collect()
         }
 
         fn perform(&mut self, act: &Act) -> Reply {
             self.clock += Duration::from_millis(10);
+            if let Act::Ask { subjects, .. } = act {
+                if subjects.iter().any(|&subject| self.absent == Some(subject)) {
+                    return Reply::Wrong("it is gone".into());
+                }
+            }
             let engine = self.is_engine(act);
             self.order.push(engine);
             if engine {

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 
-const COMMANDS: [&str; 16] = [
+const COMMANDS: [&str; 23] = [
     "fork 2",
     "read",
     "sparse",
@@ -17,9 +17,16 @@ const COMMANDS: [&str; 16] = [
     "service",
     "rounds fork 2",
     "rounds vfork 2",
-    "exec fork+exec 2",
-    "exec vfork+exec 2",
-    "exec posix_spawn 2",
+    "exec fork+exec plain 2",
+    "exec vfork+exec plain 2",
+    "exec posix_spawn plain 2",
+    "exec posix_spawn close-256 2",
+    "exec posix_spawn pipes 2",
+    "exec spawn plain 2",
+    "exec spawn chdir 2",
+    "exec spawn close-256 2",
+    "exec rust-command plain 2",
+    "exec popen plain 2",
 ];
 
 /// Ends when its input is closed.

@@ -78,6 +78,43 @@ fn the_image_engine_freezes_its_subject() {
     assert!(classic >= 6 * 7 * 7 * 3, "{classic}");
 }
 
+#[test]
+fn programs_are_started_by_every_way_and_sizes_are_compared_in_one_run() {
+    let folder = scratch();
+    let words = ["exec", "--quick", "--engine", "plain", "--dir"];
+    let outcome = finish(bench(&words).arg(folder.path()));
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let lines = lines(&folder.path().join("exec.jsonl"));
+    let samples = samples(&lines);
+    let is = |sample: &&&Value, used: u64, method: &str, actions: &str| {
+        let params = &sample["params"];
+        sample["metric"] == "each"
+            && (&params["used"], &params["method"], &params["actions"])
+                == (&used.into(), &method.into(), &actions.into())
+    };
+    let rounds = |used: u64, method: &str, actions: &str| -> Vec<&Value> {
+        let found = samples.iter().filter(|sample| is(sample, used << 20, method, actions));
+        found.map(|sample| &sample["round"]).collect()
+    };
+    for method in ["fork+exec", "vfork+exec", "posix_spawn", "spawn", "rust-command", "popen"] {
+        assert!(!rounds(200, method, "plain").is_empty(), "{method}");
+    }
+    for actions in ["chdir", "close-256", "pipes"] {
+        for method in ["posix_spawn", "spawn"] {
+            assert!(!rounds(20, method, actions).is_empty(), "{method} {actions}");
+        }
+    }
+    let (large, small) = (rounds(200, "spawn", "plain"), rounds(8, "spawn", "plain"));
+    assert!(large.iter().filter(|round| small.contains(round)).count() >= 3, "{large:?}");
+    for ratio in ["spawn, parent of 200 MB / of 8 MB", "spawn / posix_spawn, close-256, 20 MB"] {
+        assert!(outcome.out.contains(ratio), "{}", outcome.out);
+    }
+    match outcome.out.lines().find(|line| line.contains("python-subprocess left out")) {
+        Some(why) => eprintln!("skipped: starts by Python: {why}"),
+        None => assert!(!rounds(20, "python-subprocess", "plain").is_empty()),
+    }
+}
+
 /// Kills what is left when a test fails.
 struct Ward(Child);
 

@@ -3,8 +3,8 @@
 use serde_json::{json, Value};
 
 use crate::bench::engine::Engine::{self, Hugetlb, Image, Kernel, Null, Plain, Thp};
-use crate::bench::plans;
 use crate::bench::trial::{Brief, Effort, Group};
+use crate::bench::{exec, plans};
 
 /// One experiment of `odfork bench`.
 pub struct Entry {
@@ -96,10 +96,10 @@ pub const EXPERIMENTS: [Entry; 8] = [
         question: "What does starting another program cost, by every way there is?",
         published: "20 MB used: 21.60 s with fork, 1.53 s with vfork, for a few thousand programs",
         metrics: &["each", "user", "sys"],
-        params: &["allocated", "used", "method"],
+        params: &["allocated", "used", "method", "actions"],
         engines: &[Plain, Image, Kernel, Null],
-        groups: plans::exec,
-        seconds: [6.0, 60.0, 300.0],
+        groups: exec::groups,
+        seconds: [12.0, 100.0, 600.0],
     },
     Entry {
         name: "copy-rate",

@@ -1,11 +1,14 @@
 //! `odfork bench`: the published experiments, rerun on this machine. Parses, plans, runs, prints.
 //!
-//! The way of one experiment: `catalogue` names it, `plans` makes its groups for the engines and the memory that
-//! are there, `runner` interleaves their cells and writes every sample (`samples`), `screen` prints the medians.
+//! The way of one experiment: `catalogue` names it, `plans` (and `exec`) make its groups for the engines and the memory
+//! that are there, `runner` interleaves their cells and writes every sample (`samples`), `screen` prints the medians.
 //! What a subject does on command is in `workload`; what becomes of the files is in `dossier` and `fit`.
 
 pub mod catalogue;
 pub mod engine;
+pub mod exec;
+mod keeper;
+mod matrix;
 pub mod plans;
 pub mod pool;
 pub mod profile;
@@ -28,6 +31,7 @@ use crate::stats::Dice;
 use crate::verbs::cannot;
 use catalogue::{Entry, EXPERIMENTS};
 use engine::Engine;
+use keeper::Keeper;
 use pool::Pool;
 use runner::{Runner, Sink};
 use trial::{Brief, Effort, Group};
@@ -191,8 +195,7 @@ fn one(entry: &'static Entry, matches: &ArgMatches) -> Result<u8> {
         _ => Effort::Default,
     };
     let seed = *matches.get_one::<u64>("seed").unwrap_or(&1);
-    let mut keeper =
-        Keeper { writer: open(entry, matches)?, samples: Vec::new(), notes: Vec::new() };
+    let mut keeper = Keeper::new(open(entry, matches)?);
     let environment = Environment::observe();
     println!("{}", environment.summary());
     keeper.put(Line::Run(Box::new(Run {
@@ -207,6 +210,10 @@ fn one(entry: &'static Entry, matches: &ArgMatches) -> Result<u8> {
     interrupt::listen();
     let brief = Brief { engines, effort, available: environment::memory_available() };
     let groups = brief.fitting((entry.groups)(&brief), &mut notes);
+    notes.extend(groups.iter().flat_map(|group| group.notes.clone()));
+    if matches.get_flag("unpinned") {
+        notes.push("subjects ran on any processor (--unpinned)".into());
+    }
     for text in notes {
         keeper.put(Line::Note { text });
     }
@@ -260,7 +267,7 @@ fn measure(
     runner.progress.clear();
     let (wrongs, interrupted) = (runner.wrongs, runner.interrupted || interrupt::asked());
     let seconds = processes.now().saturating_sub(begun).as_secs_f64();
-    End { interrupted, samples: keeper.samples.len() as u64, seconds, wrongs }
+    End { interrupted, samples: keeper.count(), seconds, wrongs }
 }
 
 /// Enlarges the pool of huge pages for a group that needs it, or takes that engine out of the group.
@@ -404,42 +411,5 @@ fn status(end: &End) -> u8 {
         (false, _) => 1,
         (true, true) => INTERRUPTED,
         (true, false) => 0,
-    }
-}
-
-/// Writes every line, and keeps the samples for the table.
-struct Keeper {
-    writer: Writer,
-    samples: Vec<Sample>,
-    notes: Vec<String>,
-}
-
-impl Sink for Keeper {
-    fn put(&mut self, line: Line) {
-        self.writer.put(&line);
-        match line {
-            Line::Sample(sample) => self.samples.push(sample),
-            Line::Note { text } => self.notes.push(text),
-            Line::End(end) => {
-                self.notes.extend(end.wrongs.iter().map(|what| format!("WRONG: {what}")))
-            }
-            Line::Run(_) | Line::Engine { .. } => {}
-        }
-    }
-}
-
-impl Keeper {
-    fn print(self, entry: &Entry) -> Result<()> {
-        print!("{}", screen::table(entry, &self.samples));
-        if let Some(line) = screen::harness(entry, &self.samples) {
-            println!("{line}");
-        }
-        for note in &self.notes {
-            println!("note: {note}");
-        }
-        let count = self.samples.len();
-        let path = self.writer.finish()?;
-        println!("{count} samples in {}", path.display());
-        Ok(())
     }
 }

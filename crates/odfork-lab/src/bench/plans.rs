@@ -1,6 +1,7 @@
 //! What each experiment asks: its points, as groups of subjects and cells. Data made by loops, no doing.
 //!
-//! Sizes and shares follow the published experiments; docs/experiments/ says where and why they differ.
+//! Sizes and shares follow the published experiments; docs/experiments/ says where and why they differ. `exec` has a
+//! file of its own.
 
 use serde_json::{json, Value};
 
@@ -8,7 +9,7 @@ use crate::bench::engine::Engine;
 use crate::bench::trial::{Brief, Cell, Effort, Group, Metric, Reading};
 use crate::experiments::SubjectSpec;
 use crate::samples::Params;
-use crate::workload::protocol::{Command, Method, Via};
+use crate::workload::protocol::{Command, Via};
 
 const MB: u64 = 1 << 20;
 const GB: u64 = 1 << 30;
@@ -24,15 +25,15 @@ const HEAPS_MODERN: [u64; 8] =
     [0, 1_000_000, 3_162_278, 10_000_000, 31_622_777, 100_000_000, 316_227_766, 1_000_000_000];
 const HEAP_FULL: u64 = 3_162_277_660;
 
-fn params(pairs: &[(&str, Value)]) -> Params {
+pub(super) fn params(pairs: &[(&str, Value)]) -> Params {
     pairs.iter().map(|(name, value)| (name.to_string(), value.clone())).collect()
 }
 
-fn ns(names: &[&'static str]) -> Vec<Metric> {
+pub(super) fn ns(names: &[&'static str]) -> Vec<Metric> {
     names.iter().map(|name| Metric::new(name, Reading::Ns)).collect()
 }
 
-fn cell(
+pub(super) fn cell(
     engine: Engine,
     subject: usize,
     command: Command,
@@ -43,7 +44,7 @@ fn cell(
 }
 
 /// "512 MB", "1.5 GB".
-fn size_words(bytes: u64) -> String {
+pub(super) fn size_words(bytes: u64) -> String {
     match bytes {
         0..MB => format!("{bytes} bytes"),
         MB..GB => format!("{} MB", bytes / MB),
@@ -250,50 +251,6 @@ fn turns() -> Vec<Metric> {
     };
     let before = (1..=TURNS).map(|n| turn("before", n));
     before.chain((1..=TURNS).map(|n| turn("after", n))).collect()
-}
-
-pub fn exec(brief: &Brief) -> Vec<Group> {
-    let sizes: &[(u64, u64)] = match brief.effort {
-        Effort::Quick => &[(20 * MB, 10 * MB), (20 * MB, 20 * MB)],
-        Effort::Default => &[
-            (20 * MB, 10 * MB),
-            (20 * MB, 20 * MB),
-            (40 * MB, 20 * MB),
-            (200 * MB, 200 * MB),
-            (GB, GB),
-        ],
-        Effort::Full => &[
-            (20 * MB, 10 * MB),
-            (20 * MB, 20 * MB),
-            (40 * MB, 20 * MB),
-            (200 * MB, 200 * MB),
-            (GB, GB),
-            (2 * GB, GB),
-            (4 * GB, 4 * GB),
-            (8 * GB, 8 * GB),
-        ],
-    };
-    sizes.iter().map(|&(allocated, used)| exec_group(brief, allocated, used)).collect()
-}
-
-fn exec_group(brief: &Brief, allocated: u64, used: u64) -> Group {
-    let mut group =
-        Group::new(format!("{} used of {}", size_words(used), size_words(allocated)), 1.0);
-    for &engine in &brief.engines {
-        let spec = engine.subject(allocated);
-        let subject = group.seat(SubjectSpec { touched: Some(used.min(spec.size)), ..spec });
-        for method in Method::ALL {
-            let point = params(&[
-                ("allocated", json!(allocated)),
-                ("used", json!(used)),
-                ("method", json!(method.word())),
-            ]);
-            let count = if used > 100 * MB && method == Method::ForkExec { 5 } else { 40 };
-            let command = Command::Exec { method, count };
-            group.cells.push(cell(engine, subject, command, point, ns(&["each", "user", "sys"])));
-        }
-    }
-    group
 }
 
 pub fn copy_rate(brief: &Brief) -> Vec<Group> {

@@ -49,6 +49,14 @@ struct Floor {
     silent: Vec<bool>,
 }
 
+impl Floor {
+    /// Whether nothing is asked of a subject any more: it may not even be there.
+    fn is_silent(&self, subject: usize) -> bool {
+        let mut cells = self.cells.iter().zip(&self.silent);
+        cells.all(|(cell, &silent)| silent || !cell.subjects.contains(&subject))
+    }
+}
+
 impl Runner<'_> {
     /// Measures a group for about `seconds`, but every cell at least once (unless the time is far overdrawn).
     pub fn run(&mut self, group: Group, seconds: f64) {
@@ -79,6 +87,9 @@ impl Runner<'_> {
 
     fn prepare(&mut self, subjects: &[crate::experiments::SubjectSpec], floor: &mut Floor) {
         for (index, subject) in subjects.iter().enumerate() {
+            if floor.is_silent(index) {
+                continue;
+            }
             // A refused freeze leaves the memory as it was; the statistics at the end tell how it forked.
             for command in subject.prepare.into_iter().chain([WARM]) {
                 if self.stopped() {
@@ -386,6 +397,15 @@ mod tests {
         let mut fake = Fake { script: [Reply::Wrong("page 7".into())].into(), ..Fake::default() };
         let (heard, wrongs, _) = run(&mut fake, 0.5);
         assert_eq!(wrongs, ["latency: page 7"]);
+        assert!(heard.samples().iter().all(|sample| sample.engine == "plain"));
+    }
+
+    #[test]
+    fn a_subject_that_did_not_start_is_asked_nothing_and_is_not_wrong() {
+        let mut fake = Fake { absent: Some(1), ..Fake::default() };
+        let (heard, wrongs, _) = run(&mut fake, 0.5);
+        assert_eq!(heard.notes(), ["image: not installed"]);
+        assert!(wrongs.is_empty(), "{wrongs:?}");
         assert!(heard.samples().iter().all(|sample| sample.engine == "plain"));
     }
 

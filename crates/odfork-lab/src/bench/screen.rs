@@ -29,6 +29,19 @@ pub fn table(entry: &Entry, samples: &[Sample]) -> String {
     text
 }
 
+/// Paired ratios in a column.
+pub fn ratios(all: &[(String, Estimate)]) -> String {
+    let widest = all.iter().map(|(what, _)| what.chars().count()).max().unwrap_or(0);
+    let mut text = String::new();
+    if widest > 0 {
+        text.push_str("ratios of the same rounds [95 %]:\n");
+    }
+    for (what, ratio) in all {
+        let _ = writeln!(text, "  {what:<widest$}  {}", ratio_words(*ratio));
+    }
+    text
+}
+
 fn metric_table(entry: &Entry, metric: &str, samples: &[Sample]) -> String {
     let shown: Vec<&Sample> =
         samples.iter().filter(|s| s.metric == metric && s.engine != "null").collect();
@@ -271,6 +284,15 @@ mod tests {
         assert!(text.contains("bytes 1024 MB, processes 1"), "{text}");
         assert!(text.contains("plain    14.0 ms") && text.contains("200x"), "{text}");
         assert!(!text.contains("null"), "{text}");
+    }
+
+    #[test]
+    fn ratios_stand_in_a_column_and_nothing_has_no_heading() {
+        let ratio = |value| Estimate { value, interval: Some((0.5, 2.0)), count: 9 };
+        let text = ratios(&[("a / b".into(), ratio(1.0)), ("longer".into(), ratio(613.0))]);
+        assert!(text.contains("a / b   1.00x [0.500, 2.00]"), "{text}");
+        assert!(text.contains("longer  613x"), "{text}");
+        assert_eq!(ratios(&[]), "");
     }
 
     #[test]

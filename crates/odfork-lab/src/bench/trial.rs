@@ -83,6 +83,8 @@ pub struct Group {
     pub children: u64,
     /// Pages of 2 MB the kernel's pool must have.
     pub pool_pages: u64,
+    /// What was left out of it, and why.
+    pub notes: Vec<String>,
 }
 
 /// Left to everything else on the machine.
@@ -100,6 +102,7 @@ impl Group {
             repeats: 1,
             children: 0,
             pool_pages: 0,
+            notes: Vec::new(),
         }
     }
 

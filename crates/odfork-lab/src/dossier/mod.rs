@@ -33,6 +33,7 @@ use clap::{Arg, ArgMatches, Command};
 use crate::samples::{read_folder, Recording};
 use crate::verbs::cannot;
 use blocks::{Block, Figure};
+pub use chapters::ratios_of_starts;
 use chapters::{Chapter, PLANS};
 pub use model::residual_plot;
 

@@ -73,7 +73,7 @@ impl Subject {
             }
             Command::Service => self.service(),
             Command::Rounds { via, rounds } => self.rounds(via, rounds),
-            Command::Exec { method, count } => self.exec(method, count),
+            Command::Exec { method, actions, count } => self.exec(method, actions, count),
         }
     }
 
@@ -322,7 +322,7 @@ fn stamp(block: *mut u8, from: usize, to: usize) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::protocol::{Method, Via};
+    use crate::workload::protocol::{Actions, Method, Via};
     use crate::workload::{prepare, Setup};
 
     fn subject() -> Subject {
@@ -358,7 +358,15 @@ mod tests {
             commands.push(Command::Touch { read_permille, share_permille });
         }
         commands.extend(Via::ALL.map(|via| Command::Rounds { via, rounds: 1 }));
-        commands.extend(Method::ALL.map(|method| Command::Exec { method, count: 2 }));
+        let actions = Actions::Plain;
+        commands.extend(Method::NATIVE.map(|method| Command::Exec { method, actions, count: 2 }));
+        for method in [Method::PosixSpawn, Method::Spawn] {
+            commands.extend(Actions::ALL.map(|actions| Command::Exec {
+                method,
+                actions,
+                count: 2,
+            }));
+        }
         commands
     }
 
@@ -412,7 +420,7 @@ mod tests {
             Command::Touch { read_permille: 1000, share_permille: 1000 },
             Command::Service,
             Command::Rounds { via: Via::Fork, rounds: 0 },
-            Command::Exec { method: Method::PosixSpawn, count: 0 },
+            Command::Exec { method: Method::Spawn, actions: Actions::Pipes, count: 0 },
         ] {
             assert!(matches!(subject.obey(command), Answer::Wrong(_)), "{command}");
         }

@@ -151,7 +151,7 @@ pub fn await_success(pid: libc::pid_t) -> Result<(), Failure> {
     judge(wait(pid)?)
 }
 
-fn judge(status: libc::c_int) -> Result<(), Failure> {
+pub(super) fn judge(status: libc::c_int) -> Result<(), Failure> {
     if libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0 {
         return Ok(());
     }

@@ -19,7 +19,7 @@ pub struct Interface {
     stats: Option<Json>,
 }
 
-fn symbol(name: &CStr) -> *mut c_void {
+pub(super) fn symbol(name: &CStr) -> *mut c_void {
     // SAFETY: name is NUL-terminated; RTLD_DEFAULT is always a valid handle.
     unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
 }

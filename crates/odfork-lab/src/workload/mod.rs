@@ -1,7 +1,8 @@
 //! The subject: a process that holds memory, forks on command and measures itself.
 //!
 //! `protocol` is the language between driver and subject, `memory` the pattern it holds and checks
-//! (`layout`: how it is obtained, `hugetlb`: from the pool of huge pages), `acts` and `reruns` what it can do, `program` the tiny program it starts,
+//! (`layout`: how it is obtained, `hugetlb`: from the pool of huge pages), `acts` and `reruns` what it can do, `program` the tiny program it starts
+//! by the ways of `starts` and `posix_spawn` (`python`: from another kind of subject), `ways` their words,
 //! `interface` the engine's C API when a library is preloaded. This file owns the loop. The same program is the subject under every engine: it never knows which, and forks through
 //! libc's dynamic `fork` symbol so that a preloaded library can take its place.
 
@@ -11,9 +12,13 @@ pub mod hugetlb;
 pub mod interface;
 mod layout;
 pub mod memory;
+mod posix_spawn;
 pub mod program;
 pub mod protocol;
+pub mod python;
 mod reruns;
+mod starts;
+mod ways;
 
 use std::io::{BufRead, Write};
 use std::time::Duration;

@@ -9,6 +9,8 @@ use std::str::FromStr;
 
 use anyhow::{bail, Context, Error, Result};
 
+pub use super::ways::{Actions, Method, Via};
+
 /// What a driver can ask of a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
@@ -59,51 +61,11 @@ pub enum Command {
     /// `after-1` and on, in processor time of the thread.
     Rounds { via: Via, rounds: u32 },
     /// Create a process with a tiny program `count` times and wait: `each` in wall time, `user` and `sys` a program.
-    Exec { method: Method, count: u32 },
+    Exec { method: Method, actions: Actions, count: u32 },
 }
 
 /// The most rounds of one command: its answer is one line.
 const ROUNDS_AT_MOST: u32 = 1000;
-
-/// How a process is created between two series of rounds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Via {
-    Fork,
-    Vfork,
-    Spawn,
-}
-
-/// How a program is started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Method {
-    ForkExec,
-    VforkExec,
-    PosixSpawn,
-}
-
-impl Via {
-    pub const ALL: [Via; 3] = [Via::Fork, Via::Vfork, Via::Spawn];
-
-    pub fn word(self) -> &'static str {
-        match self {
-            Via::Fork => "fork",
-            Via::Vfork => "vfork",
-            Via::Spawn => "spawn",
-        }
-    }
-}
-
-impl Method {
-    pub const ALL: [Method; 3] = [Method::ForkExec, Method::VforkExec, Method::PosixSpawn];
-
-    pub fn word(self) -> &'static str {
-        match self {
-            Method::ForkExec => "fork+exec",
-            Method::VforkExec => "vfork+exec",
-            Method::PosixSpawn => "posix_spawn",
-        }
-    }
-}
 
 impl Command {
     /// The labels of the numbers this command answers with. Of numbered labels, the first.
@@ -189,7 +151,9 @@ impl fmt::Display for Command {
             }
             Command::Service => write!(out, "service"),
             Command::Rounds { via, rounds } => write!(out, "rounds {} {rounds}", via.word()),
-            Command::Exec { method, count } => write!(out, "exec {} {count}", method.word()),
+            Command::Exec { method, actions, count } => {
+                write!(out, "exec {} {} {count}", method.word(), actions.word())
+            }
         }
     }
 }
@@ -230,6 +194,7 @@ impl FromStr for Command {
             },
             "exec" => Command::Exec {
                 method: words.one_of(Method::ALL, Method::word)?,
+                actions: words.one_of(Actions::ALL, Actions::word)?,
                 count: words.number()?,
             },
             other => bail!("unknown command: {other:?}"),
@@ -254,7 +219,11 @@ impl Words<'_> {
         Ok(number)
     }
 
-    fn one_of<T: Copy>(&mut self, choices: [T; 3], word_of: fn(T) -> &'static str) -> Result<T> {
+    fn one_of<T: Copy, const N: usize>(
+        &mut self,
+        choices: [T; N],
+        word_of: fn(T) -> &'static str,
+    ) -> Result<T> {
         let word = self.0.next().context("a word is missing")?;
         let names = choices.map(word_of).join(", ");
         let found = choices.into_iter().find(|&choice| word_of(choice) == word);
@@ -347,8 +316,11 @@ mod tests {
             Command::Service,
         ];
         let rounds = Via::ALL.map(|via| Command::Rounds { via, rounds: 10 });
-        let execs = Method::ALL.map(|method| Command::Exec { method, count: 7 });
-        for command in commands.into_iter().chain(rounds).chain(execs) {
+        let actions = Actions::Plain;
+        let execs = Method::ALL.map(|method| Command::Exec { method, actions, count: 7 });
+        let method = Method::Spawn;
+        let acting = Actions::ALL.map(|actions| Command::Exec { method, actions, count: 7 });
+        for command in commands.into_iter().chain(rounds).chain(execs).chain(acting) {
             assert_eq!(command.to_string().parse::<Command>().unwrap(), command);
         }
     }
@@ -379,6 +351,7 @@ mod tests {
         assert!(refusal("rounds 10").contains("fork, vfork, spawn"));
         assert!(refusal("rounds fork 1001").contains("at most 1000"));
         assert!(refusal("exec").contains("missing"));
+        assert!(refusal("exec spawn 10").contains("plain, chdir"));
         assert!("ok fork".parse::<Answer>().is_err());
         assert!("".parse::<Answer>().is_err());
     }

@@ -13,8 +13,9 @@ use super::children::{
 };
 use super::layout::map_shared;
 use super::memory::PAGE;
+use super::posix_spawn::Litter;
 use super::program::Program;
-use super::protocol::{Answer, Method, Via};
+use super::protocol::{Actions, Answer, Method, Via};
 
 /// What children write.
 const MARK: u8 = 0xA5;
@@ -97,8 +98,8 @@ impl Subject {
         self.write_rounds(rounds, &mut times);
         match via {
             Via::Fork => fork_and_wait(|| true).map(drop)?,
-            Via::Vfork => Program::make()?.run(Method::VforkExec)?,
-            Via::Spawn => Program::make()?.run(Method::PosixSpawn)?,
+            Via::Vfork => Program::make()?.run(Method::VforkExec, Actions::Plain)?,
+            Via::Spawn => Program::make()?.run(Method::PosixSpawn, Actions::Plain)?,
         }
         self.write_rounds(rounds, &mut times);
         if rounds > 0 {
@@ -123,12 +124,13 @@ impl Subject {
         }
     }
 
-    pub(super) fn exec(&mut self, method: Method, count: u32) -> Values {
+    pub(super) fn exec(&mut self, method: Method, actions: Actions, count: u32) -> Values {
         let program = Program::make()?;
+        let _litter = Litter::spread(actions.litter().unwrap_or(0))?;
         let before = Usage::now();
         let start = Instant::now();
         for _ in 0..count {
-            program.run(method)?;
+            program.run(method, actions)?;
         }
         let real = nanoseconds(start.elapsed());
         let used = Usage::now().since(before);

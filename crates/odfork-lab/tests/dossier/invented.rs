@@ -235,18 +235,30 @@ fn parent_writes(folder: &Path) {
     file.end(false);
 }
 
+/// Method, actions, nanoseconds.
+const STARTS: [(&str, &str, f64); 9] = [
+    ("fork+exec", "plain", 0.0),
+    ("vfork+exec", "plain", 15e3),
+    ("posix_spawn", "plain", 35e3),
+    ("spawn", "plain", 25e3),
+    ("rust-command", "plain", 45e3),
+    ("popen", "plain", 600e3),
+    ("python-subprocess", "plain", 150e3),
+    ("posix_spawn", "chdir", 38e3),
+    ("spawn", "chdir", 27e3),
+];
+
 fn exec(folder: &Path) {
     let mut file = File::create(folder, "exec", "M15", 6);
     for (used, twice) in [10.0, 20.0, 100.0, 500.0, 1000.0]
         .iter()
         .flat_map(|used| [(used * MB, 1.0), (used * MB, 2.0)])
     {
-        for (engine, method) in ["plain", "image"]
-            .iter()
-            .flat_map(|e| ["fork+exec", "vfork+exec", "posix_spawn"].map(|m| (*e, m)))
-        {
-            let call = if method == "fork+exec" { fork(engine, used) } else { 35e3 };
-            let params = json!({ "allocated": used * twice, "used": used, "method": method });
+        for (engine, method) in ["plain", "image"].iter().flat_map(|e| STARTS.map(|m| (*e, m))) {
+            let call = if method.0 == "fork+exec" { fork(engine, used) } else { method.2 };
+            let params = json!({
+                "allocated": used * twice, "used": used, "method": method.0, "actions": method.1,
+            });
             file.around(engine, ("each", "ns"), call + 280e3, params.clone());
             file.around(engine, ("sys", "ns"), call + 200e3, params.clone());
             file.around(engine, ("user", "ns"), 30e3, params);

@@ -11,12 +11,13 @@ mod parent;
 mod rates;
 mod relief;
 mod series;
+mod starts;
 
 use super::blocks::{interval, times, Block, Table};
 use super::digest::{Digest, Point};
 use super::quantity::{convert, digits, trim, Unit};
 use crate::published;
-use crate::samples::Recording;
+use crate::samples::{Recording, Sample};
 
 /// What is known of an experiment before anything is measured.
 #[derive(Clone, Copy, Debug)]
@@ -154,6 +155,11 @@ pub const PLANS: [Plan; 9] = [
         build: rates::build_writes,
     },
 ];
+
+/// The ratios between ways to start a program, from the samples of `exec`: what, and how many times.
+pub fn ratios_of_starts(samples: &[Sample]) -> Vec<starts::Line> {
+    starts::ratios(&Digest::of(&Recording { samples: samples.to_vec(), ..Recording::default() }))
+}
 
 /// One chapter from one file. `suffix` keeps names apart when an experiment has several files.
 pub fn make(recording: &Recording, suffix: &str) -> Chapter {
