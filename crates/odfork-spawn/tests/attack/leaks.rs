@@ -132,7 +132,7 @@ fn standard_closed() -> Result<(), String> {
 
 /// What is closed here is closed there, whatever landed on its number meanwhile.
 fn inherited_are(closed: u32) {
-    let (mut ours, theirs) = std::io::pipe().unwrap();
+    let (mut ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     let mut command = Command::new("/bin/sh");
     command.args(["-c", "exec ls /proc/self/fd >&9"]).fd(9, theirs).stdin(Stdio::piped());
     let mut child = command.spawn().unwrap();

@@ -64,7 +64,8 @@ fn listen() -> Result<OwnedFd, String> {
     // SAFETY: a program that is valid for the length of the call; the descriptor is ours.
     unsafe {
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-        let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
+        // Once we look, only death interrupts the call: else SIGSTOP would make it anew (Linux 5.19).
+        let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | 1 << 5;
         let fd = libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &whole);
         if fd < 0 {
             return Err(format!("no filter that asks: {}", std::io::Error::last_os_error()));
