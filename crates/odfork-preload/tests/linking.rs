@@ -118,6 +118,25 @@ fn c_program_with_the_static_library() {
     exercise(&program);
 }
 
+/// A preloaded library's constructor runs after those of the program's other libraries.
+#[test]
+fn a_fork_in_an_earlier_constructor_freezes_nothing() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let (library, program) = (folder.join("libearly.so"), folder.join("early"));
+    let source = Path::new(HERE).join("tests/programs/early.c");
+    run(Command::new("cc")
+        .args(STRICT)
+        .args(["-shared", "-fPIC", "-o"])
+        .arg(&library)
+        .arg(&source));
+    let mut compile = Command::new("cc");
+    compile.args(STRICT).arg("-DEARLY_PROGRAM").arg("-o").arg(&program).arg(&source);
+    run(compile.arg("-L").arg(folder).args(["-learly", "-Wl,-rpath"]).arg(folder));
+    let mut command = Command::new(&program);
+    command.env("LD_PRELOAD", libraries().join("libodfork.so")).env("ODFORK_FREEZE", "never");
+    assert_eq!(String::from_utf8_lossy(&run(&mut command).stdout), "0\n");
+}
+
 #[test]
 fn the_shared_library_names_itself() {
     let library = libraries().join("libodfork.so");

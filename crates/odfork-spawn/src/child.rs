@@ -25,19 +25,21 @@ const FIXED: u64 = 1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1);
 pub extern "C" fn enter(window: usize) -> i32 {
     // SAFETY: the parent laid the window out and waits (CLONE_VFORK); nobody else knows it.
     let Window { order, report } = unsafe { &mut *(window as *mut Window<'_>) };
+    if let Err(Errno(errno)) = own_descriptors(order, report) {
+        (report.errno, report.failed) = (errno, Report::SHARED);
+        return NOT_STARTED;
+    }
     let Err(Errno(errno)) = follow(order, report);
-    (report.errno, report.failed) = (errno, 1);
+    (report.errno, report.failed) = (errno, Report::FAILED);
     NOT_STARTED
 }
 
-/// The steps, in this order. Each one's place has a reason: a table of descriptors of its own precedes all that use it;
-/// the session precedes the terminal it acquires; descriptors precede closing and the low limits that would forbid
+/// The steps, in this order, once the table of descriptors is the child's own. Each one's place has a reason: the session precedes the terminal it acquires; descriptors precede closing and the low limits that would forbid
 /// moving them; limits and cgroup precede the loss of the right to set them; user and group precede the directory,
 /// which is entered with the program's rights; the parent-death signal follows them because the kernel clears it
 /// when they change; the mask comes last because signals may arrive from then on, when there are no handlers any more.
 fn follow(order: &Order<'_>, at: &mut Report) -> Result<Infallible, Errno> {
     let wanted = &order.attributes;
-    own_descriptors(order, at)?;
     signals(order, at)?;
     cgroup(order, at)?;
     session(wanted, at)?;
@@ -68,7 +70,7 @@ fn own_descriptors(order: &Order<'_>, at: &mut Report) -> SysResult<()> {
     unsafe {
         match call(libc::SYS_close_range, args![first, last, libc::CLOSE_RANGE_UNSHARE]) {
             Ok(_) => Ok(()),
-            // Linux before 5.9, or a filter: all of it, and closed later.
+            // Linux before 5.9, or a filter: all of it, and closed later. Filters of containers refuse this, too.
             Err(_) => call(libc::SYS_unshare, args![libc::CLONE_FILES]).map(drop),
         }
     }

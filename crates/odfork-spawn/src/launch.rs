@@ -15,7 +15,7 @@
 //! 6 keep the stack, restore the signal mask
 //! ```
 
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 
 use odfork_sys::{args, call, clone3, clone_vfork, raw, CloneArgs, Errno, SysResult};
 
@@ -42,6 +42,9 @@ pub enum Way {
 
 /// The rung to begin with: a filter or kernel that refused once will refuse again.
 static FIRST: AtomicU8 = AtomicU8::new(Way::Clone3 as u8);
+
+/// A table of descriptors cannot be shared with a child until its first step copies it: the child gets a copy at once.
+static WHOLE_TABLE: AtomicBool = AtomicBool::new(false);
 
 /// A child that is in its program.
 #[derive(Clone, Copy, Debug)]
@@ -85,19 +88,46 @@ pub unsafe fn launch(order: &Order<'_>, want_pidfd: bool) -> Result<Launched, Fa
     result
 }
 
-/// Tries the rungs, from the best that is not known to be refused.
+/// The ladder with a shared table of descriptors, where that is wished, and without. A kernel or filter that forbids the
+/// child to share the table, or to leave it, forbids what costs less and not what was asked for.
 ///
 /// # Safety
 /// As for [`launch`].
 unsafe fn climb(order: &Order<'_>, want_pidfd: bool) -> Result<Launched, Failure> {
+    let (shared, all) = ([Way::Clone3, Way::Clone], [Way::Clone3, Way::Clone, Way::Copy]);
+    if order.hole.is_some() && !WHOLE_TABLE.load(Relaxed) {
+        // SAFETY: passed on to the caller.
+        match unsafe { try_ways(&shared, order, want_pidfd) } {
+            Err(Attempt::Refused(_) | Attempt::TableRefused(_)) => {}
+            Err(Attempt::Failed(failure)) => return Err(failure),
+            Ok(launched) => return Ok(launched),
+        }
+    }
+    let whole = Order { hole: None, ..*order };
+    // SAFETY: passed on to the caller.
+    match unsafe { try_ways(&all, &whole, want_pidfd) } {
+        Err(Attempt::Refused(e) | Attempt::TableRefused(e)) => Err(Failure::of(Step::Clone, e)),
+        Err(Attempt::Failed(failure)) => Err(failure),
+        Ok(launched) => {
+            // As below; and a way that shares the memory was to be had for a copied table only.
+            let learnt = order.hole.is_some() && order.attributes.cgroup.is_none();
+            WHOLE_TABLE.fetch_or(learnt, Relaxed);
+            Ok(launched)
+        }
+    }
+}
+
+/// Tries the rungs, from the best that is not known to be refused.
+///
+/// # Safety
+/// As for [`launch`].
+unsafe fn try_ways(ways: &[Way], order: &Order<'_>, want_pidfd: bool) -> Result<Launched, Attempt> {
     let known = FIRST.load(Relaxed);
-    let ways = [Way::Clone3, Way::Clone, Way::Copy];
-    let mut refused = Failure::of(Step::Clone, Errno(libc::ENOSYS));
-    for way in ways.into_iter().filter(|&way| way as u8 >= known) {
+    let mut refused = Attempt::Refused(Errno(libc::ENOSYS));
+    for &way in ways.iter().filter(|&&way| way as u8 >= known) {
         // SAFETY: passed on to the caller.
         match unsafe { attempt(order, way, want_pidfd) } {
-            Err(Attempt::Refused(e)) => refused = Failure::of(Step::Clone, e),
-            Err(Attempt::Failed(failure)) => return Err(failure),
+            Err(Attempt::Refused(e)) => refused = Attempt::Refused(e),
             Ok(launched) => {
                 // A cgroup may be refused for its own reasons: nothing is learnt from that.
                 if order.attributes.cgroup.is_none() {
@@ -105,6 +135,7 @@ unsafe fn climb(order: &Order<'_>, want_pidfd: bool) -> Result<Launched, Failure
                 }
                 return Ok(launched);
             }
+            failed => return failed,
         }
     }
     Err(refused)
@@ -113,6 +144,8 @@ unsafe fn climb(order: &Order<'_>, want_pidfd: bool) -> Result<Launched, Failure
 enum Attempt {
     /// This way is not to be had here; the next may be.
     Refused(Errno),
+    /// The child must not leave the shared table of descriptors; no way changes that.
+    TableRefused(Errno),
     Failed(Failure),
 }
 
@@ -137,7 +170,10 @@ unsafe fn attempt(order: &Order<'_>, way: Way, want_pidfd: bool) -> Result<Launc
     let refused = |e| refused_or_failed(e, way, order.attributes.cgroup.is_some());
     let result = made.map_err(refused).and_then(|(pid, pidfd)| {
         let launched = Launched { pid, way, pidfd };
-        settle(launched, report).map_err(Attempt::Failed)
+        settle(launched, report).map_err(|failure| match report.failed {
+            Report::SHARED => table_refused_or_failed(failure, report.errno),
+            _ => Attempt::Failed(failure),
+        })
     });
     drop(stack);
     let launched = result?;
@@ -158,6 +194,14 @@ fn refused_or_failed(e: Errno, way: Way, cgroup: bool) -> Attempt {
         Errno(libc::EAGAIN | libc::ENOMEM) => Attempt::Failed(Failure::of(Step::Clone, e)),
         e if cgroup && way == Way::Clone3 => Attempt::Refused(e),
         e => Attempt::Failed(Failure::of(Step::Clone, e)),
+    }
+}
+
+/// Of a child that could not leave the shared table. One for which there was no memory would not get it by a copy either.
+fn table_refused_or_failed(failure: Failure, errno: i32) -> Attempt {
+    match errno {
+        libc::ENOMEM | libc::EMFILE => Attempt::Failed(failure),
+        _ => Attempt::TableRefused(Errno(errno)),
     }
 }
 
@@ -213,7 +257,7 @@ fn settle(launched: Launched, report: Report) -> Result<Launched, Failure> {
     }
     let status = reap(launched.pid);
     let cause = match report.failed {
-        1 => Cause::Errno(report.errno),
+        Report::FAILED | Report::SHARED => Cause::Errno(report.errno),
         _ => Cause::Killed(status.map_or(libc::SIGKILL, |s| s & 0x7f)),
     };
     Err(Failure { step: Step::from_number(report.step), cause, detail: report.detail })

@@ -80,10 +80,18 @@ pub struct Order<'a> {
 #[repr(C)]
 pub struct Report {
     pub step: u32,
+    /// 0, or one of the two below.
     pub failed: u32,
     pub errno: i32,
     /// Descriptor, resource or index of the path the step was working on.
     pub detail: i32,
+}
+
+impl Report {
+    /// A step failed.
+    pub const FAILED: u32 = 1;
+    /// The child could not leave the parent's table of descriptors, and has done nothing: it needs a copy from the start.
+    pub const SHARED: u32 = 2;
 }
 
 /// The words at the upper end of the child's stack.

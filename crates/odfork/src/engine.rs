@@ -242,26 +242,34 @@ pub unsafe fn fork(real: impl Fn() -> i32) -> i32 {
 fn adopt() -> bool {
     let st = state();
     let me = sys::getpid();
-    if st.pid.load(Relaxed) == me {
-        // A child that forks itself: from now on its memory is marked as its own.
-        if st.mark.is_set() == Some(false) {
-            st.mark.set();
-        }
+    if is_ours(st, me) {
         return true;
     }
     if st.mark.is_borrowed(me) {
         return false;
     }
+    // A handler that interrupted this and forks would wait below for what it interrupted.
+    let mask = sys::block_signals();
     // Several threads of a new process may find out at once: one begins its state.
     let parent = st.pid.load(SeqCst);
-    if parent != -me && st.pid.compare_exchange(parent, -me, SeqCst, SeqCst).is_ok() {
+    if parent != -me
+        && !is_ours(st, me)
+        && st.pid.compare_exchange(parent, -me, SeqCst, SeqCst).is_ok()
+    {
         child_begins();
         st.pid.store(me, SeqCst);
     }
     while st.pid.load(SeqCst) != me {
         core::hint::spin_loop();
     }
+    sys::restore_signals(mask);
     true
+}
+
+/// The state was begun by process `me`. A child in another pid namespace may have its parent's
+/// number: its mark is not set.
+fn is_ours(st: &State, me: i32) -> bool {
+    st.pid.load(SeqCst) == me && st.mark.is_set() != Some(false)
 }
 
 /// A state of its own for a new process. Every entrance to the runtime comes
@@ -278,11 +286,23 @@ fn child_begins() {
     st.unpaid_ns.store(0, Relaxed);
     st.unpaid_forks.store(0, Relaxed);
     st.entries = None;
+    if st.barred() == Reason::Helper {
+        // Its tasks are born where it was born itself (`with_new_namespace`).
+        st.barred.store(Reason::None as u32, Relaxed);
+    }
+    // From now on this memory is its own, whatever borrows it or is copied from it.
+    if st.mark.is_set() == Some(false) {
+        st.mark.set();
+    }
 }
 
 /// Before a fork: looks whether freezing or folding is due, and does it.
 fn prepare() {
     let st = state();
+    // Another library's constructor that forks before ours: the options are not read yet.
+    if born() == 0 {
+        return;
+    }
     if st.options.freeze == Freeze::Never || st.barred() != Reason::None || !may_be_due(st) {
         return;
     }
@@ -310,15 +330,19 @@ fn prepare() {
     }
 }
 
-/// Asked without the lock: the inspection of the code takes the loader's.
+/// Asked without the lock: the inspection of the code takes the loader's. Who comes while another
+/// thread inspects does not wait for it, nor does the child of a fork made meanwhile.
 fn passes_inspection(st: &State) -> bool {
-    if st.inspected.swap(1, Relaxed) == 0 {
+    const UNDER_WAY: u32 = 1;
+    const DONE: u32 = 2;
+    if st.inspected.compare_exchange(0, UNDER_WAY, SeqCst, SeqCst).is_ok() {
         let found = (st.inspect)(sys::getpid() == st.born.load(Relaxed));
         if found != Reason::None {
             bar(found);
         }
+        st.inspected.store(DONE, SeqCst);
     }
-    st.barred() == Reason::None
+    st.inspected.load(SeqCst) == DONE && st.barred() == Reason::None
 }
 
 /// The cheap question before every fork: a fork of a small process asks only this.
@@ -511,7 +535,8 @@ pub fn freeze_now() -> Done<()> {
     }
     let st = state();
     if st.barred() != Reason::None || !passes_inspection(st) {
-        return Err(Stop::of(st.barred()));
+        let under_way = st.barred() == Reason::None;
+        return Err(Stop::of(if under_way { Reason::Threads } else { st.barred() }));
     }
     let held = st.lock.hold();
     if held.calls_under_way() {
@@ -671,6 +696,23 @@ pub fn before_filter() {
         let _ = thaw_all();
         bar(Reason::Seccomp);
     }
+}
+
+/// Makes a call after which the next child is the first of a new pid namespace, or in a time
+/// namespace where nobody may share this memory. A helper of ours must not be that child: the
+/// namespace would end with it, and every fork after it fail. So memory that may need one is
+/// given back before, and none is made until the call was refused, or in this process's children.
+pub fn with_new_namespace(call: impl FnOnce() -> isize) -> isize {
+    if !adopt() || state().barred() != Reason::None {
+        return call();
+    }
+    let _ = thaw_all();
+    bar(Reason::Helper);
+    let ret = call();
+    if ret < 0 {
+        state().barred.store(Reason::None as u32, Relaxed);
+    }
+    ret
 }
 
 /// A thread is about to be made: the last moment at which a new process is

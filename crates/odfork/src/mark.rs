@@ -41,15 +41,15 @@ impl Mark {
     /// first freeze. Only for the process whose memory it is. Without memory for it (or before
     /// Linux 4.14) there is none.
     pub fn set(&self) {
-        if self.word().is_none() {
+        if let Some(word) = self.word() {
+            word.store(1, Relaxed);
+        } else {
+            // Set before anybody can find it: unset it would say that this memory is a fork's copy.
             let page = new_page();
             if page != 0 && self.page.compare_exchange(0, page, SeqCst, SeqCst).is_err() {
                 // SAFETY: a page of our own; another thread's was announced first.
                 unsafe { sys::munmap(page, PAGE) };
             }
-        }
-        if let Some(word) = self.word() {
-            word.store(1, Relaxed);
         }
     }
 
@@ -75,6 +75,7 @@ fn new_page() -> usize {
             sys::munmap(at, PAGE);
             return 0;
         }
+        (*(at as *const AtomicU32)).store(1, Relaxed);
         at
     }
 }

@@ -121,7 +121,7 @@ pub fn fences(s: &mut Scratch, subject: &Subject) -> Done<u64> {
     // /proc of another PID namespace shows somebody else under our number.
     let pid = field(text, b"Pid:");
     let (tracer, threads) = (field(text, b"TracerPid:"), field(text, b"Threads:"));
-    if pid != Some(subject.pid as u64) || threads.is_none() {
+    if pid != Some(subject.pid as u64) || threads.is_none() || !is_own_proc(&mut s.kernel) {
         return Err(Stop::of(Reason::NoProc));
     }
     if tracer != Some(0) {
@@ -134,6 +134,16 @@ pub fn fences(s: &mut Scratch, subject: &Subject) -> Done<u64> {
         return Err(Stop::of(Reason::Overcommit));
     }
     Ok(threads.unwrap_or(1))
+}
+
+/// The first process of a namespace may find its parent under its own number: `/proc/self` has
+/// this helper's number only in the `/proc` of its own namespace.
+fn is_own_proc(k: &mut Kernel) -> bool {
+    let mut name = [0u8; 20];
+    let a = args![c"/proc/self".as_ptr(), name.as_mut_ptr(), name.len()];
+    // SAFETY: a valid path, and a buffer of the length told.
+    let length = unsafe { k.call(libc::SYS_readlink, a) }.unwrap_or(0);
+    name.get(..length).and_then(dec) == Some(sys::getpid() as u64)
 }
 
 /// Reads the map of the process into `s.vmas`: what may be frozen, and what

@@ -19,6 +19,7 @@ pub const CASES: &[(&str, Case)] = &[
     ("clone3_and_its_wishes_on_the_last_rung", last_rung_keeps_failures),
     ("no_way_left_is_an_error", no_way_left),
     ("close_range_refused_closes_all_the_same", close_range_refused),
+    ("a_table_that_cannot_be_left_is_copied", table_refused),
     ("a_refused_step_is_named", refused_steps),
     ("a_killing_filter_is_named", killing_steps),
     ("a_killing_filter_at_exec_is_the_status", killed_at_exec),
@@ -144,6 +145,44 @@ fn close_range_refused() -> Result<(), String> {
     Ok(())
 }
 
+/// What containers refuse on Linux before 5.9, or with a filter that does not know close_range: both calls by which a
+/// child leaves a shared table; and what nobody is known to refuse, sharing it.
+fn table_refused() -> Result<(), String> {
+    let shared_table = |sharing| Rule {
+        number: libc::SYS_clone,
+        bits: (libc::CLONE_FILES | libc::CLONE_VFORK | sharing) as u32,
+        action: libc::SECCOMP_RET_ERRNO | libc::EPERM as u32,
+    };
+    let no_clone3 = refuse(libc::SYS_clone3, libc::ENOSYS);
+    let close_range = refuse(libc::SYS_close_range, libc::ENOSYS);
+    let unshare = refuse(libc::SYS_unshare, libc::EPERM);
+    for (rules, due) in [
+        (vec![close_range, unshare], Way::Clone3),
+        (vec![close_range, unshare, no_clone3], Way::Clone),
+        (vec![close_range, unshare, no_clone3, SHARED_CLONE_REFUSED], Way::Copy),
+        (vec![no_clone3, shared_table(0)], Way::Clone),
+        (vec![no_clone3, shared_table(libc::CLONE_VM)], Way::Clone),
+    ] {
+        apart(&rules, || {
+            // SAFETY: a copy without close-on-exec, for the program not to have.
+            assert!(unsafe { libc::dup2(2, 700) } == 700);
+            for _ in 0..2 {
+                kernel::leaves_nothing(|| {
+                    let mut command = Command::new("/bin/ls");
+                    command.arg("/proc/self/fd").close_other_fds(true).fd_number(7, 2);
+                    let child = command.stdout(odfork_spawn::Stdio::piped()).spawn().unwrap();
+                    assert_eq!(child.way(), due);
+                    let found = child.wait_with_output().unwrap().stdout;
+                    // 3 is what ls reads the folder by.
+                    assert_eq!(String::from_utf8(found).unwrap(), "0\n1\n2\n3\n7\n");
+                    fails(Command::new("/no/such").close_other_fds(true), Step::Exec, libc::ENOENT);
+                });
+            }
+        });
+    }
+    Ok(())
+}
+
 /// System call, step, and what makes the child call it.
 type Wish = (i64, Step, fn(&mut Command) -> &mut Command);
 
@@ -192,11 +231,20 @@ fn refused_steps() -> Result<(), String> {
             });
         }
     }
-    let refusals =
-        [refuse(libc::SYS_close_range, libc::EACCES), refuse(libc::SYS_unshare, libc::EACCES)];
+    let refusals = [
+        refuse(libc::SYS_close_range, libc::EACCES),
+        refuse(libc::SYS_unshare, libc::EACCES),
+        refuse(libc::SYS_getdents64, libc::EACCES),
+    ];
     apart(&refusals, || {
         let mut command = Command::new("/bin/true");
         fails(command.close_other_fds(true), Step::CloseOthers, libc::EACCES);
+    });
+    // Not for want of the right: a copy would want the same memory.
+    let no_memory = [refusals[0], refuse(libc::SYS_unshare, libc::ENOMEM)];
+    apart(&no_memory, || {
+        let mut command = Command::new("/bin/true");
+        fails(command.close_other_fds(true), Step::CloseOthers, libc::ENOMEM);
     });
     apart(&[refuse(libc::SYS_prctl, libc::EACCES)], || {
         let mut command = Command::new("/bin/true");

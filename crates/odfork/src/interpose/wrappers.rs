@@ -16,6 +16,7 @@
 //! | prctl, syscall | get a filter installed that kills for our later calls |
 //! | pthread_create, pthread_mutexattr_setprotocol | (guard) fail where a protected page is written without retry |
 //! | vmsplice, setsockopt | keep a page of an image beyond its mappings |
+//! | unshare | make our helper the first process of the program's new namespace |
 //! | clone | let a task that is no thread write while memory moves |
 
 use core::ffi::{c_char, c_int, c_long, c_void, CStr};
@@ -29,6 +30,8 @@ use crate::{args, engine};
 /// Advice of Linux 6.13: puts guard markers into the page tables.
 const MADV_GUARD_INSTALL: c_int = 102;
 const MADV_DONTNEED_LOCKED: c_int = 24;
+/// Linux 5.6.
+const CLONE_NEWTIME: c_int = 0x80;
 
 /// A function of the next library in line, looked up once; where it is, is remembered in
 /// the engine's [`Notes`](engine::Notes).
@@ -364,6 +367,7 @@ pub unsafe extern "C" fn syscall(
         libc::SYS_process_madvise => advise_by_vector([a, b, c, d, e, f]),
         libc::SYS_mlock | libc::SYS_mlock2 => lock(nr, a, b, c),
         libc::SYS_mlockall => lock_all(a),
+        libc::SYS_unshare => leave_namespaces(a),
         _ => {
             before_syscall(nr, a, b);
             // SAFETY: the caller's own call.
@@ -504,6 +508,24 @@ pub unsafe extern "C" fn prctl(op: c_int, a: usize, b: usize, c: usize, d: usize
     set_errno(errno);
     // SAFETY: the caller's own call.
     as_libc(unsafe { sys::raw(libc::SYS_prctl, args![op, a, b, c, d]) }) as c_int
+}
+
+fn leave_namespaces(flags: usize) -> isize {
+    // SAFETY: the program's own call.
+    let call = || unsafe { sys::raw(libc::SYS_unshare, args![flags]) };
+    match flags as c_int & (libc::CLONE_NEWPID | CLONE_NEWTIME) {
+        0 => call(),
+        _ => engine::with_new_namespace(call),
+    }
+}
+
+/// unshare(2): the next child is the first of a namespace, and must be the program's.
+#[no_mangle]
+pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
+    let errno = get_errno();
+    let ret = leave_namespaces(flags as usize);
+    set_errno(errno);
+    as_libc(ret) as c_int
 }
 
 /// _exit(2): the report of a program that leaves without exit(3).

@@ -1,0 +1,82 @@
+// odtest: modes=stock,huge,small,auto expect=froze auto=any needs=root mem=100
+/*
+ * A process that asks for a new pid namespace: its next child is the first process of it, whatever the runtime does at
+ * that fork. Then the same again in there, where parent and child both have number 1, by raw calls. All of them freeze and
+ * fork, with a /proc of their own and with another's.
+ */
+#include "proc_region.h"
+#include <sched.h>
+#include <sys/mount.h>
+
+static const size_t BYTES = 16 * OD_MB;
+static void *region;
+
+/* Freezes, folds and forks. */
+static void live(size_t seed)
+{
+    for (int i = 0; i < 3; i++) {
+        region_touch(region, BYTES, 7, seed + (size_t)i);
+        region_look(region, BYTES, 7, "in a namespace");
+    }
+    od_refreeze();
+    void *own = region_new(BYTES, seed);
+    region_look(own, BYTES, seed, "new in a namespace");
+    CHECK(munmap(own, BYTES) == 0, "munmap");
+}
+
+static pid_t raw_unshare_and_fork(void)
+{
+    CHECK(syscall(SYS_unshare, CLONE_NEWPID) == 0, "unshare by number: %s", strerror(errno));
+    return fork();
+}
+
+/* A /proc of the namespace, without which nothing is frozen there. Not for the last: it sees its parent's, where its
+ * own number is the parent's. */
+static void mount_proc(int depth)
+{
+    if (depth == 3)
+        return;
+    CHECK(unshare(CLONE_NEWNS) == 0, "unshare: %s", strerror(errno));
+    CHECK(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0, "mount: %s", strerror(errno));
+    CHECK(mount("proc", "/proc", "proc", 0, NULL) == 0, "mount of /proc: %s", strerror(errno));
+}
+
+static void deeper(int depth)
+{
+    live(40 + (size_t)depth);
+    if (depth == 3)
+        return;
+    pid_t pid;
+    if (depth == 2) {
+        pid = raw_unshare_and_fork();
+    } else if (depth == 1) {
+        pid = (pid_t)syscall(SYS_clone, SIGCHLD | CLONE_NEWPID, 0, 0, 0, 0);
+    } else {
+        errno = 77;
+        CHECK(unshare(CLONE_NEWPID) == 0 && errno == 77, "unshare: %s", strerror(errno));
+        /* What is to be zero now must be, without a helper. */
+        CHECK(madvise(region, OD_PAGE, MADV_DONTNEED) == 0, "madvise: %s", strerror(errno));
+        CHECK(*(volatile char *)region == 0, "not given up");
+        od_fill(region, OD_PAGE, 7);
+        pid = fork();
+    }
+    CHECK(pid >= 0, "depth %d: fork: %s", depth, strerror(errno));
+    if (pid == 0) {
+        CHECK(getpid() == 1, "depth %d: number %d", depth, getpid());
+        mount_proc(depth + 1);
+        deeper(depth + 1);
+        _exit(0);
+    }
+    od_join(pid);
+}
+
+int main(void)
+{
+    region = region_new(BYTES, 7);
+    region_look(region, BYTES, 7, "at first");
+    errno = 77;
+    CHECK(unshare(-1) == -1 && errno == EINVAL, "a call that is refused: %s", strerror(errno));
+    live(5);
+    deeper(0);
+    return od_done();
+}
