@@ -207,7 +207,11 @@ fn require_sense(o: &odf_spawn_options) -> Result<(), Words> {
         (ODF_SPAWN_UMASK, o.umask != 0, "umask needs ODF_SPAWN_UMASK"),
         (ODF_SPAWN_UID, o.uid != 0, "uid needs ODF_SPAWN_UID"),
         (ODF_SPAWN_GID, o.gid != 0, "gid needs ODF_SPAWN_GID"),
-        (ODF_SPAWN_GROUPS, o.group_count != 0, "groups needs ODF_SPAWN_GROUPS"),
+        (
+            ODF_SPAWN_GROUPS,
+            o.group_count != 0 || !o.groups.is_null(),
+            "groups needs ODF_SPAWN_GROUPS",
+        ),
     ];
     match unflagged.into_iter().find(|&(flag, set, _)| set && o.flags & flag == 0) {
         Some((_, _, words)) => Err(words),

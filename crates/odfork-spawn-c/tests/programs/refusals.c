@@ -44,6 +44,7 @@ static void check_bad_input(void)
 {
     char *argv[] = { (char *)"true", NULL }, *empty[] = { NULL };
     struct odf_fd twice[] = { { 0, 7 }, { 1, 7 } }, below = { -4, 7 }, below_to = { 0, -4 };
+    const gid_t group = 65534;
     CHECK(odf_spawn(NULL, "/bin/true", argv, NULL, NULL, &error) == EINVAL && strstr(error.text, "process is NULL"));
     CHECK(odf_spawn(NULL, NULL, NULL, NULL, NULL, NULL) == EINVAL);
     CHECK(refused(NULL, argv, NULL, "file is NULL"));
@@ -59,6 +60,7 @@ static void check_bad_input(void)
     REFUSES(o.gid = 65534, "ODF_SPAWN_GID");
     REFUSES(o.umask = 077, "ODF_SPAWN_UMASK");
     REFUSES(o.group_count = 1, "ODF_SPAWN_GROUPS");
+    REFUSES(o.groups = &group, "ODF_SPAWN_GROUPS");
     REFUSES(o.process_group = 1, "ODF_SPAWN_PROCESS_GROUP");
     REFUSES(o.controlling_terminal = 1, "ODF_SPAWN_CONTROLLING_TERMINAL");
     REFUSES(o.foreground = 1, "ODF_SPAWN_FOREGROUND");
