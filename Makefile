@@ -28,10 +28,10 @@ toolchain:
 build: toolchain ## Build the launcher, the library and the benchmark into target/release
 	$(CARGO) build --release --workspace --locked
 
-check: ## Install what tests need, then run every test and lint (within 10 minutes)
+check: ## Install what tests need, then run every test and lint (about 15 minutes)
 	@.ci/check
 
-check-full: ## The same with every mode of every test program (about 15 minutes)
+check-full: ## The same with every mode of every test program (about 20 minutes)
 	@ODTEST_FULL=1 .ci/check
 
 demo: build ## Unit tests in forked children of a 1 GB database, stock fork against odfork
