@@ -6,7 +6,7 @@
 use std::ffi::{c_char, CString, OsStr, OsString};
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -46,7 +46,8 @@ fn lay_out_and_launch(command: &Command, standard: [&Source; 3]) -> Result<Child
     let mut ends = Ends::open(command, standard).map_err(trouble)?;
     let plan = Plan::of(command, &ends).map_err(trouble)?;
     let whole = command.environment.whole.as_ref();
-    let (argv, envp) = (pointers(&strings.argv), pointers(whole.unwrap_or(&strings.envp)));
+    let envp = whole.map_or_else(|| strings.envp.pointers(), |entries| pointers(entries));
+    let argv = pointers(&strings.argv);
     let programs: Vec<*const c_char> = strings.programs.iter().map(|p| p.as_ptr()).collect();
     let mut attributes = command.attributes;
     attributes.cgroup = plan.cgroup.as_ref().map(AsRawFd::as_raw_fd);
@@ -101,7 +102,7 @@ fn require_identity(command: &Command) -> Result<(), Trouble> {
 struct Strings {
     programs: Vec<CString>,
     argv: Vec<CString>,
-    envp: Vec<CString>,
+    envp: Lines,
     directory: Option<CString>,
 }
 
@@ -138,24 +139,55 @@ fn path(command: &Command) -> Option<OsString> {
     }
 }
 
-/// A copy, unless the whole was given: other threads may change the environment while the child reads it.
-fn environment(command: &Command) -> Option<Vec<CString>> {
+/// A copy, unless the whole was given: other threads may change the environment while the child reads it. `None` for a
+/// zero byte.
+fn environment(command: &Command) -> Option<Lines> {
     let wishes = &command.environment;
+    let mut lines = Lines::default();
     if wishes.whole.is_some() {
-        return Some(Vec::new());
+        return Some(lines);
     }
-    let inherited = (!wishes.cleared).then(std::env::vars_os).into_iter().flatten();
-    let kept = inherited.filter(|(key, _)| !wishes.changes.contains_key(key));
-    let set = wishes.changes.iter().filter_map(|(key, value)| Some((key.clone(), value.clone()?)));
-    kept.chain(set)
-        .map(|(key, value)| {
-            let mut line = key.into_vec();
-            line.reserve(value.len() + 2);
-            line.push(b'=');
-            line.extend_from_slice(value.as_bytes());
-            CString::new(line).ok()
-        })
-        .collect()
+    if !wishes.cleared {
+        for (key, value) in std::env::vars_os() {
+            if !wishes.changes.contains_key(&key) {
+                lines.add(&key, &value)?;
+            }
+        }
+    }
+    for (key, value) in &wishes.changes {
+        if let Some(value) = value {
+            lines.add(key, value)?;
+        }
+    }
+    Some(lines)
+}
+
+/// Entries of an environment behind one another: a string of its own for each would be the dearest part of a spawn that
+/// is not the kernel's.
+#[derive(Default)]
+struct Lines {
+    text: Vec<u8>,
+    starts: Vec<usize>,
+}
+
+impl Lines {
+    fn add(&mut self, key: &OsStr, value: &OsStr) -> Option<()> {
+        let (key, value) = (key.as_bytes(), value.as_bytes());
+        if key.contains(&0) || value.contains(&0) {
+            return None;
+        }
+        self.starts.push(self.text.len());
+        for part in [key, b"=", value, b"\0"] {
+            self.text.extend_from_slice(part);
+        }
+        Some(())
+    }
+
+    /// Null behind the last.
+    fn pointers(&self) -> Vec<*const c_char> {
+        let entry = |&start: &usize| self.text[start..].as_ptr().cast();
+        self.starts.iter().map(entry).chain(std::iter::once(std::ptr::null())).collect()
+    }
 }
 
 fn pointers(strings: &[CString]) -> Vec<*const c_char> {
