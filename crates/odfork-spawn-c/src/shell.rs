@@ -8,7 +8,7 @@ use std::io::{Error, ErrorKind};
 use std::os::fd::{FromRawFd, OwnedFd};
 
 use odfork_spawn::{exchange, Cause, Command, Stdio};
-use odfork_sys::{args, call, raw, Errno};
+use odfork_sys::{args, raw, wait4, Errno};
 
 use crate::calm::Calm;
 use crate::spawn::{odf_process, plain, text};
@@ -122,15 +122,7 @@ fn owned(fd: c_int) -> Option<OwnedFd> {
 
 /// The status, by a raw call: libc's would be a cancellation point.
 pub fn wait(pid: c_int) -> Result<c_int, Errno> {
-    let mut status = 0;
-    loop {
-        // SAFETY: the status is valid for writing.
-        match unsafe { call(libc::SYS_wait4, args![pid, &mut status, 0, 0]) } {
-            Ok(_) => return Ok(status),
-            Err(Errno(libc::EINTR)) => {}
-            Err(e) => return Err(e),
-        }
-    }
+    wait4(pid, 0)?.ok_or(Errno(libc::ECHILD))
 }
 
 /// Writes `size` bytes of `input` to the program and closes its input, while reading what it writes to standard output

@@ -13,10 +13,9 @@
 
 use core::cell::UnsafeCell;
 use core::ffi::{c_char, c_int, CStr};
-use core::sync::atomic::{AtomicI32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 use odfork_spawn::{Cause, Error, SignalSet, Step};
-use odfork_sys::{args, call, raw, Errno};
+use odfork_sys::{args, raw, sigaction, Action, Errno, ProcessLock};
 
 use crate::calm::Calm;
 use crate::shell::{shell, wait};
@@ -86,29 +85,12 @@ impl Drop for ChildSignal {
 
 const KEYS: [c_int; 2] = [libc::SIGINT, libc::SIGQUIT];
 
-/// The kernel's own form of a handler (x86-64): given back exactly as it was.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Action {
-    handler: usize,
-    flags: u64,
-    restorer: usize,
-    mask: u64,
-}
-
-impl Action {
-    const fn new(handler: usize) -> Action {
-        Action { handler, flags: 0, restorer: 0, mask: 0 }
-    }
-
-    /// Sets it; what it was before.
-    fn set(&self, signal: c_int) -> Action {
-        let mut before = Action::new(libc::SIG_DFL);
-        // SAFETY: as large as the kernel's; a handler given back was the program's own.
-        let done = unsafe { call(libc::SYS_rt_sigaction, args![signal, self, &mut before, 8]) };
-        debug_assert!(done.is_ok());
-        before
-    }
+/// Sets it; what it was before, to be given back exactly so.
+fn set(signal: c_int, action: &Action) -> Action {
+    // SAFETY: a handler given back was the program's own.
+    let done = unsafe { sigaction(signal, Some(action)) };
+    debug_assert!(done.is_ok());
+    done.unwrap_or_default()
 }
 
 /// Process-wide: how many wait, and what they keep for the last of them.
@@ -123,27 +105,21 @@ struct Shared(UnsafeCell<Kept>);
 // SAFETY: touched only by the holder of the lock (`with_kept`).
 unsafe impl Sync for Shared {}
 
-static OWNER: AtomicI32 = AtomicI32::new(0);
+static LOCK: ProcessLock = ProcessLock::new();
 static KEPT: Shared =
     Shared(UnsafeCell::new(Kept { pid: 0, count: 0, before: [Action::new(libc::SIG_DFL); 2] }));
 
 fn with_kept<R>(act: impl FnOnce(&mut Kept) -> R) -> R {
     let mask = odfork_sys::block_signals();
     let me = odfork_sys::getpid();
-    loop {
-        let owner = OWNER.load(Relaxed);
-        if owner != me && OWNER.compare_exchange(owner, me, Acquire, Relaxed).is_ok() {
-            break;
-        }
-        std::thread::yield_now();
-    }
+    LOCK.take();
     // SAFETY: the lock is held.
     let kept = unsafe { &mut *KEPT.0.get() };
     if kept.pid != me {
         (kept.pid, kept.count) = (me, 0);
     }
     let result = act(kept);
-    OWNER.store(0, Release);
+    LOCK.give();
     odfork_sys::restore_signals(mask);
     result
 }
@@ -157,7 +133,7 @@ impl Ignored {
     fn enter() -> Ignored {
         with_kept(|kept| {
             if kept.count == 0 {
-                kept.before = KEYS.map(|signal| Action::new(libc::SIG_IGN).set(signal));
+                kept.before = KEYS.map(|signal| set(signal, &Action::new(libc::SIG_IGN)));
             }
             kept.count += 1;
             Ignored { before: kept.before }
@@ -179,7 +155,7 @@ impl Drop for Ignored {
             kept.count = kept.count.saturating_sub(1);
             if kept.count == 0 {
                 for (signal, before) in KEYS.into_iter().zip(&kept.before) {
-                    before.set(signal);
+                    set(signal, before);
                 }
             }
         });

@@ -9,7 +9,7 @@
 
 use std::convert::Infallible;
 
-use odfork_sys::{args, call, Errno, SysResult};
+use odfork_sys::{args, call, sigaction, Action, Errno, SysResult};
 
 use crate::descriptors::Act;
 use crate::error::Step;
@@ -76,16 +76,6 @@ fn own_descriptors(order: &Order<'_>, at: &mut Report) -> SysResult<()> {
     }
 }
 
-/// The kernel's own form of a handler (x86-64).
-#[derive(Clone, Copy, Default)]
-#[repr(C)]
-struct Action {
-    handler: usize,
-    flags: u64,
-    restorer: usize,
-    mask: u64,
-}
-
 fn signals(order: &Order<'_>, at: &mut Report) -> SysResult<()> {
     at.begin(Step::Signals);
     let defaults = order.attributes.default_signals & !FIXED;
@@ -93,18 +83,16 @@ fn signals(order: &Order<'_>, at: &mut Report) -> SysResult<()> {
         let asked = defaults >> (signal - 1) & 1 == 1;
         at.detail = signal;
         if asked || order.reset_handlers && is_handled(signal)? {
-            let default = Action::default();
             // SAFETY: handlers are this process's own: CLONE_SIGHAND was not asked for.
-            unsafe { call(libc::SYS_rt_sigaction, args![signal, &default, 0, 8])? };
+            unsafe { sigaction(signal, Some(&Action::new(libc::SIG_DFL)))? };
         }
     }
     Ok(())
 }
 
 fn is_handled(signal: i32) -> SysResult<bool> {
-    let mut now = Action::default();
-    // SAFETY: `now` is on this stack and as large as the kernel's action.
-    unsafe { call(libc::SYS_rt_sigaction, args![signal, 0, &mut now, 8])? };
+    // SAFETY: asks only.
+    let now = unsafe { sigaction(signal, None)? };
     Ok(now.handler != libc::SIG_DFL && now.handler != libc::SIG_IGN)
 }
 

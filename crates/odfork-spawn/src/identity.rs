@@ -8,20 +8,15 @@
 //! that none ends the protection of another. Signals are blocked by the caller all
 //! that time: a handler that jumps away would keep the others out for ever.
 
-use std::sync::atomic::{AtomicI32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use odfork_sys::{args, call, pause, raw, Errno, ProcessLock, SysResult};
 
-use odfork_sys::{args, call, raw, Errno, SysResult};
-
-/// Pid of the process in which such a spawn is under way. A pid that is not ours was copied by a fork.
-static CHANGING: AtomicI32 = AtomicI32::new(0);
+/// Held while such a spawn is under way.
+static CHANGING: ProcessLock = ProcessLock::new();
 const DUMPABLE: usize = 1;
 /// Set by fork, cleared by exec after the memory was changed (include/linux/sched.h).
 const PF_FORKNOEXEC: u64 = 0x40;
 /// exec is microseconds from leaving the memory when the parent goes on.
 const LOOKS: u32 = 10_000;
-/// Looks before naps: a thread of real-time priority must not keep the one it waits for from running.
-const EAGER: u32 = 100;
-const NAP: [i64; 2] = [0, 100_000];
 
 pub struct Identity {
     before: usize,
@@ -30,15 +25,8 @@ pub struct Identity {
 impl Identity {
     /// Waits for other spawns of this kind in this process (microseconds each).
     pub fn enter() -> Identity {
-        let me = odfork_sys::getpid();
-        let mut looks = 0;
-        loop {
-            let owner = CHANGING.load(Relaxed);
-            if owner != me && CHANGING.compare_exchange(owner, me, Acquire, Relaxed).is_ok() {
-                return Identity { before: dumpable() };
-            }
-            looks = pause(looks);
-        }
+        CHANGING.take();
+        Identity { before: dumpable() }
     }
 
     /// `child`: the one that is in its program; `None` when there is none left.
@@ -50,20 +38,8 @@ impl Identity {
             // SAFETY: gives this process back what it had.
             unsafe { raw(libc::SYS_prctl, args![libc::PR_SET_DUMPABLE, self.before, 0, 0, 0]) };
         }
-        CHANGING.store(0, Release);
+        CHANGING.give();
     }
-}
-
-/// Lets others run, longer after many looks; the looks so far. Raw calls: the C library's would end a cancelled thread.
-fn pause(looks: u32) -> u32 {
-    // SAFETY: no arguments, or a time that is read.
-    unsafe {
-        match looks < EAGER {
-            true => raw(libc::SYS_sched_yield, [0; 6]),
-            false => raw(libc::SYS_nanosleep, args![&NAP, 0]),
-        }
-    };
-    looks.saturating_add(1)
 }
 
 fn dumpable() -> usize {

@@ -17,7 +17,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 
-use odfork_sys::{args, call, clone3, clone_vfork, raw, CloneArgs, Errno, SysResult};
+use odfork_sys::{args, call, clone3, clone_vfork, raw, wait4, CloneArgs, Errno, SysResult};
 
 use crate::child;
 use crate::error::{Cause, Step};
@@ -176,11 +176,11 @@ unsafe fn attempt(order: &Order<'_>, way: Way, want_pidfd: bool) -> Result<Launc
         })
     });
     drop(stack);
-    let launched = result?;
-    Ok(Launched {
-        pidfd: launched.pidfd.or_else(|| pidfd_of(launched.pid, want_pidfd)),
-        ..launched
-    })
+    let mut launched = result?;
+    if want_pidfd && launched.pidfd.is_none() {
+        launched.pidfd = open_pidfd(launched.pid).ok();
+    }
+    Ok(launched)
 }
 
 /// What kernels and filters answer to what they do not know or do not want is a reason to try the next rung; so is a
@@ -255,7 +255,8 @@ fn settle(launched: Launched, report: Report) -> Result<Launched, Failure> {
         // SAFETY: ours, and nobody was told of it.
         unsafe { raw(libc::SYS_close, args![fd]) };
     }
-    let status = reap(launched.pid);
+    // Another thread's wait may have taken it, or children are not to be waited for.
+    let status = wait4(launched.pid, 0).ok().flatten();
     let cause = match report.failed {
         Report::FAILED | Report::SHARED => Cause::Errno(report.errno),
         _ => Cause::Killed(status.map_or(libc::SIGKILL, |s| s & 0x7f)),
@@ -263,22 +264,8 @@ fn settle(launched: Launched, report: Report) -> Result<Launched, Failure> {
     Err(Failure { step: Step::from_number(report.step), cause, detail: report.detail })
 }
 
-/// The status of an ended child. `None` when another thread's wait took it, or children are not to be waited for.
-fn reap(pid: i32) -> Option<i32> {
-    let mut status = 0i32;
-    loop {
-        // SAFETY: the status is valid for writing.
-        match unsafe { call(libc::SYS_wait4, args![pid, &mut status, 0, 0]) } {
-            Ok(_) => return Some(status),
-            Err(Errno(libc::EINTR)) => {}
-            Err(_) => return None,
-        }
-    }
-}
-
 /// For the ways that do not give one. The pid is still the child's: it has not been waited for.
-fn pidfd_of(pid: i32, wanted: bool) -> Option<i32> {
+pub fn open_pidfd(pid: i32) -> SysResult<i32> {
     // SAFETY: numbers only.
-    let opened = wanted.then(|| unsafe { call(libc::SYS_pidfd_open, args![pid, 0]) });
-    opened?.ok().map(|fd| fd as i32)
+    unsafe { call(libc::SYS_pidfd_open, args![pid, 0]) }.map(|fd| fd as i32)
 }

@@ -14,7 +14,7 @@ use crate::command::Command;
 use crate::descriptors::{self, Act, Move, Refusal};
 use crate::error::{Cause, Error, Step};
 use crate::launch::{self, Failure};
-use crate::order::Order;
+use crate::order::{Attributes, Order};
 use crate::process::Child;
 use crate::search;
 use crate::stdio::Source;
@@ -214,9 +214,6 @@ impl Ends {
 
     fn add(&mut self, to: i32, source: &Source) -> Result<(), Trouble> {
         let from = match source {
-            Source::Inherit => return Ok(()),
-            Source::Owned(fd) => fd.as_raw_fd(),
-            Source::Number(fd) => *fd,
             Source::Null => {
                 let null = File::options().read(to == 0).write(to != 0).open("/dev/null");
                 self.keep(null.map_err(failed(Step::Pipe, "/dev/null"))?.into())
@@ -227,6 +224,10 @@ impl Ends {
                 self.parents[to as usize] = Some(parents);
                 self.keep(childs)
             }
+            open => match open.number() {
+                Some(fd) => fd,
+                None => return Ok(()),
+            },
         };
         self.moves.push(Move { from, to });
         Ok(())
@@ -258,44 +259,40 @@ fn pipe() -> std::io::Result<(OwnedFd, OwnedFd)> {
 struct Plan {
     acts: Vec<Act>,
     closings: Vec<(u32, u32)>,
-    hole: Option<(u32, u32)>,
+    hole: Hole,
     groups: Option<Vec<u32>>,
     cgroup: Option<File>,
 }
 
 impl Plan {
     fn of(command: &Command, ends: &Ends) -> Result<Plan, Trouble> {
-        let mut moves = ends.moves.clone();
-        for (to, source) in &command.descriptors {
-            let from = match source {
-                Source::Owned(fd) => fd.as_raw_fd(),
-                Source::Number(fd) => *fd,
-                _ => continue,
-            };
-            moves.push(Move { from, to: *to });
-        }
+        let given = command.descriptors.iter();
+        let given = given.filter_map(|(to, source)| Some(Move { from: source.number()?, to: *to }));
+        let moves: Vec<Move> = ends.moves.iter().copied().chain(given).collect();
         let acts = descriptors::plan(&moves).map_err(|refusal| match refusal {
             Refusal::Twice(fd) => senseless(format!("descriptor {fd} is given twice")),
             Refusal::Negative(fd) => senseless(format!("descriptor {fd}")),
         })?;
         let cgroup = command.cgroup.as_deref().map(open_cgroup).transpose()?;
-        let kept: Vec<i32> = [0, 1, 2].into_iter().chain(moves.iter().map(|m| m.to)).collect();
-        let wanted = &command.attributes;
-        let needed = kept.iter().copied().chain(moves.iter().map(|m| m.from)).chain(
-            [wanted.terminal, wanted.foreground, cgroup.as_ref().map(AsRawFd::as_raw_fd)]
-                .into_iter()
-                .flatten(),
-        );
-        let close = command.close_others;
-        Ok(Plan {
-            acts,
-            hole: close.then(|| (needed.max().unwrap_or(2) as u32 + 1, u32::MAX)),
-            closings: if close { descriptors::gaps(&kept) } else { Vec::new() },
-            groups: groups(command),
-            cgroup,
-        })
+        let (hole, closings) = match command.close_others {
+            true => others(&moves, &command.attributes, cgroup.as_ref()),
+            false => (None, Vec::new()),
+        };
+        Ok(Plan { acts, closings, hole, groups: groups(command), cgroup })
     }
 }
+
+/// What is left out of the copy of the table: all above the highest descriptor that any step needs; and what the program
+/// shall not find in the rest.
+fn others(moves: &[Move], wanted: &Attributes, cgroup: Option<&File>) -> (Hole, Vec<(u32, u32)>) {
+    let kept: Vec<i32> = [0, 1, 2].into_iter().chain(moves.iter().map(|m| m.to)).collect();
+    let steps = [wanted.terminal, wanted.foreground, cgroup.map(AsRawFd::as_raw_fd)];
+    let needed = kept.iter().copied().chain(moves.iter().map(|m| m.from));
+    let highest = needed.chain(steps.into_iter().flatten()).max().unwrap_or(2);
+    (Some((highest as u32 + 1, u32::MAX)), descriptors::gaps(&kept))
+}
+
+type Hole = Option<(u32, u32)>;
 
 fn groups(command: &Command) -> Option<Vec<u32>> {
     let root_gives_up = || {

@@ -11,9 +11,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{ChildStderr, ChildStdin, ChildStdout, ExitStatus, Output};
 use std::time::{Duration, Instant};
 
-use odfork_sys::{args, call, Errno, SysResult};
+use odfork_sys::{args, call, wait4, Errno, SysResult};
 
-use crate::launch::{Launched, Way};
+use crate::launch::{open_pidfd, Launched, Way};
 use crate::talk;
 
 /// Longest sleep between two looks where no pidfd is to be had.
@@ -142,11 +142,9 @@ impl Child {
 
     fn open_pidfd(&mut self) -> SysResult<()> {
         if self.pidfd.is_none() {
-            // SAFETY: the pid is our child's, not yet waited for; the descriptor is ours.
-            self.pidfd = Some(unsafe {
-                let fd = call(libc::SYS_pidfd_open, args![self.pid, 0])?;
-                OwnedFd::from_raw_fd(fd as i32)
-            });
+            let fd = open_pidfd(self.pid)?;
+            // SAFETY: just made, given to nobody else.
+            self.pidfd = Some(unsafe { OwnedFd::from_raw_fd(fd) });
         }
         Ok(())
     }
@@ -181,18 +179,4 @@ impl Drop for Child {
 
 fn from_errno(Errno(errno): Errno) -> Error {
     Error::from_raw_os_error(errno)
-}
-
-/// `None`: goes on (only with WNOHANG).
-fn wait4(pid: i32, options: i32) -> SysResult<Option<i32>> {
-    let mut status = 0i32;
-    loop {
-        // SAFETY: the status is valid for writing.
-        match unsafe { call(libc::SYS_wait4, args![pid, &mut status, options, 0]) } {
-            Ok(0) => return Ok(None),
-            Ok(_) => return Ok(Some(status)),
-            Err(Errno(libc::EINTR)) => {}
-            Err(e) => return Err(e),
-        }
-    }
 }

@@ -4,7 +4,7 @@
 //! anything (`prepare` does).
 
 use std::fs::File;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::process::{ChildStderr, ChildStdin, ChildStdout};
 
 /// What a standard descriptor of the program is. As [`std::process::Stdio`], which cannot be looked into.
@@ -19,6 +19,17 @@ pub(crate) enum Source {
     Owned(OwnedFd),
     /// The caller keeps it open while programs are started.
     Number(RawFd),
+}
+
+impl Source {
+    /// The parent's number of what is open already.
+    pub fn number(&self) -> Option<RawFd> {
+        match self {
+            Source::Owned(fd) => Some(fd.as_raw_fd()),
+            Source::Number(fd) => Some(*fd),
+            Source::Inherit | Source::Null | Source::Pipe => None,
+        }
+    }
 }
 
 impl Stdio {

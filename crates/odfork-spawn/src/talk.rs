@@ -111,8 +111,13 @@ struct Reader {
 impl Reader {
     fn serve(&mut self) -> io::Result<()> {
         let Some(pipe) = &mut self.pipe else { return Ok(()) };
+        let length = self.bytes.len();
+        self.bytes.try_reserve(PIECE)?;
+        self.bytes.resize(length + PIECE, 0);
         // Poll said there is something, or the end: one read does not wait.
-        match pipe.take(PIECE as u64).read_once(&mut self.bytes) {
+        let read = pipe.read(self.bytes.get_mut(length..).unwrap_or(&mut []));
+        self.bytes.truncate(length + read.as_ref().map_or(0, |&n| n));
+        match read {
             Ok(0) => self.pipe = None,
             Ok(_) => {}
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
@@ -121,20 +126,6 @@ impl Reader {
         Ok(())
     }
 }
-
-trait ReadOnce: Read {
-    /// One read, behind what `bytes` has.
-    fn read_once(&mut self, bytes: &mut Vec<u8>) -> io::Result<usize> {
-        let length = bytes.len();
-        bytes.try_reserve(PIECE)?;
-        bytes.resize(length + PIECE, 0);
-        let read = self.read(bytes.get_mut(length..).unwrap_or(&mut []));
-        bytes.truncate(length + read.as_ref().map_or(0, |&n| n));
-        read
-    }
-}
-
-impl<R: Read> ReadOnce for R {}
 
 /// An entry that poll leaves alone when there is no pipe.
 fn entry(pipe: &Option<File>, events: i16) -> libc::pollfd {

@@ -7,6 +7,10 @@
 //! thread-local storage, so that all of it may be used between clone and exec.
 #![no_std]
 
+mod lock;
+
+pub use lock::{pause, ProcessLock};
+
 use core::arch::asm;
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
@@ -149,32 +153,8 @@ pub unsafe fn clone_vfork(
     entry: extern "C" fn(usize) -> i32,
     arg: usize,
 ) -> SysResult<i32> {
-    let ret: isize;
-    // SAFETY: parent and child return from the same `syscall`; the child has
-    // rax = 0 and rsp = stack_top and never leaves this block: it calls `entry`
-    // and ends with exit_group. r12/r13 are copied to the child with all other
-    // registers. The parent sees an ordinary system call.
-    unsafe {
-        asm!(
-            "syscall",
-            "test rax, rax",
-            "jnz 2f",
-            "xor ebp, ebp",
-            "mov rdi, r12",
-            "call r13",
-            "mov edi, eax",
-            "mov eax, 231",
-            "syscall",
-            "ud2",
-            "2:",
-            inlateout("rax") libc::SYS_clone as isize => ret,
-            in("rdi") flags, in("rsi") stack_top, in("rdx") 0usize,
-            in("r10") 0usize, in("r8") 0usize,
-            in("r12") arg, in("r13") entry,
-            lateout("rcx") _, lateout("r11") _,
-        );
-    }
-    check(ret).map(|pid| pid as i32)
+    // SAFETY: passed on to the caller; the other arguments of `clone` are none.
+    unsafe { clone_into([libc::SYS_clone as usize, flags, stack_top], entry, arg) }
 }
 
 /// What `clone3` takes (Linux 5.7's size, with the cgroup).
@@ -207,8 +187,25 @@ pub unsafe fn clone3(
     entry: extern "C" fn(usize) -> i32,
     arg: usize,
 ) -> SysResult<i32> {
+    let call = [libc::SYS_clone3 as usize, order.word(), size_of::<CloneArgs>()];
+    // SAFETY: passed on to the caller; the kernel sets the task's rsp to the end of its stack.
+    unsafe { clone_into(call, entry, arg) }
+}
+
+/// The system call with its number and two arguments (the others are 0), and what the new task does.
+///
+/// # Safety
+/// As for [`clone_vfork`]; the call gives the task a stack.
+unsafe fn clone_into(
+    [number, first, second]: [usize; 3],
+    entry: extern "C" fn(usize) -> i32,
+    arg: usize,
+) -> SysResult<i32> {
     let ret: isize;
-    // SAFETY: as in `clone_vfork`; the kernel sets the child's rsp to the end of its stack.
+    // SAFETY: parent and child return from the same `syscall`; the child has
+    // rax = 0 and rsp = the end of its stack and never leaves this block: it calls `entry`
+    // and ends with exit_group. r12/r13 are copied to the child with all other
+    // registers. The parent sees an ordinary system call.
     unsafe {
         asm!(
             "syscall",
@@ -222,13 +219,57 @@ pub unsafe fn clone3(
             "syscall",
             "ud2",
             "2:",
-            inlateout("rax") libc::SYS_clone3 as isize => ret,
-            in("rdi") order, in("rsi") size_of::<CloneArgs>(),
+            inlateout("rax") number as isize => ret,
+            in("rdi") first, in("rsi") second, in("rdx") 0usize,
+            in("r10") 0usize, in("r8") 0usize,
             in("r12") arg, in("r13") entry,
             lateout("rcx") _, lateout("r11") _,
         );
     }
     check(ret).map(|pid| pid as i32)
+}
+
+/// Waits for child `pid`; interrupted waits go on. `None` with `WNOHANG` while it runs.
+pub fn wait4(pid: i32, options: i32) -> SysResult<Option<i32>> {
+    let mut status = 0i32;
+    loop {
+        // SAFETY: the status is valid for writing.
+        match unsafe { call(libc::SYS_wait4, args![pid, &mut status, options, 0]) } {
+            Ok(0) => return Ok(None),
+            Ok(_) => return Ok(Some(status)),
+            Err(Errno(libc::EINTR)) => {}
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+/// The kernel's own form of a handler (x86-64).
+#[derive(Clone, Copy, Default, Debug)]
+#[repr(C)]
+pub struct Action {
+    pub handler: usize,
+    pub flags: u64,
+    pub restorer: usize,
+    pub mask: u64,
+}
+
+impl Action {
+    /// The default, ignored, or another handler without flags.
+    pub const fn new(handler: usize) -> Action {
+        Action { handler, flags: 0, restorer: 0, mask: 0 }
+    }
+}
+
+/// The action of a signal as it was, changed to `new` if there is one.
+///
+/// # Safety
+/// A handler in `new` is one that may run in this process.
+pub unsafe fn sigaction(signal: i32, new: Option<&Action>) -> SysResult<Action> {
+    let mut old = Action::default();
+    let new = new.map_or(core::ptr::null(), core::ptr::from_ref);
+    // SAFETY: both are as large as the kernel's, or null.
+    unsafe { call(libc::SYS_rt_sigaction, args![signal, new, &mut old, 8])? };
+    Ok(old)
 }
 
 #[cfg(test)]
