@@ -258,10 +258,9 @@ static void make_swaps(void)
 	}
 }
 
-static void become_command(int out, int err)
+static void become_command(int in, int out, int err)
 {
 	const char *folder = setting("folder");
-	int in = open("/dev/null", O_RDONLY);
 
 	setsid();
 	dup2(in, 0);
@@ -288,8 +287,7 @@ static void become_shell(void)
 	if (size && sscanf(size, "%hu %hu", &window.ws_row, &window.ws_col) == 2)
 		ioctl(terminal, TIOCSWINSZ, &window);
 	ioctl(terminal, TIOCSCTTY, 0);
-	dup2(terminal, 0);
-	become_command(terminal, terminal);
+	become_command(terminal, terminal, terminal);
 }
 
 /* Copies what is there; 0 at the end of the stream. */
@@ -356,7 +354,7 @@ static int run(void)
 	if (command == 0 && interactive)
 		become_shell();
 	if (command == 0)
-		become_command(out[1], err[1]);
+		become_command(open("/dev/null", O_RDONLY | O_CLOEXEC), out[1], err[1]);
 	close(out[1]);
 	close(err[1]);
 	struct pollfd streams[2] = { { .fd = out[0] }, { .fd = err[0] } };
@@ -384,6 +382,7 @@ int main(void)
 	/* Under emulation with a loaded host nobody is hung after two minutes. */
 	put("/proc/sys/kernel/hung_task_timeout_secs", "900");
 	put("/proc/sys/kernel/hung_task_warnings", "-1");
+	put("/proc/sys/kernel/watchdog_thresh", "60");
 	make_swaps();
 
 	int status = run();

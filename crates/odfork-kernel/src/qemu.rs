@@ -15,7 +15,7 @@ pub const PROGRAM: &str = "qemu-system-x86_64";
 ///   oops=panic      what goes on after an oops is worth nothing
 ///   stall, watchdog a virtual CPU can lose its processor to the host's other work for minutes
 const KERNEL_WORDS: &str = "console=ttyS0 ignore_loglevel panic=-1 oops=panic nokaslr clocksource=tsc tsc=reliable \
-    rcupdate.rcu_cpu_stall_timeout=300 rcupdate.rcu_exp_cpu_stall_timeout=300000 watchdog_thresh=60 kasan_multi_shot";
+    rcupdate.rcu_cpu_stall_timeout=300 rcupdate.rcu_exp_cpu_stall_timeout=300000 kasan_multi_shot";
 
 /// The streams of one session: writing ends of pipes, and files.
 #[derive(Debug)]
