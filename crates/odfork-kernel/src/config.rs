@@ -10,7 +10,7 @@ use crate::places::{Places, Variant};
 use crate::source;
 
 /// What a patched kernel has besides.
-const OWN: &str = "CONFIG_COW_PTE_TABLES=y\n";
+pub const OWN: &str = "CONFIG_COW_PTE_TABLES=y\n";
 
 /// The fragments of a variant, in the order they are laid.
 fn fragments(variant: &Variant, places: &Places) -> Vec<PathBuf> {
@@ -39,7 +39,9 @@ pub fn provide(variant: &Variant, with_patches: bool, places: &Places) -> Result
     let same = fs::read_to_string(&fragment).is_ok_and(|text| text == wanted);
     if !same || !config.exists() {
         fs::write(&fragment, &wanted).context("cannot write the configuration")?;
-        if let Err(error) = merge(&source, &build, &fragment) {
+        let merged =
+            make(&source, &build, "allnoconfig").and_then(|()| merge(&source, &build, &fragment));
+        if let Err(error) = merged {
             let _ = fs::remove_file(&fragment);
             return Err(error);
         }
@@ -52,14 +54,23 @@ pub fn provide(variant: &Variant, with_patches: bool, places: &Places) -> Result
 }
 
 fn merge(source: &Path, build: &Path, fragment: &Path) -> Result<()> {
-    make(source, build, "allnoconfig")?;
     let mut script = Command::new(source.join("scripts/kconfig/merge_config.sh"));
     script.args(["-m", "-Q", "-O"]).arg(build).arg(build.join(".config")).arg(fragment);
     source::run(script.current_dir(source)).context("cannot merge the configuration")?;
     make(source, build, "olddefconfig")
 }
 
-fn make(source: &Path, build: &Path, target: &str) -> Result<()> {
+/// Lays lines over the configuration that is there; returns those that were not taken.
+pub fn lay(source: &Path, build: &Path, lines: &str) -> Result<Vec<String>> {
+    let fragment = build.join(".odfork-fragment");
+    fs::write(&fragment, lines).context("cannot write the configuration")?;
+    merge(source, build, &fragment)?;
+    let taken =
+        fs::read_to_string(build.join(".config")).context("cannot read the configuration")?;
+    Ok(not_taken(lines, &taken))
+}
+
+pub fn make(source: &Path, build: &Path, target: &str) -> Result<()> {
     let mut make = Command::new("make");
     make.arg("-s").arg("-C").arg(source).arg(format!("O={}", build.display())).arg(target);
     source::run(&mut make).with_context(|| format!("make {target}"))

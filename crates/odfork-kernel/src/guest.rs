@@ -142,23 +142,32 @@ fn window() -> Option<(u16, u16)> {
     }
 }
 
-/// The guest's first process, compiled when its source is newer.
+/// The guest's first process.
 pub fn init(places: &Places) -> Result<Vec<u8>> {
-    let from = places.tree.join("guest/init.c");
+    fs::read(program("guest/init", places)?).context("cannot read the guest's first process")
+}
+
+/// A program of the kernel folder that is one C file, compiled static when its source is another than last time.
+pub fn program(name: &str, places: &Places) -> Result<PathBuf> {
+    let from = places.tree.join(format!("{name}.c"));
     let folder = places.work.join("guest");
-    let (program, copy) = (folder.join("init"), folder.join("init.c"));
+    let program = folder.join(Path::new(name).file_name().unwrap_or_default());
+    let copy = program.with_extension("c");
     let text = fs::read(&from).with_context(|| format!("cannot read {}", from.display()))?;
-    if !program.exists() || fs::read(&copy).ok().as_deref() != Some(text.as_slice()) {
-        if needs::program("gcc").is_none() {
-            bail!("a guest needs gcc for its first process; install it: apt-get install gcc libc6-dev");
-        }
-        fs::create_dir_all(&folder).context("cannot make the guest's folder")?;
-        // Two at a time must not see half a file.
-        let new = folder.join(format!("init.{}", std::process::id()));
-        source::run(Command::new("gcc").args(["-O2", "-static", "-o"]).arg(&new).arg(&from))
-            .context("cannot compile the guest's first process (libc6-dev is needed)")?;
-        fs::rename(&new, &program).context("cannot put the guest's first process in its place")?;
-        fs::write(&copy, &text).context("cannot write into the guest's folder")?;
+    if program.exists() && fs::read(&copy).ok().as_deref() == Some(text.as_slice()) {
+        return Ok(program);
     }
-    fs::read(&program).context("cannot read the guest's first process")
+    if needs::program("gcc").is_none() {
+        bail!("{name}.c has to be compiled; install gcc: apt-get install gcc libc6-dev");
+    }
+    fs::create_dir_all(&folder).context("cannot make the guest's folder")?;
+    // Two at a time must not see half a file.
+    let new = program.with_extension(std::process::id().to_string());
+    source::run(
+        Command::new("gcc").args(["-O2", "-static", "-pthread", "-o"]).arg(&new).arg(&from),
+    )
+    .with_context(|| format!("cannot compile {} (libc6-dev is needed)", from.display()))?;
+    fs::rename(&new, &program).context("cannot put a program of the guest in its place")?;
+    fs::write(&copy, &text).context("cannot write into the guest's folder")?;
+    Ok(program)
 }

@@ -11,6 +11,8 @@ Examples:
   odfork kernel build                    Debian's Linux 6.12 with the patches
   odfork kernel boot -- uname -r         one command inside, on the host's files
   odfork kernel boot                     a shell inside
+  odfork kernel test --quick             every suite of tests, shortened
+  odfork kernel bench                    what fork costs with it and without
 
 The guest sees the host's files read-only with memory laid over them: what it
 writes is gone when it ends, but for the folder of --share (/mnt/share).";
@@ -39,11 +41,46 @@ what changed (ccache is used when installed).
 
 Exit status: 0 when the kernel is built, 125 when not, 130 after Ctrl-C.";
 
+const TEST_HELP: &str = "\
+Suites:
+  torture    the project's own cases (kernel/tests)
+  kselftest  the test the series adds to Linux
+  selftest   Linux' tests of the memory management, shared tables on; one that
+             fails with them off too is skipped
+  stress     stress-ng's stressors of fork and memory, shared tables for all
+
+Each suite must also leave no complaint in the kernel's log: one test more.
+
+Exit status: 0 when nothing failed, 1 when something did, 125 when no guest
+could be started, 130 after Ctrl-C. Last line: N passed, N failed, N skipped.";
+
+const BENCH_HELP: &str = "\
+Needs `odfork kernel build`, and `odfork kernel build --unpatched` for the price
+of the option when it is off (the two boot in turn).
+
+Exit status: 0 also when a figure misses its goal, that of `odfork kernel boot`
+when a guest ended badly, 125 when none could be started, 130 after Ctrl-C (the
+table is made of what there is).";
+
+const DEB_HELP: &str = "\
+Examples:
+  odfork kernel deb                                for a common machine
+  odfork kernel deb --config /boot/config-$(uname -r)
+  odfork kernel deb --guest                        small, for virtual machines
+
+Without --config: Linux' defconfig and kvm_guest.config and what the guests of
+this lab have. The version ends in -odfork. Prints the packages' paths.
+
+Exit status: 0 when they are made, 125 when not, 130 after Ctrl-C.";
+
 /// One command of `odfork kernel`.
 #[derive(Debug)]
 pub enum Request {
     Build(BuildOptions),
     Boot(BootOptions),
+    Test(TestOptions),
+    Bench(BenchOptions),
+    Deb(DebOptions),
 }
 
 #[derive(Debug, Subcommand)]
@@ -55,6 +92,15 @@ enum Verbs {
     /// Boot a built kernel in QEMU and run a command in it
     #[command(after_help = BOOT_HELP)]
     Boot(BootOptions),
+    /// Run the test suites, each in a guest of its own
+    #[command(after_help = TEST_HELP)]
+    Test(TestOptions),
+    /// Measure fork with shared page tables and without, in pairs
+    #[command(after_help = BENCH_HELP)]
+    Bench(BenchOptions),
+    /// Make Debian packages of the patched kernel
+    #[command(after_help = DEB_HELP)]
+    Deb(DebOptions),
 }
 
 /// Where things are.
@@ -170,6 +216,91 @@ pub struct BootOptions {
     pub words: Vec<OsString>,
 }
 
+#[derive(Clone, Debug, Args)]
+pub struct TestOptions {
+    #[command(flatten)]
+    pub variant: VariantOptions,
+
+    /// Fewer seeds, shorter stress
+    #[arg(long)]
+    pub quick: bool,
+
+    /// Only this suite; may be repeated
+    #[arg(long, value_name = "NAME", value_parser = crate::suites::NAMES)]
+    pub suite: Vec<String>,
+
+    /// Memory of the guest
+    #[arg(long, value_name = "SIZE", default_value = "2G", value_parser = size)]
+    pub memory: u64,
+
+    /// Processors of the guest
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=8))]
+    pub cpus: u32,
+
+    /// More words for the kernel's command line
+    #[arg(long, value_name = "WORDS", allow_hyphen_values = true)]
+    pub append: Option<String>,
+
+    /// Take kvm or tcg without trying
+    #[arg(long, value_name = "NAME", value_parser = ["kvm", "tcg"])]
+    pub accel: Option<String>,
+
+    #[command(flatten)]
+    pub places: PlaceOptions,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct BenchOptions {
+    /// Few rounds, nothing above 1 GB, one boot for the price when off
+    #[arg(long)]
+    pub quick: bool,
+
+    /// Samples of each figure
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub rounds: Option<u32>,
+
+    /// Write raw samples as JSON Lines
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub json: Option<PathBuf>,
+
+    /// Memory of the guest
+    #[arg(long, value_name = "SIZE", default_value = "4G", value_parser = size)]
+    pub memory: u64,
+
+    /// Processors of the guest
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=8))]
+    pub cpus: u32,
+
+    /// Take kvm or tcg without trying
+    #[arg(long, value_name = "NAME", value_parser = ["kvm", "tcg"])]
+    pub accel: Option<String>,
+
+    #[command(flatten)]
+    pub places: PlaceOptions,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct DebOptions {
+    /// This configuration, as /boot/config-VERSION or /proc/config.gz
+    #[arg(long, value_name = "FILE", conflicts_with = "guest", value_hint = ValueHint::FilePath)]
+    pub config: Option<PathBuf>,
+
+    /// The configuration of the lab's guests
+    #[arg(long)]
+    pub guest: bool,
+
+    /// The source of Linux: a tar file or a folder
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub source: Option<PathBuf>,
+
+    /// Compilers at a time [default: processors]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub jobs: Option<u32>,
+
+    #[command(flatten)]
+    pub places: PlaceOptions,
+}
+
 /// `odfork kernel`.
 pub fn command() -> Command {
     Verbs::augment_subcommands(Command::new("kernel"))
@@ -184,6 +315,9 @@ pub fn request(matches: &ArgMatches) -> Request {
     match Verbs::from_arg_matches(matches) {
         Ok(Verbs::Build(wanted)) => Request::Build(wanted),
         Ok(Verbs::Boot(wanted)) => Request::Boot(wanted),
+        Ok(Verbs::Test(wanted)) => Request::Test(wanted),
+        Ok(Verbs::Bench(wanted)) => Request::Bench(wanted),
+        Ok(Verbs::Deb(wanted)) => Request::Deb(wanted),
         Err(error) => error.exit(),
     }
 }

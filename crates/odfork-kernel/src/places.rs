@@ -6,6 +6,7 @@
 //!     source-VARIANT/build[-debug]/  the build. Below its source, so that the compiler sees relative paths and ccache
 //!                                    finds again what another variant compiled
 //!     guest/                         the guest's first process, compiled
+//!     packages/                      what `deb` made
 //!     sessions/PID/                  files of a running guest
 
 use std::fs;
@@ -51,6 +52,11 @@ impl Places {
 
     pub fn build(&self, variant: &Variant) -> PathBuf {
         self.variant_source(variant).join(variant.build_folder())
+    }
+
+    pub fn build_package(&self, guest: bool) -> PathBuf {
+        let patched = Variant { series: "patched".into(), mutation: None, debug: false };
+        self.variant_source(&patched).join(if guest { "build-deb-guest" } else { "build-deb" })
     }
 
     /// The kernel a boot takes.

@@ -14,7 +14,8 @@ pub const PROGRAM: &str = "qemu-system-x86_64";
 ///   panic=-1        reboot, which -no-reboot turns into the end of QEMU
 ///   oops=panic      what goes on after an oops is worth nothing
 ///   stall, watchdog a virtual CPU can lose its processor to the host's other work for minutes
-const KERNEL_WORDS: &str = "console=ttyS0 ignore_loglevel panic=-1 oops=panic nokaslr clocksource=tsc tsc=reliable \
+const KERNEL_WORDS: &str =
+    "console=ttyS0 ignore_loglevel panic=-1 oops=panic nokaslr clocksource=tsc tsc=reliable \
     rcupdate.rcu_cpu_stall_timeout=300 rcupdate.rcu_exp_cpu_stall_timeout=300000 kasan_multi_shot";
 
 /// The streams of one session: writing ends of pipes, and files.

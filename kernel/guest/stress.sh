@@ -1,0 +1,61 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0-only
+# stress.sh SECONDS: in a guest, every stressor of the memory management for so many seconds with its own checks on,
+# and copy-on-write page tables on for all processes. One line each: "ok NAME", "not ok NAME: why", "skip NAME: why".
+seconds=${1:?usage: stress.sh SECONDS}
+log=/tmp/stress.log
+cd /tmp || exit 1
+
+if [ -e /proc/sys/vm/cow_fork ]; then
+	echo 2 >/proc/sys/vm/cow_fork
+else
+	echo "# this kernel has no vm.cow_fork: a control run"
+fi
+
+# name, then the options that keep it small enough for a guest of 2 GB
+while read -r name options; do
+	# shellcheck disable=SC2086
+	stress-ng "--$name" 2 $options --timeout "${seconds}s" --verify --temp-path /tmp --oomable >$log 2>&1
+	status=$?
+	case $status in
+	0) echo "ok $name" ;;
+	3 | 4) echo "skip $name: $(grep -m 1 -i 'not\|skip' $log | cut -c1-150)" ;;
+	*)
+		echo "not ok $name: status $status"
+		tail -n 6 $log | sed 's/^/#   /'
+		;;
+	esac
+done <<LIST
+fork
+vfork
+forkheavy --forkheavy-procs 256
+clone --clone-max 64
+zombie --zombie-max 64
+vm --vm-bytes 128M
+mmap --mmap-bytes 64M
+mmapfork
+mremap --mremap-bytes 64M
+madvise
+mprotect
+munmap
+mlock
+brk --brk-bytes 256M
+stack
+bigheap --bigheap-bytes 256M
+vm-rw --vm-rw-bytes 32M
+vm-splice
+userfaultfd --userfaultfd-bytes 32M
+memthrash
+tlb-shootdown
+procfs
+LIST
+
+# A test of nothing would pass too.
+if [ -e /proc/sys/vm/cow_fork ]; then
+	shared=$(sed -n 's/^cowpt_share //p' /proc/vmstat)
+	if [ "${shared:-0}" -gt 0 ]; then
+		echo "ok sharing: $shared tables were shared"
+	else
+		echo "not ok sharing: no page table was shared"
+	fi
+fi
