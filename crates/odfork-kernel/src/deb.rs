@@ -47,7 +47,6 @@ pub fn run(options: &DebOptions) -> Result<u8> {
         build: &folder,
         target: "bindeb-pkg",
         jobs: options.jobs.unwrap_or_else(build::processors),
-        // -d: what must be installed was looked at above, in words of its own.
         variables: vec![
             format!("KDEB_PKGVERSION={version}-odfork{}", revision()),
             "DPKG_FLAGS=-d".into(),

@@ -304,6 +304,8 @@ pub struct DebOptions {
 /// `odfork kernel`.
 pub fn command() -> Command {
     Verbs::augment_subcommands(Command::new("kernel"))
+        .term_width(80)
+        .mut_subcommands(|inner| inner.args_override_self(true).term_width(80))
         .about("Build, boot, test and measure Linux with copy-on-write page tables")
         .disable_help_subcommand(true)
         .subcommand_required(true)

@@ -64,7 +64,8 @@ fn torture(effort: Effort, places: &Places) -> Result<Prepared> {
     let mut make = Command::new("make");
     make.arg("-s").arg("-C").arg(&tests).arg(format!("BUILD={}", build.display()));
     source::run(&mut make).context("cannot build the torture program")?;
-    let mut words = vec![build.join("torture").into_os_string()];
+    // --guest: also the cases that change the whole machine.
+    let mut words = vec![build.join("torture").into_os_string(), "--guest".into()];
     if effort.quick {
         words.push("--quick".into());
     }
@@ -191,7 +192,9 @@ pub fn count(output: &str) -> Option<Count> {
 }
 
 fn closing_line(line: &str) -> Option<Count> {
-    let mut parts = line.trim().split(", ");
+    // What follows the counts is a remark: "... 3 skipped (seed 12)".
+    let counts = line.split(" (").next().unwrap_or(line);
+    let mut parts = counts.trim().split(", ");
     let mut number =
         |word: &str| -> Option<u32> { parts.next()?.strip_suffix(word)?.trim_end().parse().ok() };
     Some(Count {
@@ -228,6 +231,7 @@ mod tests {
     fn three_ways_of_counting() {
         assert_eq!(count("x\n12 passed, 1 failed, 3 skipped\n"), of(12, 1, 3));
         assert_eq!(count("12 passed, 0 failed\n"), of(12, 0, 0));
+        assert_eq!(count("5 passed, 0 failed, 34 skipped (mode 0, seed 1)\n"), of(5, 0, 34));
         assert_eq!(
             count("ok 1 a\nok 2 b\n# Totals: pass:2 fail:0 xfail:1 xpass:0 skip:4 error:1\n"),
             of(3, 1, 4)
