@@ -86,8 +86,8 @@ fn key(kernel: &Path) -> String {
 }
 
 fn recall(known: &str, key: &str) -> Option<Accel> {
-    let answers = known.lines().filter_map(|line| line.split_once(' '));
-    let answer = answers.filter(|(name, _)| *name == key).last()?.1;
+    let mut answers = known.lines().filter_map(|line| line.split_once(' '));
+    let answer = answers.rfind(|(name, _)| *name == key)?.1;
     Some(if answer == "yes" { Accel::Kvm } else { Accel::Tcg })
 }
 

@@ -110,7 +110,7 @@ pub fn verdict(outcome: &Outcome, log: &Path) -> Vec<String> {
         End::Exited(_) | End::Interrupted => return lines,
         End::Panicked => ("the kernel panicked".to_owned(), true),
         End::TimedOut => {
-            (format!("the time was over after {seconds:.0} s; the guest was ended"), true)
+            (format!("the time was over after {seconds:.0} s; the guest was asked where it was, and ended"), true)
         }
         End::Lost(why) => (format!("the guest ended without an answer: {why}"), true),
     };

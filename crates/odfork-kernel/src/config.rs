@@ -83,8 +83,9 @@ fn not_taken(wanted: &str, taken: &str) -> Vec<String> {
     let last =
         |index: usize| !lines[index + 1..].iter().any(|later| name(later) == name(lines[index]));
     let has = |wanted: &str| taken.lines().any(|line| line == wanted);
-    let missing =
-        |line: &str| !has(line) && !(line.ends_with("=n") && !has(&format!("{}=y", name(line))));
+    // "CONFIG_X=n" is taken when X is not set at all.
+    let off = |line: &str| line.ends_with("=n") && !has(&format!("{}=y", name(line)));
+    let missing = |line: &str| !(has(line) || off(line));
     (0..lines.len())
         .filter(|&i| last(i) && missing(lines[i]))
         .map(|i| lines[i].to_owned())

@@ -48,6 +48,8 @@ const ANYWHERE: [&str; 6] = [
 ];
 
 const PANIC: &str = "Kernel panic - not syncing";
+/// The panic the host asked for when the time was over.
+const ASKED: &str = "Kernel panic - not syncing: NMI";
 /// Said by kernel/guest/init.c when the command has ended.
 pub const END: &str = "odfork guest: end";
 
@@ -66,6 +68,9 @@ pub fn panicked(console: &str) -> bool {
 }
 
 fn is_splat(message: &str) -> bool {
+    if message.starts_with(ASKED) {
+        return false;
+    }
     // A program that crashed, not the kernel: "a.out[12]: segfault at ...", "traps: x[1] general protection fault".
     SPLATS.iter().any(|start| message.starts_with(start) || message.contains(&format!(": {start}")))
         || ANYWHERE.iter().any(|words| message.contains(words))
@@ -124,6 +129,7 @@ mod tests {
             "[    0.0] rcu: Hierarchical RCU implementation.",
             "[    1.0] x invoked oom-killer: gfp_mask=0xcc0",
             "[    1.0] Lock dependency validator: Copyright (c) 2006 Red Hat, Inc., Ingo Molnar",
+            "[    3.7] Kernel panic - not syncing: NMI: Not continuing",
             "FAULT_INJECTION: forcing a failure.",
             "",
         ] {

@@ -13,10 +13,12 @@ pub const PROGRAM: &str = "qemu-system-x86_64";
 ///   tsc             one rdtsc reads the clock; the others leave the emulator
 ///   panic=-1        reboot, which -no-reboot turns into the end of QEMU
 ///   oops=panic      what goes on after an oops is worth nothing
+///   unknown_nmi     what the host sends into a guest that hangs: a panic with all processors, locks and waiting tasks
 ///   stall, watchdog a virtual CPU can lose its processor to the host's other work for minutes
 const KERNEL_WORDS: &str =
     "console=ttyS0 ignore_loglevel panic=-1 oops=panic nokaslr clocksource=tsc tsc=reliable \
-    rcupdate.rcu_cpu_stall_timeout=300 rcupdate.rcu_exp_cpu_stall_timeout=300000 kasan_multi_shot";
+    rcupdate.rcu_cpu_stall_timeout=300 rcupdate.rcu_exp_cpu_stall_timeout=300000 \
+    kasan_multi_shot unknown_nmi_panic panic_print=0xc8";
 
 /// The streams of one session: writing ends of pipes, and files.
 #[derive(Debug)]
@@ -24,6 +26,8 @@ pub struct Wiring<'a> {
     pub out: RawFd,
     pub err: RawFd,
     pub control: RawFd,
+    /// QEMU's own end of the connection it takes orders on.
+    pub monitor: RawFd,
     /// Folder with initrd, console, swap and scratch.
     pub folder: &'a Path,
 }
@@ -46,6 +50,10 @@ pub fn words(orders: &Orders, accel: Accel, wiring: &Wiring) -> Vec<OsString> {
     list.pair("-append", format!("{KERNEL_WORDS} {more}").trim_end());
     list.option("-chardev", "file,id=console,path=", &wiring.folder.join("console"), "");
     list.add("-serial chardev:console");
+    list.add(&format!(
+        "-chardev socket,id=monitor,fd={} -mon chardev=monitor,mode=control",
+        wiring.monitor
+    ));
     add_files(&mut list, orders);
     add_disks(&mut list, orders, wiring);
     add_streams(&mut list, orders, wiring);
@@ -146,7 +154,7 @@ mod tests {
             share: boot.share,
             timeout: None,
         };
-        let wiring = Wiring { out: 5, err: 6, control: 7, folder: Path::new("/s,1") };
+        let wiring = Wiring { out: 5, err: 6, control: 7, monitor: 8, folder: Path::new("/s,1") };
         let list = super::words(&orders, accel, &wiring);
         list.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
     }
@@ -169,6 +177,6 @@ mod tests {
             line(&["--swap", "1G", "--share", "/a,b", "--append", "numa=fake=2"], Accel::Kvm);
         assert!(line.contains("-accel kvm") && line.contains("virtconsole"), "{line}");
         assert!(line.contains("file=/s,,1/swap") && line.contains("path=/a,,b"), "{line}");
-        assert!(line.contains("kasan_multi_shot numa=fake=2 "), "{line}");
+        assert!(line.contains(" numa=fake=2 ") && line.contains("fd=8"), "{line}");
     }
 }

@@ -4,6 +4,7 @@
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -20,6 +21,8 @@ use crate::{console, qemu};
 
 /// After the guest's report, for the console to empty and the machine to switch off.
 const FAREWELL: Duration = Duration::from_secs(20);
+/// For a guest that hangs to say where, after it was asked to.
+const CONFESSION: Duration = Duration::from_secs(20);
 /// How often the clock and Ctrl-C are looked at.
 const TICK_MS: i32 = 50;
 
@@ -73,10 +76,12 @@ pub fn run(
         }
     }
     let (out, err, control) = (Pipe::new()?, Pipe::new()?, Pipe::new()?);
+    let (monitor, theirs) = UnixStream::pair().context("cannot make a connection to QEMU")?;
     let wiring = qemu::Wiring {
         out: out.write.as_raw_fd(),
         err: err.write.as_raw_fd(),
         control: control.write.as_raw_fd(),
+        monitor: theirs.as_raw_fd(),
         folder: &folder.0,
     };
     let mut command = Command::new(program);
@@ -84,9 +89,16 @@ pub fn run(
     let messages = folder.0.join("qemu");
     let begun = Instant::now();
     let child = start(&mut command, orders.is_interactive(), &messages, &wiring)?;
+    drop(theirs);
     let readers = [out.reader(), err.reader(), control.reader()];
-    let mut watch =
-        Watch { child: Ward(child), begun, orders, report: Report::default(), ended: None };
+    let mut watch = Watch {
+        child: Ward(child),
+        begun,
+        orders,
+        monitor,
+        report: Report::default(),
+        ended: None,
+    };
     let end = watch.follow(readers, hear)?;
     let console = read_lossy(&folder.0.join("console"));
     let end = judge(end, &console, &messages);
@@ -123,7 +135,7 @@ fn start(
     command.stdin(if interactive { Stdio::inherit() } else { Stdio::null() });
     command.stdout(if interactive { Stdio::inherit() } else { Stdio::null() });
     command.stderr(log);
-    let kept = [wiring.out, wiring.err, wiring.control];
+    let kept = [wiring.out, wiring.err, wiring.control, wiring.monitor];
     let parent = std::process::id();
     // SAFETY (CHILD): three kinds of plain system calls between fork and exec; no memory is taken.
     unsafe {
@@ -178,6 +190,7 @@ struct Watch<'a> {
     child: Ward,
     begun: Instant,
     orders: &'a Orders,
+    monitor: UnixStream,
     report: Report,
     ended: Option<Instant>,
 }
@@ -190,12 +203,7 @@ impl Watch<'_> {
         hear: &mut dyn FnMut(Stream, &[u8]),
     ) -> Result<Option<End>> {
         loop {
-            let ready = poll(&readers);
-            for (index, is_ready) in ready.into_iter().enumerate() {
-                if is_ready && !self.read(index, &mut readers[index], hear) {
-                    readers[index] = None;
-                }
-            }
+            self.read_ready(&mut readers, hear);
             if self.report.end.is_some() && self.ended.is_none() {
                 self.ended = Some(Instant::now());
             }
@@ -204,11 +212,34 @@ impl Watch<'_> {
                 return Ok(self.report.end.take());
             }
             if let Some(end) = self.cut_short() {
+                if end == End::TimedOut {
+                    self.ask_where(&mut readers, hear)?;
+                }
                 self.child.end();
                 self.drain(&mut readers, hear);
                 return Ok(Some(end));
             }
         }
+    }
+
+    /// A guest that hangs gets an interrupt it cannot mask and panics: its console then says where everybody was.
+    fn ask_where(
+        &mut self,
+        readers: &mut [Option<File>; 3],
+        hear: &mut dyn FnMut(Stream, &[u8]),
+    ) -> Result<()> {
+        const WORDS: &[u8] = b"{\"execute\":\"qmp_capabilities\"}\n{\"execute\":\"inject-nmi\"}\n";
+        if self.monitor.write_all(WORDS).is_err() {
+            return Ok(());
+        }
+        let asked = Instant::now();
+        while asked.elapsed() < CONFESSION && !interrupt::asked() {
+            self.read_ready(readers, hear);
+            if self.child.0.try_wait().context("cannot wait for QEMU")?.is_some() {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Why the guest must be ended now.
@@ -224,6 +255,15 @@ impl Watch<'_> {
         }
         let over = |limit: Duration| self.begun.elapsed() > limit;
         self.orders.timeout.is_some_and(over).then_some(End::TimedOut)
+    }
+
+    /// Whatever there is; waits a tick at most.
+    fn read_ready(&mut self, readers: &mut [Option<File>; 3], hear: &mut dyn FnMut(Stream, &[u8])) {
+        for (index, is_ready) in poll(readers).into_iter().enumerate() {
+            if is_ready && !self.read(index, &mut readers[index], hear) {
+                readers[index] = None;
+            }
+        }
     }
 
     fn read(
