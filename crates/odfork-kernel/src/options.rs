@@ -36,7 +36,7 @@ Examples:
   odfork kernel build --source linux-source-6.12.tar.xz --unpatched
 
 Without --source: /usr/src/linux-source-6.12.tar.xz, or what `apt-get download`
-brings. The first build takes about 4 minutes on 2 processors, later ones only
+brings. The first build takes 5 to 15 minutes on 2 processors, later ones only
 what changed (ccache is used when installed).
 
 Exit status: 0 when the kernel is built, 125 when not, 130 after Ctrl-C.";
