@@ -76,6 +76,9 @@ lint: toolchain ## Check formatting and run clippy; every warning is an error
 # Needs no cargo when everything is built: `make build docs && sudo make install`.
 MADE := $(RELEASE)/odfork $(RELEASE)/libodfork.so $(RELEASE)/libodfork.a $(RELEASE)/libodfspawn.so $(RELEASE)/libodfspawn.a
 DEST := $(DESTDIR)$(PREFIX)
+SHARE := $(DEST)/share/odfork
+# What `odfork kernel` builds from; what was built in there stays out.
+KERNEL = $(shell find kernel -type f -not -path '*/build/*' -not -name '*.o')
 
 install: ## Install launcher, libraries, header, manual pages and completions below PREFIX
 	@for file in $(MADE) $(TARGET)/man/odfork.1 $(TARGET)/completions/odfork.bash; do \
@@ -96,6 +99,7 @@ install: ## Install launcher, libraries, header, manual pages and completions be
 	$(INSTALL) -Dm644 $(TARGET)/completions/odfork.bash $(DEST)/share/bash-completion/completions/odfork
 	$(INSTALL) -Dm644 $(TARGET)/completions/odfork.zsh $(DEST)/share/zsh/site-functions/_odfork
 	$(INSTALL) -Dm644 $(TARGET)/completions/odfork.fish $(DEST)/share/fish/vendor_completions.d/odfork.fish
+	@for file in $(KERNEL); do $(INSTALL) -D -m $$([ -x $$file ] && echo 755 || echo 644) $$file $(SHARE)/$$file || exit 1; done
 	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" -ne 0 ] || ldconfig
 
 uninstall: ## Remove what install put there
@@ -104,6 +108,7 @@ uninstall: ## Remove what install put there
 	rm -f $(DEST)/lib/pkgconfig/odfork.pc $(DEST)/share/man/man1/odfork.1 $(DEST)/share/man/man1/odfork-*.1
 	rm -f $(DEST)/share/bash-completion/completions/odfork $(DEST)/share/zsh/site-functions/_odfork
 	rm -f $(DEST)/share/fish/vendor_completions.d/odfork.fish
+	rm -rf $(SHARE)/kernel
 
 clean: ## Remove everything built
 	$(CARGO) clean

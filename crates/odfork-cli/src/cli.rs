@@ -9,7 +9,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 use clap_complete::Shell;
 
-use odfork_lab::verbs::{Verb, VERBS};
+use odfork_lab::verbs::{self, Verb};
 
 use crate::options::{self, Setting, Values};
 
@@ -27,7 +27,7 @@ pub enum Request {
         folder: Option<PathBuf>,
     },
     Options,
-    /// A command of the laboratory and what it was given.
+    /// A command of the laboratory or of the VM lab, and what it was given.
     Lab(&'static Verb, ArgMatches),
 }
 
@@ -40,7 +40,7 @@ pub struct Run {
 }
 
 /// What `odfork man` can print; a test compares it with the commands.
-pub const PAGES: [&str; 10] = [
+pub const PAGES: [&str; 11] = [
     "odfork",
     "run",
     "check",
@@ -49,6 +49,7 @@ pub const PAGES: [&str; 10] = [
     "predict",
     "writes",
     "report",
+    "kernel",
     "completions",
     "man",
 ];
@@ -63,6 +64,7 @@ Examples:
   odfork doctor 1234                      what fork costs process 1234
   odfork bench latency                    rerun a published measurement here
   odfork report                           and see it beside the published one
+  odfork kernel build                     build Linux with cheap forks for all
   odfork man --dir share/man/man1         write the manual pages";
 
 const RUN_EXAMPLES: &str = "\
@@ -99,7 +101,7 @@ pub fn command() -> Command {
         .disable_help_subcommand(true)
         .subcommand(run_command())
         .subcommand(check_command())
-        .subcommands(VERBS.iter().map(|verb| (verb.command)()))
+        .subcommands(all_verbs().map(|verb| (verb.command)()))
         .subcommand(completions_command())
         .subcommand(man_command())
         .subcommand(
@@ -107,6 +109,11 @@ pub fn command() -> Command {
                 .about("Print every option and variable as Markdown (docs/options.md)")
                 .hide(true),
         )
+}
+
+/// Commands other crates bring.
+fn all_verbs() -> impl Iterator<Item = &'static Verb> {
+    verbs::VERBS.iter().chain([&odfork_kernel::VERB])
 }
 
 /// The commands that help shows.
@@ -220,7 +227,7 @@ fn man_command() -> Command {
 pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Request, clap::Error> {
     let matches = command().try_get_matches_from(words)?;
     let (name, inner) = matches.subcommand().unwrap_or(("", &matches));
-    if let Some(verb) = VERBS.iter().find(|verb| verb.name == name) {
+    if let Some(verb) = all_verbs().find(|verb| verb.name == name) {
         return Ok(Request::Lab(verb, inner.clone()));
     }
     Ok(match name {

@@ -50,6 +50,11 @@ pub fn manual(page: &str) -> io::Result<Vec<u8>> {
     man.render_synopsis_section(&mut out)?;
     man.render_description_section(&mut out)?;
     man.render_options_section(&mut out)?;
+    if !main_page {
+        for inner in described.get_subcommands() {
+            render_inner(&described, inner, &mut out)?;
+        }
+    }
     if main_page {
         commands_section(&described).to_writer(&mut out)?;
     }
@@ -58,6 +63,19 @@ pub fn manual(page: &str) -> io::Result<Vec<u8>> {
     }
     notes_section(&described).to_writer(&mut out)?;
     Ok(out)
+}
+
+/// A command of a command (`odfork kernel build`) has its sections on the page of the outer one.
+fn render_inner(outer: &Command, inner: &Command, out: &mut Vec<u8>) -> io::Result<()> {
+    let mut roff = Roff::new();
+    let heading = format!("ODFORK {} {}", outer.get_name(), inner.get_name()).to_uppercase();
+    roff.control("SH", [heading.as_str()]);
+    roff.text([roman(inner.get_about().map(ToString::to_string).unwrap_or_default())]);
+    roff.to_writer(out)?;
+    let man = Man::new(inner.clone());
+    man.render_synopsis_section(out)?;
+    man.render_options_section(out)?;
+    notes_section(inner).to_writer(out)
 }
 
 fn commands_section(whole: &Command) -> Roff {

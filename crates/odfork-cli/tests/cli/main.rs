@@ -3,6 +3,7 @@
 
 mod check;
 mod inherit;
+mod kernel;
 mod lab;
 mod launch;
 mod pages;

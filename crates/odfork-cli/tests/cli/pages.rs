@@ -33,6 +33,9 @@ fn help_pages() {
         ("help-check.txt", &["check", "--help"]),
         ("help-completions.txt", &["completions", "-h"]),
         ("help-man.txt", &["man", "-h"]),
+        ("help-kernel.txt", &["kernel", "--help"]),
+        ("help-kernel-build.txt", &["kernel", "build", "-h"]),
+        ("help-kernel-boot.txt", &["kernel", "boot", "-h"]),
     ] {
         let help = page(words);
         assert!(help.lines().all(|line| line.chars().count() <= 80), "{name} is wider than 80");
@@ -58,6 +61,7 @@ fn manual_pages() {
             "odfork-check.1",
             "odfork-completions.1",
             "odfork-doctor.1",
+            "odfork-kernel.1",
             "odfork-man.1",
             "odfork-predict.1",
             "odfork-report.1",

@@ -1,0 +1,313 @@
+//! Samples of the guest's benchmark, and the table made of them: medians, ratios of pairs, and what was published.
+
+use std::fmt::Write as _;
+
+use odfork_lab::stats::{estimate_median, estimate_ratio, median, Dice, Estimate};
+use serde_json::{json, Value};
+
+/// One measured time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sample {
+    /// "patched" (pairs of modes), "off" or "unpatched" (pairs of boots)
+    pub kernel: String,
+    pub boot: u32,
+    pub measure: String,
+    pub bytes: u64,
+    pub mode: String,
+    pub round: u32,
+    pub ns: f64,
+}
+
+impl Sample {
+    /// From a line of the guest's program; None when it is none.
+    pub fn read(line: &[u8], kernel: &str, boot: u32) -> Option<Sample> {
+        let value: Value = serde_json::from_slice(line).ok()?;
+        Some(Sample {
+            kernel: kernel.into(),
+            boot,
+            measure: value["measure"].as_str()?.into(),
+            bytes: value["bytes"].as_u64()?,
+            mode: value["mode"].as_str()?.into(),
+            round: u32::try_from(value["round"].as_u64()?).ok()?,
+            ns: value["ns"].as_f64()?,
+        })
+    }
+
+    pub fn json(&self) -> Value {
+        json!({ "kind": "sample", "kernel": self.kernel, "boot": self.boot, "measure": self.measure,
+            "bytes": self.bytes, "mode": self.mode, "round": self.round, "ns": self.ns })
+    }
+}
+
+/// A line of the table: what is measured, and the published figures in ns where there are some.
+struct Row {
+    name: &'static str,
+    measure: &'static str,
+    megabytes: u64,
+    published: Option<(f64, f64)>,
+    /// What the ratio kernel/plain should be at most.
+    goal: Option<f64>,
+}
+
+/// Published: an implementation for Linux 6.0.6 in a guest of this kind (fork, write-one, read-all at 1 GB).
+const ROWS: [Row; 7] = [
+    Row { name: "fork, 512 MB", measure: "fork", megabytes: 512, published: None, goal: None },
+    Row {
+        name: "fork, 1 GB",
+        measure: "fork",
+        megabytes: 1024,
+        published: Some((15_480e3, 230e3)),
+        goal: Some(1.0 / 67.0),
+    },
+    Row {
+        name: "fork, 2 GB",
+        measure: "fork",
+        megabytes: 2048,
+        published: Some((31_153e3, 262e3)),
+        goal: Some(1.0 / 119.0),
+    },
+    Row {
+        name: "child writes one page, 1 GB",
+        measure: "write-one",
+        megabytes: 1024,
+        published: Some((52_134e3, 644e3)),
+        goal: Some(644.0 / 52_134.0),
+    },
+    Row {
+        name: "child reads everything, 1 GB",
+        measure: "read-all",
+        megabytes: 1024,
+        published: Some((70_600e3, 19_600e3)),
+        goal: Some(19.6 / 70.6),
+    },
+    Row {
+        name: "child writes everything, 512 MB",
+        measure: "write-all",
+        megabytes: 512,
+        published: None,
+        goal: Some(1.0),
+    },
+    Row {
+        name: "first write into a table",
+        measure: "fault",
+        megabytes: 512,
+        published: None,
+        goal: Some(4.0),
+    },
+];
+
+/// The whole table; a line that has no samples is left out.
+pub fn table(samples: &[Sample]) -> String {
+    let mut dice = Dice::new(1);
+    let mut text = format!(
+        "{:32} {:>18} {:>18} {:>24}  {}\n",
+        "median", "plain", "kernel", "kernel / plain", "published; goal"
+    );
+    for row in &ROWS {
+        let find = |mode: &str| series(samples, "patched", row.measure, row.megabytes, mode);
+        let (plain, kernel) = pair(&find("plain"), &find("kernel"));
+        let only = values(&find("plain"));
+        let Some(left) = estimate_median(if plain.is_empty() { &only } else { &plain }, &mut dice)
+        else {
+            continue;
+        };
+        let right = estimate_median(&kernel, &mut dice);
+        let ratio = estimate_ratio(&kernel, &plain, &mut dice);
+        let _ = writeln!(
+            text,
+            "{:32} {:>18} {:>18} {:>24}  {}",
+            row.name,
+            time(Some(left)),
+            time(right),
+            share(ratio),
+            remark(row, ratio)
+        );
+    }
+    text += &at_once(samples, &mut dice);
+    text += &price_of_off(samples, &mut dice);
+    text
+}
+
+fn remark(row: &Row, ratio: Option<Estimate>) -> String {
+    let published = row.published.map_or(String::new(), |(plain, kernel)| {
+        format!("{} to {} ({:.1} times)", micro(plain), micro(kernel), plain / kernel)
+    });
+    let goal = row.goal.map_or(String::new(), |goal| {
+        let word = match ratio {
+            Some(found) if found.straddles(goal) => "undecided",
+            Some(found) if found.value <= goal => "reached",
+            Some(_) => "missed",
+            None => "not measured",
+        };
+        format!("at most {}: {word}", number(goal))
+    });
+    [published, goal].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ")
+}
+
+/// Three forkers of one parent's tables against one alone.
+fn at_once(samples: &[Sample], dice: &mut Dice) -> String {
+    let mut text = String::new();
+    for mode in ["plain", "kernel"] {
+        let find = |measure: &str| series(samples, "patched", measure, 512, mode);
+        let (one, three) = pair(&find("one-forker"), &find("three-forkers"));
+        let ratio = estimate_ratio(&three, &one, dice);
+        if let Some(found) = ratio {
+            let goal = if mode == "kernel" { "at most 1.3" } else { "" };
+            let _ = writeln!(
+                text,
+                "{:32} {:>18} {:>18} {:>24}  {goal}",
+                format!("three forkers / one, {mode}"),
+                time(estimate_median(&one, dice)),
+                time(estimate_median(&three, dice)),
+                share(Some(found))
+            );
+        }
+    }
+    text
+}
+
+/// Medians of boots in pairs: a boot is one sample here, for memory lies elsewhere in each.
+fn price_of_off(samples: &[Sample], dice: &mut Dice) -> String {
+    let mut text = String::new();
+    for measure in ["fork", "fault"] {
+        let boots = |kernel: &str| -> Vec<f64> {
+            let of = |boot: u32| {
+                let found = samples
+                    .iter()
+                    .filter(|s| s.kernel == kernel && s.boot == boot && s.measure == measure);
+                median(&found.map(|s| s.ns).collect::<Vec<_>>())
+            };
+            (1..=samples.iter().map(|s| s.boot).max().unwrap_or(0)).filter_map(of).collect()
+        };
+        let (off, unpatched) = (boots("off"), boots("unpatched"));
+        if let Some(found) = estimate_ratio(&off, &unpatched, dice) {
+            let _ = writeln!(
+                text,
+                "{:32} {:>18} {:>18} {:>24}  within 1.02 ({} boots each)",
+                format!("off / unpatched, {measure} 512 MB"),
+                time(estimate_median(&unpatched, dice)),
+                time(estimate_median(&off, dice)),
+                share(Some(found)),
+                off.len()
+            );
+        }
+    }
+    text
+}
+
+fn series<'a>(
+    samples: &'a [Sample],
+    kernel: &str,
+    measure: &str,
+    megabytes: u64,
+    mode: &str,
+) -> Vec<&'a Sample> {
+    let is = |s: &&Sample| {
+        s.kernel == kernel && s.measure == measure && s.bytes == megabytes << 20 && s.mode == mode
+    };
+    samples.iter().filter(is).collect()
+}
+
+fn values(series: &[&Sample]) -> Vec<f64> {
+    series.iter().map(|sample| sample.ns).collect()
+}
+
+/// Only rounds that both have: the i-th of both belong together.
+fn pair(left: &[&Sample], right: &[&Sample]) -> (Vec<f64>, Vec<f64>) {
+    let partner = |sample: &Sample| right.iter().find(|other| other.round == sample.round);
+    left.iter().filter_map(|sample| Some((sample.ns, partner(sample)?.ns))).unzip()
+}
+
+fn micro(ns: f64) -> String {
+    match ns {
+        ns if ns >= 10e6 => format!("{:.1} ms", ns / 1e6),
+        ns if ns >= 10e3 => format!("{:.0} us", ns / 1e3),
+        ns => format!("{:.2} us", ns / 1e3),
+    }
+}
+
+fn time(estimate: Option<Estimate>) -> String {
+    let Some(found) = estimate else { return "-".into() };
+    match found.interval {
+        Some((low, high)) => {
+            format!("{} ±{:.0} %", micro(found.value), 50.0 * (high - low) / found.value.max(1e-9))
+        }
+        None => micro(found.value),
+    }
+}
+
+fn share(estimate: Option<Estimate>) -> String {
+    let Some(found) = estimate else { return "-".into() };
+    match found.interval {
+        Some((low, high)) => format!("{} [{}, {}]", number(found.value), number(low), number(high)),
+        None => number(found.value),
+    }
+}
+
+fn number(value: f64) -> String {
+    if value < 0.1 {
+        format!("{value:.4}")
+    } else {
+        format!("{value:.3}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(kernel: &str, boot: u32, measure: &str, mode: &str, round: u32, ns: f64) -> Sample {
+        let bytes = if measure == "write-one" { 1 << 30 } else { 512 << 20 };
+        Sample {
+            kernel: kernel.into(),
+            boot,
+            measure: measure.into(),
+            bytes,
+            mode: mode.into(),
+            round,
+            ns,
+        }
+    }
+
+    #[test]
+    fn a_line_of_the_guest_is_a_sample_and_noise_is_not() {
+        let line =
+            br#"{"measure":"fork","bytes":1073741824,"mode":"kernel","round":3,"ns":230000}"#;
+        let read = Sample::read(line, "patched", 0).unwrap();
+        assert_eq!((read.bytes >> 30, read.round, read.ns), (1, 3, 230_000.0));
+        assert_eq!(Sample::read(b"hello\n", "patched", 0), None);
+    }
+
+    #[test]
+    fn pairs_give_ratios_and_the_goal_is_judged() {
+        let mut samples = Vec::new();
+        for round in 1..=9 {
+            samples.push(sample("patched", 0, "fault", "plain", round, 1000.0));
+            samples.push(sample("patched", 0, "fault", "kernel", round, 3000.0));
+            samples.push(sample("patched", 0, "write-one", "plain", round, 50e6));
+        }
+        for boot in 1..=3 {
+            samples.push(sample("off", boot, "fork", "plain", 1, 101.0));
+            samples.push(sample("unpatched", boot, "fork", "plain", 1, 100.0));
+        }
+        let text = table(&samples);
+        assert!(
+            text.contains("3.000 [3.000, 3.000]") && text.contains("at most 4.000: reached"),
+            "{text}"
+        );
+        assert!(text.contains("child writes one page") && text.contains("not measured"), "{text}");
+        assert!(text.contains("52.1 ms to 644 us (81.0 times)"), "{text}");
+        assert!(text.contains("1.010 [1.010, 1.010]") && !text.contains("fork, 2 GB"), "{text}");
+    }
+
+    #[test]
+    fn only_whole_rounds_count() {
+        let all = [
+            sample("patched", 0, "fork", "plain", 1, 1.0),
+            sample("patched", 0, "fork", "kernel", 2, 5.0),
+            sample("patched", 0, "fork", "plain", 2, 2.0),
+        ];
+        let find = |mode| series(&all, "patched", "fork", 512, mode);
+        assert_eq!(pair(&find("plain"), &find("kernel")), (vec![2.0], vec![5.0]));
+    }
+}

@@ -1,0 +1,55 @@
+//! The VM lab of the kernel engine: builds Linux with the patches of `kernel/`, boots it in QEMU over the host's files,
+//! and runs tests and measurements in it.
+//!
+//! Owns: `odfork kernel build|boot|test|bench|deb`. Does not own: the patches, configurations and guest programs; those
+//! are files of `kernel/`, found by `places`.
+//!
+//! The way of a build: `needs` looks at the machine, `source` finds and unpacks Linux, `series` lays the patches over it,
+//! `config` makes the configuration, `make` runs the compiler. The way of a boot: `archive` packs the guest's first
+//! process and its orders, `accel` says what QEMU may use, `qemu` words the machine, `session` runs it and collects what
+//! it hands back, `console` judges what the kernel said. `suites` says what a test runs, `figures` what a measurement
+//! means.
+
+pub mod accel;
+pub mod archive;
+pub mod boot;
+pub mod build;
+pub mod config;
+pub mod console;
+pub mod deb;
+pub mod figures;
+pub mod guest;
+pub mod make;
+pub mod measure;
+pub mod needs;
+pub mod options;
+pub mod places;
+pub mod qemu;
+pub mod series;
+pub mod session;
+pub mod source;
+pub mod suites;
+pub mod test;
+
+use clap::ArgMatches;
+use odfork_lab::verbs::Verb;
+
+use options::Request;
+
+/// As `odfork` takes it.
+pub const VERB: Verb = Verb { name: "kernel", command: options::command, run };
+
+/// Carries out one request; returns the exit status.
+pub fn run(matches: &ArgMatches) -> u8 {
+    let (name, done) = match options::request(matches) {
+        Request::Build(wanted) => ("kernel build", build::run(&wanted)),
+        Request::Boot(wanted) => ("kernel boot", boot::run(&wanted)),
+        Request::Test(wanted) => ("kernel test", test::run(&wanted)),
+        Request::Bench(wanted) => ("kernel bench", measure::run(&wanted)),
+        Request::Deb(wanted) => ("kernel deb", deb::run(&wanted)),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("odfork {name}: {error:#}");
+        boot::COULD_NOT
+    })
+}
