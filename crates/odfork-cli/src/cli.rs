@@ -78,8 +78,12 @@ and process id are its own. It sees LD_PRELOAD and ODFORK_* added to its
 environment and nothing else changed. A program that cannot be accelerated
 (static, setuid, Go, other machine) runs as without odfork, after one line.
 
+With the kernel engine (Linux with the patches of 'odfork kernel') nothing is
+added to the environment, and only setuid programs are left out. With --stats,
+odfork then stays as PROGRAM's parent.
+
 Exit status: that of PROGRAM; 126 when it cannot be executed, 127 when it is
-not found, 2 for a wrong option.";
+not found, 2 for a wrong option or '--engine kernel' where the kernel cannot.";
 
 const CHECK_HELP: &str = "\
 Examples:
@@ -133,7 +137,7 @@ fn run_command() -> Command {
         .trailing_var_arg(true)
         .value_hint(ValueHint::CommandWithArguments);
     Command::new("run")
-        .about("Run a program with libodfork.so preloaded")
+        .about("Run a program with cheap forks")
         .override_usage("odfork run [OPTIONS] [--] PROGRAM [ARGS]...")
         .after_help(RUN_EXAMPLES)
         .args_override_self(true)

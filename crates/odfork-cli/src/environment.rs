@@ -35,6 +35,11 @@ impl Environment {
         Environment { entries }
     }
 
+    #[cfg(test)]
+    pub fn empty() -> Environment {
+        Environment { entries: Vec::new() }
+    }
+
     /// The value of a variable; of the first one, as getenv(3) does, when a name stands twice.
     pub fn get(&self, name: &str) -> Option<&OsStr> {
         self.entries.iter().find_map(|entry| value_of(entry, name)).map(OsStr::from_bytes)
@@ -82,6 +87,9 @@ fn slip(entry: &CStr, overridden: &[&str]) -> Option<String> {
     let text = entry.to_string_lossy();
     let (name, value) = text.split_once('=')?;
     if !name.starts_with(PREFIX) || overridden.contains(&name) {
+        return None;
+    }
+    if options::OF_OTHER_COMMANDS.contains(&name) {
         return None;
     }
     let Some(setting) = options::by_variable(name) else {
@@ -137,6 +145,7 @@ mod tests {
             "ODFORK_IMAGE=hug",
             "ODFORK_FREEZE=auto",
             "ODFORK_STATS=",
+            "ODFORK_KERNEL_TREE=kernel",
             "FREZE=1",
         ]);
         let slips = block.slips(&[]);

@@ -1,8 +1,10 @@
 //! `odfork run`: from the request to execve, in one reading.
 //!
-//! 1 warn about slips, 2 examine the program, 3 find the library, 4 make the environment, 5 exec in place, 6 explain the
-//! failure. Nothing of the process is changed before exec: no signal disposition or mask, no descriptor (what is opened
-//! here is close-on-exec and closed again), no memory limit. Whatever cannot be had, the program still runs.
+//! 1 warn about slips, 2 choose the engine, 3 examine the program, 4 find the library, 5 make the environment, 6 exec in
+//! place, 7 explain the failure. With the kernel engine, 4 and 5 are left out and 6 asks the kernel first; see `counted`
+//! for the one case with a child. Nothing else of the process is changed before exec: no signal disposition or mask, no
+//! descriptor (what is opened here is close-on-exec and closed again), no memory limit. Whatever cannot be had, the program
+//! still runs, unless the engine itself was asked for by name.
 
 use std::ffi::{c_char, CString, OsStr, OsString};
 use std::io::{Error, Write};
@@ -10,11 +12,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::ptr;
 
+use odfork_lab::cow_fork;
+
 use crate::cli::Run;
+use crate::counted::{self, Wish};
 use crate::elf::{self, Header};
+use crate::engine::{self, Engine};
 use crate::environment::Environment;
 use crate::library::{preload_list, search, PRELOAD};
-use crate::options::{PID, QUIET, STATS, STATS_FILE};
+use crate::options::{ENGINE, PID, QUIET, STATS, STATS_FILE};
 use crate::verdict::{examine, Answer, Obstacle, Refusal, Verdict};
 
 /// As env(1) and the shells have them.
@@ -39,14 +45,27 @@ pub fn run(mut request: Run, environment: &Environment) -> i32 {
         let given: Vec<&str> = request.settings.iter().map(|(variable, _)| *variable).collect();
         environment.slips(&given).iter().for_each(|line| say(line));
     }
+    let choice = match engine::choose(&request, environment, cow_fork::support) {
+        Ok(choice) => choice,
+        Err(line) => {
+            say(&line);
+            return WRONG_USAGE;
+        }
+    };
     let verdict = examine(&request.words[0], environment);
-    let plan = plan(&request, environment, &verdict);
-    if let (Some(line), false) = (&plan.line, quiet) {
-        say(line);
+    let plan = match choice.engine {
+        Engine::Image => plan(&request, environment, &verdict),
+        Engine::Kernel => kernel_plan(environment, &verdict),
+    };
+    if !quiet {
+        choice.note.iter().chain(&plan.line).for_each(|line| say(line));
     }
     let words: Vec<CString> =
         request.words.iter().filter_map(|word| CString::new(word.as_bytes()).ok()).collect();
-    let mut error = exec(&words, &plan);
+    let mut error = match wish(&request, environment).filter(|_| plan.engine == Engine::Kernel) {
+        Some(wish) => counted::run(&wish, &verdict.name, || exec(&words, &plan)),
+        None => exec(&words, &plan),
+    };
     if error.raw_os_error() == Some(libc::E2BIG) && plan.accelerated {
         // Our few variables may be what made the block too big: the program goes first.
         error =
@@ -66,6 +85,8 @@ fn is_set(value: Option<&OsStr>) -> bool {
 
 /// How the program will be started, and the line that says why it is not accelerated.
 struct Plan {
+    engine: Engine,
+    /// The library is preloaded.
     accelerated: bool,
     environment: Environment,
     line: Option<String>,
@@ -73,9 +94,41 @@ struct Plan {
     file: Option<PathBuf>,
 }
 
+impl Plan {
+    fn plain(engine: Engine, environment: &Environment) -> Plan {
+        let environment = environment.clone();
+        Plan { engine, accelerated: false, environment, line: None, file: None }
+    }
+}
+
+/// Any program the kernel can run, with the environment as it is.
+fn kernel_plan(environment: &Environment, verdict: &Verdict) -> Plan {
+    let mut plan = Plan::plain(Engine::Kernel, environment);
+    match &verdict.answer {
+        Answer::No(Refusal::Foreign(_)) => plan.file = verdict.chain.first().cloned(),
+        Answer::No(refusal @ Refusal::Privileged(privilege)) => {
+            plan.line = Some(format!(
+                "{} {}, so the kernel switches sharing off when it starts; running with plain fork: {}",
+                behind(verdict),
+                privilege.words(),
+                refusal.advice()
+            ));
+        }
+        _ => {}
+    }
+    plan
+}
+
+/// What `--stats` and its variables ask of the kernel engine.
+fn wish(request: &Run, environment: &Environment) -> Option<Wish> {
+    let format = engine::value(request, environment, STATS)?;
+    let known = format == "text" || format == "json";
+    let file = engine::value(request, environment, STATS_FILE).map(PathBuf::from);
+    known.then(|| Wish { json: format == "json", file })
+}
+
 fn plan(request: &Run, environment: &Environment, verdict: &Verdict) -> Plan {
-    let mut plan =
-        Plan { accelerated: false, environment: environment.clone(), line: None, file: None };
+    let mut plan = Plan::plain(Engine::Image, environment);
     match &verdict.answer {
         // The failing exec will be explained; a line before it would be one too many.
         Answer::CannotRun(_) => return plan,
@@ -106,14 +159,19 @@ fn plan(request: &Run, environment: &Environment, verdict: &Verdict) -> Plan {
 
 /// "what, why, what to do" about a program that will run, but plainly.
 pub fn refusal_line(verdict: &Verdict, refusal: &Refusal) -> String {
+    let (behind, why) = (behind(verdict), refusal.why());
+    format!("{behind} {why}; running with plain fork: {}", refusal.advice())
+}
+
+/// The program's name, and the interpreter that a sentence about it is about.
+fn behind(verdict: &Verdict) -> String {
     let name = verdict.name.to_string_lossy();
-    let behind = match verdict.chain.last() {
+    match verdict.chain.last() {
         Some(last) if verdict.chain.len() > 1 => {
             format!("{name} runs through {}, which", last.display())
         }
         _ => name.to_string(),
-    };
-    format!("{behind} {}; running with plain fork: {}", refusal.why(), refusal.advice())
+    }
 }
 
 /// i386 programs run on most x86-64 kernels, and any machine's with an emulator registered.
@@ -127,7 +185,10 @@ fn accelerated(request: &Run, environment: &Environment, library: &Path) -> Envi
     let mut extended = environment.clone();
     extended.set(PRELOAD, &preload_list(library, environment.get(PRELOAD)));
     for (variable, value) in &request.settings {
-        extended.set(variable, value);
+        // The library has no use for it, and a program that calls odfork again inherits no choice of ours.
+        if *variable != ENGINE {
+            extended.set(variable, value);
+        }
     }
     extended.set(PID, OsStr::new(&std::process::id().to_string()));
     extended
@@ -173,6 +234,17 @@ fn exec(words: &[CString], plan: &Plan) -> Error {
     let arguments = pointers(words);
     let block = pointers(plan.environment.entries());
     let file = plan.file.as_ref().and_then(|file| CString::new(file.as_os_str().as_bytes()).ok());
+    match plan.engine {
+        // One engine at a time: a switch inherited from a shell goes. Most kernels have none.
+        Engine::Image => drop(cow_fork::set(cow_fork::Mode::Off)),
+        Engine::Kernel => {
+            if let Err(error) = cow_fork::set(cow_fork::Mode::OverExec) {
+                say(&format!(
+                    "cannot switch to the kernel engine: {error}; running with plain fork"
+                ));
+            }
+        }
+    }
     // SAFETY: both arrays end with a null pointer and point to C strings that outlive the call, as does the file's name.
     // execvpe searches the PATH of this process, which is the program's too.
     unsafe {

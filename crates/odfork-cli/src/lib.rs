@@ -5,7 +5,9 @@
 
 pub mod check;
 pub mod cli;
+pub mod counted;
 pub mod elf;
+pub mod engine;
 pub mod environment;
 pub mod launch;
 pub mod library;

@@ -40,7 +40,9 @@ pub struct Setting {
     pub detail: &'static str,
 }
 
+pub const ENGINE: &str = "ODFORK_ENGINE";
 pub const FREEZE: &str = "ODFORK_FREEZE";
+pub const IMAGE: &str = "ODFORK_IMAGE";
 pub const STATS: &str = "ODFORK_STATS";
 pub const STATS_FILE: &str = "ODFORK_STATS_FILE";
 pub const PID: &str = "ODFORK_PID";
@@ -50,7 +52,29 @@ pub const QUIET: &str = "ODFORK_QUIET";
 /// Every variable of ours starts so; anything else that does is a typing error.
 pub const PREFIX: &str = "ODFORK_";
 
-pub static SETTINGS: [Setting; 8] = [
+/// Not a slip, though it is no setting of `run`: the folder of `odfork kernel`.
+pub const OF_OTHER_COMMANDS: [&str; 1] = ["ODFORK_KERNEL_TREE"];
+
+pub static SETTINGS: [Setting; 9] = [
+    Setting {
+        flag: Some("engine"),
+        short: None,
+        variable: ENGINE,
+        metavar: "ENGINE",
+        values: Values::OneOf(&[
+            Choice { name: "auto", help: "kernel where the kernel can and no option is the image's alone, else image" },
+            Choice { name: "image", help: "the preloaded library moves memory into an image" },
+            Choice { name: "kernel", help: "fork shares page tables; nothing is preloaded; any program" },
+        ]),
+        default: "auto",
+        reader: Reader::Launcher,
+        help: "What makes forks cheap",
+        detail: "The kernel engine needs Linux built with CONFIG_COW_PTE_TABLES (`odfork kernel deb`) and `vm.cow_fork` other \
+                 than 0; `kernel` without it is an error (exit status 2), `auto` takes the image then. It works for static, \
+                 Go and threaded programs, and programs they start; setuid programs are left out. `--freeze` and `--image` mean \
+                 nothing to it, so with them `auto` is `image`. With `--stats`, odfork stays as the program's parent, as \
+                 time(1) does, and writes what the kernel counted meanwhile, for the whole system.",
+    },
     Setting {
         flag: Some("freeze"),
         short: None,
@@ -71,7 +95,7 @@ pub static SETTINGS: [Setting; 8] = [
     Setting {
         flag: Some("image"),
         short: None,
-        variable: "ODFORK_IMAGE",
+        variable: IMAGE,
         metavar: "KIND",
         values: Values::OneOf(&[
             Choice { name: "auto", help: "huge when this machine gives one, else small" },
@@ -96,7 +120,8 @@ pub static SETTINGS: [Setting; 8] = [
         default: "none",
         reader: Reader::Library,
         help: "Write statistics when the program exits",
-        detail: "Written at exit(), return from main and _exit(). A program killed by a signal writes none.",
+        detail: "Written at exit(), return from main and _exit(). A program killed by a signal writes none. What the kernel \
+                 engine writes instead: ODFORK_ENGINE.",
     },
     Setting {
         flag: Some("stats-file"),

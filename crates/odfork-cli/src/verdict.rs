@@ -249,7 +249,7 @@ impl Refusal {
 }
 
 impl Privilege {
-    fn words(self) -> String {
+    pub fn words(self) -> String {
         match self {
             Privilege::User(uid) => format!("is setuid to user {uid}"),
             Privilege::Group(gid) => format!("is setgid to group {gid}"),

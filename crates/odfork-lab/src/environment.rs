@@ -4,6 +4,8 @@ use std::fs;
 
 use serde::Serialize;
 
+use crate::cow_fork::{self, Support};
+
 /// The machine at the start of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Environment {
@@ -16,6 +18,8 @@ pub struct Environment {
     /// The chosen word of /sys/kernel/mm/transparent_hugepage/enabled.
     pub thp: String,
     pub shmem_thp: String,
+    /// Whose forks share page tables: "no", "off", "on request" or "all".
+    pub kernel_engine: &'static str,
     /// The hypervisor as far as it shows itself, or "no".
     pub virtualised: String,
     pub load: f64,
@@ -34,6 +38,12 @@ impl Environment {
             available_bytes: memory_available(),
             thp: chosen(&read("/sys/kernel/mm/transparent_hugepage/enabled")),
             shmem_thp: chosen(&read("/sys/kernel/mm/transparent_hugepage/shmem_enabled")),
+            kernel_engine: match cow_fork::support() {
+                Support::Missing => "no",
+                Support::Off => "off",
+                Support::OnRequest => "on request",
+                Support::Everyone => "all",
+            },
             virtualised: hypervisor(),
             load: read("/proc/loadavg")
                 .split_whitespace()

@@ -11,6 +11,7 @@
 pub mod bench;
 pub mod catalogue;
 pub mod cli;
+pub mod cow_fork;
 pub mod doctor;
 pub mod dossier;
 pub mod environment;

@@ -8,6 +8,7 @@ use clap::Parser;
 
 use odfork_lab::catalogue::figures;
 use odfork_lab::cli::{Cli, Role, SubjectOptions};
+use odfork_lab::cow_fork;
 use odfork_lab::environment::{last_cpu, Environment};
 use odfork_lab::executor::{Processes, Stage};
 use odfork_lab::experiments::Experiment;
@@ -55,6 +56,8 @@ fn drive(cli: &Cli) -> Result<ExitCode> {
         Some(path) => Lines::to_file(path)?,
         None => Lines::nowhere(),
     };
+    // Inherited from a shell, it would make stock forks cheap.
+    let _ = cow_fork::set(cow_fork::Mode::Off);
     let environment = Environment::observe();
     println!("{}", environment.summary());
     lines.environment(&environment, cli.seed, cli.quick);

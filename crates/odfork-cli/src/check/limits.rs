@@ -7,6 +7,8 @@ use std::fs;
 
 use rustix::process::{getrlimit, Resource};
 
+use odfork_lab::cow_fork::{self, Support};
+
 use super::Seen;
 
 const MIB: u64 = 1 << 20;
@@ -29,6 +31,15 @@ pub fn proc() -> Seen {
         },
         Ok(_) => Seen::no("/proc/self/maps is empty"),
         Err(error) => Seen::no(format!("/proc/self/maps: {error}")),
+    }
+}
+
+pub fn kernel_engine() -> Seen {
+    match cow_fork::support() {
+        Support::Missing => Seen::no("this kernel copies page tables at fork"),
+        Support::Off => Seen::no("vm.cow_fork = 0"),
+        Support::OnRequest => Seen::yes("vm.cow_fork = 1: for processes that ask"),
+        Support::Everyone => Seen::yes("vm.cow_fork = 2: for all processes"),
     }
 }
 

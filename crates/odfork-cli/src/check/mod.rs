@@ -74,7 +74,7 @@ pub fn image_kind(findings: &[Finding]) -> &'static str {
     }
 }
 
-pub static PROBES: [Probe; 15] = [
+pub static PROBES: [Probe; 16] = [
     Probe {
         id: "huge-root",
         title: "huge image, as root",
@@ -195,6 +195,14 @@ pub static PROBES: [Probe; 15] = [
         if_yes: "No debugger watches.",
         if_not: "Under a tracer (gdb, strace, rr) the library leaves fork plain.",
         change: "Start without the tracer.",
+    },
+    Probe {
+        id: "kernel",
+        title: "kernel engine",
+        look: limits::kernel_engine,
+        if_yes: "`odfork run` lets fork share page tables: any program, nothing preloaded.",
+        if_not: "Forks are made cheap by the preloaded library and its image.",
+        change: "A kernel with CONFIG_COW_PTE_TABLES (odfork kernel deb), and sysctl vm.cow_fork=1.",
     },
 ];
 

@@ -8,10 +8,12 @@ use std::fmt::Write;
 use serde_json::{json, Value};
 
 use super::{image_kind, look, Finding, Mark};
+use odfork_lab::cow_fork;
+
 use crate::environment::Environment;
 use crate::launch::{check_status, refusal_line};
 use crate::library::{search, Search};
-use crate::verdict::{examine, Answer, Verdict};
+use crate::verdict::{examine, Answer, Refusal, Verdict};
 
 pub const SCHEMA: u32 = 1;
 pub const TITLE_WIDTH: usize = 26;
@@ -34,6 +36,7 @@ pub fn check(
     let verdict = program.map(|program| examine(program, environment));
     let findings = if verdict.is_none() || as_json { look() } else { Vec::new() };
     let status = match &verdict {
+        Some(verdict) if by_kernel(verdict) => 0,
         Some(verdict) => check_status(&verdict.answer),
         None => i32::from(image_kind(&findings) == "none"),
     };
@@ -45,6 +48,12 @@ pub fn check(
         None => table(&findings, &library),
     };
     Report { text, status }
+}
+
+/// The library is kept out, and the running kernel does not need it.
+fn by_kernel(verdict: &Verdict) -> bool {
+    let privileged = matches!(verdict.answer, Answer::No(Refusal::Privileged(_)));
+    matches!(verdict.answer, Answer::No(_)) && !privileged && cow_fork::support().usable()
 }
 
 fn word(mark: Mark) -> &'static str {
@@ -87,6 +96,9 @@ fn table(findings: &[Finding], library: &Search) -> String {
             );
             wrap(&mut text, "", &library.complaint(problem));
         }
+    }
+    if findings.iter().any(|found| found.probe.id == "kernel" && found.seen.mark == Mark::Yes) {
+        text.push_str("\nForks share page tables here (kernel engine). With --engine image:");
     }
     let _ = writeln!(text, "\n{}", conclusion(image_kind(findings)));
     text
@@ -142,6 +154,9 @@ fn sentence(verdict: &Verdict, environment: &Environment) -> String {
     match &verdict.answer {
         Answer::Yes => format!("yes: {name} can be accelerated"),
         Answer::Unknown(why) => format!("perhaps: {why}; odfork run tries it"),
+        Answer::No(refusal) if by_kernel(verdict) => {
+            format!("yes: {name} {}, but the kernel engine takes it", refusal.why())
+        }
         Answer::No(refusal) => format!("no: {}", refusal_line(verdict, refusal)),
         Answer::CannotRun(obstacle) => {
             format!("no: '{name}' cannot run: {}", obstacle.words(&verdict.name, environment))
@@ -185,6 +200,7 @@ fn program_value(verdict: &Verdict, environment: &Environment) -> Value {
     let (answer, kind, why, change) = match &verdict.answer {
         Answer::Yes => ("yes", "dynamic", String::new(), ""),
         Answer::Unknown(why) => ("perhaps", "unknown", why.clone(), ""),
+        Answer::No(refusal) if by_kernel(verdict) => ("yes", refusal.kind(), refusal.why(), ""),
         Answer::No(refusal) => ("no", refusal.kind(), refusal.why(), refusal.advice()),
         Answer::CannotRun(obstacle) => {
             ("cannot-run", "cannot-run", obstacle.words(&verdict.name, environment), "")

@@ -2,6 +2,7 @@
 //! same program without odfork as the judge.
 
 mod check;
+mod engine;
 mod inherit;
 mod kernel;
 mod lab;

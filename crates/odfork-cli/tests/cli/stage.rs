@@ -95,10 +95,14 @@ pub fn mode(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// A command with nothing in its environment but PATH.
+/// A command with nothing in its environment but PATH, and the engine that these tests are about on every kernel.
 pub fn bare(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
-    command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").stdin(Stdio::null());
+    command
+        .env_clear()
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+        .env("ODFORK_ENGINE", "image")
+        .stdin(Stdio::null());
     command
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Owns: which engine means which kind of subject, and whether it can be had here. Does not start anything.
 
+use crate::cow_fork::{self, Support};
 use crate::executor::Stage;
 use crate::experiments::{Engine as Loading, Freeze, SubjectSpec};
 use crate::workload::memory::Layout;
@@ -18,7 +19,7 @@ pub enum Engine {
     Hugetlb,
     /// libodfork.so preloaded, memory frozen.
     Image,
-    /// A kernel that shares page tables at fork, switched on by /proc/self/use_odf.
+    /// A kernel that shares page tables at fork, asked to by the subject (`cow_fork`).
     Kernel,
     /// The harness alone: every clock and loop, without the thing measured.
     Null,
@@ -28,7 +29,9 @@ use Engine::{Hugetlb, Image, Kernel, Null, Plain, Thp};
 
 pub const ALL: [Engine; 6] = [Plain, Thp, Hugetlb, Image, Kernel, Null];
 
-const SWITCH: &str = "/proc/self/use_odf";
+/// Under it no engine but one would be what it is called.
+const SHARED_BY_ALL: &str =
+    "with vm.cow_fork=2 every fork shares page tables, so only the kernel engine is itself; sysctl vm.cow_fork=1";
 const THP_MODE: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 
 impl Engine {
@@ -50,8 +53,9 @@ impl Engine {
     /// Why this engine cannot be had here; None when it can.
     pub fn refusal(self, stage: &Stage) -> Option<String> {
         match self {
-            Kernel if !std::path::Path::new(SWITCH).exists() => {
-                Some(format!("this kernel has no {SWITCH} (on-demand-fork is not built in)"))
+            Kernel => cow_fork::support().obstacle().map(str::to_owned),
+            Plain | Thp | Hugetlb | Image if cow_fork::support() == Support::Everyone => {
+                Some(SHARED_BY_ALL.to_owned())
             }
             Image if !stage.library.exists() => Some(format!(
                 "{} is missing; build it with `cargo build --release --workspace`, or name it in ODFORK_LIB",

@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{bail, Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
+use crate::cow_fork;
 use crate::environment::{self, last_cpu, Environment};
 use crate::executor::{Processes, Stage};
 use crate::interrupt;
@@ -188,6 +189,8 @@ fn folder(matches: &ArgMatches) -> &Path {
 /// One experiment from opening its file to printing its table.
 fn one(entry: &'static Entry, matches: &ArgMatches) -> Result<u8> {
     let stage = stage(matches)?;
+    // Inherited from a shell, it would make all subjects alike; those of engine kernel ask for themselves.
+    let _ = cow_fork::set(cow_fork::Mode::Off);
     let (engines, mut notes) = engines(entry, matches, &stage)?;
     let effort = match (matches.get_flag("quick"), matches.get_flag("full")) {
         (true, _) => Effort::Quick,

@@ -10,6 +10,7 @@ use odfork_model::{CostModel, Defaults};
 use serde::Serialize;
 
 use super::smaps::{Entries, HUGE, PAGE};
+use crate::cow_fork;
 use crate::samples::{self, Recording};
 use crate::stats::median;
 
@@ -91,7 +92,7 @@ impl Prices {
             thp: other(plain.entry_ns * HUGE_IN_SMALL),
             image: plain,
             kernel: other(KERNEL_TABLE_NS * slower.max(0.1)),
-            kernel_offered: Path::new("/proc/self/use_odf").exists(),
+            kernel_offered: cow_fork::support().usable(),
         }
     }
 

@@ -25,15 +25,13 @@ use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
 
+use crate::cow_fork;
 use acts::Subject;
 use memory::{Layout, Memory};
 use protocol::{Answer, Command};
 
 /// Exit status of a subject that could not hold what it was asked for.
 const CANNOT: u8 = 2;
-
-/// The patched kernel's switch, per process.
-const KERNEL_SWITCH: &str = "/proc/self/use_odf";
 
 /// What a subject is told on its command line.
 #[derive(Clone, Copy, Debug)]
@@ -109,11 +107,12 @@ pub fn prepare(setup: Setup) -> Result<Subject> {
     Ok(Subject::new(Memory::hold_part(setup.size as usize, touched, setup.layout)?))
 }
 
-/// Asks the patched kernel of on-demand-fork to share page tables in this process's forks.
+/// Asks the kernel to share page tables in this process's forks; programs it starts are without again.
 fn use_kernel_engine() -> Result<()> {
-    std::fs::write(KERNEL_SWITCH, "1").with_context(|| {
-        format!("cannot write {KERNEL_SWITCH}; boot a kernel with the patches of on-demand-fork")
-    })
+    if let Some(obstacle) = cow_fork::support().obstacle() {
+        bail!("{obstacle}");
+    }
+    cow_fork::set(cow_fork::Mode::On).context("cannot switch this process to shared page tables")
 }
 
 /// Keeps the process, and the children that inherit it, on one processor. Best effort.
@@ -148,9 +147,9 @@ mod tests {
         let held = prepare(Setup { touched: Some(5 << 20), ..setup }).unwrap();
         assert_eq!(held.memory.bytes(), 5 << 20);
         assert!(prepare(Setup { touched: Some(9 << 20), ..setup }).is_err());
-        if !std::path::Path::new("/proc/self/use_odf").exists() {
+        if !cow_fork::support().usable() {
             let refusal = prepare(Setup { kernel_odf: true, ..setup }).err().unwrap();
-            assert!(format!("{refusal:#}").contains("use_odf"), "{refusal:#}");
+            assert!(format!("{refusal:#}").contains("page tables"), "{refusal:#}");
         }
     }
 }
