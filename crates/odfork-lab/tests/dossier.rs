@@ -151,6 +151,7 @@ fn whole_report_is_complete_and_self_contained() {
         "Invented CPU &lt;no such&gt; &amp; Co",
         "nothing here was measured &lt;&amp;&gt;",
         "Interrupted: the run was stopped early",
+        "Measured in one run on Linux 0.0-made-up, Invented CPU",
         "Harness overhead",
         "plain / image, 4 GB",
         "published: ",

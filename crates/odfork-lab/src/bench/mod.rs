@@ -138,6 +138,14 @@ fn with_options(command: Command) -> Command {
                 .default_value("1")
                 .help("Seed of the random order"),
         )
+        .arg(
+            Arg::new("stretch")
+                .long("stretch")
+                .value_name("N")
+                .value_parser(clap::value_parser!(u32).range(1..=1000))
+                .default_value("1")
+                .help("Take N times as long: an emulated guest needs 10"),
+        )
         .arg(switch("unpinned").help("Let subjects run on any processor"))
 }
 
@@ -220,7 +228,9 @@ fn one(entry: &'static Entry, matches: &ArgMatches) -> Result<u8> {
     for text in notes {
         keeper.put(Line::Note { text });
     }
-    let end = measure(entry, stage, &brief, groups, (seed, &mut keeper));
+    let stretch = *matches.get_one::<u32>("stretch").unwrap_or(&1);
+    let time = entry.seconds(effort) * f64::from(stretch);
+    let end = measure((entry.name, time), stage, &brief, groups, (seed, &mut keeper));
     let status = status(&end);
     keeper.put(Line::End(end));
     keeper.print(entry)?;
@@ -228,13 +238,12 @@ fn one(entry: &'static Entry, matches: &ArgMatches) -> Result<u8> {
 }
 
 fn measure(
-    entry: &'static Entry,
+    (name, seconds): (&'static str, f64),
     stage: Stage,
     brief: &Brief,
     groups: Vec<Group>,
     (seed, keeper): (u64, &mut Keeper),
 ) -> End {
-    let seconds = entry.seconds(brief.effort);
     let weights: f64 = groups.iter().map(|group| group.weight).sum();
     let part = |group: &Group| seconds * group.weight / weights;
     let expected = |group: &Group| part(group) + 0.3 + group.needs() as f64 / LOAD_BYTES_PER_S;
@@ -243,7 +252,7 @@ fn measure(
     let mut processes = Processes::new(stage.clone());
     let begun = processes.now();
     let mut runner = Runner {
-        experiment: entry.name,
+        experiment: name,
         executor: &mut processes,
         dice: &mut Dice::new(seed),
         progress: &mut progress,
@@ -253,8 +262,8 @@ fn measure(
         wrongs: Vec::new(),
         interrupted: false,
     };
-    if entry.name == "profile" {
-        runner.progress.begin(entry.name, planned);
+    if name == "profile" {
+        runner.progress.begin(name, planned);
         profile_engines(&stage, brief, seconds, runner.sink);
     }
     for group in groups {

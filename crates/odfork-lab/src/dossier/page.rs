@@ -175,6 +175,7 @@ fn machine(environment: &Value) -> String {
         ("memory_bytes", "Memory"),
         ("thp", "Transparent huge pages"),
         ("shmem_thp", "… for shared memory"),
+        ("kernel_engine", "Forks share page tables"),
         ("virtualised", "Virtualised"),
         ("user_id", "User id"),
         ("version", "odfork"),
@@ -238,8 +239,8 @@ fn engines() -> String {
         ("plain", "stock fork, pages of 4 KB (MADV_NOHUGEPAGE), nothing preloaded"),
         ("thp", "stock fork, transparent huge pages asked for (MADV_HUGEPAGE)"),
         ("hugetlb", "stock fork, explicit huge pages of 2 MB (MAP_HUGETLB)"),
-        ("image", "odfork: libodfork.so is preloaded and the memory is frozen in an image; the kernel is stock"),
-        ("kernel", "on-demand-fork: a kernel whose fork shares page tables"),
+        ("image", "odfork: libodfork.so is preloaded and the memory is frozen in an image; the kernel's fork is stock"),
+        ("kernel", "on-demand-fork: the process asks a kernel with the patches to share page tables at fork; nothing preloaded, pages of 4 KB"),
         ("null", "the harness alone: everything but the measured thing"),
     ];
     let mut table = Table::new("Engines", &["engine", "what it is"], 2);

@@ -13,6 +13,8 @@ mod relief;
 mod series;
 mod starts;
 
+use serde_json::Value;
+
 use super::blocks::{interval, times, Block, Table};
 use super::digest::{Digest, Point};
 use super::quantity::{convert, digits, trim, Unit};
@@ -170,6 +172,7 @@ pub fn make(recording: &Recording, suffix: &str) -> Chapter {
     let mut content =
         plan.map_or_else(|| series::everything(&digest), |plan| (plan.build)(&digest, &id));
     let mut blocks = state(recording);
+    blocks.extend(place(recording).map(Block::Text));
     blocks.append(&mut content.blocks);
     blocks.extend(published_table(name));
     if let Some(plan) = plan {
@@ -194,6 +197,18 @@ pub fn make(recording: &Recording, suffix: &str) -> Chapter {
         published: text(|plan| plan.published).unwrap_or_default(),
         content,
     }
+}
+
+/// On which kernel the engines stand side by side: a folder may hold runs of a host and of its guests.
+fn place(recording: &Recording) -> Option<String> {
+    let run = recording.run.as_ref()?;
+    let word =
+        |key| run.environment.get(key).and_then(Value::as_str).filter(|word| !word.is_empty());
+    let on =
+        [word("kernel").map(|release| format!("Linux {release}")), word("cpu").map(str::to_owned)];
+    let on: Vec<String> = on.into_iter().flatten().collect();
+    (!on.is_empty())
+        .then(|| format!("Measured in one run on {}: {}.", on.join(", "), run.engines.join(", ")))
 }
 
 /// What the reader must know of the file before its numbers.
