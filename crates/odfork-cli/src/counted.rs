@@ -42,7 +42,13 @@ extern "C" fn forward(signal: i32) {
 pub fn run(wish: &Wish, name: &OsStr, exec: impl FnOnce() -> Error) -> Error {
     let name = Path::new(name).file_name().unwrap_or(name).to_string_lossy();
     let (before, begun) = (cow_fork::counters(), Instant::now());
-    let (child, failed) = match spawn(exec) {
+    // Nothing arrives between the fork and the handlers; the child execs with the mask as it was.
+    let inherited = block();
+    let started = spawn(|| {
+        restore(&inherited);
+        exec()
+    });
+    let (child, failed) = match started {
         Ok(started) => started,
         Err(error) => return error,
     };
@@ -50,6 +56,7 @@ pub fn run(wish: &Wish, name: &OsStr, exec: impl FnOnce() -> Error) -> Error {
     let handler = forward as extern "C" fn(i32);
     TERMINAL.iter().for_each(|&signal| dispose(signal, libc::SIG_IGN));
     FORWARDED.iter().for_each(|&signal| dispose(signal, handler as libc::sighandler_t));
+    restore(&inherited);
     let status = wait(child);
     if let Some(error) = failed() {
         return error;
@@ -96,6 +103,25 @@ fn spawn(exec: impl FnOnce() -> Error) -> Result<(i32, impl FnOnce() -> Option<E
 fn dispose(signal: i32, action: libc::sighandler_t) {
     // SAFETY: the handler calls nothing but kill(2).
     unsafe { libc::signal(signal, action) };
+}
+
+/// Holds back what will be handled; returns the mask as it was.
+fn block() -> libc::sigset_t {
+    let (mut set, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+    // SAFETY: the set is initialised before it is used, and the call fills `before`.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for signal in TERMINAL.into_iter().chain(FORWARDED) {
+            libc::sigaddset(set.as_mut_ptr(), signal);
+        }
+        libc::sigprocmask(libc::SIG_BLOCK, set.as_ptr(), before.as_mut_ptr());
+        before.assume_init()
+    }
+}
+
+fn restore(mask: &libc::sigset_t) {
+    // SAFETY: a mask that sigprocmask filled.
+    unsafe { libc::sigprocmask(libc::SIG_SETMASK, mask, ptr::null_mut()) };
 }
 
 fn wait(child: i32) -> i32 {

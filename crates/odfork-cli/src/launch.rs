@@ -175,7 +175,7 @@ fn behind(verdict: &Verdict) -> String {
 }
 
 /// i386 programs run on most x86-64 kernels, and any machine's with an emulator registered.
-fn perhaps_runnable(header: &Header) -> bool {
+pub fn perhaps_runnable(header: &Header) -> bool {
     let emulators = Path::new("/proc/sys/fs/binfmt_misc").read_dir();
     let registered = emulators.is_ok_and(|entries| entries.count() > 2);
     registered || (cfg!(target_arch = "x86_64") && elf::machine_name(header.machine) == "i386")

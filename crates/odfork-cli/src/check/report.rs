@@ -11,8 +11,9 @@ use super::{image_kind, look, Finding, Mark};
 use odfork_lab::cow_fork;
 
 use crate::environment::Environment;
-use crate::launch::{check_status, refusal_line};
+use crate::launch::{check_status, perhaps_runnable, refusal_line};
 use crate::library::{search, Search};
+use crate::options::ENGINE;
 use crate::verdict::{examine, Answer, Refusal, Verdict};
 
 pub const SCHEMA: u32 = 1;
@@ -36,7 +37,7 @@ pub fn check(
     let verdict = program.map(|program| examine(program, environment));
     let findings = if verdict.is_none() || as_json { look() } else { Vec::new() };
     let status = match &verdict {
-        Some(verdict) if by_kernel(verdict) => 0,
+        Some(verdict) if by_kernel(verdict, environment) => 0,
         Some(verdict) => check_status(&verdict.answer),
         None => i32::from(image_kind(&findings) == "none"),
     };
@@ -51,9 +52,15 @@ pub fn check(
 }
 
 /// The library is kept out, and the running kernel does not need it.
-fn by_kernel(verdict: &Verdict) -> bool {
-    let privileged = matches!(verdict.answer, Answer::No(Refusal::Privileged(_)));
-    matches!(verdict.answer, Answer::No(_)) && !privileged && cow_fork::support().usable()
+fn by_kernel(verdict: &Verdict, environment: &Environment) -> bool {
+    let willing = match &verdict.answer {
+        Answer::No(Refusal::Privileged(_)) => false,
+        Answer::No(Refusal::Foreign(header)) => perhaps_runnable(header),
+        Answer::No(_) => true,
+        _ => false,
+    };
+    let image = environment.get(ENGINE).is_some_and(|engine| engine == "image");
+    willing && !image && cow_fork::support().usable()
 }
 
 fn word(mark: Mark) -> &'static str {
@@ -154,7 +161,7 @@ fn sentence(verdict: &Verdict, environment: &Environment) -> String {
     match &verdict.answer {
         Answer::Yes => format!("yes: {name} can be accelerated"),
         Answer::Unknown(why) => format!("perhaps: {why}; odfork run tries it"),
-        Answer::No(refusal) if by_kernel(verdict) => {
+        Answer::No(refusal) if by_kernel(verdict, environment) => {
             format!("yes: {name} {}, but the kernel engine takes it", refusal.why())
         }
         Answer::No(refusal) => format!("no: {}", refusal_line(verdict, refusal)),
@@ -200,7 +207,9 @@ fn program_value(verdict: &Verdict, environment: &Environment) -> Value {
     let (answer, kind, why, change) = match &verdict.answer {
         Answer::Yes => ("yes", "dynamic", String::new(), ""),
         Answer::Unknown(why) => ("perhaps", "unknown", why.clone(), ""),
-        Answer::No(refusal) if by_kernel(verdict) => ("yes", refusal.kind(), refusal.why(), ""),
+        Answer::No(refusal) if by_kernel(verdict, environment) => {
+            ("yes", refusal.kind(), refusal.why(), "")
+        }
         Answer::No(refusal) => ("no", refusal.kind(), refusal.why(), refusal.advice()),
         Answer::CannotRun(obstacle) => {
             ("cannot-run", "cannot-run", obstacle.words(&verdict.name, environment), "")

@@ -3,9 +3,12 @@
 //! Half of these tests need a kernel with the patches of kernel/, the other half one without; each says when it skips.
 //! The first half runs in a guest: `odfork kernel boot -- TESTS engine::`.
 
-use std::process::Command;
+use std::io::Read;
+use std::process::{Command, Stdio};
 
-use crate::stage::{compiled, finish, odfork, scratch, skip, witness, Outcome};
+use crate::stage::{
+    compiled, copy, finish, odfork, root, scratch, skip, start, text, witness, Outcome,
+};
 
 /// Whether forks of this kernel can share page tables.
 pub fn supported() -> bool {
@@ -91,7 +94,7 @@ fn the_kernel_engine_adds_nothing_and_takes_static_programs() {
     let program = compiled("static", "witness.c", &["-static"]);
     let outcome = finish(engine(&["--"]).arg(&program).args(["exit", "5"]));
     assert_eq!((outcome.code, outcome.err.as_str()), (Some(5), ""));
-    let outcome = finish(odfork(&["check"]).arg(&program));
+    let outcome = finish(odfork(&["check"]).arg(&program).env_remove("ODFORK_ENGINE"));
     assert_eq!(outcome.code, Some(0));
     assert!(outcome.out.contains("the kernel engine takes it"), "{outcome:?}");
 }
@@ -102,11 +105,11 @@ fn statistics_of_the_kernel_engine_leave_the_programs_end_as_it_is() {
         let test = "statistics_of_the_kernel_engine_leave_the_programs_end_as_it_is";
         return skip(test, "this kernel shares no page tables");
     }
-    let text = ["--engine", "kernel", "--stats", "text"];
-    let outcome = witnessed(&text, &["exit", "7"]);
+    let stats = ["--engine", "kernel", "--stats", "text"];
+    let outcome = witnessed(&stats, &["exit", "7"]);
     assert_eq!(outcome.code, Some(7));
     assert!(outcome.err.contains("engine kernel") && outcome.err.contains("whole system"));
-    let outcome = witnessed(&text, &["die", "15"]);
+    let outcome = witnessed(&stats, &["die", "15"]);
     assert_eq!(outcome.signal, Some(15), "{outcome:?}");
 
     let folder = scratch();
@@ -119,7 +122,41 @@ fn statistics_of_the_kernel_engine_leave_the_programs_end_as_it_is() {
     assert_eq!((&object["engine"], &object["scope"]), (&"kernel".into(), &"system".into()));
     assert!(object["cowpt"]["share"].as_u64().unwrap() >= 20, "{written}");
 
-    let outcome = finish(engine(&text).args(["--", "/nowhere/program"]));
+    let outcome = finish(engine(&stats).args(["--", "/nowhere/program"]));
     assert_eq!(outcome.code, Some(127));
     assert!(outcome.only_line().contains("no such file"), "{outcome:?}");
+}
+
+#[test]
+fn signals_sent_to_odfork_reach_the_program_whose_counters_it_awaits() {
+    if !supported() {
+        let test = "signals_sent_to_odfork_reach_the_program_whose_counters_it_awaits";
+        return skip(test, "this kernel shares no page tables");
+    }
+    let mut command = engine(&["--engine", "kernel", "--stats", "text", "--"]);
+    command.args(["sh", "-c", "trap 'exit 9' USR1; echo ready; while :; do sleep 0.05; done"]);
+    let mut child = start(command.stdout(Stdio::piped()).stderr(Stdio::piped())).unwrap();
+    let mut ready = [0; 6];
+    child.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::USR1).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(9), "{output:?}");
+    assert!(text(&output.stderr).contains("whole system"), "{output:?}");
+}
+
+#[test]
+fn setuid_programs_start_without_the_kernel_engine_after_one_line() {
+    let test = "setuid_programs_start_without_the_kernel_engine_after_one_line";
+    if !supported() || !root() {
+        return skip(test, "needs a kernel that shares page tables, and root");
+    }
+    let folder = scratch();
+    let program = copy(folder.path(), "setuid");
+    std::os::unix::fs::chown(&program, Some(65534), None).unwrap();
+    crate::stage::mode(&program, 0o4755);
+    let outcome = finish(engine(&["--engine=kernel", "--"]).arg(&program).args(["exit", "4"]));
+    assert_eq!(outcome.code, Some(4));
+    let line = outcome.only_line();
+    assert!(line.contains("is setuid to user 65534, so the kernel switches sharing off"), "{line}");
 }
