@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: GPL-2.0-only
+// The groups of cases, in the order they run.
+#include "torture.h"
+
+void add_all_cases(void)
+{
+	cases_matrix();
+}
