@@ -61,7 +61,7 @@ static void act_poke(struct world *w, int a, long p, long n)
 	must(ptrace(PTRACE_SEIZE, pid, 0, 0) == 0, "PTRACE_SEIZE: %s", strerror(errno));
 	ptrace(PTRACE_INTERRUPT, pid, 0, 0);
 	waitpid(pid, &status, __WALL);
-	for (long i = p; i < p + n; i += n - 1) {
+	for (long i = p; i < p + n; i += n > 1 ? n - 1 : 1) {
 		struct page_model *m = &w->a[a].page[i];
 
 		if (m->prot != P_RW)

@@ -4,5 +4,10 @@
 
 void add_all_cases(void)
 {
+	cases_interface();
+	cases_account();
+	cases_chain();
+	cases_proc();
 	cases_matrix();
+	cases_fuzz();
 }

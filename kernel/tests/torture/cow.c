@@ -27,3 +27,11 @@ void cow_apply_mode(void)
 
 	must(r == 0, "PR_SET_COW_FORK: %s, expected success", strerror(-r));
 }
+
+/* 10 + mode, 20 + mode after an exec that changed the user, 0 without the option. */
+int cow_print_mode(void)
+{
+	int mode = cow_get();
+
+	return mode < 0 ? 0 : (geteuid() != getuid() ? 20 : 10) + mode;
+}

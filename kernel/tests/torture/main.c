@@ -8,7 +8,7 @@ struct options opt = { .mode = -1, .dir = "/tmp" };
 
 static struct kase *table;
 static size_t cases, room;
-static int sysctl_before = -1;
+static int sysctl_before = -1, sysctl_now = -1;	/* vm.cow_fork as found, and during the run */
 
 void add(const char *name, void (*run)(const struct kase *), unsigned need, long a0, long a1, long a2)
 {
@@ -102,19 +102,19 @@ static bool read_options(int argc, char **argv)
 	return list;
 }
 
-static void restore_sysctl(void)
+static void set_sysctl(int value)
 {
 	char text[16];
 
-	if (sysctl_before < 0)
+	if (value < 0)
 		return;
-	snprintf(text, sizeof(text), "%d", sysctl_before);
+	snprintf(text, sizeof(text), "%d", value);
 	write_file(COW_SYSCTL, text);
 }
 
 static void interrupted(int signal)
 {
-	restore_sysctl();
+	set_sysctl(sysctl_before);
 	(void)!write(1, "\ninterrupted\n", 13);
 	_exit(128 + signal);
 }
@@ -131,16 +131,17 @@ static void settle_mode(void)
 			"CONFIG_COW_PTE_TABLES, or --mode 0\n");
 		exit(2);
 	}
+	if (read_file(COW_SYSCTL, text, sizeof(text)) > 0)
+		sysctl_before = sysctl_now = atoi(text);
+	signal(SIGINT, interrupted);
+	signal(SIGTERM, interrupted);
 	if (opt.mode != MODE_ALL)
 		return;
-	if (read_file(COW_SYSCTL, text, sizeof(text)) > 0)
-		sysctl_before = atoi(text);
+	sysctl_now = 2;
 	if (write_file(COW_SYSCTL, "2")) {
 		fprintf(stderr, "torture: --mode all needs root to write %s\n", COW_SYSCTL);
 		exit(2);
 	}
-	signal(SIGINT, interrupted);
-	signal(SIGTERM, interrupted);
 }
 
 static bool wanted(const struct kase *k)
@@ -172,6 +173,9 @@ static void progress(const struct kase *k, enum verdict v, const char *message)
 int main(int argc, char **argv)
 {
 	int count[3] = { 0 };
+
+	if (argc == 2 && !strcmp(argv[1], PRINT_MODE))
+		return cow_print_mode();
 	bool list = read_options(argc, argv);
 
 	add_all_cases();
@@ -198,10 +202,12 @@ int main(int argc, char **argv)
 			snprintf(message, sizeof(message), "%s", reason);
 		else
 			v = run_case(&table[i], message, sizeof(message));
+		if (v == FAILED)
+			set_sysctl(sysctl_now);
 		progress(&table[i], v, message);
 		count[v]++;
 	}
-	restore_sysctl();
+	set_sysctl(sysctl_before);
 	if (count[0] + count[1] + count[2] == 0)
 		bad("--only must match a case (--list shows them)", opt.only ? opt.only : "");
 	printf("\n%d passed, %d failed, %d skipped (mode %s, seed %llu)\n", count[PASSED], count[FAILED], count[SKIPPED],

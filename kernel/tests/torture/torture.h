@@ -207,6 +207,8 @@ long counter_slack(void);		/* pages by which status may be off */
 int cow_get(void);
 int cow_set(long mode);			/* 0 or -errno */
 bool sharing_on(void);			/* forks of this run share tables */
+#define PRINT_MODE "--exit-with-mode"	/* hidden: a program after exec tells what is left of the mode */
+int cow_print_mode(void);
 void cow_apply_mode(void);		/* what --mode asks of a case process */
 
 /* --- what the matrix does to memory: actions_*.c, each list ends with a NULL name --- */
