@@ -9,5 +9,7 @@ void add_all_cases(void)
 	cases_chain();
 	cases_proc();
 	cases_matrix();
+	cases_gup();
+	cases_direct();
 	cases_fuzz();
 }

@@ -233,6 +233,12 @@ long cgroup_limit(const struct cgroup *g, long bytes);	/* -1: none */
 long cgroup_reclaim(const struct cgroup *g, long bytes);
 void cgroup_remove(struct cgroup *g);
 
+/* --- io_uring (uring.c) --- */
+struct uring { int fd; char *sq, *cq; void *sqes, *params; };
+int uring_open(struct uring *u);	/* 0 or -errno */
+int uring_register(struct uring *u, void *buffer, size_t size);
+long uring_fixed(struct uring *u, bool write, int fd, void *buffer, size_t size, uint64_t offset);
+
 /* --- groups of cases: the table in cases.c --- */
 void cases_matrix(void);
 void cases_chain(void);
@@ -240,4 +246,12 @@ void cases_proc(void);
 void cases_account(void);
 void cases_interface(void);
 void cases_fuzz(void);
+void cases_gup(void);
+void cases_direct(void);
+void cases_uffd(void);
+void cases_thread(void);
+void cases_life(void);
+void cases_swap(void);
+void cases_machine(void);
+void cases_fault(void);
 void add_all_cases(void);
