@@ -11,5 +11,6 @@ void add_all_cases(void)
 	cases_matrix();
 	cases_gup();
 	cases_direct();
+	cases_uffd();
 	cases_fuzz();
 }
