@@ -12,5 +12,7 @@ void add_all_cases(void)
 	cases_gup();
 	cases_direct();
 	cases_uffd();
+	cases_thread();
+	cases_life();
 	cases_fuzz();
 }
