@@ -14,5 +14,7 @@ void add_all_cases(void)
 	cases_uffd();
 	cases_thread();
 	cases_life();
+	cases_heap();
+	cases_swap();
 	cases_fuzz();
 }

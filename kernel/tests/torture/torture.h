@@ -226,11 +226,12 @@ struct action {
 extern const struct action actions_memory[], actions_advice[], actions_remote[];
 
 /* --- cgroups (cgroup.c) --- */
-struct cgroup { char dir[160]; bool v2; };
+struct cgroup { char dir[192]; bool v2; };
 bool cgroup_make(struct cgroup *g);	/* false: none on this machine */
 void cgroup_enter(const struct cgroup *g, pid_t pid);
 long cgroup_limit(const struct cgroup *g, long bytes);	/* -1: none */
 long cgroup_reclaim(const struct cgroup *g, long bytes);
+long cgroup_no_swap(const struct cgroup *g, long bytes);	/* bytes: the limit, version 1 counts both */
 void cgroup_remove(struct cgroup *g);
 
 /* --- io_uring (uring.c) --- */
@@ -252,6 +253,7 @@ void cases_uffd(void);
 void cases_thread(void);
 void cases_life(void);
 void cases_swap(void);
+void cases_heap(void);
 void cases_machine(void);
 void cases_fault(void);
 void add_all_cases(void);
