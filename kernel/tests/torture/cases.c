@@ -16,5 +16,7 @@ void add_all_cases(void)
 	cases_life();
 	cases_heap();
 	cases_swap();
+	cases_machine();
+	cases_fault();
 	cases_fuzz();
 }

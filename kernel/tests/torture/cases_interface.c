@@ -210,6 +210,7 @@ static void set_uid(const struct kase *k)
 
 	(void)k;
 	snprintf(path, sizeof(path), "%s/torture-setuid.%d", opt.dir, getpid());
+	remove_later(path);
 	int in = open("/proc/self/exe", O_RDONLY), out = open(path, O_WRONLY | O_CREAT | O_EXCL, 0755);
 
 	must(in >= 0 && out >= 0, "%s: %s", path, strerror(errno));

@@ -370,6 +370,7 @@ static void core_dump(const struct kase *k)
 		skip("core_pattern is '%s', needed: 'core'", pattern);
 	snprintf(dir, sizeof(dir), "%s/torture-core.%d", opt.dir, getpid());
 	must(mkdir(dir, 0700) == 0 && chdir(dir) == 0, "%s: %s", dir, strerror(errno));
+	remove_later(dir);
 	struct world *w = layout_world(L_ONE);
 
 	m_fork(w, 0);

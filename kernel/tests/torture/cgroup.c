@@ -60,6 +60,7 @@ bool cgroup_make(struct cgroup *g)
 			return false;
 	}
 	snprintf(g->dir, sizeof(g->dir), "%s/torture.%d", where, getpid());
+	remove_later(g->dir);
 	return mkdir(g->dir, 0755) == 0;
 }
 

@@ -5,7 +5,7 @@
 #include <dirent.h>
 #include <poll.h>
 
-static struct { _Atomic int state; char context[200], text[1900]; } *result;
+static struct { _Atomic int state; char context[200], leftover[200], text[1900]; } *result;
 uint64_t case_seed;
 static uint64_t random_state;
 
@@ -60,6 +60,11 @@ void context(const char *fmt, ...)
 	va_start(list, fmt);
 	vsnprintf(result->context, sizeof(result->context), fmt, list);
 	va_end(list);
+}
+
+void remove_later(const char *path)
+{
+	snprintf(result->leftover, sizeof(result->leftover), "%s", path);
 }
 
 _Noreturn void fail_at(const char *file, int line, const char *fmt, ...)
@@ -164,7 +169,7 @@ enum verdict run_case(const struct kase *k, char *message, size_t size)
 	if (!result)
 		result = mmap(NULL, sizeof(*result), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	atomic_store(&result->state, 0);
-	result->context[0] = 0;
+	result->context[0] = result->leftover[0] = 0;
 	fflush(stdout);
 	pid_t pid = fork();
 
@@ -193,5 +198,7 @@ enum verdict run_case(const struct kase *k, char *message, size_t size)
 		snprintf(message, size, "the case's process ended with wait status 0x%x", status);
 	}
 	reap_group(pid, limit, message, size, &v);
+	if (result->leftover[0])
+		remove(result->leftover);
 	return v;
 }

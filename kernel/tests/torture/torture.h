@@ -74,6 +74,7 @@ _Noreturn void skip(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 enum verdict { PASSED, FAILED, SKIPPED };
 enum verdict run_case(const struct kase *k, char *message, size_t size);
 void context(const char *fmt, ...) __attribute__((format(printf, 1, 2)));	/* said with a failure: who did what */
+void remove_later(const char *path);	/* a file or empty directory, when all processes of the case are gone */
 void wait_ok(pid_t pid, const char *who);	/* the process must end with status 0 */
 long scaled(long n);		/* n, or less of it with --quick, never 0 */
 void *shared_memory(size_t size);	/* MAP_SHARED, seen by every process forked later */
