@@ -14,6 +14,7 @@ void add_all_cases(void)
 	cases_uffd();
 	cases_thread();
 	cases_life();
+	cases_core();
 	cases_heap();
 	cases_swap();
 	cases_machine();

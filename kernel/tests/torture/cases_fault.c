@@ -137,6 +137,7 @@ static void failing(const struct kase *k)
 	write_file(INJECT "/min-order", "0");
 	write_file(INJECT "/probability", "0");
 	write_file(INJECT "/verbose", "0");
+	write_file("/sys/kernel/debug/failslab/ignore-gfp-wait", "N");
 	for (int extent = 0; extent < X_COUNT; extent++)
 		for (int who = 0; who < 2; who++)
 			for (long number = 1; number < (opt.quick ? 8 : 40); number++)

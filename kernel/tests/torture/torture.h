@@ -253,6 +253,7 @@ void cases_direct(void);
 void cases_uffd(void);
 void cases_thread(void);
 void cases_life(void);
+void cases_core(void);
 void cases_swap(void);
 void cases_heap(void);
 void cases_machine(void);
