@@ -237,7 +237,12 @@ static void act_pkey(struct world *w, int a, long p, long n)
 	must(r == 0, "pkey_mprotect by actor %d: %s", a, strerror((int)-r));
 	for (long i = p; i < p + n; i++)
 		w->a[a].page[i].prot = P_RW;
-	m_write(w, a, p, 1);
+	m_write(w, a, p, n / 2 + 1);
+	m_read(w, a, p, n);
+	/* Back to the common key: a handler that jumps out, as those of model.c, leaves other keys forbidden. */
+	r = actor_sys(w, a, SYS_pkey_mprotect, (long)at(w, p), n * (long)PAGE, PROT_READ | PROT_WRITE, 0);
+	must(r == 0, "pkey_mprotect back by actor %d: %s", a, strerror((int)-r));
+	actor_sys(w, a, SYS_pkey_free, key);
 }
 
 static void act_name(struct world *w, int a, long p, long n)
@@ -265,13 +270,13 @@ const struct action actions_memory[] = {
 	{ "protect-read", act_readonly, 0, 0 },
 	{ "protect-rw", act_readwrite, 0, 0 },
 	{ "protect-flip", act_flip, 0, 0 },
-	{ "before-protect-read", act_readonly, A_BEFORE, 0 },
+	{ "before-protect-read", act_readonly, A_BEFORE | A_NO_SHARE, 0 },
 	{ "before-munmap", act_unmap, A_BEFORE | A_NO_SHARE, 0 },
 	{ "move-aligned", act_move_aligned, A_ONE_VMA, 0 },
 	{ "move-unaligned", act_move_unaligned, A_ONE_VMA, 0 },
 	{ "move-back", act_move_and_back, A_ONE_VMA, 0 },
 	{ "move-keep", act_move_keep, A_ONE_VMA, 0 },
-	{ "before-move", act_move_aligned, A_ONE_VMA | A_BEFORE, 0 },
+	{ "before-move", act_move_aligned, A_ONE_VMA | A_BEFORE | A_NO_SHARE, 0 },
 	{ "shrink", act_shrink, A_ONE_VMA, 0 },
 	{ "grow", act_grow, A_ONE_VMA, 0 },
 	{ "mlock", act_lock, 0, NEED_ROOT },

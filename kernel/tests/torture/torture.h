@@ -216,7 +216,7 @@ void cow_apply_mode(void);		/* what --mode asks of a case process */
 enum {
 	A_BEFORE = 1,		/* by actor 0 before the fork; afterwards whoever it is writes there */
 	A_ONE_VMA = 2,		/* needs the range to be one VMA */
-	A_NO_SHARE = 4,		/* may leave nothing to share */
+	A_NO_SHARE = 4,		/* may leave no table wholly inside one VMA that is shared */
 	A_NO_ACCOUNT = 8,	/* the accounting's oracle does not know it */
 };
 struct action {
