@@ -158,6 +158,24 @@ static long do_probe(struct world *w, int self, const long *a)
 	return try_read(at(w, a[0]), &v);
 }
 
+static void note_signal(int signal)
+{
+	(void)signal;
+}
+
+/* Whoever asks for the failure gets a SIGBUS of its own at once. */
+static long do_fail_page(struct world *w, int self, const long *a)
+{
+	struct sigaction s = { .sa_handler = note_signal };
+
+	(void)self;
+	sigaction(SIGBUS, &s, NULL);
+	long r = madvise(at(w, a[0]), PAGE, MADV_HWPOISON) ? -errno : 0;
+
+	catch_faults();
+	return r;
+}
+
 /* Memory failure on a page two processes have: both lose that page and no other one. */
 static void hwpoison(const struct kase *k)
 {
@@ -167,7 +185,7 @@ static void hwpoison(const struct kase *k)
 	m_fork(w, 0);
 	if (k->a[0])
 		m_write(w, 1, T2, TP);
-	long r = m_madvise_may(w, 0, p, 1, MADV_HWPOISON);
+	long r = on(w, 0, do_fail_page, p);
 
 	if (r)
 		skip("MADV_HWPOISON: %s (CONFIG_MEMORY_FAILURE?)", strerror((int)-r));
