@@ -105,8 +105,9 @@ static void describe_group(pid_t group, char *out, size_t size)
 	DIR *d = opendir("/proc");
 	struct dirent *e;
 	size_t used = strlen(out);
+	int shown = 0;
 
-	while (d && (e = readdir(d)) != NULL && used + 100 < size) {
+	while (d && (e = readdir(d)) != NULL && used + 100 < size && shown < 12) {
 		char path[300], text[512], wchan[64] = "";
 		char state = 0;
 		int pid = atoi(e->d_name), parent, pgrp = 0;
@@ -120,7 +121,8 @@ static void describe_group(pid_t group, char *out, size_t size)
 			continue;
 		snprintf(path, sizeof(path), "/proc/%d/wchan", pid);
 		read_file(path, wchan, sizeof(wchan));
-		used += snprintf(out + used, size - used, "; process %d %c in %s", pid, state, wchan);
+		shown++;
+		used += (size_t)snprintf(out + used, size - used, "; process %d %c in %s", pid, state, wchan);
 	}
 	if (d)
 		closedir(d);
