@@ -65,24 +65,23 @@ static bool same(int i, const char *what, long found, long expected, long slack)
 }
 
 /*
- * Pss is exact where no table is shared. Where one is, a page's mappings are known by table only: a process sees its own
- * table's sharers, not those of another one that maps the same page. What must hold then: a shared page has at least two
- * and at most as many mappings as there are processes.
+ * Pss is an exact share where no table is shared. Where one is, its users divide among them what the table has of a page,
+ * and the tables that map the page divide the page: shares may be unequal, but they add up to the memory there is.
  */
-static bool pss_ok(const struct world *w, int i, const struct smaps *s, long exact)
+static struct { long found, exact, slack; } pss_sum;
+
+static bool pss_ok(int i, const struct smaps *s, long exact)
 {
-	long live = 0, slack = s->vmas + 1;
+	long slack = s->vmas + 1;
 
 	if (!sharing_on())
 		return same(i, "smaps Pss", s->pss, exact, slack);
-	for (int k = 0; k < w->actors; k++)
-		live += w->a[k].live;
-	long least = s->private + s->shared / live, most = s->private + s->shared / 2;
-
-	if (s->pss >= least - slack && s->pss <= most + slack)
+	pss_sum.found += s->pss;
+	pss_sum.exact += exact;
+	pss_sum.slack += slack;
+	if (s->pss >= s->private - slack && s->pss <= s->private + s->shared / 2 + slack)
 		return true;
-	return DIFFER("actor %d: smaps Pss is %ld kB, possible with %ld processes is %ld to %ld, exact is %ld", i, s->pss, live, least,
-		      most, exact);
+	return DIFFER("actor %d: smaps Pss is %ld kB with %ld kB private and %ld kB shared", i, s->pss, s->private, s->shared);
 }
 
 static bool arena_ok(struct world *w, int i)
@@ -110,7 +109,7 @@ static bool arena_ok(struct world *w, int i)
 	return same(i, "smaps Rss", s.rss, rss * 4, 0) && same(i, "smaps Anonymous", s.anonymous, rss * 4, 0) &&
 	       same(i, "smaps Private", s.private, private * 4, 0) &&
 	       same(i, "smaps Shared", s.shared, (rss - private) * 4, 0) && same(i, "smaps Swap", s.swap, swap * 4, 0) &&
-	       pss_ok(w, i, &s, (long)pss) &&
+	       pss_ok(i, &s, (long)pss) &&
 	       (s.referenced <= s.rss || same(i, "smaps Referenced", s.referenced, s.rss, 0));
 }
 
@@ -162,10 +161,12 @@ static bool statm_ok(struct world *w, int i)
 static bool account_once(struct world *w)
 {
 	look(w);
+	memset(&pss_sum, 0, sizeof(pss_sum));
 	for (int i = 0; i < w->actors; i++)
 		if (w->a[i].live && !(arena_ok(w, i) && process_ok(w, i) && statm_ok(w, i)))
 			return false;
-	return true;
+	return labs(pss_sum.found - pss_sum.exact) <= pss_sum.slack ||
+	       DIFFER("the Pss of all is %ld kB, their memory %ld kB", pss_sum.found, pss_sum.exact);
 }
 
 void account(struct world *w)

@@ -39,7 +39,7 @@ static const char *missing(unsigned need)
 static const char usage[] =
 	"torture [OPTIONS]: does to forked memory whatever can be done to it and checks every page\n"
 	"  --list        the names of the cases, one per line\n"
-	"  --only GLOB   only cases whose name matches, e.g. 'mem/munmap/*'\n"
+	"  --only GLOB   only cases whose name matches, e.g. 'mem/munmap/*'; may be repeated\n"
 	"  --quick       fewer actors and rounds per case\n"
 	"  --seed N      of everything random (default: the time; printed at the end)\n"
 	"  --mode M      0: option off, 1: prctl (default if the kernel has it), all: sysctl vm.cow_fork=2\n"
@@ -81,7 +81,11 @@ static bool read_options(int argc, char **argv)
 
 		switch (c) {
 		case 'l': list = true; break;
-		case 'o': opt.only = optarg; break;
+		case 'o':
+			if (opt.globs == MOST_GLOBS)
+				bad("--only at most 32 times", optarg);
+			opt.only[opt.globs++] = optarg;
+			break;
 		case 'q': opt.quick = true; break;
 		case 'g': opt.guest = true; break;
 		case 'w': opt.slow = true; break;
@@ -146,7 +150,10 @@ static void settle_mode(void)
 
 static bool wanted(const struct kase *k)
 {
-	return !opt.only || fnmatch(opt.only, k->name, 0) == 0;
+	for (int i = 0; i < opt.globs; i++)
+		if (fnmatch(opt.only[i], k->name, 0) == 0)
+			return true;
+	return !opt.globs;
 }
 
 static void progress(const struct kase *k, enum verdict v, const char *message)
@@ -209,7 +216,7 @@ int main(int argc, char **argv)
 	}
 	set_sysctl(sysctl_before);
 	if (count[0] + count[1] + count[2] == 0)
-		bad("--only must match a case (--list shows them)", opt.only ? opt.only : "");
+		bad("--only must match a case (--list shows them)", opt.globs ? opt.only[0] : "");
 	printf("\n%d passed, %d failed, %d skipped (mode %s, seed %llu)\n", count[PASSED], count[FAILED], count[SKIPPED],
 	       opt.mode == MODE_OFF ? "0" : opt.mode == MODE_ON ? "1" : "all", (unsigned long long)opt.seed);
 	return count[FAILED] != 0;

@@ -37,6 +37,7 @@
 #define TP 512			/* its entries */
 #define ARENA_PAGES (8 * TP)
 #define MAX_ACTORS 68
+#define MOST_GLOBS 32
 
 /* --- options and cases (main.c) --- */
 enum { MODE_OFF, MODE_ON, MODE_ALL };
@@ -46,7 +47,8 @@ struct options {
 	bool has_cow;		/* the kernel knows PR_SET_COW_FORK */
 	bool quick, verbose, slow, guest;
 	uint64_t seed;
-	const char *only;
+	const char *only[MOST_GLOBS];
+	int globs;
 	const char *dir;	/* where files of O_DIRECT and core dumps go */
 };
 extern struct options opt;
