@@ -138,7 +138,8 @@ static void failing(const struct kase *k)
 	write_file(INJECT "/probability", "0");
 	write_file(INJECT "/verbose", "0");
 	write_file("/sys/kernel/debug/failslab/ignore-gfp-wait", "N");
-	for (int extent = 0; extent < X_COUNT; extent++)
+	write_file("/sys/kernel/debug/failslab/verbose", "0");
+	for (int extent = 0; extent < (opt.quick ? 2 : X_COUNT); extent++)
 		for (int who = 0; who < 2; who++)
 			for (long number = 1; number < (opt.quick ? 8 : 40); number++)
 				if (!edge(number, k->a[0], who, extent))
