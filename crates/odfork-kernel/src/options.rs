@@ -229,6 +229,10 @@ pub struct TestOptions {
     #[arg(long, value_name = "NAME", value_parser = crate::suites::NAMES)]
     pub suite: Vec<String>,
 
+    /// Of the torture program only the cases whose name matches; may be repeated
+    #[arg(long, value_name = "GLOB")]
+    pub only: Vec<String>,
+
     /// Memory of the guest
     #[arg(long, value_name = "SIZE", default_value = "2G", value_parser = size)]
     pub memory: u64,

@@ -31,12 +31,14 @@ type Folder = std::result::Result<PathBuf, String>;
 
 /// How long and how thorough.
 #[derive(Clone, Copy, Debug)]
-pub struct Effort {
+pub struct Effort<'a> {
     pub quick: bool,
     pub debug: bool,
+    /// Names of torture cases; all when empty.
+    pub only: &'a [String],
 }
 
-impl Effort {
+impl Effort<'_> {
     /// The checks of the debug kernel take up to ten times the time.
     fn timeout(self, seconds: u64) -> Duration {
         let quick = if self.quick { 1 } else { 6 };
@@ -69,7 +71,13 @@ fn torture(effort: Effort, places: &Places) -> Result<Prepared> {
     if effort.quick {
         words.push("--quick".into());
     }
-    Ok(Ok(Errand { words, timeout: effort.timeout(600) }))
+    if effort.debug {
+        words.push("--slow".into());
+    }
+    for glob in effort.only {
+        words.extend(["--only".into(), glob.into()]);
+    }
+    Ok(Ok(Errand { words, timeout: effort.timeout(1200) }))
 }
 
 fn stress(effort: Effort, places: &Places) -> Result<Prepared> {

@@ -21,7 +21,7 @@ pub fn run(options: &TestOptions) -> Result<u8> {
     let places = Places::find(&options.places)?;
     let variant = Variant::of(&options.variant);
     let kernel = built(&variant, &places)?;
-    let effort = Effort { quick: options.quick, debug: variant.debug };
+    let effort = Effort { quick: options.quick, debug: variant.debug, only: &options.only };
     let machine = machine(options);
     let accel = accel::choose(&kernel, &machine, &places)?;
     interrupt::listen();
