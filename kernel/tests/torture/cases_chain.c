@@ -2,6 +2,7 @@
 // Many processes with the same tables: chains of forks, orders of exit, siblings, a fork bomb.
 #include "torture.h"
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/resource.h>
 
 enum { ORDER_FIRST, ORDER_LAST, ORDER_MIDDLE, ORDER_RANDOM, ORDER_KILL };
@@ -281,6 +282,58 @@ static void crowd(const struct kase *k)
 	world_end(w);
 }
 
+/*
+ * Two users of the same tables exit at the same time: each leaves before the other has stopped counting, so the tables go
+ * to nobody, with the pages in them. Four hundred tables make that window wide; one page in each keeps it cheap.
+ */
+#define EXIT_TABLES 400
+static void exit_together(const struct kase *k)
+{
+	_Atomic int *ready = shared_memory(4096);
+	long released = vmstat("cowpt_release"), anonymous = meminfo("AnonPages"), round;
+
+	(void)k;
+	must(cow_get() == 1 || opt.mode == MODE_ALL, "the mode is not on");
+	for (round = 1; round <= 300 && vmstat("cowpt_release") - released < 5 * EXIT_TABLES; round++) {
+		pid_t first = fork();
+
+		must(first >= 0, "fork: %s", strerror(errno));
+		if (first == 0) {
+			size_t size = (EXIT_TABLES + 2) * TP * PAGE;
+			char *area = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+			if (area == MAP_FAILED)
+				_exit(1);
+			madvise(area, size, MADV_NOHUGEPAGE);
+			for (size_t at = 0; at < size; at += TP * PAGE)
+				area[at] = 1;
+			pid_t second = fork();
+
+			atomic_fetch_add(ready, 1);
+			while (atomic_load(ready) < 2 * round)
+				sched_yield();
+			if (second)
+				waitid(P_PID, (id_t)second, NULL, WNOHANG);
+			_exit(second < 0);
+		}
+		for (int left = 2; left > 0; left--) {	/* the grandchild comes to us: the harness is its reaper */
+			int status;
+			pid_t pid = waitpid(-1, &status, 0);
+
+			if (pid == first)
+				must(status == 0, "the child ended with wait status 0x%x", status);
+			if (pid < 0)
+				break;
+		}
+	}
+	usleep(100000);
+	long tables = vmstat("cowpt_release") - released, kept = meminfo("AnonPages") - anonymous;
+
+	if (tables < EXIT_TABLES)
+		skip("in %ld rounds only %ld tables were given up by both", round, tables);
+	must(kept < tables * 4 / 2, "%ld kB of anonymous pages are left of %ld tables with one page each", kept, tables);
+}
+
 void cases_chain(void)
 {
 	static const char *const order[] = { "first", "last", "middle", "random", "killed" };
@@ -301,4 +354,5 @@ void cases_chain(void)
 	add("chain/fork-bomb", fork_bomb, 0, 0, 0, 0);
 	add("chain/generations-1000", generations, 0, 1000, 0, 0);
 	add("chain/crowd-1000", crowd, 0, 1000, 0, 0);
+	add("chain/exit-together", exit_together, NEED_COW | NEED_GUEST, 0, 0, 0);
 }

@@ -83,14 +83,20 @@ static void reclaim(const struct kase *k)
 	need_cgroup(&g);
 	struct world *w = layout_world((int)k->a[0]);
 
+	/* Pages stay charged to the group that had them first: these are new ones. */
 	cgroup_enter(&g, w->a[0].pid);
-	m_write(w, 0, T1 + TP / 2, 2 * TP);	/* charged to the group from here on */
+	m_dontneed(w, 0, T1 + TP / 2, 2 * TP);
+	m_write(w, 0, T1 + TP / 2, 2 * TP);
 	m_fork(w, 0);
 	m_fork(w, 1);
+	long out = 0;
+
+	account(w);		/* from here on every counter has its pages */
 	for (int i = 0; i < (int)scaled(10); i++) {
 		int who = i % 3 == 2 ? w->actors - 1 : i % 3;
 
 		cgroup_reclaim(&g, 8 << 20);
+		out += status_value(w->a[0].pid, "VmSwap");
 		account(w);
 		m_write(w, who, T1 + TP / 2 + (long)below(TP), (long)below(TP));
 		cgroup_reclaim(&g, 8 << 20);
@@ -98,6 +104,7 @@ static void reclaim(const struct kase *k)
 		if (i % 4 == 1)
 			actor_kill(w, w->actors - 1), m_fork(w, i % 2);
 	}
+	must(out > 0, "memory.reclaim put nothing into swap");
 	verify_deep(w);
 	account(w);
 	world_end(w);
@@ -114,6 +121,7 @@ static void under_limit(const struct kase *k)
 	struct world *w = layout_world(L_ONE);
 
 	cgroup_enter(&g, w->a[0].pid);
+	m_dontneed(w, 0, T1, 3 * TP);
 	m_write(w, 0, T1, 3 * TP);
 	m_fork(w, 0);
 	m_fork(w, 0);
