@@ -109,6 +109,9 @@ static bool edge(long number, long which, int who, int extent)
 	must(r == 0 || failed, "%s though no allocation failed", strerror((int)-r));
 	if (r == 0) {
 		apply(w, who, o, p, n);
+		/* Any 6.12: a move whose last step, unmapping the old place, finds no memory succeeds and leaves empty memory there. */
+		if (o->nr == SYS_mremap && failed && actor_sys(w, who, SYS_msync, (long)at(w, p), n * PAGE, MS_ASYNC) == 0)
+			model_set(w, who, p, n, P_RW, 0);
 		verify(w);
 	} else {
 		partly(w, who, o, p, n);
