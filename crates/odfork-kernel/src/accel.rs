@@ -1,4 +1,4 @@
-//! What QEMU may use: KVM where a guest really comes up under it, else emulation (TCG).
+//! What QEMU may use: KVM where a guest really comes up under it, else emulation (TCG); or emulation that counts.
 //!
 //! /dev/kvm that opens says little: inside another virtual machine it may be there and guests hang in it. So it is tried
 //! once, with the kernel that is to run, and the answer kept in the work folder.
@@ -18,6 +18,8 @@ use crate::session::{self, End};
 pub enum Accel {
     Kvm,
     Tcg,
+    /// Emulation whose clock is the number of instructions: a nanosecond each, whatever else the host does.
+    Counting,
 }
 
 /// Under KVM a guest is up in 2 s.
@@ -27,6 +29,7 @@ const TRIAL: Duration = Duration::from_secs(20);
 pub fn choose(kernel: &Path, machine: &MachineOptions, places: &Places) -> Result<Accel> {
     match machine.accel.as_deref() {
         Some("kvm") => return Ok(Accel::Kvm),
+        Some("count") => return Ok(Accel::Counting),
         Some(_) => return Ok(Accel::Tcg),
         None => {}
     }
@@ -50,7 +53,7 @@ pub fn choose(kernel: &Path, machine: &MachineOptions, places: &Places) -> Resul
         "kernel: {}",
         match answer {
             Accel::Kvm => "it came up; guests run under KVM",
-            Accel::Tcg => "it did not come up; guests are emulated (TCG)",
+            _ => "it did not come up; guests are emulated (TCG)",
         }
     );
     Ok(answer)

@@ -11,6 +11,7 @@ use crate::console;
 use crate::guest::Orders;
 use crate::options::{BootOptions, MachineOptions};
 use crate::places::{Places, Variant};
+use crate::series;
 use crate::session::{self, End, Outcome, Stream};
 
 /// Exit statuses beside the command's own; see `odfork kernel boot --help`.
@@ -66,7 +67,8 @@ fn given(file: &Path) -> Result<PathBuf> {
 /// The variant's kernel, or the words that build it.
 pub fn built(variant: &Variant, places: &Places) -> Result<PathBuf> {
     let image = places.image(variant);
-    if !image.exists() {
+    // One tree serves all parts of the series: it may hold another one.
+    if !image.exists() || (variant.first.is_some() && !series::is_laid(variant, places)?) {
         bail!(
             "no kernel ({}) in {}; build it: odfork kernel build{}",
             variant.words(),

@@ -129,6 +129,10 @@ pub struct VariantOptions {
     /// The patches and one deliberately broken rule, by the name of its file in mutations/
     #[arg(long, value_name = "NAME")]
     pub mutation: Option<String>,
+
+    /// Only the first so many patches, to see that each builds and boots by itself
+    #[arg(long, value_name = "N", conflicts_with_all = ["unpatched", "mutation"])]
+    pub patches: Option<usize>,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -175,8 +179,9 @@ pub struct MachineOptions {
     #[arg(long, value_name = "WORDS", allow_hyphen_values = true)]
     pub append: Option<String>,
 
-    /// Take kvm or tcg without trying [default: kvm where a guest comes up under it]
-    #[arg(long, value_name = "NAME", value_parser = ["kvm", "tcg"])]
+    /// Take kvm or tcg without trying, or count: emulation whose nanosecond is one instruction [default: kvm where a
+    /// guest comes up under it]
+    #[arg(long, value_name = "NAME", value_parser = ["kvm", "tcg", "count"])]
     pub accel: Option<String>,
 }
 
@@ -186,7 +191,7 @@ pub struct BootOptions {
     pub variant: VariantOptions,
 
     /// Boot this bzImage
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["debug", "unpatched", "mutation"], value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["debug", "unpatched", "mutation", "patches"], value_hint = ValueHint::FilePath)]
     pub kernel: Option<PathBuf>,
 
     #[command(flatten)]
@@ -245,8 +250,8 @@ pub struct TestOptions {
     #[arg(long, value_name = "WORDS", allow_hyphen_values = true)]
     pub append: Option<String>,
 
-    /// Take kvm or tcg without trying
-    #[arg(long, value_name = "NAME", value_parser = ["kvm", "tcg"])]
+    /// Take kvm, tcg or count without trying; see odfork kernel boot --help
+    #[arg(long, value_name = "NAME", value_parser = ["kvm", "tcg", "count"])]
     pub accel: Option<String>,
 
     #[command(flatten)]
@@ -275,8 +280,8 @@ pub struct BenchOptions {
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=8))]
     pub cpus: u32,
 
-    /// Take kvm or tcg without trying
-    #[arg(long, value_name = "NAME", value_parser = ["kvm", "tcg"])]
+    /// Take kvm, tcg or count without trying; see odfork kernel boot --help
+    #[arg(long, value_name = "NAME", value_parser = ["kvm", "tcg", "count"])]
     pub accel: Option<String>,
 
     #[command(flatten)]

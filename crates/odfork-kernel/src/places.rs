@@ -55,7 +55,7 @@ impl Places {
     }
 
     pub fn build_package(&self, guest: bool) -> PathBuf {
-        let patched = Variant { series: "patched".into(), mutation: None, debug: false };
+        let patched = Variant::of(&VariantOptions::default());
         self.variant_source(&patched).join(if guest { "build-deb-guest" } else { "build-deb" })
     }
 
@@ -68,21 +68,24 @@ impl Places {
 /// One of the kernels: which patches, which configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Variant {
-    /// "patched", "unpatched" or "mutation-NAME"
+    /// "patched", "unpatched", "mutation-NAME"; "first" for a part of the series, whose tree every part uses in turn
     pub series: String,
     pub mutation: Option<String>,
+    /// Only so many patches.
+    pub first: Option<usize>,
     pub debug: bool,
 }
 
 impl Variant {
     pub fn of(options: &VariantOptions) -> Variant {
-        let series = match (&options.mutation, options.unpatched) {
-            (Some(name), _) => format!("mutation-{}", mutation_name(name)),
-            (None, true) => "unpatched".into(),
-            (None, false) => "patched".into(),
+        let series = match (&options.mutation, options.unpatched, options.patches) {
+            (Some(name), ..) => format!("mutation-{}", mutation_name(name)),
+            (None, true, _) => "unpatched".into(),
+            (None, false, Some(_)) => "first".into(),
+            (None, false, None) => "patched".into(),
         };
         let mutation = options.mutation.as_deref().map(|name| mutation_name(name).to_owned());
-        Variant { series, mutation, debug: options.debug }
+        Variant { series, mutation, first: options.patches, debug: options.debug }
     }
 
     pub fn is_patched(&self) -> bool {
@@ -100,15 +103,19 @@ impl Variant {
     /// "patched, debug configuration"
     pub fn words(&self) -> String {
         let debug = if self.debug { ", debug configuration" } else { "" };
-        format!("{}{debug}", self.series)
+        match self.first {
+            Some(number) => format!("the first {number} patches{debug}"),
+            None => format!("{}{debug}", self.series),
+        }
     }
 
     /// The options that name it: " --unpatched --debug".
     pub fn flags(&self) -> String {
-        let series = match &self.mutation {
-            Some(name) => format!(" --mutation {name}"),
-            None if self.is_patched() => String::new(),
-            None => " --unpatched".into(),
+        let series = match (&self.mutation, self.first) {
+            (Some(name), _) => format!(" --mutation {name}"),
+            (None, Some(number)) => format!(" --patches {number}"),
+            (None, None) if self.is_patched() => String::new(),
+            (None, None) => " --unpatched".into(),
         };
         format!("{series}{}", if self.debug { " --debug" } else { "" })
     }
@@ -168,7 +175,7 @@ mod tests {
 
     fn variant(debug: bool, unpatched: bool, mutation: Option<&str>) -> Variant {
         let mutation = mutation.map(str::to_owned);
-        Variant::of(&VariantOptions { debug, unpatched, mutation })
+        Variant::of(&VariantOptions { debug, unpatched, mutation, patches: None })
     }
 
     #[test]
@@ -181,6 +188,9 @@ mod tests {
         assert_eq!(broken.build_folder(), "build-debug");
         assert_eq!(broken.flags(), " --mutation early-drop --debug");
         assert!(!variant(false, true, None).is_patched());
+        let part = VariantOptions { patches: Some(3), ..VariantOptions::default() };
+        let part = Variant::of(&part);
+        assert_eq!((part.series.as_str(), part.flags().as_str()), ("first", " --patches 3"));
     }
 
     #[test]

@@ -42,6 +42,8 @@ pub fn words(orders: &Orders, accel: Accel, wiring: &Wiring) -> Vec<OsString> {
         // Every processor in a thread of its own; what TCG can do, without five-level page tables, which make each
         // page walk of the emulator longer.
         Accel::Tcg => "-accel tcg,thread=multi -cpu max,la57=off",
+        // Processors in turn in one thread: the same run gives the same time.
+        Accel::Counting => "-accel tcg,thread=single -icount shift=0,sleep=off -cpu max,la57=off",
     });
     list.add(&format!("-smp {} -m {}M", machine.cpus, machine.memory >> 20));
     list.pair("-kernel", orders.kernel.as_os_str());

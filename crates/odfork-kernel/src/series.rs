@@ -46,12 +46,18 @@ pub fn patches(places: &Places) -> Result<Vec<Patch>> {
     paths.into_iter().map(Patch::read).collect()
 }
 
-/// The patches of one variant: none, all, or all and the broken rule.
+/// The patches of one variant: none, the first few, all, or all and the broken rule.
 pub fn of(variant: &Variant, places: &Places) -> Result<Vec<Patch>> {
     if !variant.is_patched() {
         return Ok(Vec::new());
     }
     let mut series = patches(places)?;
+    if let Some(first) = variant.first {
+        if !(1..=series.len()).contains(&first) {
+            bail!("there are {} patches; --patches takes 1 to {0}, not {first}", series.len());
+        }
+        series.truncate(first);
+    }
     if let Some(name) = &variant.mutation {
         let path = places.tree.join(format!("mutations/{name}.patch"));
         if !path.exists() {
@@ -70,6 +76,12 @@ pub fn mutations(places: &Places) -> Vec<String> {
         names.filter_map(|name| Some(name.to_str()?.strip_suffix(".patch")?.to_owned())).collect();
     names.sort();
     names
+}
+
+/// Has the variant's tree just these patches?
+pub fn is_laid(variant: &Variant, places: &Places) -> Result<bool> {
+    let stamp = fs::read_to_string(places.variant_source(variant).join(STAMP)).unwrap_or_default();
+    Ok(stamp.lines().next() == Some(hash_of(&of(variant, places)?).as_str()))
 }
 
 /// Makes the variant's tree have the series; says how many files changed.
@@ -281,7 +293,7 @@ Subject: [PATCH 1/2] first
             fs::write(places.source().join("Makefile"), MAKEFILE).unwrap();
             fs::write(places.source().join("mm/a.c"), "one\ntwo\nthree\n").unwrap();
             fs::write(places.source().join("fs/b.c"), "b\n").unwrap();
-            let variant = Variant { series: "patched".into(), mutation: None, debug: false };
+            let variant = Variant::of(&crate::options::VariantOptions::default());
             Bench { _folder: folder, places, variant }
         }
 
@@ -368,8 +380,12 @@ Subject: [PATCH 1/2] first
         let mut bench = Bench::new();
         fs::create_dir_all(bench.places.tree.join("mutations")).unwrap();
         fs::write(bench.places.tree.join("mutations/loud.patch"), FIRST).unwrap();
-        bench.variant =
-            Variant { series: "mutation-loud".into(), mutation: Some("loud".into()), debug: false };
+        bench.variant = Variant {
+            series: "mutation-loud".into(),
+            mutation: Some("loud".into()),
+            first: None,
+            debug: false,
+        };
         assert_eq!(bench.lay().unwrap(), 2);
         bench.variant.mutation = Some("quiet".into());
         assert_eq!(bench.lay().unwrap_err().to_string(), "no mutation quiet; there are: loud");
