@@ -11,6 +11,7 @@ RELEASE := $(TARGET)/release
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 PRELOAD := crates/odfork-preload
 SPAWN   := crates/odfork-spawn-c
+IMAGE   := crates/odfork-image-c
 XTASK   := $(CARGO) run -q --locked --manifest-path crates/xtask/Cargo.toml --target-dir $(TARGET)/xtask --
 INSTALL ?= install
 
@@ -74,7 +75,7 @@ lint: toolchain ## Check formatting and run clippy; every warning is an error
 	$(CARGO) clippy --workspace --all-targets --release --locked -- -D warnings
 
 # Needs no cargo when everything is built: `make build docs && sudo make install`.
-MADE := $(RELEASE)/odfork $(RELEASE)/libodfork.so $(RELEASE)/libodfork.a $(RELEASE)/libodfspawn.so $(RELEASE)/libodfspawn.a
+MADE := $(RELEASE)/odfork $(RELEASE)/libodfork_pager.so $(RELEASE)/libodfork.so $(RELEASE)/libodfork.a $(RELEASE)/libodfspawn.so $(RELEASE)/libodfspawn.a $(RELEASE)/libodfimage.so $(RELEASE)/libodfimage.a
 DEST := $(DESTDIR)$(PREFIX)
 SHARE := $(DEST)/share/odfork
 # What `odfork kernel` builds from; what was built in there stays out.
@@ -85,13 +86,18 @@ install: ## Install launcher, libraries, header, manual pages and completions be
 	    [ -e $$file ] || { echo "install: $$file is missing; run 'make build docs' first" >&2; exit 1; }; done
 	$(INSTALL) -Dm755 $(RELEASE)/odfork $(DEST)/bin/odfork
 	$(INSTALL) -Dm755 $(RELEASE)/libodfork.so $(DEST)/lib/libodfork.so
+	$(INSTALL) -Dm755 $(RELEASE)/libodfork_pager.so $(DEST)/lib/libodfork_pager.so
+	$(INSTALL) -Dm644 crates/odfork-pager-agent/include/odfork_page.h $(DEST)/include/odfork_page.h
 	$(INSTALL) -Dm644 $(RELEASE)/libodfork.a $(DEST)/lib/libodfork.a
 	$(INSTALL) -Dm644 $(PRELOAD)/include/odfork.h $(DEST)/include/odfork.h
 	$(INSTALL) -Dm755 $(RELEASE)/libodfspawn.so $(DEST)/lib/libodfspawn.so
 	$(INSTALL) -Dm644 $(RELEASE)/libodfspawn.a $(DEST)/lib/libodfspawn.a
 	$(INSTALL) -Dm644 $(SPAWN)/include/odfspawn.h $(DEST)/include/odfspawn.h
+	$(INSTALL) -Dm755 $(RELEASE)/libodfimage.so $(DEST)/lib/libodfimage.so
+	$(INSTALL) -Dm644 $(RELEASE)/libodfimage.a $(DEST)/lib/libodfimage.a
+	$(INSTALL) -Dm644 $(IMAGE)/include/odfimage.h $(DEST)/include/odfimage.h
 	@$(INSTALL) -d $(DEST)/lib/pkgconfig
-	@for pc in $(PRELOAD)/odfork.pc $(SPAWN)/odfspawn.pc; do \
+	@for pc in $(PRELOAD)/odfork.pc $(SPAWN)/odfspawn.pc $(IMAGE)/odfimage.pc; do \
 	    to=$(DEST)/lib/pkgconfig/$${pc##*/}; \
 	    sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' $$pc.in > $$to && chmod 644 $$to || exit 1; done
 	@$(INSTALL) -d $(DEST)/share/man/man1
@@ -103,8 +109,9 @@ install: ## Install launcher, libraries, header, manual pages and completions be
 	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" -ne 0 ] || ldconfig
 
 uninstall: ## Remove what install put there
-	rm -f $(DEST)/bin/odfork $(DEST)/lib/libodfork.so $(DEST)/lib/libodfork.a $(DEST)/include/odfork.h
+	rm -f $(DEST)/bin/odfork $(DEST)/lib/libodfork_pager.so $(DEST)/include/odfork_page.h $(DEST)/lib/libodfork.so $(DEST)/lib/libodfork.a $(DEST)/include/odfork.h
 	rm -f $(DEST)/lib/libodfspawn.so $(DEST)/lib/libodfspawn.a $(DEST)/include/odfspawn.h $(DEST)/lib/pkgconfig/odfspawn.pc
+	rm -f $(DEST)/lib/libodfimage.so $(DEST)/lib/libodfimage.a $(DEST)/include/odfimage.h $(DEST)/lib/pkgconfig/odfimage.pc
 	rm -f $(DEST)/lib/pkgconfig/odfork.pc $(DEST)/share/man/man1/odfork.1 $(DEST)/share/man/man1/odfork-*.1
 	rm -f $(DEST)/share/bash-completion/completions/odfork $(DEST)/share/zsh/site-functions/_odfork
 	rm -f $(DEST)/share/fish/vendor_completions.d/odfork.fish

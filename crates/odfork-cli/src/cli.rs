@@ -40,7 +40,7 @@ pub struct Run {
 }
 
 /// What `odfork man` can print; a test compares it with the commands.
-pub const PAGES: [&str; 11] = [
+pub const PAGES: [&str; 13] = [
     "odfork",
     "run",
     "check",
@@ -50,6 +50,8 @@ pub const PAGES: [&str; 11] = [
     "writes",
     "report",
     "kernel",
+    "page",
+    "image",
     "completions",
     "man",
 ];
@@ -65,6 +67,9 @@ Examples:
   odfork bench latency                    rerun a published measurement here
   odfork report                           and see it beside the published one
   odfork kernel build                     build Linux with cheap forks for all
+  odfork page simulate --policy clock --frames 500 trace.gz
+                                          page faults of a policy on a trace
+  odfork image save 1234 --heap heap.img  save memory for another run
   odfork man --dir share/man/man1         write the manual pages";
 
 const RUN_EXAMPLES: &str = "\
@@ -117,7 +122,7 @@ pub fn command() -> Command {
 
 /// Commands other crates bring.
 fn all_verbs() -> impl Iterator<Item = &'static Verb> {
-    verbs::VERBS.iter().chain([&odfork_kernel::VERB])
+    verbs::VERBS.iter().chain([&odfork_kernel::VERB, &crate::page::VERB, &crate::image::VERB])
 }
 
 /// The commands that help shows.

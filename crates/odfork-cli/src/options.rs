@@ -52,8 +52,8 @@ pub const QUIET: &str = "ODFORK_QUIET";
 /// Every variable of ours starts so; anything else that does is a typing error.
 pub const PREFIX: &str = "ODFORK_";
 
-/// Not a slip, though it is no setting of `run`: the folder of `odfork kernel`.
-pub const OF_OTHER_COMMANDS: [&str; 1] = ["ODFORK_KERNEL_TREE"];
+/// Not a slip, though it is no setting of `run`: the folder of `odfork kernel`, the file of `odfork image load`.
+pub const OF_OTHER_COMMANDS: [&str; 2] = ["ODFORK_KERNEL_TREE", crate::image::FILE];
 
 pub static SETTINGS: [Setting; 9] = [
     Setting {

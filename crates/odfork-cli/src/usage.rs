@@ -5,7 +5,7 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::Error;
 
-use crate::cli::command_names;
+use crate::cli::{command, command_names};
 use crate::options::{listed, nearest};
 
 /// Text for standard output (help, version) or one line for standard error.
@@ -36,7 +36,7 @@ fn complaint(error: &Error, words: &[String]) -> String {
     match error.kind() {
         ErrorKind::InvalidSubcommand => wrong_command(error, words),
         ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            let names = command_names();
+            let names = inner_names(words).unwrap_or_else(command_names);
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             format!("a command is needed: {}", listed(&names))
         }
@@ -46,7 +46,7 @@ fn complaint(error: &Error, words: &[String]) -> String {
             format!("unknown option '{}'{}", argument.unwrap_or_default(), hint.unwrap_or_default())
         }
         ErrorKind::InvalidValue => wrong_value(error, &option_name(&argument)),
-        ErrorKind::MissingRequiredArgument => missing(words),
+        ErrorKind::MissingRequiredArgument => missing(error, words),
         ErrorKind::ArgumentConflict => {
             let other = text(error, ContextKind::PriorArg).unwrap_or_default();
             format!(
@@ -66,8 +66,30 @@ fn complaint(error: &Error, words: &[String]) -> String {
     }
 }
 
+/// The commands of a group as `odfork page`, when the first word is one.
+fn inner_names(words: &[String]) -> Option<Vec<String>> {
+    let whole = command();
+    let group = whole.find_subcommand(words.first()?)?;
+    let shown = group.get_subcommands().filter(|inner| !inner.is_hide_set());
+    let names: Vec<String> = shown.map(|inner| inner.get_name().to_owned()).collect();
+    (!names.is_empty()).then_some(names)
+}
+
 fn wrong_command(error: &Error, words: &[String]) -> String {
     let typed = text(error, ContextKind::InvalidSubcommand).unwrap_or_default();
+    if let Some(names) = inner_names(words) {
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        return match nearest(&typed, names.iter().copied()) {
+            Some(meant) => {
+                format!("unknown command '{} {typed}'; did you mean '{meant}'?", words[0])
+            }
+            None => format!(
+                "unknown command '{} {typed}'; there are {}",
+                words[0],
+                listed(&names).replace(" or ", " and ")
+            ),
+        };
+    }
     match nearest(&typed, command_names().iter().map(String::as_str)) {
         Some(meant) => format!("unknown command '{typed}'; did you mean '{meant}'?"),
         None => {
@@ -91,13 +113,16 @@ fn wrong_value(error: &Error, option: &str) -> String {
     format!("{option} cannot be '{typed}': it should be {allowed}{}", hint.unwrap_or_default())
 }
 
-fn missing(words: &[String]) -> String {
+fn missing(error: &Error, words: &[String]) -> String {
     match words.first().map(String::as_str) {
         Some("run") => {
             "a PROGRAM to run is needed: odfork run [OPTIONS] -- PROGRAM [ARGS]...".to_owned()
         }
         Some("completions") => "a shell is needed: bash, zsh or fish".to_owned(),
-        _ => "an argument is missing".to_owned(),
+        _ => match list(error, ContextKind::InvalidArg).first() {
+            Some(argument) => format!("{} is needed", option_name(&Some(argument.clone()))),
+            None => "an argument is missing".to_owned(),
+        },
     }
 }
 
@@ -143,8 +168,8 @@ mod tests {
 
     #[test]
     fn one_line_each_with_a_way_out() {
-        let cases: [(&[&str], &str); 11] = [
-            (&[], "a command is needed: run, check, bench, doctor, predict, writes, report, kernel, completions or man (see 'odfork --help')"),
+        let cases: [(&[&str], &str); 15] = [
+            (&[], "a command is needed: run, check, bench, doctor, predict, writes, report, kernel, page, image, completions or man (see 'odfork --help')"),
             (&["rnu", "x"], "unknown command 'rnu'; did you mean 'run'? (see 'odfork --help')"),
             (&["python3", "x.py"], "unknown command 'python3'; to run a program: odfork run -- python3 x.py (see 'odfork --help')"),
             (&["--fast"], "unknown option '--fast' (see 'odfork --help')"),
@@ -157,6 +182,10 @@ mod tests {
             (&["run", "--freeze"], "--freeze needs a value: auto, eager or never (see 'odfork run --help')"),
             (&["run", "--quiet=1", "a"], "--quiet takes no value (see 'odfork run --help')"),
             (&["man", "run", "--dir", "x"], "[PAGE] and --dir exclude each other (see 'odfork man --help')"),
+            (&["page"], "a command is needed: run, status, set, daemon, simulate, trace or compare (see 'odfork page --help')"),
+            (&["page", "simulat"], "unknown command 'page simulat'; did you mean 'simulate'? (see 'odfork page --help')"),
+            (&["page", "xyzzy"], "unknown command 'page xyzzy'; there are run, status, set, daemon, simulate, trace and compare (see 'odfork page --help')"),
+            (&["page", "simulate", "--frames", "1"], "--policy is needed (see 'odfork page --help')"),
             (&["completions"], "a shell is needed: bash, zsh or fish (see 'odfork completions --help')"),
         ];
         for (words, expected) in cases {

@@ -90,6 +90,33 @@ impl Link {
         }
     }
 
+    /// A line if one comes within `time`; unlike `receive`, nobody is killed for being slow.
+    pub fn look(&mut self, time: Duration) -> Result<Option<String>, Loss> {
+        if let Some(end) = self.pending.iter().position(|&byte| byte == b'\n') {
+            let line: Vec<u8> = self.pending.drain(..=end).collect();
+            return Ok(Some(String::from_utf8_lossy(&line[..end]).into_owned()));
+        }
+        if interrupt::asked() {
+            return Err(Loss::Interrupted);
+        }
+        if !poll(self.output.as_raw_fd(), time) {
+            return Ok(None);
+        }
+        match self.pull(Instant::now(), Duration::from_secs(1))? {
+            Chunk::End => Err(self.ended()),
+            Chunk::Bytes => self.look(Duration::ZERO),
+        }
+    }
+
+    /// Ends the process's input: whoever works until then says what is left to say.
+    pub fn close_input(&mut self) {
+        self.input = None;
+    }
+
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+    }
+
     /// Waits until the process has ended, within `patience`.
     pub fn finish(&mut self, patience: Duration) -> Result<ExitStatus, Loss> {
         let start = Instant::now();

@@ -51,7 +51,7 @@ pub struct Sample {
     /// plain, thp, hugetlb, image, kernel or null.
     pub engine: String,
     pub metric: String,
-    /// ns, s, bytes/s, bytes, share or count.
+    /// ns, s, bytes/s, 1/s, bytes, share or count.
     pub unit: String,
     pub value: f64,
     pub params: Params,
@@ -95,6 +95,13 @@ impl Writer {
         let file = File::create(path).with_context(|| {
             format!("cannot write {}; name a file or folder that can be written", path.display())
         })?;
+        Ok(Writer { out: BufWriter::new(file), path: path.to_path_buf(), failure: None })
+    }
+
+    /// Goes on at the end of a file of ours.
+    pub fn append(path: &Path) -> Result<Writer> {
+        let file = File::options().append(true).open(path);
+        let file = file.with_context(|| format!("cannot add to {}", path.display()))?;
         Ok(Writer { out: BufWriter::new(file), path: path.to_path_buf(), failure: None })
     }
 

@@ -14,18 +14,19 @@ struct Header {
     sources: &'static [&'static str],
 }
 
-const HEADERS: [Header; 2] = [
+const HEADERS: [Header; 3] = [
     Header { krate: "odfork-preload", name: "odfork.h", sources: &["api.rs"] },
     Header {
         krate: "odfork-spawn-c",
         name: "odfspawn.h",
         sources: &["steps.rs", "options.rs", "spawn.rs", "shell.rs", "system.rs"],
     },
+    Header { krate: "odfork-image-c", name: "odfimage.h", sources: &["api.rs"] },
 ];
 
 const USAGE: &str = "\
 usage: cargo run --manifest-path crates/xtask/Cargo.toml -- header [--check]
-  header            write odfork.h and odfspawn.h below crates/ from their sources
+  header            write the C headers below crates/ from their sources
   header --check    compare only; exit status 1 when one is out of date";
 
 fn main() -> ExitCode {

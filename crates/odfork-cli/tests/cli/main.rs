@@ -3,10 +3,12 @@
 
 mod check;
 mod engine;
+mod image;
 mod inherit;
 mod kernel;
 mod lab;
 mod launch;
+mod page;
 mod pages;
 mod refuse;
 mod stage;

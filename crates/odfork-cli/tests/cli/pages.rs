@@ -36,6 +36,12 @@ fn help_pages() {
         ("help-kernel.txt", &["kernel", "--help"]),
         ("help-kernel-build.txt", &["kernel", "build", "-h"]),
         ("help-kernel-boot.txt", &["kernel", "boot", "-h"]),
+        ("help-page.txt", &["page", "--help"]),
+        ("help-page-simulate.txt", &["page", "simulate", "-h"]),
+        ("help-page-trace.txt", &["page", "trace", "-h"]),
+        ("help-page-compare.txt", &["page", "compare", "-h"]),
+        ("help-image.txt", &["image", "--help"]),
+        ("help-image-save.txt", &["image", "save", "-h"]),
     ] {
         let help = page(words);
         assert!(help.lines().all(|line| line.chars().count() <= 80), "{name} is wider than 80");
@@ -61,8 +67,10 @@ fn manual_pages() {
             "odfork-check.1",
             "odfork-completions.1",
             "odfork-doctor.1",
+            "odfork-image.1",
             "odfork-kernel.1",
             "odfork-man.1",
+            "odfork-page.1",
             "odfork-predict.1",
             "odfork-report.1",
             "odfork-run.1",

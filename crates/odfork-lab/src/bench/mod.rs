@@ -25,9 +25,11 @@ use crate::cow_fork;
 use crate::environment::{self, last_cpu, Environment};
 use crate::executor::{Processes, Stage};
 use crate::interrupt;
+use crate::paging;
 use crate::pairing::Executor;
 use crate::progress::Progress;
 use crate::samples::{End, Line, Params, Run, Sample, Writer, SCHEMA};
+use crate::sessions;
 use crate::stats::Dice;
 use crate::verbs::cannot;
 use catalogue::{Entry, EXPERIMENTS};
@@ -41,6 +43,11 @@ pub use crate::cli::{run_subject, subject_command};
 
 const FOLDER: &str = "odfork-results";
 const INTERRUPTED: u8 = 130;
+/// Experiments with a runner of their own; `all` leaves them out: they set up swap, and take longer.
+const OTHERS: [(&str, &str, &str, &str); 2] = [
+    (paging::NAME, paging::ROW, paging::QUESTION, paging::PUBLISHED),
+    (sessions::NAME, sessions::ROW, sessions::QUESTION, sessions::PUBLISHED),
+];
 /// Loading memory, rough: for the time left.
 const LOAD_BYTES_PER_S: f64 = 7e8;
 
@@ -74,8 +81,11 @@ pub fn command() -> Command {
         .subcommand_required(true)
         .disable_help_subcommand(true)
         .subcommands(experiments)
+        .subcommand(paging::command())
+        .subcommand(sessions::command())
         .subcommand(with_options(
-            Command::new("all").about("Every experiment, one after the other"),
+            Command::new("all")
+                .about("Every experiment but paging and sessions, one after the other"),
         ))
         .subcommand(
             Command::new("list")
@@ -153,6 +163,8 @@ pub fn run(matches: &ArgMatches) -> u8 {
     let outcome = match matches.subcommand() {
         Some(("list", inner)) => list(inner.get_flag("json")),
         Some(("all", inner)) => all(inner),
+        Some((paging::NAME, inner)) => paging::run(inner),
+        Some((sessions::NAME, inner)) => sessions::run(inner),
         Some((name, inner)) => match Entry::find(name) {
             Some(entry) => one(entry, inner),
             None => Err(anyhow::anyhow!("no experiment {name}; see `odfork bench list`")),
@@ -170,6 +182,10 @@ fn list(json: bool) -> Result<u8> {
         for entry in &EXPERIMENTS {
             println!("{:<14} {}  {}", entry.name, entry.row, entry.question);
             println!("{:<19} published: {}", "", entry.published);
+        }
+        for (name, row, question, published) in OTHERS {
+            println!("{name:<14} {row}  {question}");
+            println!("{:<19} published: {published}", "");
         }
     }
     Ok(0)

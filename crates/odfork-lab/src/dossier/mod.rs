@@ -15,6 +15,7 @@ mod ink;
 mod letters;
 pub mod model;
 mod page;
+pub mod paging;
 mod quantity;
 mod raster;
 mod regression;
@@ -46,7 +47,7 @@ pub fn command() -> Command {
     Command::new("report")
         .about("Make one HTML file and plots from recorded samples")
         .long_about(
-            "Reads the sample files (*.jsonl) of a folder and writes report.html, which needs nothing else, and every plot \
+            "Reads the sample files (*.jsonl) of a folder (and what odfork page compare left there) and writes report.html, which needs nothing else, and every plot \
              as plots/NAME.svg and plots/NAME.png. Files that are cut or broken are reported as far as they can be read.",
         )
         .arg(
@@ -95,7 +96,16 @@ pub fn report(
     out: &Path,
     fit: impl Fn(&[Recording]) -> Option<model::Model>,
 ) -> Result<Written> {
-    let (mut recordings, remarks) = read_folder(folder)?;
+    let study = paging::Study::read(folder);
+    let (mut recordings, mut remarks) = match read_folder(folder) {
+        // A comparison of paging policies alone is a report, too.
+        Err(_) if matches!(study, Ok(Some(_))) => (Vec::new(), Vec::new()),
+        read => read?,
+    };
+    let study = study.unwrap_or_else(|error| {
+        remarks.push(format!("{error:#}"));
+        None
+    });
     recordings.sort_by_key(|recording| order(recording.experiment()));
     prepare(out)?;
     let model = fit(&recordings);
@@ -105,6 +115,8 @@ pub fn report(
         .position(|chapter| !chapter.id.starts_with("grid"))
         .unwrap_or(chapters.len());
     chapters.insert(place, model::chapter(model.as_ref()));
+    chapters.extend(study.as_ref().map(paging::Study::chapter));
+    let study = study.is_some();
     // Damage stands in its own chapter; only files without a chapter are remarks of the page.
     let known = |remark: &String| {
         recordings.iter().any(|recording| recording.damage.as_ref() == Some(remark))
@@ -115,7 +127,8 @@ pub fn report(
         page::Page { recordings: &recordings, chapters: &chapters, remarks: &outside }.html();
     let page = out.join("report.html");
     write(&page, html.as_bytes())?;
-    Ok(Written { page, experiments: recordings.len(), plots, remarks })
+    let experiments = recordings.len() + usize::from(study);
+    Ok(Written { page, experiments, plots, remarks })
 }
 
 fn order(experiment: &str) -> usize {

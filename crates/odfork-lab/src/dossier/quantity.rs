@@ -9,6 +9,8 @@ pub enum Unit {
     Seconds,
     Bytes,
     BytesPerSecond,
+    /// Events in a second.
+    PerSecond,
     Share,
     /// How many times.
     Times,
@@ -24,6 +26,7 @@ impl Unit {
             "s" => Unit::Seconds,
             "bytes" => Unit::Bytes,
             "bytes/s" => Unit::BytesPerSecond,
+            "1/s" => Unit::PerSecond,
             "share" => Unit::Share,
             "count" => Unit::Count,
             "ratio" | "x" | "times" => Unit::Times,
@@ -40,6 +43,7 @@ impl Unit {
             Unit::Seconds => time(value * 1e9),
             Unit::Bytes => size(value),
             Unit::BytesPerSecond => format!("{}/s", size(value)),
+            Unit::PerSecond => format!("{}/s", digits(value)),
             Unit::Share => format!("{} %", digits(value * 100.0)),
             Unit::Times => format!("{}×", digits(value)),
             Unit::Count | Unit::Number => digits(value),

@@ -19,7 +19,7 @@ mod record;
 mod session;
 mod suite;
 mod table;
-mod target;
+pub mod target;
 mod traffic;
 
 use std::ffi::OsString;

@@ -7,6 +7,7 @@ mod exec;
 mod grid;
 mod latency;
 mod micro;
+mod paging;
 mod parent;
 mod rates;
 mod relief;
@@ -56,7 +57,7 @@ pub struct Chapter {
     pub content: Content,
 }
 
-pub const PLANS: [Plan; 9] = [
+pub const PLANS: [Plan; 11] = [
     Plan {
         name: "grid",
         row: "M01, M03",
@@ -155,6 +156,28 @@ pub const PLANS: [Plan; 9] = [
         command: "odfork writes --json",
         published: "0.23, 0.35, 0.30, 0.48: less than half (Smith and Maguire 1988)",
         build: rates::build_writes,
+    },
+    Plan {
+        name: "paging",
+        row: "M18, M20",
+        title: "Memory larger than what may be resident",
+        question: "How fast is memory of which a quarter may be resident, paged by the kernel, by odfork's pager, by umap?",
+        metric: "rate",
+        differ: "A page-in took 25 to 30 ms and a reclaim 250 µs on the VAX, 120 to 1; with a disk of today it is about 9 to 1, with a store in memory 2 to 1. In a virtual machine whose processors sleep, waking a thread on the other processor costs more than a page-in from memory.",
+        command: "odfork bench paging",
+        published: "a reclaim 250 µs, at most 10 % of a processor; pages of 1 KB instead of 512 B: 30 % less time (Babaoglu and Joy 1981)",
+        build: paging::build_paging,
+    },
+    Plan {
+        name: "sessions",
+        row: "M24",
+        title: "Sessions at rising load",
+        question: "How do throughput and the response of a trivial command fall with more sessions than fit into memory?",
+        metric: "throughput",
+        differ: "The sessions are programs of our own in the roles of the published ones, memory is scaled to hold one session and a third, and there are two processors.",
+        command: "odfork bench sessions",
+        published: "paging degrades more linearly than swapping, the trivial command stays quick (Babaoglu and Joy 1981, figures 2 and 3)",
+        build: paging::build_sessions,
     },
 ];
 

@@ -1,0 +1,106 @@
+//! `odfork page compare`: the chapter of the report about replacement. Faults and cost against memory for every policy and
+//! trace, and what the numbers say to the claims of Babaoglu and Joy.
+//!
+//! The way: `programs` records traces when asked, `cases` simulates, `mix` runs several programs in one memory, `claims`
+//! judges, `curves` words plots and tables; odfork-lab writes the chapter (`dossier::paging`).
+
+mod cases;
+mod claims;
+mod curves;
+mod mix;
+mod programs;
+
+use std::path::PathBuf;
+
+use anyhow::{ensure, Result};
+use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
+use odfork_lab::dossier::paging::{Claim, Study};
+use odfork_lab::interrupt;
+
+use cases::{Results, Trace};
+
+const HELP: &str = "\
+Examples:
+  odfork page compare sort.gz cc1.zst      simulate these, judge the claims
+  odfork page compare --record             record four programs first (minutes)
+  odfork page compare --record && odfork report
+
+Writes paging.md, plots/paging-*.svg, and paging.json, of which 'odfork report'
+makes a chapter. Recorded traces are kept in DIR/traces and used again.
+
+Exit status: 0; 2 for a wrong option or trace; 130 after Ctrl-C.";
+
+pub fn command() -> Command {
+    Command::new("compare")
+        .about("Compare policies on traces and judge the paper's claims")
+        .after_help(HELP)
+        .arg(
+            Arg::new("dir")
+                .long("dir")
+                .value_name("DIR")
+                .default_value("odfork-results")
+                .value_parser(clap::value_parser!(PathBuf))
+                .value_hint(ValueHint::DirPath)
+                .help("Folder to write to; made when missing"),
+        )
+        .arg(
+            Arg::new("record")
+                .long("record")
+                .action(ArgAction::SetTrue)
+                .help("Record sort, sqlite3, cc1 and a collecting python3 into DIR/traces first"),
+        )
+        .arg(
+            Arg::new("traces")
+                .value_name("TRACE")
+                .num_args(0..)
+                .help("Trace files, plain, .gz or .zst"),
+        )
+}
+
+pub fn run(matches: &ArgMatches) -> Result<u8> {
+    let folder = matches.get_one::<PathBuf>("dir").cloned().unwrap_or_default();
+    let mut paths: Vec<String> =
+        matches.get_many("traces").into_iter().flatten().cloned().collect();
+    interrupt::listen();
+    if matches.get_flag("record") {
+        paths.extend(programs::record(&folder.join("traces"))?);
+    }
+    ensure!(!paths.is_empty(), "no trace is given; name some, or record with --record");
+    let mut traces = Vec::new();
+    for path in &paths {
+        let Some(trace) = Trace::load(path)? else { return Ok(130) };
+        traces.push(trace);
+    }
+    let Some(study) = study(&traces)? else { return Ok(130) };
+    let written = study.write(&folder)?;
+    print(&study.claims);
+    println!("{}: {} traces, {} plots", written.display(), traces.len(), study.curves.len());
+    Ok(0)
+}
+
+/// `None` after Ctrl-C.
+fn study(traces: &[Trace]) -> Result<Option<Study>> {
+    let Some(results) = Results::simulate(traces)? else { return Ok(None) };
+    let mut claims = claims::judge(&results);
+    let mut grids = vec![curves::traces(&results), curves::sampling(&results)];
+    if traces.len() > 1 {
+        let together = mix::simulate(traces)?;
+        claims.insert(4, claims::global(&together));
+        grids.push(curves::together(&together));
+    }
+    grids.push(curves::partitions(&results));
+    Ok(Some(Study {
+        intro: curves::intro(&results),
+        claims,
+        curves: curves::plots(&results),
+        grids,
+        ..Study::default()
+    }))
+}
+
+fn print(claims: &[Claim]) {
+    for claim in claims {
+        println!("{}: {}: {}", claim.name, claim.claim, claim.verdict);
+        claim.numbers.iter().for_each(|line| println!("    {line}"));
+    }
+}

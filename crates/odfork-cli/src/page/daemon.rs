@@ -1,0 +1,265 @@
+//! `odfork page daemon`: the supervisor in the foreground; `odfork page serve`: the daemon it starts.
+
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command as Process, Stdio};
+use std::time::Duration;
+
+use anyhow::{bail, Context, Result};
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use odfork_pager::daemon::{Settings, LEAST_FRAMES};
+use odfork_pager::store::{self, Codec};
+use odfork_pager::{office, serve as server, supervisor};
+
+/// Of a daemon that `page run` starts: it stays a little for the next program of a script.
+const LINGER_S: u64 = 2;
+
+pub fn command() -> Command {
+    Command::new("daemon")
+        .about("Serve programs in the foreground ('page run' starts one by itself)")
+        .args(arguments())
+        .arg(
+            Arg::new("allow-uid")
+                .long("allow-uid")
+                .value_name("UID")
+                .value_parser(clap::value_parser!(u32))
+                .action(ArgAction::Append)
+                .help("Serve this user's programs, too (as root: they get /dev/userfaultfd from here)"),
+        )
+        .arg(
+            Arg::new("linger")
+                .long("linger")
+                .value_name("SECONDS")
+                .value_parser(clap::value_parser!(u64))
+                .help("End so long after the last program [default: never]"),
+        )
+}
+
+/// What `page daemon` and `page run` both take.
+pub fn arguments() -> [Arg; 7] {
+    [
+        Arg::new("limit")
+            .long("limit")
+            .value_name("SIZE")
+            .help("Memory for all programs together, as 512M or 2G"),
+        Arg::new("store")
+            .long("store")
+            .value_name("PLACE")
+            .default_value("/var/tmp")
+            .help("Where pages are while they are out: a folder, a new file, or 'memory'"),
+        Arg::new("store-size")
+            .long("store-size")
+            .value_name("SIZE")
+            .help("Most bytes of the store [default: what the disk has; in memory 4 times the limit]"),
+        Arg::new("compress")
+            .long("compress")
+            .value_name("HOW")
+            .value_parser(["none", "lz4", "zstd"])
+            .default_value("none")
+            .help("Compress pages in the store: none, lz4, zstd")
+            .hide_possible_values(true)
+            .hide_default_value(true),
+        Arg::new("handlers")
+            .long("handlers")
+            .value_name("N")
+            .value_parser(clap::value_parser!(u32).range(1..=8))
+            .default_value("1")
+            .help("Threads that wait for faults; 2 pay off with many faulting threads"),
+        Arg::new("allow-user-mode")
+            .long("allow-user-mode")
+            .action(ArgAction::SetTrue)
+            .help("Without the right to full userfaultfd, go on: system calls on paged memory then fail with EFAULT"),
+        socket_argument(),
+    ]
+}
+
+/// Where the daemon is found.
+pub fn socket_argument() -> Arg {
+    Arg::new("socket")
+        .long("socket")
+        .value_name("PATH")
+        .value_parser(clap::value_parser!(PathBuf))
+        .help("The daemon's socket [default: $ODFORK_PAGE_SOCKET, else in $XDG_RUNTIME_DIR/odfork or /tmp/odfork-UID]")
+}
+
+pub fn socket_of(given: &ArgMatches) -> Result<PathBuf> {
+    Ok(office::socket_path(given.get_one::<PathBuf>("socket").map(PathBuf::as_path))?)
+}
+
+/// "512M" in bytes.
+pub fn size(text: &str) -> Result<u64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let scale = match text[digits.len()..].to_ascii_uppercase().as_str() {
+        "" | "B" => 0,
+        "K" | "KB" | "KIB" => 10,
+        "M" | "MB" | "MIB" => 20,
+        "G" | "GB" | "GIB" => 30,
+        "T" | "TB" | "TIB" => 40,
+        _ => bail!("'{text}' is no size: write it as 512M, 2G or in bytes"),
+    };
+    let number: u64 = digits
+        .parse()
+        .ok()
+        .with_context(|| format!("'{text}' is no size: write it as 512M, 2G or in bytes"))?;
+    number.checked_mul(1 << scale).with_context(|| format!("'{text}' is too large"))
+}
+
+fn limit_of(given: &ArgMatches) -> Result<u64> {
+    let Some(text) = given.get_one::<String>("limit") else {
+        bail!("no daemon is running, so --limit is needed: how much memory the programs may have together, as --limit 512M");
+    };
+    let limit = size(text)?;
+    let least = u64::from(LEAST_FRAMES) * 4096;
+    if limit < least {
+        bail!("--limit {text} is below the smallest working set, {}K", least >> 10);
+    }
+    Ok(limit)
+}
+
+fn settings(given: &ArgMatches) -> Result<Settings> {
+    let text = |name: &str| given.get_one::<String>(name).map(String::as_str);
+    let limit = limit_of(given)?;
+    let in_memory = text("store") == Some("memory");
+    let store_bytes = match text("store-size") {
+        Some(text) => size(text)?,
+        None if in_memory => limit.saturating_mul(4),
+        None => 0,
+    };
+    Ok(Settings {
+        limit,
+        codec: text("compress").and_then(Codec::from_name).unwrap_or_default(),
+        store_bytes,
+        handlers: given.get_one::<u32>("handlers").copied().unwrap_or(1),
+    })
+}
+
+fn store_of(given: &ArgMatches, settings: &Settings) -> Result<OwnedFd> {
+    let place = given.get_one::<String>("store").map_or("/var/tmp", String::as_str);
+    if place == "memory" {
+        return Ok(store::create_in_memory(settings.store_bytes.max(1 << 20))?);
+    }
+    store::create_on_disk(Path::new(place)).map_err(|error| match error.kind() {
+        ErrorKind::AlreadyExists => {
+            anyhow::anyhow!("the store {place} exists: name a new file or a folder")
+        }
+        _ => anyhow::anyhow!("the store cannot be made in {place}: {error}"),
+    })
+}
+
+pub fn run(given: &ArgMatches) -> Result<u8> {
+    let socket = socket_of(given)?;
+    let settings = settings(given)?;
+    let (listener, _lock) = office::listen(&socket).map_err(|error| match error.kind() {
+        ErrorKind::AddrInUse => {
+            anyhow::anyhow!("a daemon is running already at {}", socket.display())
+        }
+        _ => anyhow::anyhow!("cannot listen at {}: {error}", socket.display()),
+    })?;
+    let store = store_of(given, &settings)?;
+    let allow: Vec<u32> =
+        given.get_many::<u32>("allow-uid").into_iter().flatten().copied().collect();
+    if !allow.is_empty() {
+        open_to_others(&socket)?;
+    }
+    let plan = supervisor::Plan {
+        settings,
+        store,
+        socket: listener,
+        device: File::options()
+            .read(true)
+            .write(true)
+            .open("/dev/userfaultfd")
+            .ok()
+            .map(Into::into),
+        allow,
+        user_mode: given.get_flag("allow-user-mode"),
+        linger: given.get_one::<u64>("linger").map(|&seconds| Duration::from_secs(seconds)),
+    };
+    // Whoever started us waits for this line.
+    println!("ready");
+    let _ = std::io::stdout().flush();
+    let done = supervisor::run(plan).context("the supervisor");
+    let _ = std::fs::remove_file(&socket);
+    done.map(|()| 0)
+}
+
+/// Others may connect; whom we serve is decided by their credentials.
+fn open_to_others(socket: &Path) -> Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = std::fs::Permissions::from_mode(0o666);
+    std::fs::set_permissions(socket, mode).context("opening the socket to other users")
+}
+
+pub fn serve_command() -> Command {
+    Command::new("serve")
+        .about("The daemon itself, started by 'page daemon'")
+        .hide(true)
+        .args(arguments())
+}
+
+pub fn serve(given: &ArgMatches) -> Result<u8> {
+    server::serve(settings(given)?).context("the daemon")?;
+    Ok(0)
+}
+
+/// Starts a daemon in the background, as `page run` was told to, and waits until it listens.
+pub fn start(given: &ArgMatches, socket: &Path) -> Result<()> {
+    let settings = settings(given)?;
+    let log = socket.with_extension("log");
+    let errors = OpenOptions::new().create(true).append(true).open(&log);
+    let mut command = Process::new("/proc/self/exe");
+    command.args(["page", "daemon", "--socket"]).arg(socket);
+    command.args(["--limit", &settings.limit.to_string(), "--linger", &LINGER_S.to_string()]);
+    for name in ["store", "store-size", "compress"] {
+        if let Some(value) = given.get_one::<String>(name) {
+            command.arg(format!("--{name}")).arg(value);
+        }
+    }
+    command.args(["--handlers", &settings.handlers.to_string()]);
+    if given.get_flag("allow-user-mode") {
+        command.arg("--allow-user-mode");
+    }
+    command.env_remove("LD_PRELOAD").stdin(Stdio::null()).stdout(Stdio::piped());
+    command.stderr(errors.map_or_else(|_| Stdio::null(), Stdio::from));
+    // SAFETY: setsid is allowed between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            libc::setsid();
+            Ok(())
+        });
+    }
+    let mut child = command.spawn().context("starting the daemon")?;
+    let mut line = String::new();
+    if let Some(out) = child.stdout.take() {
+        use std::io::BufRead;
+        std::io::BufReader::new(out).read_line(&mut line)?;
+    }
+    if line.trim() != "ready" {
+        let _ = child.wait();
+        let said = std::fs::read_to_string(&log).unwrap_or_default();
+        let last = said.lines().last().unwrap_or("it did not say why");
+        bail!(
+            "the daemon could not be started: {}",
+            last.trim_start_matches("odfork page daemon: ")
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_letters_or_none() {
+        assert_eq!(size("512M").unwrap(), 512 << 20);
+        assert_eq!(size("2g").unwrap(), 2 << 30);
+        assert_eq!(size("4096").unwrap(), 4096);
+        for wrong in ["", "M", "5X", "-1M", "99999999999T", "1.5G"] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
+    }
+}

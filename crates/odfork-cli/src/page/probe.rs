@@ -1,0 +1,101 @@
+//! Whether this user's programs can be paged at all: tried, not guessed; and what is missing when not.
+
+use std::fs;
+use std::io::{self, Error};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+use anyhow::{bail, Result};
+use odfork_pager::{office, sys};
+use odfork_pager_protocol::uapi;
+use odfork_pager_protocol::wire::{Kind, Message, OPTION_USER_MODE};
+
+const SYSCTL: &str = "/proc/sys/vm/unprivileged_userfaultfd";
+
+/// Asks the daemon what it offers, and makes a userfaultfd as a program would.
+///
+/// # Errors
+/// One line: what is missing, each way to get it, and what would be lost without.
+pub fn check(socket: &Path) -> Result<()> {
+    let (device, user_mode) = offered(socket)?;
+    let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
+    let failed = match device {
+        // SAFETY: a valid descriptor and flags.
+        Some(device) => {
+            sys::check(unsafe { libc::ioctl(device.as_raw_fd(), uapi::IOC_NEW, flags) })
+        }
+        None => own(flags),
+    };
+    let uffd = match failed {
+        Ok(uffd) => uffd,
+        Err(_) if user_mode => {
+            eprintln!("odfork page run: userfaultfd for user mode only: read(2), write(2) and other system calls on paged memory will fail with EFAULT");
+            own(flags | uapi::USER_MODE_ONLY as i32)?
+        }
+        Err(error) => bail!("{}", missing(&error)),
+    };
+    let mut api = uapi::Api { api: uapi::UFFD_API, features: uapi::FEATURES, ioctls: 0 };
+    // SAFETY: the structure that belongs to the number; the descriptor is ours and closed once.
+    let known = unsafe {
+        let known = sys::check(libc::ioctl(uffd, uapi::IOC_API, &mut api));
+        libc::close(uffd);
+        known
+    };
+    if let Err(error) = known {
+        bail!("this kernel's userfaultfd lacks what paging needs (Linux 6.7 for asynchronous write protection; here {}): {error}", kernel());
+    }
+    Ok(())
+}
+
+fn own(flags: i32) -> io::Result<i32> {
+    // SAFETY: plain arguments.
+    let made = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
+    if made >= 0 {
+        return Ok(made as i32);
+    }
+    let error = Error::last_os_error();
+    let Ok(device) = fs::File::options().read(true).write(true).open("/dev/userfaultfd") else {
+        return Err(error);
+    };
+    // SAFETY: a valid descriptor and flags.
+    sys::check(unsafe { libc::ioctl(device.as_raw_fd(), uapi::IOC_NEW, flags) })
+}
+
+/// A descriptor of /dev/userfaultfd, if the daemon has one, and whether user mode is acceptable.
+fn offered(socket: &Path) -> Result<(Option<std::os::fd::OwnedFd>, bool)> {
+    use std::os::fd::AsFd;
+    let connection = office::connect(socket)?;
+    sys::send(connection.as_fd(), &Message::new(Kind::Hello).with_text(b"probe"), &[])?;
+    match sys::receive(connection.as_fd())? {
+        Some((message, mut fds)) if message.kind() == Some(Kind::Welcome) => {
+            let device = if fds.len() > 3 { fds.pop() } else { None };
+            Ok((device, message.flags & OPTION_USER_MODE != 0))
+        }
+        Some((message, _)) => {
+            bail!("the daemon refused: {}", Error::from_raw_os_error(message.pid))
+        }
+        None => bail!("the daemon hung up"),
+    }
+}
+
+fn kernel() -> String {
+    fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()
+}
+
+fn missing(error: &Error) -> String {
+    if error.raw_os_error() == Some(libc::ENOSYS) {
+        return format!(
+            "this kernel ({}) has no userfaultfd: it needs CONFIG_USERFAULTFD and Linux 6.7",
+            kernel()
+        );
+    }
+    let sysctl = fs::read_to_string(SYSCTL).unwrap_or_default();
+    format!(
+        "userfaultfd is not allowed ({error}); one of these is needed: a daemon started by root with 'odfork page daemon --allow-uid {uid}', \
+         access to /dev/userfaultfd (mode 0666 or a group of yours), sysctl vm.unprivileged_userfaultfd=1 (now {}), or CAP_SYS_PTRACE. \
+         With --allow-user-mode it goes without, but then system calls on paged memory fail with EFAULT, which most programs do not survive",
+        sysctl.trim(),
+        // SAFETY: no arguments.
+        uid = unsafe { libc::geteuid() }
+    )
+}

@@ -1,0 +1,139 @@
+//! `odfork page run`: starts the daemon if there is none, and becomes the program with the agent preloaded.
+
+use std::ffi::{CString, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{bail, Context, Result};
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use odfork_pager::office;
+
+use super::daemon;
+use super::probe;
+use crate::library::{preload_list, PRELOAD};
+
+const LIBRARY: &str = "libodfork_pager.so";
+const LIBRARY_VARIABLE: &str = "ODFORK_PAGE_LIB";
+
+const HELP: &str = "\
+Examples:
+  odfork page run --limit 512M -- python3 big.py
+  odfork page run --limit 1G --store memory --compress lz4 -- ./simulation
+  odfork page run -- ./another          joins the daemon that is running
+
+Large private anonymous memory (mmap from 256 KB on, and malloc of large
+blocks) is paged by us; the rest is the kernel's. All programs of a user share
+one daemon and its limit, and so do the programs they start.
+
+Exit status: that of PROGRAM; 126 when it cannot be executed, 127 when it is
+not found, 2 when its memory cannot be paged.";
+
+pub fn command() -> Command {
+    Command::new("run")
+        .about("Run a program whose large memory is paged under a limit")
+        .override_usage("odfork page run [--limit SIZE] [OPTIONS] [--] PROGRAM [ARGS]...")
+        .after_help(HELP)
+        .args(daemon::arguments())
+        .arg(
+            Arg::new("threshold")
+                .long("threshold")
+                .value_name("SIZE")
+                .default_value("256K")
+                .help("Mappings from this size on are paged"),
+        )
+        .arg(
+            Arg::new("malloc")
+                .long("malloc")
+                .value_name("SIZE")
+                .default_value("128K")
+                .help("Blocks of malloc from this size on are paged; 0: none"),
+        )
+        .arg(
+            Arg::new("words")
+                .value_names(["PROGRAM", "ARGS"])
+                .help("The program and its arguments, taken as they are")
+                .value_parser(clap::value_parser!(OsString))
+                .num_args(1..)
+                .required(true)
+                .action(ArgAction::Append)
+                .trailing_var_arg(true),
+        )
+}
+
+pub fn run(given: &ArgMatches) -> Result<u8> {
+    let library = find_library()?;
+    let socket = daemon::socket_of(given)?;
+    match office::status(&socket) {
+        Ok(text) => say_joined(given, &text)?,
+        Err(error) if is_nobody(&error) => daemon::start(given, &socket)?,
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+            bail!("the daemon at {} does not answer (stopped?)", socket.display())
+        }
+        Err(error) => bail!("the daemon at {} cannot be asked: {error}", socket.display()),
+    }
+    probe::check(&socket)?;
+    let number = |name| -> Result<String> {
+        let text = given.get_one::<String>(name).map_or("0", String::as_str);
+        Ok(daemon::size(text)?.to_string())
+    };
+    let set = |name: &str, value: &std::ffi::OsStr| {
+        // Only this thread runs.
+        std::env::set_var(name, value);
+    };
+    set(PRELOAD, &preload_list(&library, std::env::var_os(PRELOAD).as_deref()));
+    set(office::SOCKET, socket.as_os_str());
+    set("ODFORK_PAGE_THRESHOLD", number("threshold")?.as_ref());
+    set("ODFORK_PAGE_MALLOC", number("malloc")?.as_ref());
+    let words: Vec<&OsString> = given.get_many::<OsString>("words").into_iter().flatten().collect();
+    exec(&words)
+}
+
+/// No daemon there.
+pub fn is_nobody(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
+}
+
+/// The running daemon's limit holds; another one asked for is said to be ignored.
+fn say_joined(given: &ArgMatches, status: &str) -> Result<()> {
+    let Some(text) = given.get_one::<String>("limit") else { return Ok(()) };
+    let asked = daemon::size(text)?;
+    let value: serde_json::Value = serde_json::from_str(status).unwrap_or_default();
+    let limit = value["limit_bytes"].as_u64().unwrap_or(0);
+    if limit != asked {
+        eprintln!(
+            "odfork page run: joining the daemon that is running; its limit of {} MB holds for all, not {text}",
+            limit >> 20
+        );
+    }
+    Ok(())
+}
+
+fn find_library() -> Result<PathBuf> {
+    if let Some(set) = std::env::var_os(LIBRARY_VARIABLE).filter(|set| !set.is_empty()) {
+        return Ok(std::path::absolute(set)?);
+    }
+    let launcher = std::env::current_exe()?;
+    let folder = launcher.parent().unwrap_or(Path::new("/"));
+    let above = folder.parent().unwrap_or(folder);
+    let places = [folder.to_owned(), above.join("lib/odfork"), above.join("lib")];
+    let found = places.iter().map(|place| place.join(LIBRARY)).find(|path| path.exists());
+    found.with_context(|| {
+        format!(
+            "{LIBRARY} was not found beside {}; build it with 'cargo build --release' or set {LIBRARY_VARIABLE} to its path",
+            launcher.display()
+        )
+    })
+}
+
+fn exec(words: &[&OsString]) -> Result<u8> {
+    let words: Vec<CString> =
+        words.iter().filter_map(|word| CString::new(word.as_bytes()).ok()).collect();
+    let mut list: Vec<*const libc::c_char> = words.iter().map(|word| word.as_ptr()).collect();
+    list.push(std::ptr::null());
+    // SAFETY: a list of valid strings that ends with null; on success this does not return.
+    unsafe { libc::execvp(list[0], list.as_ptr()) };
+    let error = io::Error::last_os_error();
+    eprintln!("odfork page run: cannot run '{}': {error}", words[0].to_string_lossy());
+    Ok(if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 })
+}

@@ -1,0 +1,146 @@
+//! The memory of a process as a source: this one, or another that stands still.
+//!
+//! Owns reading through the kernel, so that memory that goes away is an error and no crash. It does not stop anybody: who
+//! saves another process holds it (ptrace), who saves its own memory sees to it that nobody writes meanwhile.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use crate::error::{Error, Result};
+use crate::format::Region;
+use crate::maps::{self, Mapping, RegionWish};
+use crate::source::{Known, Source};
+use crate::PAGE;
+
+/// Entries of the page table read at once.
+const ENTRIES: usize = 4096;
+
+#[derive(Debug)]
+pub struct Process {
+    pid: i32,
+    name: String,
+    maps: Vec<Mapping>,
+    pagemap: Option<File>,
+    /// Reads what is protected against reading; opened when it is needed.
+    memory: Option<File>,
+    /// Page-table entries from page number `.0` on.
+    entries: (u64, Vec<u64>),
+}
+
+impl Process {
+    /// The calling process.
+    ///
+    /// # Errors
+    /// No /proc.
+    pub fn this() -> Result<Process> {
+        Process::new(std::process::id() as i32, "self".to_owned())
+    }
+
+    /// Another process, which must stand still until the save is done.
+    ///
+    /// # Errors
+    /// It is not there, or may not be looked at.
+    pub fn other(pid: i32) -> Result<Process> {
+        Process::new(pid, pid.to_string())
+    }
+
+    fn new(pid: i32, name: String) -> Result<Process> {
+        let maps = maps::read(&name)?;
+        // Without it every page is read, also those that were never touched.
+        let pagemap = File::open(format!("/proc/{name}/pagemap")).ok();
+        Ok(Process { pid, name, maps, pagemap, memory: None, entries: (0, Vec::new()) })
+    }
+
+    /// What the wishes mean here.
+    ///
+    /// # Errors
+    /// A wish that means nothing.
+    pub fn regions(&self, wishes: &[RegionWish]) -> Result<Vec<Region>> {
+        maps::choose(&self.name, &self.maps, wishes)
+    }
+
+    fn is_other(&self) -> bool {
+        self.name != "self"
+    }
+
+    fn mapping(&self, address: u64) -> Option<&Mapping> {
+        let after = self.maps.partition_point(|mapping| mapping.start <= address);
+        self.maps.get(after.checked_sub(1)?).filter(|mapping| address < mapping.end)
+    }
+
+    /// The page-table entry; `None` when it cannot be read.
+    fn entry(&mut self, page: u64) -> Option<u64> {
+        let file = self.pagemap.as_ref()?;
+        let (first, entries) = &mut self.entries;
+        if !(*first..*first + entries.len() as u64).contains(&page) {
+            let mut bytes = vec![0; ENTRIES * 8];
+            let count = file.read_at(&mut bytes, page * 8).ok()?;
+            let words = bytes[..count / 8 * 8].chunks_exact(8);
+            *entries =
+                words.map(|w| u64::from_le_bytes(w.try_into().unwrap_or_default())).collect();
+            *first = page;
+        }
+        entries.get((page - *first) as usize).copied()
+    }
+
+    fn read_memory(&mut self, address: u64, out: &mut [u8]) -> std::io::Result<()> {
+        if self.memory.is_none() {
+            self.memory = Some(File::open(format!("/proc/{}/mem", self.name))?);
+        }
+        self.memory.as_ref().map_or(Ok(()), |file| file.read_exact_at(out, address))
+    }
+}
+
+impl Source for Process {
+    fn known(&mut self, address: u64, out: &mut [Known]) -> Result<()> {
+        for (at, known) in out.iter_mut().enumerate() {
+            let address = address + (at * PAGE) as u64;
+            let mapping = self.mapping(address);
+            if self.is_other() && mapping.is_some_and(|mapping| mapping.watched) {
+                return Err(Error::Refused(format!(
+                    "the memory at {address:#x} of process {} is paged by a userfaultfd, which answers nobody while the process stands still: \
+                     save it from within (odfork_image_save)",
+                    self.pid
+                )));
+            }
+            let anonymous = mapping.is_some_and(Mapping::is_anonymous);
+            // Bits 63 and 62: present, swapped.
+            let empty = anonymous
+                && self.entry(address / PAGE as u64).is_some_and(|entry| entry >> 62 == 0);
+            *known = if empty { Known::Zero } else { Known::Nothing };
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, address: u64, out: &mut [u8]) -> Result<()> {
+        let mut done = 0;
+        while done < out.len() {
+            match read_some(self.pid, address + done as u64, &mut out[done..]) {
+                Ok(count) if count > 0 => done += count,
+                Err(e) if e.raw_os_error() == Some(libc::ESRCH) => {
+                    return Err(Error::Refused(format!("process {} has ended", self.pid)));
+                }
+                _ => {
+                    let to_page_end = PAGE - done % PAGE;
+                    let (at, buffer) = (address + done as u64, &mut out[done..done + to_page_end]);
+                    self.read_memory(at, buffer).map_err(|e| {
+                        Error::io(
+                            format!("cannot read the memory at {at:#x} of process {}", self.pid),
+                            e,
+                        )
+                    })?;
+                    done += to_page_end;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn read_some(pid: i32, address: u64, out: &mut [u8]) -> std::io::Result<usize> {
+    let here = libc::iovec { iov_base: out.as_mut_ptr().cast(), iov_len: out.len() };
+    let there = libc::iovec { iov_base: address as usize as *mut libc::c_void, iov_len: out.len() };
+    // SAFETY: writes into `out` only; a bad address there is an error of the call.
+    let got = unsafe { libc::process_vm_readv(pid, &here, 1, &there, 1, 0) };
+    usize::try_from(got).map_err(|_| std::io::Error::last_os_error())
+}

@@ -1,0 +1,176 @@
+//! Writing an image: whole, or what differs from a base.
+//!
+//! The order of a save: 1 the file under a temporary name, readable by its owner alone; 2 page by page: zeros are noted, what
+//! the base has is left out, the rest is packed and written; 3 the index; 4 the head; 5 flush to the disk; 6 the name. A
+//! reader sees the old file or the whole new one. Nothing of an image is written over an older one in place.
+
+use std::fs::File;
+use std::path::Path;
+
+use crate::codec::Codec;
+use crate::error::{Error, Result};
+use crate::format::{self, Id, Region, MAX_CLUSTER};
+use crate::image::Image;
+use crate::source::{ImageSource, Source};
+use crate::temporary::Temporary;
+use crate::write::Writer;
+use crate::PAGE;
+
+/// What a delta leaves out.
+#[derive(Clone, Copy, Debug)]
+pub struct Delta<'a> {
+    pub base: &'a Image,
+    /// Pages of equal checksum (64 bits) count as equal without being compared. Faster; but memory that an enemy
+    /// can fill may hold pages made to have equal checksums.
+    pub trust_checksums: bool,
+}
+
+/// How an image is written.
+pub struct SaveOptions<'a> {
+    pub codec: Codec,
+    /// Pages packed, read and checked together: a power of two up to 64.
+    pub cluster_pages: u32,
+    /// Only what differs from this image.
+    pub delta: Option<Delta<'a>>,
+    /// Waits until the disk has it. Without, a crash of the machine soon after may leave an image that is refused.
+    pub sync: bool,
+    /// Called now and then, and when the last page has been read, with pages done and pages in all; false stops.
+    pub progress: Option<&'a mut dyn FnMut(u64, u64) -> bool>,
+}
+
+impl Default for SaveOptions<'_> {
+    fn default() -> Self {
+        SaveOptions {
+            codec: Codec::None,
+            cluster_pages: 16,
+            delta: None,
+            sync: true,
+            progress: None,
+        }
+    }
+}
+
+impl std::fmt::Debug for SaveOptions<'_> {
+    fn fmt(&self, out: &mut std::fmt::Formatter) -> std::fmt::Result {
+        write!(out, "SaveOptions {{ {:?}, {} pages }}", self.codec, self.cluster_pages)
+    }
+}
+
+/// What was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Saved {
+    pub id: Id,
+    pub pages: u64,
+    pub stored_pages: u64,
+    pub zero_pages: u64,
+    /// Pages that are as in the base.
+    pub base_pages: u64,
+    pub file_bytes: u64,
+}
+
+/// Writes the regions (in any order, not overlapping) of `source` to `path`.
+///
+/// # Errors
+/// Regions that cannot be, a source that cannot be read, a disk that is full; then `path` is as it was.
+pub fn save(
+    path: &Path,
+    source: &mut dyn Source,
+    regions: &[Region],
+    options: SaveOptions,
+) -> Result<Saved> {
+    let mut regions = regions.to_vec();
+    regions.sort_by_key(|region| region.address);
+    check(&regions, &options)?;
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let cannot = |e| Error::io(format!("cannot write the image {}", path.display()), e);
+    let temporary = Temporary::new(folder).map_err(cannot)?;
+    let sync = options.sync;
+    let mut writer = Writer::new(&temporary.file, path, regions, options)?;
+    let saved = writer.run(source)?;
+    drop(writer);
+    if sync {
+        temporary.file.sync_all().map_err(cannot)?;
+    }
+    temporary.rename(path).map_err(cannot)?;
+    if sync {
+        File::open(folder).and_then(|folder| folder.sync_all()).map_err(cannot)?;
+    }
+    Ok(saved)
+}
+
+impl Image {
+    /// Writes the difference from `delta.base` to this image.
+    ///
+    /// # Errors
+    /// As for [`save`]; a page of either that is lost.
+    pub fn save_delta(&self, path: &Path, delta: Delta, options: SaveOptions) -> Result<Saved> {
+        let regions: Vec<Region> = self.regions().cloned().collect();
+        let SaveOptions { codec, cluster_pages, sync, progress, .. } = options;
+        let delta = Some(delta);
+        // Not `..options`: its progress function may live longer than the base.
+        let progress = progress.map(|progress| progress as &mut dyn FnMut(u64, u64) -> bool);
+        let options = SaveOptions { codec, cluster_pages, delta, sync, progress };
+        save(path, &mut ImageSource::new(self)?, &regions, options)
+    }
+
+    /// Writes this image with all that its bases give as a whole one; it has the same id.
+    ///
+    /// # Errors
+    /// As for [`save`]; a page that is lost.
+    pub fn save_whole(&self, path: &Path, options: SaveOptions) -> Result<Saved> {
+        let regions: Vec<Region> = self.regions().cloned().collect();
+        save(path, &mut ImageSource::new(self)?, &regions, SaveOptions { delta: None, ..options })
+    }
+}
+
+fn check(regions: &[Region], options: &SaveOptions) -> Result<()> {
+    let refuse = |why: String| Err(Error::Refused(why));
+    let page = PAGE as u64;
+    if !options.cluster_pages.is_power_of_two() || options.cluster_pages > MAX_CLUSTER {
+        return refuse(format!(
+            "a cluster is 1, 2, 4 ... {MAX_CLUSTER} pages, not {}",
+            options.cluster_pages
+        ));
+    }
+    if regions.is_empty() {
+        return refuse("no region to save".to_owned());
+    }
+    for region in regions {
+        let (start, bytes) = (region.address, region.bytes);
+        if bytes == 0
+            || bytes % page != 0
+            || start % page != 0
+            || start.checked_add(bytes).is_none()
+        {
+            return refuse(format!(
+                "the region '{}' at {start:#x} of {bytes} bytes is not whole pages of {PAGE} bytes",
+                region.name
+            ));
+        }
+    }
+    if regions.len() > format::MAX_REGIONS {
+        return refuse(format!(
+            "{} regions; an image holds {}",
+            regions.len(),
+            format::MAX_REGIONS
+        ));
+    }
+    if let Some(region) = regions.iter().find(|r| r.name.len() > format::MAX_NAME || r.prot > 7) {
+        return refuse(format!(
+            "the region at {:#x} has a name or an access that cannot be",
+            region.address
+        ));
+    }
+    for pair in regions.windows(2) {
+        if pair[0].end() > pair[1].address {
+            return refuse(format!(
+                "the regions at {:#x} and {:#x} overlap",
+                pair[0].address, pair[1].address
+            ));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,20 @@
+//! What a library without Rust's standard library must bring itself: the end of a panic, and a name.
+//! As in odfork-preload, and for the same reasons.
+
+/// A promise of this library turned out wrong: the program ends rather than going on with memory in doubt.
+#[cfg(not(test))]
+#[panic_handler]
+fn panic(_info: &core::panic::PanicInfo) -> ! {
+    crate::life::die(b"odfork page: bug in the agent, aborting\n")
+}
+
+// Named by the unwind tables of the compiled core library, never called.
+core::arch::global_asm!(
+    ".pushsection .text.rust_eh_personality,\"ax\",@progbits",
+    ".globl rust_eh_personality",
+    ".hidden rust_eh_personality",
+    ".type rust_eh_personality,@function",
+    "rust_eh_personality: ud2",
+    ".size rust_eh_personality, . - rust_eh_personality",
+    ".popsection",
+);

@@ -1,0 +1,346 @@
+//! fork: the child gets the memory as it was, of its own.
+//!
+//! By handlers, so that every way through the C library that runs them is covered (fork, forkpty, daemon). Ours are the first
+//! that are registered (this library's `__register_atfork` sees to that), so before the fork ours runs last and in the child
+//! first: no other handler misses the memory.
+//!
+//! ```text
+//!   parent   1 HELLO for the child: its control pages and space
+//!            2 FREEZE: no fault of this process is served
+//!            3 unmap all paged memory, so that nothing changes
+//!            4 SNAPSHOT: what is only in memory goes to the store, the child's table names the same slots
+//!   kernel     fork; paged mappings are not inherited (MADV_DONTFORK)
+//!   child    5 map the child's space at the same addresses, a userfaultfd of its own, ATTACH, worker, REGIONS
+//! ```
+//!
+//! A child that cannot be given its memory ends at once: it must not run without it. vfork, posix_spawn and clone with
+//! CLONE_VM share the memory and need nothing. `_Fork` and raw system calls pass by: their children do not have the paged
+//! mappings at all, and touching one is SIGSEGV.
+
+use core::cell::UnsafeCell;
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{
+    AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed, Ordering::Release,
+};
+
+use odfork_pager_protocol::control::{op, Span, REGION_DONTFORK};
+use odfork_pager_protocol::PAGE;
+use odfork_sys::{args, call, restore_signals, SysResult};
+
+use crate::heap;
+use crate::life::die;
+use crate::office::{self, mode, Held, Welcome, STATE};
+use crate::{close, kernel_madvise, kernel_mmap, kernel_munmap};
+
+/// `Control::state` while a fork is under way.
+const FORKING: u32 = 1;
+const LISTED: usize = 8192;
+
+type Handler = Option<unsafe extern "C" fn()>;
+type Register = unsafe extern "C" fn(Handler, Handler, Handler, *mut c_void) -> c_int;
+
+static REGISTERED: AtomicBool = AtomicBool::new(false);
+static NEXT: AtomicUsize = AtomicUsize::new(0);
+
+/// One fork at a time: between prepare and the other two the agent's lock is held.
+struct Fork {
+    child: UnsafeCell<Option<Welcome>>,
+    mask: UnsafeCell<u64>,
+    /// What had to be done could not be: the child must not go on.
+    broken: AtomicBool,
+    /// Protection of the paged mappings, from /proc/self/maps; mapped while it is needed.
+    list: AtomicUsize,
+    listed: AtomicU32,
+}
+
+// SAFETY: the cells are used under the agent's lock only.
+unsafe impl Sync for Fork {}
+
+static FORK: Fork = Fork {
+    child: UnsafeCell::new(None),
+    mask: UnsafeCell::new(0),
+    broken: AtomicBool::new(false),
+    list: AtomicUsize::new(0),
+    listed: AtomicU32::new(0),
+};
+
+#[derive(Clone, Copy)]
+struct Protected {
+    start: u64,
+    end: u64,
+    prot: c_int,
+}
+
+fn next_register() -> Option<Register> {
+    let mut at = NEXT.load(Relaxed);
+    if at == 0 {
+        // SAFETY: a valid name; dlsym is callable once libraries are relocated.
+        at = unsafe { libc::dlsym(libc::RTLD_NEXT, c"__register_atfork".as_ptr()) } as usize;
+        NEXT.store(at, Relaxed);
+    }
+    // SAFETY: the C library's function of this very type, or null.
+    unsafe { core::mem::transmute::<usize, Option<Register>>(at) }
+}
+
+/// Ours come first.
+pub fn register_handlers() {
+    if REGISTERED.swap(true, Relaxed) {
+        return;
+    }
+    if let Some(register) = next_register() {
+        // SAFETY: handlers that stay for ever (the library is never unloaded).
+        unsafe { register(Some(prepare), Some(parent), Some(child), core::ptr::null_mut()) };
+    }
+}
+
+/// What pthread_atfork calls, in every library.
+///
+/// # Safety
+/// As for pthread_atfork(3).
+#[no_mangle]
+pub unsafe extern "C" fn __register_atfork(
+    before: Handler,
+    in_parent: Handler,
+    in_child: Handler,
+    library: *mut c_void,
+) -> c_int {
+    register_handlers();
+    match next_register() {
+        // SAFETY: passed on to the caller.
+        Some(register) => unsafe { register(before, in_parent, in_child, library) },
+        None => libc::ENOMEM,
+    }
+}
+
+/// Steps 1 to 4. Leaves the lock held.
+unsafe extern "C" fn prepare() {
+    heap::lock();
+    let mut held = Held::take();
+    FORK.broken.store(false, Relaxed);
+    if office::is_own() && !held.regions().is_empty() {
+        let done = give_to_child(&mut held);
+        FORK.broken.store(done.is_err(), Relaxed);
+    }
+    // SAFETY: the lock is held.
+    unsafe { *FORK.mask.get() = held.into_mask() };
+}
+
+fn give_to_child(held: &mut Held) -> SysResult<()> {
+    let welcome = office::hello(crate::life::socket_path(), STATE.id.load(Relaxed))?;
+    let id = u64::from(welcome.id);
+    // SAFETY: the lock is held.
+    unsafe { *FORK.child.get() = Some(welcome) };
+    list_protection(held)?;
+    let Some(control) = office::control() else { return Err(odfork_sys::Errno(libc::ENOTCONN)) };
+    control.state.store(FORKING, Release);
+    let mut result = office::ask(held, op::FREEZE, [0; 2]);
+    if result == 0 {
+        const DONTNEED_LOCKED: c_int = 24;
+        for span in held.regions().list() {
+            let gone = kernel_madvise(span.address as usize, span.len as usize, DONTNEED_LOCKED);
+            result = result.min(gone as i32);
+        }
+    }
+    if result == 0 {
+        result = office::ask(held, op::SNAPSHOT, [id, 0]);
+    }
+    control.state.store(0, Release);
+    if result != 0 {
+        office::ask(held, op::THAW, [0; 2]);
+        return Err(odfork_sys::Errno(-result));
+    }
+    Ok(())
+}
+
+unsafe extern "C" fn parent() {
+    // SAFETY: prepare left the lock held and the cells filled.
+    unsafe {
+        if let Some(welcome) = (*FORK.child.get()).take() {
+            welcome.close_all();
+        }
+        drop_list();
+        drop(Held::from_mask(*FORK.mask.get()));
+    }
+    heap::unlock();
+}
+
+/// Step 5. The lock belongs to the parent's process, so here it is free; nobody else runs.
+unsafe extern "C" fn child() {
+    // SAFETY: prepare filled the cells; this is the only thread.
+    let (welcome, mask) = unsafe { ((*FORK.child.get()).take(), *FORK.mask.get()) };
+    if FORK.broken.load(Relaxed) {
+        die(b"odfork page: the child of a fork could not be given its paged memory (store full?): it ends here\n");
+    }
+    for fd in [&STATE.uffd, &STATE.space, &STATE.pagemap, &STATE.socket] {
+        close(fd.swap(-1, Relaxed));
+    }
+    let mut held = Held::take();
+    match welcome {
+        Some(welcome) if restore(&mut held, &welcome).is_err() => {
+            die(b"odfork page: the child of a fork could not map its paged memory: it ends here\n")
+        }
+        Some(_) => {}
+        None => start_fresh(&mut held),
+    }
+    drop_list();
+    drop(held);
+    // As the agent's: it names the parent's process. Given back all the same, for a number that comes again.
+    heap::unlock();
+    restore_signals(mask);
+}
+
+/// The parent had nothing paged: the child connects when it needs to.
+fn start_fresh(held: &mut Held) {
+    held.regions().clear();
+    if STATE.mode.load(Relaxed) == mode::CONNECTED {
+        STATE.mode.store(mode::FRESH, Relaxed);
+    }
+    STATE.pid.store(odfork_sys::getpid(), Relaxed);
+}
+
+fn restore(held: &mut Held, welcome: &Welcome) -> SysResult<()> {
+    // Regions the child must not have are gone from its list.
+    while let Some(span) = first_with(held, REGION_DONTFORK) {
+        held.regions().remove_one(span.address, span.len);
+    }
+    // First of all, or the kernel puts a new mapping of ours where these belong. Nobody touches them before they are
+    // registered: this is the only thread.
+    for span in held.regions().list() {
+        let (address, len) = (span.address as usize, span.len as usize);
+        let prot = libc::PROT_READ | libc::PROT_WRITE;
+        // Not over anything: the parent's mapping was not inherited.
+        let flags = libc::MAP_SHARED | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+        let offset = span.offset as i64;
+        odfork_sys::check(kernel_mmap(address, len, prot, flags, welcome.space, offset))?;
+    }
+    office::settle(welcome)?;
+    for span in held.regions().list() {
+        office::register(span)?;
+    }
+    restore_protection(held)?;
+    office::publish(held);
+    match office::ask(held, op::REGIONS, [0; 2]) {
+        0 => Ok(()),
+        error => Err(odfork_sys::Errno(-error)),
+    }
+}
+
+fn first_with(held: &mut Held, flag: u64) -> Option<Span> {
+    held.regions().list().iter().find(|span| span.flags & flag != 0).copied()
+}
+
+/// Notes every paged mapping whose protection is not the usual one.
+fn list_protection(held: &mut Held) -> SysResult<()> {
+    let bytes = LISTED * size_of::<Protected>();
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let list = odfork_sys::check(kernel_mmap(0, bytes, prot, flags, -1, 0))?;
+    FORK.list.store(list, Relaxed);
+    FORK.listed.store(0, Relaxed);
+    // SAFETY: a constant path; a buffer of the size given; the list has room for LISTED entries.
+    unsafe {
+        let path = c"/proc/self/maps".as_ptr();
+        let open = args![libc::AT_FDCWD, path, libc::O_RDONLY | libc::O_CLOEXEC, 0];
+        let fd = call(libc::SYS_openat, open)? as c_int;
+        let mut lines = Lines { fd, room: [0; 4096], from: 0, to: 0 };
+        let mut answer = Ok(());
+        while let Some(line) = lines.next() {
+            let Some(found) = parse(line) else { continue };
+            if found.prot == prot || !held.regions().overlaps(found.start, found.end - found.start)
+            {
+                continue;
+            }
+            let at = FORK.listed.load(Relaxed) as usize;
+            if at == LISTED {
+                answer = Err(odfork_sys::Errno(libc::ENOMEM));
+                break;
+            }
+            (list as *mut Protected).add(at).write(found);
+            FORK.listed.store(at as u32 + 1, Relaxed);
+        }
+        close(fd);
+        answer
+    }
+}
+
+fn restore_protection(held: &mut Held) -> SysResult<()> {
+    let list = FORK.list.load(Relaxed) as *const Protected;
+    for at in 0..FORK.listed.load(Relaxed) as usize {
+        // SAFETY: an entry that list_protection wrote.
+        let one = unsafe { *list.add(at) };
+        let mut address = one.start;
+        while address < one.end {
+            let piece = held.regions().piece(address, one.end - address);
+            if piece.offset.is_some() {
+                // SAFETY: memory of a region just mapped.
+                unsafe { call(libc::SYS_mprotect, args![address, piece.len, one.prot])? };
+            }
+            address += piece.len;
+        }
+    }
+    Ok(())
+}
+
+fn drop_list() {
+    let list = FORK.list.swap(0, Relaxed);
+    if list != 0 {
+        kernel_munmap(list, (LISTED * size_of::<Protected>()).next_multiple_of(PAGE));
+    }
+}
+
+/// Lines of a file, the first 200 bytes of each.
+struct Lines {
+    fd: c_int,
+    room: [u8; 4096],
+    from: usize,
+    to: usize,
+}
+
+impl Lines {
+    fn next(&mut self) -> Option<&[u8]> {
+        loop {
+            let ready = &self.room[self.from..self.to];
+            if let Some(end) = ready.iter().position(|&byte| byte == b'\n') {
+                let start = self.from;
+                self.from += end + 1;
+                return Some(&self.room[start..start + end]);
+            }
+            self.room.copy_within(self.from..self.to, 0);
+            self.to -= self.from;
+            self.from = 0;
+            if self.to == self.room.len() {
+                self.to = 0;
+            }
+            // SAFETY: room up to the end of the buffer.
+            let got = unsafe {
+                let at = self.room.as_mut_ptr().add(self.to);
+                call(libc::SYS_read, args![self.fd, at, self.room.len() - self.to])
+            };
+            match got {
+                Ok(got) if got > 0 => self.to += got,
+                _ => return None,
+            }
+        }
+    }
+}
+
+/// "start-end rwxp ..."
+fn parse(line: &[u8]) -> Option<Protected> {
+    let (start, rest) = hex(line)?;
+    let (end, rest) = hex(rest.strip_prefix(b"-")?)?;
+    let letters = rest.strip_prefix(b" ")?;
+    let bit = |at: usize, letter: u8, bit: c_int| match letters.get(at) {
+        Some(&found) if found == letter => bit,
+        _ => 0,
+    };
+    let prot = bit(0, b'r', libc::PROT_READ)
+        | bit(1, b'w', libc::PROT_WRITE)
+        | bit(2, b'x', libc::PROT_EXEC);
+    Some(Protected { start, end, prot })
+}
+
+fn hex(text: &[u8]) -> Option<(u64, &[u8])> {
+    let digits = text.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+    let value = core::str::from_utf8(&text[..digits]).ok()?;
+    Some((u64::from_str_radix(value, 16).ok()?, &text[digits..]))
+}

@@ -1,0 +1,67 @@
+//! Birth and end: the options, and the last word of a process that must not go on.
+
+use core::ffi::{c_char, CStr};
+use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+
+use odfork_sys::{args, getpid, raw};
+
+use crate::fork;
+use crate::office::{mode, STATE};
+
+/// Path of the supervisor's socket; without it the library does nothing.
+const SOCKET: &CStr = c"ODFORK_PAGE_SOCKET";
+/// Bytes from which on a mapping is taken over.
+const THRESHOLD: &CStr = c"ODFORK_PAGE_THRESHOLD";
+
+static PATH: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
+
+extern "C" fn born() {
+    fork::register_handlers();
+    // SAFETY: the environment is not changed by anybody while constructors run.
+    let path = unsafe { libc::getenv(SOCKET.as_ptr()) };
+    if path.is_null() {
+        return;
+    }
+    PATH.store(path, Relaxed);
+    if let Some(bytes) = number(THRESHOLD) {
+        STATE.threshold.store(bytes.max(64 << 10), Relaxed);
+    }
+    STATE.pid.store(getpid(), Relaxed);
+    STATE.mode.store(mode::FRESH, Relaxed);
+    crate::heap::read_options();
+}
+
+#[used]
+#[link_section = ".init_array"]
+static BORN: extern "C" fn() = born;
+
+/// A variable's value, when it is a number.
+pub fn number(name: &CStr) -> Option<usize> {
+    // SAFETY: as above.
+    let value = unsafe { libc::getenv(name.as_ptr()) };
+    if value.is_null() {
+        return None;
+    }
+    // SAFETY: a string of the environment.
+    unsafe { CStr::from_ptr(value) }.to_str().ok()?.parse().ok()
+}
+
+pub fn socket_path() -> &'static CStr {
+    let path = PATH.load(Relaxed);
+    // SAFETY: a string of the environment as it was at the start; those are never freed.
+    match path.is_null() {
+        true => c"",
+        false => unsafe { CStr::from_ptr(path) },
+    }
+}
+
+/// Ends the process at once, with one line on standard error.
+pub fn die(why: &[u8]) -> ! {
+    loop {
+        // SAFETY: writes valid bytes; then this process ends.
+        unsafe {
+            raw(libc::SYS_write, args![2, why.as_ptr(), why.len()]);
+            raw(libc::SYS_kill, args![getpid(), libc::SIGKILL]);
+        }
+    }
+}

@@ -1,0 +1,374 @@
+//! The C library's functions that make, change or unmake paged memory.
+//!
+//! | function | on paged memory the kernel would |
+//! | --- | --- |
+//! | mmap | (large private anonymous ones are taken over); MAP_FIXED over it: leave the daemon with pages nobody maps |
+//! | munmap | the same |
+//! | mremap | move it out of the userfaultfd's reach |
+//! | madvise DONTNEED, FREE | keep the content, where zeros are expected |
+//! | madvise DONTFORK, DOFORK, WIPEONFORK, KEEPONFORK | let a child inherit the mapping itself |
+//! | madvise REMOVE, GUARD, COLLAPSE | change the file behind the daemon's back: refused, as older kernels do |
+//! | mlock, mlock2, mlockall | read everything in and then lose it all the same: refused |
+//!
+//! `mprotect` needs none: the daemon's work does not depend on the protection.
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::Ordering::Relaxed;
+
+use odfork_pager_protocol::control::{op, REGION_DONTFORK, REGION_WIPEONFORK};
+use odfork_pager_protocol::PAGE;
+use odfork_sys::{args, raw};
+
+use crate::office::{self, mode, Held, STATE};
+use crate::regions::whole_pages;
+use crate::{as_libc, kernel_madvise, kernel_mmap, kernel_munmap, set_errno};
+
+const MADV_COLLAPSE: c_int = 25;
+const MADV_DONTNEED_LOCKED: c_int = 24;
+const MADV_GUARD_INSTALL: c_int = 102;
+const MADV_GUARD_REMOVE: c_int = 103;
+const MREMAP_DONTUNMAP: c_int = 4;
+
+/// What makes a mapping one that is left to the kernel.
+const NOT_OURS: c_int = libc::MAP_FIXED
+    | libc::MAP_FIXED_NOREPLACE
+    | libc::MAP_GROWSDOWN
+    | libc::MAP_STACK
+    | libc::MAP_HUGETLB
+    | libc::MAP_LOCKED
+    | libc::MAP_POPULATE
+    | libc::MAP_32BIT;
+
+fn is_ours(len: usize, prot: c_int, flags: c_int) -> bool {
+    let plain = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    flags & (plain | libc::MAP_SHARED | NOT_OURS) == plain
+        && prot == libc::PROT_READ | libc::PROT_WRITE
+        && len >= STATE.threshold.load(Relaxed)
+        && STATE.mode.load(Relaxed) != mode::OFF
+        && office::is_own()
+}
+
+/// mmap(2).
+///
+/// # Safety
+/// As for mmap(2).
+#[no_mangle]
+pub unsafe extern "C" fn mmap(
+    address: *mut c_void,
+    len: usize,
+    prot: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: i64,
+) -> *mut c_void {
+    let at = address as usize;
+    if is_ours(len, prot, flags) {
+        if let Some(pages) = whole_pages(len) {
+            let mut held = Held::take();
+            // On any failure the kernel gets it, as if we were not here.
+            if let Ok(mapped) = office::map_region(&mut held, at, pages) {
+                return mapped as *mut c_void;
+            }
+        }
+    }
+    if flags & libc::MAP_FIXED != 0 && office::is_active() {
+        if let Some(answer) = map_over(at, len, || kernel_mmap(at, len, prot, flags, fd, offset)) {
+            return as_libc(answer) as *mut c_void;
+        }
+    }
+    as_libc(kernel_mmap(at, len, prot, flags, fd, offset)) as *mut c_void
+}
+
+/// mmap64(2), the same on this machine.
+///
+/// # Safety
+/// As for mmap(2).
+#[no_mangle]
+pub unsafe extern "C" fn mmap64(
+    address: *mut c_void,
+    len: usize,
+    prot: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: i64,
+) -> *mut c_void {
+    // SAFETY: passed on to the caller.
+    unsafe { mmap(address, len, prot, flags, fd, offset) }
+}
+
+/// Makes a call that replaces or removes all mappings of a range, and forgets what was paged there. None, and nothing
+/// done: nothing was.
+fn map_over(address: usize, len: usize, call: impl Fn() -> isize) -> Option<isize> {
+    let len = whole_pages(len)? as u64;
+    let address = address as u64;
+    if address % PAGE as u64 != 0 || len == 0 || address.checked_add(len)? > 1 << 47 {
+        return None;
+    }
+    let mut held = Held::take();
+    if !held.regions().overlaps(address, len) {
+        return None;
+    }
+    if !held.regions().split(address, len) {
+        return Some(-(libc::ENOMEM as isize));
+    }
+    let answer = call();
+    if odfork_sys::check(answer).is_ok() {
+        while let Some(span) = held.regions().remove_one(address, len) {
+            office::publish(&mut held);
+            office::ask(&held, op::RELEASE, [span.offset, span.len]);
+        }
+    }
+    Some(answer)
+}
+
+/// munmap(2).
+///
+/// # Safety
+/// As for munmap(2).
+#[no_mangle]
+pub unsafe extern "C" fn munmap(address: *mut c_void, len: usize) -> c_int {
+    let at = address as usize;
+    let call = || kernel_munmap(at, len);
+    let answer = match office::is_active() {
+        true => map_over(at, len, call).unwrap_or_else(call),
+        false => call(),
+    };
+    as_libc(answer) as c_int
+}
+
+/// mremap(2). Paged memory is never moved by the kernel: it is copied to a new mapping.
+///
+/// # Safety
+/// As for mremap(2).
+#[no_mangle]
+pub unsafe extern "C" fn mremap(
+    old: *mut c_void,
+    old_len: usize,
+    new_len: usize,
+    flags: c_int,
+    target: *mut c_void,
+) -> *mut c_void {
+    let at = old as usize;
+    if office::is_active() {
+        let first = whole_pages(old_len.max(1)).unwrap_or(PAGE);
+        let (mine, target_mine) = {
+            let mut held = Held::take();
+            let fixed = flags & libc::MREMAP_FIXED != 0;
+            let over = fixed && held.regions().overlaps(target as u64, new_len as u64);
+            (held.regions().overlaps(at as u64, first as u64), over)
+        };
+        if mine {
+            // SAFETY: passed on to the caller.
+            return as_libc(unsafe { move_paged(at, old_len, new_len, flags, target) })
+                as *mut c_void;
+        }
+        if target_mine {
+            // SAFETY: what mremap does to its target.
+            unsafe { munmap(target, new_len) };
+        }
+    }
+    // SAFETY: the program's own call.
+    as_libc(unsafe { raw(libc::SYS_mremap, args![at, old_len, new_len, flags, target]) })
+        as *mut c_void
+}
+
+/// # Safety
+/// As for mremap(2).
+unsafe fn move_paged(
+    old: usize,
+    old_len: usize,
+    new_len: usize,
+    flags: c_int,
+    target: *mut c_void,
+) -> isize {
+    let fixed = flags & libc::MREMAP_FIXED != 0;
+    let may_move = flags & libc::MREMAP_MAYMOVE != 0;
+    let keep = flags & MREMAP_DONTUNMAP != 0;
+    let (Some(from), Some(to)) = (whole_pages(old_len), whole_pages(new_len)) else {
+        return -(libc::EINVAL as isize);
+    };
+    if old % PAGE != 0 || from == 0 || to == 0 || fixed && !may_move || keep && from != to {
+        return -(libc::EINVAL as isize);
+    }
+    if Held::take().regions().holding(old as u64, from as u64).is_none() {
+        return -(libc::EFAULT as isize);
+    }
+    if !fixed && !keep && to <= from {
+        if to < from {
+            // SAFETY: the tail the caller gives up.
+            unsafe { munmap((old + to) as *mut c_void, from - to) };
+        }
+        return old as isize;
+    }
+    if !may_move {
+        return -(libc::ENOMEM as isize);
+    }
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let plain = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let place = if fixed { libc::MAP_FIXED } else { 0 };
+    // SAFETY: a new mapping, or one at the place the caller named; then a copy between two mappings that do not
+    // overlap (a fixed target that overlaps was refused by the kernel's rule, below).
+    unsafe {
+        let wanted = if fixed { target as usize } else { 0 };
+        if fixed && wanted < old + from && old < wanted + to {
+            return -(libc::EINVAL as isize);
+        }
+        let new = mmap(wanted as *mut c_void, to, prot, plain | place, -1, 0);
+        if new == libc::MAP_FAILED {
+            return -(libc::ENOMEM as isize);
+        }
+        raw(libc::SYS_mprotect, args![old, from, prot]);
+        core::ptr::copy_nonoverlapping(old as *const u8, new.cast::<u8>(), from.min(to));
+        match keep {
+            true => drop(advise(old, from, libc::MADV_DONTNEED)),
+            false => drop(munmap(old as *mut c_void, from)),
+        }
+        new as isize
+    }
+}
+
+/// madvise(2).
+///
+/// # Safety
+/// As for madvise(2).
+#[no_mangle]
+pub unsafe extern "C" fn madvise(address: *mut c_void, len: usize, advice: c_int) -> c_int {
+    let at = address as usize;
+    let answer = match office::is_active() {
+        true => advise(at, len, advice),
+        false => kernel_madvise(at, len, advice),
+    };
+    as_libc(answer) as c_int
+}
+
+fn advise(address: usize, len: usize, advice: c_int) -> isize {
+    let pages = whole_pages(len).filter(|&len| len > 0 && address % PAGE == 0);
+    let Some(pages) =
+        pages.filter(|&len| address.checked_add(len).is_some_and(|end| end <= 1 << 47))
+    else {
+        return kernel_madvise(address, len, advice);
+    };
+    let mut held = Held::take();
+    if is_kernels(advice) || !held.regions().overlaps(address as u64, pages as u64) {
+        drop(held);
+        return kernel_madvise(address, len, advice);
+    }
+    let mut answer = 0;
+    let (mut at, mut left) = (address as u64, pages as u64);
+    while left > 0 {
+        let piece = held.regions().piece(at, left);
+        let one = match piece.offset {
+            Some(offset) => advise_paged(&mut held, (piece.address, piece.len, offset), advice),
+            None => kernel_madvise(piece.address as usize, piece.len as usize, advice),
+        };
+        if one < 0 {
+            answer = one;
+        }
+        at += piece.len;
+        left -= piece.len;
+    }
+    answer
+}
+
+fn advise_paged(held: &mut Held, (address, len, offset): (u64, u64, u64), advice: c_int) -> isize {
+    let mut mark = |set, clear| {
+        if !held.regions().split(address, len) {
+            return -(libc::ENOMEM as isize);
+        }
+        held.regions().mark(address, len, set, clear);
+        office::publish(held);
+        office::ask(held, op::REGIONS, [0; 2]) as isize
+    };
+    match advice {
+        libc::MADV_DONTFORK => mark(REGION_DONTFORK, 0),
+        libc::MADV_DOFORK => mark(0, REGION_DONTFORK),
+        libc::MADV_WIPEONFORK => mark(REGION_WIPEONFORK, 0),
+        libc::MADV_KEEPONFORK => mark(0, REGION_WIPEONFORK),
+        libc::MADV_DONTNEED | libc::MADV_FREE | MADV_DONTNEED_LOCKED => {
+            office::ask(held, op::DISCARD, [offset, len]) as isize
+        }
+        libc::MADV_REMOVE | MADV_COLLAPSE | MADV_GUARD_INSTALL | MADV_GUARD_REMOVE => {
+            -(libc::EINVAL as isize)
+        }
+        // Hints about how the kernel should page it: it does not.
+        _ => 0,
+    }
+}
+
+/// The kernel may have it: it neither gives content up nor depends on where that is. It may touch pages, so not
+/// under the lock.
+fn is_kernels(advice: c_int) -> bool {
+    const KNOWN: [c_int; 20] = [
+        libc::MADV_DONTFORK,
+        libc::MADV_DOFORK,
+        libc::MADV_WIPEONFORK,
+        libc::MADV_KEEPONFORK,
+        libc::MADV_DONTNEED,
+        libc::MADV_FREE,
+        MADV_DONTNEED_LOCKED,
+        libc::MADV_NORMAL,
+        libc::MADV_RANDOM,
+        libc::MADV_SEQUENTIAL,
+        libc::MADV_WILLNEED,
+        libc::MADV_MERGEABLE,
+        libc::MADV_UNMERGEABLE,
+        libc::MADV_HUGEPAGE,
+        libc::MADV_NOHUGEPAGE,
+        libc::MADV_COLD,
+        libc::MADV_PAGEOUT,
+        libc::MADV_REMOVE,
+        MADV_COLLAPSE,
+        MADV_GUARD_INSTALL,
+    ];
+    !KNOWN.contains(&advice) && advice != MADV_GUARD_REMOVE
+}
+
+/// mlock(2): paged memory cannot be locked.
+///
+/// # Safety
+/// As for mlock(2).
+#[no_mangle]
+pub unsafe extern "C" fn mlock(address: *const c_void, len: usize) -> c_int {
+    if holds_paged(address as usize, len) {
+        set_errno(libc::ENOMEM);
+        return -1;
+    }
+    // SAFETY: the program's own call.
+    as_libc(unsafe { raw(libc::SYS_mlock, args![address, len]) }) as c_int
+}
+
+/// mlock2(2), as mlock.
+///
+/// # Safety
+/// As for mlock2(2).
+#[no_mangle]
+pub unsafe extern "C" fn mlock2(address: *const c_void, len: usize, flags: libc::c_uint) -> c_int {
+    if holds_paged(address as usize, len) {
+        set_errno(libc::ENOMEM);
+        return -1;
+    }
+    // SAFETY: the program's own call.
+    as_libc(unsafe { raw(libc::SYS_mlock2, args![address, len, flags]) }) as c_int
+}
+
+/// mlockall(2): refused once something is paged; before that, nothing will be.
+///
+/// # Safety
+/// As for mlockall(2).
+#[no_mangle]
+pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
+    if office::is_active() {
+        set_errno(libc::ENOMEM);
+        return -1;
+    }
+    // SAFETY: the program's own call.
+    let answer = as_libc(unsafe { raw(libc::SYS_mlockall, args![flags]) }) as c_int;
+    if answer == 0 {
+        STATE.mode.store(mode::OFF, Relaxed);
+    }
+    answer
+}
+
+fn holds_paged(address: usize, len: usize) -> bool {
+    office::is_active() && Held::take().regions().overlaps(address as u64, len as u64)
+}

@@ -1,0 +1,288 @@
+//! One program as the daemon sees it: descriptors, regions, its pages in memory, its faults that wait.
+//!
+//! Owns the translation between addresses, places in the space (page numbers) and frames. Decides nothing.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+
+use odfork_pager_protocol::control::{Control, Span, CONTROL_BYTES, REGIONS};
+use odfork_pager_protocol::{PAGE, SPACE};
+
+use super::streams::Streams;
+use crate::sys::{self, Mapping};
+use crate::table::{Page, Table};
+
+/// No frame.
+pub const NONE: u32 = u32::MAX;
+
+/// A page's content is on its way from the store.
+pub const FILLING: u8 = 1;
+/// A fault waits for a page that is being filled.
+pub const WANTED: u8 = 2;
+/// The agent was asked to unmap it and has not answered.
+pub const PENDING: u8 = 4;
+/// The answer is to be told to the clock (`Action::Unmap`).
+pub const UNMAP: u8 = 8;
+/// It waits to be written.
+pub const QUEUED: u8 = 16;
+/// Read along with another page by mere neighbourhood, not as part of a stream.
+pub const NEIGHBOUR: u8 = 32;
+
+/// What the daemon knows of a page beside its table entry.
+#[derive(Clone, Copy, Debug)]
+pub struct Local {
+    /// Its frame, or [`NONE`] when it is out.
+    pub frame: u32,
+    /// The number of its eviction (of all pages' evictions), when it has been evicted.
+    pub evicted: u32,
+    pub flags: u8,
+}
+
+const NOWHERE: Local = Local { frame: NONE, evicted: 0, flags: 0 };
+const CHUNK: usize = 512;
+
+/// The parts that outlive the state's lock while a page is on its way.
+#[derive(Debug)]
+pub struct Handles {
+    pub uffd: OwnedFd,
+    pub space: OwnedFd,
+}
+
+/// Counts of one program.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    pub faults: u64,
+    pub reads: u64,
+    pub zeros: u64,
+    pub reclaims: u64,
+    pub waits: u64,
+    pub stops: u64,
+}
+
+#[derive(Debug)]
+pub struct Client {
+    /// The supervisor's number.
+    pub id: u32,
+    pub pid: i32,
+    pub name: String,
+    /// None between a fork's snapshot and the child's registration.
+    pub handles: Option<Arc<Handles>>,
+    space: OwnedFd,
+    pub table: Table,
+    pub table_file: OwnedFd,
+    control: Mapping,
+    /// By address.
+    regions: Vec<Span>,
+    /// By offset.
+    places: Vec<Span>,
+    local: Vec<Option<Box<[Local; CHUNK]>>>,
+    /// Operations on its pages that run without the lock.
+    inflight: u32,
+    /// A fork is taking a snapshot.
+    pub frozen: bool,
+    /// Since when a snapshot waits for the supervisor's word about the child.
+    pub child_awaited_ns: Option<u64>,
+    /// A call waits for `inflight` to be zero: nothing new is begun.
+    pub draining: bool,
+    /// Swapped out by load control: since when, and how many pages it had.
+    pub out: Option<(u64, u32)>,
+    /// Start or last return.
+    pub since_ns: u64,
+    /// Addresses of faults not served because of the above.
+    pub parked: Vec<u64>,
+    /// Pages to unmap, not sent yet; and those the agent has.
+    pub zaps: VecDeque<Page>,
+    pub sent: Vec<Page>,
+    pub streams: Streams,
+    pub counts: Counts,
+    /// Its memory is gone; it waits for the operations under way.
+    pub gone: bool,
+}
+
+/// Where an address is.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    pub page: Page,
+    /// First page of the region.
+    pub begin: Page,
+    /// First page behind the region.
+    pub end: Page,
+}
+
+impl Client {
+    pub fn new(
+        id: u32,
+        pid: i32,
+        name: &str,
+        (space, table_file, control): (OwnedFd, OwnedFd, OwnedFd),
+    ) -> io::Result<Client> {
+        Ok(Client {
+            id,
+            pid,
+            name: name.to_owned(),
+            handles: None,
+            table: Table::map(table_file.as_fd())?,
+            control: Mapping::of(control.as_fd(), CONTROL_BYTES)?,
+            space,
+            table_file,
+            regions: Vec::new(),
+            places: Vec::new(),
+            local: Vec::new(),
+            inflight: 0,
+            frozen: false,
+            child_awaited_ns: None,
+            draining: false,
+            out: None,
+            since_ns: sys::now_ns(),
+            parked: Vec::new(),
+            zaps: VecDeque::new(),
+            sent: Vec::new(),
+            streams: Streams::default(),
+            counts: Counts::default(),
+            gone: false,
+        })
+    }
+
+    pub fn attach(&mut self, uffd: OwnedFd) -> io::Result<()> {
+        self.handles = Some(Arc::new(Handles { uffd, space: self.space.try_clone()? }));
+        Ok(())
+    }
+
+    pub fn control(&self) -> &Control {
+        // SAFETY: the file has this size for ever (sealed), and all that others write is atomic or copied and checked.
+        unsafe { &*self.control.as_ptr().cast::<Control>() }
+    }
+
+    /// A fault is not served now.
+    pub fn is_held(&self) -> bool {
+        self.frozen || self.draining || self.out.is_some() || self.gone
+    }
+
+    pub fn begin(&mut self) {
+        self.inflight += 1;
+    }
+
+    pub fn end(&mut self) {
+        self.inflight -= 1;
+    }
+
+    pub fn is_quiet(&self) -> bool {
+        self.inflight == 0
+    }
+
+    pub fn space(&self) -> BorrowedFd<'_> {
+        self.space.as_fd()
+    }
+
+    /// Takes over the list the agent wrote. False, and nothing changed: it is no list of regions.
+    pub fn read_regions(&mut self) -> bool {
+        let control = self.control();
+        let count = control.region_count.load(Ordering::Acquire) as usize;
+        if count > REGIONS {
+            return false;
+        }
+        // SAFETY: inside the mapping; copied, because the program may change it at any time.
+        let copy = |at| unsafe { std::ptr::read_volatile(control.regions.as_ptr().add(at)) };
+        let mut regions: Vec<Span> = (0..count).map(copy).collect();
+        let page = PAGE as u64;
+        let sound = |span: &Span| {
+            span.len > 0
+                && [span.address, span.offset, span.len].iter().all(|word| word % page == 0)
+                && span.address < 1 << 47
+                && span.offset <= SPACE
+                && span.len <= SPACE - span.offset
+        };
+        if !regions.iter().all(sound) {
+            return false;
+        }
+        let mut places = regions.clone();
+        regions.sort_unstable_by_key(|span| span.address);
+        places.sort_unstable_by_key(|span| span.offset);
+        let apart = regions.windows(2).all(|two| two[0].address + two[0].len <= two[1].address)
+            && places.windows(2).all(|two| two[0].offset + two[0].len <= two[1].offset);
+        if apart {
+            (self.regions, self.places) = (regions, places);
+        }
+        apart
+    }
+
+    /// By offset.
+    pub fn places(&self) -> &[Span] {
+        &self.places
+    }
+
+    /// The page at an address.
+    pub fn place(&self, address: u64) -> Option<Place> {
+        let after = self.regions.partition_point(|span| span.address <= address);
+        let span = self.regions.get(after.checked_sub(1)?)?;
+        let into = address - span.address;
+        let page = PAGE as u64;
+        (into < span.len).then(|| Place {
+            page: (span.offset + into) / page,
+            begin: span.offset / page,
+            end: (span.offset + span.len) / page,
+        })
+    }
+
+    /// The address of a page.
+    pub fn address(&self, page: Page) -> Option<u64> {
+        let offset = page * PAGE as u64;
+        let after = self.places.partition_point(|span| span.offset <= offset);
+        let span = self.places.get(after.checked_sub(1)?)?;
+        (offset - span.offset < span.len).then(|| span.address + (offset - span.offset))
+    }
+
+    pub fn local(&self, page: Page) -> Local {
+        let chunk = self.local.get(page as usize / CHUNK).and_then(Option::as_ref);
+        chunk.map_or(NOWHERE, |chunk| chunk[page as usize % CHUNK])
+    }
+
+    pub fn local_mut(&mut self, page: Page) -> &mut Local {
+        let at = page as usize / CHUNK;
+        if self.local.len() <= at {
+            self.local.resize_with(at + 1, || None);
+        }
+        let chunk = self.local[at].get_or_insert_with(|| Box::new([NOWHERE; CHUNK]));
+        &mut chunk[page as usize % CHUNK]
+    }
+
+    /// Forgets the pages of `[first, end)`; returns those that had a frame.
+    pub fn take_local(&mut self, first: Page, end: Page) -> Vec<(Page, Local)> {
+        let mut taken = Vec::new();
+        let mut page = first;
+        while page < end && (page as usize / CHUNK) < self.local.len() {
+            let stop = ((page / CHUNK as u64 + 1) * CHUNK as u64).min(end);
+            let at = page as usize / CHUNK;
+            if let Some(chunk) = &mut self.local[at] {
+                for page in page..stop {
+                    let local = &mut chunk[page as usize % CHUNK];
+                    if local.frame != NONE {
+                        taken.push((page, *local));
+                    }
+                    *local = NOWHERE;
+                }
+                if stop - page == CHUNK as u64 {
+                    self.local[at] = None;
+                }
+            }
+            page = stop;
+        }
+        taken
+    }
+
+    /// Pages that have a frame.
+    pub fn resident(&self) -> Vec<(Page, Local)> {
+        let chunks = self.local.iter().enumerate();
+        chunks
+            .filter_map(|(at, chunk)| chunk.as_ref().map(|chunk| (at, chunk)))
+            .flat_map(|(at, chunk)| {
+                let page = move |n: usize| (at * CHUNK + n) as Page;
+                chunk.iter().enumerate().map(move |(n, local)| (page(n), *local))
+            })
+            .filter(|(_, local)| local.frame != NONE)
+            .collect()
+    }
+}

@@ -1,0 +1,201 @@
+//! What the supervisor says: programs that come, programs that may have gone, questions and settings.
+
+use std::fmt::Write;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering;
+
+use odfork_pager_protocol::wire::{Kind, Message, TAKE_OVER, WITH_UFFD};
+use serde_json::{json, Value};
+
+use super::client::Client;
+use super::Daemon;
+use crate::stats::count;
+use crate::sys;
+
+impl Daemon {
+    /// Until READY: the programs that were here before.
+    pub fn take_everybody_in(&self) {
+        while let Ok(Some((message, fds))) = sys::receive(self.supervisor.as_fd()) {
+            match message.kind() {
+                Some(Kind::Ready) => break,
+                _ => self.take_message(&message, fds),
+            }
+        }
+        // Every slot in use is known now; whatever is found may be written.
+        let mut state = self.lock();
+        for owner in 0..state.clients.len() as u32 {
+            self.find_resident(&mut state, owner);
+        }
+    }
+
+    /// The intake's thread.
+    pub fn run_intake(&self) {
+        loop {
+            match sys::receive(self.supervisor.as_fd()) {
+                Ok(Some((message, fds))) => self.take_message(&message, fds),
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {}
+                _ => break,
+            }
+        }
+        self.orphaned.store(true, Ordering::Relaxed);
+        self.ring();
+    }
+
+    fn take_message(&self, message: &Message, mut fds: Vec<OwnedFd>) {
+        match message.kind() {
+            Some(Kind::Client) => {
+                if let Err(error) = self.take_client(message, fds) {
+                    eprintln!("odfork page: program {}: {error}", message.pid);
+                }
+            }
+            Some(Kind::Gone) => {
+                let mut state = self.lock();
+                if let Some(owner) = state.owner_of(message.id) {
+                    // Without a userfaultfd it never was more than a forked child's promise.
+                    if let Some(client) = state.client(owner) {
+                        client.gone |= client.handles.is_none();
+                    }
+                }
+                drop(state);
+                self.told_gone.store(true, Ordering::Relaxed);
+                self.ring();
+            }
+            Some(Kind::Status) => self.answer(fds.pop(), &self.status().to_string()),
+            Some(Kind::Set) => {
+                let outcome = self.knobs.set(message.text());
+                if outcome.is_ok() {
+                    let mut state = self.lock();
+                    let law = self.law(state.clock.frames());
+                    state.clock.set_law(law);
+                }
+                self.answer(fds.pop(), &outcome.err().unwrap_or_default());
+            }
+            _ => {}
+        }
+    }
+
+    fn take_client(&self, message: &Message, fds: Vec<OwnedFd>) -> io::Result<()> {
+        let mut fds = fds.into_iter();
+        let missing = || io::Error::other("a descriptor is missing");
+        let uffd = if message.flags & WITH_UFFD != 0 { fds.next() } else { None };
+        let mut state = self.lock();
+        let owner = match state.owner_of(message.id) {
+            Some(owner) => owner,
+            None => {
+                let three = (fds.next(), fds.next(), fds.next());
+                let (Some(space), Some(table), Some(control)) = three else {
+                    return Err(missing());
+                };
+                let client =
+                    Client::new(message.id, message.pid, message.text(), (space, table, control))?;
+                if message.flags & TAKE_OVER != 0 {
+                    self.claim(&client);
+                }
+                state.add(client)
+            }
+        };
+        let Some(uffd) = uffd else {
+            drop(state);
+            self.ring();
+            return Ok(());
+        };
+        let data = u64::from(owner) << 32 | u64::from(message.id);
+        self.watch(uffd.as_fd(), data)?;
+        if let Some(client) = state.client(owner) {
+            client.pid = message.pid;
+            client.attach(uffd)?;
+        }
+        drop(state);
+        self.ring();
+        Ok(())
+    }
+
+    pub fn say_gone(&self, id: u32) {
+        let message = Message { id, ..Message::new(Kind::Gone) };
+        let _ = sys::send(self.supervisor.as_fd(), &message, &[]);
+    }
+
+    fn answer(&self, to: Option<OwnedFd>, text: &str) {
+        let Some(to) = to else { return };
+        let mut line = String::new();
+        let _ = writeln!(line, "{text}");
+        let mut rest = line.as_bytes();
+        while !rest.is_empty() {
+            // SAFETY: valid bytes. A reader that is slow or gone loses the answer, nothing else.
+            let done = unsafe {
+                let most = rest.len().min(16 << 10);
+                libc::send(
+                    std::os::fd::AsRawFd::as_raw_fd(&to),
+                    rest.as_ptr().cast(),
+                    most,
+                    libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT,
+                )
+            };
+            match usize::try_from(done) {
+                Ok(done) if done > 0 => rest = &rest[done..],
+                _ => {
+                    count(&self.stats.store_errors);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Everything `odfork page status` shows. Sizes in pages of 4096 bytes unless the name says bytes.
+    pub fn status(&self) -> Value {
+        let state = self.lock();
+        let clock = &state.clock;
+        let counts = clock.counts();
+        let (used, most) = self.store.usage();
+        let programs: Vec<Value> = state
+            .clients
+            .iter()
+            .enumerate()
+            .filter_map(|(owner, client)| Some((owner as u32, client.as_ref()?)))
+            .map(|(owner, client)| {
+                let held = clock.owner_state(owner);
+                let mapped: u64 = client.places().iter().map(|span| span.len / 4096).sum();
+                json!({
+                    "pid": client.pid, "name": client.name, "id": client.id,
+                    "regions": client.places().len(), "mapped": mapped,
+                    "resident": held.resident, "reclaimable": held.pooled,
+                    "anomalous": held.anomalous, "swapped_out": client.out.is_some(),
+                    "faults": client.counts.faults, "page_ins": client.counts.reads,
+                    "zero_fills": client.counts.zeros, "reclaims": client.counts.reclaims,
+                    "waits": client.counts.waits, "stops": client.counts.stops,
+                    "waiting": client.parked.len(), "block": client.streams.block(),
+                    "frozen": client.frozen, "to_zap": client.zaps.len() + client.sent.len(),
+                })
+            })
+            .collect();
+        let knobs: serde_json::Map<String, Value> = self
+            .knobs
+            .list()
+            .into_iter()
+            .map(|(name, value)| (name.into(), value.into()))
+            .collect();
+        json!({
+            "schema": 1,
+            "uptime_ns": sys::now_ns() - self.began_ns,
+            "limit_bytes": self.settings.limit,
+            "frames": clock.frames(), "loop": clock.in_loop(), "pool": clock.pool_len(),
+            "leaving": clock.leaving(), "order_point": clock.order().0,
+            "scan_rate": clock.scan_rate(), "starved_now": state.starved.len(),
+            "refaults": state.refaults, "to_clean": state.to_clean.len(), "store_full_now": state.full_since_ns != 0,
+            "store": {
+                "medium": format!("{:?}", self.store.medium()).to_lowercase(),
+                "compress": self.store.codec().name(), "used_bytes": used, "most_bytes": most,
+            },
+            "clock": {
+                "scanned": counts.scanned, "zapped": counts.zapped, "left": counts.left,
+                "reclaims_loop": counts.reclaims_loop, "reclaims_pool": counts.reclaims_pool,
+                "prefetch_used": counts.prefetch_used, "prefetch_wasted": counts.prefetch_wasted,
+                "evicted": counts.evicted, "cleaned": counts.cleaned,
+            },
+            "totals": self.stats.to_json(),
+            "knobs": knobs,
+            "programs": programs,
+        })
+    }
+}

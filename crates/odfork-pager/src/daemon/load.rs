@@ -1,0 +1,132 @@
+//! Load control: when memory cannot be held, a whole program leaves, and comes back when there is room.
+//!
+//! Who and when is decided in `odfork_paging::load`; here it is carried out. A program that is out is not stopped: its faults
+//! are parked, so it stands still at its next one. Its pages leave the loop and stay reclaimable until their frames are
+//! taken; nothing is read back when it returns (both as in the paper).
+//!
+//! The paper's signal is the length of the pool. Ours is kept up by scanning on demand (`scan`), so the signal is that this was
+//! needed AND that most pages read had been evicted not long before; a stream of new pages needs the first without
+//! being short of memory.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use odfork_paging::load::{choose_in, choose_out, LoadControl, Resident, SwappedOut, Verdict};
+
+use super::state::State;
+use super::Daemon;
+use crate::stats::{count, Stats};
+
+/// Refaults between two looks below which nothing is short.
+const FEWEST: u64 = 32;
+const LOOK_EVERY: u64 = 250_000_000;
+
+impl Daemon {
+    pub fn control_load(&self, state: &mut State, now_ns: u64) {
+        if !self.knobs.load_control() {
+            return self.bring_all_back(state, now_ns);
+        }
+        let mut control = self.load.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if now_ns.saturating_sub(control.looked_ns) < LOOK_EVERY {
+            return;
+        }
+        control.looked_ns = now_ns;
+        let out = swapped_out(state);
+        let longest = out.iter().map(|one| now_ns.saturating_sub(one.out_ns)).max();
+        let running = residents(state).iter().filter(|one| one.resident > 0).count();
+        let supply = control.supply(state, &self.stats);
+        match control.rule.look(now_ns, supply, running, longest) {
+            Verdict::Stay => {}
+            Verdict::SwapOut => {
+                if let Some(owner) = choose_out(&residents(state), self.knobs.largest() as usize) {
+                    self.swap_out(state, owner, now_ns);
+                }
+            }
+            Verdict::SwapIn => {
+                let rate = u64::from(state.clock.frames() / 4).max(1);
+                if let Some(owner) = choose_in(&out, now_ns, rate) {
+                    self.swap_in(state, owner, now_ns);
+                }
+            }
+        }
+    }
+
+    fn bring_all_back(&self, state: &mut State, now_ns: u64) {
+        for one in swapped_out(state) {
+            self.swap_in(state, one.id, now_ns);
+        }
+    }
+
+    fn swap_out(&self, state: &mut State, owner: u32, now_ns: u64) {
+        let resident = state.clock.owner_state(owner).resident;
+        if let Some(client) = state.client(owner) {
+            client.out = Some((now_ns, resident));
+            client.counts.stops += 1;
+        }
+        let mut actions = std::mem::take(&mut state.actions);
+        state.clock.swap_out(owner, &mut actions);
+        state.actions = actions;
+        state.settle();
+        count(&self.stats.swap_outs);
+    }
+
+    fn swap_in(&self, state: &mut State, owner: u32, now_ns: u64) {
+        if let Some(client) = state.client(owner) {
+            client.out = None;
+            client.since_ns = now_ns;
+        }
+        self.unpark(state, owner);
+        count(&self.stats.swap_ins);
+    }
+}
+
+/// What load control has seen.
+#[derive(Debug)]
+pub struct Load {
+    pub rule: LoadControl,
+    pub looked_ns: u64,
+    scans: u64,
+    reads: u64,
+    refaults: u64,
+}
+
+impl Load {
+    pub fn new(rule: LoadControl) -> Load {
+        Load { rule, looked_ns: 0, scans: 0, reads: 0, refaults: 0 }
+    }
+
+    /// The supply as the rule is to see it: none while memory is short.
+    fn supply(&mut self, state: &State, stats: &Stats) -> u32 {
+        let now =
+            (stats.demand_scans.load(Relaxed), stats.read_calls.load(Relaxed), state.refaults);
+        let scans = now.0 - std::mem::replace(&mut self.scans, now.0);
+        let reads = now.1 - std::mem::replace(&mut self.reads, now.1);
+        let refaults = now.2 - std::mem::replace(&mut self.refaults, now.2);
+        let is_short = scans > 0 && refaults * 2 > reads && refaults >= FEWEST;
+        if is_short {
+            0
+        } else {
+            state.supply().max(1)
+        }
+    }
+}
+
+fn residents(state: &State) -> Vec<Resident<u32>> {
+    let all = state.clients.iter().enumerate();
+    all.filter_map(|(owner, client)| Some((owner as u32, client.as_ref()?)))
+        .filter(|(_, client)| client.out.is_none() && !client.gone && !client.frozen)
+        .map(|(id, client)| Resident {
+            id,
+            resident: state.clock.owner_state(id).resident,
+            since_ns: client.since_ns,
+        })
+        .collect()
+}
+
+fn swapped_out(state: &State) -> Vec<SwappedOut<u32>> {
+    let all = state.clients.iter().enumerate();
+    all.filter_map(|(owner, client)| {
+        let (out_ns, resident) = client.as_ref()?.out?;
+        Some(SwappedOut { id: owner as u32, resident, out_ns })
+    })
+    .collect()
+}

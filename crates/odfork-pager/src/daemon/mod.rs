@@ -1,0 +1,353 @@
+//! The daemon: serves the faults of all programs under one limit.
+//!
+//! ```text
+//!   fault threads   one holds the token and waits for messages; before it reads the store it hands the token on   fault, pagein
+//!   scanner         turns the hand, zaps by the agents, calls, starved faults, load control                      scan, calls, load
+//!   page-out        writes dirty pages that left the loop                                                        pageout
+//!   intake          programs that come and go, told by the supervisor; status                                    intake, recover
+//! ```
+//!
+//! All share `State` under one lock. The daemon maps no page of a program and must never touch paged memory itself. It may be
+//! killed at any instruction: see `table` for what holds then, and `recover` for what the next one does.
+
+mod calls;
+pub mod client;
+mod fault;
+mod intake;
+mod load;
+mod pagein;
+mod pageout;
+mod recover;
+mod scan;
+mod state;
+mod streams;
+
+use std::fmt::Display;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use odfork_pager_protocol::control::Bell;
+use odfork_pager_protocol::{uapi, PAGE};
+use odfork_paging::clock::{Clock, Inventory, Law, Linear};
+use odfork_paging::load::{Limits, LoadControl};
+
+use crate::knobs::Knobs;
+use crate::points;
+use crate::stats::{count, Stats};
+use crate::store::{Codec, Medium, Store};
+use crate::sys::{self, check, Mapping};
+use crate::uffd;
+use fault::Step;
+use load::Load;
+use pagein::Rooms;
+use state::{Name, State};
+
+/// Of one reclaim, measured (docs/pager.md); with the share of a processor it bounds the scan.
+const RECLAIM_NS: u64 = 7_000;
+const SCAN_SHARE: f64 = 0.10;
+/// The smallest limit: below it programs would wait for each other's frames.
+pub const LEAST_FRAMES: u32 = 256;
+/// Threads beyond those that wait for messages: so many reads of the store at a time.
+const READERS: usize = 3;
+const CONTENDED: u32 = 12;
+const RETRY: u64 = u64::MAX;
+
+/// How a daemon is set up.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Bytes in memory, for all programs together.
+    pub limit: u64,
+    pub codec: Codec,
+    /// Most bytes of the store; 0: what its medium has.
+    pub store_bytes: u64,
+    /// Threads that wait for messages at the same time.
+    pub handlers: u32,
+}
+
+#[derive(Debug)]
+pub struct Daemon {
+    state: Mutex<State>,
+    store: Store,
+    pub stats: Stats,
+    pub knobs: Knobs,
+    settings: Settings,
+    bell: Mapping,
+    supervisor: OwnedFd,
+    epoll: OwnedFd,
+    /// In the epoll set; written when `retry` has something.
+    retry: OwnedFd,
+    /// Wakes the page-out thread.
+    dirty: Condvar,
+    tokens: (Mutex<u32>, Condvar),
+    load: Mutex<Load>,
+    /// The supervisor is gone: end with the last program.
+    orphaned: AtomicBool,
+    /// The supervisor believes that a program is gone.
+    told_gone: AtomicBool,
+    complained_ns: AtomicU64,
+    /// How often faults came while a store was read, lately.
+    contention: AtomicU32,
+    began_ns: u64,
+}
+
+impl Daemon {
+    pub fn new(
+        settings: Settings,
+        store: OwnedFd,
+        bell: BorrowedFd,
+        supervisor: OwnedFd,
+    ) -> io::Result<Daemon> {
+        let frames = (settings.limit / PAGE as u64).clamp(u64::from(LEAST_FRAMES), 1 << 30) as u32;
+        let law = Linear::paper(frames, RECLAIM_NS, SCAN_SHARE);
+        let limits = Limits::for_order_point(law.order_point / 4);
+        // SAFETY: two new descriptors, owned by nobody else.
+        let (epoll, retry) = unsafe {
+            (
+                OwnedFd::from_raw_fd(check(libc::epoll_create1(libc::EPOLL_CLOEXEC))?),
+                OwnedFd::from_raw_fd(check(libc::eventfd(
+                    0,
+                    libc::EFD_CLOEXEC | libc::EFD_NONBLOCK,
+                ))?),
+            )
+        };
+        let daemon = Daemon {
+            state: Mutex::new(State::new(Clock::new(frames, Law::Linear(law)))),
+            store: Store::on(store, settings.codec, settings.store_bytes)?,
+            stats: Stats::default(),
+            knobs: Knobs::default(),
+            bell: Mapping::of(bell, PAGE)?,
+            supervisor,
+            epoll,
+            retry,
+            dirty: Condvar::new(),
+            tokens: (Mutex::new(settings.handlers.max(1)), Condvar::new()),
+            load: Mutex::new(Load::new(LoadControl::new(limits))),
+            settings,
+            orphaned: AtomicBool::new(false),
+            told_gone: AtomicBool::new(false),
+            complained_ns: AtomicU64::new(0),
+            contention: AtomicU32::new(0),
+            began_ns: sys::now_ns(),
+        };
+        daemon.watch(daemon.retry.as_fd(), RETRY)?;
+        Ok(daemon)
+    }
+
+    /// Runs until the supervisor and all programs are gone.
+    pub fn run(&self) {
+        let handlers = self.settings.handlers.max(1) as usize + READERS;
+        std::thread::scope(|scope| {
+            // Nothing is served before everybody who was here is known: slots in use must not be given away.
+            self.take_everybody_in();
+            for _ in 0..handlers {
+                scope.spawn(|| self.run_fault_thread());
+            }
+            scope.spawn(|| self.run_page_out());
+            scope.spawn(|| self.run_intake());
+            self.run_scanner();
+            // The other threads wait for ever; there is nothing left to lose.
+            std::process::exit(0);
+        });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(
+        &self,
+        on: &Condvar,
+        state: MutexGuard<'a, State>,
+        most: Option<Duration>,
+    ) -> MutexGuard<'a, State> {
+        match most {
+            None => on.wait(state).unwrap_or_else(PoisonError::into_inner),
+            Some(most) => on.wait_timeout(state, most).unwrap_or_else(PoisonError::into_inner).0,
+        }
+    }
+
+    fn bell(&self) -> &Bell {
+        // SAFETY: a page of a sealed memory file, used through atomics only.
+        unsafe { &*self.bell.as_ptr().cast::<Bell>() }
+    }
+
+    /// Wakes the scanner.
+    fn ring(&self) {
+        let bell = self.bell();
+        bell.rung.fetch_add(1, Ordering::SeqCst);
+        if bell.sleeping.load(Ordering::SeqCst) != 0 {
+            sys::futex_wake(&bell.rung);
+        }
+    }
+
+    fn watch(&self, fd: BorrowedFd, data: u64) -> io::Result<()> {
+        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: data };
+        let (epoll, add) = (self.epoll.as_raw_fd(), libc::EPOLL_CTL_ADD);
+        // SAFETY: valid descriptors and a valid event.
+        check(unsafe { libc::epoll_ctl(epoll, add, fd.as_raw_fd(), &mut event) }).map(drop)
+    }
+
+    /// The supervisor keeps the description open, so closing our descriptor would not do.
+    fn unwatch(&self, fd: BorrowedFd) {
+        let (epoll, del) = (self.epoll.as_raw_fd(), libc::EPOLL_CTL_DEL);
+        // SAFETY: valid descriptors; no event is needed.
+        unsafe { libc::epoll_ctl(epoll, del, fd.as_raw_fd(), std::ptr::null_mut()) };
+    }
+
+    fn call_fault_thread(&self) {
+        let one = 1u64.to_ne_bytes();
+        // SAFETY: eight valid bytes; a full counter is as good as a written one.
+        unsafe { libc::write(self.retry.as_raw_fd(), one.as_ptr().cast(), 8) };
+    }
+
+    /// One line about the store, at most one a second: a full disk would repeat it for every page.
+    fn complain(&self, what: &str, why: &dyn Display) {
+        match self.store.medium() {
+            Medium::Disk | Medium::Memory => count(&self.stats.store_errors),
+        }
+        let now = sys::now_ns();
+        let last = self.complained_ns.swap(now, Ordering::Relaxed);
+        if now.saturating_sub(last) > 1_000_000_000 {
+            eprintln!("odfork page: {what}: {why}");
+        } else {
+            self.complained_ns.store(last, Ordering::Relaxed);
+        }
+    }
+
+    /// The law of the hand, from the knobs.
+    pub fn law(&self, frames: u32) -> Law {
+        let paper = Linear::paper(frames, RECLAIM_NS, SCAN_SHARE);
+        if self.knobs.inventory() {
+            return Law::Inventory(Inventory::for_frames(frames, paper.fastest));
+        }
+        let order_point = (u64::from(frames) * u64::from(self.knobs.order_point()) / 100) as u32;
+        Law::Linear(Linear { order_point: order_point.max(1), ..paper })
+    }
+
+    fn is_over(&self, state: &State) -> bool {
+        self.orphaned.load(Ordering::Relaxed) && state.clients.iter().all(Option::is_none)
+    }
+
+    fn take_token(&self) {
+        let mut left = self.tokens.0.lock().unwrap_or_else(PoisonError::into_inner);
+        while *left == 0 {
+            left = self.tokens.1.wait(left).unwrap_or_else(PoisonError::into_inner);
+        }
+        *left -= 1;
+    }
+
+    fn pass_token(&self) {
+        *self.tokens.0.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.tokens.1.notify_one();
+    }
+
+    /// A fault thread: leader while it waits for messages and serves from memory, follower while it reads.
+    fn run_fault_thread(&self) {
+        let Ok(mut rooms) = Rooms::new() else {
+            eprintln!("odfork page: no memory for a fault thread's buffers");
+            std::process::abort();
+        };
+        let mut messages = [uapi::Message::default(); 16];
+        self.take_token();
+        loop {
+            let mut events = [libc::epoll_event { events: 0, u64: 0 }; 4];
+            // SAFETY: room for as many events as said.
+            let got = unsafe {
+                let most = events.len() as i32;
+                libc::epoll_wait(self.epoll.as_raw_fd(), events.as_mut_ptr(), most, -1)
+            };
+            for event in &events[..usize::try_from(got).unwrap_or(0)] {
+                self.serve_event(event.u64, &mut messages, &mut rooms);
+            }
+        }
+    }
+
+    fn serve_event(&self, data: u64, messages: &mut [uapi::Message], rooms: &mut Rooms) {
+        let began = sys::now_ns();
+        let mut jobs = Vec::new();
+        if data == RETRY {
+            let mut counter = [0u8; 8];
+            // SAFETY: eight bytes of room; nothing to read is fine.
+            unsafe { libc::read(self.retry.as_raw_fd(), counter.as_mut_ptr().cast(), 8) };
+            let mut state = self.lock();
+            for _ in 0..state.retry.len() {
+                let Some((name, address)) = state.retry.pop_front() else { break };
+                if let Step::Read(job) = self.fault(&mut state, name, address, began) {
+                    jobs.push(job);
+                }
+            }
+        } else {
+            let name = Name { owner: (data >> 32) as u32, id: data as u32 };
+            // A second handle, so that the read is not under the lock.
+            let handles = self.lock().named(name).and_then(|client| client.handles.clone());
+            let Some(handles) = handles else { return };
+            let got = uffd::read(handles.uffd.as_fd(), messages).unwrap_or(0);
+            if got > 0 {
+                points::pass("fault.read");
+            }
+            let mut state = self.lock();
+            let faults = messages[..got].iter().filter(|one| one.event == uapi::EVENT_PAGEFAULT);
+            for message in faults {
+                count(&self.stats.faults);
+                if let Step::Read(job) = self.fault(&mut state, name, message.address, began) {
+                    jobs.push(job);
+                }
+            }
+            let low = state.supply() < state.clock.order().0;
+            drop(state);
+            // A sleeping scanner looks up when the pool has fallen.
+            if low && self.bell().sleeping.load(Ordering::Relaxed) == 1 {
+                self.nudge();
+            }
+        }
+        if jobs.is_empty() {
+            return;
+        }
+        // Waking another thread costs more than a fault (it may be on another processor), so the token is handed on only when
+        // faults have come during reads lately.
+        let hand_on = self.store.medium() == Medium::Disk
+            && self.contention.load(Ordering::Relaxed) > CONTENDED;
+        let before = self.stats.faults.load(Ordering::Relaxed);
+        if hand_on {
+            self.pass_token();
+        }
+        for job in jobs {
+            self.page_in(&job, rooms);
+        }
+        let others = match hand_on {
+            true => self.stats.faults.load(Ordering::Relaxed) != before,
+            false => self.has_messages(),
+        };
+        self.learn(others);
+        if hand_on {
+            self.take_token();
+        }
+    }
+
+    /// Whether a fault waits at this moment.
+    fn has_messages(&self) -> bool {
+        let mut event = libc::epoll_event { events: 0, u64: 0 };
+        // SAFETY: room for one event; does not wait.
+        unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), &mut event, 1, 0) > 0 }
+    }
+
+    /// Quick to believe in contention, slow to forget it.
+    fn learn(&self, others: bool) {
+        let now = self.contention.load(Ordering::Relaxed);
+        let next = if others { (now + 8).min(64) } else { now.saturating_sub(1) };
+        self.contention.store(next, Ordering::Relaxed);
+    }
+
+    /// Rings, but not for every fault: the scanner has its own tick while the pool is low.
+    fn nudge(&self) {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let now = sys::now_ns();
+        if now.saturating_sub(LAST.load(Ordering::Relaxed)) > 2_000_000 {
+            LAST.store(now, Ordering::Relaxed);
+            self.ring();
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Page-out: dirty pages that left the loop go to the store in clusters, by one thread.
+//!
+//! 1 under the lock: take the oldest waiting page and its dirty, unmapped neighbours, 2 read them from the file, 3 zeros
+//! are only noted, the rest is written, 4 under the lock: publish the entries, tell the clock. The pages are unmapped and
+//! stay so unless they fault; a page that faults meanwhile is mapped with the mark, so what is written to it
+//! later is noticed, and the copy in the store is as good as the page was when it was mapped.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use odfork_pager_protocol::PAGE;
+use odfork_paging::clock::{Frame, State as FrameState};
+
+use super::client::{Client, Handles, NONE, PENDING, QUEUED};
+use super::state::{Name, State};
+use super::Daemon;
+use crate::points;
+use crate::stats::{add, count};
+use crate::store::{Slot, StoreError, MOST_PAGES};
+use crate::sys::{self, Buffer};
+use crate::table::{Entry, Page};
+
+/// How long a page may wait for neighbours.
+const GATHER: Duration = Duration::from_millis(20);
+/// After the store refused, before it is asked again.
+const FULL_PAUSE: Duration = Duration::from_millis(100);
+
+#[derive(Debug)]
+struct Batch {
+    name: Name,
+    handles: Arc<Handles>,
+    first: Page,
+    frames: Vec<Frame>,
+    /// Their slots of before.
+    old: Vec<Option<Slot>>,
+}
+
+impl Daemon {
+    /// The page-out thread.
+    pub fn run_page_out(&self) {
+        let Ok(mut pages) = Buffer::new(MOST_PAGES * PAGE) else { return };
+        let Ok(mut room) = crate::store::room() else { return };
+        loop {
+            let mut state = self.lock();
+            while state.to_clean.is_empty() {
+                state = self.wait(&self.dirty, state, None);
+            }
+            let hurry = state.spare(0) < state.clock.frames() / 16;
+            if !hurry && state.to_clean.len() < MOST_PAGES {
+                state = self.wait(&self.dirty, state, Some(GATHER));
+            }
+            let Some(batch) = self.gather(&mut state) else {
+                // All that waits belongs to programs that must stand still for now.
+                drop(self.wait(&self.dirty, state, Some(GATHER)));
+                continue;
+            };
+            drop(state);
+            if !self.page_out(&batch, &mut pages, &mut room) {
+                std::thread::sleep(FULL_PAUSE);
+            }
+        }
+    }
+
+    /// Step 1.
+    fn gather(&self, state: &mut State) -> Option<Batch> {
+        loop {
+            let (name, page) = state.to_clean.pop_front()?;
+            let Some(client) = state.named(name) else { continue };
+            if client.frozen || client.draining {
+                // A fork or an unmapping wants this program's pages to stand still; its end rings the bell.
+                state.to_clean.push_back((name, page));
+                if state.to_clean.iter().all(|&(other, _)| other == name) {
+                    return None;
+                }
+                continue;
+            }
+            let local = client.local(page);
+            if local.flags & QUEUED == 0 || local.frame == NONE || client.gone {
+                continue;
+            }
+            let handles = client.handles.clone()?;
+            let most = u64::from(self.knobs.cluster_out().clamp(1, MOST_PAGES as u32));
+            let block = page / most * most;
+            let mut first = page;
+            while first > block && ready(state, name, first - 1) {
+                first -= 1;
+            }
+            let mut end = page + 1;
+            while end < block + most && ready(state, name, end) {
+                end += 1;
+            }
+            let client = state.named(name)?;
+            let (mut frames, mut old) = (Vec::new(), Vec::new());
+            for page in first..end {
+                let local = client.local_mut(page);
+                local.flags &= !QUEUED;
+                frames.push(local.frame);
+                old.push(match client.table.get(page) {
+                    Entry::Stored(slot) => Some(slot),
+                    _ => None,
+                });
+            }
+            client.begin();
+            return Some(Batch { name, handles, first, frames, old });
+        }
+    }
+
+    /// Steps 2 to 4; false when the store had no room.
+    fn page_out(&self, batch: &Batch, pages: &mut [u8], room: &mut [u8]) -> bool {
+        let content = &mut pages[..batch.frames.len() * PAGE];
+        let offset = batch.first * PAGE as u64;
+        let read = sys::read_all(batch.handles.space.as_fd(), content, offset);
+        points::pass("pageout.read");
+        let written = match read {
+            Ok(()) => self.write(content, &batch.old, room),
+            Err(error) => Err(StoreError::Io(error)),
+        };
+        points::pass("pageout.written");
+        if let Err(error) = &written {
+            self.complain("writing pages", error);
+        }
+        let mut state = self.lock();
+        self.publish(&mut state, batch, written.as_deref().ok());
+        state.settle();
+        self.after_page_out(&mut state);
+        let full = matches!(written, Err(StoreError::Full));
+        state.full_since_ns = if full { sys::now_ns() } else { 0 };
+        written.is_ok()
+    }
+
+    /// Step 3: a slot for each page, or none for zeros.
+    pub fn write(
+        &self,
+        content: &[u8],
+        old: &[Option<Slot>],
+        room: &mut [u8],
+    ) -> Result<Vec<Option<Slot>>, StoreError> {
+        let pages: Vec<&[u8]> = content.chunks_exact(PAGE).collect();
+        let is_zero: Vec<bool> = pages.iter().map(|page| is_zero(page)).collect();
+        let some = (0..pages.len()).filter(|&at| !is_zero[at]);
+        let list: Vec<(&[u8], Option<Slot>)> = some.map(|at| (pages[at], old[at])).collect();
+        let mut slots = self.store.write(&list, room)?.into_iter();
+        count(&self.stats.write_calls);
+        add(&self.stats.page_outs, list.len() as u64);
+        add(&self.stats.zero_outs, (pages.len() - list.len()) as u64);
+        Ok(is_zero.iter().map(|&zero| if zero { None } else { slots.next() }).collect())
+    }
+
+    /// One page's new entry; its old slot is free unless it was written over.
+    pub fn publish_one(&self, client: &Client, page: Page, slot: Option<Slot>) {
+        let before = client.table.get(page);
+        client.table.set(page, slot.map_or(Entry::Zero, Entry::Stored));
+        if let Entry::Stored(old) | Entry::Filling(old) = before {
+            if slot.is_none_or(|new| new.at != old.at) {
+                self.store.release(old);
+            }
+        }
+    }
+
+    /// Step 4.
+    fn publish(&self, state: &mut State, batch: &Batch, slots: Option<&[Option<Slot>]>) {
+        for (at, &frame) in batch.frames.iter().enumerate() {
+            let page = batch.first + at as u64;
+            let Some(client) = state.client(batch.name.owner) else { return };
+            match slots {
+                Some(slots) => {
+                    self.publish_one(client, page, slots[at]);
+                    points::pass("pageout.published");
+                    let mut actions = std::mem::take(&mut state.actions);
+                    state.clock.written(frame, &mut actions);
+                    state.actions = actions;
+                }
+                None => state.clock.not_written(frame),
+            }
+        }
+        if let Some(client) = state.client(batch.name.owner) {
+            client.end();
+            if client.draining || client.gone {
+                self.ring();
+            }
+        }
+    }
+}
+
+/// Whether this page can be written along: it waits itself, or the clock lets it.
+fn ready(state: &mut State, name: Name, page: Page) -> bool {
+    let Some(client) = state.named(name) else { return false };
+    let local = client.local(page);
+    if local.frame == NONE || local.flags & PENDING != 0 || client.address(page).is_none() {
+        return false;
+    }
+    let waits = local.flags & QUEUED != 0
+        && state.clock.is_writing(local.frame)
+        && state.clock.look(local.frame) == Some(FrameState::Leaving);
+    waits || state.clock.clean_along(local.frame)
+}
+
+/// Word by word; the first one that is not zero ends it.
+fn is_zero(page: &[u8]) -> bool {
+    page.chunks_exact(8).all(|word| word == [0; 8])
+}

@@ -1,0 +1,199 @@
+//! Everything that the daemon's threads share under one lock: the clock, the programs, the queues between threads.
+//!
+//! Owns frames on their way in and out of the clock. The lock is held for single ioctls and for punching, never while
+//! the store is read or written (but in `snapshot`). Rule: a page that the clock believes unmapped must be unmapped. It
+//! is broken only between `Action::Zap` and the agent's answer; until then the page is PENDING, and the clock is told
+//! it was touched whenever it would go further with it.
+
+use std::collections::VecDeque;
+
+use odfork_pager_protocol::PAGE;
+use odfork_paging::clock::{Action, Clock, Frame, Owner};
+
+use super::client::{Client, Local, NEIGHBOUR, NONE, PENDING, QUEUED, UNMAP};
+use crate::points;
+use crate::sys;
+use crate::table::Page;
+
+/// Frames taken from the pool at a time.
+const BATCH: usize = 16;
+
+/// Names a program beyond its end: its place in the list is used again, its number is not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Name {
+    pub owner: Owner,
+    pub id: u32,
+}
+
+#[derive(Debug)]
+pub struct State {
+    pub clock: Clock,
+    /// By owner.
+    pub clients: Vec<Option<Box<Client>>>,
+    /// Frames taken from the pool, punched, not used yet.
+    reserve: Vec<Frame>,
+    pub actions: Vec<Action>,
+    /// Dirty pages that left the loop.
+    pub to_clean: VecDeque<(Name, Page)>,
+    /// Faults for which there was no frame.
+    pub starved: VecDeque<(Name, u64)>,
+    /// Faults to be served again by a fault thread.
+    pub retry: VecDeque<(Name, u64)>,
+    /// Pages read that had been evicted not long before: memory is short, not just passed through.
+    pub refaults: u64,
+    /// When the store last refused for lack of room; 0: not since.
+    pub full_since_ns: u64,
+}
+
+impl State {
+    pub fn new(clock: Clock) -> State {
+        State {
+            clock,
+            clients: Vec::new(),
+            reserve: Vec::new(),
+            actions: Vec::new(),
+            to_clean: VecDeque::new(),
+            starved: VecDeque::new(),
+            retry: VecDeque::new(),
+            refaults: 0,
+            full_since_ns: 0,
+        }
+    }
+
+    pub fn client(&mut self, owner: Owner) -> Option<&mut Client> {
+        self.clients.get_mut(owner as usize)?.as_deref_mut()
+    }
+
+    pub fn named(&mut self, name: Name) -> Option<&mut Client> {
+        self.client(name.owner).filter(|client| client.id == name.id)
+    }
+
+    pub fn name(&mut self, owner: Owner) -> Option<Name> {
+        self.client(owner).map(|client| Name { owner, id: client.id })
+    }
+
+    pub fn owner_of(&self, id: u32) -> Option<Owner> {
+        let is = |client: &Option<Box<Client>>| client.as_ref().is_some_and(|c| c.id == id);
+        self.clients.iter().position(is).map(|at| at as Owner)
+    }
+
+    /// A new program's place.
+    pub fn add(&mut self, client: Client) -> Owner {
+        let at = self.clients.iter().position(Option::is_none).unwrap_or(self.clients.len());
+        if at == self.clients.len() {
+            self.clients.push(None);
+        }
+        self.clients[at] = Some(Box::new(client));
+        at as Owner
+    }
+
+    /// Frames that are or soon will be free.
+    pub fn supply(&self) -> u32 {
+        self.clock.pool_len() + self.clock.leaving() + self.reserve.len() as u32
+    }
+
+    /// A free frame. What it held is out: its entry was published before it could enter the pool.
+    pub fn frame(&mut self) -> Option<Frame> {
+        if self.reserve.is_empty() {
+            self.fill_reserve();
+        }
+        self.reserve.pop()
+    }
+
+    pub fn give_back(&mut self, frame: Frame) {
+        self.clock.give_back(frame);
+    }
+
+    /// Frames that can be had at once, besides `keep` that should stay reclaimable.
+    pub fn spare(&self, keep: u32) -> u32 {
+        (self.clock.pool_len() + self.reserve.len() as u32).saturating_sub(keep)
+    }
+
+    fn fill_reserve(&mut self) {
+        let mut evicted: Vec<(Owner, Page)> = Vec::new();
+        while self.reserve.len() < BATCH {
+            let Some(taken) = self.clock.take_frame() else { break };
+            self.reserve.push(taken.frame);
+            let Some((owner, page)) = taken.evicted else { continue };
+            let number = self.clock.counts().evicted as u32;
+            evicted.push((owner, page));
+            if let Some(client) = self.client(owner) {
+                let local = client.local_mut(page);
+                if taken.wasted && local.flags & NEIGHBOUR != 0 {
+                    client.streams.judge(false);
+                }
+                *client.local_mut(page) = Local { frame: NONE, evicted: number, flags: 0 };
+            }
+        }
+        evicted.sort_unstable();
+        self.punch(&evicted);
+    }
+
+    /// Gives the memory of pages back, runs in one call.
+    fn punch(&mut self, pages: &[(Owner, Page)]) {
+        let mut from = 0;
+        while from < pages.len() {
+            let mut to = from + 1;
+            while to < pages.len() && pages[to] == (pages[to - 1].0, pages[to - 1].1 + 1) {
+                to += 1;
+            }
+            let (owner, page) = pages[from];
+            if let Some(client) = self.client(owner) {
+                let bytes = (to - from) as u64 * PAGE as u64;
+                // If this fails the pages stay, and stay the truth: the next fault finds them in the file.
+                let _ = sys::punch(client.space(), page * PAGE as u64, bytes);
+            }
+            points::pass("evict.punched");
+            from = to;
+        }
+    }
+
+    /// Carries out what the clock asked for.
+    pub fn settle(&mut self) {
+        while !self.actions.is_empty() {
+            for action in std::mem::take(&mut self.actions) {
+                self.carry_out(action);
+            }
+        }
+    }
+
+    fn carry_out(&mut self, action: Action) {
+        let (Action::Zap(frame)
+        | Action::Unmap(frame)
+        | Action::Clean(frame)
+        | Action::Left(frame)) = action;
+        let Some((owner, page)) = self.clock.content(frame) else { return };
+        let Some(name) = self.name(owner) else { return };
+        let Some(client) = self.clients[owner as usize].as_deref_mut() else { return };
+        let local = client.local_mut(page);
+        let pending = local.flags & PENDING != 0;
+        match action {
+            Action::Unmap(_) if !pending => {
+                local.flags |= UNMAP | PENDING;
+                client.zaps.push_back(page);
+            }
+            Action::Unmap(_) => drop(self.clock.touch(frame, false)),
+            Action::Zap(_) if !pending => {
+                local.flags |= PENDING;
+                client.zaps.push_back(page);
+            }
+            // It may be mapped still: back to where it was.
+            Action::Zap(_) => drop(self.clock.touch(frame, false)),
+            Action::Left(_) if pending => drop(self.clock.touch(frame, false)),
+            Action::Clean(_) if pending => {
+                self.clock.touch(frame, false);
+                self.clock.not_written(frame);
+            }
+            Action::Left(_) => {}
+            Action::Clean(_) => {
+                local.flags |= QUEUED;
+                self.to_clean.push_back((name, page));
+            }
+        }
+    }
+
+    /// A page's content is forgotten.
+    pub fn discard(&mut self, frame: Frame) {
+        self.clock.discard(frame);
+    }
+}

@@ -1,0 +1,20 @@
+//! The pager: programs' large memory under one limit, paged by us. Design and reasons: docs/pager.md.
+//!
+//! - [`supervisor`]: starts the daemon and keeps everything that must outlive it
+//! - [`daemon`]: serves faults, runs the clock of `odfork_paging`, moves pages
+//! - [`store`], [`table`]: where pages are while they are out
+//! - [`advise`]: for programs that know their phases
+//! - [`sys`], [`uffd`]: the kernel
+
+pub mod advise;
+pub mod daemon;
+pub mod knobs;
+pub mod office;
+pub mod points;
+pub mod serve;
+pub mod stats;
+pub mod store;
+pub mod supervisor;
+pub mod sys;
+pub mod table;
+pub mod uffd;

@@ -1,0 +1,54 @@
+//! Named points at which a test lets the daemon die.
+//!
+//! `ODFORK_PAGE_KILL=NAME:N` kills the daemon (SIGKILL, itself) when it passes point NAME for the N-th time; a daemon that
+//! was started again does the same, as long as the supervisor passes the variable on (`ODFORK_PAGE_KILLS` times, 1 if
+//! not set). Without the variable a point costs one load. The names appear in docs/pager.md beside the steps.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::OnceLock;
+
+pub const VARIABLE: &str = "ODFORK_PAGE_KILL";
+pub const TIMES: &str = "ODFORK_PAGE_KILLS";
+
+/// Every point there is, in the order of the steps.
+pub const NAMES: [&str; 15] = [
+    "fault.read",
+    "zero.copied",
+    "pagein.filling",
+    "pagein.read",
+    "pagein.copied",
+    "pagein.filled",
+    "evict.punched",
+    "zap.sent",
+    "zap.answered",
+    "pageout.read",
+    "pageout.written",
+    "pageout.published",
+    "call.begun",
+    "call.done",
+    "snapshot.half",
+];
+
+struct Plan {
+    name: String,
+    left: AtomicU32,
+}
+
+static PLAN: OnceLock<Option<Plan>> = OnceLock::new();
+
+fn plan() -> Option<Plan> {
+    let value = std::env::var(VARIABLE).ok()?;
+    let (name, count) = value.split_once(':').unwrap_or((&value, "1"));
+    Some(Plan { name: name.to_owned(), left: AtomicU32::new(count.parse().unwrap_or(1)) })
+}
+
+/// The daemon may die here.
+#[inline]
+pub fn pass(name: &str) {
+    if let Some(plan) = PLAN.get_or_init(plan) {
+        if plan.name == name && plan.left.fetch_sub(1, Ordering::Relaxed) == 1 {
+            // SAFETY: ends this process.
+            unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! The store: where pages are while they are out.
+//!
+//! One file without a name (on disk, past the page cache; or of memory), room managed by [`space`], pages compressed by
+//! [`codec`]. Every page has a checksum of its plain content, which travels in its [`Slot`] and is compared when it
+//! comes back. A slot that nobody shares is overwritten in place: safe, because while that happens the page is in memory, and
+//! memory is the truth (`table`). All methods may be called from several threads.
+
+mod codec;
+mod space;
+
+use std::fmt;
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use xxhash_rust::xxh3::xxh3_64;
+
+pub use codec::Codec;
+use odfork_pager_protocol::PAGE;
+use space::Space;
+
+use crate::sys::{self, Buffer};
+
+/// `Slot::at` counts these, whatever the unit of a store.
+const GRAIN: u64 = 64;
+/// What direct I/O is aligned to.
+const SECTOR: u64 = 512;
+/// Pages read or written at a time.
+pub const MOST_PAGES: usize = 64;
+/// Left free on the disk: other programs' files.
+const DISK_FLOOR: u64 = 256 << 20;
+
+/// Where a page is in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// In units of 64 bytes.
+    pub at: u64,
+    /// Bytes; less than a page means compressed.
+    pub len: u16,
+    /// xxh3 of the plain content.
+    pub sum: u64,
+}
+
+#[derive(Debug)]
+pub enum StoreError {
+    /// No room for so many pages; nothing was written.
+    Full,
+    /// The file could not be read or written.
+    Io(io::Error),
+    /// What was read is not what was written.
+    Damaged,
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            StoreError::Full => write!(f, "the store is full"),
+            StoreError::Io(error) => write!(f, "the store cannot be read or written: {error}"),
+            StoreError::Damaged => write!(f, "a page in the store does not match its checksum"),
+        }
+    }
+}
+
+/// What the file is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Medium {
+    Disk,
+    Memory,
+}
+
+#[derive(Debug)]
+pub struct Store {
+    file: OwnedFd,
+    medium: Medium,
+    codec: Codec,
+    /// Bytes of the smallest piece of room.
+    unit: u64,
+    space: Mutex<Space>,
+}
+
+/// Makes a store of memory of at most so many bytes.
+pub fn create_in_memory(bytes: u64) -> io::Result<OwnedFd> {
+    sys::memory_file(c"odfork-page-store", bytes)
+}
+
+/// Makes the store's file: without a name in a folder, or under a name that is removed at once. It is gone
+/// with the last process that has it open, however that ended.
+///
+/// # Errors
+/// A file of that name exists, or the folder cannot be written.
+pub fn create_on_disk(path: &Path) -> io::Result<OwnedFd> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).mode(0o600);
+    let is_folder = path.is_dir();
+    let open = |direct: i32| {
+        let mut options = options.clone();
+        if is_folder {
+            options.custom_flags(libc::O_TMPFILE | direct).open(path)
+        } else {
+            options.create_new(true).custom_flags(direct).open(path)
+        }
+    };
+    // Not every file system knows direct I/O (tmpfs before 6.6).
+    let file = match open(libc::O_DIRECT) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => open(0)?,
+        other => other?,
+    };
+    if !is_folder {
+        std::fs::remove_file(path)?;
+    }
+    Ok(file.into())
+}
+
+/// Bytes a store on this file may grow to.
+fn room_on_disk(file: BorrowedFd) -> u64 {
+    // SAFETY: a zeroed statvfs is a valid buffer.
+    let stat = unsafe {
+        let mut stat: libc::statvfs = std::mem::zeroed();
+        if libc::fstatvfs(file.as_raw_fd(), &mut stat) != 0 {
+            return 0;
+        }
+        stat
+    };
+    (stat.f_bavail * stat.f_frsize).saturating_sub(DISK_FLOOR)
+}
+
+impl Store {
+    /// A store on a file made by this module. `most`: bytes; 0 for what the disk has (all of a memory file).
+    pub fn on(file: OwnedFd, codec: Codec, most: u64) -> io::Result<Store> {
+        let meta = std::fs::File::from(file.try_clone()?).metadata()?;
+        // SAFETY: asks for flags; a memory file has seals, a file on disk has none.
+        let sealed = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) } > 0;
+        let medium = if sealed { Medium::Memory } else { Medium::Disk };
+        let whole = match medium {
+            Medium::Memory => meta.size(),
+            Medium::Disk => room_on_disk(file.as_fd()) + meta.blocks() * 512,
+        };
+        let bytes = if most == 0 { whole } else { most.min(whole) };
+        let unit = match (codec, medium) {
+            (Codec::None, _) => PAGE as u64,
+            (_, Medium::Disk) => SECTOR,
+            (_, Medium::Memory) => GRAIN,
+        };
+        let space = Mutex::new(Space::new(bytes / unit));
+        Ok(Store { file, medium, codec, unit, space })
+    }
+
+    pub fn medium(&self) -> Medium {
+        self.medium
+    }
+
+    pub fn codec(&self) -> Codec {
+        self.codec
+    }
+
+    /// Bytes in use, and bytes there may be.
+    pub fn usage(&self) -> (u64, u64) {
+        let space = self.space();
+        (space.taken() * self.unit, space.capacity() * self.unit)
+    }
+
+    fn space(&self) -> MutexGuard<'_, Space> {
+        self.space.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn units(&self, len: usize) -> u64 {
+        (len as u64).div_ceil(self.unit)
+    }
+
+    fn unit_of(&self, slot: Slot) -> u64 {
+        slot.at * GRAIN / self.unit
+    }
+
+    /// Whether `next` lies right behind `slot`.
+    pub fn adjoin(&self, slot: Slot, next: Slot) -> bool {
+        slot.at + self.units(usize::from(slot.len)) * self.unit / GRAIN == next.at
+    }
+
+    /// A table names this slot: it is in use. For a daemon that takes over.
+    pub fn claim(&self, slot: Slot) {
+        self.space().claim(self.unit_of(slot), self.units(usize::from(slot.len)));
+    }
+
+    /// One more page has its content here.
+    pub fn share(&self, slot: Slot) {
+        self.space().share(self.unit_of(slot));
+    }
+
+    /// One page less has its content here.
+    pub fn release(&self, slot: Slot) {
+        let (at, units) = (self.unit_of(slot), self.units(usize::from(slot.len)));
+        let mut space = self.space();
+        if !space.release(at, units) || self.medium != Medium::Memory {
+            return;
+        }
+        // Memory goes back in whole pages.
+        let per = PAGE as u64 / self.unit;
+        let (first, last) = (at / per, (at + units - 1) / per);
+        for page in first..=last {
+            if space.is_free(page * per, per) {
+                let _ = sys::punch(self.file.as_fd(), page * PAGE as u64, PAGE as u64);
+            }
+        }
+    }
+
+    /// Writes pages, in place where `old` is given and nobody shares it, else where there is room, in one piece if
+    /// possible. `room`: at least `2 * pages` pages, aligned. The old slots that are not in the answer are still in use.
+    pub fn write(
+        &self,
+        pages: &[(&[u8], Option<Slot>)],
+        room: &mut [u8],
+    ) -> Result<Vec<Slot>, StoreError> {
+        // 1 encode, each piece beginning at a unit
+        let mut pieces = Vec::with_capacity(pages.len());
+        let mut end = 0;
+        for (page, _) in pages {
+            let len = self.codec.encode(page, &mut room[end..]);
+            pieces.push((end, len));
+            let next = end + self.units(len) as usize * self.unit as usize;
+            room[end + len..next].fill(0);
+            end = next;
+        }
+        // 2 room for each
+        let fresh = self.place(pages, &pieces)?;
+        // 3 write runs that adjoin in memory and in the store
+        let mut from = 0;
+        while from < pieces.len() {
+            let mut to = from + 1;
+            while to < pieces.len() && fresh[to] == fresh[to - 1] + self.units(pieces[to - 1].1) {
+                to += 1;
+            }
+            let stop = pieces.get(to).map_or(end, |piece| piece.0);
+            let bytes = &room[pieces[from].0..stop];
+            if let Err(error) = sys::write_all(self.file.as_fd(), bytes, fresh[from] * self.unit) {
+                self.take_back(pages, &pieces, &fresh);
+                return Err(match error.raw_os_error() {
+                    Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG | libc::ENOMEM) => {
+                        StoreError::Full
+                    }
+                    _ => StoreError::Io(error),
+                });
+            }
+            from = to;
+        }
+        let slot = |n: usize| Slot {
+            at: fresh[n] * self.unit / GRAIN,
+            len: pieces[n].1 as u16,
+            sum: xxh3_64(pages[n].0),
+        };
+        Ok((0..pages.len()).map(slot).collect())
+    }
+
+    /// The old place of a page, when it may be written over.
+    fn in_place(&self, space: &Space, old: Option<Slot>) -> Option<u64> {
+        let slot = old.filter(|_| self.codec == Codec::None)?;
+        Some(self.unit_of(slot)).filter(|&unit| !space.is_shared(unit))
+    }
+
+    fn place(
+        &self,
+        pages: &[(&[u8], Option<Slot>)],
+        pieces: &[(usize, usize)],
+    ) -> Result<Vec<u64>, StoreError> {
+        let mut space = self.space();
+        let mut places: Vec<Option<u64>> =
+            pages.iter().map(|&(_, old)| self.in_place(&space, old)).collect();
+        let needed = |at: usize| self.units(pieces[at].1);
+        let missing: Vec<usize> = (0..pages.len()).filter(|&at| places[at].is_none()).collect();
+        let total = missing.iter().map(|&at| needed(at)).sum();
+        if let Some(mut start) = space.take(total) {
+            for &at in &missing {
+                places[at] = Some(start);
+                start += needed(at);
+            }
+        } else {
+            let mut taken = Vec::new();
+            for &at in &missing {
+                let Some(start) = space.take(needed(at)) else {
+                    taken.iter().for_each(|&(start, units)| {
+                        space.release(start, units);
+                    });
+                    return Err(StoreError::Full);
+                };
+                taken.push((start, needed(at)));
+                places[at] = Some(start);
+            }
+        }
+        Ok(places.into_iter().flatten().collect())
+    }
+
+    fn take_back(
+        &self,
+        pages: &[(&[u8], Option<Slot>)],
+        pieces: &[(usize, usize)],
+        places: &[u64],
+    ) {
+        let mut space = self.space();
+        for (at, &place) in places.iter().enumerate() {
+            if self.in_place(&space, pages[at].1) != Some(place) {
+                space.release(place, self.units(pieces[at].1));
+            }
+        }
+    }
+
+    /// Reads slots that adjoin, into as many pages of `pages`. `room`: at least as long and a page more, aligned. The answer
+    /// is one for each page; an error outside is one of the read itself.
+    pub fn read(
+        &self,
+        slots: &[Slot],
+        pages: &mut [u8],
+        room: &mut [u8],
+    ) -> Result<Vec<Result<(), StoreError>>, StoreError> {
+        let (Some(first), Some(last)) = (slots.first(), slots.last()) else {
+            return Ok(Vec::new());
+        };
+        let start = first.at * GRAIN;
+        let end = last.at * GRAIN + self.units(usize::from(last.len)) * self.unit;
+        let from = start / SECTOR * SECTOR;
+        let plain = self.codec == Codec::None;
+        if plain {
+            let target = &mut pages[..slots.len() * PAGE];
+            sys::read_all(self.file.as_fd(), target, start).map_err(StoreError::Io)?;
+        } else {
+            // The end of a memory file is a page's end as well.
+            let to = end.next_multiple_of(SECTOR);
+            let target = &mut room[..(to - from) as usize];
+            sys::read_all(self.file.as_fd(), target, from).map_err(StoreError::Io)?;
+        }
+        let check = |(at, slot): (usize, &Slot)| {
+            let page = &mut pages[at * PAGE..(at + 1) * PAGE];
+            let begin = (slot.at * GRAIN - from) as usize;
+            let fits =
+                plain || self.codec.decode(&room[begin..begin + usize::from(slot.len)], page);
+            if fits && xxh3_64(page) == slot.sum {
+                Ok(())
+            } else {
+                Err(StoreError::Damaged)
+            }
+        };
+        Ok(slots.iter().enumerate().map(check).collect())
+    }
+}
+
+/// Room for reading or writing [`MOST_PAGES`] pages.
+pub fn room() -> io::Result<Buffer> {
+    Buffer::new((2 * MOST_PAGES + 2) * PAGE)
+}
+
+#[cfg(test)]
+mod tests;

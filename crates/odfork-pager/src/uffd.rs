@@ -1,0 +1,129 @@
+//! userfaultfd as the daemon uses it: read messages, fill pages, wake, poison.
+//!
+//! Thin: one function for each ioctl, the kernel's error as it is. Making and registering are the agent's. The meaning of
+//! errors here (Linux 6.18): EEXIST the page is mapped already; ENOENT no such registered range (unmapped meanwhile);
+//! ESRCH the program's memory is gone; EFAULT (CONTINUE) nothing in the file at that place; EAGAIN try again.
+
+use std::io::{Error, Result};
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use odfork_pager_protocol::uapi::{self, Fill, Message, Range};
+use odfork_pager_protocol::PAGE;
+
+fn ioctl<T>(uffd: BorrowedFd, number: u64, argument: &mut T) -> Result<()> {
+    // SAFETY: every caller passes the structure that belongs to the number.
+    let answer = unsafe { libc::ioctl(uffd.as_raw_fd(), number, std::ptr::from_mut(argument)) };
+    if answer < 0 {
+        Err(Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
+/// Tries again for as long as the kernel says so, within reason.
+fn patiently(mut call: impl FnMut() -> Result<()>) -> Result<()> {
+    for _ in 0..1000 {
+        match call() {
+            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => std::thread::yield_now(),
+            other => return other,
+        }
+    }
+    Err(Error::from_raw_os_error(libc::EAGAIN))
+}
+
+/// Up to `room.len()` messages; 0 when none is there.
+pub fn read(uffd: BorrowedFd, room: &mut [Message]) -> Result<usize> {
+    // SAFETY: messages are plain data of the kernel's layout.
+    let got = unsafe { libc::read(uffd.as_raw_fd(), room.as_mut_ptr().cast(), size_of_val(room)) };
+    match usize::try_from(got) {
+        Ok(bytes) => Ok(bytes / size_of::<Message>()),
+        Err(_) => match Error::last_os_error() {
+            error if error.raw_os_error() == Some(libc::EAGAIN) => Ok(0),
+            error => Err(error),
+        },
+    }
+}
+
+/// Puts the content of one or more pages in place, marked as not written, and wakes who waits for them.
+/// Returns how many were done before the first that could not be.
+///
+/// # Errors
+/// The first page could not be done.
+pub fn copy(uffd: BorrowedFd, address: u64, content: &[u8]) -> Result<usize> {
+    assert!(content.len() % PAGE == 0);
+    let mut done = 0;
+    patiently(|| {
+        let mut copy = uapi::Copy {
+            dst: address + done as u64,
+            src: content.as_ptr() as u64 + done as u64,
+            len: (content.len() - done) as u64,
+            mode: uapi::COPY_MODE_WP,
+            copied: 0,
+        };
+        let answer = ioctl(uffd, uapi::IOC_COPY, &mut copy);
+        done += usize::try_from(copy.copied).unwrap_or(0).min(content.len() - done);
+        if done == content.len() {
+            return Ok(());
+        }
+        answer
+    })
+    .or_else(|error| if done > 0 { Ok(()) } else { Err(error) })?;
+    Ok(done / PAGE)
+}
+
+/// Maps the pages of the file that are there, marked as not written, and wakes; returns how many.
+pub fn map(uffd: BorrowedFd, address: u64, pages: u64) -> Result<u64> {
+    let len = pages * PAGE as u64;
+    let mut mapped = 0;
+    patiently(|| {
+        let range = Range { start: address + mapped, len: len - mapped };
+        let mut fill = Fill { range, mode: uapi::CONTINUE_MODE_WP, done: 0 };
+        let answer = ioctl(uffd, uapi::IOC_CONTINUE, &mut fill);
+        mapped += u64::try_from(fill.done).unwrap_or(0).min(len - mapped);
+        match answer {
+            Err(_) if mapped == len => Ok(()),
+            other => other,
+        }
+    })
+    .or_else(|error| if mapped > 0 { Ok(()) } else { Err(error) })?;
+    Ok(mapped / PAGE as u64)
+}
+
+/// Lets faults in the range come again.
+pub fn wake(uffd: BorrowedFd, address: u64, len: u64) -> Result<()> {
+    ioctl(uffd, uapi::IOC_WAKE, &mut Range { start: address, len })
+}
+
+/// Puts content in place without a mark and wakes who waits for it, in one attempt; the bytes done and how it ended.
+/// For memory that is not watched for writes (images). EAGAIN: an event has to be read first.
+pub fn fill(uffd: BorrowedFd, address: u64, content: &[u8]) -> (usize, Result<()>) {
+    let (src, len) = (content.as_ptr() as u64, content.len() as u64);
+    let mut copy = uapi::Copy { dst: address, src, len, mode: 0, copied: 0 };
+    let answer = ioctl(uffd, uapi::IOC_COPY, &mut copy);
+    (usize::try_from(copy.copied).unwrap_or(0).min(content.len()), answer)
+}
+
+/// The same with zeros.
+pub fn fill_zero(uffd: BorrowedFd, address: u64, len: usize) -> (usize, Result<()>) {
+    let range = Range { start: address, len: len as u64 };
+    let mut fill = Fill { range, mode: 0, done: 0 };
+    let answer = ioctl(uffd, uapi::IOC_ZEROPAGE, &mut fill);
+    (usize::try_from(fill.done).unwrap_or(0).min(len), answer)
+}
+
+/// Touching the page is a SIGBUS from now on: its content is lost, and zeros would be a lie.
+pub fn poison(uffd: BorrowedFd, address: u64) -> Result<()> {
+    patiently(|| {
+        let range = Range { start: address, len: PAGE as u64 };
+        ioctl(uffd, uapi::IOC_POISON, &mut Fill { range, mode: 0, done: 0 })
+    })
+}
+
+/// Whether the memory this descriptor belongs to is gone (its program ended or executed another one). A closed socket is no
+/// proof of that: programs close descriptors they do not know.
+pub fn is_gone(uffd: BorrowedFd) -> bool {
+    // Below every mapping (vm.mmap_min_addr), so nothing can be filled.
+    let range = Range { start: PAGE as u64, len: PAGE as u64 };
+    let answer = ioctl(uffd, uapi::IOC_ZEROPAGE, &mut Fill { range, mode: 0, done: 0 });
+    answer.is_err_and(|error| error.raw_os_error() == Some(libc::ESRCH))
+}

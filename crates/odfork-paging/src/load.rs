@@ -1,0 +1,208 @@
+//! Load control: when memory cannot be held, which process leaves, and who comes back first.
+//!
+//! Source: Babaoglu & Joy 1981. Out goes the oldest among the n = 4 largest resident: largest-first would never let a big one
+//! make progress, oldest-first would swap small ones for nothing. Back comes the smallest first, but time out counts,
+//! so that nobody waits for ever. Between two swaps there is time for useful work. Pure: sizes and times are given.
+
+const SECOND: u64 = 1_000_000_000;
+
+/// A process that may be swapped out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resident<Id> {
+    /// The caller's name for it.
+    pub id: Id,
+    /// Its pages in the loop.
+    pub resident: u32,
+    /// Since when it is in memory (its start, or its last return): the smallest is the oldest.
+    pub since_ns: u64,
+}
+
+/// A process that was swapped out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SwappedOut<Id> {
+    /// The caller's name for it.
+    pub id: Id,
+    /// Pages it had in the loop when it left.
+    pub resident: u32,
+    /// When it left.
+    pub out_ns: u64,
+}
+
+/// The oldest among the `n` largest; equals are told apart by their order in the list. Nobody without pages is chosen.
+pub fn choose_out<Id: Copy>(candidates: &[Resident<Id>], n: usize) -> Option<Id> {
+    let mut largest: Vec<&Resident<Id>> = candidates.iter().filter(|c| c.resident > 0).collect();
+    largest.sort_by_key(|candidate| std::cmp::Reverse(candidate.resident));
+    largest.truncate(n.max(1));
+    largest.iter().min_by_key(|candidate| candidate.since_ns).map(|candidate| candidate.id)
+}
+
+/// Who comes back first: the least of size in `frames_per_second` (what memory can supply) less time out. A process of S
+/// pages is overtaken only by smaller ones that left less than S / `frames_per_second` seconds after it.
+pub fn choose_in<Id: Copy>(
+    out: &[SwappedOut<Id>],
+    now_ns: u64,
+    frames_per_second: u64,
+) -> Option<Id> {
+    let rank = |process: &&SwappedOut<Id>| {
+        let size_ns = u128::from(process.resident) * u128::from(SECOND)
+            / u128::from(frames_per_second.max(1));
+        let waited_ns = now_ns.saturating_sub(process.out_ns);
+        size_ns as i128 - i128::from(waited_ns)
+    };
+    out.iter().min_by_key(rank).map(|process| process.id)
+}
+
+/// What load control wants done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing.
+    Stay,
+    /// Stop a process and swap it out.
+    SwapOut,
+    /// Let one come back.
+    SwapIn,
+}
+
+/// When to swap; times in nanoseconds, supplies in frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// A supply below this, for `patience_ns`, is contention.
+    pub lowest: u32,
+    /// A supply of this or more lets a process come back.
+    pub enough: u32,
+    /// How long memory must be short.
+    pub patience_ns: u64,
+    /// Time between two swaps, for useful work.
+    pub between_ns: u64,
+    /// A process that is out longer comes back whatever the supply; another has to leave then.
+    pub longest_out_ns: u64,
+}
+
+impl Limits {
+    /// For an order point: contention below 1/4 of it for 5 s, return at the order point, 10 s between swaps, at most
+    /// a minute out.
+    pub fn for_order_point(order_point: u32) -> Limits {
+        Limits {
+            lowest: (order_point / 4).max(1),
+            enough: order_point,
+            patience_ns: 5 * SECOND,
+            between_ns: 10 * SECOND,
+            longest_out_ns: 60 * SECOND,
+        }
+    }
+}
+
+/// Watches the supply.
+#[derive(Clone, Copy, Debug)]
+pub struct LoadControl {
+    limits: Limits,
+    short_since: Option<u64>,
+    swapped_ns: Option<u64>,
+}
+
+impl LoadControl {
+    /// Nothing has been swapped yet.
+    pub fn new(limits: Limits) -> LoadControl {
+        LoadControl { limits, short_since: None, swapped_ns: None }
+    }
+
+    /// One look at the supply (pool and frames on their way to it); to be called at least once a second.
+    /// `running`: processes in memory; `longest_out_ns`: how long the one swapped out first has been out.
+    /// After a verdict other than `Stay` the time between swaps begins.
+    pub fn look(
+        &mut self,
+        now_ns: u64,
+        supply: u32,
+        running: usize,
+        longest_out_ns: Option<u64>,
+    ) -> Verdict {
+        let short = supply < self.limits.lowest;
+        let since = *self.short_since.get_or_insert(now_ns);
+        if !short {
+            self.short_since = None;
+        }
+        let rested = self
+            .swapped_ns
+            .is_none_or(|then| now_ns.saturating_sub(then) >= self.limits.between_ns);
+        if !rested {
+            return Verdict::Stay;
+        }
+        let starving = longest_out_ns.is_some_and(|out| out >= self.limits.longest_out_ns);
+        let relaxed = supply >= self.limits.enough || running == 0;
+        let verdict = if longest_out_ns.is_some() && (relaxed || starving) {
+            Verdict::SwapIn
+        } else if short && running > 1 && now_ns.saturating_sub(since) >= self.limits.patience_ns {
+            Verdict::SwapOut
+        } else {
+            return Verdict::Stay;
+        };
+        self.swapped_ns = Some(now_ns);
+        self.short_since = None;
+        verdict
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resident(id: u32, resident: u32, since_ns: u64) -> Resident<u32> {
+        Resident { id, resident, since_ns }
+    }
+
+    #[test]
+    fn the_oldest_of_the_four_largest_leaves() {
+        let all = [
+            resident(1, 10, 0), // the oldest, but small
+            resident(2, 500, 40),
+            resident(3, 900, 50), // the largest, but young
+            resident(4, 400, 30),
+            resident(5, 300, 20),
+            resident(6, 200, 10),
+        ];
+        assert_eq!(choose_out(&all, 4), Some(5));
+        assert_eq!(choose_out(&all, 1), Some(3));
+        assert_eq!(choose_out(&all, 99), Some(1));
+        assert_eq!(choose_out(&all[..0], 4), None);
+        assert_eq!(choose_out(&[resident(1, 0, 0)], 4), None);
+        assert_eq!(choose_out(&[resident(1, 5, 0), resident(2, 5, 0)], 4), Some(1));
+    }
+
+    #[test]
+    fn small_ones_return_first_until_a_big_one_has_waited_long() {
+        let out = |id, resident, out_ns| SwappedOut { id, resident, out_ns };
+        let both = [out(1, 10_000, 0), out(2, 100, SECOND)];
+        assert_eq!(choose_in(&both, 2 * SECOND, 1000), Some(2));
+        // A small one that left 20 s later does not overtake 10,000 pages at 1,000 pages/s.
+        let later = [out(1, 10_000, 0), out(2, 100, 20 * SECOND)];
+        assert_eq!(choose_in(&later, 21 * SECOND, 1000), Some(1));
+        assert_eq!(choose_in::<u32>(&[], 0, 0), None);
+    }
+
+    #[test]
+    fn a_short_dip_swaps_nobody_and_a_long_one_swaps_once_in_a_while() {
+        let limits = Limits::for_order_point(400);
+        let mut control = LoadControl::new(limits);
+        let mut look = |second: u64, supply| control.look(second * SECOND, supply, 3, None);
+        for second in 0..5 {
+            assert_eq!(look(second, 0), Verdict::Stay);
+        }
+        assert_eq!(look(5, 100), Verdict::Stay, "recovered");
+        let swaps: Vec<u64> =
+            (6..40).filter(|&second| look(second, 0) == Verdict::SwapOut).collect();
+        assert_eq!(swaps, [11, 21, 31]);
+    }
+
+    #[test]
+    fn the_last_one_is_never_swapped_out_and_nobody_starves() {
+        let mut control = LoadControl::new(Limits::for_order_point(400));
+        for second in 0..100 {
+            assert_eq!(control.look(second * SECOND, 0, 1, None), Verdict::Stay);
+        }
+        let waited = Some(61 * SECOND);
+        assert_eq!(control.look(100 * SECOND, 0, 1, waited), Verdict::SwapIn);
+        assert_eq!(control.look(101 * SECOND, 0, 1, waited), Verdict::Stay, "not rested");
+        assert_eq!(control.look(111 * SECOND, 400, 1, Some(1)), Verdict::SwapIn);
+        assert_eq!(control.look(122 * SECOND, 0, 0, Some(1)), Verdict::SwapIn, "nobody runs");
+    }
+}

@@ -1,0 +1,165 @@
+//! The paper's policy on a trace: the very [`Clock`] that the pager runs, in virtual time.
+//!
+//! Time passes with references, faults and reclaims. The hand moves by the law in ticks of 10 ms; a fault that finds the
+//! pool empty waits while the hand moves at its fastest. Writes end at once.
+
+use super::Replacement;
+use crate::clock::{Action, Clock, Frame, Inventory, Law, Linear, Owner, Place, Touch};
+use crate::cost::Tally;
+use crate::trace::Page;
+
+const OUT: Frame = Frame::MAX;
+const TICK_NS: u64 = 10_000_000;
+const SECOND: u64 = 1_000_000_000;
+
+/// The machine and the law.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    /// A reference, in nanoseconds.
+    pub reference_ns: u64,
+    /// A fault.
+    pub fault_ns: u64,
+    /// A reclaim.
+    pub reclaim_ns: u64,
+    /// Order point as a share of memory.
+    pub order: f64,
+    /// Frames per second just below the order point; 0: the paper's value, scaled.
+    pub slowest: u64,
+    /// Frames per second with an empty pool; 0: the paper's value, scaled.
+    pub fastest: u64,
+    /// Share of a processor that reclaims may take.
+    pub cpu: f64,
+    /// The inventory rule in place of the linear law.
+    pub inventory: bool,
+    /// Marks in the trace are heeded.
+    pub advice: bool,
+}
+
+impl Settings {
+    fn law(&self, frames: u32) -> Linear {
+        let mut law = Linear::paper(frames, self.reclaim_ns, self.cpu);
+        law.order_point = ((f64::from(frames) * self.order) as u32).max(1);
+        if self.fastest > 0 {
+            law.fastest = self.fastest;
+        }
+        if self.slowest > 0 {
+            law.slowest = self.slowest;
+        }
+        law.slowest = law.slowest.min(law.fastest);
+        law
+    }
+}
+
+pub(super) struct Unix {
+    clock: Clock,
+    settings: Settings,
+    /// What moving the hand over one frame takes at its fastest.
+    frame_ns: u64,
+    frame: Vec<Frame>,
+    owner: Vec<Owner>,
+    now_ns: u64,
+    tick_ns: u64,
+    actions: Vec<Action>,
+    tally: Tally,
+}
+
+impl Unix {
+    pub fn new(frames: u32, settings: Settings) -> Unix {
+        let linear = settings.law(frames);
+        let law = if settings.inventory {
+            Law::Inventory(Inventory::for_frames(frames, linear.fastest))
+        } else {
+            Law::Linear(linear)
+        };
+        Unix {
+            clock: Clock::new(frames, law),
+            settings,
+            frame_ns: SECOND / linear.fastest,
+            frame: Vec::new(),
+            owner: Vec::new(),
+            now_ns: 0,
+            tick_ns: TICK_NS,
+            actions: Vec::new(),
+            tally: Tally::default(),
+        }
+    }
+
+    #[cold]
+    fn tick(&mut self) {
+        self.tick_ns = self.now_ns + TICK_NS;
+        self.clock.advance(self.now_ns, &mut self.actions);
+        self.carry_out();
+    }
+
+    fn carry_out(&mut self) {
+        let mut next = 0;
+        while let Some(&action) = self.actions.get(next) {
+            next += 1;
+            match action {
+                Action::Zap(_) | Action::Left(_) => {}
+                Action::Unmap(frame) => self.clock.unmapped(frame, &mut self.actions),
+                Action::Clean(frame) => {
+                    self.tally.write_backs += 1;
+                    self.clock.written(frame, &mut self.actions);
+                }
+            }
+        }
+        self.actions.clear();
+    }
+
+    #[cold]
+    fn fault(&mut self, page: Page, write: bool) {
+        self.tally.faults += 1;
+        self.now_ns += self.settings.fault_ns;
+        let taken = loop {
+            if let Some(taken) = self.clock.take_frame() {
+                break taken;
+            }
+            // Every frame is in the loop, so two revolutions bring one at the latest.
+            self.clock.scan(1, &mut self.actions);
+            self.now_ns += self.frame_ns;
+            self.carry_out();
+        };
+        if let Some((_, evicted)) = taken.evicted {
+            self.frame[evicted as usize] = OUT;
+        }
+        self.clock.insert(taken.frame, self.owner[page as usize], page.into(), Place::Loop);
+        self.frame[page as usize] = taken.frame;
+        if write {
+            self.clock.mark_dirty(taken.frame);
+        }
+    }
+}
+
+impl Replacement for Unix {
+    fn grow(&mut self, owners: &[Owner]) {
+        self.owner.extend_from_slice(owners);
+        self.frame.resize(self.owner.len(), OUT);
+    }
+
+    #[inline]
+    fn touch(&mut self, page: Page, write: bool) {
+        self.now_ns += self.settings.reference_ns;
+        if self.now_ns >= self.tick_ns {
+            self.tick();
+        }
+        match self.clock.touch(self.frame[page as usize], write) {
+            Touch::Valid => {}
+            Touch::NotHeld => self.fault(page, write),
+            _ => {
+                self.tally.reclaims += 1;
+                self.now_ns += self.settings.reclaim_ns;
+            }
+        }
+    }
+
+    fn advise(&mut self, owner: Owner, on: bool) {
+        if self.settings.advice {
+            self.clock.set_anomalous(owner, on);
+        }
+    }
+
+    fn tally(&self, _: u32) -> Tally {
+        self.tally
+    }
+}
