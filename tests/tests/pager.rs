@@ -228,14 +228,14 @@ fn content(stage: &Stage, options: &[&str]) -> Outcome {
 fn killed_at(stage: &Stage, point: &str) -> Outcome {
     let rare = ["call.", "zap.", "snapshot."].iter().any(|start| point.starts_with(start));
     let (program, args): (&str, &[&str]) = match point {
-        "snapshot.half" => ("forks", &["12", "2", "5", "2"]),
+        _ if point.starts_with("snapshot.") => ("forks", &["12", "2", "5", "2"]),
         _ if point.starts_with("call.") => ("mappings", &["200", "3"]),
         _ => ("content", &["20", "3", "2", "5", "40"]),
     };
-    let count = match (point, rare) {
-        ("snapshot.half", _) => 2,
-        (_, true) => 9,
-        _ => 120,
+    let count = match rare {
+        _ if point.starts_with("snapshot.") => 2,
+        true => 9,
+        false => 120,
     };
     let kill = format!("{point}:{count}");
     let env = [(points::VARIABLE, kill.as_str()), (points::TIMES, "4")];

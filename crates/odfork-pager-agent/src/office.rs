@@ -151,13 +151,7 @@ pub fn ring() {
 /// Writes the region list where the daemon reads it.
 pub fn publish(held: &mut Held) {
     let Some(control) = control() else { return };
-    let list = held.regions().list();
-    let to = control.regions.as_ptr().cast_mut();
-    for (at, span) in list.iter().enumerate() {
-        // SAFETY: the list is no longer than the array; the daemon reads it while it serves a call of ours.
-        unsafe { to.add(at).write_volatile(*span) };
-    }
-    control.region_count.store(list.len() as u32, Release);
+    control.regions.publish(held.regions().list());
 }
 
 /// Makes a call and waits for the answer: zero or a negative error number. While there is no daemon, it waits.

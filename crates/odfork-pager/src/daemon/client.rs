@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
-use odfork_pager_protocol::control::{Control, Span, CONTROL_BYTES, REGIONS};
+use odfork_pager_protocol::control::{op, Control, Span, CONTROL_BYTES};
 use odfork_pager_protocol::{PAGE, SPACE};
 
 use super::streams::Streams;
@@ -81,8 +81,8 @@ pub struct Client {
     local: Vec<Option<Box<[Local; CHUNK]>>>,
     /// Operations on its pages that run without the lock.
     inflight: u32,
-    /// A fork is taking a snapshot.
-    pub frozen: bool,
+    /// A fork is taking a snapshot. As in the control pages, where the next daemon finds it.
+    frozen: bool,
     /// Since when a snapshot waits for the supervisor's word about the child.
     pub child_awaited_ns: Option<u64>,
     /// A call waits for `inflight` to be zero: nothing new is begun.
@@ -156,6 +156,26 @@ impl Client {
         unsafe { &*self.control.as_ptr().cast::<Control>() }
     }
 
+    pub fn is_frozen(&self) -> bool {
+        self.frozen
+    }
+
+    /// Told to the next daemon before the call is answered: the program takes the answer for done.
+    pub fn freeze(&mut self, frozen: bool) {
+        self.control().frozen.store(u32::from(frozen), Ordering::Release);
+        self.frozen = frozen;
+    }
+
+    /// Whether the daemon before us had it frozen. A snapshot that was not answered is taken again, so its
+    /// pages must not have moved, even if the old daemon was done with it.
+    pub fn recall_frozen(&mut self) {
+        let control = self.control();
+        let call = &control.call;
+        let waits = call.answered.load(Ordering::Acquire) != call.asked.load(Ordering::Acquire);
+        let again = waits && call.op.load(Ordering::Acquire) == op::SNAPSHOT;
+        self.frozen = again || control.frozen.load(Ordering::Acquire) != 0;
+    }
+
     /// A fault is not served now.
     pub fn is_held(&self) -> bool {
         self.frozen || self.draining || self.out.is_some() || self.gone
@@ -180,13 +200,13 @@ impl Client {
     /// Takes over the list the agent wrote. False, and nothing changed: it is no list of regions.
     pub fn read_regions(&mut self) -> bool {
         let control = self.control();
-        let count = control.region_count.load(Ordering::Acquire) as usize;
-        if count > REGIONS {
-            return false;
-        }
-        // SAFETY: inside the mapping; copied, because the program may change it at any time.
-        let copy = |at| unsafe { std::ptr::read_volatile(control.regions.as_ptr().add(at)) };
-        let mut regions: Vec<Span> = (0..count).map(copy).collect();
+        let mut regions: Vec<Span> = Vec::new();
+        let read = control.regions.read(|at, span| {
+            regions.truncate(at);
+            regions.push(span);
+        });
+        let Some(count) = read else { return false };
+        regions.truncate(count);
         let page = PAGE as u64;
         let sound = |span: &Span| {
             span.len > 0

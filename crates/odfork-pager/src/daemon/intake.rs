@@ -165,7 +165,7 @@ impl Daemon {
                     "zero_fills": client.counts.zeros, "reclaims": client.counts.reclaims,
                     "waits": client.counts.waits, "stops": client.counts.stops,
                     "waiting": client.parked.len(), "block": client.streams.block(),
-                    "frozen": client.frozen, "to_zap": client.zaps.len() + client.sent.len(),
+                    "frozen": client.is_frozen(), "to_zap": client.zaps.len() + client.sent.len(),
                 })
             })
             .collect();

@@ -113,7 +113,7 @@ impl Load {
 fn residents(state: &State) -> Vec<Resident<u32>> {
     let all = state.clients.iter().enumerate();
     all.filter_map(|(owner, client)| Some((owner as u32, client.as_ref()?)))
-        .filter(|(_, client)| client.out.is_none() && !client.gone && !client.frozen)
+        .filter(|(_, client)| client.out.is_none() && !client.gone && !client.is_frozen())
         .map(|(id, client)| Resident {
             id,
             resident: state.clock.owner_state(id).resident,

@@ -67,7 +67,7 @@ impl Daemon {
         loop {
             let (name, page) = state.to_clean.pop_front()?;
             let Some(client) = state.named(name) else { continue };
-            if client.frozen || client.draining {
+            if client.is_frozen() || client.draining {
                 // A fork or an unmapping wants this program's pages to stand still; its end rings the bell.
                 state.to_clean.push_back((name, page));
                 if state.to_clean.iter().all(|&(other, _)| other == name) {
