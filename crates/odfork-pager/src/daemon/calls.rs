@@ -85,6 +85,10 @@ impl Daemon {
             op::ADVISE => state.clock.set_anomalous(owner, args[0] == 1),
             op::SNAPSHOT => {
                 let Some(child) = state.owner_of(args[0] as u32) else { return -libc::ECHILD };
+                let parent = state.client(owner).map(|client| client.id);
+                if !state.client(child).is_some_and(|child| child.awaits(parent)) {
+                    return -libc::EPERM;
+                }
                 let result = match self.snapshot(state, owner, child) {
                     Ok(()) => 0,
                     Err(StoreError::Full) => -libc::ENOMEM,

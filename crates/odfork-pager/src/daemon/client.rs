@@ -43,6 +43,8 @@ pub struct Local {
 
 const NOWHERE: Local = Local { frame: NONE, evicted: 0, flags: 0 };
 const CHUNK: usize = 512;
+/// An agent that has not answered for so long is not waited for.
+const DEAF_NS: u64 = 100_000_000;
 
 /// The parts that outlive the state's lock while a page is on its way.
 #[derive(Debug)]
@@ -67,6 +69,8 @@ pub struct Client {
     /// The supervisor's number.
     pub id: u32,
     pub pid: i32,
+    /// The program that may give it its memory, by a fork; 0: none.
+    pub parent: u32,
     pub name: String,
     /// None between a fork's snapshot and the child's registration.
     pub handles: Option<Arc<Handles>>,
@@ -96,6 +100,7 @@ pub struct Client {
     /// Pages to unmap, not sent yet; and those the agent has.
     pub zaps: VecDeque<Page>,
     pub sent: Vec<Page>,
+    pub sent_ns: u64,
     pub streams: Streams,
     pub counts: Counts,
     /// Its memory is gone; it waits for the operations under way.
@@ -122,6 +127,7 @@ impl Client {
         Ok(Client {
             id,
             pid,
+            parent: 0,
             name: name.to_owned(),
             handles: None,
             table: Table::map(table_file.as_fd())?,
@@ -140,10 +146,16 @@ impl Client {
             parked: Vec::new(),
             zaps: VecDeque::new(),
             sent: Vec::new(),
+            sent_ns: 0,
             streams: Streams::default(),
             counts: Counts::default(),
             gone: false,
         })
+    }
+
+    /// It is the child that this program is about to have, and has not begun to live.
+    pub fn awaits(&self, parent: Option<u32>) -> bool {
+        self.handles.is_none() && self.parent != 0 && Some(self.parent) == parent
     }
 
     pub fn attach(&mut self, uffd: OwnedFd) -> io::Result<()> {
@@ -179,6 +191,11 @@ impl Client {
     /// A fault is not served now.
     pub fn is_held(&self) -> bool {
         self.frozen || self.draining || self.out.is_some() || self.gone
+    }
+
+    /// Its agent has a batch and does not answer.
+    pub fn is_deaf(&self, now_ns: u64) -> bool {
+        !self.sent.is_empty() && now_ns.saturating_sub(self.sent_ns) > DEAF_NS
     }
 
     pub fn begin(&mut self) {

@@ -260,13 +260,19 @@ impl Daemon {
                 libc::epoll_wait(self.epoll.as_raw_fd(), events.as_mut_ptr(), most, -1)
             };
             for event in &events[..usize::try_from(got).unwrap_or(0)] {
-                self.serve_event(event.u64, &mut messages, &mut rooms);
+                self.serve_event(*event, &mut messages, &mut rooms);
             }
         }
     }
 
-    fn serve_event(&self, data: u64, messages: &mut [uapi::Message], rooms: &mut Rooms) {
+    fn serve_event(
+        &self,
+        event: libc::epoll_event,
+        messages: &mut [uapi::Message],
+        rooms: &mut Rooms,
+    ) {
         let began = sys::now_ns();
+        let data = event.u64;
         let mut jobs = Vec::new();
         if data == RETRY {
             let mut counter = [0u8; 8];
@@ -284,10 +290,14 @@ impl Daemon {
             // A second handle, so that the read is not under the lock.
             let handles = self.lock().named(name).and_then(|client| client.handles.clone());
             let Some(handles) = handles else { return };
+            if event.events & libc::EPOLLERR as u32 != 0 {
+                uffd::unblock(handles.uffd.as_fd());
+            }
             let got = uffd::read(handles.uffd.as_fd(), messages).unwrap_or(0);
             if got > 0 {
                 points::pass("fault.read");
             }
+            close_gifts(&messages[..got]);
             let mut state = self.lock();
             let faults = messages[..got].iter().filter(|one| one.event == uapi::EVENT_PAGEFAULT);
             for message in faults {
@@ -349,5 +359,13 @@ impl Daemon {
             LAST.store(now, Ordering::Relaxed);
             self.ring();
         }
+    }
+}
+
+/// Programs that asked their userfaultfd for forks send a descriptor with each: not ours to keep.
+fn close_gifts(messages: &[uapi::Message]) {
+    for message in messages.iter().filter(|one| one.event == uapi::EVENT_FORK) {
+        // SAFETY: the read that brought the message made the descriptor; nobody else knows it.
+        drop(unsafe { OwnedFd::from_raw_fd(message.flags as u32 as i32) });
     }
 }
