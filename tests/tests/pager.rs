@@ -37,7 +37,7 @@ impl Stage {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("pager");
         let programs = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pager");
         fs::create_dir_all(&programs).map_err(|e| e.to_string())?;
-        for name in ["content", "mappings", "forks", "damage", "strays", "blocker", "heap"] {
+        for name in ["content", "mappings", "forks", "damage", "strays", "holder", "heap"] {
             let file = source.join(format!("{name}.c"));
             if !file.exists() {
                 continue;
@@ -555,7 +555,7 @@ fn trials(stage: &Arc<Stage>) -> Vec<Trial> {
     add("unprivileged".into(), Box::new(unprivileged));
     add("collector".into(), Box::new(collector));
     add("overload".into(), Box::new(overload));
-    let others: [(&str, fn(&Stage) -> Outcome); 9] = [
+    let others: [(&str, fn(&Stage) -> Outcome); 10] = [
         ("blocking", others::blocking),
         ("standing", others::standing),
         ("foreign", others::foreign),
@@ -565,6 +565,7 @@ fn trials(stage: &Arc<Stage>) -> Vec<Trial> {
         ("crowd", others::crowd),
         ("bare", others::bare),
         ("strange", others::strange),
+        ("capped", others::capped),
     ];
     for (name, case) in others {
         add(format!("others::{name}"), Box::new(case));

@@ -236,3 +236,34 @@ fn be_patient(socket: &OwnedFd, patience: Duration) -> io::Result<()> {
 pub fn status(path: &Path) -> io::Result<String> {
     ask(path, &Message::new(Kind::Status), Duration::from_secs(3))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_files_of_ours_are_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        assert!(open_own(&at("new")).is_ok() && open_own(&at("new")).is_ok());
+        fs::write(at("precious"), "content").unwrap();
+        std::os::unix::fs::symlink(at("precious"), at("link.lock")).unwrap();
+        assert!(listen(&at("link.sock")).is_err(), "the lock is a link");
+        fs::hard_link(at("precious"), at("hard.lock")).unwrap();
+        assert!(listen(&at("hard.sock")).is_err(), "the lock has another name");
+        assert!(open_own(folder.path()).is_err());
+        assert!(listen(&at("precious")).is_err(), "a file is where the socket is to be");
+        assert_eq!(fs::read_to_string(at("precious")).unwrap(), "content");
+    }
+
+    #[test]
+    fn a_lock_is_seen() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sock");
+        assert!(!is_taken(&path));
+        let held = listen(&path).unwrap();
+        assert!(is_taken(&path) && listen(&path).is_err());
+        drop(held);
+        assert!(!is_taken(&path) && listen(&path).is_ok());
+    }
+}

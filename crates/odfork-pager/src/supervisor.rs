@@ -20,6 +20,7 @@ use odfork_pager_protocol::wire::{
 use odfork_pager_protocol::{PAGE, SPACE};
 
 use crate::daemon::Settings;
+use crate::knobs::Knobs;
 use crate::points;
 use crate::sys;
 use crate::table::TABLE_BYTES;
@@ -83,6 +84,8 @@ struct Supervisor {
     programs: BTreeMap<u32, Program>,
     connections: Vec<Connection>,
     next_id: u32,
+    /// The last setting of each knob.
+    set: BTreeMap<String, Message>,
     files: u64,
     /// Given up for a moment when there are no more descriptors, to say so to who comes.
     spare: Option<OwnedFd>,
@@ -109,6 +112,7 @@ pub fn run(plan: Plan) -> io::Result<()> {
         programs: BTreeMap::new(),
         connections: Vec::new(),
         next_id: 1,
+        set: BTreeMap::new(),
         files,
         spare,
     };
@@ -152,6 +156,9 @@ impl Supervisor {
         let to = self.daemon.as_fd();
         let fds = [self.plan.store.as_fd(), self.bell.as_fd()];
         sys::send(to, &Message::new(Kind::Begin), &fds)?;
+        for message in self.set.values() {
+            sys::send(to, message, &[])?;
+        }
         for (&id, program) in &self.programs {
             send_program(to, id, program, TAKE_OVER)?;
         }
@@ -338,7 +345,17 @@ impl Supervisor {
             Some(Kind::Hello) => self.welcome(at, &message, pid),
             Some(Kind::Attach) => self.attach(at, &message, fds, pid),
             Some(Kind::Lease) => self.lease(at),
+            Some(Kind::Set) if !self.may_set(who.uid) => {
+                let connection = self.connections.swap_remove(at);
+                return say(
+                    connection.socket.as_fd(),
+                    "only root and the daemon's own user change its settings\n",
+                );
+            }
             Some(Kind::Status | Kind::Set) => {
+                if message.kind() == Some(Kind::Set) {
+                    self.remember(&message);
+                }
                 let connection = self.connections.swap_remove(at);
                 let _ = sys::send(self.daemon.as_fd(), &message, &[connection.socket.as_fd()]);
                 return;
@@ -349,6 +366,20 @@ impl Supervisor {
             let number = error.raw_os_error().unwrap_or(libc::EIO);
             refuse(self.connections[at].socket.as_fd(), number);
             self.hang_up(at);
+        }
+    }
+
+    /// Others are served, but the limits are ours.
+    fn may_set(&self, uid: u32) -> bool {
+        // SAFETY: no arguments.
+        uid == 0 || uid == unsafe { libc::geteuid() }
+    }
+
+    /// For the next daemon.
+    fn remember(&mut self, message: &Message) {
+        let is_sound = Knobs::default().set(message.text()).is_ok();
+        if let Some((name, _)) = message.text().split_once('=').filter(|_| is_sound) {
+            self.set.insert(name.to_owned(), *message);
         }
     }
 
@@ -453,6 +484,14 @@ fn send_program(to: BorrowedFd, id: u32, program: &Program, flags: u64) -> io::R
 
 fn refuse(to: BorrowedFd, error: i32) {
     let _ = sys::send(to, &Message { pid: error, ..Message::new(Kind::Refused) }, &[]);
+}
+
+fn say(to: BorrowedFd, text: &str) {
+    // SAFETY: valid bytes; who does not read them loses them.
+    unsafe {
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+        libc::send(to.as_raw_fd(), text.as_ptr().cast(), text.len(), flags);
+    }
 }
 
 fn new_control() -> io::Result<OwnedFd> {

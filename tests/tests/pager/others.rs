@@ -58,7 +58,7 @@ fn find(world: &World, pid: u32) -> Option<serde_json::Value> {
 /// A userfaultfd that is made to wait holds up nobody, and its own program goes on.
 pub fn blocking(stage: &Stage) -> Outcome {
     let world = World::new(stage, &with(&[]), &[])?;
-    let mut blocker = world.start("blocker", &[])?;
+    let mut blocker = world.start("holder", &["2", "1"])?;
     if read_line(&mut blocker)? != "ready" {
         return finish(blocker, Duration::from_secs(5));
     }
@@ -68,29 +68,50 @@ pub fn blocking(stage: &Stage) -> Outcome {
     world.is_clean()
 }
 
-/// A stopped program, asked for many pages, holds up nobody.
+/// A stopped program, asked for many pages, holds up nobody: the hand goes on for others as far as they need.
 pub fn standing(stage: &Stage) -> Outcome {
     let world = World::new(stage, &with(&[]), &[])?;
-    let standing = world.start("content", &["32", "2", "4", "82", "60"])?;
+    let mut standing = world.start("holder", &["5", "0"])?;
     let pid = standing.id();
-    let many = |name: &str| {
-        find(&world, pid).and_then(|program| program[name].as_u64()).is_some_and(|n| n > 1000)
+    if read_line(&mut standing)? != "ready" {
+        return finish(standing, Duration::from_secs(5));
+    }
+    let asked = |than: u64| {
+        find(&world, pid).and_then(|program| program["to_zap"].as_u64()).is_some_and(|n| n > than)
     };
-    wait_for("1000 pages in memory", || many("resident"))?;
     // SAFETY: a child of ours.
     unsafe { libc::kill(pid as i32, libc::SIGSTOP) };
-    let other = world.run("content", &["12", "2", "1", "83", "60"]);
-    let asked = find(&world, pid).and_then(|program| program["to_zap"].as_u64());
+    let other = world.start("content", &["12", "2", "5", "83", "60"])?;
+    let scans =
+        || world.status().map_or(0, |all| all["totals"]["demand_scans"].as_u64().unwrap_or(0));
+    // More than the hand ever wants at a time: twice 5/64 of memory.
+    let goes_on = wait_for("400 pages asked of it", || asked(400)).and_then(|()| {
+        let before = scans();
+        wait_for("20 scans more", || scans() > before + 20)
+    });
+    let state = world.status()?;
     // SAFETY: as above.
     unsafe { libc::kill(pid as i32, libc::SIGCONT) };
-    other?;
-    if asked.is_none_or(|asked| asked < 256) {
-        return Err(format!(
-            "the stopped program was asked for {asked:?} pages: nothing was tested"
-        ));
-    }
-    finish(standing, Duration::from_secs(60))?;
+    goes_on.map_err(|what| format!("{what}: {state}"))?;
+    end(&world, other)?;
+    standing.stdin.take().ok_or("no input")?.write_all(b"go\n").map_err(text)?;
+    end(&world, standing)?;
     world.is_clean()
+}
+
+/// As `finish`; says how things stand when it does not end.
+fn end(world: &World, mut child: Child) -> Outcome {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while child.try_wait().map_err(text)?.is_none() {
+        if Instant::now() > deadline {
+            let status = world.status()?;
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(format!("it did not end in time: {status}"));
+        }
+        sleep(MOMENT);
+    }
+    finish(child, MOMENT)
 }
 
 /// A program made by hand: connection, control pages, a userfaultfd of this process.
@@ -379,6 +400,41 @@ fn is_bare(pid: i32, folder: &Path) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// The daemon is in its jail, a cap holds traffic down, and both survive the daemon's death.
+pub fn capped(stage: &Stage) -> Outcome {
+    let world = World::new(stage, &with(&["--store", "memory", "--store-size", "400M"]), &[])?;
+    let socket = world.folder.join("sock");
+    let set = |setting: &str| {
+        let question = Message::new(Kind::Set).with_text(setting.as_bytes());
+        office::ask(&socket, &question, Duration::from_secs(3)).map_err(text)
+    };
+    for (setting, fine) in
+        [("page-out-rate=4", true), ("page-in-rate=50", true), ("page-out-rate=x", false)]
+    {
+        if set(setting)?.trim().is_empty() != fine {
+            return Err(format!("{setting}: {}", set(setting)?));
+        }
+    }
+    world.signal_daemon(libc::SIGKILL);
+    wait_for("another daemon", || world.restarts() == 1 && world.status().is_ok())?;
+    let pid = world.daemon().ok_or("no daemon")?;
+    let process = fs::read_to_string(format!("/proc/{pid}/status")).map_err(text)?;
+    if !process.lines().any(|line| line.split_whitespace().eq(["Seccomp:", "2"])) {
+        return Err(format!("no jail: {process}"));
+    }
+    let began = Instant::now();
+    world.run("content", &["20", "2", "1", "89", "90"])?;
+    let seconds = began.elapsed().as_secs_f64();
+    let status = world.status()?;
+    let bytes = status["totals"]["page_outs"].as_u64().unwrap_or(0) as f64 * 4096.0;
+    // What the bucket holds, and a batch that is on its way.
+    let most = 4e6 * (seconds + 0.1) + 64.0 * 4096.0;
+    if status["knobs"]["page-out-rate"] != 4 || bytes == 0.0 || bytes > most {
+        return Err(format!("{bytes} bytes in {seconds} s, at most {most}: {status}"));
+    }
+    world.is_clean()
 }
 
 /// Somebody else's daemon gets nobody's memory, whether the launcher or the agent finds it.

@@ -34,8 +34,10 @@ use odfork_pager_protocol::{uapi, PAGE};
 use odfork_paging::clock::{Clock, Inventory, Law, Linear};
 use odfork_paging::load::{Limits, LoadControl};
 
+use crate::jail;
 use crate::knobs::Knobs;
 use crate::points;
+use crate::rate::Bucket;
 use crate::stats::{count, Stats};
 use crate::store::{Codec, Medium, Store};
 use crate::sys::{self, check, Mapping};
@@ -88,6 +90,8 @@ pub struct Daemon {
     /// The supervisor believes that a program is gone.
     told_gone: AtomicBool,
     complained_ns: AtomicU64,
+    /// Bytes from and to the store.
+    traffic: (Bucket, Bucket),
     /// How often faults came while a store was read, lately.
     contention: AtomicU32,
     began_ns: u64,
@@ -129,6 +133,7 @@ impl Daemon {
             orphaned: AtomicBool::new(false),
             told_gone: AtomicBool::new(false),
             complained_ns: AtomicU64::new(0),
+            traffic: Default::default(),
             contention: AtomicU32::new(0),
             began_ns: sys::now_ns(),
         };
@@ -147,6 +152,9 @@ impl Daemon {
             }
             scope.spawn(|| self.run_page_out());
             scope.spawn(|| self.run_intake());
+            if let Err(error) = jail::enter() {
+                eprintln!("odfork page: the daemon runs without its jail: {error}");
+            }
             self.run_scanner();
             // The other threads wait for ever; there is nothing left to lose.
             std::process::exit(0);
@@ -318,11 +326,16 @@ impl Daemon {
         }
         // Waking another thread costs more than a fault (it may be on another processor), so the token is handed on only when
         // faults have come during reads lately.
-        let hand_on = self.store.medium() == Medium::Disk
-            && self.contention.load(Ordering::Relaxed) > CONTENDED;
+        let busy = self.contention.load(Ordering::Relaxed) > CONTENDED;
+        let bytes: u64 = jobs.iter().map(fault::Job::bytes).sum();
+        let pause = self.traffic.0.take(bytes, self.knobs.page_in_rate(), began);
+        let hand_on = self.store.medium() == Medium::Disk && busy || !pause.is_zero();
         let before = self.stats.faults.load(Ordering::Relaxed);
         if hand_on {
             self.pass_token();
+        }
+        if !pause.is_zero() {
+            std::thread::sleep(pause);
         }
         for job in jobs {
             self.page_in(&job, rooms);

@@ -56,6 +56,12 @@ impl Daemon {
                 continue;
             };
             drop(state);
+            let bytes = (batch.frames.len() * PAGE) as u64;
+            let rate = self.knobs.page_out_rate();
+            let pause = self.traffic.1.take(bytes, rate, sys::now_ns());
+            if !pause.is_zero() {
+                std::thread::sleep(pause);
+            }
             if !self.page_out(&batch, &mut pages, &mut room) {
                 std::thread::sleep(FULL_PAUSE);
             }

@@ -1,4 +1,5 @@
-/* A program that makes its userfaultfd blocking, for everybody who shares the description. Says "ready", waits for a line. */
+/* Fills memory, says "ready", waits for a line, checks. Arguments: megabytes; 1: meanwhile its userfaultfd is a blocking one, for
+   everybody who shares the description. */
 #include "pages.h"
 #include <fcntl.h>
 
@@ -15,20 +16,23 @@ static void make_blocking(void)
         fprintf(stderr, "no userfaultfd was found\n"), exit(5);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    size_t pages = 2 << 8;
+    size_t pages = (argc > 1 ? atoi(argv[1]) : 2) * 256;
+    int blocking = argc > 2 && atoi(argv[2]);
     uint64_t *memory = paged(pages * PAGE);
     need_paged(memory);
     for (size_t page = 0; page < pages; page++)
         fill_page(memory + page * WORDS, page, 1);
-    make_blocking();
+    if (blocking)
+        make_blocking();
     puts("ready");
     fflush(stdout);
     char line[16];
     if (!fgets(line, sizeof line, stdin))
         return 6;
-    make_blocking();
+    if (blocking)
+        make_blocking();
     for (size_t page = 0; page < pages; page++)
         check_page("afterwards", memory + page * WORDS, page, 1);
     puts("ok");
