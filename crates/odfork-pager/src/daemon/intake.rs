@@ -223,7 +223,7 @@ impl Daemon {
             "limit_bytes": self.settings.limit,
             "frames": clock.frames(), "loop": clock.in_loop(), "pool": clock.pool_len(),
             "leaving": clock.leaving(), "order_point": clock.order().0,
-            "scan_rate": clock.scan_rate(), "starved_now": state.starved.len(),
+            "scan_rate": clock.scan_rate(), "reclaim_cost_ns": self.reclaim_ns, "starved_now": state.starved.len(),
             "refaults": state.refaults, "to_clean": state.to_clean.len(), "store_full_now": state.full_since_ns != 0,
             "store": {
                 "medium": format!("{:?}", self.store.medium()).to_lowercase(),

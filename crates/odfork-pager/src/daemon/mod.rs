@@ -13,10 +13,12 @@
 mod calls;
 pub mod client;
 mod fault;
+mod gauge;
 mod intake;
 mod load;
 mod pagein;
 mod pageout;
+mod patience;
 mod recover;
 mod scan;
 mod state;
@@ -45,10 +47,10 @@ use crate::uffd;
 use fault::Step;
 use load::Load;
 use pagein::Rooms;
+use patience::Patience;
 use state::{Name, State};
 
-/// Of one reclaim, measured (docs/pager.md); with the share of a processor it bounds the scan.
-const RECLAIM_NS: u64 = 7_000;
+/// Of a processor, for simulated reference bits.
 const SCAN_SHARE: f64 = 0.10;
 /// The smallest limit: below it programs would wait for each other's frames.
 pub const LEAST_FRAMES: u32 = 256;
@@ -94,6 +96,8 @@ pub struct Daemon {
     traffic: (Bucket, Bucket),
     /// How often faults came while a store was read, lately.
     contention: AtomicU32,
+    /// What a reclaim costs here, as measured at the start.
+    reclaim_ns: u64,
     began_ns: u64,
 }
 
@@ -105,7 +109,8 @@ impl Daemon {
         supervisor: OwnedFd,
     ) -> io::Result<Daemon> {
         let frames = (settings.limit / PAGE as u64).clamp(u64::from(LEAST_FRAMES), 1 << 30) as u32;
-        let law = Linear::paper(frames, RECLAIM_NS, SCAN_SHARE);
+        let reclaim_ns = gauge::reclaim_ns();
+        let law = Linear::paper(frames, reclaim_ns, SCAN_SHARE);
         let limits = Limits::for_order_point(law.order_point / 4);
         // SAFETY: two new descriptors, owned by nobody else.
         let (epoll, retry) = unsafe {
@@ -135,6 +140,7 @@ impl Daemon {
             complained_ns: AtomicU64::new(0),
             traffic: Default::default(),
             contention: AtomicU32::new(0),
+            reclaim_ns,
             began_ns: sys::now_ns(),
         };
         daemon.watch(daemon.retry.as_fd(), RETRY)?;
@@ -227,7 +233,7 @@ impl Daemon {
 
     /// The law of the hand, from the knobs.
     pub fn law(&self, frames: u32) -> Law {
-        let paper = Linear::paper(frames, RECLAIM_NS, SCAN_SHARE);
+        let paper = Linear::paper(frames, self.reclaim_ns, SCAN_SHARE);
         if self.knobs.inventory() {
             return Law::Inventory(Inventory::for_frames(frames, paper.fastest));
         }
@@ -259,16 +265,42 @@ impl Daemon {
             std::process::abort();
         };
         let mut messages = [uapi::Message::default(); 16];
+        let mut patience = Patience::new();
         self.take_token();
         loop {
             let mut events = [libc::epoll_event { events: 0, u64: 0 }; 4];
+            let got = self.await_faults(&mut events, &mut patience);
+            for event in &events[..got] {
+                self.serve_event(*event, &mut messages, &mut rooms);
+            }
+        }
+    }
+
+    /// Waits for messages: looking while faults come closely, asleep otherwise.
+    fn await_faults(&self, events: &mut [libc::epoll_event], patience: &mut Patience) -> usize {
+        let began = sys::now_ns();
+        // Beside a read of a disk a wake is cheap, and the program may have this processor meanwhile.
+        let most = match self.store.medium() {
+            Medium::Memory => u64::from(self.knobs.poll_us()) * 1000,
+            Medium::Disk => 0,
+        };
+        let window = patience.window_ns(most);
+        let mut sleeps = window == 0;
+        loop {
+            let limit = if sleeps { -1 } else { 0 };
             // SAFETY: room for as many events as said.
             let got = unsafe {
-                let most = events.len() as i32;
-                libc::epoll_wait(self.epoll.as_raw_fd(), events.as_mut_ptr(), most, -1)
+                let (room, size) = (events.as_mut_ptr(), events.len() as i32);
+                libc::epoll_wait(self.epoll.as_raw_fd(), room, size, limit)
             };
-            for event in &events[..usize::try_from(got).unwrap_or(0)] {
-                self.serve_event(*event, &mut messages, &mut rooms);
+            let waited = sys::now_ns() - began;
+            if got > 0 {
+                patience.heard(waited, most);
+                return got as usize;
+            }
+            sleeps |= waited > window;
+            if !sleeps {
+                std::thread::yield_now();
             }
         }
     }
@@ -314,10 +346,10 @@ impl Daemon {
                     jobs.push(job);
                 }
             }
-            let low = state.supply() < state.clock.order().0;
+            let short = state.is_short();
             drop(state);
-            // A sleeping scanner looks up when the pool has fallen.
-            if low && self.bell().sleeping.load(Ordering::Relaxed) == 1 {
+            // A sleeping scanner looks up when frames are about to run out.
+            if short && self.bell().sleeping.load(Ordering::Relaxed) == 1 {
                 self.nudge();
             }
         }
