@@ -34,7 +34,7 @@ impl Stage {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("pager");
         let programs = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pager");
         fs::create_dir_all(&programs).map_err(|e| e.to_string())?;
-        for name in ["content", "mappings", "forks", "damage", "strays", "crowd", "heap"] {
+        for name in ["content", "mappings", "forks", "damage", "strays", "crowd", "heap", "pins"] {
             let file = source.join(format!("{name}.c"));
             if !file.exists() {
                 continue;
@@ -542,6 +542,8 @@ fn trials(stage: &Arc<Stage>) -> Vec<Trial> {
     add("forks".into(), Box::new(|s| simple(s, "forks", &["16", "2", "9", "0"])));
     add("forks::threads".into(), Box::new(|s| simple(s, "forks", &["16", "2", "10", "3"])));
     add("heap".into(), Box::new(|s| simple(s, "heap", &["3", "3", "9"])));
+    add("pins".into(), Box::new(|s| simple(s, "pins", &["refused"])));
+    add("pins::early".into(), Box::new(|s| simple(s, "pins", &["refused", "early"])));
     add("strays".into(), Box::new(|s| simple(s, "strays", &[])));
     add("unprivileged".into(), Box::new(unprivileged));
     add("collector".into(), Box::new(collector));

@@ -29,6 +29,7 @@ use odfork_sys::{args, call, restore_signals, SysResult};
 
 use crate::heap;
 use crate::life::die;
+use crate::lines::Lines;
 use crate::office::{self, mode, Held, Welcome, STATE};
 use crate::{close, kernel_madvise, kernel_mmap, kernel_munmap};
 
@@ -237,30 +238,21 @@ fn list_protection(held: &mut Held) -> SysResult<()> {
     let list = odfork_sys::check(kernel_mmap(0, bytes, prot, flags, -1, 0))?;
     FORK.list.store(list, Relaxed);
     FORK.listed.store(0, Relaxed);
-    // SAFETY: a constant path; a buffer of the size given; the list has room for LISTED entries.
-    unsafe {
-        let path = c"/proc/self/maps".as_ptr();
-        let open = args![libc::AT_FDCWD, path, libc::O_RDONLY | libc::O_CLOEXEC, 0];
-        let fd = call(libc::SYS_openat, open)? as c_int;
-        let mut lines = Lines { fd, room: [0; 4096], from: 0, to: 0 };
-        let mut answer = Ok(());
-        while let Some(line) = lines.next() {
-            let Some(found) = parse(line) else { continue };
-            if found.prot == prot || !held.regions().overlaps(found.start, found.end - found.start)
-            {
-                continue;
-            }
-            let at = FORK.listed.load(Relaxed) as usize;
-            if at == LISTED {
-                answer = Err(odfork_sys::Errno(libc::ENOMEM));
-                break;
-            }
-            (list as *mut Protected).add(at).write(found);
-            FORK.listed.store(at as u32 + 1, Relaxed);
+    let mut lines = Lines::open(c"/proc/self/maps")?;
+    while let Some(line) = lines.next() {
+        let Some(found) = parse(line) else { continue };
+        if found.prot == prot || !held.regions().overlaps(found.start, found.end - found.start) {
+            continue;
         }
-        close(fd);
-        answer
+        let at = FORK.listed.load(Relaxed) as usize;
+        if at == LISTED {
+            return Err(odfork_sys::Errno(libc::ENOMEM));
+        }
+        // SAFETY: the list has room for LISTED entries.
+        unsafe { (list as *mut Protected).add(at).write(found) };
+        FORK.listed.store(at as u32 + 1, Relaxed);
     }
+    Ok(())
 }
 
 fn restore_protection(held: &mut Held) -> SysResult<()> {
@@ -285,42 +277,6 @@ fn drop_list() {
     let list = FORK.list.swap(0, Relaxed);
     if list != 0 {
         kernel_munmap(list, (LISTED * size_of::<Protected>()).next_multiple_of(PAGE));
-    }
-}
-
-/// Lines of a file, the first 200 bytes of each.
-struct Lines {
-    fd: c_int,
-    room: [u8; 4096],
-    from: usize,
-    to: usize,
-}
-
-impl Lines {
-    fn next(&mut self) -> Option<&[u8]> {
-        loop {
-            let ready = &self.room[self.from..self.to];
-            if let Some(end) = ready.iter().position(|&byte| byte == b'\n') {
-                let start = self.from;
-                self.from += end + 1;
-                return Some(&self.room[start..start + end]);
-            }
-            self.room.copy_within(self.from..self.to, 0);
-            self.to -= self.from;
-            self.from = 0;
-            if self.to == self.room.len() {
-                self.to = 0;
-            }
-            // SAFETY: room up to the end of the buffer.
-            let got = unsafe {
-                let at = self.room.as_mut_ptr().add(self.to);
-                call(libc::SYS_read, args![self.fd, at, self.room.len() - self.to])
-            };
-            match got {
-                Ok(got) if got > 0 => self.to += got,
-                _ => return None,
-            }
-        }
     }
 }
 

@@ -5,6 +5,7 @@
 //!   regions    the list of what is paged
 //!   office     connection, calls to the daemon
 //!   worker     the thread that unmaps pages when the daemon asks
+//!   pins, files  the kernel holds no page of it
 //!   fork       a child gets the memory
 //!   heap       malloc of large blocks, out of a paged region
 //!   advice     odfork_page_advise
@@ -17,10 +18,13 @@
 
 mod advice;
 mod bare;
+mod files;
 mod fork;
 mod heap;
 mod life;
+mod lines;
 mod office;
+mod pins;
 mod regions;
 mod worker;
 mod wrappers;

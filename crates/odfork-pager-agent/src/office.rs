@@ -423,7 +423,8 @@ pub fn connected(_held: &mut Held) -> bool {
         mode::FRESH => {}
         _ => return false,
     }
-    let done = hello(crate::life::socket_path(), 0)
+    let done = crate::pins::refuse()
+        .and_then(|()| hello(crate::life::socket_path(), 0))
         .and_then(|welcome| settle(&welcome).inspect_err(|_| welcome.close_all()));
     STATE.mode.store(if done.is_ok() { mode::CONNECTED } else { mode::OFF }, Relaxed);
     done.is_ok()
