@@ -1,33 +1,9 @@
 //! The C library's functions that open files or change their flags: a paged program's do not read directly (see `pins`).
 
-use core::ffi::{c_char, c_int, CStr};
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use core::ffi::{c_char, c_int};
 
-use crate::{life, pins};
-
-/// A function of the next library in line.
-struct Next(&'static CStr, AtomicUsize);
-
-impl Next {
-    const fn named(name: &'static CStr) -> Next {
-        Next(name, AtomicUsize::new(0))
-    }
-
-    fn get(&self) -> usize {
-        match self.1.load(Relaxed) {
-            0 => {
-                // SAFETY: a valid name.
-                let at = unsafe { libc::dlsym(libc::RTLD_NEXT, self.0.as_ptr()) } as usize;
-                if at == 0 {
-                    life::die(b"odfork page: no C library behind ours\n");
-                }
-                self.1.store(at, Relaxed);
-                at
-            }
-            at => at,
-        }
-    }
-}
+use crate::next::Next;
+use crate::pins;
 
 // Variadic in C: on x86-64 an argument that was not passed is an unused register.
 type Open = unsafe extern "C" fn(*const c_char, c_int, libc::mode_t) -> c_int;
