@@ -130,6 +130,41 @@ static void *churn_in_thread(void *argument)
     return NULL;
 }
 
+/* Frames are short. */
+static void *stream(void *argument)
+{
+    size_t pages = 4 << 8;
+    uint64_t *own = paged(pages * PAGE), version = (uintptr_t)argument;
+    for (; now_ns() < deadline; version++)
+        for (size_t page = 0; page < pages; page++)
+            own[page * WORDS] = version;
+    munmap(own, pages * PAGE);
+    return NULL;
+}
+
+/* Calls on a stack of which little is in memory, so that they touch a new page of it at any of their steps. */
+static void call_once(void)
+{
+    char *own = mmap(NULL, 64 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    munmap(own, 64 * PAGE);
+}
+
+static void *edge(void *argument)
+{
+    char *stack = paged(STACK);
+    ucontext_t back, there;
+    for (uintptr_t n = (uintptr_t)argument; now_ns() < deadline; n++) {
+        madvise(stack, STACK, MADV_DONTNEED);
+        getcontext(&there);
+        there.uc_stack.ss_sp = stack;
+        there.uc_stack.ss_size = 8 * PAGE + n * 32 % PAGE;
+        there.uc_link = &back;
+        makecontext(&there, call_once, 0);
+        swapcontext(&back, &there);
+    }
+    return NULL;
+}
+
 static pthread_t start(void *(*work)(void *), uintptr_t argument)
 {
     pthread_attr_t attr;
@@ -188,10 +223,13 @@ int main(int argc, char **argv)
         handlers();
     } else {
         deadline = now_ns() + 4000000000ull;
-        pthread_t all[8];
-        for (uintptr_t n = 0; n < 8; n++)
-            all[n] = start(churn_in_thread, n + 1);
-        for (int n = 0; n < 8; n++)
+        pthread_t all[16];
+        for (uintptr_t n = 0; n < 16; n++)
+            if (n < 6)
+                all[n] = start(churn_in_thread, n + 1);
+            else
+                pthread_create(&all[n], NULL, n < 14 ? stream : edge, (void *)n);
+        for (int n = 0; n < 16; n++)
             pthread_join(all[n], NULL);
     }
     for (size_t page = 0; page < pages; page++)

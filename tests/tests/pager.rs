@@ -467,6 +467,14 @@ fn collector(stage: &Stage) -> Outcome {
     world.is_clean()
 }
 
+/// Threads on paged stacks, with hardly a frame to be had.
+fn pressed_stacks(stage: &Stage) -> Outcome {
+    let world =
+        World::new(stage, &["--limit", "1M", "--store", "memory", "--store-size", "400M"], &[])?;
+    world.run("stacks", &["pressure"])?;
+    world.is_clean()
+}
+
 /// Forks are refused when the supervisor is gone; the program goes on.
 fn orphan(stage: &Stage) -> Outcome {
     let mut world = World::new(stage, &with(&["--store", "memory", "--store-size", "400M"]), &[])?;
@@ -580,7 +588,8 @@ fn trials(stage: &Arc<Stage>) -> Vec<Trial> {
     add("heap".into(), Box::new(|s| simple(s, "heap", &["3", "3", "9"])));
     add("pins".into(), Box::new(|s| simple(s, "pins", &["refused"])));
     add("pins::early".into(), Box::new(|s| simple(s, "pins", &["refused", "early"])));
-    for which in ["coroutines", "thread", "handlers", "pressure"] {
+    add("stacks::pressure".into(), Box::new(pressed_stacks));
+    for which in ["coroutines", "thread", "handlers"] {
         add(format!("stacks::{which}"), Box::new(move |s| simple(s, "stacks", &[which])));
     }
     add("identity".into(), Box::new(|s| simple(s, "identity", &[])));
