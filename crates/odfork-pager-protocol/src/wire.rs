@@ -7,6 +7,7 @@
 //!   ATTACH id + uffd       --->                              --->   CLIENT id + uffd, space, table, control
 //!                          <---   TAKEN or REFUSED           <---   TAKEN or REFUSED id
 //!   (forking) HELLO parent --->   the same for the child     --->   CLIENT id of parent, without uffd
+//!                          <---   over the parent's own connection: a socket for the child as well, before the device
 //!   (child)   ATTACH id    --->                              --->   CLIENT id + uffd
 //!   LEASE                  --->   stays while this is open
 //!                          <---   WELCOME [device]

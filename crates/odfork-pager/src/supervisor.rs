@@ -169,14 +169,14 @@ impl Supervisor {
         let mut lonely = Instant::now();
         loop {
             let polled = self.poll()?;
-            if polled[1] {
-                self.hear_daemon();
-            }
-            // Connections first: indices are those of the poll.
+            // Connections first: indices are those of the poll, and the daemon's word removes some.
             for at in (0..self.connections.len()).rev() {
                 if polled[at + 2] {
                     self.hear(at);
                 }
+            }
+            if polled[1] {
+                self.hear_daemon();
             }
             if polled[0] {
                 self.accept();
@@ -335,6 +335,12 @@ impl Supervisor {
         };
         let who = self.connections[at].who;
         let pid = sender.filter(|sender| sender.pid > 0).unwrap_or(who).pid;
+        if message.kind() == Some(Kind::Hello)
+            && message.id != 0
+            && self.connections[at].id == Some(message.id)
+        {
+            return self.welcome_child(at, &message, pid);
+        }
         if matches!(message.kind(), Some(Kind::Hello | Kind::Lease)) {
             if let Err(refused) = self.check_room() {
                 let _ = sys::send(self.connections[at].socket.as_fd(), &refused, &[]);
@@ -399,13 +405,55 @@ impl Supervisor {
             return Err(Error::from_raw_os_error(libc::EPROTO));
         }
         let parent = message.id;
-        // A program forks for itself only.
-        if parent != 0 && self.programs.get(&parent).is_none_or(|one| one.pid != pid) {
+        if parent != 0 && !self.is_speaker(parent, pid) {
             return Err(Error::from_raw_os_error(libc::EPERM));
         }
+        let (id, program) = self.new_program(message, pid)?;
+        self.send_welcome(at, id, &program, None)?;
+        if parent != 0 {
+            send_program(self.daemon.as_fd(), id, &program, 0)?;
+        }
+        self.connections[at].id = Some(id);
+        self.programs.insert(id, program);
+        Ok(())
+    }
+
+    /// A program is about to fork and says so over its own connection: the child gets one over it, and needs neither the
+    /// socket's path nor the right to connect (the program may have changed its root or its user).
+    fn welcome_child(&mut self, at: usize, message: &Message, pid: i32) {
+        let to = self.connections[at].socket.as_fd();
+        let done = match (self.check_room(), self.is_speaker(message.id, pid)) {
+            (Err(refused), _) => return drop(sys::send(to, &refused, &[])),
+            (_, false) => Err(Error::from_raw_os_error(libc::EPERM)),
+            _ => self.new_child(at, message, pid),
+        };
+        if let Err(error) = done {
+            let number = error.raw_os_error().unwrap_or(libc::EIO);
+            refuse(self.connections[at].socket.as_fd(), number);
+        }
+    }
+
+    fn new_child(&mut self, at: usize, message: &Message, pid: i32) -> io::Result<()> {
+        let (ours, theirs) = sys::socket_pair()?;
+        sys::ask_for_senders(ours.as_fd())?;
+        let (id, program) = self.new_program(message, pid)?;
+        self.send_welcome(at, id, &program, Some(theirs.as_fd()))?;
+        send_program(self.daemon.as_fd(), id, &program, 0)?;
+        let who = self.connections[at].who;
+        self.connections.push(Connection { socket: ours, who, id: Some(id), is_lease: false });
+        self.programs.insert(id, program);
+        Ok(())
+    }
+
+    /// A program speaks, and forks, for itself only.
+    fn is_speaker(&self, id: u32, pid: i32) -> bool {
+        self.programs.get(&id).is_some_and(|program| program.pid == pid)
+    }
+
+    fn new_program(&mut self, message: &Message, pid: i32) -> io::Result<(u32, Program)> {
         let program = Program {
             pid,
-            parent,
+            parent: message.id,
             waits: false,
             name: message.text().to_owned(),
             uffd: None,
@@ -415,17 +463,22 @@ impl Supervisor {
         };
         let id = self.next_id;
         self.next_id += 1;
+        Ok((id, program))
+    }
+
+    fn send_welcome(
+        &self,
+        at: usize,
+        id: u32,
+        program: &Program,
+        socket: Option<BorrowedFd>,
+    ) -> io::Result<()> {
         let mut fds = vec![program.control.as_fd(), program.space.as_fd(), self.bell.as_fd()];
+        fds.extend(socket);
         fds.extend(self.plan.device.as_ref().map(AsFd::as_fd));
         let flags = if self.plan.user_mode { OPTION_USER_MODE } else { 0 };
         let welcome = Message { id, flags, ..Message::new(Kind::Welcome) };
-        sys::send(self.connections[at].socket.as_fd(), &welcome, &fds)?;
-        if parent != 0 {
-            send_program(self.daemon.as_fd(), id, &program, 0)?;
-        }
-        self.connections[at].id = Some(id);
-        self.programs.insert(id, program);
-        Ok(())
+        sys::send(self.connections[at].socket.as_fd(), &welcome, &fds)
     }
 
     /// Somebody whose programs will come: we stay, and there is room for them.
