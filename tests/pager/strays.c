@@ -4,7 +4,7 @@
 
 int main(int argc, char **argv)
 {
-    size_t pages = 8 << 8;
+    size_t pages = 20 << 8;
     if (argc > 1 && strcmp(argv[1], "again") == 0) {
         uint64_t *fresh = paged(pages * PAGE);
         need_paged(fresh);

@@ -39,7 +39,7 @@ impl Stage {
         fs::create_dir_all(&programs).map_err(|e| e.to_string())?;
         for name in [
             "content", "mappings", "forks", "damage", "strays", "holder", "heap", "pins", "stacks",
-            "identity", "orphan",
+            "identity", "orphan", "raw",
         ] {
             let file = source.join(format!("{name}.c"));
             if !file.exists() {
@@ -604,6 +604,7 @@ fn trials(stage: &Arc<Stage>) -> Vec<Trial> {
     add("identity".into(), Box::new(|s| simple(s, "identity", &[])));
     add("orphan".into(), Box::new(orphan));
     add("no_room_to_fork".into(), Box::new(no_room_to_fork));
+    add("raw".into(), Box::new(|s| simple(s, "raw", &[])));
     add("strays".into(), Box::new(|s| simple(s, "strays", &[])));
     add("unprivileged".into(), Box::new(unprivileged));
     add("collector".into(), Box::new(collector));

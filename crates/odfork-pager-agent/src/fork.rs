@@ -31,7 +31,7 @@ use crate::heap;
 use crate::life::die;
 use crate::lines::Lines;
 use crate::office::{self, mode, Held, Welcome, STATE};
-use crate::{close, forks, kernel_madvise, kernel_mmap, kernel_munmap, stack};
+use crate::{close, forks, kernel_madvise, kernel_mmap, kernel_munmap, mappings, stack};
 
 /// `Control::state` while a fork is under way.
 const FORKING: u32 = 1;
@@ -136,6 +136,7 @@ unsafe extern "C" fn prepare() {
 }
 
 fn give_to_child(held: &mut Held) -> SysResult<()> {
+    mappings::forget_foreign(held);
     let welcome = office::hello_for_child()?;
     let id = u64::from(welcome.id);
     // SAFETY: the lock is held.
@@ -188,7 +189,7 @@ unsafe extern "C" fn child() {
         }
         die(b"odfork page: the child of a fork could not be given its paged memory (store full?): it ends here\n");
     }
-    for fd in [&STATE.uffd, &STATE.space, &STATE.pagemap, &STATE.socket] {
+    for fd in [&STATE.uffd, &STATE.space, &STATE.pagemap, &STATE.maps, &STATE.socket] {
         close(fd.swap(-1, Relaxed));
     }
     let mut held = Held::take();

@@ -3,6 +3,7 @@
 //! ```text
 //!   wrappers   mmap, munmap, mremap, madvise, mlock: what touches paged memory
 //!   regions    the list of what is paged
+//!   mappings   whether it still is there
 //!   stack      where a thread works whose own stack is paged
 //!   office     connection, calls to the daemon
 //!   worker     the thread that unmaps pages when the daemon asks
@@ -27,6 +28,7 @@ mod heap;
 mod identity;
 mod life;
 mod lines;
+mod mappings;
 mod next;
 mod office;
 mod pins;

@@ -43,6 +43,7 @@ pub struct State {
     pub uffd: AtomicI32,
     pub space: AtomicI32,
     pub pagemap: AtomicI32,
+    pub maps: AtomicI32,
     pub socket: AtomicI32,
     space_inode: AtomicU64,
     socket_inode: AtomicU64,
@@ -66,6 +67,7 @@ pub static STATE: State = State {
     uffd: AtomicI32::new(-1),
     space: AtomicI32::new(-1),
     pagemap: AtomicI32::new(-1),
+    maps: AtomicI32::new(-1),
     socket: AtomicI32::new(-1),
     space_inode: AtomicU64::new(0),
     socket_inode: AtomicU64::new(0),
@@ -379,6 +381,14 @@ fn high(fd: c_int) -> c_int {
     }
 }
 
+/// A file to read; -1 when it cannot be had.
+fn open_high(path: &CStr) -> c_int {
+    let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+    // SAFETY: a valid path.
+    let opened = unsafe { call(libc::SYS_openat, args![libc::AT_FDCWD, path.as_ptr(), flags, 0]) };
+    opened.map_or(-1, |fd| high(fd as c_int))
+}
+
 /// A userfaultfd of this process with all that paging needs.
 pub fn new_uffd(device: c_int, user_mode: bool) -> SysResult<c_int> {
     let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
@@ -422,9 +432,13 @@ fn inode(fd: c_int) -> u64 {
     }
 }
 
+pub fn space_inode() -> u64 {
+    STATE.space_inode.load(Relaxed)
+}
+
 /// The space's descriptor still is the space.
 pub fn space_is_there() -> bool {
-    inode(STATE.space.load(Relaxed)) == STATE.space_inode.load(Relaxed)
+    inode(STATE.space.load(Relaxed)) == space_inode()
 }
 
 fn map_shared(fd: c_int, len: usize) -> SysResult<usize> {
@@ -465,12 +479,8 @@ pub fn settle(welcome: &Welcome) -> SysResult<()> {
     STATE.socket.store(welcome.socket, Relaxed);
     STATE.socket_inode.store(inode(welcome.socket), Relaxed);
     STATE.id.store(welcome.id, Relaxed);
-    // SAFETY: a constant path.
-    let pagemap = unsafe {
-        let path = c"/proc/self/pagemap".as_ptr();
-        call(libc::SYS_openat, args![libc::AT_FDCWD, path, libc::O_RDONLY | libc::O_CLOEXEC, 0])
-    };
-    STATE.pagemap.store(pagemap.map_or(-1, |fd| high(fd as c_int)), Relaxed);
+    STATE.pagemap.store(open_high(c"/proc/self/pagemap"), Relaxed);
+    STATE.maps.store(open_high(c"/proc/self/maps"), Relaxed);
     STATE.pid.store(getpid(), Relaxed);
     let attach = Message { id: welcome.id, ..Message::new(Kind::Attach) };
     let done = send(welcome.socket, &attach.with_text(program_name()), uffd)

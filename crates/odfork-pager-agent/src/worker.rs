@@ -4,7 +4,7 @@
 //! else. Unmapping is MADV_DONTNEED, which keeps the page in the file. Whether it was written is read right behind that: a page that was
 //! mapped with the mark and not written leaves a marker in its page table entry; only that counts as clean. Whatever
 //! else is found (nothing, or the page mapped again) counts as written. It runs under the agent's lock, and only for ranges
-//! that are in the region list at the same place: a mapping that took a region's address must not be touched.
+//! that are in the region list at the same place, and mapped so: what took a region's address must not be touched.
 
 use core::sync::atomic::{
     AtomicI32, AtomicU32, AtomicU64, AtomicUsize,
@@ -18,6 +18,7 @@ use odfork_sys::{
 };
 
 use crate::life::die;
+use crate::mappings::Known;
 use crate::office::{self, Held, STATE};
 use crate::regions::Regions;
 use crate::{
@@ -68,7 +69,7 @@ extern "C" fn work(control: usize) -> i32 {
         let ranges = (zap.ranges.load(Acquire) as usize).min(ZAP_RANGES);
         zap.clean.iter().chain(&zap.failed).for_each(|word| word.store(0, Relaxed));
         Held::take_by_worker(|regions| {
-            let mut first = 0;
+            let (mut first, mut known) = (0, Known::default());
             for at in 0..ranges {
                 // SAFETY: inside the array; the daemon writes it before `asked` and leaves it until `answered`.
                 let span = unsafe { zap.spans.as_ptr().add(at).read_volatile() };
@@ -76,7 +77,7 @@ extern "C" fn work(control: usize) -> i32 {
                 if first + pages > ZAP_PAGES {
                     break;
                 }
-                if unmap(regions, &span, pages) {
+                if unmap(regions, &mut known, &span, pages) {
                     mark_clean(&span, pages, first, &zap.clean);
                 } else {
                     (first..first + pages).for_each(|page| set(&zap.failed, page));
@@ -197,13 +198,14 @@ fn set(words: &[AtomicU64], page: usize) {
     words[page / 64].fetch_or(1 << (page % 64), Relaxed);
 }
 
-fn unmap(regions: &Regions, span: &Span, pages: usize) -> bool {
+fn unmap(regions: &Regions, known: &mut Known, span: &Span, pages: usize) -> bool {
     let len = (pages * PAGE) as u64;
     let same = regions
         .holding(span.address, len)
         .is_some_and(|region| region.offset + (span.address - region.address) == span.offset);
     const DONTNEED_LOCKED: i32 = 24;
-    same && kernel_madvise(span.address as usize, len as usize, DONTNEED_LOCKED) == 0
+    same && known.is_ours(span, len)
+        && kernel_madvise(span.address as usize, len as usize, DONTNEED_LOCKED) == 0
 }
 
 /// Sets the bits of pages whose marker is there.

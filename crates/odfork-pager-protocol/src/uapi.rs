@@ -118,6 +118,8 @@ pub struct Message {
 
 /// `_IOWR('f', 16, struct pm_scan_arg)`, Linux 6.7.
 pub const PAGEMAP_SCAN: u64 = 3 << 30 | 96 << 16 | (b'f' as u64) << 8 | 16;
+/// An error where the memory is not watched in the WP_ASYNC way.
+pub const SCAN_CHECK_WP_ASYNC: u64 = 1 << 1;
 pub const PAGE_IS_WRITTEN: u64 = 1 << 1;
 pub const PAGE_IS_SWAPPED: u64 = 1 << 4;
 
@@ -146,6 +148,29 @@ pub struct PageRegion {
     pub categories: u64,
 }
 
+/// `_IOWR('f', 17, struct procmap_query)`, Linux 6.11: asked of /proc/PID/maps.
+pub const PROCMAP_QUERY: u64 = 3 << 30 | 104 << 16 | (b'f' as u64) << 8 | 17;
+pub const COVERING_OR_NEXT: u64 = 0x10;
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MappingQuery {
+    pub size: u64,
+    pub flags: u64,
+    pub address: u64,
+    pub start: u64,
+    pub end: u64,
+    pub mapping_flags: u64,
+    pub page_size: u64,
+    pub offset: u64,
+    pub inode: u64,
+    pub device: [u32; 2],
+    pub name_size: u32,
+    pub build_id_size: u32,
+    pub name: u64,
+    pub build_id: u64,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,6 +186,7 @@ mod tests {
         assert_eq!(size_of::<Fill>(), size(IOC_ZEROPAGE));
         assert_eq!(size_of::<Fill>(), size(IOC_CONTINUE));
         assert_eq!(size_of::<Scan>(), size(PAGEMAP_SCAN));
+        assert_eq!(size_of::<MappingQuery>(), size(PROCMAP_QUERY));
         assert_eq!(size_of::<Message>(), 32);
         assert_eq!((IOC_API, IOC_COPY), (0xc018_aa3f, 0xc028_aa03));
     }

@@ -1,0 +1,134 @@
+//! What the kernel has mapped where the region list says ours is.
+//!
+//! A program may change its mappings by system calls of its own, which nobody sees. Then memory that is not the space's lies at
+//! the addresses of a region, and unmapping "its pages" would be the loss of that memory. So the kernel is asked before.
+//! One question covers a whole mapping; before Linux 6.11 every range costs one. What is changed by such calls between question
+//! and unmapping is not noticed.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use odfork_pager_protocol::control::{op, Span};
+use odfork_pager_protocol::{uapi, PAGE};
+use odfork_sys::Errno;
+
+use crate::ioctl;
+use crate::office::{self, Held, STATE};
+
+/// The mapping that was asked about last; of one question, so not for long.
+#[derive(Default)]
+pub struct Known {
+    start: u64,
+    end: u64,
+    /// Its start's place in the space, when it is the space's.
+    offset: Option<u64>,
+}
+
+enum Answer {
+    Found,
+    /// Nothing is mapped from there on.
+    Nothing,
+    /// The kernel does not know the question, or the descriptor is gone.
+    Unknown,
+}
+
+impl Known {
+    /// Asks about the mapping at this address, or the next one.
+    fn ask(&mut self, address: u64) -> Answer {
+        let mut query = uapi::MappingQuery {
+            size: size_of::<uapi::MappingQuery>() as u64,
+            flags: uapi::COVERING_OR_NEXT,
+            address,
+            ..uapi::MappingQuery::default()
+        };
+        match ioctl(STATE.maps.load(Relaxed), uapi::PROCMAP_QUERY, &mut query) {
+            Ok(_) => {
+                let is_space = query.inode == office::space_inode();
+                self.start = query.start;
+                self.end = query.end;
+                self.offset = is_space.then_some(query.offset);
+                Answer::Found
+            }
+            Err(Errno(libc::ENOENT)) => Answer::Nothing,
+            Err(_) => Answer::Unknown,
+        }
+    }
+
+    /// How much from here on is the space's, at that place in it; or how much is not.
+    fn piece(&self, address: u64, len: u64, offset: u64) -> (u64, bool) {
+        if address < self.start {
+            return (len.min(self.start - address), false);
+        }
+        let place = self.offset.map(|start| start + (address - self.start));
+        (len.min(self.end - address), place == Some(offset))
+    }
+
+    /// All of the range is mapped from the space, as the list says.
+    pub fn is_ours(&mut self, span: &Span, len: u64) -> bool {
+        let mut at = 0;
+        while at < len {
+            let address = span.address + at;
+            if address < self.start || address >= self.end {
+                match self.ask(address) {
+                    Answer::Found => {}
+                    Answer::Nothing => return false,
+                    Answer::Unknown => return is_watched(span.address, len),
+                }
+            }
+            let (more, ours) = self.piece(address, len - at, span.offset + at);
+            if !ours {
+                return false;
+            }
+            at += more;
+        }
+        true
+    }
+}
+
+/// Whether the range lies in memory with a userfaultfd like ours: the question of before Linux 6.11. Yes when it cannot be asked:
+/// a program that closes descriptors it does not know must not keep all its pages in memory by that.
+fn is_watched(address: u64, len: u64) -> bool {
+    let mut scan = uapi::Scan {
+        size: size_of::<uapi::Scan>() as u64,
+        flags: uapi::SCAN_CHECK_WP_ASYNC,
+        start: address,
+        end: address + len,
+        category_mask: uapi::PAGE_IS_SWAPPED,
+        return_mask: uapi::PAGE_IS_SWAPPED,
+        ..uapi::Scan::default()
+    };
+    let answer = ioctl(STATE.pagemap.load(Relaxed), uapi::PAGEMAP_SCAN, &mut scan);
+    answer.err() != Some(Errno(libc::EPERM))
+}
+
+/// Takes out of the list what is not there any more. Where the kernel cannot be asked, nothing.
+pub fn forget_foreign(held: &mut Held) {
+    while let Some((address, len)) = first_foreign(held) {
+        if !held.regions().split(address, len) {
+            return;
+        }
+        while let Some(span) = held.regions().remove_one(address, len) {
+            office::publish(held);
+            office::ask(held, op::RELEASE, [span.offset, span.len]);
+        }
+    }
+}
+
+fn first_foreign(held: &mut Held) -> Option<(u64, u64)> {
+    let mut known = Known::default();
+    for span in held.regions().list() {
+        let mut at = 0;
+        while at < span.len {
+            let (address, left) = (span.address + at, span.len - at);
+            match known.ask(address) {
+                Answer::Found => {}
+                Answer::Nothing => return Some((address, left)),
+                Answer::Unknown => return None,
+            }
+            match known.piece(address, left, span.offset + at) {
+                (more, true) => at += more,
+                (more, false) => return Some((address, more.next_multiple_of(PAGE as u64))),
+            }
+        }
+    }
+    None
+}
