@@ -34,7 +34,10 @@ impl Stage {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("pager");
         let programs = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pager");
         fs::create_dir_all(&programs).map_err(|e| e.to_string())?;
-        for name in ["content", "mappings", "forks", "damage", "strays", "crowd", "heap"] {
+        for name in [
+            "content", "mappings", "forks", "damage", "strays", "crowd", "heap", "pins", "stacks",
+            "identity", "orphan",
+        ] {
             let file = source.join(format!("{name}.c"));
             if !file.exists() {
                 continue;
@@ -43,7 +46,7 @@ impl Stage {
                 .args(["-O2", "-pthread", "-Wall", "-o"])
                 .arg(programs.join(name))
                 .arg(&file)
-                .args(["-ldl", "-lm"])
+                .args(["-ldl", "-lm", "-lutil"])
                 .status();
             if !done.is_ok_and(|status| status.success()) {
                 return Err(format!("cannot compile {}", file.display()));
@@ -464,6 +467,47 @@ fn collector(stage: &Stage) -> Outcome {
     world.is_clean()
 }
 
+/// Threads on paged stacks, with hardly a frame to be had.
+fn pressed_stacks(stage: &Stage) -> Outcome {
+    let world =
+        World::new(stage, &["--limit", "1M", "--store", "memory", "--store-size", "400M"], &[])?;
+    world.run("stacks", &["pressure"])?;
+    world.is_clean()
+}
+
+/// Forks are refused when the supervisor is gone; the program goes on.
+fn orphan(stage: &Stage) -> Outcome {
+    let mut world = World::new(stage, &with(&["--store", "memory", "--store-size", "400M"]), &[])?;
+    let mut child = ready(&world, "orphan", &["gone"])?;
+    world.supervisor.kill().map_err(|e| e.to_string())?;
+    world.supervisor.wait().map_err(|e| e.to_string())?;
+    go(&mut child)?;
+    finish(child, Duration::from_secs(30))
+}
+
+/// Forks are refused when the store has no room for them.
+fn no_room_to_fork(stage: &Stage) -> Outcome {
+    let options = ["--limit", "24M", "--store", "memory", "--store-size", "6M"];
+    let world = World::new(stage, &options, &[])?;
+    let mut child = ready(&world, "orphan", &["full"])?;
+    go(&mut child)?;
+    finish(child, Duration::from_secs(30))?;
+    world.is_clean()
+}
+
+/// A program that has said "ready" and waits for a line.
+fn ready(world: &World, program: &str, args: &[&str]) -> Result<Child, String> {
+    let mut child = world.start(program, args)?;
+    let mut line = [0; 6];
+    child.stdout.as_mut().ok_or("no output")?.read_exact(&mut line).map_err(|e| e.to_string())?;
+    Ok(child)
+}
+
+fn go(child: &mut Child) -> Outcome {
+    let mut input = child.stdin.take().ok_or("no input")?;
+    input.write_all(b"go\n").map_err(|e| e.to_string())
+}
+
 fn killed_client(stage: &Stage) -> Outcome {
     let world = World::new(stage, &with(&[]), &[])?;
     for n in 0..5 {
@@ -542,6 +586,15 @@ fn trials(stage: &Arc<Stage>) -> Vec<Trial> {
     add("forks".into(), Box::new(|s| simple(s, "forks", &["16", "2", "9", "0"])));
     add("forks::threads".into(), Box::new(|s| simple(s, "forks", &["16", "2", "10", "3"])));
     add("heap".into(), Box::new(|s| simple(s, "heap", &["3", "3", "9"])));
+    add("pins".into(), Box::new(|s| simple(s, "pins", &["refused"])));
+    add("pins::early".into(), Box::new(|s| simple(s, "pins", &["refused", "early"])));
+    add("stacks::pressure".into(), Box::new(pressed_stacks));
+    for which in ["coroutines", "thread", "handlers"] {
+        add(format!("stacks::{which}"), Box::new(move |s| simple(s, "stacks", &[which])));
+    }
+    add("identity".into(), Box::new(|s| simple(s, "identity", &[])));
+    add("orphan".into(), Box::new(orphan));
+    add("no_room_to_fork".into(), Box::new(no_room_to_fork));
     add("strays".into(), Box::new(|s| simple(s, "strays", &[])));
     add("unprivileged".into(), Box::new(unprivileged));
     add("collector".into(), Box::new(collector));

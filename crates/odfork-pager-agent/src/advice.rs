@@ -5,6 +5,7 @@ use core::ffi::c_int;
 use odfork_pager_protocol::control::op;
 
 use crate::office::{self, Held};
+use crate::stack::steady;
 
 /// No phase of its own.
 const NORMAL: c_int = 0;
@@ -19,8 +20,8 @@ pub extern "C" fn odfork_page_advise(advice: c_int) -> c_int {
     if !office::is_active() || !(NORMAL..=ANOMALOUS).contains(&advice) {
         return -1;
     }
-    let held = Held::take();
-    match office::ask(&held, op::ADVISE, [advice as u64, 0]) {
+    let answer = steady(move || office::ask(&Held::take(), op::ADVISE, [advice as u64, 0]));
+    match answer {
         0 => 0,
         _ => -1,
     }

@@ -13,7 +13,7 @@
 //!   child    5 map the child's space at the same addresses, a userfaultfd of its own, ATTACH, worker, REGIONS
 //! ```
 //!
-//! A child that cannot be given its memory ends at once: it must not run without it. vfork, posix_spawn and clone with
+//! A child that cannot be given its memory ends at once: it must not run without it (see `forks`). vfork, posix_spawn and clone with
 //! CLONE_VM share the memory and need nothing. `_Fork` and raw system calls pass by: their children do not have the paged
 //! mappings at all, and touching one is SIGSEGV.
 
@@ -25,12 +25,13 @@ use core::sync::atomic::{
 
 use odfork_pager_protocol::control::{op, Span, REGION_DONTFORK};
 use odfork_pager_protocol::PAGE;
-use odfork_sys::{args, call, restore_signals, SysResult};
+use odfork_sys::{args, block_signals, call, raw, restore_signals, SysResult};
 
 use crate::heap;
 use crate::life::die;
+use crate::lines::Lines;
 use crate::office::{self, mode, Held, Welcome, STATE};
-use crate::{close, kernel_madvise, kernel_mmap, kernel_munmap};
+use crate::{close, forks, kernel_madvise, kernel_mmap, kernel_munmap, stack};
 
 /// `Control::state` while a fork is under way.
 const FORKING: u32 = 1;
@@ -48,6 +49,8 @@ struct Fork {
     mask: UnsafeCell<u64>,
     /// What had to be done could not be: the child must not go on.
     broken: AtomicBool,
+    /// The caller of fork will be told: the child need not.
+    told: AtomicBool,
     /// Protection of the paged mappings, from /proc/self/maps; mapped while it is needed.
     list: AtomicUsize,
     listed: AtomicU32,
@@ -60,6 +63,7 @@ static FORK: Fork = Fork {
     child: UnsafeCell::new(None),
     mask: UnsafeCell::new(0),
     broken: AtomicBool::new(false),
+    told: AtomicBool::new(false),
     list: AtomicUsize::new(0),
     listed: AtomicU32::new(0),
 };
@@ -114,19 +118,25 @@ pub unsafe extern "C" fn __register_atfork(
 
 /// Steps 1 to 4. Leaves the lock held.
 unsafe extern "C" fn prepare() {
+    let mask = block_signals();
     heap::lock();
     let mut held = Held::take();
     FORK.broken.store(false, Relaxed);
     if office::is_own() && !held.regions().is_empty() {
-        let done = give_to_child(&mut held);
-        FORK.broken.store(done.is_err(), Relaxed);
+        // On a paged stack nothing can be unmapped, and the child would not have it.
+        let is_paged = held.regions().overlaps(stack::here() as u64, 1);
+        if is_paged || give_to_child(&mut held).is_err() {
+            FORK.broken.store(true, Relaxed);
+            FORK.told.store(forks::mark_broken(), Relaxed);
+        }
     }
+    held.into_mask();
     // SAFETY: the lock is held.
-    unsafe { *FORK.mask.get() = held.into_mask() };
+    unsafe { *FORK.mask.get() = mask };
 }
 
 fn give_to_child(held: &mut Held) -> SysResult<()> {
-    let welcome = office::hello(crate::life::socket_path(), STATE.id.load(Relaxed))?;
+    let welcome = office::hello_for_child()?;
     let id = u64::from(welcome.id);
     // SAFETY: the lock is held.
     unsafe { *FORK.child.get() = Some(welcome) };
@@ -159,16 +169,23 @@ unsafe extern "C" fn parent() {
             welcome.close_all();
         }
         drop_list();
-        drop(Held::from_mask(*FORK.mask.get()));
+        let mask = *FORK.mask.get();
+        drop(Held::from_mask(u64::MAX));
+        heap::unlock();
+        restore_signals(mask);
     }
-    heap::unlock();
 }
 
 /// Step 5. The lock belongs to the parent's process, so here it is free; nobody else runs.
 unsafe extern "C" fn child() {
     // SAFETY: prepare filled the cells; this is the only thread.
     let (welcome, mask) = unsafe { ((*FORK.child.get()).take(), *FORK.mask.get()) };
+    stack::alone();
     if FORK.broken.load(Relaxed) {
+        if FORK.told.load(Relaxed) {
+            // SAFETY: ends this process; whoever forked it waits for it.
+            unsafe { raw(libc::SYS_exit_group, args![1]) };
+        }
         die(b"odfork page: the child of a fork could not be given its paged memory (store full?): it ends here\n");
     }
     for fd in [&STATE.uffd, &STATE.space, &STATE.pagemap, &STATE.socket] {
@@ -237,30 +254,21 @@ fn list_protection(held: &mut Held) -> SysResult<()> {
     let list = odfork_sys::check(kernel_mmap(0, bytes, prot, flags, -1, 0))?;
     FORK.list.store(list, Relaxed);
     FORK.listed.store(0, Relaxed);
-    // SAFETY: a constant path; a buffer of the size given; the list has room for LISTED entries.
-    unsafe {
-        let path = c"/proc/self/maps".as_ptr();
-        let open = args![libc::AT_FDCWD, path, libc::O_RDONLY | libc::O_CLOEXEC, 0];
-        let fd = call(libc::SYS_openat, open)? as c_int;
-        let mut lines = Lines { fd, room: [0; 4096], from: 0, to: 0 };
-        let mut answer = Ok(());
-        while let Some(line) = lines.next() {
-            let Some(found) = parse(line) else { continue };
-            if found.prot == prot || !held.regions().overlaps(found.start, found.end - found.start)
-            {
-                continue;
-            }
-            let at = FORK.listed.load(Relaxed) as usize;
-            if at == LISTED {
-                answer = Err(odfork_sys::Errno(libc::ENOMEM));
-                break;
-            }
-            (list as *mut Protected).add(at).write(found);
-            FORK.listed.store(at as u32 + 1, Relaxed);
+    let mut lines = Lines::open(c"/proc/self/maps")?;
+    while let Some(line) = lines.next() {
+        let Some(found) = parse(line) else { continue };
+        if found.prot == prot || !held.regions().overlaps(found.start, found.end - found.start) {
+            continue;
         }
-        close(fd);
-        answer
+        let at = FORK.listed.load(Relaxed) as usize;
+        if at == LISTED {
+            return Err(odfork_sys::Errno(libc::ENOMEM));
+        }
+        // SAFETY: the list has room for LISTED entries.
+        unsafe { (list as *mut Protected).add(at).write(found) };
+        FORK.listed.store(at as u32 + 1, Relaxed);
     }
+    Ok(())
 }
 
 fn restore_protection(held: &mut Held) -> SysResult<()> {
@@ -285,42 +293,6 @@ fn drop_list() {
     let list = FORK.list.swap(0, Relaxed);
     if list != 0 {
         kernel_munmap(list, (LISTED * size_of::<Protected>()).next_multiple_of(PAGE));
-    }
-}
-
-/// Lines of a file, the first 200 bytes of each.
-struct Lines {
-    fd: c_int,
-    room: [u8; 4096],
-    from: usize,
-    to: usize,
-}
-
-impl Lines {
-    fn next(&mut self) -> Option<&[u8]> {
-        loop {
-            let ready = &self.room[self.from..self.to];
-            if let Some(end) = ready.iter().position(|&byte| byte == b'\n') {
-                let start = self.from;
-                self.from += end + 1;
-                return Some(&self.room[start..start + end]);
-            }
-            self.room.copy_within(self.from..self.to, 0);
-            self.to -= self.from;
-            self.from = 0;
-            if self.to == self.room.len() {
-                self.to = 0;
-            }
-            // SAFETY: room up to the end of the buffer.
-            let got = unsafe {
-                let at = self.room.as_mut_ptr().add(self.to);
-                call(libc::SYS_read, args![self.fd, at, self.room.len() - self.to])
-            };
-            match got {
-                Ok(got) if got > 0 => self.to += got,
-                _ => return None,
-            }
-        }
     }
 }
 

@@ -13,9 +13,10 @@ use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 
 use odfork_pager_protocol::control::op;
 use odfork_pager_protocol::PAGE;
-use odfork_sys::ProcessLock;
+use odfork_sys::{block_signals, restore_signals, ProcessLock};
 
 use crate::office::{self, mode, Held, STATE};
+use crate::stack::steady;
 use crate::{life, set_errno};
 
 /// Blocks of malloc from this size on are paged; 0: none.
@@ -64,7 +65,7 @@ pub fn read_options() {
     HEAP.least.store(life::number(LEAST).unwrap_or(0), Relaxed);
 }
 
-/// For fork: nobody is in the middle of a change.
+/// For fork, with signals blocked: nobody is in the middle of a change.
 pub fn lock() {
     HEAP.lock.take();
 }
@@ -73,22 +74,25 @@ pub fn unlock() {
     HEAP.lock.give();
 }
 
-/// The list, under the lock.
+/// The list, under the lock. Signals are blocked meanwhile: a handler may fork.
 struct Pieces<'a> {
     list: &'a mut [Piece; PIECES],
     count: &'a mut usize,
+    mask: u64,
 }
 
 impl Drop for Pieces<'_> {
     fn drop(&mut self) {
         HEAP.lock.give();
+        restore_signals(self.mask);
     }
 }
 
 fn pieces() -> Pieces<'static> {
+    let mask = block_signals();
     HEAP.lock.take();
     // SAFETY: the lock is held until the value is dropped.
-    unsafe { Pieces { list: &mut *HEAP.pieces.get(), count: &mut *HEAP.count.get() } }
+    unsafe { Pieces { list: &mut *HEAP.pieces.get(), count: &mut *HEAP.count.get(), mask } }
 }
 
 impl Pieces<'_> {
@@ -163,22 +167,28 @@ fn is_there() -> bool {
     }
     let mut pieces = pieces();
     if HEAP.made.load(Relaxed) == 0 {
-        let mut len = MOST_BYTES;
-        let mut held = Held::take();
-        let mut made = office::map_region(&mut held, 0, len);
-        while made.is_err() && len > LEAST_BYTES {
-            len /= 2;
-            made = office::map_region(&mut held, 0, len);
-        }
-        drop(held);
-        if let Ok(start) = made {
+        let made = steady(make);
+        if let Some((start, len)) = made {
             HEAP.start.store(start, Relaxed);
             HEAP.end.store(start + len, Relaxed);
             pieces.put(start, len, true);
         }
-        HEAP.made.store(if made.is_ok() { 1 } else { 2 }, Relaxed);
+        HEAP.made.store(if made.is_some() { 1 } else { 2 }, Relaxed);
     }
     HEAP.made.load(Relaxed) == 1
+}
+
+/// The region's address and length.
+fn make() -> Option<(usize, usize)> {
+    let mut held = Held::take();
+    let mut len = MOST_BYTES;
+    loop {
+        match office::map_region(&mut held, 0, len) {
+            Ok(start) => return Some((start, len)),
+            Err(_) if len > LEAST_BYTES => len /= 2,
+            Err(_) => return None,
+        }
+    }
 }
 
 fn is_ours(block: *const c_void) -> bool {
@@ -219,7 +229,7 @@ fn release(block: *mut c_void) {
     if start < from || len == 0 || len % PAGE != 0 || start + len > to {
         life::die(b"odfork page: free() of something that malloc() did not give\n");
     }
-    let zero = len >= GIVE_BACK && office::is_own() && give_back(start, len);
+    let zero = len >= GIVE_BACK && office::is_own() && steady(move || give_back(start, len));
     pieces().put(start, len, zero);
 }
 

@@ -3,9 +3,12 @@
 //! ```text
 //!   wrappers   mmap, munmap, mremap, madvise, mlock: what touches paged memory
 //!   regions    the list of what is paged
+//!   stack      where a thread works whose own stack is paged
 //!   office     connection, calls to the daemon
 //!   worker     the thread that unmaps pages when the daemon asks
-//!   fork       a child gets the memory
+//!   pins, files  the kernel holds no page of it
+//!   fork, forks  a child gets the memory
+//!   identity   the thread follows a change of user
 //!   heap       malloc of large blocks, out of a paged region
 //!   advice     odfork_page_advise
 //! ```
@@ -17,11 +20,18 @@
 
 mod advice;
 mod bare;
+mod files;
 mod fork;
+mod forks;
 mod heap;
+mod identity;
 mod life;
+mod lines;
+mod next;
 mod office;
+mod pins;
 mod regions;
+mod stack;
 mod worker;
 mod wrappers;
 
@@ -81,6 +91,13 @@ fn close(fd: c_int) {
 fn futex_wait(word: &core::sync::atomic::AtomicU32, seen: u32) {
     // SAFETY: a valid word; any outcome is fine, callers look again.
     unsafe { raw(libc::SYS_futex, args![word.as_ptr(), libc::FUTEX_WAIT, seen, 0usize]) };
+}
+
+/// The same for a millisecond at most.
+fn futex_wait_briefly(word: &core::sync::atomic::AtomicU32, seen: u32) {
+    const BRIEFLY: [i64; 2] = [0, 1_000_000];
+    // SAFETY: a valid word and a valid time; any outcome is fine.
+    unsafe { raw(libc::SYS_futex, args![word.as_ptr(), libc::FUTEX_WAIT, seen, &BRIEFLY]) };
 }
 
 fn futex_wake(word: &core::sync::atomic::AtomicU32) {

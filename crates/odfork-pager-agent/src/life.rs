@@ -29,6 +29,7 @@ extern "C" fn born() {
     STATE.pid.store(getpid(), Relaxed);
     STATE.mode.store(mode::FRESH, Relaxed);
     crate::heap::read_options();
+    crate::pins::read_options();
 }
 
 #[used]

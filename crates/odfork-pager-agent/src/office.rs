@@ -45,6 +45,7 @@ pub struct State {
     pub pagemap: AtomicI32,
     pub socket: AtomicI32,
     space_inode: AtomicU64,
+    socket_inode: AtomicU64,
     pub control: AtomicPtr<Control>,
     bell: AtomicPtr<Bell>,
     regions: UnsafeCell<Regions>,
@@ -67,6 +68,7 @@ pub static STATE: State = State {
     pagemap: AtomicI32::new(-1),
     socket: AtomicI32::new(-1),
     space_inode: AtomicU64::new(0),
+    socket_inode: AtomicU64::new(0),
     control: AtomicPtr::new(core::ptr::null_mut()),
     bell: AtomicPtr::new(core::ptr::null_mut()),
     regions: UnsafeCell::new(Regions::new()),
@@ -208,11 +210,40 @@ pub fn hello(path: &CStr, parent: u32) -> SysResult<Welcome> {
             let hello = Message { id: parent, ..Message::new(Kind::Hello) };
             send(socket, &hello.with_text(program_name()), -1)
         })
-        .and_then(|()| receive(socket));
+        .and_then(|()| receive(socket, Some(socket)));
     if answer.is_err() {
         close(socket);
     }
     answer
+}
+
+/// For a child to be, over the connection of this program: it has changed neither its user nor its root. Where the program
+/// has closed that, over a new one.
+pub fn hello_for_child() -> SysResult<Welcome> {
+    let id = STATE.id.load(Relaxed);
+    match own_socket() {
+        Some(socket) => {
+            let hello = Message { id, ..Message::new(Kind::Hello) };
+            send(socket, &hello.with_text(program_name()), -1)?;
+            receive(socket, None)
+        }
+        None => hello(crate::life::socket_path(), id),
+    }
+}
+
+fn own_socket() -> Option<c_int> {
+    let socket = STATE.socket.load(Relaxed);
+    (inode(socket) == STATE.socket_inode.load(Relaxed)).then_some(socket)
+}
+
+/// The supervisor is there, as far as can be told.
+pub fn is_supervised() -> bool {
+    let Some(socket) = own_socket() else { return true };
+    let mut byte = 0u8;
+    let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+    // SAFETY: room for one byte.
+    let answer = unsafe { call(libc::SYS_recvfrom, args![socket, &raw mut byte, 1, flags, 0, 0]) };
+    !matches!(answer, Ok(0) | Err(Errno(libc::ECONNRESET)))
 }
 
 fn program_name() -> &'static [u8] {
@@ -270,11 +301,12 @@ pub fn send(socket: c_int, message: &Message, fd: c_int) -> SysResult<()> {
     }
 }
 
-fn receive(socket: c_int) -> SysResult<Welcome> {
+/// A welcome; without a socket for it, one comes along, before the device.
+fn receive(from: c_int, given: Option<c_int>) -> SysResult<Welcome> {
     let mut bytes = [0u8; MESSAGE_BYTES];
     let mut room = Ancillary([0; 64]);
     let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
-    let mut fds = [-1; 4];
+    let mut fds = [-1; 5];
     // SAFETY: header and buffers are valid for the call.
     unsafe {
         let mut header: libc::msghdr = core::mem::zeroed();
@@ -282,7 +314,7 @@ fn receive(socket: c_int) -> SysResult<Welcome> {
         header.msg_iovlen = 1;
         header.msg_control = room.0.as_mut_ptr().cast();
         header.msg_controllen = room.0.len();
-        call(libc::SYS_recvmsg, args![socket, &mut header, libc::MSG_CMSG_CLOEXEC])?;
+        call(libc::SYS_recvmsg, args![from, &mut header, libc::MSG_CMSG_CLOEXEC])?;
         let first = libc::CMSG_FIRSTHDR(&header);
         if !first.is_null() && (*first).cmsg_type == libc::SCM_RIGHTS {
             let count = ((*first).cmsg_len - libc::CMSG_LEN(0) as usize) / 4;
@@ -292,9 +324,13 @@ fn receive(socket: c_int) -> SysResult<Welcome> {
             }
         }
     }
-    let [control, space, bell, device] = fds;
+    let [control, space, bell, fourth, fifth] = fds;
+    let (socket, device) = match given {
+        Some(socket) => (socket, fourth),
+        None => (fourth, fifth),
+    };
     let message = Message::from_bytes(&bytes).filter(|one| one.kind() == Some(Kind::Welcome));
-    let Some(message) = message.filter(|_| bell >= 0) else {
+    let Some(message) = message.filter(|_| bell >= 0 && socket >= 0) else {
         fds.into_iter().for_each(close);
         return Err(Errno(libc::EPROTO));
     };
@@ -400,6 +436,7 @@ pub fn settle(welcome: &Welcome) -> SysResult<()> {
     STATE.space.store(welcome.space, Relaxed);
     STATE.space_inode.store(inode(welcome.space), Relaxed);
     STATE.socket.store(welcome.socket, Relaxed);
+    STATE.socket_inode.store(inode(welcome.socket), Relaxed);
     STATE.id.store(welcome.id, Relaxed);
     // SAFETY: a constant path.
     let pagemap = unsafe {
@@ -423,7 +460,8 @@ pub fn connected(_held: &mut Held) -> bool {
         mode::FRESH => {}
         _ => return false,
     }
-    let done = hello(crate::life::socket_path(), 0)
+    let done = crate::pins::refuse()
+        .and_then(|()| hello(crate::life::socket_path(), 0))
         .and_then(|welcome| settle(&welcome).inspect_err(|_| welcome.close_all()));
     STATE.mode.store(if done.is_ok() { mode::CONNECTED } else { mode::OFF }, Relaxed);
     done.is_ok()
@@ -452,6 +490,7 @@ pub fn map_region(held: &mut Held, hint: usize, len: usize) -> SysResult<usize> 
     let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
     let space = STATE.space.load(Relaxed);
     let address = odfork_sys::check(kernel_mmap(hint, len, prot, flags, space, offset as i64))?;
+    crate::stack::note(address, len);
     let span = Span { address: address as u64, offset, len: len as u64, flags: 0 };
     let mut done = register(&span);
     if done.is_ok() {

@@ -6,17 +6,28 @@
 //! else is found (nothing, or the page mapped again) counts as written. It runs under the agent's lock, and only for ranges
 //! that are in the region list at the same place: a mapping that took a region's address must not be touched.
 
-use core::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use core::sync::atomic::{
+    AtomicI32, AtomicU32, AtomicU64, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
+};
 
 use odfork_pager_protocol::control::{Control, Span, ZAP_PAGES, ZAP_RANGES, ZAP_RANGE_PAGES};
 use odfork_pager_protocol::{uapi, PAGE};
-use odfork_sys::{block_signals, clone_vfork, restore_signals, SysResult};
+use odfork_sys::{
+    args, block_signals, call, clone_vfork, getpid, raw, restore_signals, ProcessLock, SysResult,
+};
 
+use crate::life::die;
 use crate::office::{self, Held, STATE};
 use crate::regions::Regions;
-use crate::{futex_wait, ioctl, kernel_madvise, kernel_mmap, kernel_munmap};
+use crate::{
+    futex_wait, futex_wait_briefly, futex_wake, ioctl, kernel_madvise, kernel_mmap, kernel_munmap,
+};
 
 const STACK: usize = 64 << 10;
+
+/// The process that has one, told before it is there: whoever changes its user waits for it.
+static BORN: AtomicI32 = AtomicI32::new(0);
 
 /// Starts it for the control pages there are now.
 pub fn start() -> SysResult<()> {
@@ -32,11 +43,13 @@ pub fn start() -> SysResult<()> {
     let control = STATE.control.load(Acquire) as usize;
     // It inherits the mask: no signal of the program is ever delivered to it.
     let mask = block_signals();
+    BORN.store(getpid(), SeqCst);
     // SAFETY: a new stack; `work` never returns, uses no thread-local storage and cannot unwind. Without CLONE_VFORK the
     // call returns at once.
     let started = unsafe { clone_vfork(flags as usize, stack + STACK, work, control) };
     restore_signals(mask);
     if started.is_err() {
+        BORN.store(0, SeqCst);
         kernel_munmap(stack, STACK);
     }
     started.map(drop)
@@ -47,6 +60,7 @@ extern "C" fn work(control: usize) -> i32 {
     let zap = unsafe { &(*(control as *const Control)).zap };
     loop {
         let asked = zap.asked.load(Acquire);
+        adopt();
         if asked == zap.answered.load(Relaxed) {
             futex_wait(&zap.asked, asked);
             continue;
@@ -73,6 +87,110 @@ extern "C" fn work(control: usize) -> i32 {
         zap.answered.store(asked, Release);
         office::ring();
     }
+}
+
+/// Users and groups that a thread of the program has, and room for the worker's own.
+#[repr(C)]
+struct Wish {
+    users: [u32; 3],
+    groups: [u32; 3],
+    count: usize,
+    list: [u32; MOST_GROUPS],
+    own: [u32; MOST_GROUPS],
+}
+
+const MOST_GROUPS: usize = 65536;
+
+struct Follow {
+    lock: ProcessLock,
+    /// Address of the wish.
+    wish: AtomicUsize,
+    done: AtomicU32,
+}
+
+static FOLLOW: Follow =
+    Follow { lock: ProcessLock::new(), wish: AtomicUsize::new(0), done: AtomicU32::new(0) };
+
+/// Gives the worker the caller's users and groups, and waits until it has them.
+pub fn follow() {
+    let me = getpid();
+    if BORN.load(SeqCst) != me {
+        return;
+    }
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let mask = block_signals();
+    FOLLOW.lock.take();
+    let room = odfork_sys::check(kernel_mmap(0, size_of::<Wish>(), prot, flags, -1, 0));
+    let Ok(room) = room else {
+        die(b"odfork page: no memory to tell the agent's thread of a change of user: ending\n")
+    };
+    // SAFETY: new memory of that size, all zeros, which is a valid wish.
+    let wish = unsafe { &mut *(room as *mut Wish) };
+    [wish.users, wish.groups] = identity();
+    wish.count = own_groups(&mut wish.list);
+    FOLLOW.done.store(0, Relaxed);
+    FOLLOW.wish.store(room, Release);
+    while FOLLOW.done.load(Acquire) == 0 && BORN.load(SeqCst) == me {
+        // Again and again: it may have been about to sleep.
+        if let Some(control) = office::control() {
+            futex_wake(&control.zap.asked);
+        }
+        futex_wait_briefly(&FOLLOW.done, 0);
+    }
+    FOLLOW.wish.store(0, Relaxed);
+    kernel_munmap(room, size_of::<Wish>());
+    FOLLOW.lock.give();
+    restore_signals(mask);
+}
+
+/// Real, effective and saved users and groups of the calling thread.
+fn identity() -> [[u32; 3]; 2] {
+    let mut found = [[0u32; 3]; 2];
+    let numbers = [libc::SYS_getresuid, libc::SYS_getresgid];
+    for (number, [real, effective, saved]) in numbers.into_iter().zip(&mut found) {
+        // SAFETY: three valid words.
+        unsafe { raw(number, args![real, effective, saved]) };
+    }
+    found
+}
+
+fn own_groups(list: &mut [u32; MOST_GROUPS]) -> usize {
+    // SAFETY: room for as many as said.
+    unsafe { call(libc::SYS_getgroups, args![MOST_GROUPS, list.as_mut_ptr()]) }.unwrap_or(0)
+}
+
+/// Takes what was wished for. What cannot be had ends the process, as when the C library's threads get different answers.
+fn adopt() {
+    let room = FOLLOW.wish.load(Acquire);
+    if room == 0 || FOLLOW.done.load(Relaxed) != 0 {
+        return;
+    }
+    // SAFETY: the caller of `follow` waits, and keeps it, until `done`.
+    let wish = unsafe { &mut *(room as *mut Wish) };
+    let same = |wish: &mut Wish| {
+        let count = own_groups(&mut wish.own);
+        wish.own[..count] == wish.list[..wish.count]
+    };
+    // Groups before users: the right to change them goes with those.
+    if !same(wish) {
+        // SAFETY: a list of that length.
+        unsafe { raw(libc::SYS_setgroups, args![wish.count, wish.list.as_ptr()]) };
+    }
+    let [users, groups] = identity();
+    for (number, own, wished) in
+        [(libc::SYS_setresgid, groups, wish.groups), (libc::SYS_setresuid, users, wish.users)]
+    {
+        if own != wished {
+            // SAFETY: plain numbers.
+            unsafe { raw(number, args![wished[0], wished[1], wished[2]]) };
+        }
+    }
+    if identity() != [wish.users, wish.groups] || !same(wish) {
+        die(b"odfork page: the agent's thread cannot follow a change of user: ending\n");
+    }
+    FOLLOW.done.store(1, Release);
+    futex_wake(&FOLLOW.done);
 }
 
 fn set(words: &[AtomicU64], page: usize) {

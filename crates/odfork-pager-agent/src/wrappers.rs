@@ -21,6 +21,7 @@ use odfork_sys::{args, raw};
 
 use crate::office::{self, mode, Held, STATE};
 use crate::regions::whole_pages;
+use crate::stack::steady;
 use crate::{as_libc, kernel_madvise, kernel_mmap, kernel_munmap, set_errno};
 
 const MADV_COLLAPSE: c_int = 25;
@@ -62,21 +63,24 @@ pub unsafe extern "C" fn mmap(
     offset: i64,
 ) -> *mut c_void {
     let at = address as usize;
+    as_libc(steady(move || map(at, len, prot, flags, fd, offset))) as *mut c_void
+}
+
+fn map(at: usize, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: i64) -> isize {
     if is_ours(len, prot, flags) {
         if let Some(pages) = whole_pages(len) {
             let mut held = Held::take();
             // On any failure the kernel gets it, as if we were not here.
             if let Ok(mapped) = office::map_region(&mut held, at, pages) {
-                return mapped as *mut c_void;
+                return mapped as isize;
             }
         }
     }
-    if flags & libc::MAP_FIXED != 0 && office::is_active() {
-        if let Some(answer) = map_over(at, len, || kernel_mmap(at, len, prot, flags, fd, offset)) {
-            return as_libc(answer) as *mut c_void;
-        }
+    let call = || kernel_mmap(at, len, prot, flags, fd, offset);
+    match flags & libc::MAP_FIXED != 0 && office::is_active() {
+        true => map_over(at, len, call).unwrap_or_else(call),
+        false => call(),
     }
-    as_libc(kernel_mmap(at, len, prot, flags, fd, offset)) as *mut c_void
 }
 
 /// mmap64(2), the same on this machine.
@@ -128,12 +132,15 @@ fn map_over(address: usize, len: usize, call: impl Fn() -> isize) -> Option<isiz
 #[no_mangle]
 pub unsafe extern "C" fn munmap(address: *mut c_void, len: usize) -> c_int {
     let at = address as usize;
+    as_libc(steady(move || unmap(at, len))) as c_int
+}
+
+fn unmap(at: usize, len: usize) -> isize {
     let call = || kernel_munmap(at, len);
-    let answer = match office::is_active() {
+    match office::is_active() {
         true => map_over(at, len, call).unwrap_or_else(call),
         false => call(),
-    };
-    as_libc(answer) as c_int
+    }
 }
 
 /// mremap(2). Paged memory is never moved by the kernel: it is copied to a new mapping.
@@ -148,7 +155,20 @@ pub unsafe extern "C" fn mremap(
     flags: c_int,
     target: *mut c_void,
 ) -> *mut c_void {
-    let at = old as usize;
+    // SAFETY: passed on to the caller.
+    let answer = steady(move || unsafe { remap(old as usize, old_len, new_len, flags, target) });
+    as_libc(answer) as *mut c_void
+}
+
+/// # Safety
+/// As for mremap(2).
+unsafe fn remap(
+    at: usize,
+    old_len: usize,
+    new_len: usize,
+    flags: c_int,
+    target: *mut c_void,
+) -> isize {
     if office::is_active() {
         let first = whole_pages(old_len.max(1)).unwrap_or(PAGE);
         let (mine, target_mine) = {
@@ -159,17 +179,15 @@ pub unsafe extern "C" fn mremap(
         };
         if mine {
             // SAFETY: passed on to the caller.
-            return as_libc(unsafe { move_paged(at, old_len, new_len, flags, target) })
-                as *mut c_void;
+            return unsafe { move_paged(at, old_len, new_len, flags, target) };
         }
         if target_mine {
-            // SAFETY: what mremap does to its target.
-            unsafe { munmap(target, new_len) };
+            // What mremap does to its target.
+            unmap(target as usize, new_len);
         }
     }
     // SAFETY: the program's own call.
-    as_libc(unsafe { raw(libc::SYS_mremap, args![at, old_len, new_len, flags, target]) })
-        as *mut c_void
+    unsafe { raw(libc::SYS_mremap, args![at, old_len, new_len, flags, target]) }
 }
 
 /// # Safety
@@ -195,8 +213,7 @@ unsafe fn move_paged(
     }
     if !fixed && !keep && to <= from {
         if to < from {
-            // SAFETY: the tail the caller gives up.
-            unsafe { munmap((old + to) as *mut c_void, from - to) };
+            unmap(old + to, from - to);
         }
         return old as isize;
     }
@@ -213,17 +230,17 @@ unsafe fn move_paged(
         if fixed && wanted < old + from && old < wanted + to {
             return -(libc::EINVAL as isize);
         }
-        let new = mmap(wanted as *mut c_void, to, prot, plain | place, -1, 0);
-        if new == libc::MAP_FAILED {
+        let new = map(wanted, to, prot, plain | place, -1, 0);
+        if odfork_sys::check(new).is_err() {
             return -(libc::ENOMEM as isize);
         }
         raw(libc::SYS_mprotect, args![old, from, prot]);
-        core::ptr::copy_nonoverlapping(old as *const u8, new.cast::<u8>(), from.min(to));
+        core::ptr::copy_nonoverlapping(old as *const u8, new as *mut u8, from.min(to));
         match keep {
             true => drop(advise(old, from, libc::MADV_DONTNEED)),
-            false => drop(munmap(old as *mut c_void, from)),
+            false => drop(unmap(old, from)),
         }
-        new as isize
+        new
     }
 }
 
@@ -235,7 +252,7 @@ unsafe fn move_paged(
 pub unsafe extern "C" fn madvise(address: *mut c_void, len: usize, advice: c_int) -> c_int {
     let at = address as usize;
     let answer = match office::is_active() {
-        true => advise(at, len, advice),
+        true => steady(move || advise(at, len, advice)),
         false => kernel_madvise(at, len, advice),
     };
     as_libc(answer) as c_int
@@ -370,5 +387,6 @@ pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
 }
 
 fn holds_paged(address: usize, len: usize) -> bool {
-    office::is_active() && Held::take().regions().overlaps(address as u64, len as u64)
+    let look = move || Held::take().regions().overlaps(address as u64, len as u64);
+    office::is_active() && steady(look)
 }

@@ -6,6 +6,7 @@
 //!                          <---   WELCOME id + control, space, bell [, device]
 //!   ATTACH id + uffd       --->                              --->   CLIENT id + uffd, space, table, control
 //!   (forking) HELLO parent --->   the same for the child     --->   CLIENT id, without uffd
+//!                          <---   over the parent's own connection: a socket for the child as well, before the device
 //!   (child)   ATTACH id    --->                              --->   CLIENT id + uffd
 //!   STATUS, SET            --->                              --->   the same + the socket; the daemon answers on it
 //! ```

@@ -247,7 +247,15 @@ impl Supervisor {
         let Ok(Some((message, fds))) = heard else {
             return self.hang_up(at);
         };
+        let is_parent = message.id != 0 && self.connections[at].id == Some(message.id);
         let done = match message.kind() {
+            Some(Kind::Hello) if is_parent => {
+                if let Err(error) = self.welcome_child(at, &message) {
+                    let number = error.raw_os_error().unwrap_or(libc::EIO);
+                    refuse(self.connections[at].socket.as_fd(), number);
+                }
+                return;
+            }
             Some(Kind::Hello) => self.welcome(at, &message),
             Some(Kind::Attach) => self.attach(at, &message, fds),
             Some(Kind::Status | Kind::Set) => {
@@ -286,6 +294,30 @@ impl Supervisor {
         if parent != 0 && uid_of(parent).is_some_and(|uid| uid != self.connections[at].who.uid) {
             return Err(Error::from_raw_os_error(libc::EACCES));
         }
+        let (id, program) = self.new_program(at, message)?;
+        self.send_welcome(at, id, &program, None)?;
+        if parent != 0 {
+            send_program(self.daemon.as_fd(), id, &program, 0)?;
+        }
+        self.connections[at].id = Some(id);
+        self.programs.insert(id, program);
+        Ok(())
+    }
+
+    /// A program is about to fork and says so over its own connection: the child gets one over it, and needs neither the
+    /// socket's path nor the right to connect (the program may have changed its root or its user).
+    fn welcome_child(&mut self, at: usize, message: &Message) -> io::Result<()> {
+        let (ours, theirs) = sys::socket_pair()?;
+        let (id, program) = self.new_program(at, message)?;
+        self.send_welcome(at, id, &program, Some(theirs.as_fd()))?;
+        send_program(self.daemon.as_fd(), id, &program, 0)?;
+        let who = self.connections[at].who;
+        self.connections.push(Connection { socket: ours, who, id: Some(id) });
+        self.programs.insert(id, program);
+        Ok(())
+    }
+
+    fn new_program(&mut self, at: usize, message: &Message) -> io::Result<(u32, Program)> {
         let program = Program {
             pid: self.connections[at].who.pid,
             name: message.text().to_owned(),
@@ -296,17 +328,22 @@ impl Supervisor {
         };
         let id = self.next_id;
         self.next_id += 1;
+        Ok((id, program))
+    }
+
+    fn send_welcome(
+        &self,
+        at: usize,
+        id: u32,
+        program: &Program,
+        socket: Option<BorrowedFd>,
+    ) -> io::Result<()> {
         let mut fds = vec![program.control.as_fd(), program.space.as_fd(), self.bell.as_fd()];
+        fds.extend(socket);
         fds.extend(self.plan.device.as_ref().map(AsFd::as_fd));
         let flags = if self.plan.user_mode { OPTION_USER_MODE } else { 0 };
         let welcome = Message { id, flags, ..Message::new(Kind::Welcome) };
-        sys::send(self.connections[at].socket.as_fd(), &welcome, &fds)?;
-        if parent != 0 {
-            send_program(self.daemon.as_fd(), id, &program, 0)?;
-        }
-        self.connections[at].id = Some(id);
-        self.programs.insert(id, program);
-        Ok(())
+        sys::send(self.connections[at].socket.as_fd(), &welcome, &fds)
     }
 
     /// The program's userfaultfd: from now on its faults are served.

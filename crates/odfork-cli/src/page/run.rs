@@ -50,6 +50,12 @@ pub fn command() -> Command {
                 .help("Blocks of malloc from this size on are paged; 0: none"),
         )
         .arg(
+            Arg::new("allow-pinning")
+                .long("allow-pinning")
+                .help("Leave io_uring, asynchronous I/O and O_DIRECT to the program: safe only when none of it reads into paged memory")
+                .action(ArgAction::SetTrue),
+        )
+        .arg(
             Arg::new("words")
                 .value_names(["PROGRAM", "ARGS"])
                 .help("The program and its arguments, taken as they are")
@@ -85,6 +91,10 @@ pub fn run(given: &ArgMatches) -> Result<u8> {
     set(office::SOCKET, socket.as_os_str());
     set("ODFORK_PAGE_THRESHOLD", number("threshold")?.as_ref());
     set("ODFORK_PAGE_MALLOC", number("malloc")?.as_ref());
+    set(
+        "ODFORK_PAGE_PINS",
+        if given.get_flag("allow-pinning") { "allow" } else { "refuse" }.as_ref(),
+    );
     let words: Vec<&OsString> = given.get_many::<OsString>("words").into_iter().flatten().collect();
     exec(&words)
 }

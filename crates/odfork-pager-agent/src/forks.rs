@@ -1,0 +1,140 @@
+//! The C library's functions that fork, as programs call them.
+//!
+//! `fork` (the module) does the work in handlers, which can neither refuse nor choose their stack. Here a fork that cannot succeed is refused:
+//! before it, when the supervisor is gone or the thread's own storage is paged (the child would need it before it has
+//! memory); after it, when the handlers found out too late: then the child has ended at once and is waited for. And a thread
+//! on a paged stack goes to another one, which the child has from the start.
+
+use core::ffi::{c_char, c_int, c_void};
+use core::sync::atomic::{
+    AtomicI32, AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+use odfork_sys::gettid;
+
+use crate::next::Next;
+use crate::office::{self, Held};
+use crate::{set_errno, stack};
+
+/// Bytes of the C library's description of a thread, at least.
+const THREAD: u64 = 2048;
+const MOST: usize = 32;
+
+/// A call of fork that waits for its outcome.
+struct Order {
+    /// 0: free.
+    thread: AtomicI32,
+    broken: AtomicU32,
+    number: AtomicU64,
+}
+
+static ORDERS: [Order; MOST] = [const {
+    Order { thread: AtomicI32::new(0), broken: AtomicU32::new(0), number: AtomicU64::new(0) }
+}; MOST];
+static NUMBERS: AtomicU64 = AtomicU64::new(1);
+
+impl Order {
+    /// None: too many threads fork at this moment.
+    fn claim() -> Option<&'static Order> {
+        let me = gettid();
+        let mut all = ORDERS.iter();
+        let free = |one: &&Order| one.thread.compare_exchange(0, me, Acquire, Relaxed).is_ok();
+        let found = all.find(free)?;
+        found.broken.store(0, Relaxed);
+        found.number.store(NUMBERS.fetch_add(1, Relaxed), Relaxed);
+        Some(found)
+    }
+}
+
+/// The handlers could not do what the child needs. True: the caller of fork will be told.
+pub fn mark_broken() -> bool {
+    let me = gettid();
+    let mine = ORDERS.iter().filter(|order| order.thread.load(Relaxed) == me);
+    // The innermost: a handler of a signal may fork while a fork begins.
+    let Some(order) = mine.max_by_key(|order| order.number.load(Relaxed)) else { return false };
+    order.broken.store(1, Relaxed);
+    true
+}
+
+/// fork(2).
+///
+/// # Safety
+/// As for fork(2).
+#[no_mangle]
+pub unsafe extern "C" fn fork() -> libc::pid_t {
+    static NEXT: Next = Next::named(c"fork");
+    let order = match office::is_active() {
+        true => Order::claim(),
+        false => None,
+    };
+    // SAFETY: the C library's function of this type.
+    let child = through(move || unsafe {
+        core::mem::transmute::<usize, unsafe extern "C" fn() -> libc::pid_t>(NEXT.get())()
+    });
+    let Some(order) = order else { return child };
+    let broken = order.broken.load(Relaxed) != 0;
+    order.thread.store(0, Release);
+    if child > 0 && broken {
+        // It has ended, or is about to. Somebody else may have waited for it.
+        let _ = odfork_sys::wait4(child, libc::__WALL);
+        set_errno(libc::ENOMEM);
+        return -1;
+    }
+    child
+}
+
+/// forkpty(3).
+///
+/// # Safety
+/// As for forkpty(3).
+#[no_mangle]
+pub unsafe extern "C" fn forkpty(
+    master: *mut c_int,
+    name: *mut c_char,
+    settings: *const c_void,
+    size: *const c_void,
+) -> c_int {
+    static NEXT: Next = Next::named(c"forkpty");
+    type Kind =
+        unsafe extern "C" fn(*mut c_int, *mut c_char, *const c_void, *const c_void) -> c_int;
+    // SAFETY: the C library's function of this type.
+    through(move || unsafe {
+        core::mem::transmute::<usize, Kind>(NEXT.get())(master, name, settings, size)
+    })
+}
+
+/// daemon(3).
+///
+/// # Safety
+/// As for daemon(3).
+#[no_mangle]
+pub unsafe extern "C" fn daemon(keep_folder: c_int, keep_files: c_int) -> c_int {
+    static NEXT: Next = Next::named(c"daemon");
+    type Kind = unsafe extern "C" fn(c_int, c_int) -> c_int;
+    // SAFETY: the C library's function of this type.
+    through(move || unsafe {
+        core::mem::transmute::<usize, Kind>(NEXT.get())(keep_folder, keep_files)
+    })
+}
+
+fn through(work: impl FnOnce() -> c_int) -> c_int {
+    if !office::is_active() {
+        return work();
+    }
+    // SAFETY: no arguments.
+    let (here, thread) = (stack::here() as u64, unsafe { libc::pthread_self() });
+    let (is_paged, may) = stack::steady(move || {
+        let mut held = Held::take();
+        let may = !held.regions().overlaps(thread, THREAD) && office::is_supervised();
+        (held.regions().overlaps(here, 1), may)
+    });
+    if !may {
+        set_errno(libc::EAGAIN);
+        return -1;
+    }
+    match is_paged {
+        true => stack::elsewhere(work),
+        false => work(),
+    }
+}

@@ -1,0 +1,56 @@
+//! Lines of a file of /proc, without a heap.
+
+use core::ffi::{c_int, CStr};
+
+use odfork_sys::{args, call, SysResult};
+
+use crate::close;
+
+/// Lines one after the other; of one that is longer than the buffer, pieces.
+pub struct Lines {
+    fd: c_int,
+    room: [u8; 4096],
+    from: usize,
+    to: usize,
+}
+
+impl Lines {
+    pub fn open(path: &CStr) -> SysResult<Lines> {
+        let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+        // SAFETY: a valid path.
+        let fd = unsafe { call(libc::SYS_openat, args![libc::AT_FDCWD, path.as_ptr(), flags, 0])? };
+        Ok(Lines { fd: fd as c_int, room: [0; 4096], from: 0, to: 0 })
+    }
+
+    pub fn next(&mut self) -> Option<&[u8]> {
+        loop {
+            let ready = &self.room[self.from..self.to];
+            if let Some(end) = ready.iter().position(|&byte| byte == b'\n') {
+                let start = self.from;
+                self.from += end + 1;
+                return Some(&self.room[start..start + end]);
+            }
+            self.room.copy_within(self.from..self.to, 0);
+            self.to -= self.from;
+            self.from = 0;
+            if self.to == self.room.len() {
+                self.to = 0;
+            }
+            // SAFETY: room up to the end of the buffer.
+            let got = unsafe {
+                let at = self.room.as_mut_ptr().add(self.to);
+                call(libc::SYS_read, args![self.fd, at, self.room.len() - self.to])
+            };
+            match got {
+                Ok(got) if got > 0 => self.to += got,
+                _ => return None,
+            }
+        }
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        close(self.fd);
+    }
+}
