@@ -14,10 +14,13 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use odfork_pager_protocol::control::{CONTROL_BYTES, MAGIC};
-use odfork_pager_protocol::wire::{Kind, Message, OPTION_USER_MODE, TAKE_OVER, WITH_UFFD};
+use odfork_pager_protocol::wire::{
+    Kind, Message, OPTION_USER_MODE, PARENT_SHIFT, TAKE_OVER, WAITS, WITH_UFFD,
+};
 use odfork_pager_protocol::{PAGE, SPACE};
 
 use crate::daemon::Settings;
+use crate::knobs::Knobs;
 use crate::points;
 use crate::sys;
 use crate::table::TABLE_BYTES;
@@ -27,6 +30,10 @@ pub const DAEMON_FD: i32 = 3;
 /// A daemon that dies within this time is started again only after a pause.
 const SHORT_LIFE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(200);
+/// Descriptors of ours, and of the daemon's, for each program (connection, lease, userfaultfd, space, table, control; two
+/// connections more for those who only ask), and those for everything else.
+const FILES_A_PROGRAM: u64 = 8;
+const FILES_BESIDE: u64 = 64;
 
 /// How a supervisor is set up.
 #[derive(Debug)]
@@ -46,6 +53,10 @@ pub struct Plan {
 
 struct Program {
     pid: i32,
+    /// Who forked it, or 0.
+    parent: u32,
+    /// It has sent its userfaultfd and was not answered yet.
+    waits: bool,
     name: String,
     uffd: Option<OwnedFd>,
     space: OwnedFd,
@@ -58,6 +69,8 @@ struct Connection {
     who: libc::ucred,
     /// The program it speaks for.
     id: Option<u32>,
+    /// It is there so that we stay: its programs may come late.
+    is_lease: bool,
 }
 
 struct Supervisor {
@@ -71,6 +84,11 @@ struct Supervisor {
     programs: BTreeMap<u32, Program>,
     connections: Vec<Connection>,
     next_id: u32,
+    /// The last setting of each knob.
+    set: BTreeMap<String, Message>,
+    files: u64,
+    /// Given up for a moment when there are no more descriptors, to say so to who comes.
+    spare: Option<OwnedFd>,
 }
 
 /// Serves until nobody is left (see `Plan::linger`).
@@ -80,6 +98,9 @@ struct Supervisor {
 pub fn run(plan: Plan) -> io::Result<()> {
     let bell = sys::memory_file(c"odfork-page-bell", PAGE as u64)?;
     let kills = std::env::var(points::TIMES).ok().and_then(|n| n.parse().ok()).unwrap_or(1);
+    let files = sys::raise_open_files();
+    sys::ask_for_senders(plan.socket.as_fd())?;
+    let spare = bell.try_clone().ok();
     let (daemon, child) = start_daemon(&plan, kills > 0)?;
     let mut supervisor = Supervisor {
         plan,
@@ -91,6 +112,9 @@ pub fn run(plan: Plan) -> io::Result<()> {
         programs: BTreeMap::new(),
         connections: Vec::new(),
         next_id: 1,
+        set: BTreeMap::new(),
+        files,
+        spare,
     };
     supervisor.begin()?;
     supervisor.serve()
@@ -105,9 +129,10 @@ fn start_daemon(plan: &Plan, may_kill: bool) -> io::Result<(OwnedFd, Child)> {
     command.args(["--compress", settings.codec.name()]);
     command.args(["--store-size", &settings.store_bytes.to_string()]);
     command.args(["--handlers", &settings.handlers.to_string()]);
+    sys::bare(&mut command);
     command.stdin(Stdio::null()).stdout(Stdio::null());
-    if !may_kill {
-        command.env_remove(points::VARIABLE);
+    if may_kill {
+        command.envs(std::env::var_os(points::VARIABLE).map(|value| (points::VARIABLE, value)));
     }
     let number = theirs.as_raw_fd();
     // SAFETY: dup2 and fcntl are allowed between fork and exec.
@@ -118,7 +143,8 @@ fn start_daemon(plan: &Plan, may_kill: bool) -> io::Result<(OwnedFd, Child)> {
             } else {
                 libc::dup2(number, DAEMON_FD)
             };
-            sys::check(answer).map(drop)
+            sys::check(answer)?;
+            sys::keep_no_more_than(DAEMON_FD)
         });
     }
     Ok((ours, command.spawn()?))
@@ -130,6 +156,9 @@ impl Supervisor {
         let to = self.daemon.as_fd();
         let fds = [self.plan.store.as_fd(), self.bell.as_fd()];
         sys::send(to, &Message::new(Kind::Begin), &fds)?;
+        for message in self.set.values() {
+            sys::send(to, message, &[])?;
+        }
         for (&id, program) in &self.programs {
             send_program(to, id, program, TAKE_OVER)?;
         }
@@ -181,13 +210,50 @@ impl Supervisor {
 
     fn hear_daemon(&mut self) {
         match sys::receive(self.daemon.as_fd()) {
-            Ok(Some((message, _))) if message.kind() == Some(Kind::Gone) => {
-                self.programs.remove(&message.id);
-                self.connections.retain(|connection| connection.id != Some(message.id));
-            }
-            Ok(Some(_)) => {}
+            Ok(Some((message, _))) => match message.kind() {
+                Some(Kind::Gone) => self.forget(message.id),
+                Some(Kind::Taken | Kind::Refused) => self.pass_on(&message),
+                _ => {}
+            },
             _ => self.restart(),
         }
+    }
+
+    fn forget(&mut self, id: u32) {
+        self.programs.remove(&id);
+        self.connections.retain(|connection| connection.id != Some(id));
+    }
+
+    /// The daemon's answer to who has sent its userfaultfd.
+    fn pass_on(&mut self, answer: &Message) {
+        let Some(program) = self.programs.get_mut(&answer.id) else { return };
+        if !std::mem::take(&mut program.waits) {
+            return;
+        }
+        let connection = self.connections.iter().find(|one| one.id == Some(answer.id));
+        if let Some(connection) = connection {
+            let _ = sys::send(connection.socket.as_fd(), answer, &[]);
+        }
+        if answer.kind() == Some(Kind::Refused) {
+            self.forget(answer.id);
+        }
+    }
+
+    /// Programs that can be had at a time.
+    fn room(&self) -> usize {
+        (self.files.saturating_sub(FILES_BESIDE) / FILES_A_PROGRAM).max(1) as usize
+    }
+
+    /// Room for one program more, or what is in the way.
+    fn check_room(&self) -> Result<(), Message> {
+        let leases = self.connections.iter().filter(|one| one.is_lease).count();
+        let used = self.programs.len().max(leases);
+        if used < self.room() {
+            return Ok(());
+        }
+        let text = format!("{used} programs, {} descriptors", self.files);
+        let refused = Message { pid: libc::EMFILE, ..Message::new(Kind::Refused) };
+        Err(refused.with_text(text.as_bytes()))
     }
 
     /// The daemon died: another one takes over.
@@ -226,39 +292,84 @@ impl Supervisor {
         let socket = unsafe {
             let listener = self.plan.socket.as_raw_fd();
             let (null, flags) = (std::ptr::null_mut(), libc::SOCK_CLOEXEC);
-            let fd = libc::accept4(listener, null, std::ptr::null_mut(), flags);
+            let accept = || libc::accept4(listener, null, std::ptr::null_mut(), flags);
+            let mut fd = accept();
+            let is_full = fd < 0
+                && matches!(
+                    Error::last_os_error().raw_os_error(),
+                    Some(libc::EMFILE | libc::ENFILE)
+                );
+            if is_full && self.spare.take().is_some() {
+                // Whoever waits is told, not left to wait.
+                fd = accept();
+                if fd >= 0 {
+                    refuse(OwnedFd::from_raw_fd(fd).as_fd(), libc::EMFILE);
+                }
+                self.spare = self.bell.try_clone().ok();
+                return;
+            }
             if fd < 0 {
                 return;
             }
             OwnedFd::from_raw_fd(fd)
         };
         let Ok(who) = sys::peer(socket.as_fd()) else { return };
+        if self.connections.len() >= 3 * self.room()
+            || sys::ask_for_senders(socket.as_fd()).is_err()
+        {
+            return refuse(socket.as_fd(), libc::EMFILE);
+        }
         // SAFETY: no arguments.
         let own = unsafe { libc::geteuid() };
         if who.uid == own || who.uid == 0 || self.plan.allow.contains(&who.uid) {
-            self.connections.push(Connection { socket, who, id: None });
+            self.connections.push(Connection { socket, who, id: None, is_lease: false });
         } else {
             refuse(socket.as_fd(), libc::EACCES);
         }
     }
 
     fn hear(&mut self, at: usize) {
-        let heard = sys::receive(self.connections[at].socket.as_fd());
-        let Ok(Some((message, fds))) = heard else {
+        let heard = sys::receive_from(self.connections[at].socket.as_fd());
+        let Ok(Some((message, fds, sender))) = heard else {
             return self.hang_up(at);
         };
-        let is_parent = message.id != 0 && self.connections[at].id == Some(message.id);
-        let done = match message.kind() {
-            Some(Kind::Hello) if is_parent => {
-                if let Err(error) = self.welcome_child(at, &message) {
-                    let number = error.raw_os_error().unwrap_or(libc::EIO);
-                    refuse(self.connections[at].socket.as_fd(), number);
+        let who = self.connections[at].who;
+        let pid = sender.filter(|sender| sender.pid > 0).unwrap_or(who).pid;
+        // Over its own connection, which it needs further.
+        let for_child = message.kind() == Some(Kind::Hello)
+            && message.id != 0
+            && self.connections[at].id == Some(message.id);
+        if matches!(message.kind(), Some(Kind::Hello | Kind::Lease)) {
+            if let Err(refused) = self.check_room() {
+                let _ = sys::send(self.connections[at].socket.as_fd(), &refused, &[]);
+                if !for_child {
+                    self.hang_up(at);
                 }
                 return;
             }
-            Some(Kind::Hello) => self.welcome(at, &message),
-            Some(Kind::Attach) => self.attach(at, &message, fds),
+        }
+        if for_child {
+            if let Err(error) = self.welcome_child(at, &message, pid) {
+                let number = error.raw_os_error().unwrap_or(libc::EIO);
+                refuse(self.connections[at].socket.as_fd(), number);
+            }
+            return;
+        }
+        let done = match message.kind() {
+            Some(Kind::Hello) => self.welcome(at, &message, pid),
+            Some(Kind::Attach) => self.attach(at, &message, fds, pid),
+            Some(Kind::Lease) => self.lease(at),
+            Some(Kind::Set) if !self.may_set(who.uid) => {
+                let connection = self.connections.swap_remove(at);
+                return say(
+                    connection.socket.as_fd(),
+                    "only root and the daemon's own user change its settings\n",
+                );
+            }
             Some(Kind::Status | Kind::Set) => {
+                if message.kind() == Some(Kind::Set) {
+                    self.remember(&message);
+                }
                 let connection = self.connections.swap_remove(at);
                 let _ = sys::send(self.daemon.as_fd(), &message, &[connection.socket.as_fd()]);
                 return;
@@ -269,6 +380,20 @@ impl Supervisor {
             let number = error.raw_os_error().unwrap_or(libc::EIO);
             refuse(self.connections[at].socket.as_fd(), number);
             self.hang_up(at);
+        }
+    }
+
+    /// Others are served, but the limits are ours.
+    fn may_set(&self, uid: u32) -> bool {
+        // SAFETY: no arguments.
+        uid == 0 || uid == unsafe { libc::geteuid() }
+    }
+
+    /// For the next daemon.
+    fn remember(&mut self, message: &Message) {
+        let is_sound = Knobs::default().set(message.text()).is_ok();
+        if let Some((name, _)) = message.text().split_once('=').filter(|_| is_sound) {
+            self.set.insert(name.to_owned(), *message);
         }
     }
 
@@ -283,20 +408,13 @@ impl Supervisor {
     }
 
     /// A program comes, or is about to fork (then its number is in the message).
-    fn welcome(&mut self, at: usize, message: &Message) -> io::Result<()> {
+    fn welcome(&mut self, at: usize, message: &Message, pid: i32) -> io::Result<()> {
         if self.connections[at].id.is_some() {
             return Err(Error::from_raw_os_error(libc::EPROTO));
         }
-        let parent = message.id;
-        let uid_of = |id: u32| {
-            self.connections.iter().find(|other| other.id == Some(id)).map(|other| other.who.uid)
-        };
-        if parent != 0 && uid_of(parent).is_some_and(|uid| uid != self.connections[at].who.uid) {
-            return Err(Error::from_raw_os_error(libc::EACCES));
-        }
-        let (id, program) = self.new_program(at, message)?;
+        let (id, program) = self.new_program(message, pid)?;
         self.send_welcome(at, id, &program, None)?;
-        if parent != 0 {
+        if program.parent != 0 {
             send_program(self.daemon.as_fd(), id, &program, 0)?;
         }
         self.connections[at].id = Some(id);
@@ -306,20 +424,28 @@ impl Supervisor {
 
     /// A program is about to fork and says so over its own connection: the child gets one over it, and needs neither the
     /// socket's path nor the right to connect (the program may have changed its root or its user).
-    fn welcome_child(&mut self, at: usize, message: &Message) -> io::Result<()> {
+    fn welcome_child(&mut self, at: usize, message: &Message, pid: i32) -> io::Result<()> {
         let (ours, theirs) = sys::socket_pair()?;
-        let (id, program) = self.new_program(at, message)?;
+        sys::ask_for_senders(ours.as_fd())?;
+        let (id, program) = self.new_program(message, pid)?;
         self.send_welcome(at, id, &program, Some(theirs.as_fd()))?;
         send_program(self.daemon.as_fd(), id, &program, 0)?;
         let who = self.connections[at].who;
-        self.connections.push(Connection { socket: ours, who, id: Some(id) });
+        self.connections.push(Connection { socket: ours, who, id: Some(id), is_lease: false });
         self.programs.insert(id, program);
         Ok(())
     }
 
-    fn new_program(&mut self, at: usize, message: &Message) -> io::Result<(u32, Program)> {
+    fn new_program(&mut self, message: &Message, pid: i32) -> io::Result<(u32, Program)> {
+        let parent = message.id;
+        // A program forks for itself only.
+        if parent != 0 && self.programs.get(&parent).is_none_or(|one| one.pid != pid) {
+            return Err(Error::from_raw_os_error(libc::EPERM));
+        }
         let program = Program {
-            pid: self.connections[at].who.pid,
+            pid,
+            parent,
+            waits: false,
             name: message.text().to_owned(),
             uffd: None,
             space: sys::memory_file(c"odfork-page-space", SPACE)?,
@@ -346,11 +472,27 @@ impl Supervisor {
         sys::send(self.connections[at].socket.as_fd(), &welcome, &fds)
     }
 
+    /// Somebody whose programs will come: we stay, and there is room for them.
+    fn lease(&mut self, at: usize) -> io::Result<()> {
+        let flags = if self.plan.user_mode { OPTION_USER_MODE } else { 0 };
+        let welcome = Message { flags, ..Message::new(Kind::Welcome) };
+        let device: Vec<BorrowedFd> = self.plan.device.iter().map(AsFd::as_fd).collect();
+        self.connections[at].is_lease = true;
+        sys::send(self.connections[at].socket.as_fd(), &welcome, &device)
+    }
+
     /// The program's userfaultfd: from now on its faults are served.
-    fn attach(&mut self, at: usize, message: &Message, fds: Vec<OwnedFd>) -> io::Result<()> {
+    fn attach(
+        &mut self,
+        at: usize,
+        message: &Message,
+        fds: Vec<OwnedFd>,
+        pid: i32,
+    ) -> io::Result<()> {
         let wrong = || Error::from_raw_os_error(libc::EPROTO);
         let id = self.connections[at].id.ok_or_else(wrong)?;
-        let uffd = fds.into_iter().next().ok_or_else(wrong)?;
+        let missing = || Error::from_raw_os_error(libc::EMFILE);
+        let uffd = fds.into_iter().next().ok_or_else(missing)?;
         if !is_userfaultfd(uffd.as_fd()) {
             return Err(wrong());
         }
@@ -358,9 +500,8 @@ impl Supervisor {
         if program.uffd.is_some() {
             return Err(wrong());
         }
-        if message.pid > 0 {
-            program.pid = message.pid;
-        }
+        program.pid = pid;
+        program.waits = true;
         if !message.text().is_empty() {
             message.text().clone_into(&mut program.name);
         }
@@ -373,8 +514,10 @@ fn send_program(to: BorrowedFd, id: u32, program: &Program, flags: u64) -> io::R
     let mut fds: Vec<BorrowedFd> = program.uffd.iter().map(AsFd::as_fd).collect();
     fds.extend([program.space.as_fd(), program.table.as_fd(), program.control.as_fd()]);
     let with = if program.uffd.is_some() { WITH_UFFD } else { 0 };
-    let message =
-        Message { id, pid: program.pid, flags: flags | with, ..Message::new(Kind::Client) };
+    let waits = if program.waits { WAITS } else { 0 };
+    let parent = u64::from(program.parent) << PARENT_SHIFT;
+    let flags = flags | with | waits | parent;
+    let message = Message { id, pid: program.pid, flags, ..Message::new(Kind::Client) };
     match sys::send(to, &message.with_text(program.name.as_bytes()), &fds) {
         // A daemon that has just died: the next one is told everything.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -387,6 +530,14 @@ fn refuse(to: BorrowedFd, error: i32) {
     let _ = sys::send(to, &Message { pid: error, ..Message::new(Kind::Refused) }, &[]);
 }
 
+fn say(to: BorrowedFd, text: &str) {
+    // SAFETY: valid bytes; who does not read them loses them.
+    unsafe {
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+        libc::send(to.as_raw_fd(), text.as_ptr().cast(), text.len(), flags);
+    }
+}
+
 fn new_control() -> io::Result<OwnedFd> {
     let file = sys::memory_file(c"odfork-page-control", CONTROL_BYTES as u64)?;
     sys::write_all(file.as_fd(), &MAGIC.to_ne_bytes(), 0)?;
@@ -395,5 +546,5 @@ fn new_control() -> io::Result<OwnedFd> {
 
 fn is_userfaultfd(fd: BorrowedFd) -> bool {
     let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
-    std::fs::read_link(link).is_ok_and(|to| to.to_string_lossy().contains("[userfaultfd]"))
+    std::fs::read_link(link).is_ok_and(|to| to.as_os_str() == "anon_inode:[userfaultfd]")
 }

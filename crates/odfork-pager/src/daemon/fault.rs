@@ -44,6 +44,13 @@ pub struct Job {
     pub began_ns: u64,
 }
 
+impl Job {
+    /// Bytes to be read.
+    pub fn bytes(&self) -> u64 {
+        self.slots.iter().map(|slot| u64::from(slot.len)).sum()
+    }
+}
+
 /// What became of a fault.
 #[derive(Debug)]
 pub enum Step {

@@ -36,8 +36,10 @@ use odfork_pager_protocol::{uapi, PAGE};
 use odfork_paging::clock::{Clock, Inventory, Law, Linear};
 use odfork_paging::load::{Limits, LoadControl};
 
+use crate::jail;
 use crate::knobs::Knobs;
 use crate::points;
+use crate::rate::Bucket;
 use crate::stats::{count, Stats};
 use crate::store::{Codec, Medium, Store};
 use crate::sys::{self, check, Mapping};
@@ -90,6 +92,8 @@ pub struct Daemon {
     /// The supervisor believes that a program is gone.
     told_gone: AtomicBool,
     complained_ns: AtomicU64,
+    /// Bytes from and to the store.
+    traffic: (Bucket, Bucket),
     /// How often faults came while a store was read, lately.
     contention: AtomicU32,
     /// What a reclaim costs here, as measured at the start.
@@ -134,6 +138,7 @@ impl Daemon {
             orphaned: AtomicBool::new(false),
             told_gone: AtomicBool::new(false),
             complained_ns: AtomicU64::new(0),
+            traffic: Default::default(),
             contention: AtomicU32::new(0),
             reclaim_ns,
             began_ns: sys::now_ns(),
@@ -153,6 +158,9 @@ impl Daemon {
             }
             scope.spawn(|| self.run_page_out());
             scope.spawn(|| self.run_intake());
+            if let Err(error) = jail::enter() {
+                eprintln!("odfork page: the daemon runs without its jail: {error}");
+            }
             self.run_scanner();
             // The other threads wait for ever; there is nothing left to lose.
             std::process::exit(0);
@@ -263,7 +271,7 @@ impl Daemon {
             let mut events = [libc::epoll_event { events: 0, u64: 0 }; 4];
             let got = self.await_faults(&mut events, &mut patience);
             for event in &events[..got] {
-                self.serve_event(event.u64, &mut messages, &mut rooms);
+                self.serve_event(*event, &mut messages, &mut rooms);
             }
         }
     }
@@ -297,8 +305,14 @@ impl Daemon {
         }
     }
 
-    fn serve_event(&self, data: u64, messages: &mut [uapi::Message], rooms: &mut Rooms) {
+    fn serve_event(
+        &self,
+        event: libc::epoll_event,
+        messages: &mut [uapi::Message],
+        rooms: &mut Rooms,
+    ) {
         let began = sys::now_ns();
+        let data = event.u64;
         let mut jobs = Vec::new();
         if data == RETRY {
             let mut counter = [0u8; 8];
@@ -316,10 +330,14 @@ impl Daemon {
             // A second handle, so that the read is not under the lock.
             let handles = self.lock().named(name).and_then(|client| client.handles.clone());
             let Some(handles) = handles else { return };
+            if event.events & libc::EPOLLERR as u32 != 0 {
+                uffd::unblock(handles.uffd.as_fd());
+            }
             let got = uffd::read(handles.uffd.as_fd(), messages).unwrap_or(0);
             if got > 0 {
                 points::pass("fault.read");
             }
+            close_gifts(&messages[..got]);
             let mut state = self.lock();
             let faults = messages[..got].iter().filter(|one| one.event == uapi::EVENT_PAGEFAULT);
             for message in faults {
@@ -340,11 +358,16 @@ impl Daemon {
         }
         // Waking another thread costs more than a fault (it may be on another processor), so the token is handed on only when
         // faults have come during reads lately.
-        let hand_on = self.store.medium() == Medium::Disk
-            && self.contention.load(Ordering::Relaxed) > CONTENDED;
+        let busy = self.contention.load(Ordering::Relaxed) > CONTENDED;
+        let bytes: u64 = jobs.iter().map(fault::Job::bytes).sum();
+        let pause = self.traffic.0.take(bytes, self.knobs.page_in_rate(), began);
+        let hand_on = self.store.medium() == Medium::Disk && busy || !pause.is_zero();
         let before = self.stats.faults.load(Ordering::Relaxed);
         if hand_on {
             self.pass_token();
+        }
+        if !pause.is_zero() {
+            std::thread::sleep(pause);
         }
         for job in jobs {
             self.page_in(&job, rooms);
@@ -381,5 +404,13 @@ impl Daemon {
             LAST.store(now, Ordering::Relaxed);
             self.ring();
         }
+    }
+}
+
+/// Programs that asked their userfaultfd for forks send a descriptor with each: not ours to keep.
+fn close_gifts(messages: &[uapi::Message]) {
+    for message in messages.iter().filter(|one| one.event == uapi::EVENT_FORK) {
+        // SAFETY: the read that brought the message made the descriptor; nobody else knows it.
+        drop(unsafe { OwnedFd::from_raw_fd(message.flags as u32 as i32) });
     }
 }

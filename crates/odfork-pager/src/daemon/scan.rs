@@ -91,9 +91,15 @@ impl Daemon {
             // A quarter more, so that agents get few large batches; and twice as many, for a bit that is set is cleared at
             // the first pass, and its page leaves at the next.
             let wanted = u64::from(low + low / 4 - supply) * 2;
-            let waiting: usize =
-                state.clients.iter().flatten().map(|c| c.zaps.len() + c.sent.len()).sum();
-            // Before the agents answer, another round over the same pages is in vain.
+            let waiting: usize = state
+                .clients
+                .iter()
+                .flatten()
+                .filter(|client| !client.is_deaf(now_ns))
+                .map(|client| client.zaps.len() + client.sent.len())
+                .sum();
+            // Before the agents answer, another round over the same pages is in vain; but one that does not answer (its
+            // program is stopped) is not waited for.
             if (waiting as u64) < wanted {
                 state.clock.scan(wanted, &mut actions);
                 count(&self.stats.demand_scans);
@@ -144,6 +150,7 @@ impl Daemon {
         add(&self.stats.zapped, kept.len() as u64);
         count(&self.stats.zap_batches);
         client.sent = kept;
+        client.sent_ns = sys::now_ns();
         points::pass("zap.sent");
     }
 
