@@ -314,8 +314,11 @@ pub fn send(socket: c_int, message: &Message, fd: c_int) -> SysResult<()> {
     }
 }
 
+/// The most descriptors of one message.
+const MOST_FDS: usize = 5;
+
 /// One message and its descriptors; a refusal is its error.
-fn receive(socket: c_int, fds: &mut [c_int; 5]) -> SysResult<Message> {
+fn receive(socket: c_int, fds: &mut [c_int; MOST_FDS]) -> SysResult<Message> {
     let mut bytes = [0u8; MESSAGE_BYTES];
     let mut room = Ancillary([0; 64]);
     let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
@@ -348,7 +351,7 @@ fn receive(socket: c_int, fds: &mut [c_int; 5]) -> SysResult<Message> {
 
 /// A welcome; without a socket for it, one comes along, before the device.
 fn welcome(from: c_int, given: Option<c_int>) -> SysResult<Welcome> {
-    let mut fds = [-1; 5];
+    let mut fds = [-1; MOST_FDS];
     let answer = receive(from, &mut fds);
     let [control, space, bell, fourth, fifth] = fds;
     let (socket, device) = match given {
@@ -484,7 +487,7 @@ pub fn settle(welcome: &Welcome) -> SysResult<()> {
     STATE.pid.store(getpid(), Relaxed);
     let attach = Message { id: welcome.id, ..Message::new(Kind::Attach) };
     let done = send(welcome.socket, &attach.with_text(program_name()), uffd)
-        .and_then(|()| receive(welcome.socket, &mut [-1; 5]))
+        .and_then(|()| receive(welcome.socket, &mut [-1; MOST_FDS]))
         .and_then(|_| worker::start());
     if done.is_err() {
         close(STATE.uffd.swap(-1, Relaxed));

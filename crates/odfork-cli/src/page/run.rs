@@ -54,16 +54,16 @@ pub fn command() -> Command {
                 .help("Blocks of malloc from this size on are paged; 0: none"),
         )
         .arg(
-            Arg::new("allow-unpaged")
-                .long("allow-unpaged")
-                .action(ArgAction::SetTrue)
-                .help("Run the program without a limit when the daemon refuses it"),
-        )
-        .arg(
             Arg::new("allow-pinning")
                 .long("allow-pinning")
                 .help("Leave io_uring, asynchronous I/O and O_DIRECT to the program: safe only when none of it reads into paged memory")
                 .action(ArgAction::SetTrue),
+        )
+        .arg(
+            Arg::new("allow-unpaged")
+                .long("allow-unpaged")
+                .action(ArgAction::SetTrue)
+                .help("Run the program without a limit when the daemon refuses it"),
         )
         .arg(
             Arg::new("words")

@@ -10,7 +10,9 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use odfork_paging::load::{choose_in, choose_out, LoadControl, Resident, SwappedOut, Verdict};
+use odfork_paging::load::{
+    choose_in, choose_out, LoadControl, Resident, SwappedOut, Verdict, Waiting,
+};
 
 use super::state::State;
 use super::Daemon;
@@ -18,6 +20,8 @@ use crate::stats::{count, Stats};
 
 /// Refaults between two looks below which nothing is short.
 const FEWEST: u64 = 32;
+/// Programs with a smaller part of memory than this do not compete for it.
+const SMALL: u32 = 16;
 const LOOK_EVERY: u64 = 250_000_000;
 
 impl Daemon {
@@ -31,22 +35,27 @@ impl Daemon {
         }
         control.looked_ns = now_ns;
         let out = swapped_out(state, now_ns);
-        let longest = out.iter().map(|one| now_ns.saturating_sub(one.out_ns)).max();
-        let running = residents(state, now_ns).iter().filter(|one| one.resident > 0).count();
+        let frames = state.clock.frames();
+        let next = choose_in(&out, now_ns, u64::from(frames / 4).max(1));
+        let next = next.and_then(|id| out.iter().find(|one| one.id == id));
+        let waiting = next.map(|next| Waiting {
+            longest_ns: out.iter().map(|one| now_ns.saturating_sub(one.out_ns)).max().unwrap_or(0),
+            // Who had nearly everything cannot wait for more than that.
+            next: next.resident.min(frames / 4 * 3),
+        });
+        let rivals = residents(state, now_ns);
+        let running = rivals.iter().filter(|one| one.resident > frames / SMALL).count();
         let supply = control.supply(state, &self.stats);
-        match control.rule.look(now_ns, supply, running, longest) {
+        match control.rule.look(now_ns, supply, running, waiting) {
             Verdict::Stay => {}
             Verdict::SwapOut => {
-                if let Some(owner) =
-                    choose_out(&residents(state, now_ns), self.knobs.largest() as usize)
-                {
+                if let Some(owner) = choose_out(&rivals, self.knobs.largest() as usize) {
                     self.swap_out(state, owner, now_ns);
                 }
             }
             Verdict::SwapIn => {
-                let rate = u64::from(state.clock.frames() / 4).max(1);
-                if let Some(owner) = choose_in(&out, now_ns, rate) {
-                    self.swap_in(state, owner, now_ns);
+                if let Some(next) = next {
+                    self.swap_in(state, next.id, now_ns);
                 }
             }
         }
