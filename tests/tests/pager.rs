@@ -611,19 +611,7 @@ fn trials(stage: &Arc<Stage>) -> Vec<Trial> {
     add("unprivileged".into(), Box::new(unprivileged));
     add("collector".into(), Box::new(collector));
     add("overload".into(), Box::new(overload));
-    let others: [(&str, fn(&Stage) -> Outcome); 10] = [
-        ("blocking", others::blocking),
-        ("standing", others::standing),
-        ("foreign", others::foreign),
-        ("patient", others::patient),
-        ("late", others::late),
-        ("gone", others::gone),
-        ("crowd", others::crowd),
-        ("bare", others::bare),
-        ("strange", others::strange),
-        ("capped", others::capped),
-    ];
-    for (name, case) in others {
+    for (name, case) in others::CASES {
         add(format!("others::{name}"), Box::new(case));
     }
     trials

@@ -136,7 +136,7 @@ impl LoadControl {
         // Others have ended or rest: right after a swap-out there is no more than what left.
         let fits = |out: Waiting| supply >= self.limits.enough.saturating_add(out.next);
         let roomy = waiting.is_some_and(fits) || running == 0;
-        if !rested && !(roomy && waiting.is_some()) {
+        if !(rested || roomy && waiting.is_some()) {
             return Verdict::Stay;
         }
         let starving = waiting.is_some_and(|out| out.longest_ns >= self.limits.longest_out_ns);

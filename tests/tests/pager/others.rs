@@ -20,6 +20,21 @@ use odfork_pager_protocol::wire::{Kind, Message};
 
 use super::{finish, with, Outcome, Stage, World};
 
+type Case = (&'static str, fn(&Stage) -> Outcome);
+
+pub const CASES: [Case; 10] = [
+    ("blocking", blocking),
+    ("standing", standing),
+    ("foreign", foreign),
+    ("patient", patient),
+    ("late", late),
+    ("gone", gone),
+    ("crowd", crowd),
+    ("bare", bare),
+    ("strange", strange),
+    ("capped", capped),
+];
+
 const NOBODY: u32 = 65534;
 const MOMENT: Duration = Duration::from_millis(20);
 
@@ -56,7 +71,7 @@ fn find(world: &World, pid: u32) -> Option<serde_json::Value> {
 }
 
 /// A userfaultfd that is made to wait holds up nobody, and its own program goes on.
-pub fn blocking(stage: &Stage) -> Outcome {
+fn blocking(stage: &Stage) -> Outcome {
     let world = World::new(stage, &with(&[]), &[])?;
     let mut blocker = world.start("holder", &["2", "1"])?;
     if read_line(&mut blocker)? != "ready" {
@@ -69,7 +84,7 @@ pub fn blocking(stage: &Stage) -> Outcome {
 }
 
 /// A stopped program, asked for many pages, holds up nobody: the hand goes on for others as far as they need.
-pub fn standing(stage: &Stage) -> Outcome {
+fn standing(stage: &Stage) -> Outcome {
     let world = World::new(stage, &with(&[]), &[])?;
     let mut standing = world.start("holder", &["5", "0"])?;
     let pid = standing.id();
@@ -174,7 +189,7 @@ fn new_uffd(ready: bool) -> Result<OwnedFd, String> {
 }
 
 /// Nobody gives memory to another's program, nor speaks as its parent; what is no userfaultfd is refused.
-pub fn foreign(stage: &Stage) -> Outcome {
+fn foreign(stage: &Stage) -> Outcome {
     let world = World::new(stage, &with(&[]), &[])?;
     let victim = world.start("content", &["12", "2", "3", "84", "40"])?;
     wait_for("the other program", || find(&world, victim.id()).is_some())?;
@@ -214,7 +229,7 @@ pub fn foreign(stage: &Stage) -> Outcome {
 }
 
 /// A read of a userfaultfd that was made blocking does not wait, and poll is quiet again afterwards.
-pub fn patient(_: &Stage) -> Outcome {
+fn patient(_: &Stage) -> Outcome {
     let fd = new_uffd(true)?;
     let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     let mut poll = || {
@@ -267,7 +282,7 @@ fn said(output: &Output) -> String {
 
 /// A program whose first large mapping comes long after the daemon has nobody else: the daemon is still there, and it
 /// ends when the program has.
-pub fn late(stage: &Stage) -> Outcome {
+fn late(stage: &Stage) -> Outcome {
     let folder = tempfile::tempdir().map_err(text)?;
     let content = stage.programs.join("content");
     let line = format!("sleep 4; exec {} 12 2 1 85 40", content.display());
@@ -278,7 +293,7 @@ pub fn late(stage: &Stage) -> Outcome {
 }
 
 /// A daemon that was killed meanwhile: the program is told.
-pub fn gone(stage: &Stage) -> Outcome {
+fn gone(stage: &Stage) -> Outcome {
     let folder = tempfile::tempdir().map_err(text)?;
     let content = stage.programs.join("content");
     let line = format!("read line; exec {} 12 2 1 86 40", content.display());
@@ -302,7 +317,7 @@ pub fn gone(stage: &Stage) -> Outcome {
 
 /// More programs than there are descriptors for: `page run` says so and fails, or runs without when told to; a
 /// program in the middle of others is told; none hangs.
-pub fn crowd(stage: &Stage) -> Outcome {
+fn crowd(stage: &Stage) -> Outcome {
     let few = |command: &mut Command| {
         // SAFETY: setrlimit is allowed between fork and exec.
         unsafe {
@@ -357,7 +372,7 @@ pub fn crowd(stage: &Stage) -> Outcome {
 }
 
 /// What the one who starts it has preloaded, opened, and where it stands, does not reach the daemon.
-pub fn bare(stage: &Stage) -> Outcome {
+fn bare(stage: &Stage) -> Outcome {
     let folder = tempfile::tempdir().map_err(text)?;
     let stray = fs::File::create(folder.path().join("stray")).map_err(text)?;
     let mut command = run_alone(stage, folder.path(), &["sh", "-c", "read line"]);
@@ -403,7 +418,7 @@ fn is_bare(pid: i32, folder: &Path) -> Outcome {
 }
 
 /// The daemon is in its jail, a cap holds traffic down, and both survive the daemon's death.
-pub fn capped(stage: &Stage) -> Outcome {
+fn capped(stage: &Stage) -> Outcome {
     let world = World::new(stage, &with(&["--store", "memory", "--store-size", "400M"]), &[])?;
     let socket = world.folder.join("sock");
     let set = |setting: &str| {
@@ -438,7 +453,7 @@ pub fn capped(stage: &Stage) -> Outcome {
 }
 
 /// Somebody else's daemon gets nobody's memory, whether the launcher or the agent finds it.
-pub fn strange(stage: &Stage) -> Outcome {
+fn strange(stage: &Stage) -> Outcome {
     let folder = tempfile::tempdir().map_err(text)?;
     let place = folder.path().join("shared");
     fs::create_dir(&place).map_err(text)?;
