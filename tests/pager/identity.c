@@ -2,6 +2,10 @@
 #include "pages.h"
 #include <dirent.h>
 #include <grp.h>
+#include <sys/syscall.h>
+#include <linux/capability.h>
+
+int capset(void *header, const void *data);
 
 #define USER 61234
 #define GROUP 61235
@@ -59,6 +63,12 @@ int main(void)
     all_alike("at first");
     gid_t groups[3] = {GROUP, GROUP + 1, GROUP + 2};
     need(setgroups(3, groups), "setgroups");
+    struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_data_struct rights[2];
+    if (syscall(SYS_capget, &header, rights) != 0)
+        perror("capget"), abort();
+    rights[0].effective &= ~(1u << CAP_SYS_TIME), rights[0].permitted &= ~(1u << CAP_SYS_TIME);
+    need(capset(&header, rights), "capset");
     need(setegid(GROUP), "setegid");
     need(seteuid(USER), "seteuid");
     need(seteuid(0), "seteuid back");

@@ -83,6 +83,15 @@ int main(int argc, char **argv)
     }
     fsync(file);
     /* before anything is paged */
+    if (argc > 2 && strcmp(argv[2], "direct") == 0) {
+        int direct = open(name, O_RDWR | O_DIRECT);
+        uint64_t *memory = paged(4 << 20);
+        unlink(name);
+        if (direct >= 0 && is_paged(memory))
+            fprintf(stderr, "paged in spite of a file for direct reads\n"), abort();
+        printf("ok\n");
+        return 0;
+    }
     struct io_uring_params none = {0};
     long early = syscall(SYS_io_uring_setup, 4, &none);
     if (early < 0 && errno == EPERM) {

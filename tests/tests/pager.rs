@@ -596,7 +596,9 @@ fn trials(stage: &Arc<Stage>) -> Vec<Trial> {
     add("forks::threads".into(), Box::new(|s| simple(s, "forks", &["16", "2", "10", "3"])));
     add("heap".into(), Box::new(|s| simple(s, "heap", &["3", "3", "9"])));
     add("pins".into(), Box::new(|s| simple(s, "pins", &["refused"])));
-    add("pins::early".into(), Box::new(|s| simple(s, "pins", &["refused", "early"])));
+    for which in ["early", "direct"] {
+        add(format!("pins::{which}"), Box::new(move |s| simple(s, "pins", &["refused", which])));
+    }
     add("stacks::pressure".into(), Box::new(pressed_stacks));
     for which in ["coroutines", "thread", "handlers"] {
         add(format!("stacks::{which}"), Box::new(move |s| simple(s, "stacks", &[which])));

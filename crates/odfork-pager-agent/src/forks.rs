@@ -72,6 +72,11 @@ pub unsafe extern "C" fn fork() -> libc::pid_t {
     let child = through(move || unsafe {
         core::mem::transmute::<usize, unsafe extern "C" fn() -> libc::pid_t>(NEXT.get())()
     });
+    if child == 0 {
+        // Those of other threads, which are not here.
+        ORDERS.iter().for_each(|order| order.thread.store(0, Release));
+        return 0;
+    }
     let Some(order) = order else { return child };
     let broken = order.broken.load(Relaxed) != 0;
     order.thread.store(0, Release);

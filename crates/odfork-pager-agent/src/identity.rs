@@ -1,9 +1,9 @@
-//! The C library's functions that change users and groups: the agent's thread follows.
+//! The C library's functions that change users, groups and capabilities: the agent's thread follows.
 //!
 //! To the kernel these are each thread's own. The C library sees to the threads it knows; it does not know the agent's, which
 //! would keep what the program gave up.
 
-use core::ffi::{c_char, c_int};
+use core::ffi::{c_char, c_int, c_void};
 
 use libc::{gid_t, size_t, uid_t};
 
@@ -44,4 +44,5 @@ followed! {
     setresgid c"setresgid" (real: gid_t, effective: gid_t, saved: gid_t);
     setgroups c"setgroups" (count: size_t, list: *const gid_t);
     initgroups c"initgroups" (user: *const c_char, group: gid_t);
+    capset c"capset" (header: *mut c_void, data: *const c_void);
 }

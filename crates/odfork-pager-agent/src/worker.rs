@@ -8,7 +8,7 @@
 
 use core::sync::atomic::{
     AtomicI32, AtomicU32, AtomicU64, AtomicUsize,
-    Ordering::{Acquire, Relaxed, Release, SeqCst},
+    Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
 };
 
 use odfork_pager_protocol::control::{Control, Span, ZAP_PAGES, ZAP_RANGES, ZAP_RANGE_PAGES};
@@ -90,17 +90,23 @@ extern "C" fn work(control: usize) -> i32 {
     }
 }
 
-/// Users and groups that a thread of the program has, and room for the worker's own.
+/// Users, groups and rights that a thread of the program has, and room for the worker's own.
 #[repr(C)]
 struct Wish {
     users: [u32; 3],
     groups: [u32; 3],
+    rights: Rights,
     count: usize,
     list: [u32; MOST_GROUPS],
     own: [u32; MOST_GROUPS],
 }
 
 const MOST_GROUPS: usize = 65536;
+
+/// Capabilities as capget(2) gives them: effective, permitted, inheritable, twice.
+type Rights = [[u32; 3]; 2];
+/// Version 3 of that interface, of the calling thread.
+const OWN_RIGHTS: [u32; 2] = [0x2008_0522, 0];
 
 struct Follow {
     lock: ProcessLock,
@@ -112,7 +118,7 @@ struct Follow {
 static FOLLOW: Follow =
     Follow { lock: ProcessLock::new(), wish: AtomicUsize::new(0), done: AtomicU32::new(0) };
 
-/// Gives the worker the caller's users and groups, and waits until it has them.
+/// Gives the worker the caller's users and groups and no more than its rights, and waits until it has them.
 pub fn follow() {
     let me = getpid();
     if BORN.load(SeqCst) != me {
@@ -129,6 +135,7 @@ pub fn follow() {
     // SAFETY: new memory of that size, all zeros, which is a valid wish.
     let wish = unsafe { &mut *(room as *mut Wish) };
     [wish.users, wish.groups] = identity();
+    wish.rights = rights();
     wish.count = own_groups(&mut wish.list);
     FOLLOW.done.store(0, Relaxed);
     FOLLOW.wish.store(room, Release);
@@ -156,6 +163,26 @@ fn identity() -> [[u32; 3]; 2] {
     found
 }
 
+fn rights() -> Rights {
+    let mut found = [[0; 3]; 2];
+    let mut header = OWN_RIGHTS;
+    // SAFETY: a header and room for two sets.
+    unsafe { raw(libc::SYS_capget, args![header.as_mut_ptr(), found.as_mut_ptr()]) };
+    found
+}
+
+/// Gives up the rights that were not wished for; whether none is left.
+fn drop_rights(wished: &Rights) -> bool {
+    let own = rights();
+    let kept = [0, 1].map(|half| [0, 1, 2].map(|kind| own[half][kind] & wished[half][kind]));
+    let mut header = OWN_RIGHTS;
+    if kept != own {
+        // SAFETY: a header and two sets.
+        unsafe { raw(libc::SYS_capset, args![header.as_mut_ptr(), kept.as_ptr()]) };
+    }
+    rights() == kept
+}
+
 fn own_groups(list: &mut [u32; MOST_GROUPS]) -> usize {
     // SAFETY: room for as many as said.
     unsafe { call(libc::SYS_getgroups, args![MOST_GROUPS, list.as_mut_ptr()]) }.unwrap_or(0)
@@ -163,8 +190,8 @@ fn own_groups(list: &mut [u32; MOST_GROUPS]) -> usize {
 
 /// Takes what was wished for. What cannot be had ends the process, as when the C library's threads get different answers.
 fn adopt() {
-    let room = FOLLOW.wish.load(Acquire);
-    if room == 0 || FOLLOW.done.load(Relaxed) != 0 {
+    let room = FOLLOW.wish.swap(0, AcqRel);
+    if room == 0 {
         return;
     }
     // SAFETY: the caller of `follow` waits, and keeps it, until `done`.
@@ -187,7 +214,8 @@ fn adopt() {
             unsafe { raw(number, args![wished[0], wished[1], wished[2]]) };
         }
     }
-    if identity() != [wish.users, wish.groups] || !same(wish) {
+    let lost = drop_rights(&wish.rights);
+    if identity() != [wish.users, wish.groups] || !same(wish) || !lost {
         die(b"odfork page: the agent's thread cannot follow a change of user: ending\n");
     }
     FOLLOW.done.store(1, Release);
