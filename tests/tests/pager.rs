@@ -20,6 +20,9 @@ use odfork_pager::points;
 use odfork_tests::machine;
 use serde_json::Value;
 
+#[path = "pager/others.rs"]
+mod others;
+
 type Outcome = Result<(), String>;
 
 /// Compiled programs and the launcher.
@@ -35,7 +38,7 @@ impl Stage {
         let programs = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pager");
         fs::create_dir_all(&programs).map_err(|e| e.to_string())?;
         for name in [
-            "content", "mappings", "forks", "damage", "strays", "crowd", "heap", "pins", "stacks",
+            "content", "mappings", "forks", "damage", "strays", "holder", "heap", "pins", "stacks",
             "identity", "orphan", "raw",
         ] {
             let file = source.join(format!("{name}.c"));
@@ -75,20 +78,26 @@ impl World<'_> {
         options: &[&str],
         env: &[(&str, &str)],
     ) -> Result<World<'a>, String> {
+        World::with(stage, options, env, |_| {})
+    }
+
+    /// The supervisor's command is changed first.
+    fn with<'a>(
+        stage: &'a Stage,
+        options: &[&str],
+        env: &[(&str, &str)],
+        change: impl FnOnce(&mut Command),
+    ) -> Result<World<'a>, String> {
         let number = stage.next.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("odpager-{}-{number}", std::process::id()));
         fs::create_dir_all(&folder).map_err(|e| e.to_string())?;
         let _ = fs::set_permissions(&folder, fs::Permissions::from_mode(0o755));
         let log = fs::File::create(folder.join("log")).map_err(|e| e.to_string())?;
-        let mut supervisor = Command::new(&stage.launcher)
-            .args(["page", "daemon", "--socket"])
-            .arg(folder.join("sock"))
-            .args(options)
-            .envs(env.iter().copied())
-            .stdout(Stdio::piped())
-            .stderr(log)
-            .spawn()
-            .map_err(|e| e.to_string())?;
+        let mut supervisor = Command::new(&stage.launcher);
+        supervisor.args(["page", "daemon", "--socket"]).arg(folder.join("sock")).args(options);
+        supervisor.envs(env.iter().copied()).stdout(Stdio::piped()).stderr(log);
+        change(&mut supervisor);
+        let mut supervisor = supervisor.spawn().map_err(|e| e.to_string())?;
         let mut ready = [0; 6];
         if let Some(out) = &mut supervisor.stdout {
             let _ = out.read_exact(&mut ready);
@@ -231,14 +240,14 @@ fn content(stage: &Stage, options: &[&str]) -> Outcome {
 fn killed_at(stage: &Stage, point: &str) -> Outcome {
     let rare = ["call.", "zap.", "snapshot."].iter().any(|start| point.starts_with(start));
     let (program, args): (&str, &[&str]) = match point {
-        "snapshot.half" => ("forks", &["12", "2", "5", "2"]),
+        _ if point.starts_with("snapshot.") => ("forks", &["12", "2", "5", "2"]),
         _ if point.starts_with("call.") => ("mappings", &["200", "3"]),
         _ => ("content", &["20", "3", "2", "5", "40"]),
     };
-    let count = match (point, rare) {
-        ("snapshot.half", _) => 2,
-        (_, true) => 9,
-        _ => 120,
+    let count = match rare {
+        _ if point.starts_with("snapshot.") => 2,
+        true => 9,
+        false => 120,
     };
     let kill = format!("{point}:{count}");
     let env = [(points::VARIABLE, kill.as_str()), (points::TIMES, "4")];
@@ -602,5 +611,20 @@ fn trials(stage: &Arc<Stage>) -> Vec<Trial> {
     add("unprivileged".into(), Box::new(unprivileged));
     add("collector".into(), Box::new(collector));
     add("overload".into(), Box::new(overload));
+    let others: [(&str, fn(&Stage) -> Outcome); 10] = [
+        ("blocking", others::blocking),
+        ("standing", others::standing),
+        ("foreign", others::foreign),
+        ("patient", others::patient),
+        ("late", others::late),
+        ("gone", others::gone),
+        ("crowd", others::crowd),
+        ("bare", others::bare),
+        ("strange", others::strange),
+        ("capped", others::capped),
+    ];
+    for (name, case) in others {
+        add(format!("others::{name}"), Box::new(case));
+    }
     trials
 }

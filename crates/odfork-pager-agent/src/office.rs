@@ -155,13 +155,7 @@ pub fn ring() {
 /// Writes the region list where the daemon reads it.
 pub fn publish(held: &mut Held) {
     let Some(control) = control() else { return };
-    let list = held.regions().list();
-    let to = control.regions.as_ptr().cast_mut();
-    for (at, span) in list.iter().enumerate() {
-        // SAFETY: the list is no longer than the array; the daemon reads it while it serves a call of ours.
-        unsafe { to.add(at).write_volatile(*span) };
-    }
-    control.region_count.store(list.len() as u32, Release);
+    control.regions.publish(held.regions().list());
 }
 
 /// Makes a call and waits for the answer: zero or a negative error number. While there is no daemon, it waits.
@@ -212,7 +206,7 @@ pub fn hello(path: &CStr, parent: u32) -> SysResult<Welcome> {
             let hello = Message { id: parent, ..Message::new(Kind::Hello) };
             send(socket, &hello.with_text(program_name()), -1)
         })
-        .and_then(|()| receive(socket, Some(socket)));
+        .and_then(|()| welcome(socket, Some(socket)));
     if answer.is_err() {
         close(socket);
     }
@@ -227,7 +221,7 @@ pub fn hello_for_child() -> SysResult<Welcome> {
         Some(socket) => {
             let hello = Message { id, ..Message::new(Kind::Hello) };
             send(socket, &hello.with_text(program_name()), -1)?;
-            receive(socket, None)
+            welcome(socket, None)
         }
         None => hello(crate::life::socket_path(), id),
     }
@@ -274,7 +268,24 @@ fn connect(socket: c_int, path: &CStr) -> SysResult<()> {
     }
     let len = size_of::<libc::sa_family_t>() + bytes.len() + 1;
     // SAFETY: a valid address of that length.
-    unsafe { call(libc::SYS_connect, args![socket, &address, len]) }.map(drop)
+    unsafe { call(libc::SYS_connect, args![socket, &address, len]) }?;
+    check_owner(socket)
+}
+
+/// Whoever listens gets all of this program's memory: only root or this user may.
+fn check_owner(socket: c_int) -> SysResult<()> {
+    let mut who = libc::ucred { pid: 0, uid: u32::MAX, gid: 0 };
+    let mut len = size_of::<libc::ucred>() as u32;
+    // SAFETY: a buffer of the size given; the second call has no arguments.
+    let own = unsafe {
+        let option = args![socket, libc::SOL_SOCKET, libc::SO_PEERCRED, &mut who, &mut len];
+        call(libc::SYS_getsockopt, option)?;
+        call(libc::SYS_geteuid, args![])? as u32
+    };
+    match who.uid == 0 || who.uid == own {
+        true => Ok(()),
+        false => Err(Errno(libc::EPERM)),
+    }
 }
 
 #[repr(C, align(8))]
@@ -303,12 +314,14 @@ pub fn send(socket: c_int, message: &Message, fd: c_int) -> SysResult<()> {
     }
 }
 
-/// A welcome; without a socket for it, one comes along, before the device.
-fn receive(from: c_int, given: Option<c_int>) -> SysResult<Welcome> {
+/// The most descriptors of one message.
+const MOST_FDS: usize = 5;
+
+/// One message and its descriptors; a refusal is its error.
+fn receive(socket: c_int, fds: &mut [c_int; MOST_FDS]) -> SysResult<Message> {
     let mut bytes = [0u8; MESSAGE_BYTES];
     let mut room = Ancillary([0; 64]);
     let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
-    let mut fds = [-1; 5];
     // SAFETY: header and buffers are valid for the call.
     unsafe {
         let mut header: libc::msghdr = core::mem::zeroed();
@@ -316,7 +329,10 @@ fn receive(from: c_int, given: Option<c_int>) -> SysResult<Welcome> {
         header.msg_iovlen = 1;
         header.msg_control = room.0.as_mut_ptr().cast();
         header.msg_controllen = room.0.len();
-        call(libc::SYS_recvmsg, args![from, &mut header, libc::MSG_CMSG_CLOEXEC])?;
+        call(libc::SYS_recvmsg, args![socket, &mut header, libc::MSG_CMSG_CLOEXEC])?;
+        if header.msg_flags & libc::MSG_CTRUNC != 0 {
+            return Err(Errno(libc::EMFILE));
+        }
         let first = libc::CMSG_FIRSTHDR(&header);
         if !first.is_null() && (*first).cmsg_type == libc::SCM_RIGHTS {
             let count = ((*first).cmsg_len - libc::CMSG_LEN(0) as usize) / 4;
@@ -326,18 +342,32 @@ fn receive(from: c_int, given: Option<c_int>) -> SysResult<Welcome> {
             }
         }
     }
+    match Message::from_bytes(&bytes) {
+        Some(message) if message.kind() == Some(Kind::Refused) => Err(Errno(message.pid)),
+        Some(message) => Ok(message),
+        None => Err(Errno(libc::EPROTO)),
+    }
+}
+
+/// A welcome; without a socket for it, one comes along, before the device.
+fn welcome(from: c_int, given: Option<c_int>) -> SysResult<Welcome> {
+    let mut fds = [-1; MOST_FDS];
+    let answer = receive(from, &mut fds);
     let [control, space, bell, fourth, fifth] = fds;
     let (socket, device) = match given {
         Some(socket) => (socket, fourth),
         None => (fourth, fifth),
     };
-    let message = Message::from_bytes(&bytes).filter(|one| one.kind() == Some(Kind::Welcome));
-    let Some(message) = message.filter(|_| bell >= 0 && socket >= 0) else {
-        fds.into_iter().for_each(close);
-        return Err(Errno(libc::EPROTO));
-    };
-    let user_mode = message.flags & OPTION_USER_MODE != 0;
-    Ok(Welcome { id: message.id, socket, control, space, bell, device, user_mode })
+    match answer {
+        Ok(message) if message.kind() == Some(Kind::Welcome) && bell >= 0 && socket >= 0 => {
+            let user_mode = message.flags & OPTION_USER_MODE != 0;
+            Ok(Welcome { id: message.id, socket, control, space, bell, device, user_mode })
+        }
+        other => {
+            fds.into_iter().for_each(close);
+            Err(other.err().unwrap_or(Errno(libc::EPROTO)))
+        }
+    }
 }
 
 /// Moves a descriptor out of the program's way, where there is room.
@@ -455,12 +485,18 @@ pub fn settle(welcome: &Welcome) -> SysResult<()> {
     STATE.pagemap.store(open_high(c"/proc/self/pagemap"), Relaxed);
     STATE.maps.store(open_high(c"/proc/self/maps"), Relaxed);
     STATE.pid.store(getpid(), Relaxed);
+    let attach = Message { id: welcome.id, ..Message::new(Kind::Attach) };
+    let done = send(welcome.socket, &attach.with_text(program_name()), uffd)
+        .and_then(|()| receive(welcome.socket, &mut [-1; MOST_FDS]))
+        .and_then(|_| worker::start());
+    if done.is_err() {
+        close(STATE.uffd.swap(-1, Relaxed));
+        return done;
+    }
     close(welcome.control);
     close(welcome.bell);
     close(welcome.device);
-    worker::start()?;
-    let attach = Message { id: welcome.id, pid: getpid(), ..Message::new(Kind::Attach) };
-    send(welcome.socket, &attach.with_text(program_name()), uffd)
+    done
 }
 
 /// Connects this process if it has not tried yet; true when it is connected.
@@ -474,6 +510,9 @@ pub fn connected(_held: &mut Held) -> bool {
         .and_then(|()| hello(crate::life::socket_path(), 0))
         .and_then(|welcome| settle(&welcome).inspect_err(|_| welcome.close_all()));
     STATE.mode.store(if done.is_ok() { mode::CONNECTED } else { mode::OFF }, Relaxed);
+    if let Err(error) = done {
+        crate::life::complain(error);
+    }
     done.is_ok()
 }
 

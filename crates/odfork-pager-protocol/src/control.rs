@@ -9,16 +9,21 @@
 //!   call.answered    waits for == asked         sets, then wakes
 //!   zap.asked        waits for a change         +1 when a batch is ready, then wakes
 //!   zap.answered     sets, then rings           reads
-//!   regions          writes inside a call       reads while it serves a call
+//!   frozen           -                          sets before it answers, reads when it starts
+//!   regions          writes before a call       reads while it serves a call, and when it starts
 //!   bell             +1, then wakes             waits
 //! ```
 //!
 //! A call is repeated by a new daemon when the old one died before it had answered: all calls are idempotent.
 //! The daemon trusts nothing here: counts and ranges are checked when they are read, and a lie harms the liar only.
 
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
+use core::cell::UnsafeCell;
+use core::sync::atomic::{
+    fence, AtomicI32, AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
+};
 
-pub const MAGIC: u32 = 0x6f64_7031;
+pub const MAGIC: u32 = 0x6f64_7032;
 
 /// Regions a program can have; mappings beyond stay the kernel's.
 pub const REGIONS: usize = 4096;
@@ -101,12 +106,66 @@ pub struct Control {
     pub magic: AtomicU32,
     /// Threads of the program holding `lock` do not touch paged memory; for information only.
     pub state: AtomicU32,
-    pub reserved: [u64; 7],
+    /// The daemon's: a fork is between FREEZE and the end of SNAPSHOT or THAW.
+    pub frozen: AtomicU32,
+    pub reserved: u32,
+    pub reserved2: [u64; 6],
     pub call: Call,
     pub zap: Zap,
-    pub region_count: AtomicU32,
-    pub reserved2: u32,
-    pub regions: [Span; REGIONS],
+    pub regions: Regions,
+}
+
+/// The list of regions, whole at every moment: two places, of which `turn` names the one that holds. A daemon that starts
+/// reads it whatever the agent is doing.
+#[repr(C)]
+pub struct Regions {
+    turn: AtomicU32,
+    counts: [AtomicU32; 2],
+    reserved: u32,
+    places: UnsafeCell<[[Span; REGIONS]; 2]>,
+}
+
+// SAFETY: one agent writes the place that does not hold; readers copy the other one and look at `turn` again.
+unsafe impl Sync for Regions {}
+
+impl Regions {
+    /// A new list, at most [`REGIONS`] long, instead of the one that holds. One writer at a time.
+    pub fn publish(&self, list: &[Span]) {
+        let turn = self.turn.load(Relaxed).wrapping_add(1);
+        let which = turn as usize % 2;
+        // Readers of the list before last must see that it no longer holds before they see it change.
+        fence(SeqCst);
+        for (at, span) in list.iter().take(REGIONS).enumerate() {
+            // SAFETY: inside the array.
+            unsafe { self.place(which).add(at).write_volatile(*span) };
+        }
+        self.counts[which].store(list.len().min(REGIONS) as u32, Relaxed);
+        self.turn.store(turn, Release);
+    }
+
+    /// Hands over the list that holds, from its beginning, and again from its beginning when it changed meanwhile;
+    /// returns its length. None: it is no list, or does not stand still (nobody honest changes it twice within a call).
+    pub fn read(&self, mut each: impl FnMut(usize, Span)) -> Option<usize> {
+        for _ in 0..1000 {
+            let turn = self.turn.load(Acquire);
+            let which = turn as usize % 2;
+            let count = self.counts[which].load(Relaxed) as usize;
+            if count <= REGIONS {
+                // SAFETY: inside the array; copied, because the program may change it at any time.
+                (0..count)
+                    .for_each(|at| each(at, unsafe { self.place(which).add(at).read_volatile() }));
+            }
+            fence(Acquire);
+            if self.turn.load(Relaxed) == turn {
+                return (count <= REGIONS).then_some(count);
+            }
+        }
+        None
+    }
+
+    fn place(&self, which: usize) -> *mut Span {
+        self.places.get().cast::<Span>().wrapping_add(which * REGIONS)
+    }
 }
 
 /// Bytes of the control file.
@@ -127,9 +186,56 @@ mod tests {
 
     #[test]
     fn the_control_file_is_small_and_its_lists_are_aligned() {
-        const { assert!(CONTROL_BYTES < 256 * 1024) }
+        const { assert!(CONTROL_BYTES < 512 * 1024) }
         assert_eq!(core::mem::offset_of!(Control, regions) % 8, 0);
         assert_eq!(core::mem::offset_of!(Control, zap) % 8, 0);
         const { assert!((ZAP_RANGE_PAGES as usize) * 4096 < 2 << 20) };
+    }
+
+    const fn none() -> Regions {
+        Regions {
+            turn: AtomicU32::new(0),
+            counts: [AtomicU32::new(0), AtomicU32::new(0)],
+            reserved: 0,
+            places: UnsafeCell::new(
+                [[Span { address: 0, offset: 0, len: 0, flags: 0 }; REGIONS]; 2],
+            ),
+        }
+    }
+
+    /// Every list of the writer has one number in all its places, and a length that belongs to it.
+    #[test]
+    fn a_list_is_read_whole_while_it_changes() {
+        extern crate std;
+        static LIST: Regions = none();
+        const LISTS: u64 = 20_000;
+        let whole = || {
+            let (mut first, mut mixed) = (0, false);
+            let count = LIST.read(|at, span| {
+                (first, mixed) =
+                    if at == 0 { (span.len, false) } else { (first, mixed || span.len != first) };
+            });
+            count.map(|count| {
+                assert!(!mixed, "a list of two lists");
+                assert_eq!(count as u64, if count == 0 { 0 } else { first % 100 + 1 });
+                first
+            })
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in 1..=LISTS {
+                    let span = Span { len: number, ..Span::default() };
+                    LIST.publish(&[span; 100][..(number % 100 + 1) as usize]);
+                }
+            });
+            while whole() != Some(LISTS) {}
+        });
+        // An agent that stands still in the middle of the next one.
+        LIST.counts[1].store(77, Relaxed);
+        // SAFETY: inside the array, and nobody else is here.
+        unsafe { LIST.place(1).write_volatile(Span { len: 5, ..Span::default() }) };
+        assert_eq!(whole(), Some(LISTS));
+        LIST.counts[0].store(REGIONS as u32 + 1, Relaxed);
+        assert_eq!(LIST.read(|_, _| {}), None);
     }
 }

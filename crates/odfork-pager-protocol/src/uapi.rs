@@ -56,6 +56,8 @@ pub const CONTINUE_MODE_WP: u64 = 2;
 
 pub const EVENT_PAGEFAULT: u8 = 0x12;
 pub const PAGEFAULT_MINOR: u64 = 4;
+/// A descriptor came with it, its number in the low half of `flags`.
+pub const EVENT_FORK: u8 = 0x13;
 /// mremap: the fields are the old address, the new one, and the length.
 pub const EVENT_REMAP: u8 = 0x14;
 /// madvise that drops content: the fields are start and end.

@@ -5,14 +5,19 @@
 //!   HELLO                  --->   makes control, space, table
 //!                          <---   WELCOME id + control, space, bell [, device]
 //!   ATTACH id + uffd       --->                              --->   CLIENT id + uffd, space, table, control
-//!   (forking) HELLO parent --->   the same for the child     --->   CLIENT id, without uffd
+//!                          <---   TAKEN or REFUSED           <---   TAKEN or REFUSED id
+//!   (forking) HELLO parent --->   the same for the child     --->   CLIENT id of parent, without uffd
 //!                          <---   over the parent's own connection: a socket for the child as well, before the device
 //!   (child)   ATTACH id    --->                              --->   CLIENT id + uffd
+//!   LEASE                  --->   stays while this is open
+//!                          <---   WELCOME [device]
 //!   STATUS, SET            --->                              --->   the same + the socket; the daemon answers on it
 //! ```
+//!
+//! Who speaks is asked from the kernel (SCM_CREDENTIALS), never taken from a message.
 
 /// Grows when anything in this crate changes its meaning.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 pub const MESSAGE_BYTES: usize = 64;
 /// Descriptors with one message.
@@ -31,6 +36,8 @@ pub enum Kind {
     Refused = 8,
     Begin = 9,
     Ready = 10,
+    Taken = 11,
+    Lease = 12,
 }
 
 impl Kind {
@@ -46,6 +53,8 @@ impl Kind {
             8 => Kind::Refused,
             9 => Kind::Begin,
             10 => Kind::Ready,
+            11 => Kind::Taken,
+            12 => Kind::Lease,
             _ => return None,
         })
     }
@@ -57,13 +66,13 @@ impl Kind {
 pub struct Message {
     pub version: u32,
     pub kind: u32,
-    /// WELCOME, ATTACH, CLIENT, GONE: the program's number. HELLO: the parent's number when a fork begins, else 0.
+    /// WELCOME, ATTACH, CLIENT, TAKEN, GONE: the program's number. HELLO: the parent's number when a fork begins, else 0.
     pub id: u32,
     /// CLIENT: process number. REFUSED: error number.
     pub pid: i32,
-    /// WELCOME: `OPTION_*`. CLIENT: bits of the descriptors that are there.
+    /// WELCOME: `OPTION_*`. CLIENT: the bits below, and the parent's number above [`PARENT_SHIFT`].
     pub flags: u64,
-    /// SET: name and value, "name=value", zero-padded. CLIENT: the program's name.
+    /// SET: name and value, "name=value", zero-padded. CLIENT: the program's name. REFUSED: details, or nothing.
     pub text: [u8; 40],
 }
 
@@ -73,6 +82,10 @@ pub const OPTION_USER_MODE: u64 = 1;
 pub const WITH_UFFD: u64 = 1;
 /// CLIENT: it had been here before the daemon started: take it over.
 pub const TAKE_OVER: u64 = 2;
+/// CLIENT: the program waits for TAKEN or REFUSED.
+pub const WAITS: u64 = 4;
+/// CLIENT: from this bit on, the number of the program that forked this one, or 0.
+pub const PARENT_SHIFT: u32 = 32;
 
 impl Message {
     pub const fn new(kind: Kind) -> Message {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// One table feeds the parser, the help and the status.
-pub const TABLE: [Knob; 6] = [
+pub const TABLE: [Knob; 9] = [
     Knob { name: "cluster-in", least: 1, most: 64, default: 64, help: "most pages read at a time" },
     Knob {
         name: "cluster-out",
@@ -39,6 +39,27 @@ pub const TABLE: [Knob; 6] = [
         most: 1,
         default: 0,
         help: "pool as an inventory instead of the linear law",
+    },
+    Knob {
+        name: "poll-us",
+        least: 0,
+        most: 1000,
+        default: 50,
+        help: "microseconds to look for the next fault before sleeping, while they come closely (store in memory)",
+    },
+    Knob {
+        name: "page-in-rate",
+        least: 0,
+        most: 1_000_000,
+        default: 0,
+        help: "most MB read from the store a second; 0: no cap",
+    },
+    Knob {
+        name: "page-out-rate",
+        least: 0,
+        most: 1_000_000,
+        default: 0,
+        help: "most MB written to the store a second; 0: no cap",
     },
 ];
 
@@ -111,6 +132,21 @@ impl Knobs {
 
     pub fn inventory(&self) -> bool {
         self.0[5].load(Relaxed) == 1
+    }
+
+    /// Microseconds; 0: sleep at once.
+    pub fn poll_us(&self) -> u32 {
+        self.0[6].load(Relaxed)
+    }
+
+    /// Bytes a second; 0: no cap.
+    pub fn page_in_rate(&self) -> u64 {
+        u64::from(self.0[7].load(Relaxed)) * 1_000_000
+    }
+
+    /// Bytes a second; 0: no cap.
+    pub fn page_out_rate(&self) -> u64 {
+        u64::from(self.0[8].load(Relaxed)) * 1_000_000
     }
 }
 

@@ -4,13 +4,16 @@
 //! - [`daemon`]: serves faults, runs the clock of `odfork_paging`, moves pages
 //! - [`store`], [`table`]: where pages are while they are out
 //! - [`advise`]: for programs that know their phases
+//! - [`jail`]: what the daemon may ask of the kernel
 //! - [`sys`], [`uffd`]: the kernel
 
 pub mod advise;
 pub mod daemon;
+pub mod jail;
 pub mod knobs;
 pub mod office;
 pub mod points;
+pub mod rate;
 pub mod serve;
 pub mod stats;
 pub mod store;

@@ -4,11 +4,11 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Error};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use odfork_pager_protocol::wire::{Kind, Message};
+use odfork_pager_protocol::wire::{Kind, Message, OPTION_USER_MODE};
 
 use crate::sys::{self, check};
 
@@ -88,7 +88,69 @@ pub fn connect(path: &Path) -> io::Result<OwnedFd> {
     let socket = new_socket()?;
     // SAFETY: a valid address of that length.
     check(unsafe { libc::connect(socket.as_raw_fd(), std::ptr::from_ref(&address).cast(), len) })?;
+    let (who, own) = (sys::peer(socket.as_fd())?.uid, own_uid());
+    if who != 0 && who != own {
+        let path = path.display();
+        return Err(Error::other(format!(
+            "user {who} listens at {path}: only your own daemon or root's may have your programs' memory; name another --socket"
+        )));
+    }
     Ok(socket)
+}
+
+/// Opens or makes a file beside the socket, to append to.
+///
+/// # Errors
+/// It is a link, not a file, or somebody else's.
+pub fn open_own(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(path)
+        .map_err(|error| match error.raw_os_error() {
+            Some(libc::ELOOP) => Error::other(format!("{} is a link", path.display())),
+            _ => error,
+        })?;
+    let meta = file.metadata()?;
+    if !meta.is_file() || meta.uid() != own_uid() || meta.nlink() > 1 {
+        return Err(Error::other(format!("{} is not a file of yours alone", path.display())));
+    }
+    Ok(file)
+}
+
+/// A daemon's word that it stays while this is held, and that there is room for a program.
+#[derive(Debug)]
+pub struct Lease {
+    pub socket: OwnedFd,
+    /// /dev/userfaultfd, if the daemon gives it.
+    pub device: Option<OwnedFd>,
+    /// userfaultfd for user mode only is acceptable.
+    pub user_mode: bool,
+}
+
+/// Asks for a lease; the refusal, if it is refused.
+///
+/// # Errors
+/// As for [`ask`]; also ConnectionReset from a daemon that is just ending.
+pub fn lease(path: &Path) -> io::Result<Result<Lease, Message>> {
+    let socket = connect(path)?;
+    be_patient(&socket, Duration::from_secs(3))?;
+    sys::send(socket.as_fd(), &Message::new(Kind::Lease), &[])?;
+    match sys::receive(socket.as_fd()) {
+        Ok(Some((message, fds))) if message.kind() == Some(Kind::Welcome) => Ok(Ok(Lease {
+            socket,
+            device: fds.into_iter().next(),
+            user_mode: message.flags & OPTION_USER_MODE != 0,
+        })),
+        Ok(Some((message, _))) => Ok(Err(message)),
+        Ok(None) => Err(io::ErrorKind::ConnectionReset.into()),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            Err(io::ErrorKind::TimedOut.into())
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// The listening socket, and the lock that says there is one supervisor; hold both.
@@ -96,15 +158,17 @@ pub fn connect(path: &Path) -> io::Result<OwnedFd> {
 /// # Errors
 /// `AddrInUse`: another supervisor is there.
 pub fn listen(path: &Path) -> io::Result<(OwnedFd, File)> {
-    let lock_path = path.with_extension("lock");
-    let lock =
-        OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(lock_path)?;
+    let lock = open_own(&path.with_extension("lock"))?;
     // SAFETY: a valid descriptor.
     if unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
         return Err(io::ErrorKind::AddrInUse.into());
     }
     // Whoever had it is gone.
-    let _ = fs::remove_file(path);
+    match fs::symlink_metadata(path) {
+        Ok(meta) if meta.file_type().is_socket() => fs::remove_file(path)?,
+        Ok(_) => return Err(Error::other("that file is there already, and is no socket")),
+        Err(_) => {}
+    }
     let (address, len) = address(path)?;
     let socket = new_socket()?;
     // SAFETY: a valid address of that length.
@@ -115,26 +179,21 @@ pub fn listen(path: &Path) -> io::Result<(OwnedFd, File)> {
     Ok((socket, lock))
 }
 
+/// Whether a supervisor holds the lock at this moment.
+pub fn is_taken(path: &Path) -> bool {
+    // SAFETY: a valid descriptor; the lock goes with it.
+    open_own(&path.with_extension("lock")).is_ok_and(|lock| unsafe {
+        libc::flock(lock.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) != 0
+    })
+}
+
 /// Sends one question; returns the answer's text.
 ///
 /// # Errors
 /// No daemon (NotFound, ConnectionRefused), or none that answers in time (TimedOut: it is stopped or stuck).
 pub fn ask(path: &Path, question: &Message, patience: Duration) -> io::Result<String> {
     let socket = connect(path)?;
-    let time = libc::timeval {
-        tv_sec: patience.as_secs() as i64,
-        tv_usec: i64::from(patience.subsec_micros()),
-    };
-    // SAFETY: a valid timeval of the size given.
-    check(unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_RCVTIMEO,
-            std::ptr::from_ref(&time).cast(),
-            size_of::<libc::timeval>() as u32,
-        )
-    })?;
+    be_patient(&socket, patience)?;
     sys::send(socket.as_fd(), question, &[])?;
     let mut answer = Vec::new();
     let mut room = vec![0u8; 64 << 10];
@@ -154,7 +213,57 @@ pub fn ask(path: &Path, question: &Message, patience: Duration) -> io::Result<St
     String::from_utf8(answer).map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
+/// Receiving from it ends after so long.
+fn be_patient(socket: &OwnedFd, patience: Duration) -> io::Result<()> {
+    let time = libc::timeval {
+        tv_sec: patience.as_secs() as i64,
+        tv_usec: i64::from(patience.subsec_micros()),
+    };
+    // SAFETY: a valid timeval of the size given.
+    check(unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_RCVTIMEO,
+            std::ptr::from_ref(&time).cast(),
+            size_of::<libc::timeval>() as u32,
+        )
+    })
+    .map(drop)
+}
+
 /// The daemon's status as JSON text.
 pub fn status(path: &Path) -> io::Result<String> {
     ask(path, &Message::new(Kind::Status), Duration::from_secs(3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_files_of_ours_are_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        assert!(open_own(&at("new")).is_ok() && open_own(&at("new")).is_ok());
+        fs::write(at("precious"), "content").unwrap();
+        std::os::unix::fs::symlink(at("precious"), at("link.lock")).unwrap();
+        assert!(listen(&at("link.sock")).is_err(), "the lock is a link");
+        fs::hard_link(at("precious"), at("hard.lock")).unwrap();
+        assert!(listen(&at("hard.sock")).is_err(), "the lock has another name");
+        assert!(open_own(folder.path()).is_err());
+        assert!(listen(&at("precious")).is_err(), "a file is where the socket is to be");
+        assert_eq!(fs::read_to_string(at("precious")).unwrap(), "content");
+    }
+
+    #[test]
+    fn a_lock_is_seen() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sock");
+        assert!(!is_taken(&path));
+        let held = listen(&path).unwrap();
+        assert!(is_taken(&path) && listen(&path).is_err());
+        drop(held);
+        assert!(!is_taken(&path) && listen(&path).is_ok());
+    }
 }

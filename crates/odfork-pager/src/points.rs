@@ -11,7 +11,7 @@ pub const VARIABLE: &str = "ODFORK_PAGE_KILL";
 pub const TIMES: &str = "ODFORK_PAGE_KILLS";
 
 /// Every point there is, in the order of the steps.
-pub const NAMES: [&str; 15] = [
+pub const NAMES: [&str; 17] = [
     "fault.read",
     "zero.copied",
     "pagein.filling",
@@ -26,7 +26,9 @@ pub const NAMES: [&str; 15] = [
     "pageout.published",
     "call.begun",
     "call.done",
+    "call.answered",
     "snapshot.half",
+    "snapshot.answered",
 ];
 
 struct Plan {

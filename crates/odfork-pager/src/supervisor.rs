@@ -6,6 +6,8 @@
 //! long as one is open, faults wait. (The program holds one more.) It believes a program gone only when the daemon says so, which asks
 //! the kernel; a closed socket is a hint.
 
+mod reception;
+
 use std::collections::BTreeMap;
 use std::io::{self, Error};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -13,14 +15,12 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use odfork_pager_protocol::control::{CONTROL_BYTES, MAGIC};
-use odfork_pager_protocol::wire::{Kind, Message, OPTION_USER_MODE, TAKE_OVER, WITH_UFFD};
-use odfork_pager_protocol::{PAGE, SPACE};
+use odfork_pager_protocol::wire::{Kind, Message, PARENT_SHIFT, TAKE_OVER, WAITS, WITH_UFFD};
+use odfork_pager_protocol::PAGE;
 
 use crate::daemon::Settings;
 use crate::points;
 use crate::sys;
-use crate::table::TABLE_BYTES;
 
 /// The daemon finds its socket here.
 pub const DAEMON_FD: i32 = 3;
@@ -46,6 +46,10 @@ pub struct Plan {
 
 struct Program {
     pid: i32,
+    /// Who forked it, or 0.
+    parent: u32,
+    /// It has sent its userfaultfd and was not answered yet.
+    waits: bool,
     name: String,
     uffd: Option<OwnedFd>,
     space: OwnedFd,
@@ -58,6 +62,8 @@ struct Connection {
     who: libc::ucred,
     /// The program it speaks for.
     id: Option<u32>,
+    /// It is there so that we stay: its programs may come late.
+    is_lease: bool,
 }
 
 struct Supervisor {
@@ -71,6 +77,11 @@ struct Supervisor {
     programs: BTreeMap<u32, Program>,
     connections: Vec<Connection>,
     next_id: u32,
+    /// The last setting of each knob.
+    set: BTreeMap<String, Message>,
+    files: u64,
+    /// Given up for a moment when there are no more descriptors, to say so to who comes.
+    spare: Option<OwnedFd>,
 }
 
 /// Serves until nobody is left (see `Plan::linger`).
@@ -80,6 +91,9 @@ struct Supervisor {
 pub fn run(plan: Plan) -> io::Result<()> {
     let bell = sys::memory_file(c"odfork-page-bell", PAGE as u64)?;
     let kills = std::env::var(points::TIMES).ok().and_then(|n| n.parse().ok()).unwrap_or(1);
+    let files = sys::raise_open_files();
+    sys::ask_for_senders(plan.socket.as_fd())?;
+    let spare = bell.try_clone().ok();
     let (daemon, child) = start_daemon(&plan, kills > 0)?;
     let mut supervisor = Supervisor {
         plan,
@@ -91,6 +105,9 @@ pub fn run(plan: Plan) -> io::Result<()> {
         programs: BTreeMap::new(),
         connections: Vec::new(),
         next_id: 1,
+        set: BTreeMap::new(),
+        files,
+        spare,
     };
     supervisor.begin()?;
     supervisor.serve()
@@ -105,9 +122,10 @@ fn start_daemon(plan: &Plan, may_kill: bool) -> io::Result<(OwnedFd, Child)> {
     command.args(["--compress", settings.codec.name()]);
     command.args(["--store-size", &settings.store_bytes.to_string()]);
     command.args(["--handlers", &settings.handlers.to_string()]);
+    sys::bare(&mut command);
     command.stdin(Stdio::null()).stdout(Stdio::null());
-    if !may_kill {
-        command.env_remove(points::VARIABLE);
+    if may_kill {
+        command.envs(std::env::var_os(points::VARIABLE).map(|value| (points::VARIABLE, value)));
     }
     let number = theirs.as_raw_fd();
     // SAFETY: dup2 and fcntl are allowed between fork and exec.
@@ -118,7 +136,8 @@ fn start_daemon(plan: &Plan, may_kill: bool) -> io::Result<(OwnedFd, Child)> {
             } else {
                 libc::dup2(number, DAEMON_FD)
             };
-            sys::check(answer).map(drop)
+            sys::check(answer)?;
+            sys::keep_no_more_than(DAEMON_FD)
         });
     }
     Ok((ours, command.spawn()?))
@@ -130,6 +149,9 @@ impl Supervisor {
         let to = self.daemon.as_fd();
         let fds = [self.plan.store.as_fd(), self.bell.as_fd()];
         sys::send(to, &Message::new(Kind::Begin), &fds)?;
+        for message in self.set.values() {
+            sys::send(to, message, &[])?;
+        }
         for (&id, program) in &self.programs {
             send_program(to, id, program, TAKE_OVER)?;
         }
@@ -140,14 +162,14 @@ impl Supervisor {
         let mut lonely = Instant::now();
         loop {
             let polled = self.poll()?;
-            if polled[1] {
-                self.hear_daemon();
-            }
-            // Connections first: indices are those of the poll.
+            // Connections first: indices are those of the poll, and the daemon's word removes some.
             for at in (0..self.connections.len()).rev() {
                 if polled[at + 2] {
                     self.hear(at);
                 }
+            }
+            if polled[1] {
+                self.hear_daemon();
             }
             if polled[0] {
                 self.accept();
@@ -181,12 +203,32 @@ impl Supervisor {
 
     fn hear_daemon(&mut self) {
         match sys::receive(self.daemon.as_fd()) {
-            Ok(Some((message, _))) if message.kind() == Some(Kind::Gone) => {
-                self.programs.remove(&message.id);
-                self.connections.retain(|connection| connection.id != Some(message.id));
-            }
-            Ok(Some(_)) => {}
+            Ok(Some((message, _))) => match message.kind() {
+                Some(Kind::Gone) => self.forget(message.id),
+                Some(Kind::Taken | Kind::Refused) => self.pass_on(&message),
+                _ => {}
+            },
             _ => self.restart(),
+        }
+    }
+
+    fn forget(&mut self, id: u32) {
+        self.programs.remove(&id);
+        self.connections.retain(|connection| connection.id != Some(id));
+    }
+
+    /// The daemon's answer to who has sent its userfaultfd.
+    fn pass_on(&mut self, answer: &Message) {
+        let Some(program) = self.programs.get_mut(&answer.id) else { return };
+        if !std::mem::take(&mut program.waits) {
+            return;
+        }
+        let connection = self.connections.iter().find(|one| one.id == Some(answer.id));
+        if let Some(connection) = connection {
+            let _ = sys::send(connection.socket.as_fd(), answer, &[]);
+        }
+        if answer.kind() == Some(Kind::Refused) {
+            self.forget(answer.id);
         }
     }
 
@@ -219,181 +261,20 @@ impl Supervisor {
             }
         }
     }
-
-    fn accept(&mut self) {
-        use std::os::fd::FromRawFd;
-        // SAFETY: a new descriptor that nobody else owns.
-        let socket = unsafe {
-            let listener = self.plan.socket.as_raw_fd();
-            let (null, flags) = (std::ptr::null_mut(), libc::SOCK_CLOEXEC);
-            let fd = libc::accept4(listener, null, std::ptr::null_mut(), flags);
-            if fd < 0 {
-                return;
-            }
-            OwnedFd::from_raw_fd(fd)
-        };
-        let Ok(who) = sys::peer(socket.as_fd()) else { return };
-        // SAFETY: no arguments.
-        let own = unsafe { libc::geteuid() };
-        if who.uid == own || who.uid == 0 || self.plan.allow.contains(&who.uid) {
-            self.connections.push(Connection { socket, who, id: None });
-        } else {
-            refuse(socket.as_fd(), libc::EACCES);
-        }
-    }
-
-    fn hear(&mut self, at: usize) {
-        let heard = sys::receive(self.connections[at].socket.as_fd());
-        let Ok(Some((message, fds))) = heard else {
-            return self.hang_up(at);
-        };
-        let is_parent = message.id != 0 && self.connections[at].id == Some(message.id);
-        let done = match message.kind() {
-            Some(Kind::Hello) if is_parent => {
-                if let Err(error) = self.welcome_child(at, &message) {
-                    let number = error.raw_os_error().unwrap_or(libc::EIO);
-                    refuse(self.connections[at].socket.as_fd(), number);
-                }
-                return;
-            }
-            Some(Kind::Hello) => self.welcome(at, &message),
-            Some(Kind::Attach) => self.attach(at, &message, fds),
-            Some(Kind::Status | Kind::Set) => {
-                let connection = self.connections.swap_remove(at);
-                let _ = sys::send(self.daemon.as_fd(), &message, &[connection.socket.as_fd()]);
-                return;
-            }
-            _ => Err(Error::from_raw_os_error(libc::EPROTO)),
-        };
-        if let Err(error) = done {
-            let number = error.raw_os_error().unwrap_or(libc::EIO);
-            refuse(self.connections[at].socket.as_fd(), number);
-            self.hang_up(at);
-        }
-    }
-
-    fn hang_up(&mut self, at: usize) {
-        let connection = self.connections.swap_remove(at);
-        let Some(id) = connection.id else { return };
-        let message = Message { id, ..Message::new(Kind::Gone) };
-        let _ = sys::send(self.daemon.as_fd(), &message, &[]);
-        if self.programs.get(&id).is_some_and(|program| program.uffd.is_none()) {
-            self.programs.remove(&id);
-        }
-    }
-
-    /// A program comes, or is about to fork (then its number is in the message).
-    fn welcome(&mut self, at: usize, message: &Message) -> io::Result<()> {
-        if self.connections[at].id.is_some() {
-            return Err(Error::from_raw_os_error(libc::EPROTO));
-        }
-        let parent = message.id;
-        let uid_of = |id: u32| {
-            self.connections.iter().find(|other| other.id == Some(id)).map(|other| other.who.uid)
-        };
-        if parent != 0 && uid_of(parent).is_some_and(|uid| uid != self.connections[at].who.uid) {
-            return Err(Error::from_raw_os_error(libc::EACCES));
-        }
-        let (id, program) = self.new_program(at, message)?;
-        self.send_welcome(at, id, &program, None)?;
-        if parent != 0 {
-            send_program(self.daemon.as_fd(), id, &program, 0)?;
-        }
-        self.connections[at].id = Some(id);
-        self.programs.insert(id, program);
-        Ok(())
-    }
-
-    /// A program is about to fork and says so over its own connection: the child gets one over it, and needs neither the
-    /// socket's path nor the right to connect (the program may have changed its root or its user).
-    fn welcome_child(&mut self, at: usize, message: &Message) -> io::Result<()> {
-        let (ours, theirs) = sys::socket_pair()?;
-        let (id, program) = self.new_program(at, message)?;
-        self.send_welcome(at, id, &program, Some(theirs.as_fd()))?;
-        send_program(self.daemon.as_fd(), id, &program, 0)?;
-        let who = self.connections[at].who;
-        self.connections.push(Connection { socket: ours, who, id: Some(id) });
-        self.programs.insert(id, program);
-        Ok(())
-    }
-
-    fn new_program(&mut self, at: usize, message: &Message) -> io::Result<(u32, Program)> {
-        let program = Program {
-            pid: self.connections[at].who.pid,
-            name: message.text().to_owned(),
-            uffd: None,
-            space: sys::memory_file(c"odfork-page-space", SPACE)?,
-            table: sys::memory_file(c"odfork-page-table", TABLE_BYTES)?,
-            control: new_control()?,
-        };
-        let id = self.next_id;
-        self.next_id += 1;
-        Ok((id, program))
-    }
-
-    fn send_welcome(
-        &self,
-        at: usize,
-        id: u32,
-        program: &Program,
-        socket: Option<BorrowedFd>,
-    ) -> io::Result<()> {
-        let mut fds = vec![program.control.as_fd(), program.space.as_fd(), self.bell.as_fd()];
-        fds.extend(socket);
-        fds.extend(self.plan.device.as_ref().map(AsFd::as_fd));
-        let flags = if self.plan.user_mode { OPTION_USER_MODE } else { 0 };
-        let welcome = Message { id, flags, ..Message::new(Kind::Welcome) };
-        sys::send(self.connections[at].socket.as_fd(), &welcome, &fds)
-    }
-
-    /// The program's userfaultfd: from now on its faults are served.
-    fn attach(&mut self, at: usize, message: &Message, fds: Vec<OwnedFd>) -> io::Result<()> {
-        let wrong = || Error::from_raw_os_error(libc::EPROTO);
-        let id = self.connections[at].id.ok_or_else(wrong)?;
-        let uffd = fds.into_iter().next().ok_or_else(wrong)?;
-        if !is_userfaultfd(uffd.as_fd()) {
-            return Err(wrong());
-        }
-        let program = self.programs.get_mut(&id).ok_or_else(wrong)?;
-        if program.uffd.is_some() {
-            return Err(wrong());
-        }
-        if message.pid > 0 {
-            program.pid = message.pid;
-        }
-        if !message.text().is_empty() {
-            message.text().clone_into(&mut program.name);
-        }
-        program.uffd = Some(uffd);
-        send_program(self.daemon.as_fd(), id, program, 0)
-    }
 }
 
 fn send_program(to: BorrowedFd, id: u32, program: &Program, flags: u64) -> io::Result<()> {
     let mut fds: Vec<BorrowedFd> = program.uffd.iter().map(AsFd::as_fd).collect();
     fds.extend([program.space.as_fd(), program.table.as_fd(), program.control.as_fd()]);
     let with = if program.uffd.is_some() { WITH_UFFD } else { 0 };
-    let message =
-        Message { id, pid: program.pid, flags: flags | with, ..Message::new(Kind::Client) };
+    let waits = if program.waits { WAITS } else { 0 };
+    let parent = u64::from(program.parent) << PARENT_SHIFT;
+    let flags = flags | with | waits | parent;
+    let message = Message { id, pid: program.pid, flags, ..Message::new(Kind::Client) };
     match sys::send(to, &message.with_text(program.name.as_bytes()), &fds) {
         // A daemon that has just died: the next one is told everything.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         Err(error) if error.raw_os_error() == Some(libc::ECONNRESET) => Ok(()),
         other => other,
     }
-}
-
-fn refuse(to: BorrowedFd, error: i32) {
-    let _ = sys::send(to, &Message { pid: error, ..Message::new(Kind::Refused) }, &[]);
-}
-
-fn new_control() -> io::Result<OwnedFd> {
-    let file = sys::memory_file(c"odfork-page-control", CONTROL_BYTES as u64)?;
-    sys::write_all(file.as_fd(), &MAGIC.to_ne_bytes(), 0)?;
-    Ok(file)
-}
-
-fn is_userfaultfd(fd: BorrowedFd) -> bool {
-    let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
-    std::fs::read_link(link).is_ok_and(|to| to.to_string_lossy().contains("[userfaultfd]"))
 }

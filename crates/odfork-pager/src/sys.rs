@@ -167,15 +167,15 @@ pub fn socket_pair() -> Result<(OwnedFd, OwnedFd)> {
     }
 }
 
-/// Room for `MAX_FDS` descriptors, aligned for its header.
+/// Room for `MAX_FDS` descriptors and credentials, aligned for their headers.
 #[repr(C, align(8))]
-struct Ancillary([u8; 64]);
+struct Ancillary([u8; 128]);
 
 /// Sends one message with descriptors, without SIGPIPE.
 pub fn send(socket: BorrowedFd, message: &Message, fds: &[BorrowedFd]) -> Result<()> {
     let bytes = message.to_bytes();
     let part = IoSlice::new(&bytes);
-    let mut room = Ancillary([0; 64]);
+    let mut room = Ancillary([0; 128]);
     let size = size_of_val(fds) as u32;
     // SAFETY: header and lists are valid for the call; the ancillary room is large enough for MAX_FDS descriptors.
     unsafe {
@@ -199,12 +199,18 @@ pub fn send(socket: BorrowedFd, message: &Message, fds: &[BorrowedFd]) -> Result
     }
 }
 
-/// One message and its descriptors; `None` when the other side is gone. Something else than a message is an error.
+/// One message and its descriptors; `None` when the other side is gone. Something else than a message is an error. Of
+/// descriptors beyond our limit only the first ones come.
 pub fn receive(socket: BorrowedFd) -> Result<Option<(Message, Vec<OwnedFd>)>> {
+    Ok(receive_from(socket)?.map(|(message, fds, _)| (message, fds)))
+}
+
+/// As [`receive`], with who sent it, when the socket is one that [`ask_for_senders`] was called on.
+pub fn receive_from(socket: BorrowedFd) -> Result<Option<Received>> {
     let mut bytes = [0u8; MESSAGE_BYTES + 1];
-    let mut room = Ancillary([0; 64]);
+    let mut room = Ancillary([0; 128]);
     let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
-    let mut fds = Vec::new();
+    let (mut fds, mut sender) = (Vec::new(), None);
     // SAFETY: header and buffers are valid for the call; descriptors that arrive are owned by nobody else.
     let len = unsafe {
         let mut header: libc::msghdr = std::mem::zeroed();
@@ -226,6 +232,9 @@ pub fn receive(socket: BorrowedFd) -> Result<Option<(Message, Vec<OwnedFd>)>> {
                 let count = ((*at).cmsg_len - libc::CMSG_LEN(0) as usize) / size_of::<RawFd>();
                 fds.extend((0..count).map(|n| OwnedFd::from_raw_fd(data.add(n).read_unaligned())));
             }
+            if (*at).cmsg_level == libc::SOL_SOCKET && (*at).cmsg_type == libc::SCM_CREDENTIALS {
+                sender = Some(libc::CMSG_DATA(at).cast::<libc::ucred>().read_unaligned());
+            }
             at = libc::CMSG_NXTHDR(&header, at);
         }
         len
@@ -234,9 +243,57 @@ pub fn receive(socket: BorrowedFd) -> Result<Option<(Message, Vec<OwnedFd>)>> {
         return Ok(None);
     }
     match Message::from_bytes(&bytes[..len]) {
-        Some(message) => Ok(Some((message, fds))),
+        Some(message) => Ok(Some((message, fds, sender))),
         None => Err(Error::new(std::io::ErrorKind::InvalidData, "a message of another version")),
     }
+}
+
+/// A message, its descriptors, and the process that sent it as the kernel knows it.
+pub type Received = (Message, Vec<OwnedFd>, Option<libc::ucred>);
+
+/// Every message on this socket comes with its sender. On a listener, for messages sent before they are accepted.
+pub fn ask_for_senders(socket: BorrowedFd) -> Result<()> {
+    let on: c_int = 1;
+    // SAFETY: a valid number of the size given.
+    check(unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PASSCRED,
+            std::ptr::from_ref(&on).cast(),
+            size_of::<c_int>() as u32,
+        )
+    })
+    .map(drop)
+}
+
+/// Raises the limit of open files as far as it goes; returns it.
+pub fn raise_open_files() -> u64 {
+    let mut files = libc::rlimit { rlim_cur: 1024, rlim_max: 1024 };
+    // SAFETY: a valid structure, read and written.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut files) == 0 {
+            let raised = libc::rlimit { rlim_cur: files.rlim_max, ..files };
+            if libc::setrlimit(libc::RLIMIT_NOFILE, &raised) == 0 {
+                return raised.rlim_cur;
+            }
+        }
+    }
+    files.rlim_cur
+}
+
+/// A process of ours takes nothing over from where it happens to be started: no environment (libraries are preloaded by
+/// it), no folder that would be held.
+pub fn bare(command: &mut std::process::Command) {
+    command.env_clear().current_dir("/");
+}
+
+/// Descriptors above `last` do not survive the next exec. For use between fork and exec.
+pub fn keep_no_more_than(last: RawFd) -> Result<()> {
+    let (first, flags) = (last as u32 + 1, libc::CLOSE_RANGE_CLOEXEC);
+    // SAFETY: a plain call; descriptors stay open until the exec.
+    let done = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, flags) };
+    check_size(done as isize).map(drop)
 }
 
 /// Process and user at the other end of a Unix socket.
@@ -347,6 +404,10 @@ mod tests {
         let mut back = [0; 5];
         read_all(fds[1].as_fd(), &mut back, 100).unwrap();
         assert_eq!(&back, b"hello");
+        ask_for_senders(there.as_fd()).unwrap();
+        send(here.as_fd(), &sent, &[file.as_fd(); MAX_FDS]).unwrap();
+        let (_, fds, sender) = receive_from(there.as_fd()).unwrap().unwrap();
+        assert_eq!((fds.len(), sender.unwrap().pid), (MAX_FDS, std::process::id() as i32));
         drop(here);
         assert!(receive(there.as_fd()).unwrap().is_none());
     }

@@ -31,10 +31,16 @@ fn patiently(mut call: impl FnMut() -> Result<()>) -> Result<()> {
     Err(Error::from_raw_os_error(libc::EAGAIN))
 }
 
-/// Up to `room.len()` messages; 0 when none is there.
+/// Up to `room.len()` messages; 0 when none is there. Never waits, even when the program, which shares the description, has
+/// cleared O_NONBLOCK (Linux 6.10; before that, RWF_NOWAIT is not known here and a program could make us wait).
 pub fn read(uffd: BorrowedFd, room: &mut [Message]) -> Result<usize> {
+    let part = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: size_of_val(room) };
     // SAFETY: messages are plain data of the kernel's layout.
-    let got = unsafe { libc::read(uffd.as_raw_fd(), room.as_mut_ptr().cast(), size_of_val(room)) };
+    let mut got = unsafe { libc::preadv2(uffd.as_raw_fd(), &part, 1, -1, libc::RWF_NOWAIT) };
+    if got < 0 && Error::last_os_error().raw_os_error() == Some(libc::EOPNOTSUPP) {
+        // SAFETY: as above.
+        got = unsafe { libc::read(uffd.as_raw_fd(), part.iov_base, part.iov_len) };
+    }
     match usize::try_from(got) {
         Ok(bytes) => Ok(bytes / size_of::<Message>()),
         Err(_) => match Error::last_os_error() {
@@ -42,6 +48,17 @@ pub fn read(uffd: BorrowedFd, room: &mut [Message]) -> Result<usize> {
             error => Err(error),
         },
     }
+}
+
+/// Whether its owner has finished making it. One that is not ready can be polled, and says "error" for ever.
+pub fn is_ready(uffd: BorrowedFd) -> bool {
+    wake(uffd, PAGE as u64, PAGE as u64).is_ok()
+}
+
+/// Sets O_NONBLOCK again: without it, poll says "error" at once, for ever.
+pub fn unblock(uffd: BorrowedFd) {
+    // SAFETY: a plain call; it may fail on nothing but a bad descriptor.
+    unsafe { libc::fcntl(uffd.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
 }
 
 /// Puts the content of one or more pages in place, marked as not written, and wakes who waits for them.

@@ -63,12 +63,21 @@ pub enum Verdict {
     SwapIn,
 }
 
+/// Who is out, as far as the rule needs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// How long the one that left first has been out.
+    pub longest_ns: u64,
+    /// Pages that the one who is to return next had in the loop.
+    pub next: u32,
+}
+
 /// When to swap; times in nanoseconds, supplies in frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// A supply below this, for `patience_ns`, is contention.
     pub lowest: u32,
-    /// A supply of this or more lets a process come back.
+    /// A supply of this or more lets a process come back; this and all that it had, even at once.
     pub enough: u32,
     /// How long memory must be short.
     pub patience_ns: u64,
@@ -107,14 +116,14 @@ impl LoadControl {
     }
 
     /// One look at the supply (pool and frames on their way to it); to be called at least once a second.
-    /// `running`: processes in memory; `longest_out_ns`: how long the one swapped out first has been out.
+    /// `running`: processes that compete for memory; `waiting`: those that are out.
     /// After a verdict other than `Stay` the time between swaps begins.
     pub fn look(
         &mut self,
         now_ns: u64,
         supply: u32,
         running: usize,
-        longest_out_ns: Option<u64>,
+        waiting: Option<Waiting>,
     ) -> Verdict {
         let short = supply < self.limits.lowest;
         let since = *self.short_since.get_or_insert(now_ns);
@@ -124,12 +133,15 @@ impl LoadControl {
         let rested = self
             .swapped_ns
             .is_none_or(|then| now_ns.saturating_sub(then) >= self.limits.between_ns);
-        if !rested {
+        // Others have ended or rest: right after a swap-out there is no more than what left.
+        let fits = |out: Waiting| supply >= self.limits.enough.saturating_add(out.next);
+        let roomy = waiting.is_some_and(fits) || running == 0;
+        if !rested && !(roomy && waiting.is_some()) {
             return Verdict::Stay;
         }
-        let starving = longest_out_ns.is_some_and(|out| out >= self.limits.longest_out_ns);
-        let relaxed = supply >= self.limits.enough || running == 0;
-        let verdict = if longest_out_ns.is_some() && (relaxed || starving) {
+        let starving = waiting.is_some_and(|out| out.longest_ns >= self.limits.longest_out_ns);
+        let relaxed = roomy || supply >= self.limits.enough;
+        let verdict = if waiting.is_some() && (relaxed || starving) {
             Verdict::SwapIn
         } else if short && running > 1 && now_ns.saturating_sub(since) >= self.limits.patience_ns {
             Verdict::SwapOut
@@ -199,10 +211,13 @@ mod tests {
         for second in 0..100 {
             assert_eq!(control.look(second * SECOND, 0, 1, None), Verdict::Stay);
         }
-        let waited = Some(61 * SECOND);
-        assert_eq!(control.look(100 * SECOND, 0, 1, waited), Verdict::SwapIn);
-        assert_eq!(control.look(101 * SECOND, 0, 1, waited), Verdict::Stay, "not rested");
-        assert_eq!(control.look(111 * SECOND, 400, 1, Some(1)), Verdict::SwapIn);
-        assert_eq!(control.look(122 * SECOND, 0, 0, Some(1)), Verdict::SwapIn, "nobody runs");
+        let out = |seconds, next| Some(Waiting { longest_ns: seconds * SECOND, next });
+        assert_eq!(control.look(100 * SECOND, 0, 1, out(61, 500)), Verdict::SwapIn);
+        assert_eq!(control.look(101 * SECOND, 0, 1, out(61, 500)), Verdict::Stay, "not rested");
+        assert_eq!(control.look(111 * SECOND, 400, 1, out(1, 500)), Verdict::SwapIn);
+        assert_eq!(control.look(112 * SECOND, 899, 1, out(1, 500)), Verdict::Stay, "what left");
+        assert_eq!(control.look(113 * SECOND, 900, 1, out(1, 500)), Verdict::SwapIn, "all fits");
+        assert_eq!(control.look(114 * SECOND, 0, 0, out(1, 500)), Verdict::SwapIn, "nobody runs");
+        assert_eq!(control.look(115 * SECOND, 9999, 1, None), Verdict::Stay, "nobody is out");
     }
 }

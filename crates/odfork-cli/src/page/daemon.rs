@@ -1,6 +1,6 @@
 //! `odfork page daemon`: the supervisor in the foreground; `odfork page serve`: the daemon it starts.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
@@ -12,7 +12,7 @@ use anyhow::{bail, Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use odfork_pager::daemon::{Settings, LEAST_FRAMES};
 use odfork_pager::store::{self, Codec};
-use odfork_pager::{office, serve as server, supervisor};
+use odfork_pager::{office, points, serve as server, supervisor, sys};
 
 /// Of a daemon that `page run` starts: it stays a little for the next program of a script.
 const LINGER_S: u64 = 2;
@@ -150,6 +150,7 @@ fn store_of(given: &ArgMatches, settings: &Settings) -> Result<OwnedFd> {
 }
 
 pub fn run(given: &ArgMatches) -> Result<u8> {
+    start_bare()?;
     let socket = socket_of(given)?;
     let settings = settings(given)?;
     let (listener, _lock) = office::listen(&socket).map_err(|error| match error.kind() {
@@ -178,12 +179,28 @@ pub fn run(given: &ArgMatches) -> Result<u8> {
         user_mode: given.get_flag("allow-user-mode"),
         linger: given.get_one::<u64>("linger").map(|&seconds| Duration::from_secs(seconds)),
     };
+    std::env::set_current_dir("/")?;
     // Whoever started us waits for this line.
     println!("ready");
     let _ = std::io::stdout().flush();
     let done = supervisor::run(plan).context("the supervisor");
     let _ = std::fs::remove_file(&socket);
     done.map(|()| 0)
+}
+
+/// Begins again without what the user's environment preloads (that may be our own agent: a supervisor must not be paged),
+/// and without descriptors that happen to be open here.
+fn start_bare() -> Result<()> {
+    const PRELOAD: &str = "LD_PRELOAD";
+    let mut again = Process::new("/proc/self/exe");
+    again.args(std::env::args_os().skip(1)).env_remove(PRELOAD);
+    sys::keep_no_more_than(2)?;
+    if std::env::var_os(PRELOAD).is_some() {
+        return Err(again.exec()).context("starting again without LD_PRELOAD");
+    }
+    // SAFETY: nothing of ours is open yet.
+    unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
+    Ok(())
 }
 
 /// Others may connect; whom we serve is decided by their credentials.
@@ -209,26 +226,33 @@ pub fn serve(given: &ArgMatches) -> Result<u8> {
 pub fn start(given: &ArgMatches, socket: &Path) -> Result<()> {
     let settings = settings(given)?;
     let log = socket.with_extension("log");
-    let errors = OpenOptions::new().create(true).append(true).open(&log);
+    let errors = office::open_own(&log).context("the daemon's log")?;
     let mut command = Process::new("/proc/self/exe");
     command.args(["page", "daemon", "--socket"]).arg(socket);
     command.args(["--limit", &settings.limit.to_string(), "--linger", &LINGER_S.to_string()]);
     for name in ["store", "store-size", "compress"] {
         if let Some(value) = given.get_one::<String>(name) {
-            command.arg(format!("--{name}")).arg(value);
+            command.arg(format!("--{name}"));
+            match (name, value.as_str()) {
+                ("store", place) if place != "memory" => command.arg(std::path::absolute(place)?),
+                (_, value) => command.arg(value),
+            };
         }
     }
     command.args(["--handlers", &settings.handlers.to_string()]);
     if given.get_flag("allow-user-mode") {
         command.arg("--allow-user-mode");
     }
-    command.env_remove("LD_PRELOAD").stdin(Stdio::null()).stdout(Stdio::piped());
-    command.stderr(errors.map_or_else(|_| Stdio::null(), Stdio::from));
-    // SAFETY: setsid is allowed between fork and exec.
+    sys::bare(&mut command);
+    for name in [points::VARIABLE, points::TIMES] {
+        command.envs(std::env::var_os(name).map(|value| (name, value)));
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors);
+    // SAFETY: setsid and close_range are allowed between fork and exec.
     unsafe {
         command.pre_exec(|| {
             libc::setsid();
-            Ok(())
+            sys::keep_no_more_than(2)
         });
     }
     let mut child = command.spawn().context("starting the daemon")?;

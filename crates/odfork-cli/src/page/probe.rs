@@ -3,23 +3,21 @@
 use std::fs;
 use std::io::{self, Error};
 use std::os::fd::AsRawFd;
-use std::path::Path;
 
 use anyhow::{bail, Result};
-use odfork_pager::{office, sys};
+use odfork_pager::office::Lease;
+use odfork_pager::sys;
 use odfork_pager_protocol::uapi;
-use odfork_pager_protocol::wire::{Kind, Message, OPTION_USER_MODE};
 
 const SYSCTL: &str = "/proc/sys/vm/unprivileged_userfaultfd";
 
-/// Asks the daemon what it offers, and makes a userfaultfd as a program would.
+/// Makes a userfaultfd as a program would, with what the daemon offers.
 ///
 /// # Errors
 /// One line: what is missing, each way to get it, and what would be lost without.
-pub fn check(socket: &Path) -> Result<()> {
-    let (device, user_mode) = offered(socket)?;
+pub fn check(lease: &Lease) -> Result<()> {
     let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
-    let failed = match device {
+    let failed = match &lease.device {
         // SAFETY: a valid descriptor and flags.
         Some(device) => {
             sys::check(unsafe { libc::ioctl(device.as_raw_fd(), uapi::IOC_NEW, flags) })
@@ -28,7 +26,7 @@ pub fn check(socket: &Path) -> Result<()> {
     };
     let uffd = match failed {
         Ok(uffd) => uffd,
-        Err(_) if user_mode => {
+        Err(_) if lease.user_mode => {
             eprintln!("odfork page run: userfaultfd for user mode only: read(2), write(2) and other system calls on paged memory will fail with EFAULT");
             own(flags | uapi::USER_MODE_ONLY as i32)?
         }
@@ -59,23 +57,6 @@ fn own(flags: i32) -> io::Result<i32> {
     };
     // SAFETY: a valid descriptor and flags.
     sys::check(unsafe { libc::ioctl(device.as_raw_fd(), uapi::IOC_NEW, flags) })
-}
-
-/// A descriptor of /dev/userfaultfd, if the daemon has one, and whether user mode is acceptable.
-fn offered(socket: &Path) -> Result<(Option<std::os::fd::OwnedFd>, bool)> {
-    use std::os::fd::AsFd;
-    let connection = office::connect(socket)?;
-    sys::send(connection.as_fd(), &Message::new(Kind::Hello).with_text(b"probe"), &[])?;
-    match sys::receive(connection.as_fd())? {
-        Some((message, mut fds)) if message.kind() == Some(Kind::Welcome) => {
-            let device = if fds.len() > 3 { fds.pop() } else { None };
-            Ok((device, message.flags & OPTION_USER_MODE != 0))
-        }
-        Some((message, _)) => {
-            bail!("the daemon refused: {}", Error::from_raw_os_error(message.pid))
-        }
-        None => bail!("the daemon hung up"),
-    }
 }
 
 fn kernel() -> String {

@@ -2,12 +2,16 @@
 
 use std::ffi::{CString, OsString};
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use anyhow::{bail, Context, Result};
+use anyhow::{anyhow, bail, Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use odfork_pager::office;
+use odfork_pager::office::{self, Lease};
+use odfork_pager::sys;
+use odfork_pager_protocol::wire::Message;
 
 use super::daemon;
 use super::probe;
@@ -56,6 +60,12 @@ pub fn command() -> Command {
                 .action(ArgAction::SetTrue),
         )
         .arg(
+            Arg::new("allow-unpaged")
+                .long("allow-unpaged")
+                .action(ArgAction::SetTrue)
+                .help("Run the program without a limit when the daemon refuses it"),
+        )
+        .arg(
             Arg::new("words")
                 .value_names(["PROGRAM", "ARGS"])
                 .help("The program and its arguments, taken as they are")
@@ -70,15 +80,10 @@ pub fn command() -> Command {
 pub fn run(given: &ArgMatches) -> Result<u8> {
     let library = find_library()?;
     let socket = daemon::socket_of(given)?;
-    match office::status(&socket) {
-        Ok(text) => say_joined(given, &text)?,
-        Err(error) if is_nobody(&error) => daemon::start(given, &socket)?,
-        Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-            bail!("the daemon at {} does not answer (stopped?)", socket.display())
-        }
-        Err(error) => bail!("the daemon at {} cannot be asked: {error}", socket.display()),
-    }
-    probe::check(&socket)?;
+    let words: Vec<&OsString> = given.get_many::<OsString>("words").into_iter().flatten().collect();
+    let Some(lease) = lease(given, &socket)? else { return exec(&words) };
+    probe::check(&lease)?;
+    hold(&lease.socket)?;
     let number = |name| -> Result<String> {
         let text = given.get_one::<String>(name).map_or("0", String::as_str);
         Ok(daemon::size(text)?.to_string())
@@ -95,13 +100,76 @@ pub fn run(given: &ArgMatches) -> Result<u8> {
         "ODFORK_PAGE_PINS",
         if given.get_flag("allow-pinning") { "allow" } else { "refuse" }.as_ref(),
     );
-    let words: Vec<&OsString> = given.get_many::<OsString>("words").into_iter().flatten().collect();
     exec(&words)
+}
+
+/// A daemon that stays until the program ends, started if there is none. None: the program is to run without.
+fn lease(given: &ArgMatches, socket: &Path) -> Result<Option<Lease>> {
+    let mut started = false;
+    // One that is just ending, or being started by somebody else, is there or gone soon.
+    for _ in 0..100 {
+        match office::lease(socket) {
+            Ok(Ok(lease)) if started => return Ok(Some(lease)),
+            Ok(Ok(lease)) => {
+                let status = office::status(socket);
+                say_joined(given, &status.map_err(|error| trouble(socket, &error))?)?;
+                return Ok(Some(lease));
+            }
+            Ok(Err(refused)) => return refusal(given, &refused),
+            Err(error) if !is_nobody(&error) => return Err(trouble(socket, &error)),
+            Err(_) => {}
+        }
+        match daemon::start(given, socket) {
+            Ok(()) => started = true,
+            Err(_) if office::is_taken(socket) => {
+                std::thread::sleep(Duration::from_millis(30));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    bail!("the daemon at {} comes and goes; its log is beside the socket", socket.display())
+}
+
+fn trouble(socket: &Path, error: &io::Error) -> anyhow::Error {
+    let socket = socket.display();
+    match error.kind() {
+        io::ErrorKind::TimedOut => anyhow!("the daemon at {socket} does not answer (stopped?)"),
+        _ => anyhow!("the daemon at {socket} cannot be asked: {error}"),
+    }
+}
+
+fn refusal(given: &ArgMatches, refused: &Message) -> Result<Option<Lease>> {
+    let why = match refused.pid {
+        libc::EMFILE => format!(
+            "the daemon has no room for one more program ({}): raise its hard limit of open files (ulimit -Hn, or LimitNOFILE=) and start it again, or wait until a program ends",
+            refused.text()
+        ),
+        libc::EACCES => "the daemon does not serve this user: 'odfork page daemon --allow-uid'".into(),
+        number => format!("the daemon refused: {}", io::Error::from_raw_os_error(number)),
+    };
+    if !given.get_flag("allow-unpaged") {
+        bail!("{why}; with --allow-unpaged it runs without a limit");
+    }
+    eprintln!("odfork page run: the program runs unpaged, without a limit: {why}");
+    Ok(None)
+}
+
+/// The lease lives as long as the program and what it starts: its descriptor survives exec, far from theirs.
+fn hold(socket: &OwnedFd) -> io::Result<()> {
+    const FAR: i32 = 690;
+    // SAFETY: plain calls on a descriptor of ours.
+    unsafe {
+        if libc::fcntl(socket.as_raw_fd(), libc::F_DUPFD, FAR) < 0 {
+            sys::check(libc::fcntl(socket.as_raw_fd(), libc::F_DUPFD, 3))?;
+        }
+    }
+    Ok(())
 }
 
 /// No daemon there.
 pub fn is_nobody(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
+    use io::ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset, NotFound};
+    matches!(error.kind(), NotFound | ConnectionRefused | ConnectionReset | BrokenPipe)
 }
 
 /// The running daemon's limit holds; another one asked for is said to be ignored.

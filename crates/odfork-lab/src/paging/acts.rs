@@ -23,6 +23,7 @@ pub enum Act {
     Zipf,
     Phase,
     Threads(u32),
+    Settle,
     Reclaim,
     Continue,
 }
@@ -37,6 +38,7 @@ impl Act {
             Act::Zipf => "zipf".into(),
             Act::Phase => "phase".into(),
             Act::Threads(count) => format!("threads-{count}"),
+            Act::Settle => "settle".into(),
             Act::Reclaim => "reclaim".into(),
             Act::Continue => "continue".into(),
         }
@@ -51,6 +53,7 @@ impl Act {
             Act::Warm,
             Act::Zipf,
             Act::Phase,
+            Act::Settle,
             Act::Reclaim,
             Act::Continue,
         ];
@@ -122,7 +125,8 @@ impl Work {
             Act::Zipf => self.zipf(pages / 2, limit),
             Act::Phase => self.phases(limit),
             Act::Threads(count) => self.threads(count, limit),
-            Act::Reclaim => self.reclaim(limit),
+            Act::Settle => self.settle(),
+            Act::Reclaim => Ok(self.reclaim(limit)),
             // Has memory of its own: see `reclaim::bare_continue`.
             Act::Continue => Ok(Done::default()),
         }
@@ -257,13 +261,23 @@ impl Work {
     }
 
     /// A set that fits into memory but not into the clock's loop: what is slow here is a reclaim. Ends with its time.
-    fn reclaim(&mut self, limit: Duration) -> Result<Done, Wrong> {
+    /// Pages of the set of `reclaim`.
+    fn reclaim_set(&self) -> u64 {
         let room = (self.resident as f64 * RECLAIM_SHARE) as u64 / PAGE;
-        let set = room.clamp(1, self.region.pages());
-        // Everything comes in; what was left out by the act before goes.
+        room.clamp(1, self.region.pages())
+    }
+
+    /// The set comes in, and what the act before left goes.
+    fn settle(&mut self) -> Result<Done, Wrong> {
+        let (begin, set) = (Instant::now(), self.reclaim_set());
         for number in (0..set).chain(0..set) {
             self.read(number)?;
         }
+        Ok(Done { accesses: 2 * set, ns: elapsed(begin), ..Done::default() })
+    }
+
+    fn reclaim(&mut self, limit: Duration) -> Done {
+        let set = self.reclaim_set();
         let begin = Instant::now();
         let mut done = Done::default();
         loop {
@@ -277,10 +291,7 @@ impl Work {
             done.accesses += 1;
         }
         done.ns = elapsed(begin);
-        for number in 0..set {
-            self.read(number)?;
-        }
-        Ok(done)
+        done
     }
 }
 
@@ -336,7 +347,7 @@ mod tests {
         let mut work = work(64, 64);
         work.perform(Act::Fill, LONG).unwrap();
         work.region.fill(17, 1);
-        for act in [Act::SeqRead, Act::SeqWrite, Act::Phase, Act::Threads(2), Act::Reclaim] {
+        for act in [Act::SeqRead, Act::SeqWrite, Act::Phase, Act::Threads(2), Act::Settle] {
             // Random acts on 64 pages: repeated until the page was met.
             let met = (0..200).find_map(|_| work.perform(act, Duration::from_millis(200)).err());
             assert_eq!(met, Some(Wrong(17)), "{act:?}");

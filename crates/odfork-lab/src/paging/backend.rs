@@ -49,6 +49,8 @@ pub const WORDS: [&str; 9] = [
 
 /// Threads of the act in which many fault at once.
 pub const MANY: u32 = 8;
+/// Reclaims alone; what was read is compared before and after.
+const RECLAIM: [Act; 3] = [Act::Settle, Act::Reclaim, Act::Settle];
 const IN_ORDER: [Act; 2] = [Act::SeqRead, Act::SeqWrite];
 const REST: [Act; 5] = [Act::Warm, Act::Zipf, Act::Phase, Act::Threads(1), Act::Threads(MANY)];
 
@@ -97,7 +99,7 @@ impl Backend {
             // Their file is full from the beginning.
             Mmap | Umap4K | Umap64K => [&IN_ORDER[..], &REST].concat(),
             SwapFile | Zram => [&[Act::Fill][..], &IN_ORDER, &REST].concat(),
-            Pager | PagerLz4 => [&[Act::Fill][..], &IN_ORDER, &REST, &[Act::Reclaim]].concat(),
+            Pager | PagerLz4 => [&[Act::Fill][..], &IN_ORDER, &REST, &RECLAIM].concat(),
         }
     }
 

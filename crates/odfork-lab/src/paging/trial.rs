@@ -244,6 +244,9 @@ fn numbers(
     let mut numbers: Vec<Number> = Vec::new();
     let accesses = answer.accesses.max(1) as f64;
     let count = |name: &str| counts.get(name).map(|&count| count as f64);
+    if act == Act::Settle {
+        return numbers;
+    }
     if matches!(act, Act::Reclaim | Act::Continue) {
         // Few slow accesses are noise of the machine, not faults.
         if answer.slow > 100 {

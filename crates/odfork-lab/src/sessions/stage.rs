@@ -27,7 +27,7 @@ pub const WORDS: [&str; 3] = ["kernel", "pager", "swapping"];
 /// A session's turn under whole-process swapping.
 pub const TURN: Duration = Duration::from_secs(1);
 /// A process's own memory beside what it is told to use.
-const PROCESS: u64 = 3 << 20;
+const PROCESS: u64 = 1 << 20;
 const MADV_PAGEOUT: i32 = 21;
 
 /// What a cell needs while it runs. Fields drop in this order: processes, then limit, then swap.

@@ -18,8 +18,6 @@ use crate::store::{Slot, StoreError, MOST_PAGES};
 use crate::sys;
 use crate::table::{Entry, Page, Table};
 
-/// The program's mark that a fork is under way, in `Control::state`: it outlives the daemon.
-pub const FORKING: u32 = 1;
 const CHILD_PATIENCE_NS: u64 = 5_000_000_000;
 
 impl Daemon {
@@ -48,6 +46,10 @@ impl Daemon {
             let call = &client.control().call;
             call.result.store(result, Ordering::Release);
             call.answered.store(asked, Ordering::Release);
+            points::pass("call.answered");
+            if what == op::SNAPSHOT {
+                points::pass("snapshot.answered");
+            }
             sys::futex_wake(&call.answered);
         }
         self.unpark(state, owner);
@@ -73,9 +75,9 @@ impl Daemon {
             op::REGIONS | op::RELEASE if !client.read_regions() => return -libc::EINVAL,
             op::REGIONS => return 0,
             op::RELEASE | op::DISCARD => return self.give_up(state, owner, args),
-            op::FREEZE => client.frozen = true,
+            op::FREEZE => client.freeze(true),
             op::THAW => {
-                client.frozen = false;
+                client.freeze(false);
                 for (_, local) in client.resident() {
                     state.clock.mark_dirty(local.frame);
                 }
@@ -83,13 +85,17 @@ impl Daemon {
             op::ADVISE => state.clock.set_anomalous(owner, args[0] == 1),
             op::SNAPSHOT => {
                 let Some(child) = state.owner_of(args[0] as u32) else { return -libc::ECHILD };
+                let parent = state.client(owner).map(|client| client.id);
+                if !state.client(child).is_some_and(|child| child.awaits(parent)) {
+                    return -libc::EPERM;
+                }
                 let result = match self.snapshot(state, owner, child) {
                     Ok(()) => 0,
                     Err(StoreError::Full) => -libc::ENOMEM,
                     Err(_) => -libc::EIO,
                 };
                 if let Some(client) = state.client(owner) {
-                    client.frozen = false;
+                    client.freeze(false);
                 }
                 return result;
             }

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
-use odfork_pager_protocol::control::{Control, Span, CONTROL_BYTES, REGIONS};
+use odfork_pager_protocol::control::{op, Control, Span, CONTROL_BYTES};
 use odfork_pager_protocol::{PAGE, SPACE};
 
 use super::streams::Streams;
@@ -43,6 +43,8 @@ pub struct Local {
 
 const NOWHERE: Local = Local { frame: NONE, evicted: 0, flags: 0 };
 const CHUNK: usize = 512;
+/// An agent that has not answered for so long is not waited for.
+const DEAF_NS: u64 = 100_000_000;
 
 /// The parts that outlive the state's lock while a page is on its way.
 #[derive(Debug)]
@@ -67,6 +69,8 @@ pub struct Client {
     /// The supervisor's number.
     pub id: u32,
     pub pid: i32,
+    /// The program that may give it its memory, by a fork; 0: none.
+    pub parent: u32,
     pub name: String,
     /// None between a fork's snapshot and the child's registration.
     pub handles: Option<Arc<Handles>>,
@@ -81,8 +85,8 @@ pub struct Client {
     local: Vec<Option<Box<[Local; CHUNK]>>>,
     /// Operations on its pages that run without the lock.
     inflight: u32,
-    /// A fork is taking a snapshot.
-    pub frozen: bool,
+    /// A fork is taking a snapshot. As in the control pages, where the next daemon finds it.
+    frozen: bool,
     /// Since when a snapshot waits for the supervisor's word about the child.
     pub child_awaited_ns: Option<u64>,
     /// A call waits for `inflight` to be zero: nothing new is begun.
@@ -96,6 +100,7 @@ pub struct Client {
     /// Pages to unmap, not sent yet; and those the agent has.
     pub zaps: VecDeque<Page>,
     pub sent: Vec<Page>,
+    pub sent_ns: u64,
     pub streams: Streams,
     pub counts: Counts,
     /// Its memory is gone; it waits for the operations under way.
@@ -122,6 +127,7 @@ impl Client {
         Ok(Client {
             id,
             pid,
+            parent: 0,
             name: name.to_owned(),
             handles: None,
             table: Table::map(table_file.as_fd())?,
@@ -140,10 +146,16 @@ impl Client {
             parked: Vec::new(),
             zaps: VecDeque::new(),
             sent: Vec::new(),
+            sent_ns: 0,
             streams: Streams::default(),
             counts: Counts::default(),
             gone: false,
         })
+    }
+
+    /// It is the child that this program is about to have, and has not begun to live.
+    pub fn awaits(&self, parent: Option<u32>) -> bool {
+        self.handles.is_none() && self.parent != 0 && Some(self.parent) == parent
     }
 
     pub fn attach(&mut self, uffd: OwnedFd) -> io::Result<()> {
@@ -156,9 +168,34 @@ impl Client {
         unsafe { &*self.control.as_ptr().cast::<Control>() }
     }
 
+    pub fn is_frozen(&self) -> bool {
+        self.frozen
+    }
+
+    /// Told to the next daemon before the call is answered: the program takes the answer for done.
+    pub fn freeze(&mut self, frozen: bool) {
+        self.control().frozen.store(u32::from(frozen), Ordering::Release);
+        self.frozen = frozen;
+    }
+
+    /// Whether the daemon before us had it frozen. A snapshot that was not answered is taken again, so its
+    /// pages must not have moved, even if the old daemon was done with it.
+    pub fn recall_frozen(&mut self) {
+        let control = self.control();
+        let call = &control.call;
+        let waits = call.answered.load(Ordering::Acquire) != call.asked.load(Ordering::Acquire);
+        let again = waits && call.op.load(Ordering::Acquire) == op::SNAPSHOT;
+        self.frozen = again || control.frozen.load(Ordering::Acquire) != 0;
+    }
+
     /// A fault is not served now.
     pub fn is_held(&self) -> bool {
         self.frozen || self.draining || self.out.is_some() || self.gone
+    }
+
+    /// Its agent has a batch and does not answer.
+    pub fn is_deaf(&self, now_ns: u64) -> bool {
+        !self.sent.is_empty() && now_ns.saturating_sub(self.sent_ns) > DEAF_NS
     }
 
     pub fn begin(&mut self) {
@@ -180,13 +217,13 @@ impl Client {
     /// Takes over the list the agent wrote. False, and nothing changed: it is no list of regions.
     pub fn read_regions(&mut self) -> bool {
         let control = self.control();
-        let count = control.region_count.load(Ordering::Acquire) as usize;
-        if count > REGIONS {
-            return false;
-        }
-        // SAFETY: inside the mapping; copied, because the program may change it at any time.
-        let copy = |at| unsafe { std::ptr::read_volatile(control.regions.as_ptr().add(at)) };
-        let mut regions: Vec<Span> = (0..count).map(copy).collect();
+        let mut regions: Vec<Span> = Vec::new();
+        let read = control.regions.read(|at, span| {
+            regions.truncate(at);
+            regions.push(span);
+        });
+        let Some(count) = read else { return false };
+        regions.truncate(count);
         let page = PAGE as u64;
         let sound = |span: &Span| {
             span.len > 0

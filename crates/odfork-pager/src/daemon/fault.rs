@@ -44,6 +44,13 @@ pub struct Job {
     pub began_ns: u64,
 }
 
+impl Job {
+    /// Bytes to be read.
+    pub fn bytes(&self) -> u64 {
+        self.slots.iter().map(|slot| u64::from(slot.len)).sum()
+    }
+}
+
 /// What became of a fault.
 #[derive(Debug)]
 pub enum Step {
@@ -122,12 +129,12 @@ impl Daemon {
         }
         let uffd = handles.uffd.as_fd();
         match uffd::map(uffd, address, pages) {
+            // Mapping wakes who waits.
             Ok(_) => {
                 if touch == Touch::Valid || local.flags & super::client::PENDING != 0 {
                     // Somebody else unmapped it: whether it was written is not known.
                     state.clock.mark_dirty(local.frame);
                 }
-                let _ = uffd::wake(uffd, address, PAGE as u64);
             }
             Err(error) => match error.raw_os_error() {
                 Some(libc::EFAULT) => self.lost(state, owner, place.page, address),

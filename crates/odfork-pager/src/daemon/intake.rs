@@ -5,13 +5,14 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
-use odfork_pager_protocol::wire::{Kind, Message, TAKE_OVER, WITH_UFFD};
+use odfork_pager_protocol::wire::{Kind, Message, PARENT_SHIFT, TAKE_OVER, WAITS, WITH_UFFD};
 use serde_json::{json, Value};
 
 use super::client::Client;
 use super::Daemon;
 use crate::stats::count;
 use crate::sys;
+use crate::uffd;
 
 impl Daemon {
     /// Until READY: the programs that were here before.
@@ -45,8 +46,16 @@ impl Daemon {
     fn take_message(&self, message: &Message, mut fds: Vec<OwnedFd>) {
         match message.kind() {
             Some(Kind::Client) => {
-                if let Err(error) = self.take_client(message, fds) {
-                    eprintln!("odfork page: program {}: {error}", message.pid);
+                let taken = self.take_client(message, fds);
+                if let Err(error) = &taken {
+                    eprintln!("odfork page: program {} cannot be served: {error}", message.pid);
+                    // One that was served before waits, and keeps what it has.
+                    if message.flags & TAKE_OVER == 0 {
+                        self.give_up_on(message.id);
+                    }
+                }
+                if message.flags & WAITS != 0 {
+                    self.say_taken(message.id, taken);
                 }
             }
             Some(Kind::Gone) => {
@@ -77,8 +86,14 @@ impl Daemon {
 
     fn take_client(&self, message: &Message, fds: Vec<OwnedFd>) -> io::Result<()> {
         let mut fds = fds.into_iter();
-        let missing = || io::Error::other("a descriptor is missing");
+        let missing = || io::Error::from_raw_os_error(libc::EMFILE);
         let uffd = if message.flags & WITH_UFFD != 0 { fds.next() } else { None };
+        if message.flags & WITH_UFFD != 0 {
+            let uffd = uffd.as_ref().ok_or_else(missing)?;
+            if !uffd::is_ready(uffd.as_fd()) {
+                return Err(io::Error::from_raw_os_error(libc::EINVAL));
+            }
+        }
         let mut state = self.lock();
         let owner = match state.owner_of(message.id) {
             Some(owner) => owner,
@@ -87,8 +102,9 @@ impl Daemon {
                 let (Some(space), Some(table), Some(control)) = three else {
                     return Err(missing());
                 };
-                let client =
+                let mut client =
                     Client::new(message.id, message.pid, message.text(), (space, table, control))?;
+                client.parent = (message.flags >> PARENT_SHIFT) as u32;
                 if message.flags & TAKE_OVER != 0 {
                     self.claim(&client);
                 }
@@ -101,14 +117,40 @@ impl Daemon {
             return Ok(());
         };
         let data = u64::from(owner) << 32 | u64::from(message.id);
-        self.watch(uffd.as_fd(), data)?;
-        if let Some(client) = state.client(owner) {
-            client.pid = message.pid;
-            client.attach(uffd)?;
+        let Some(client) = state.client(owner) else { return Ok(()) };
+        client.pid = message.pid;
+        client.attach(uffd)?;
+        let watched = client.handles.as_ref().map(|handles| self.watch(handles.uffd.as_fd(), data));
+        if let Some(Err(error)) = watched {
+            client.handles = None;
+            return Err(error);
         }
         drop(state);
         self.ring();
         Ok(())
+    }
+
+    /// A program that could not be taken in, of which something may have been.
+    fn give_up_on(&self, id: u32) {
+        let mut state = self.lock();
+        if let Some(owner) = state.owner_of(id) {
+            if let Some(client) = state.client(owner) {
+                client.gone |= client.handles.is_none();
+            }
+        }
+        drop(state);
+        self.ring();
+    }
+
+    fn say_taken(&self, id: u32, taken: io::Result<()>) {
+        let message = match taken {
+            Ok(()) => Message { id, ..Message::new(Kind::Taken) },
+            Err(error) => {
+                let number = error.raw_os_error().unwrap_or(libc::EIO);
+                Message { id, pid: number, ..Message::new(Kind::Refused) }
+            }
+        };
+        let _ = sys::send(self.supervisor.as_fd(), &message, &[]);
     }
 
     pub fn say_gone(&self, id: u32) {
@@ -165,7 +207,7 @@ impl Daemon {
                     "zero_fills": client.counts.zeros, "reclaims": client.counts.reclaims,
                     "waits": client.counts.waits, "stops": client.counts.stops,
                     "waiting": client.parked.len(), "block": client.streams.block(),
-                    "frozen": client.frozen, "to_zap": client.zaps.len() + client.sent.len(),
+                    "frozen": client.is_frozen(), "to_zap": client.zaps.len() + client.sent.len(),
                 })
             })
             .collect();
@@ -181,7 +223,7 @@ impl Daemon {
             "limit_bytes": self.settings.limit,
             "frames": clock.frames(), "loop": clock.in_loop(), "pool": clock.pool_len(),
             "leaving": clock.leaving(), "order_point": clock.order().0,
-            "scan_rate": clock.scan_rate(), "starved_now": state.starved.len(),
+            "scan_rate": clock.scan_rate(), "reclaim_cost_ns": self.reclaim_ns, "starved_now": state.starved.len(),
             "refaults": state.refaults, "to_clean": state.to_clean.len(), "store_full_now": state.full_since_ns != 0,
             "store": {
                 "medium": format!("{:?}", self.store.medium()).to_lowercase(),

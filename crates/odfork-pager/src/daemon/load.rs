@@ -10,7 +10,9 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use odfork_paging::load::{choose_in, choose_out, LoadControl, Resident, SwappedOut, Verdict};
+use odfork_paging::load::{
+    choose_in, choose_out, LoadControl, Resident, SwappedOut, Verdict, Waiting,
+};
 
 use super::state::State;
 use super::Daemon;
@@ -18,6 +20,8 @@ use crate::stats::{count, Stats};
 
 /// Refaults between two looks below which nothing is short.
 const FEWEST: u64 = 32;
+/// Programs with a smaller part of memory than this do not compete for it.
+const SMALL: u32 = 16;
 const LOOK_EVERY: u64 = 250_000_000;
 
 impl Daemon {
@@ -30,28 +34,35 @@ impl Daemon {
             return;
         }
         control.looked_ns = now_ns;
-        let out = swapped_out(state);
-        let longest = out.iter().map(|one| now_ns.saturating_sub(one.out_ns)).max();
-        let running = residents(state).iter().filter(|one| one.resident > 0).count();
+        let out = swapped_out(state, now_ns);
+        let frames = state.clock.frames();
+        let next = choose_in(&out, now_ns, u64::from(frames / 4).max(1));
+        let next = next.and_then(|id| out.iter().find(|one| one.id == id));
+        let waiting = next.map(|next| Waiting {
+            longest_ns: out.iter().map(|one| now_ns.saturating_sub(one.out_ns)).max().unwrap_or(0),
+            // Who had nearly everything cannot wait for more than that.
+            next: next.resident.min(frames / 4 * 3),
+        });
+        let rivals = residents(state, now_ns);
+        let running = rivals.iter().filter(|one| one.resident > frames / SMALL).count();
         let supply = control.supply(state, &self.stats);
-        match control.rule.look(now_ns, supply, running, longest) {
+        match control.rule.look(now_ns, supply, running, waiting) {
             Verdict::Stay => {}
             Verdict::SwapOut => {
-                if let Some(owner) = choose_out(&residents(state), self.knobs.largest() as usize) {
+                if let Some(owner) = choose_out(&rivals, self.knobs.largest() as usize) {
                     self.swap_out(state, owner, now_ns);
                 }
             }
             Verdict::SwapIn => {
-                let rate = u64::from(state.clock.frames() / 4).max(1);
-                if let Some(owner) = choose_in(&out, now_ns, rate) {
-                    self.swap_in(state, owner, now_ns);
+                if let Some(next) = next {
+                    self.swap_in(state, next.id, now_ns);
                 }
             }
         }
     }
 
     fn bring_all_back(&self, state: &mut State, now_ns: u64) {
-        for one in swapped_out(state) {
+        for one in swapped_out(state, 0) {
             self.swap_in(state, one.id, now_ns);
         }
     }
@@ -110,10 +121,12 @@ impl Load {
     }
 }
 
-fn residents(state: &State) -> Vec<Resident<u32>> {
+/// A program that is stopped has pages, but neither wants more nor can give any: it is nobody's rival.
+fn residents(state: &State, now_ns: u64) -> Vec<Resident<u32>> {
     let all = state.clients.iter().enumerate();
     all.filter_map(|(owner, client)| Some((owner as u32, client.as_ref()?)))
-        .filter(|(_, client)| client.out.is_none() && !client.gone && !client.frozen)
+        .filter(|(_, client)| client.out.is_none() && !client.gone && !client.is_frozen())
+        .filter(|(_, client)| !client.is_deaf(now_ns))
         .map(|(id, client)| Resident {
             id,
             resident: state.clock.owner_state(id).resident,
@@ -122,11 +135,48 @@ fn residents(state: &State) -> Vec<Resident<u32>> {
         .collect()
 }
 
-fn swapped_out(state: &State) -> Vec<SwappedOut<u32>> {
+fn swapped_out(state: &State, now_ns: u64) -> Vec<SwappedOut<u32>> {
     let all = state.clients.iter().enumerate();
-    all.filter_map(|(owner, client)| {
-        let (out_ns, resident) = client.as_ref()?.out?;
-        Some(SwappedOut { id: owner as u32, resident, out_ns })
-    })
-    .collect()
+    all.filter_map(|(owner, client)| Some((owner as u32, client.as_ref()?)))
+        .filter(|(_, client)| !client.is_deaf(now_ns))
+        .filter_map(|(id, client)| {
+            let (out_ns, resident) = client.out?;
+            Some(SwappedOut { id, resident, out_ns })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::daemon::client::Client;
+    use crate::{sys, table};
+    use odfork_pager_protocol::{control::CONTROL_BYTES, SPACE};
+    use odfork_paging::clock::{Clock, Inventory, Law};
+
+    #[test]
+    fn a_program_that_does_not_answer_is_nobodys_rival() {
+        let clock = Clock::new(512, Law::Inventory(Inventory::for_frames(512, 100)));
+        let mut state = State::new(clock);
+        for id in 1..=3 {
+            let files = (
+                sys::memory_file(c"space", SPACE).unwrap(),
+                sys::memory_file(c"table", table::TABLE_BYTES).unwrap(),
+                sys::memory_file(c"control", CONTROL_BYTES as u64).unwrap(),
+            );
+            state.add(Client::new(id, 0, "", files).unwrap());
+        }
+        let second = 1_000_000_000;
+        for (owner, out) in [(0, None), (2, Some((second, 9)))] {
+            let client = state.client(owner).unwrap();
+            (client.sent, client.sent_ns, client.out) = (vec![7], 10 * second, out);
+        }
+        let ids = |state: &State, now| {
+            let here = residents(state, now).into_iter().map(|one| one.id).collect::<Vec<_>>();
+            let out = swapped_out(state, now).into_iter().map(|one| one.id).collect::<Vec<_>>();
+            (here, out)
+        };
+        assert_eq!(ids(&state, 10 * second), (vec![0, 1], vec![2]));
+        assert_eq!(ids(&state, 11 * second), (vec![1], vec![]));
+    }
 }

@@ -13,10 +13,12 @@
 mod calls;
 pub mod client;
 mod fault;
+mod gauge;
 mod intake;
 mod load;
 mod pagein;
 mod pageout;
+mod patience;
 mod recover;
 mod scan;
 mod state;
@@ -34,8 +36,10 @@ use odfork_pager_protocol::{uapi, PAGE};
 use odfork_paging::clock::{Clock, Inventory, Law, Linear};
 use odfork_paging::load::{Limits, LoadControl};
 
+use crate::jail;
 use crate::knobs::Knobs;
 use crate::points;
+use crate::rate::Bucket;
 use crate::stats::{count, Stats};
 use crate::store::{Codec, Medium, Store};
 use crate::sys::{self, check, Mapping};
@@ -43,10 +47,10 @@ use crate::uffd;
 use fault::Step;
 use load::Load;
 use pagein::Rooms;
+use patience::Patience;
 use state::{Name, State};
 
-/// Of one reclaim, measured (docs/pager.md); with the share of a processor it bounds the scan.
-const RECLAIM_NS: u64 = 7_000;
+/// Of a processor, for simulated reference bits.
 const SCAN_SHARE: f64 = 0.10;
 /// The smallest limit: below it programs would wait for each other's frames.
 pub const LEAST_FRAMES: u32 = 256;
@@ -88,8 +92,12 @@ pub struct Daemon {
     /// The supervisor believes that a program is gone.
     told_gone: AtomicBool,
     complained_ns: AtomicU64,
+    /// Bytes from and to the store.
+    traffic: (Bucket, Bucket),
     /// How often faults came while a store was read, lately.
     contention: AtomicU32,
+    /// What a reclaim costs here, as measured at the start.
+    reclaim_ns: u64,
     began_ns: u64,
 }
 
@@ -101,7 +109,8 @@ impl Daemon {
         supervisor: OwnedFd,
     ) -> io::Result<Daemon> {
         let frames = (settings.limit / PAGE as u64).clamp(u64::from(LEAST_FRAMES), 1 << 30) as u32;
-        let law = Linear::paper(frames, RECLAIM_NS, SCAN_SHARE);
+        let reclaim_ns = gauge::reclaim_ns();
+        let law = Linear::paper(frames, reclaim_ns, SCAN_SHARE);
         let limits = Limits::for_order_point(law.order_point / 4);
         // SAFETY: two new descriptors, owned by nobody else.
         let (epoll, retry) = unsafe {
@@ -129,7 +138,9 @@ impl Daemon {
             orphaned: AtomicBool::new(false),
             told_gone: AtomicBool::new(false),
             complained_ns: AtomicU64::new(0),
+            traffic: Default::default(),
             contention: AtomicU32::new(0),
+            reclaim_ns,
             began_ns: sys::now_ns(),
         };
         daemon.watch(daemon.retry.as_fd(), RETRY)?;
@@ -147,6 +158,9 @@ impl Daemon {
             }
             scope.spawn(|| self.run_page_out());
             scope.spawn(|| self.run_intake());
+            if let Err(error) = jail::enter() {
+                eprintln!("odfork page: the daemon runs without its jail: {error}");
+            }
             self.run_scanner();
             // The other threads wait for ever; there is nothing left to lose.
             std::process::exit(0);
@@ -219,7 +233,7 @@ impl Daemon {
 
     /// The law of the hand, from the knobs.
     pub fn law(&self, frames: u32) -> Law {
-        let paper = Linear::paper(frames, RECLAIM_NS, SCAN_SHARE);
+        let paper = Linear::paper(frames, self.reclaim_ns, SCAN_SHARE);
         if self.knobs.inventory() {
             return Law::Inventory(Inventory::for_frames(frames, paper.fastest));
         }
@@ -251,22 +265,54 @@ impl Daemon {
             std::process::abort();
         };
         let mut messages = [uapi::Message::default(); 16];
+        let mut patience = Patience::new();
         self.take_token();
         loop {
             let mut events = [libc::epoll_event { events: 0, u64: 0 }; 4];
-            // SAFETY: room for as many events as said.
-            let got = unsafe {
-                let most = events.len() as i32;
-                libc::epoll_wait(self.epoll.as_raw_fd(), events.as_mut_ptr(), most, -1)
-            };
-            for event in &events[..usize::try_from(got).unwrap_or(0)] {
-                self.serve_event(event.u64, &mut messages, &mut rooms);
+            let got = self.await_faults(&mut events, &mut patience);
+            for event in &events[..got] {
+                self.serve_event(*event, &mut messages, &mut rooms);
             }
         }
     }
 
-    fn serve_event(&self, data: u64, messages: &mut [uapi::Message], rooms: &mut Rooms) {
+    /// Waits for messages: looking while faults come closely, asleep otherwise.
+    fn await_faults(&self, events: &mut [libc::epoll_event], patience: &mut Patience) -> usize {
         let began = sys::now_ns();
+        // Beside a read of a disk a wake is cheap, and the program may have this processor meanwhile.
+        let most = match self.store.medium() {
+            Medium::Memory => u64::from(self.knobs.poll_us()) * 1000,
+            Medium::Disk => 0,
+        };
+        let window = patience.window_ns(most);
+        let mut sleeps = window == 0;
+        loop {
+            let limit = if sleeps { -1 } else { 0 };
+            // SAFETY: room for as many events as said.
+            let got = unsafe {
+                let (room, size) = (events.as_mut_ptr(), events.len() as i32);
+                libc::epoll_wait(self.epoll.as_raw_fd(), room, size, limit)
+            };
+            let waited = sys::now_ns() - began;
+            if got > 0 {
+                patience.heard(waited, most);
+                return got as usize;
+            }
+            sleeps |= waited > window;
+            if !sleeps {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    fn serve_event(
+        &self,
+        event: libc::epoll_event,
+        messages: &mut [uapi::Message],
+        rooms: &mut Rooms,
+    ) {
+        let began = sys::now_ns();
+        let data = event.u64;
         let mut jobs = Vec::new();
         if data == RETRY {
             let mut counter = [0u8; 8];
@@ -284,10 +330,14 @@ impl Daemon {
             // A second handle, so that the read is not under the lock.
             let handles = self.lock().named(name).and_then(|client| client.handles.clone());
             let Some(handles) = handles else { return };
+            if event.events & libc::EPOLLERR as u32 != 0 {
+                uffd::unblock(handles.uffd.as_fd());
+            }
             let got = uffd::read(handles.uffd.as_fd(), messages).unwrap_or(0);
             if got > 0 {
                 points::pass("fault.read");
             }
+            close_gifts(&messages[..got]);
             let mut state = self.lock();
             let faults = messages[..got].iter().filter(|one| one.event == uapi::EVENT_PAGEFAULT);
             for message in faults {
@@ -296,10 +346,10 @@ impl Daemon {
                     jobs.push(job);
                 }
             }
-            let low = state.supply() < state.clock.order().0;
+            let short = state.is_short();
             drop(state);
-            // A sleeping scanner looks up when the pool has fallen.
-            if low && self.bell().sleeping.load(Ordering::Relaxed) == 1 {
+            // A sleeping scanner looks up when frames are about to run out.
+            if short && self.bell().sleeping.load(Ordering::Relaxed) == 1 {
                 self.nudge();
             }
         }
@@ -308,11 +358,16 @@ impl Daemon {
         }
         // Waking another thread costs more than a fault (it may be on another processor), so the token is handed on only when
         // faults have come during reads lately.
-        let hand_on = self.store.medium() == Medium::Disk
-            && self.contention.load(Ordering::Relaxed) > CONTENDED;
+        let busy = self.contention.load(Ordering::Relaxed) > CONTENDED;
+        let bytes: u64 = jobs.iter().map(fault::Job::bytes).sum();
+        let pause = self.traffic.0.take(bytes, self.knobs.page_in_rate(), began);
+        let hand_on = self.store.medium() == Medium::Disk && busy || !pause.is_zero();
         let before = self.stats.faults.load(Ordering::Relaxed);
         if hand_on {
             self.pass_token();
+        }
+        if !pause.is_zero() {
+            std::thread::sleep(pause);
         }
         for job in jobs {
             self.page_in(&job, rooms);
@@ -349,5 +404,13 @@ impl Daemon {
             LAST.store(now, Ordering::Relaxed);
             self.ring();
         }
+    }
+}
+
+/// Programs that asked their userfaultfd for forks send a descriptor with each: not ours to keep.
+fn close_gifts(messages: &[uapi::Message]) {
+    for message in messages.iter().filter(|one| one.event == uapi::EVENT_FORK) {
+        // SAFETY: the read that brought the message made the descriptor; nobody else knows it.
+        drop(unsafe { OwnedFd::from_raw_fd(message.flags as u32 as i32) });
     }
 }

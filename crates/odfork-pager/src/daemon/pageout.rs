@@ -56,6 +56,12 @@ impl Daemon {
                 continue;
             };
             drop(state);
+            let bytes = (batch.frames.len() * PAGE) as u64;
+            let rate = self.knobs.page_out_rate();
+            let pause = self.traffic.1.take(bytes, rate, sys::now_ns());
+            if !pause.is_zero() {
+                std::thread::sleep(pause);
+            }
             if !self.page_out(&batch, &mut pages, &mut room) {
                 std::thread::sleep(FULL_PAUSE);
             }
@@ -67,7 +73,7 @@ impl Daemon {
         loop {
             let (name, page) = state.to_clean.pop_front()?;
             let Some(client) = state.named(name) else { continue };
-            if client.frozen || client.draining {
+            if client.is_frozen() || client.draining {
                 // A fork or an unmapping wants this program's pages to stand still; its end rings the bell.
                 state.to_clean.push_back((name, page));
                 if state.to_clean.iter().all(|&(other, _)| other == name) {

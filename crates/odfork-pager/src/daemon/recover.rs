@@ -10,7 +10,6 @@ use std::os::fd::AsFd;
 use odfork_pager_protocol::PAGE;
 use odfork_paging::clock::Place as Enter;
 
-use super::calls::FORKING;
 use super::client::Client;
 use super::state::State;
 use super::Daemon;
@@ -41,9 +40,9 @@ impl Daemon {
     pub fn find_resident(&self, state: &mut State, owner: u32) {
         let Some(client) = state.client(owner) else { return };
         client.read_regions();
-        if client.control().state.load(std::sync::atomic::Ordering::Acquire) == FORKING {
-            client.frozen = true;
-        }
+        client.recall_frozen();
+        // The daemon before us may have died between an answer and the wake for it.
+        sys::futex_wake(&client.control().call.answered);
         let mut at = 0;
         loop {
             let Some(client) = state.client(owner) else { return };

@@ -1,7 +1,7 @@
 //! The scanner: one thread that turns the hand, sends zaps to agents and takes their answers, serves calls, and looks
 //! after faults that had no frame.
 //!
-//! It sleeps on the bell, and while the pool is below its order point, wakes every 10 ms. The law of `odfork_paging` says
+//! It sleeps on the bell; while the pool is below its order point it wakes every 50 ms, while it is nearly empty every 10 ms. The law of `odfork_paging` says
 //! how far the hand moves. One thing the paper had no need for: when the supply falls below 1/16 of memory, the hand
 //! moves as far as is needed, whatever the law says: a stream of new pages is ten times faster than the law's fastest
 //! scan, and its program would stand still although all it needs is old pages. This costs zaps (0.2 us each), not
@@ -21,7 +21,9 @@ use crate::stats::{add, count};
 use crate::sys;
 use crate::table::Page;
 
+/// While frames are about to run out, and while there are enough for now: the hand moves by time, and every turn wakes threads.
 const TICK: Duration = Duration::from_millis(10);
+const SLOW_TICK: Duration = Duration::from_millis(50);
 const IDLE: Duration = Duration::from_millis(250);
 const SECOND: u64 = 1_000_000_000;
 
@@ -49,7 +51,8 @@ impl Daemon {
                 self.send_zaps(&mut state, owner);
             }
             self.feed_starved(&mut state);
-            let busy = state.supply() < state.clock.order().0 || !state.starved.is_empty();
+            let urgent = state.is_short() || !state.starved.is_empty();
+            let busy = state.supply() < state.clock.order().0;
             let work = !state.to_clean.is_empty();
             let over = self.is_over(&state);
             drop(state);
@@ -59,7 +62,12 @@ impl Daemon {
             if work {
                 self.dirty.notify_one();
             }
-            self.listen(rung, if busy || work { TICK } else { IDLE });
+            let tick = match (urgent || work, busy) {
+                (true, _) => TICK,
+                (false, true) => SLOW_TICK,
+                (false, false) => IDLE,
+            };
+            self.listen(rung, tick);
         }
     }
 
@@ -76,17 +84,22 @@ impl Daemon {
     /// Moves the hand by the law, and further when frames are needed now.
     fn turn_hand(&self, state: &mut State, now_ns: u64) {
         let mut actions = std::mem::take(&mut state.actions);
-        let frames = state.clock.frames();
         state.clock.advance(now_ns, &mut actions);
-        let low = (frames / 16).max(32).min(frames / 2) + state.starved.len() as u32;
+        let low = state.least() + state.starved.len() as u32;
         let supply = state.supply();
         if supply < low {
             // A quarter more, so that agents get few large batches; and twice as many, for a bit that is set is cleared at
             // the first pass, and its page leaves at the next.
             let wanted = u64::from(low + low / 4 - supply) * 2;
-            let waiting: usize =
-                state.clients.iter().flatten().map(|c| c.zaps.len() + c.sent.len()).sum();
-            // Before the agents answer, another round over the same pages is in vain.
+            let waiting: usize = state
+                .clients
+                .iter()
+                .flatten()
+                .filter(|client| !client.is_deaf(now_ns))
+                .map(|client| client.zaps.len() + client.sent.len())
+                .sum();
+            // Before the agents answer, another round over the same pages is in vain; but one that does not answer (its
+            // program is stopped) is not waited for.
             if (waiting as u64) < wanted {
                 state.clock.scan(wanted, &mut actions);
                 count(&self.stats.demand_scans);
@@ -137,6 +150,7 @@ impl Daemon {
         add(&self.stats.zapped, kept.len() as u64);
         count(&self.stats.zap_batches);
         client.sent = kept;
+        client.sent_ns = sys::now_ns();
         points::pass("zap.sent");
     }
 

@@ -92,6 +92,17 @@ impl State {
         self.clock.pool_len() + self.clock.leaving() + self.reserve.len() as u32
     }
 
+    /// Below this supply the hand moves as far as is needed, whatever the law says.
+    pub fn least(&self) -> u32 {
+        let frames = self.clock.frames();
+        (frames / 16).max(32).min(frames / 2)
+    }
+
+    /// Whether the supply is at that point or will soon be.
+    pub fn is_short(&self) -> bool {
+        self.supply() < self.least() * 2
+    }
+
     /// A free frame. What it held is out: its entry was published before it could enter the pool.
     pub fn frame(&mut self) -> Option<Frame> {
         if self.reserve.is_empty() {

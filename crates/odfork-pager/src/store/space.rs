@@ -31,7 +31,7 @@ impl Space {
 
     /// `units` in one piece.
     pub fn take(&mut self, units: u64) -> Option<u64> {
-        if units == 0 || self.capacity - self.taken < units {
+        if units == 0 || self.capacity.saturating_sub(self.taken) < units {
             return None;
         }
         let found = self
@@ -42,11 +42,9 @@ impl Space {
         Some(found)
     }
 
-    /// Takes these very units: what a table says is in use when a daemon takes over. Taken already: one more owner.
+    /// Takes these very units: what a table says is in use when a daemon takes over. Taken already: one more owner. Also
+    /// beyond the capacity, which may have shrunk since: who shares a slot must be known, or it is written over.
     pub fn claim(&mut self, at: u64, units: u64) {
-        if at.saturating_add(units) > self.capacity {
-            return;
-        }
         if self.is_used(at) {
             self.share(at);
         } else {
@@ -152,8 +150,20 @@ mod tests {
         assert!(!space.release(4, 2) && !space.release(4, 2));
         assert!(!space.is_shared(4) && !space.is_free(4, 2));
         assert!(space.release(4, 2) && space.is_free(4, 2));
+    }
+
+    #[test]
+    fn what_is_in_use_beyond_the_end_is_counted() {
+        let mut space = Space::new(10);
         space.claim(9, 5);
-        assert_eq!(space.taken(), 0, "a claim beyond the end is ignored");
+        space.claim(40, 2);
+        space.claim(40, 2);
+        assert!(space.is_shared(40));
+        assert_eq!((space.taken(), space.take(1)), (7, Some(0)));
+        space.claim(100, 8);
+        assert_eq!(space.take(1), None, "more in use than there is room");
+        assert!(!space.release(40, 2) && space.release(40, 2));
+        assert_eq!(space.taken(), 14);
     }
 
     /// Against a plain list of free units, over many random steps.

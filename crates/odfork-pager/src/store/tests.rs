@@ -67,6 +67,22 @@ fn an_own_slot_is_written_in_place_and_a_shared_one_is_not() {
     assert!(read_one(&store, third).unwrap() == page(3));
 }
 
+/// The disk became fuller while a daemon was away: slots that two programs share lie beyond what there is now.
+#[test]
+fn a_smaller_store_still_knows_who_shares() {
+    let file = create_in_memory(1 << 20).unwrap();
+    let mut space = room().unwrap();
+    let store = Store::on(file.try_clone().unwrap(), Codec::None, 0).unwrap();
+    let slots: Vec<Slot> =
+        (0..9).map(|n| store.write(&[(&page(n), None)], &mut space).unwrap()[0]).collect();
+    let smaller = Store::on(file, Codec::None, 4 * PAGE as u64).unwrap();
+    smaller.claim(slots[8]);
+    smaller.claim(slots[8]);
+    let second = smaller.write(&[(&page(20), Some(slots[8]))], &mut space).unwrap()[0];
+    assert!(read_one(&smaller, slots[8]).unwrap() == page(8));
+    assert!(read_one(&smaller, second).unwrap() == page(20));
+}
+
 #[test]
 fn what_is_not_what_was_written_is_told() {
     for store in stores(1 << 20) {

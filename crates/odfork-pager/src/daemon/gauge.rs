@@ -1,0 +1,121 @@
+//! What a reclaim costs on this machine, now: the hand's fastest rate follows from it (the paper: 250 us, so 300 pages/s).
+//!
+//! Some shared memory of our own that is complete but not mapped, one thread that touches it page by page, one that maps.
+//! The price is the time the toucher waits and what the other one computes, as a paged program and this daemon would.
+
+use std::io::Result;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+use odfork_pager_protocol::uapi::{self, Message};
+use odfork_pager_protocol::PAGE;
+
+use crate::sys::{self, check, Mapping};
+use crate::uffd;
+
+const PAGES: usize = 256;
+/// Where userfaultfd is not to be had: two wakes and a system call on a slow machine.
+const ASSUMED_NS: u64 = 15_000;
+
+/// A reclaim is more than the bare fault: finding the page to unmap, unmapping it, the clock. Measured: twice the time.
+const WHOLE: u64 = 2;
+
+/// Nanoseconds of one reclaim.
+pub fn reclaim_ns() -> u64 {
+    WHOLE * measure().map_or(ASSUMED_NS, |ns| ns.clamp(1_000, 1_000_000))
+}
+
+fn measure() -> Result<u64> {
+    let file = sys::memory_file(c"odfork-page-gauge", (PAGES * PAGE) as u64)?;
+    sys::write_all(file.as_fd(), &vec![1u8; PAGES * PAGE], 0)?;
+    let memory = Mapping::of(file.as_fd(), PAGES * PAGE)?;
+    let uffd = open(memory.as_ptr() as u64)?;
+    let began = sys::now_ns();
+    // SAFETY: no arguments.
+    let here = unsafe { libc::sched_getcpu() };
+    let served = std::thread::scope(|scope| {
+        // It owns the descriptor: however it ends, nobody waits any more.
+        let server = scope.spawn(move || {
+            keep_off(here);
+            serve(uffd)
+        });
+        for page in 0..PAGES {
+            // SAFETY: inside the mapping; the server maps it.
+            unsafe { memory.as_ptr().add(page * PAGE).read_volatile() };
+        }
+        server.join().unwrap_or(0)
+    });
+    let waited = sys::now_ns() - began;
+    Ok((waited + served) / PAGES as u64)
+}
+
+/// A userfaultfd on the mapping. User mode is enough and needs no right. When it is closed touches go through.
+fn open(start: u64) -> Result<OwnedFd> {
+    let flags = libc::O_CLOEXEC | uapi::USER_MODE_ONLY as i32;
+    // SAFETY: flags only; the descriptor is owned by nobody else.
+    let uffd = unsafe {
+        let fd = check(libc::syscall(libc::SYS_userfaultfd, flags) as i32)?;
+        OwnedFd::from_raw_fd(fd)
+    };
+    let mut api = uapi::Api { api: uapi::UFFD_API, features: uapi::FEATURES, ioctls: 0 };
+    let range = uapi::Range { start, len: (PAGES * PAGE) as u64 };
+    let mut register =
+        uapi::Register { range, mode: uapi::REGISTER_MINOR | uapi::REGISTER_WP, ioctls: 0 };
+    // SAFETY: each request with its structure.
+    unsafe {
+        check(libc::ioctl(uffd.as_raw_fd(), uapi::IOC_API, &mut api))?;
+        check(libc::ioctl(uffd.as_raw_fd(), uapi::IOC_REGISTER, &mut register))?;
+    }
+    Ok(uffd)
+}
+
+/// Maps one page for each fault; the time computed. Whatever fails, the toucher is let through.
+fn serve(uffd: OwnedFd) -> u64 {
+    let began = thread_ns();
+    let mut message = [Message::default()];
+    for _ in 0..PAGES {
+        let address = match uffd::read(uffd.as_fd(), &mut message) {
+            Ok(1) => message[0].address & !(PAGE as u64 - 1),
+            _ => break,
+        };
+        if uffd::map(uffd.as_fd(), address, 1).is_err() {
+            break;
+        }
+    }
+    thread_ns() - began
+}
+
+/// Two threads that happen to share a processor wake each other for a tenth of the usual price: not to be relied on.
+fn keep_off(processor: i32) {
+    // SAFETY: a set of processors, read, changed within its size and given back; with one processor the kernel refuses it.
+    unsafe {
+        let mut allowed: libc::cpu_set_t = std::mem::zeroed();
+        let size = size_of::<libc::cpu_set_t>();
+        if libc::sched_getaffinity(0, size, &mut allowed) != 0 {
+            return;
+        }
+        if let Some(at) = usize::try_from(processor).ok().filter(|&at| at < size * 8) {
+            libc::CPU_CLR(at, &mut allowed);
+        }
+        libc::sched_setaffinity(0, size, &allowed);
+    }
+}
+
+fn thread_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a valid structure.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reclaim_costs_more_than_a_read() {
+        match measure() {
+            Ok(ns) => assert!(ns > 500, "{ns}"),
+            Err(error) => println!("SKIPPED: userfaultfd: {error}"),
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! Who comes to the supervisor: connections, and what is said over them.
+//!
+//! Owns who is let in and what a program may ask for. Nothing a message says about its sender is believed: process and
+//! user are the kernel's word. A refusal closes the connection, but for a program's own, whose fork fails then.
+
+use std::io::{self, Error};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use odfork_pager_protocol::control::{CONTROL_BYTES, MAGIC};
+use odfork_pager_protocol::wire::{Kind, Message, OPTION_USER_MODE};
+use odfork_pager_protocol::SPACE;
+
+use super::{send_program, Connection, Program, Supervisor};
+use crate::knobs::Knobs;
+use crate::sys;
+use crate::table::TABLE_BYTES;
+
+/// Descriptors of ours, and of the daemon's, for each program (connection, lease, userfaultfd, space, table, control; two
+/// connections more for those who only ask), and those for everything else.
+const FILES_A_PROGRAM: u64 = 8;
+const FILES_BESIDE: u64 = 64;
+
+impl Supervisor {
+    /// Programs that can be had at a time.
+    fn room(&self) -> usize {
+        (self.files.saturating_sub(FILES_BESIDE) / FILES_A_PROGRAM).max(1) as usize
+    }
+
+    /// Room for one program more, or what is in the way.
+    fn check_room(&self) -> Result<(), Message> {
+        let leases = self.connections.iter().filter(|one| one.is_lease).count();
+        let used = self.programs.len().max(leases);
+        if used < self.room() {
+            return Ok(());
+        }
+        let text = format!("{used} programs, {} descriptors", self.files);
+        let refused = Message { pid: libc::EMFILE, ..Message::new(Kind::Refused) };
+        Err(refused.with_text(text.as_bytes()))
+    }
+
+    pub(super) fn accept(&mut self) {
+        // SAFETY: a new descriptor that nobody else owns.
+        let socket = unsafe {
+            let listener = self.plan.socket.as_raw_fd();
+            let (null, flags) = (std::ptr::null_mut(), libc::SOCK_CLOEXEC);
+            let accept = || libc::accept4(listener, null, std::ptr::null_mut(), flags);
+            let mut fd = accept();
+            let is_full = fd < 0
+                && matches!(
+                    Error::last_os_error().raw_os_error(),
+                    Some(libc::EMFILE | libc::ENFILE)
+                );
+            if is_full && self.spare.take().is_some() {
+                // Whoever waits is told, not left to wait.
+                fd = accept();
+                if fd >= 0 {
+                    refuse(OwnedFd::from_raw_fd(fd).as_fd(), libc::EMFILE);
+                }
+                self.spare = self.bell.try_clone().ok();
+                return;
+            }
+            if fd < 0 {
+                return;
+            }
+            OwnedFd::from_raw_fd(fd)
+        };
+        let Ok(who) = sys::peer(socket.as_fd()) else { return };
+        if self.connections.len() >= 3 * self.room()
+            || sys::ask_for_senders(socket.as_fd()).is_err()
+        {
+            return refuse(socket.as_fd(), libc::EMFILE);
+        }
+        // SAFETY: no arguments.
+        let own = unsafe { libc::geteuid() };
+        if who.uid == own || who.uid == 0 || self.plan.allow.contains(&who.uid) {
+            self.connections.push(Connection { socket, who, id: None, is_lease: false });
+        } else {
+            refuse(socket.as_fd(), libc::EACCES);
+        }
+    }
+
+    pub(super) fn hear(&mut self, at: usize) {
+        let heard = sys::receive_from(self.connections[at].socket.as_fd());
+        let Ok(Some((message, fds, sender))) = heard else {
+            return self.hang_up(at);
+        };
+        let who = self.connections[at].who;
+        let pid = sender.filter(|sender| sender.pid > 0).unwrap_or(who).pid;
+        if message.kind() == Some(Kind::Hello)
+            && message.id != 0
+            && self.connections[at].id == Some(message.id)
+        {
+            return self.welcome_child(at, &message, pid);
+        }
+        if matches!(message.kind(), Some(Kind::Hello | Kind::Lease)) {
+            if let Err(refused) = self.check_room() {
+                let _ = sys::send(self.connections[at].socket.as_fd(), &refused, &[]);
+                return self.hang_up(at);
+            }
+        }
+        let done = match message.kind() {
+            Some(Kind::Hello) => self.welcome(at, &message, pid),
+            Some(Kind::Attach) => self.attach(at, &message, fds, pid),
+            Some(Kind::Lease) => self.lease(at),
+            Some(Kind::Set) if !self.may_set(who.uid) => {
+                let connection = self.connections.swap_remove(at);
+                return say(
+                    connection.socket.as_fd(),
+                    "only root and the daemon's own user change its settings\n",
+                );
+            }
+            Some(Kind::Status | Kind::Set) => {
+                if message.kind() == Some(Kind::Set) {
+                    self.remember(&message);
+                }
+                let connection = self.connections.swap_remove(at);
+                let _ = sys::send(self.daemon.as_fd(), &message, &[connection.socket.as_fd()]);
+                return;
+            }
+            _ => Err(Error::from_raw_os_error(libc::EPROTO)),
+        };
+        if let Err(error) = done {
+            let number = error.raw_os_error().unwrap_or(libc::EIO);
+            refuse(self.connections[at].socket.as_fd(), number);
+            self.hang_up(at);
+        }
+    }
+
+    /// Others are served, but the limits are ours.
+    fn may_set(&self, uid: u32) -> bool {
+        // SAFETY: no arguments.
+        uid == 0 || uid == unsafe { libc::geteuid() }
+    }
+
+    /// For the next daemon.
+    fn remember(&mut self, message: &Message) {
+        let is_sound = Knobs::default().set(message.text()).is_ok();
+        if let Some((name, _)) = message.text().split_once('=').filter(|_| is_sound) {
+            self.set.insert(name.to_owned(), *message);
+        }
+    }
+
+    fn hang_up(&mut self, at: usize) {
+        let connection = self.connections.swap_remove(at);
+        let Some(id) = connection.id else { return };
+        let message = Message { id, ..Message::new(Kind::Gone) };
+        let _ = sys::send(self.daemon.as_fd(), &message, &[]);
+        if self.programs.get(&id).is_some_and(|program| program.uffd.is_none()) {
+            self.programs.remove(&id);
+        }
+    }
+
+    /// A program comes, or is about to fork (then its number is in the message).
+    fn welcome(&mut self, at: usize, message: &Message, pid: i32) -> io::Result<()> {
+        if self.connections[at].id.is_some() {
+            return Err(Error::from_raw_os_error(libc::EPROTO));
+        }
+        let parent = message.id;
+        if parent != 0 && !self.is_speaker(parent, pid) {
+            return Err(Error::from_raw_os_error(libc::EPERM));
+        }
+        let (id, program) = self.new_program(message, pid)?;
+        self.send_welcome(at, id, &program, None)?;
+        if parent != 0 {
+            send_program(self.daemon.as_fd(), id, &program, 0)?;
+        }
+        self.connections[at].id = Some(id);
+        self.programs.insert(id, program);
+        Ok(())
+    }
+
+    /// A program is about to fork and says so over its own connection: the child gets one over it, and needs neither the
+    /// socket's path nor the right to connect (the program may have changed its root or its user).
+    fn welcome_child(&mut self, at: usize, message: &Message, pid: i32) {
+        let to = self.connections[at].socket.as_fd();
+        let done = match (self.check_room(), self.is_speaker(message.id, pid)) {
+            (Err(refused), _) => return drop(sys::send(to, &refused, &[])),
+            (_, false) => Err(Error::from_raw_os_error(libc::EPERM)),
+            _ => self.new_child(at, message, pid),
+        };
+        if let Err(error) = done {
+            let number = error.raw_os_error().unwrap_or(libc::EIO);
+            refuse(self.connections[at].socket.as_fd(), number);
+        }
+    }
+
+    fn new_child(&mut self, at: usize, message: &Message, pid: i32) -> io::Result<()> {
+        let (ours, theirs) = sys::socket_pair()?;
+        sys::ask_for_senders(ours.as_fd())?;
+        let (id, program) = self.new_program(message, pid)?;
+        self.send_welcome(at, id, &program, Some(theirs.as_fd()))?;
+        send_program(self.daemon.as_fd(), id, &program, 0)?;
+        let who = self.connections[at].who;
+        self.connections.push(Connection { socket: ours, who, id: Some(id), is_lease: false });
+        self.programs.insert(id, program);
+        Ok(())
+    }
+
+    /// A program speaks, and forks, for itself only.
+    fn is_speaker(&self, id: u32, pid: i32) -> bool {
+        self.programs.get(&id).is_some_and(|program| program.pid == pid)
+    }
+
+    fn new_program(&mut self, message: &Message, pid: i32) -> io::Result<(u32, Program)> {
+        let program = Program {
+            pid,
+            parent: message.id,
+            waits: false,
+            name: message.text().to_owned(),
+            uffd: None,
+            space: sys::memory_file(c"odfork-page-space", SPACE)?,
+            table: sys::memory_file(c"odfork-page-table", TABLE_BYTES)?,
+            control: new_control()?,
+        };
+        let id = self.next_id;
+        self.next_id += 1;
+        Ok((id, program))
+    }
+
+    fn send_welcome(
+        &self,
+        at: usize,
+        id: u32,
+        program: &Program,
+        socket: Option<BorrowedFd>,
+    ) -> io::Result<()> {
+        let mut fds = vec![program.control.as_fd(), program.space.as_fd(), self.bell.as_fd()];
+        fds.extend(socket);
+        fds.extend(self.plan.device.as_ref().map(AsFd::as_fd));
+        let flags = if self.plan.user_mode { OPTION_USER_MODE } else { 0 };
+        let welcome = Message { id, flags, ..Message::new(Kind::Welcome) };
+        sys::send(self.connections[at].socket.as_fd(), &welcome, &fds)
+    }
+
+    /// Somebody whose programs will come: we stay, and there is room for them.
+    fn lease(&mut self, at: usize) -> io::Result<()> {
+        let flags = if self.plan.user_mode { OPTION_USER_MODE } else { 0 };
+        let welcome = Message { flags, ..Message::new(Kind::Welcome) };
+        let device: Vec<BorrowedFd> = self.plan.device.iter().map(AsFd::as_fd).collect();
+        self.connections[at].is_lease = true;
+        sys::send(self.connections[at].socket.as_fd(), &welcome, &device)
+    }
+
+    /// The program's userfaultfd: from now on its faults are served.
+    fn attach(
+        &mut self,
+        at: usize,
+        message: &Message,
+        fds: Vec<OwnedFd>,
+        pid: i32,
+    ) -> io::Result<()> {
+        let wrong = || Error::from_raw_os_error(libc::EPROTO);
+        let id = self.connections[at].id.ok_or_else(wrong)?;
+        let missing = || Error::from_raw_os_error(libc::EMFILE);
+        let uffd = fds.into_iter().next().ok_or_else(missing)?;
+        if !is_userfaultfd(uffd.as_fd()) {
+            return Err(wrong());
+        }
+        let program = self.programs.get_mut(&id).ok_or_else(wrong)?;
+        if program.uffd.is_some() {
+            return Err(wrong());
+        }
+        program.pid = pid;
+        program.waits = true;
+        if !message.text().is_empty() {
+            message.text().clone_into(&mut program.name);
+        }
+        program.uffd = Some(uffd);
+        send_program(self.daemon.as_fd(), id, program, 0)
+    }
+}
+
+fn refuse(to: BorrowedFd, error: i32) {
+    let _ = sys::send(to, &Message { pid: error, ..Message::new(Kind::Refused) }, &[]);
+}
+
+fn say(to: BorrowedFd, text: &str) {
+    // SAFETY: valid bytes; who does not read them loses them.
+    unsafe {
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+        libc::send(to.as_raw_fd(), text.as_ptr().cast(), text.len(), flags);
+    }
+}
+
+fn new_control() -> io::Result<OwnedFd> {
+    let file = sys::memory_file(c"odfork-page-control", CONTROL_BYTES as u64)?;
+    sys::write_all(file.as_fd(), &MAGIC.to_ne_bytes(), 0)?;
+    Ok(file)
+}
+
+fn is_userfaultfd(fd: BorrowedFd) -> bool {
+    let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    std::fs::read_link(link).is_ok_and(|to| to.as_os_str() == "anon_inode:[userfaultfd]")
+}
