@@ -236,6 +236,35 @@ fn content(stage: &Stage, options: &[&str]) -> Outcome {
     world.is_clean()
 }
 
+/// Shared memory comes in huge pages, which bring zeros for all they cover: for as long as this lives.
+struct HugePages {
+    before: String,
+}
+
+const HUGE_PAGES: &str = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
+
+impl HugePages {
+    fn enable() -> Option<HugePages> {
+        let text = fs::read_to_string(HUGE_PAGES).ok()?;
+        let before = text.split_once('[')?.1.split_once(']')?.0.to_owned();
+        fs::write(HUGE_PAGES, "always").ok().map(|()| HugePages { before })
+    }
+}
+
+impl Drop for HugePages {
+    fn drop(&mut self) {
+        let _ = fs::write(HUGE_PAGES, &self.before);
+    }
+}
+
+fn huge_pages(stage: &Stage) -> Outcome {
+    let Some(_enabled) = HugePages::enable() else {
+        println!("SKIPPED: {HUGE_PAGES} cannot be set");
+        return Ok(());
+    };
+    content(stage, &["--compress", "none"])
+}
+
 /// The daemon dies at a named step, several times, and the next one takes over.
 fn killed_at(stage: &Stage, point: &str) -> Outcome {
     let rare = ["call.", "zap.", "snapshot."].iter().any(|start| point.starts_with(start));
@@ -583,6 +612,7 @@ fn trials(stage: &Arc<Stage>) -> Vec<Trial> {
         add(format!("damaged::{codec}"), Box::new(move |s| damaged(s, &["--compress", codec])));
     }
     add("content::two_handlers".into(), Box::new(|s| content(s, &["--handlers", "2"])));
+    add("content::huge_pages".into(), Box::new(huge_pages));
     for point in points::NAMES {
         add(format!("killed_at::{point}"), Box::new(move |s| killed_at(s, point)));
     }

@@ -21,6 +21,7 @@ mod pageout;
 mod patience;
 mod recover;
 mod scan;
+mod small;
 mod state;
 mod streams;
 
@@ -48,6 +49,7 @@ use fault::Step;
 use load::Load;
 use pagein::Rooms;
 use patience::Patience;
+use small::SmallPages;
 use state::{Name, State};
 
 /// Of a processor, for simulated reference bits.
@@ -96,6 +98,7 @@ pub struct Daemon {
     traffic: (Bucket, Bucket),
     /// How often faults came while a store was read, lately.
     contention: AtomicU32,
+    pub small_pages: SmallPages,
     /// What a reclaim costs here, as measured at the start.
     reclaim_ns: u64,
     began_ns: u64,
@@ -140,6 +143,7 @@ impl Daemon {
             complained_ns: AtomicU64::new(0),
             traffic: Default::default(),
             contention: AtomicU32::new(0),
+            small_pages: SmallPages::open(),
             reclaim_ns,
             began_ns: sys::now_ns(),
         };

@@ -59,7 +59,11 @@ impl Daemon {
             true => self.give(job, &rooms.pages),
         };
         points::pass("pagein.copied");
-        let filled = fill(job, &rooms.pages, &good);
+        // Once more: what was planned when pages were small must not be done when they no longer are.
+        let filled = match job.slots.len() > 1 && self.small_pages.hold() {
+            true => fill(job, &rooms.pages, &good),
+            false => vec![false; good.len()],
+        };
         points::pass("pagein.filled");
         count(&self.stats.read_calls);
         add(&self.stats.page_ins, 1);
