@@ -29,7 +29,7 @@ use std::fmt::Display;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Barrier, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use odfork_pager_protocol::control::Bell;
@@ -154,17 +154,34 @@ impl Daemon {
     /// Runs until the supervisor and all programs are gone.
     pub fn run(&self) {
         let handlers = self.settings.handlers.max(1) as usize + READERS;
+        // All threads are there before the jail closes, for it allows no new ones; none serves before.
+        let gate = &Barrier::new(handlers + 3);
         std::thread::scope(|scope| {
             // Nothing is served before everybody who was here is known: slots in use must not be given away.
             self.take_everybody_in();
+            let pass = || {
+                gate.wait();
+                gate.wait();
+            };
             for _ in 0..handlers {
-                scope.spawn(|| self.run_fault_thread());
+                scope.spawn(move || {
+                    pass();
+                    self.run_fault_thread();
+                });
             }
-            scope.spawn(|| self.run_page_out());
-            scope.spawn(|| self.run_intake());
+            scope.spawn(move || {
+                pass();
+                self.run_page_out();
+            });
+            scope.spawn(move || {
+                pass();
+                self.run_intake();
+            });
+            gate.wait();
             if let Err(error) = jail::enter() {
                 eprintln!("odfork page: the daemon runs without its jail: {error}");
             }
+            gate.wait();
             self.run_scanner();
             // The other threads wait for ever; there is nothing left to lose.
             std::process::exit(0);
