@@ -241,10 +241,7 @@ impl Daemon {
         }
         let most = self.knobs.cluster_in().min(MOST_PAGES as u32);
         // Pre-paging must not drain the pool.
-        let mut most = most.min(1 + state.spare(32) / 2);
-        if most > 1 && !self.small_pages.hold() {
-            most = 1;
-        }
+        let most = most.min(1 + state.spare(32) / 2);
         let Some(client) = state.client(name.owner) else { return Step::Done };
         let Some(handles) = client.handles.clone() else { return Step::Done };
         let (from, to, flag) = match client.streams.miss(place.page, most) {

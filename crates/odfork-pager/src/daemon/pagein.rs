@@ -53,14 +53,15 @@ impl Daemon {
     pub fn page_in(&self, job: &Job, rooms: &mut Rooms) {
         let good = self.read(job, rooms);
         points::pass("pagein.read");
+        // The page asked for can come alone; the others only where a page written is a page.
+        let others = job.slots.len() > 1 && self.small_pages.hold();
         let given = match good[job.asked] {
             false => Given::Lost,
-            true if job.run > 0 => Given::Later,
+            true if others && job.run > 0 => Given::Later,
             true => self.give(job, &rooms.pages),
         };
         points::pass("pagein.copied");
-        // Once more: what was planned when pages were small must not be done when they no longer are.
-        let filled = match job.slots.len() > 1 && self.small_pages.hold() {
+        let filled = match others {
             true => fill(job, &rooms.pages, &good),
             false => vec![false; good.len()],
         };
