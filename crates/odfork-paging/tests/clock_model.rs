@@ -130,7 +130,8 @@ impl Model {
         }
     }
 
-    fn scan(&mut self, count: usize) -> Vec<Action> {
+    /// `pressed`: owners whose pages leave without a look at their bits.
+    fn scan(&mut self, count: usize, pressed: &[Owner]) -> Vec<Action> {
         let mut actions = Vec::new();
         let mut passed = 0;
         for _ in 0..self.used.len() {
@@ -150,7 +151,7 @@ impl Model {
             record.passed = self.now;
             if !touched {
                 self.leave(frame, false, &mut actions);
-            } else if self.anomalous[record.owner as usize] {
+            } else if self.anomalous[record.owner as usize] || pressed.contains(&record.owner) {
                 self.leave(frame, true, &mut actions);
             } else {
                 actions.push(Action::Zap(frame as Frame));
@@ -184,6 +185,7 @@ enum Call {
     Touch(u8, bool),
     MarkDirty(u8),
     Scan(u8),
+    Press(u8, Owner),
     Unmapped,
     Written(bool),
     CleanAlong(u8),
@@ -202,6 +204,7 @@ fn call() -> impl Strategy<Value = Call> {
         10 => (any::<u8>(), any::<bool>()).prop_map(|(f, w)| Call::Touch(f, w)),
         2 => any::<u8>().prop_map(Call::MarkDirty),
         8 => (0u8..40).prop_map(Call::Scan),
+        4 => (0u8..40, owner.clone()).prop_map(|(n, o)| Call::Press(n, o)),
         4 => Just(Call::Unmapped),
         4 => any::<bool>().prop_map(Call::Written),
         1 => any::<u8>().prop_map(Call::CleanAlong),
@@ -276,7 +279,11 @@ impl Pair {
             }
             Call::Scan(count) => {
                 self.clock.scan(count.into(), &mut actions);
-                expected = self.model.scan(count.into());
+                expected = self.model.scan(count.into(), &[]);
+            }
+            Call::Press(count, owner) => {
+                self.clock.press(count.into(), |one| one == owner, &mut actions);
+                expected = self.model.scan(count.into(), &[owner]);
             }
             Call::Unmapped => {
                 let Some(frame) = self.unmaps.pop_front() else { return };

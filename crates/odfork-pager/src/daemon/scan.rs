@@ -4,8 +4,8 @@
 //! It sleeps on the bell; while the pool is below its order point it wakes every 50 ms, while it is nearly empty every 10 ms. The law of `odfork_paging` says
 //! how far the hand moves. One thing the paper had no need for: when the supply falls below 1/16 of memory, the hand
 //! moves as far as is needed, whatever the law says: a stream of new pages is ten times faster than the law's fastest
-//! scan, and its program would stand still although all it needs is old pages. This costs zaps (0.2 us each), not
-//! reclaims, unless memory really is short; and then load control decides.
+//! scan, and its program would stand still although all it needs is old pages. What it passes then leaves without a second
+//! round, for the tenth of a processor that reference bits may cost is spent; the pool is the second chance.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -86,24 +86,21 @@ impl Daemon {
         let mut actions = std::mem::take(&mut state.actions);
         state.clock.advance(now_ns, &mut actions);
         let low = state.least() + state.starved.len() as u32;
-        let supply = state.supply();
+        // Frames of a program that does not answer (it is stopped) do not come.
+        let is_deaf = |client: &Option<Box<Client>>| {
+            client.as_ref().is_some_and(|client| client.is_deaf(now_ns))
+        };
+        let deaf: Vec<bool> = state.clients.iter().map(is_deaf).collect();
+        let stuck: usize = (state.clients.iter().flatten())
+            .filter(|client| client.is_deaf(now_ns))
+            .map(|client| client.zaps.len() + client.sent.len())
+            .sum();
+        let supply = state.supply().saturating_sub(stuck as u32);
         if supply < low {
-            // A quarter more, so that agents get few large batches; and twice as many, for a bit that is set is cleared at
-            // the first pass, and its page leaves at the next.
-            let wanted = u64::from(low + low / 4 - supply) * 2;
-            let waiting: usize = state
-                .clients
-                .iter()
-                .flatten()
-                .filter(|client| !client.is_deaf(now_ns))
-                .map(|client| client.zaps.len() + client.sent.len())
-                .sum();
-            // Before the agents answer, another round over the same pages is in vain; but one that does not answer (its
-            // program is stopped) is not waited for.
-            if (waiting as u64) < wanted {
-                state.clock.scan(wanted, &mut actions);
-                count(&self.stats.demand_scans);
-            }
+            // A quarter more, so that agents get few large batches.
+            let wanted = u64::from(low + low / 4 - supply);
+            state.clock.press(wanted, |owner| !deaf[owner as usize], &mut actions);
+            count(&self.stats.demand_scans);
         }
         state.actions = actions;
         state.settle();

@@ -15,7 +15,7 @@ impl Clock {
             if !self.pace.wants(self.pool_len() + self.leaving) {
                 break;
             }
-            passed += u64::from(self.step(actions));
+            passed += u64::from(self.step(&|_| false, actions));
             walked += 1;
         }
         self.pace.supplied(now_ns, self.pool_len() + self.leaving);
@@ -24,10 +24,31 @@ impl Clock {
 
     /// Moves the hand over `count` frames of the loop, whatever the pool holds, but at most once around.
     pub fn scan(&mut self, count: u64, actions: &mut Vec<Action>) -> u64 {
+        self.walk(count, &|_| false, actions)
+    }
+
+    /// Like [`Clock::scan`] for when frames are needed faster than reference bits may be simulated: what the hand passes
+    /// leaves, its bit set or not, and its second chance is the pool (FIFO in front of a global free list, as in VMS). Pages of
+    /// owners for whom `may` is false are scanned as ever.
+    pub fn press(
+        &mut self,
+        count: u64,
+        may: impl Fn(Owner) -> bool,
+        actions: &mut Vec<Action>,
+    ) -> u64 {
+        self.walk(count, &may, actions)
+    }
+
+    fn walk(
+        &mut self,
+        count: u64,
+        unsampled: &impl Fn(Owner) -> bool,
+        actions: &mut Vec<Action>,
+    ) -> u64 {
         let mut passed = 0;
         let mut walked = 0;
         while passed < count && walked < self.flags.len() && self.in_loop > 0 {
-            passed += u64::from(self.step(actions));
+            passed += u64::from(self.step(unsampled, actions));
             walked += 1;
         }
         passed
@@ -35,7 +56,7 @@ impl Clock {
 
     /// One frame; true when it was in the loop.
     #[inline]
-    fn step(&mut self, actions: &mut Vec<Action>) -> bool {
+    fn step(&mut self, unsampled: &impl Fn(Owner) -> bool, actions: &mut Vec<Action>) -> bool {
         let frame = self.hand;
         self.hand = if frame as usize + 1 >= self.flags.len() { 0 } else { frame + 1 };
         let flags = self.flags[frame as usize];
@@ -45,7 +66,9 @@ impl Clock {
         self.counts.scanned += 1;
         if flags & BIT == 0 {
             self.leave(frame, actions);
-        } else if self.anomalous > 0 && self.owner_state(self.owner[frame as usize]).anomalous {
+        } else if unsampled(self.owner[frame as usize])
+            || self.anomalous > 0 && self.owner_state(self.owner[frame as usize]).anomalous
+        {
             self.leave_mapped(frame, actions);
         } else {
             self.flags[frame as usize] = flags & !BIT;

@@ -70,6 +70,10 @@ impl Spec {
                 ("fastest", "the same with an empty pool [one in 4 s, within cpu]"),
                 ("cpu", "share of a processor that reclaims may take [0.1]"),
                 ("inventory", "1: order point and quantity follow the demand [0]"),
+                (
+                    "press",
+                    "share of memory below which pages leave unsampled, in the pager 0.0625 [0]",
+                ),
                 ("advice", "0: marks of anomalous phases are ignored [1]"),
                 ("ref_ns", "nanoseconds a reference takes [100]"),
                 ("fault_us", "microseconds a fault takes [55]"),
@@ -209,6 +213,7 @@ impl<'a> Options<'a> {
             fastest: self.number("fastest", 0)?,
             cpu: self.between("cpu", 0.1, 1.0)?,
             inventory: self.switch("inventory", false)?,
+            press: self.between("press", 0.0, 0.5)?,
             advice: self.switch("advice", true)?,
         })
     }

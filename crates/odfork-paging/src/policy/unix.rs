@@ -31,6 +31,9 @@ pub struct Settings {
     pub cpu: f64,
     /// The inventory rule in place of the linear law.
     pub inventory: bool,
+    /// Share of memory below which pages leave without a look at their bits, as in the pager (1/16); 0: never, as in the
+    /// paper.
+    pub press: f64,
     /// Marks in the trace are heeded.
     pub advice: bool,
 }
@@ -55,6 +58,8 @@ pub(super) struct Unix {
     settings: Settings,
     /// What moving the hand over one frame takes at its fastest.
     frame_ns: u64,
+    /// Frames in the pool below which the hand presses.
+    least: u32,
     frame: Vec<Frame>,
     owner: Vec<Owner>,
     now_ns: u64,
@@ -75,6 +80,7 @@ impl Unix {
             clock: Clock::new(frames, law),
             settings,
             frame_ns: SECOND / linear.fastest,
+            least: (f64::from(frames) * settings.press) as u32,
             frame: Vec::new(),
             owner: Vec::new(),
             now_ns: 0,
@@ -111,6 +117,11 @@ impl Unix {
     fn fault(&mut self, page: Page, write: bool) {
         self.tally.faults += 1;
         self.now_ns += self.settings.fault_ns;
+        if self.clock.pool_len() < self.least {
+            let wanted = self.least + self.least / 4 - self.clock.pool_len();
+            self.clock.press(wanted.into(), |_| true, &mut self.actions);
+            self.carry_out();
+        }
         let taken = loop {
             if let Some(taken) = self.clock.take_frame() {
                 break taken;
