@@ -1,6 +1,7 @@
 /* Fills memory, says "ready", waits for a line, checks. Arguments: megabytes; 1: meanwhile its userfaultfd is a blocking one, for
-   everybody who shares the description. */
+   everybody who shares the description; 2: it says that it collects garbage. */
 #include "pages.h"
+#include <dlfcn.h>
 #include <fcntl.h>
 
 static void make_blocking(void)
@@ -19,13 +20,18 @@ static void make_blocking(void)
 int main(int argc, char **argv)
 {
     size_t pages = (argc > 1 ? atoi(argv[1]) : 2) * 256;
-    int blocking = argc > 2 && atoi(argv[2]);
+    int blocking = argc > 2 && atoi(argv[2]) == 1;
     uint64_t *memory = paged(pages * PAGE);
     need_paged(memory);
     for (size_t page = 0; page < pages; page++)
         fill_page(memory + page * WORDS, page, 1);
     if (blocking)
         make_blocking();
+    if (argc > 2 && atoi(argv[2]) == 2) {
+        int (*advise)(int) = (int (*)(int))dlsym(RTLD_DEFAULT, "odfork_page_advise");
+        if (!advise || advise(1) != 0)
+            return 7;
+    }
     puts("ready");
     fflush(stdout);
     char line[16];

@@ -1,7 +1,8 @@
 //! Birth and end: the options, and the last word of a process that must not go on.
 
-use core::ffi::{c_char, CStr};
-use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+use core::cell::UnsafeCell;
+use core::ffi::CStr;
+use core::sync::atomic::Ordering::Relaxed;
 
 use odfork_sys::{args, getpid, raw, Errno};
 
@@ -13,7 +14,15 @@ const SOCKET: &CStr = c"ODFORK_PAGE_SOCKET";
 /// Bytes from which on a mapping is taken over.
 const THRESHOLD: &CStr = c"ODFORK_PAGE_THRESHOLD";
 
-static PATH: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
+/// Our own copy: programs write titles over the strings of their environment.
+struct Path(UnsafeCell<[u8; LONGEST]>);
+
+// SAFETY: written while constructors run, only read afterwards.
+unsafe impl Sync for Path {}
+
+/// As long as an address can be.
+const LONGEST: usize = 108;
+static PATH: Path = Path(UnsafeCell::new([0; LONGEST]));
 
 extern "C" fn born() {
     fork::register_handlers();
@@ -22,7 +31,13 @@ extern "C" fn born() {
     if path.is_null() {
         return;
     }
-    PATH.store(path, Relaxed);
+    // SAFETY: a string of the environment; nobody else is here.
+    unsafe {
+        let path = CStr::from_ptr(path).to_bytes();
+        if path.len() < LONGEST {
+            (&mut *PATH.0.get())[..path.len()].copy_from_slice(path);
+        }
+    }
     if let Some(bytes) = number(THRESHOLD) {
         STATE.threshold.store(bytes.max(64 << 10), Relaxed);
     }
@@ -47,13 +62,10 @@ pub fn number(name: &CStr) -> Option<usize> {
     unsafe { CStr::from_ptr(value) }.to_str().ok()?.parse().ok()
 }
 
+/// Empty: none was named, or one that is no address.
 pub fn socket_path() -> &'static CStr {
-    let path = PATH.load(Relaxed);
-    // SAFETY: a string of the environment as it was at the start; those are never freed.
-    match path.is_null() {
-        true => c"",
-        false => unsafe { CStr::from_ptr(path) },
-    }
+    // SAFETY: nobody writes it any more.
+    CStr::from_bytes_until_nul(unsafe { &*PATH.0.get() }).unwrap_or_default()
 }
 
 /// One line on standard error: the program runs, but without the limit it was started with.

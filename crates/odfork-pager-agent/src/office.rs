@@ -330,9 +330,6 @@ fn receive(socket: c_int, fds: &mut [c_int; MOST_FDS]) -> SysResult<Message> {
         header.msg_control = room.0.as_mut_ptr().cast();
         header.msg_controllen = room.0.len();
         call(libc::SYS_recvmsg, args![socket, &mut header, libc::MSG_CMSG_CLOEXEC])?;
-        if header.msg_flags & libc::MSG_CTRUNC != 0 {
-            return Err(Errno(libc::EMFILE));
-        }
         let first = libc::CMSG_FIRSTHDR(&header);
         if !first.is_null() && (*first).cmsg_type == libc::SCM_RIGHTS {
             let count = ((*first).cmsg_len - libc::CMSG_LEN(0) as usize) / 4;
@@ -340,6 +337,10 @@ fn receive(socket: c_int, fds: &mut [c_int; MOST_FDS]) -> SysResult<Message> {
             for (at, fd) in fds.iter_mut().enumerate().take(count) {
                 *fd = high(data.add(at).read_unaligned());
             }
+        }
+        // Those that came are the caller's to close.
+        if header.msg_flags & libc::MSG_CTRUNC != 0 {
+            return Err(Errno(libc::EMFILE));
         }
     }
     match Message::from_bytes(&bytes) {

@@ -6,6 +6,7 @@
 //! long as one is open, faults wait. (The program holds one more.) It believes a program gone only when the daemon says so, which asks
 //! the kernel; a closed socket is a hint.
 
+mod line;
 mod reception;
 
 use std::collections::BTreeMap;
@@ -21,6 +22,7 @@ use odfork_pager_protocol::PAGE;
 use crate::daemon::Settings;
 use crate::points;
 use crate::sys;
+use line::Line;
 
 /// The daemon finds its socket here.
 pub const DAEMON_FD: i32 = 3;
@@ -69,7 +71,7 @@ struct Connection {
 struct Supervisor {
     plan: Plan,
     bell: OwnedFd,
-    daemon: OwnedFd,
+    daemon: Line,
     child: Child,
     started: Instant,
     /// How often the kill points' variable is still passed on.
@@ -113,7 +115,7 @@ pub fn run(plan: Plan) -> io::Result<()> {
     supervisor.serve()
 }
 
-fn start_daemon(plan: &Plan, may_kill: bool) -> io::Result<(OwnedFd, Child)> {
+fn start_daemon(plan: &Plan, may_kill: bool) -> io::Result<(Line, Child)> {
     let (ours, theirs) = sys::socket_pair()?;
     let settings = &plan.settings;
     let mut command = Command::new("/proc/self/exe");
@@ -140,22 +142,22 @@ fn start_daemon(plan: &Plan, may_kill: bool) -> io::Result<(OwnedFd, Child)> {
             sys::keep_no_more_than(DAEMON_FD)
         });
     }
-    Ok((ours, command.spawn()?))
+    Ok((Line::new(ours), command.spawn()?))
 }
 
 impl Supervisor {
     /// Tells a new daemon everything.
     fn begin(&mut self) -> io::Result<()> {
-        let to = self.daemon.as_fd();
+        let to = &self.daemon;
         let fds = [self.plan.store.as_fd(), self.bell.as_fd()];
-        sys::send(to, &Message::new(Kind::Begin), &fds)?;
+        to.tell(&Message::new(Kind::Begin), &fds)?;
         for message in self.set.values() {
-            sys::send(to, message, &[])?;
+            to.tell(message, &[])?;
         }
         for (&id, program) in &self.programs {
             send_program(to, id, program, TAKE_OVER)?;
         }
-        sys::send(to, &Message::new(Kind::Ready), &[])
+        to.tell(&Message::new(Kind::Ready), &[])
     }
 
     fn serve(&mut self) -> io::Result<()> {
@@ -167,6 +169,9 @@ impl Supervisor {
                 if polled[at + 2] {
                     self.hear(at);
                 }
+            }
+            while let Some(message) = self.daemon.heard() {
+                self.heed(&message);
             }
             if polled[1] {
                 self.hear_daemon();
@@ -186,7 +191,7 @@ impl Supervisor {
     fn poll(&self) -> io::Result<Vec<bool>> {
         let entry =
             |fd: &OwnedFd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        let mut fds = vec![entry(&self.plan.socket), entry(&self.daemon)];
+        let mut fds = vec![entry(&self.plan.socket), entry(self.daemon.socket())];
         fds.extend(self.connections.iter().map(|connection| entry(&connection.socket)));
         let wait = self.plan.linger.map_or(-1, |linger| linger.as_millis().clamp(10, 1000) as i32);
         // SAFETY: the list has the length given.
@@ -202,13 +207,17 @@ impl Supervisor {
     }
 
     fn hear_daemon(&mut self) {
-        match sys::receive(self.daemon.as_fd()) {
-            Ok(Some((message, _))) => match message.kind() {
-                Some(Kind::Gone) => self.forget(message.id),
-                Some(Kind::Taken | Kind::Refused) => self.pass_on(&message),
-                _ => {}
-            },
+        match sys::receive(self.daemon.socket().as_fd()) {
+            Ok(Some((message, _))) => self.heed(&message),
             _ => self.restart(),
+        }
+    }
+
+    fn heed(&mut self, message: &Message) {
+        match message.kind() {
+            Some(Kind::Gone) => self.forget(message.id),
+            Some(Kind::Taken | Kind::Refused) => self.pass_on(message),
+            _ => {}
         }
     }
 
@@ -225,7 +234,7 @@ impl Supervisor {
         }
         let connection = self.connections.iter().find(|one| one.id == Some(answer.id));
         if let Some(connection) = connection {
-            let _ = sys::send(connection.socket.as_fd(), answer, &[]);
+            let _ = sys::offer(connection.socket.as_fd(), answer, &[]);
         }
         if answer.kind() == Some(Kind::Refused) {
             self.forget(answer.id);
@@ -263,7 +272,7 @@ impl Supervisor {
     }
 }
 
-fn send_program(to: BorrowedFd, id: u32, program: &Program, flags: u64) -> io::Result<()> {
+fn send_program(to: &Line, id: u32, program: &Program, flags: u64) -> io::Result<()> {
     let mut fds: Vec<BorrowedFd> = program.uffd.iter().map(AsFd::as_fd).collect();
     fds.extend([program.space.as_fd(), program.table.as_fd(), program.control.as_fd()]);
     let with = if program.uffd.is_some() { WITH_UFFD } else { 0 };
@@ -271,7 +280,7 @@ fn send_program(to: BorrowedFd, id: u32, program: &Program, flags: u64) -> io::R
     let parent = u64::from(program.parent) << PARENT_SHIFT;
     let flags = flags | with | waits | parent;
     let message = Message { id, pid: program.pid, flags, ..Message::new(Kind::Client) };
-    match sys::send(to, &message.with_text(program.name.as_bytes()), &fds) {
+    match to.tell(&message.with_text(program.name.as_bytes()), &fds) {
         // A daemon that has just died: the next one is told everything.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         Err(error) if error.raw_os_error() == Some(libc::ECONNRESET) => Ok(()),

@@ -173,6 +173,18 @@ struct Ancillary([u8; 128]);
 
 /// Sends one message with descriptors, without SIGPIPE.
 pub fn send(socket: BorrowedFd, message: &Message, fds: &[BorrowedFd]) -> Result<()> {
+    send_as(socket, message, fds, 0)
+}
+
+/// The same without waiting for room: who does not read gets nothing.
+///
+/// # Errors
+/// `WouldBlock`: there is no room.
+pub fn offer(socket: BorrowedFd, message: &Message, fds: &[BorrowedFd]) -> Result<()> {
+    send_as(socket, message, fds, libc::MSG_DONTWAIT)
+}
+
+fn send_as(socket: BorrowedFd, message: &Message, fds: &[BorrowedFd], how: c_int) -> Result<()> {
     let bytes = message.to_bytes();
     let part = IoSlice::new(&bytes);
     let mut room = Ancillary([0; 128]);
@@ -195,7 +207,7 @@ pub fn send(socket: BorrowedFd, message: &Message, fds: &[BorrowedFd]) -> Result
                 data.add(at).write_unaligned(fd.as_raw_fd());
             }
         }
-        check_size(libc::sendmsg(socket.as_raw_fd(), &header, libc::MSG_NOSIGNAL)).map(drop)
+        check_size(libc::sendmsg(socket.as_raw_fd(), &header, libc::MSG_NOSIGNAL | how)).map(drop)
     }
 }
 

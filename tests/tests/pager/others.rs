@@ -22,9 +22,13 @@ use super::{finish, with, Outcome, Stage, World};
 
 type Case = (&'static str, fn(&Stage) -> Outcome);
 
-pub const CASES: [Case; 10] = [
+pub const CASES: [Case; 14] = [
     ("blocking", blocking),
     ("standing", standing),
+    ("collecting", collecting),
+    ("inherited", inherited),
+    ("family", family),
+    ("unread", unread),
     ("foreign", foreign),
     ("patient", patient),
     ("late", late),
@@ -91,19 +95,10 @@ fn standing(stage: &Stage) -> Outcome {
     if read_line(&mut standing)? != "ready" {
         return finish(standing, Duration::from_secs(5));
     }
-    let asked = |than: u64| {
-        find(&world, pid).and_then(|program| program["to_zap"].as_u64()).is_some_and(|n| n > than)
-    };
     // SAFETY: a child of ours.
     unsafe { libc::kill(pid as i32, libc::SIGSTOP) };
     let other = world.start("content", &["12", "2", "5", "83", "60"])?;
-    let scans =
-        || world.status().map_or(0, |all| all["totals"]["demand_scans"].as_u64().unwrap_or(0));
-    // More than the hand ever wants at a time: twice 5/64 of memory.
-    let goes_on = wait_for("400 pages asked of it", || asked(400)).and_then(|()| {
-        let before = scans();
-        wait_for("20 scans more", || scans() > before + 20)
-    });
+    let goes_on = hand_goes_on(&world, pid);
     let state = world.status()?;
     // SAFETY: as above.
     unsafe { libc::kill(pid as i32, libc::SIGCONT) };
@@ -112,6 +107,91 @@ fn standing(stage: &Stage) -> Outcome {
     standing.stdin.take().ok_or("no input")?.write_all(b"go\n").map_err(text)?;
     end(&world, standing)?;
     world.is_clean()
+}
+
+/// More is asked of a program that stands still than is ever wanted at a time, and the hand moves all the same.
+fn hand_goes_on(world: &World, pid: u32) -> Outcome {
+    let asked = |than: u64| {
+        find(world, pid).and_then(|program| program["to_zap"].as_u64()).is_some_and(|n| n > than)
+    };
+    let scans =
+        || world.status().map_or(0, |all| all["totals"]["demand_scans"].as_u64().unwrap_or(0));
+    // The hand never wants more than twice 5/64 of memory.
+    wait_for("400 pages asked of it", || asked(400))?;
+    let before = scans();
+    wait_for("20 scans more", || scans() > before + 20)
+}
+
+/// A program that is stopped while it collects garbage: its pages are not taken for soon free.
+fn collecting(stage: &Stage) -> Outcome {
+    let world = World::new(stage, &with(&[]), &[])?;
+    stopped_beside(&world, "2", |_| Ok(()))
+}
+
+/// A stopped program whose pages were asked for by a daemon that has died since.
+fn inherited(stage: &Stage) -> Outcome {
+    let world = World::new(stage, &with(&[]), &[])?;
+    stopped_beside(&world, "0", |pid| {
+        let mut other = world.start("content", &["12", "2", "500", "83", "60"])?;
+        let asked =
+            || find(&world, pid).is_some_and(|program| program["to_zap"].as_u64() > Some(0));
+        let first = wait_for("pages asked of it", asked);
+        world.signal_daemon(libc::SIGKILL);
+        let then = first
+            .and_then(|()| {
+                wait_for("another daemon", || world.restarts() == 1 && world.status().is_ok())
+            })
+            .and_then(|()| hand_goes_on(&world, pid));
+        let _ = other.kill();
+        other.wait().map_err(text)?;
+        then
+    })
+}
+
+/// A program of 5 of 8 MB stands still; after `first`, another one does its work all the same.
+fn stopped_beside(world: &World, how: &str, first: impl FnOnce(u32) -> Outcome) -> Outcome {
+    let mut standing = world.start("holder", &["5", how])?;
+    if read_line(&mut standing)? != "ready" {
+        return finish(standing, Duration::from_secs(5));
+    }
+    // SAFETY: a child of ours.
+    let signal = |which| unsafe { libc::kill(standing.id() as i32, which) };
+    signal(libc::SIGSTOP);
+    let done = first(standing.id())
+        .and_then(|()| end(world, world.start("content", &["12", "2", "2", "83", "60"])?));
+    signal(libc::SIGCONT);
+    standing.stdin.take().ok_or("no input")?.write_all(b"go\n").map_err(text)?;
+    end(world, standing)?;
+    done?;
+    world.is_clean()
+}
+
+/// More programs end at once than there is room for messages about it.
+fn family(stage: &Stage) -> Outcome {
+    let world = World::new(stage, &with(&[]), &[])?;
+    end(&world, world.start("family", &["700"])?)?;
+    world.run("content", &["4", "1", "1", "90", "40"])?;
+    world.is_clean()
+}
+
+/// A program that asks without end and reads no answer.
+fn unread(stage: &Stage) -> Outcome {
+    let world = World::new(stage, &with(&[]), &[])?;
+    let (liar, own) = Liar::hello(&world, 0)?.map_err(|error| format!("refused: {error}"))?;
+    let half = new_uffd(true)?;
+    if liar.attach(&half)?.0 != Some(Kind::Taken) {
+        return Err("not taken".into());
+    }
+    let question = Message { id: own, ..Message::new(Kind::Hello) };
+    for _ in 0..2000 {
+        // Until it is hung up on.
+        if sys::offer(liar.socket.as_fd(), &question, &[]).is_err() {
+            sleep(MOMENT / 20);
+        }
+    }
+    world.run("content", &["4", "1", "1", "91", "40"])?;
+    drop((liar, half));
+    Ok(())
 }
 
 /// As `finish`; says how things stand when it does not end.

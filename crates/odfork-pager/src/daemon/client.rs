@@ -101,6 +101,8 @@ pub struct Client {
     pub zaps: VecDeque<Page>,
     pub sent: Vec<Page>,
     pub sent_ns: u64,
+    /// It did not answer when it was looked at last.
+    pub was_deaf: bool,
     pub streams: Streams,
     pub counts: Counts,
     /// Its memory is gone; it waits for the operations under way.
@@ -147,6 +149,7 @@ impl Client {
             zaps: VecDeque::new(),
             sent: Vec::new(),
             sent_ns: 0,
+            was_deaf: false,
             streams: Streams::default(),
             counts: Counts::default(),
             gone: false,

@@ -70,14 +70,16 @@ impl Daemon {
 
     /// Step 1.
     fn gather(&self, state: &mut State) -> Option<Batch> {
-        loop {
+        // Each of those that wait now is looked at once.
+        for _ in 0..state.to_clean.len() {
             let (name, page) = state.to_clean.pop_front()?;
             let Some(client) = state.named(name) else { continue };
             if client.is_frozen() || client.draining {
-                // A fork or an unmapping wants this program's pages to stand still; its end rings the bell.
-                state.to_clean.push_back((name, page));
-                if state.to_clean.iter().all(|&(other, _)| other == name) {
-                    return None;
+                // A fork or an unmapping wants this program's pages to stand still. Who is frozen may be so for long (it is
+                // stopped, or lies), and what waits here counts as soon free: then it goes back to the hand.
+                match client.is_frozen() {
+                    true => state.put_back(name, page),
+                    false => state.to_clean.push_back((name, page)),
                 }
                 continue;
             }
@@ -110,6 +112,7 @@ impl Daemon {
             client.begin();
             return Some(Batch { name, handles, first, frames, old });
         }
+        None
     }
 
     /// Steps 2 to 4; false when the store had no room.
@@ -205,4 +208,57 @@ fn ready(state: &mut State, name: Name, page: Page) -> bool {
 /// Word by word; the first one that is not zero ends it.
 fn is_zero(page: &[u8]) -> bool {
     page.chunks_exact(8).all(|word| word == [0; 8])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::daemon::Settings;
+    use crate::store::{create_in_memory, Codec};
+    use crate::table;
+    use odfork_pager_protocol::{control::CONTROL_BYTES, SPACE};
+    use odfork_paging::clock::Place as Enter;
+
+    /// Two programs whose only page waits to be written.
+    fn two(daemon: &Daemon) {
+        let mut state = daemon.lock();
+        for id in 1..=2 {
+            let files = (
+                sys::memory_file(c"space", SPACE).unwrap(),
+                sys::memory_file(c"table", table::TABLE_BYTES).unwrap(),
+                sys::memory_file(c"control", CONTROL_BYTES as u64).unwrap(),
+            );
+            let owner = state.add(Client::new(id, 0, "", files).unwrap());
+            let frame = state.frame().unwrap();
+            state.clock.insert(frame, owner, 0, Enter::Loop);
+            state.clock.mark_dirty(frame);
+            state.client(owner).unwrap().local_mut(0).frame = frame;
+            let mut actions = Vec::new();
+            state.clock.swap_out(owner, &mut actions);
+            actions.clear();
+            state.clock.unmapped(frame, &mut actions);
+            state.actions = actions;
+            state.settle();
+        }
+        assert_eq!((state.to_clean.len(), state.clock.leaving()), (2, 2));
+    }
+
+    #[test]
+    fn two_programs_that_stand_still_hold_up_nobody() {
+        let settings = Settings { limit: 4 << 20, codec: Codec::None, store_bytes: 0, handlers: 1 };
+        let (store, bell) = (create_in_memory(1 << 20).unwrap(), sys::memory_file(c"bell", 4096));
+        let supervisor = sys::socket_pair().unwrap().0;
+        let daemon = Daemon::new(settings, store, bell.unwrap().as_fd(), supervisor).unwrap();
+        two(&daemon);
+        let mut state = daemon.lock();
+        state.clients.iter_mut().flatten().for_each(|client| client.draining = true);
+        assert!(daemon.gather(&mut state).is_none());
+        assert_eq!((state.to_clean.len(), state.clock.leaving()), (2, 2), "soon");
+        state.clients.iter_mut().flatten().for_each(|client| client.freeze(true));
+        assert!(daemon.gather(&mut state).is_none());
+        assert_eq!((state.to_clean.len(), state.clock.leaving()), (0, 0), "perhaps never");
+        let dirty = (0..2).map(|owner| state.client(owner).unwrap().local(0));
+        let dirty: Vec<Frame> = dirty.filter(|local| local.flags == 0).map(|l| l.frame).collect();
+        assert!(dirty.len() == 2 && dirty.iter().all(|&frame| state.clock.is_dirty(frame)));
+    }
 }

@@ -37,6 +37,7 @@ impl Daemon {
             let now = sys::now_ns();
             for owner in 0..state.clients.len() as u32 {
                 self.take_answers(&mut state, owner);
+                self.hear(&mut state, owner, now);
                 self.serve_call(&mut state, owner);
             }
             self.turn_hand(&mut state, now);
@@ -114,8 +115,11 @@ impl Daemon {
         }
         let zap = &client.control().zap;
         if zap.answered.load(Ordering::Acquire) != zap.asked.load(Ordering::Acquire) {
-            // A batch of the daemon before us: the agent still reads it, or was never woken for it.
+            // A batch of the daemon before us: the agent still reads it, or was never woken for it. Its pages are not known here; that
+            // it has to be waited for is.
             sys::futex_wake(&zap.asked);
+            client.sent = vec![Page::MAX];
+            client.sent_ns = sys::now_ns();
             return;
         }
         let mut pages: Vec<Page> = Vec::new();
@@ -170,6 +174,16 @@ impl Daemon {
             self.unmapped(state, owner, page, (clean, failed));
         }
         state.settle();
+    }
+
+    /// Whether it still answers.
+    fn hear(&self, state: &mut State, owner: u32, now_ns: u64) {
+        let Some(client) = state.client(owner) else { return };
+        let is_deaf = client.is_deaf(now_ns);
+        let was_deaf = std::mem::replace(&mut client.was_deaf, is_deaf);
+        if is_deaf && !was_deaf {
+            state.keep_mapped(owner);
+        }
     }
 
     fn unmapped(&self, state: &mut State, owner: u32, page: Page, (clean, failed): (bool, bool)) {

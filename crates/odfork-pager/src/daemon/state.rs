@@ -176,10 +176,12 @@ impl State {
         let Some((owner, page)) = self.clock.content(frame) else { return };
         let Some(name) = self.name(owner) else { return };
         let Some(client) = self.clients[owner as usize].as_deref_mut() else { return };
+        let deaf = matches!(action, Action::Unmap(_)) && client.is_deaf(sys::now_ns());
         let local = client.local_mut(page);
         let pending = local.flags & PENDING != 0;
         match action {
-            Action::Unmap(_) if !pending => {
+            // Who does not answer unmaps nothing: its page stays.
+            Action::Unmap(_) if !pending && !deaf => {
                 local.flags |= UNMAP | PENDING;
                 client.zaps.push_back(page);
             }
@@ -200,6 +202,34 @@ impl State {
                 local.flags |= QUEUED;
                 self.to_clean.push_back((name, page));
             }
+        }
+    }
+
+    /// A page that waits to be written goes back to the hand, dirty as it is.
+    pub fn put_back(&mut self, name: Name, page: Page) {
+        let Some(client) = self.named(name) else { return };
+        let local = client.local_mut(page);
+        if local.flags & QUEUED != 0 && local.frame != NONE {
+            local.flags &= !QUEUED;
+            let frame = local.frame;
+            self.clock.not_written(frame);
+        }
+    }
+
+    /// A program has ceased to answer: what was to leave memory as soon as it is unmapped does not, and is no supply.
+    pub fn keep_mapped(&mut self, owner: Owner) {
+        let Some(client) = self.client(owner) else { return };
+        let pages: Vec<Page> = client.sent.iter().chain(&client.zaps).copied().collect();
+        let mut frames = Vec::new();
+        for page in pages.into_iter().filter(|&page| page != Page::MAX) {
+            let local = client.local_mut(page);
+            if local.flags & UNMAP != 0 && local.frame != NONE {
+                local.flags &= !UNMAP;
+                frames.push(local.frame);
+            }
+        }
+        for frame in frames {
+            self.clock.touch(frame, false);
         }
     }
 

@@ -1,7 +1,8 @@
 //! Who comes to the supervisor: connections, and what is said over them.
 //!
 //! Owns who is let in and what a program may ask for. Nothing a message says about its sender is believed: process and
-//! user are the kernel's word. A refusal closes the connection, but for a program's own, whose fork fails then.
+//! user are the kernel's word. A refusal closes the connection, but for a program's own, whose fork fails then. Nobody who
+//! does not read is waited for.
 
 use std::io::{self, Error};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -94,7 +95,7 @@ impl Supervisor {
         }
         if matches!(message.kind(), Some(Kind::Hello | Kind::Lease)) {
             if let Err(refused) = self.check_room() {
-                let _ = sys::send(self.connections[at].socket.as_fd(), &refused, &[]);
+                let _ = sys::offer(self.connections[at].socket.as_fd(), &refused, &[]);
                 return self.hang_up(at);
             }
         }
@@ -114,7 +115,7 @@ impl Supervisor {
                     self.remember(&message);
                 }
                 let connection = self.connections.swap_remove(at);
-                let _ = sys::send(self.daemon.as_fd(), &message, &[connection.socket.as_fd()]);
+                let _ = self.daemon.tell(&message, &[connection.socket.as_fd()]);
                 return;
             }
             _ => Err(Error::from_raw_os_error(libc::EPROTO)),
@@ -144,7 +145,7 @@ impl Supervisor {
         let connection = self.connections.swap_remove(at);
         let Some(id) = connection.id else { return };
         let message = Message { id, ..Message::new(Kind::Gone) };
-        let _ = sys::send(self.daemon.as_fd(), &message, &[]);
+        let _ = self.daemon.tell(&message, &[]);
         if self.programs.get(&id).is_some_and(|program| program.uffd.is_none()) {
             self.programs.remove(&id);
         }
@@ -162,7 +163,7 @@ impl Supervisor {
         let (id, program) = self.new_program(message, pid)?;
         self.send_welcome(at, id, &program, None)?;
         if parent != 0 {
-            send_program(self.daemon.as_fd(), id, &program, 0)?;
+            send_program(&self.daemon, id, &program, 0)?;
         }
         self.connections[at].id = Some(id);
         self.programs.insert(id, program);
@@ -174,7 +175,7 @@ impl Supervisor {
     fn welcome_child(&mut self, at: usize, message: &Message, pid: i32) {
         let to = self.connections[at].socket.as_fd();
         let done = match (self.check_room(), self.is_speaker(message.id, pid)) {
-            (Err(refused), _) => return drop(sys::send(to, &refused, &[])),
+            (Err(refused), _) => return drop(sys::offer(to, &refused, &[])),
             (_, false) => Err(Error::from_raw_os_error(libc::EPERM)),
             _ => self.new_child(at, message, pid),
         };
@@ -189,7 +190,7 @@ impl Supervisor {
         sys::ask_for_senders(ours.as_fd())?;
         let (id, program) = self.new_program(message, pid)?;
         self.send_welcome(at, id, &program, Some(theirs.as_fd()))?;
-        send_program(self.daemon.as_fd(), id, &program, 0)?;
+        send_program(&self.daemon, id, &program, 0)?;
         let who = self.connections[at].who;
         self.connections.push(Connection { socket: ours, who, id: Some(id), is_lease: false });
         self.programs.insert(id, program);
@@ -229,7 +230,7 @@ impl Supervisor {
         fds.extend(self.plan.device.as_ref().map(AsFd::as_fd));
         let flags = if self.plan.user_mode { OPTION_USER_MODE } else { 0 };
         let welcome = Message { id, flags, ..Message::new(Kind::Welcome) };
-        sys::send(self.connections[at].socket.as_fd(), &welcome, &fds)
+        sys::offer(self.connections[at].socket.as_fd(), &welcome, &fds)
     }
 
     /// Somebody whose programs will come: we stay, and there is room for them.
@@ -238,7 +239,7 @@ impl Supervisor {
         let welcome = Message { flags, ..Message::new(Kind::Welcome) };
         let device: Vec<BorrowedFd> = self.plan.device.iter().map(AsFd::as_fd).collect();
         self.connections[at].is_lease = true;
-        sys::send(self.connections[at].socket.as_fd(), &welcome, &device)
+        sys::offer(self.connections[at].socket.as_fd(), &welcome, &device)
     }
 
     /// The program's userfaultfd: from now on its faults are served.
@@ -266,12 +267,12 @@ impl Supervisor {
             message.text().clone_into(&mut program.name);
         }
         program.uffd = Some(uffd);
-        send_program(self.daemon.as_fd(), id, program, 0)
+        send_program(&self.daemon, id, program, 0)
     }
 }
 
 fn refuse(to: BorrowedFd, error: i32) {
-    let _ = sys::send(to, &Message { pid: error, ..Message::new(Kind::Refused) }, &[]);
+    let _ = sys::offer(to, &Message { pid: error, ..Message::new(Kind::Refused) }, &[]);
 }
 
 fn say(to: BorrowedFd, text: &str) {
