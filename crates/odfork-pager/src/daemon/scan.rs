@@ -87,16 +87,12 @@ impl Daemon {
         let mut actions = std::mem::take(&mut state.actions);
         state.clock.advance(now_ns, &mut actions);
         let low = state.least() + state.starved.len() as u32;
-        // Frames of a program that does not answer (it is stopped) do not come.
         let is_deaf = |client: &Option<Box<Client>>| {
             client.as_ref().is_some_and(|client| client.is_deaf(now_ns))
         };
+        // Pages of a program that does not answer (it is stopped) cannot be had.
         let deaf: Vec<bool> = state.clients.iter().map(is_deaf).collect();
-        let stuck: usize = (state.clients.iter().flatten())
-            .filter(|client| client.is_deaf(now_ns))
-            .map(|client| client.zaps.len() + client.sent.len())
-            .sum();
-        let supply = state.supply().saturating_sub(stuck as u32);
+        let supply = state.supply();
         if supply < low {
             // A quarter more, so that agents get few large batches.
             let wanted = u64::from(low + low / 4 - supply);
