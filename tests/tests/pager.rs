@@ -39,7 +39,7 @@ impl Stage {
         fs::create_dir_all(&programs).map_err(|e| e.to_string())?;
         for name in [
             "content", "mappings", "forks", "damage", "strays", "holder", "heap", "pins", "stacks",
-            "identity", "orphan", "raw", "family", "title",
+            "identity", "orphan", "raw", "family", "title", "rooted",
         ] {
             let file = source.join(format!("{name}.c"));
             if !file.exists() {
@@ -635,6 +635,7 @@ fn trials(stage: &Arc<Stage>) -> Vec<Trial> {
     }
     add("identity".into(), Box::new(|s| simple(s, "identity", &[])));
     add("orphan".into(), Box::new(orphan));
+    add("rooted".into(), Box::new(|s| simple(s, "rooted", &[])));
     add("title".into(), Box::new(|s| simple(s, "title", &["one", "two"])));
     add("no_room_to_fork".into(), Box::new(no_room_to_fork));
     add("raw".into(), Box::new(|s| simple(s, "raw", &[])));

@@ -255,8 +255,12 @@ fn list_protection(held: &mut Held) -> SysResult<()> {
     let list = odfork_sys::check(kernel_mmap(0, bytes, prot, flags, -1, 0))?;
     FORK.list.store(list, Relaxed);
     FORK.listed.store(0, Relaxed);
-    let mut lines = Lines::open(c"/proc/self/maps")?;
+    // Where the root has changed there may be no /proc.
+    let mut lines =
+        Lines::open(c"/proc/self/maps").or_else(|_| Lines::again(STATE.maps.load(Relaxed)))?;
+    let mut any = false;
     while let Some(line) = lines.next() {
+        any = true;
         let Some(found) = parse(line) else { continue };
         if found.prot == prot || !held.regions().overlaps(found.start, found.end - found.start) {
             continue;
@@ -269,7 +273,11 @@ fn list_protection(held: &mut Held) -> SysResult<()> {
         unsafe { (list as *mut Protected).add(at).write(found) };
         FORK.listed.store(at as u32 + 1, Relaxed);
     }
-    Ok(())
+    // A program may have put something else in that descriptor's place.
+    match any {
+        true => Ok(()),
+        false => Err(odfork_sys::Errno(libc::EBADF)),
+    }
 }
 
 fn restore_protection(held: &mut Held) -> SysResult<()> {

@@ -22,6 +22,16 @@ impl Lines {
         Ok(Lines { fd: fd as c_int, room: [0; 4096], from: 0, to: 0 })
     }
 
+    /// Of a file that is open already, from its beginning.
+    pub fn again(fd: c_int) -> SysResult<Lines> {
+        // SAFETY: plain arguments.
+        let fd = unsafe {
+            call(libc::SYS_lseek, args![fd, 0, libc::SEEK_SET])?;
+            call(libc::SYS_fcntl, args![fd, libc::F_DUPFD_CLOEXEC, 0])?
+        };
+        Ok(Lines { fd: fd as c_int, room: [0; 4096], from: 0, to: 0 })
+    }
+
     pub fn next(&mut self) -> Option<&[u8]> {
         loop {
             let ready = &self.room[self.from..self.to];
