@@ -39,7 +39,7 @@ impl Stage {
         fs::create_dir_all(&programs).map_err(|e| e.to_string())?;
         for name in [
             "content", "mappings", "forks", "damage", "strays", "holder", "heap", "pins", "stacks",
-            "identity", "orphan", "raw", "family", "title", "rooted",
+            "identity", "orphan", "closed", "raw", "family", "title", "rooted",
         ] {
             let file = source.join(format!("{name}.c"));
             if !file.exists() {
@@ -420,6 +420,32 @@ fn simple(stage: &Stage, program: &str, args: &[&str]) -> Outcome {
     world.is_clean()
 }
 
+/// A program without a loader is refused in one line, and runs when that is wanted.
+fn unpageable(stage: &Stage) -> Outcome {
+    let world = World::new(stage, &with(&[]), &[])?;
+    let program = world.folder.join("static");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("pager/closed.c");
+    let made = Command::new("cc").args(["-static", "-o"]).arg(&program).arg(source).status();
+    if !made.is_ok_and(|status| status.success()) {
+        return Err("cannot link a program statically (libc.a)".into());
+    }
+    let run = |options: &[&str]| {
+        let mut command = Command::new(&stage.launcher);
+        command.args(["page", "run", "--socket"]).arg(world.folder.join("sock")).args(options);
+        command.arg("--").arg(&program).output().map_err(|e| e.to_string())
+    };
+    let refused = run(&[])?;
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    if refused.status.code() != Some(2)
+        || !said.contains("statically linked")
+        || said.trim_end().contains('\n')
+    {
+        return Err(format!("{}: {said}", refused.status));
+    }
+    let allowed = run(&["--allow-unpaged"])?;
+    (allowed.stdout == b"ok\n").then_some(()).ok_or_else(|| format!("{allowed:?}"))
+}
+
 /// An ordinary user: refused in one line that names what is missing, and served by root's daemon.
 fn unprivileged(stage: &Stage) -> Outcome {
     const NOBODY: u32 = 65534;
@@ -624,6 +650,8 @@ fn trials(stage: &Arc<Stage>) -> Vec<Trial> {
     add("mappings".into(), Box::new(|s| simple(s, "mappings", &["600", "9"])));
     add("forks".into(), Box::new(|s| simple(s, "forks", &["16", "2", "9", "0"])));
     add("forks::threads".into(), Box::new(|s| simple(s, "forks", &["16", "2", "10", "3"])));
+    add("closed".into(), Box::new(|s| simple(s, "closed", &[])));
+    add("unpageable".into(), Box::new(unpageable));
     add("heap".into(), Box::new(|s| simple(s, "heap", &["3", "3", "9"])));
     add("pins".into(), Box::new(|s| simple(s, "pins", &["refused"])));
     for which in ["early", "direct"] {

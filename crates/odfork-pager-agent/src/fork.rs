@@ -31,7 +31,7 @@ use crate::heap;
 use crate::life::die;
 use crate::lines::Lines;
 use crate::office::{self, mode, Held, Welcome, STATE};
-use crate::{close, forks, kernel_madvise, kernel_mmap, kernel_munmap, mappings, stack};
+use crate::{forks, kernel_madvise, kernel_mmap, kernel_munmap, mappings, stack};
 
 /// `Control::state` while a fork is under way.
 const FORKING: u32 = 1;
@@ -189,9 +189,7 @@ unsafe extern "C" fn child() {
         }
         die(b"odfork page: the child of a fork could not be given its paged memory (store full?): it ends here\n");
     }
-    for fd in [&STATE.uffd, &STATE.space, &STATE.pagemap, &STATE.maps, &STATE.socket] {
-        close(fd.swap(-1, Relaxed));
-    }
+    office::close_inherited();
     let mut held = Held::take();
     match welcome {
         Some(welcome) if restore(&mut held, &welcome).is_err() => {

@@ -47,6 +47,8 @@ pub struct State {
     pub socket: AtomicI32,
     space_inode: AtomicU64,
     socket_inode: AtomicU64,
+    /// Of uffd, pagemap and maps.
+    other_inodes: [AtomicU64; 3],
     pub control: AtomicPtr<Control>,
     bell: AtomicPtr<Bell>,
     regions: UnsafeCell<Regions>,
@@ -71,6 +73,7 @@ pub static STATE: State = State {
     socket: AtomicI32::new(-1),
     space_inode: AtomicU64::new(0),
     socket_inode: AtomicU64::new(0),
+    other_inodes: [const { AtomicU64::new(0) }; 3],
     control: AtomicPtr::new(core::ptr::null_mut()),
     bell: AtomicPtr::new(core::ptr::null_mut()),
     regions: UnsafeCell::new(Regions::new()),
@@ -445,6 +448,24 @@ pub fn space_is_there() -> bool {
     inode(STATE.space.load(Relaxed)) == space_inode()
 }
 
+/// Closes the parent's descriptors in a forked child, unless the program has closed them and made others of the same numbers.
+pub fn close_inherited() {
+    let [uffd, pagemap, maps] = &STATE.other_inodes;
+    let all = [
+        (&STATE.space, &STATE.space_inode),
+        (&STATE.socket, &STATE.socket_inode),
+        (&STATE.uffd, uffd),
+        (&STATE.pagemap, pagemap),
+        (&STATE.maps, maps),
+    ];
+    for (fd, known) in all {
+        let fd = fd.swap(-1, Relaxed);
+        if fd >= 0 && inode(fd) == known.load(Relaxed) {
+            close(fd);
+        }
+    }
+}
+
 fn map_shared(fd: c_int, len: usize) -> SysResult<usize> {
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     odfork_sys::check(kernel_mmap(0, len, prot, libc::MAP_SHARED, fd, 0))
@@ -485,6 +506,9 @@ pub fn settle(welcome: &Welcome) -> SysResult<()> {
     STATE.id.store(welcome.id, Relaxed);
     STATE.pagemap.store(open_high(c"/proc/self/pagemap"), Relaxed);
     STATE.maps.store(open_high(c"/proc/self/maps"), Relaxed);
+    for (fd, known) in [&STATE.uffd, &STATE.pagemap, &STATE.maps].iter().zip(&STATE.other_inodes) {
+        known.store(inode(fd.load(Relaxed)), Relaxed);
+    }
     STATE.pid.store(getpid(), Relaxed);
     let attach = Message { id: welcome.id, ..Message::new(Kind::Attach) };
     let done = send(welcome.socket, &attach.with_text(program_name()), uffd)

@@ -1,6 +1,6 @@
 //! `odfork page run`: starts the daemon if there is none, and becomes the program with the agent preloaded.
 
-use std::ffi::{CString, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -15,7 +15,9 @@ use odfork_pager_protocol::wire::Message;
 
 use super::daemon;
 use super::probe;
+use crate::environment::Environment;
 use crate::library::{preload_list, PRELOAD};
+use crate::verdict::{examine, Answer, Refusal};
 
 const LIBRARY: &str = "libodfork_pager.so";
 const LIBRARY_VARIABLE: &str = "ODFORK_PAGE_LIB";
@@ -63,7 +65,7 @@ pub fn command() -> Command {
             Arg::new("allow-unpaged")
                 .long("allow-unpaged")
                 .action(ArgAction::SetTrue)
-                .help("Run the program without a limit when the daemon refuses it"),
+                .help("Run the program without a limit when it cannot be paged or the daemon refuses it"),
         )
         .arg(
             Arg::new("words")
@@ -81,6 +83,12 @@ pub fn run(given: &ArgMatches) -> Result<u8> {
     let library = find_library()?;
     let socket = daemon::socket_of(given)?;
     let words: Vec<&OsString> = given.get_many::<OsString>("words").into_iter().flatten().collect();
+    if let Some(why) = words.first().and_then(|name| unpageable(name)) {
+        if !given.get_flag("allow-unpaged") {
+            bail!("{why}, so it would run without a limit; --allow-unpaged lets it");
+        }
+        return exec(&words);
+    }
     let Some(lease) = lease(given, &socket)? else { return exec(&words) };
     probe::check(&lease)?;
     hold(&lease.socket)?;
@@ -104,6 +112,22 @@ pub fn run(given: &ArgMatches) -> Result<u8> {
 }
 
 /// A daemon that stays until the program ends, started if there is none. None: the program is to run without.
+/// Why the pager's library would not be loaded into a program, or would not see its memory; what cannot be known is tried.
+fn unpageable(name: &OsStr) -> Option<String> {
+    let Answer::No(refusal) = examine(name, &Environment::inherited()).answer else { return None };
+    let why = match refusal {
+        Refusal::Static => "is statically linked".to_owned(),
+        Refusal::Privileged(privilege) => privilege.words(),
+        Refusal::Go => {
+            "is a Go program, whose runtime asks the kernel itself for memory".to_owned()
+        }
+        Refusal::Foreign(_) => "is a program for another machine".to_owned(),
+        Refusal::Loader { .. } => "does not use glibc".to_owned(),
+        Refusal::Sanitizer(name) => format!("is built with {name}, which owns its memory"),
+    };
+    Some(format!("{} {why}", name.to_string_lossy()))
+}
+
 fn lease(given: &ArgMatches, socket: &Path) -> Result<Option<Lease>> {
     let mut started = false;
     // One that is just ending, or being started by somebody else, is there or gone soon.
