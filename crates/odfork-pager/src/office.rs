@@ -13,6 +13,9 @@ use odfork_pager_protocol::wire::{Kind, Message, OPTION_USER_MODE};
 use crate::sys::{self, check};
 
 /// The agent finds the socket by this variable.
+/// How long an answer is waited for: hundreds of programs may end at the same moment on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
 pub const SOCKET: &str = "ODFORK_PAGE_SOCKET";
 const FILE: &str = "page.sock";
 
@@ -136,7 +139,7 @@ pub struct Lease {
 /// As for [`ask`]; also ConnectionReset from a daemon that is just ending.
 pub fn lease(path: &Path) -> io::Result<Result<Lease, Message>> {
     let socket = connect(path)?;
-    be_patient(&socket, Duration::from_secs(3))?;
+    be_patient(&socket, PATIENCE)?;
     sys::send(socket.as_fd(), &Message::new(Kind::Lease), &[])?;
     match sys::receive(socket.as_fd()) {
         Ok(Some((message, fds))) if message.kind() == Some(Kind::Welcome) => Ok(Ok(Lease {
@@ -234,7 +237,7 @@ fn be_patient(socket: &OwnedFd, patience: Duration) -> io::Result<()> {
 
 /// The daemon's status as JSON text.
 pub fn status(path: &Path) -> io::Result<String> {
-    ask(path, &Message::new(Kind::Status), Duration::from_secs(3))
+    ask(path, &Message::new(Kind::Status), PATIENCE)
 }
 
 #[cfg(test)]

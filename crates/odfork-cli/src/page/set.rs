@@ -1,6 +1,5 @@
 //! `odfork page set NAME=VALUE`: changes a knob of the running daemon.
 
-use std::time::Duration;
 
 use anyhow::{bail, Result};
 use clap::{Arg, ArgMatches, Command};
@@ -32,7 +31,7 @@ pub fn run(given: &ArgMatches) -> Result<u8> {
     let socket = daemon::socket_of(given)?;
     for setting in given.get_many::<String>("setting").into_iter().flatten() {
         let question = Message::new(Kind::Set).with_text(setting.as_bytes());
-        let answer = office::ask(&socket, &question, Duration::from_secs(3))
+        let answer = office::ask(&socket, &question, office::PATIENCE)
             .map_err(|error| super::status::no_answer(&error, &socket))?;
         if !answer.trim().is_empty() {
             bail!("{}", answer.trim());
