@@ -12,9 +12,10 @@ use odfork_pager_protocol::wire::{Kind, Message, OPTION_USER_MODE};
 
 use crate::sys::{self, check};
 
-/// The agent finds the socket by this variable.
 /// How long an answer is waited for: hundreds of programs may end at the same moment on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The agent finds the socket by this variable.
 
 pub const SOCKET: &str = "ODFORK_PAGE_SOCKET";
 const FILE: &str = "page.sock";

@@ -1,6 +1,5 @@
 //! `odfork page set NAME=VALUE`: changes a knob of the running daemon.
 
-
 use anyhow::{bail, Result};
 use clap::{Arg, ArgMatches, Command};
 use odfork_pager::{knobs, office};
