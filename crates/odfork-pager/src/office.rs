@@ -16,7 +16,6 @@ use crate::sys::{self, check};
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The agent finds the socket by this variable.
-
 pub const SOCKET: &str = "ODFORK_PAGE_SOCKET";
 const FILE: &str = "page.sock";
 
