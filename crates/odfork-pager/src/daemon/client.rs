@@ -101,8 +101,8 @@ pub struct Client {
     pub zaps: VecDeque<Page>,
     pub sent: Vec<Page>,
     pub sent_ns: u64,
-    /// It did not answer when it was looked at last.
-    pub was_deaf: bool,
+    /// [`Client::is_deaf`] when the scanner looked last, which is at each of its turns.
+    pub deaf: bool,
     pub streams: Streams,
     pub counts: Counts,
     /// Its memory is gone; it waits for the operations under way.
@@ -149,7 +149,7 @@ impl Client {
             zaps: VecDeque::new(),
             sent: Vec::new(),
             sent_ns: 0,
-            was_deaf: false,
+            deaf: false,
             streams: Streams::default(),
             counts: Counts::default(),
             gone: false,
@@ -324,5 +324,19 @@ impl Client {
             })
             .filter(|(_, local)| local.frame != NONE)
             .collect()
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// A program without regions and without a userfaultfd.
+    pub fn blank(id: u32) -> Client {
+        let file = |name, bytes| sys::memory_file(name, bytes).unwrap();
+        let space = file(c"space", SPACE);
+        let table = file(c"table", crate::table::TABLE_BYTES);
+        let control = file(c"control", CONTROL_BYTES as u64);
+        Client::new(id, 0, "", (space, table, control)).unwrap()
     }
 }

@@ -149,9 +149,7 @@ fn swapped_out(state: &State, now_ns: u64) -> Vec<SwappedOut<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::daemon::client::Client;
-    use crate::{sys, table};
-    use odfork_pager_protocol::{control::CONTROL_BYTES, SPACE};
+    use crate::daemon::client::tests::blank;
     use odfork_paging::clock::{Clock, Inventory, Law};
 
     #[test]
@@ -159,12 +157,7 @@ mod tests {
         let clock = Clock::new(512, Law::Inventory(Inventory::for_frames(512, 100)));
         let mut state = State::new(clock);
         for id in 1..=3 {
-            let files = (
-                sys::memory_file(c"space", SPACE).unwrap(),
-                sys::memory_file(c"table", table::TABLE_BYTES).unwrap(),
-                sys::memory_file(c"control", CONTROL_BYTES as u64).unwrap(),
-            );
-            state.add(Client::new(id, 0, "", files).unwrap());
+            state.add(blank(id));
         }
         let second = 1_000_000_000;
         for (owner, out) in [(0, None), (2, Some((second, 9)))] {

@@ -98,7 +98,7 @@ pub struct Daemon {
     traffic: (Bucket, Bucket),
     /// How often faults came while a store was read, lately.
     contention: AtomicU32,
-    pub small_pages: SmallPages,
+    small_pages: SmallPages,
     /// What a reclaim costs here, as measured at the start.
     reclaim_ns: u64,
     began_ns: u64,
@@ -240,9 +240,7 @@ impl Daemon {
 
     /// One line about the store, at most one a second: a full disk would repeat it for every page.
     fn complain(&self, what: &str, why: &dyn Display) {
-        match self.store.medium() {
-            Medium::Disk | Medium::Memory => count(&self.stats.store_errors),
-        }
+        count(&self.stats.store_errors);
         let now = sys::now_ns();
         let last = self.complained_ns.swap(now, Ordering::Relaxed);
         if now.saturating_sub(last) > 1_000_000_000 {

@@ -213,22 +213,16 @@ fn is_zero(page: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::daemon::client::tests::blank;
     use crate::daemon::Settings;
     use crate::store::{create_in_memory, Codec};
-    use crate::table;
-    use odfork_pager_protocol::{control::CONTROL_BYTES, SPACE};
     use odfork_paging::clock::Place as Enter;
 
     /// Two programs whose only page waits to be written.
     fn two(daemon: &Daemon) {
         let mut state = daemon.lock();
         for id in 1..=2 {
-            let files = (
-                sys::memory_file(c"space", SPACE).unwrap(),
-                sys::memory_file(c"table", table::TABLE_BYTES).unwrap(),
-                sys::memory_file(c"control", CONTROL_BYTES as u64).unwrap(),
-            );
-            let owner = state.add(Client::new(id, 0, "", files).unwrap());
+            let owner = state.add(blank(id));
             let frame = state.frame().unwrap();
             state.clock.insert(frame, owner, 0, Enter::Loop);
             state.clock.mark_dirty(frame);

@@ -87,16 +87,15 @@ impl Daemon {
         let mut actions = std::mem::take(&mut state.actions);
         state.clock.advance(now_ns, &mut actions);
         let low = state.least() + state.starved.len() as u32;
-        let is_deaf = |client: &Option<Box<Client>>| {
-            client.as_ref().is_some_and(|client| client.is_deaf(now_ns))
-        };
-        // Pages of a program that does not answer (it is stopped) cannot be had.
-        let deaf: Vec<bool> = state.clients.iter().map(is_deaf).collect();
         let supply = state.supply();
         if supply < low {
             // A quarter more, so that agents get few large batches.
             let wanted = u64::from(low + low / 4 - supply);
-            state.clock.press(wanted, |owner| !deaf[owner as usize], &mut actions);
+            // Pages of a program that does not answer (it is stopped) cannot be had.
+            let answers = |owner: u32| {
+                state.clients[owner as usize].as_ref().is_some_and(|client| !client.deaf)
+            };
+            state.clock.press(wanted, answers, &mut actions);
             count(&self.stats.demand_scans);
         }
         state.actions = actions;
@@ -129,7 +128,7 @@ impl Daemon {
         pages.sort_unstable();
         pages.dedup();
         let (spans, kept) = spans(client, &pages);
-        for &page in pages.iter().filter(|page| !kept.contains(page)).rev() {
+        for &page in pages.iter().filter(|page| kept.binary_search(page).is_err()).rev() {
             client.zaps.push_front(page);
         }
         if spans.is_empty() {
@@ -176,7 +175,7 @@ impl Daemon {
     fn hear(&self, state: &mut State, owner: u32, now_ns: u64) {
         let Some(client) = state.client(owner) else { return };
         let is_deaf = client.is_deaf(now_ns);
-        let was_deaf = std::mem::replace(&mut client.was_deaf, is_deaf);
+        let was_deaf = std::mem::replace(&mut client.deaf, is_deaf);
         if is_deaf && !was_deaf {
             state.keep_mapped(owner);
         }
@@ -271,7 +270,7 @@ fn is_leaving(client: &Option<Box<Client>>) -> bool {
     client.as_ref().is_some_and(|client| client.gone)
 }
 
-/// Ranges for sorted pages, as many as one batch takes, and the pages in them. A range is adjacent in
+/// Ranges for sorted pages, as many as one batch takes, and the pages in them, sorted too. A range is adjacent in
 /// address and offset, and shorter than 2 MB.
 fn spans(client: &Client, pages: &[Page]) -> (Vec<Span>, Vec<Page>) {
     let mut spans: Vec<Span> = Vec::new();

@@ -176,7 +176,7 @@ impl State {
         let Some((owner, page)) = self.clock.content(frame) else { return };
         let Some(name) = self.name(owner) else { return };
         let Some(client) = self.clients[owner as usize].as_deref_mut() else { return };
-        let deaf = matches!(action, Action::Unmap(_)) && client.is_deaf(sys::now_ns());
+        let deaf = client.deaf;
         let local = client.local_mut(page);
         let pending = local.flags & PENDING != 0;
         match action {
