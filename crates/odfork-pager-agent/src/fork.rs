@@ -255,7 +255,7 @@ fn list_protection(held: &mut Held) -> SysResult<()> {
     FORK.listed.store(0, Relaxed);
     // Where the root has changed there may be no /proc.
     let mut lines =
-        Lines::open(c"/proc/self/maps").or_else(|_| Lines::again(STATE.maps.load(Relaxed)))?;
+        Lines::open(c"/proc/self/maps").or_else(|_| Lines::again(STATE.maps.number()))?;
     let mut any = false;
     while let Some(line) = lines.next() {
         any = true;

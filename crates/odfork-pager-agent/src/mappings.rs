@@ -5,8 +5,6 @@
 //! One question covers a whole mapping; before Linux 6.11 every range costs one. What is changed by such calls between question
 //! and unmapping is not noticed.
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use odfork_pager_protocol::control::{op, Span};
 use odfork_pager_protocol::{uapi, PAGE};
 use odfork_sys::Errno;
@@ -40,9 +38,9 @@ impl Known {
             address,
             ..uapi::MappingQuery::default()
         };
-        match ioctl(STATE.maps.load(Relaxed), uapi::PROCMAP_QUERY, &mut query) {
+        match ioctl(STATE.maps.number(), uapi::PROCMAP_QUERY, &mut query) {
             Ok(_) => {
-                let is_space = query.inode == office::space_inode();
+                let is_space = query.inode == STATE.space.inode();
                 self.start = query.start;
                 self.end = query.end;
                 self.offset = is_space.then_some(query.offset);
@@ -96,7 +94,7 @@ fn is_watched(address: u64, len: u64) -> bool {
         return_mask: uapi::PAGE_IS_SWAPPED,
         ..uapi::Scan::default()
     };
-    let answer = ioctl(STATE.pagemap.load(Relaxed), uapi::PAGEMAP_SCAN, &mut scan);
+    let answer = ioctl(STATE.pagemap.number(), uapi::PAGEMAP_SCAN, &mut scan);
     answer.err() != Some(Errno(libc::EPERM))
 }
 

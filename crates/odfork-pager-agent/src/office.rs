@@ -1,8 +1,8 @@
 //! The agent's state, its connection to the supervisor, and calls to the daemon.
 //!
 //! A program connects when it makes its first large mapping, so that small ones pay nothing. Descriptors get high numbers
-//! and are never trusted: a program may close what it does not know. The space is compared by inode before it
-//! is mapped; ioctls fail on anything else.
+//! and are never trusted: a program may close what it does not know. They are compared by inode before they are mapped,
+//! spoken over or closed; ioctls fail on anything else.
 
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, CStr};
@@ -34,21 +34,57 @@ pub mod mode {
     pub const OFF: u32 = 2;
 }
 
+/// A descriptor and what it was when we made it: a program may close it, and make another one of the same number.
+pub struct Kept {
+    fd: AtomicI32,
+    inode: AtomicU64,
+}
+
+impl Kept {
+    const fn none() -> Kept {
+        Kept { fd: AtomicI32::new(-1), inode: AtomicU64::new(0) }
+    }
+
+    fn keep(&self, fd: c_int) {
+        self.fd.store(fd, Relaxed);
+        self.inode.store(inode(fd), Relaxed);
+    }
+
+    /// The number, whatever it is by now: for calls that fail on anything else.
+    pub fn number(&self) -> c_int {
+        self.fd.load(Relaxed)
+    }
+
+    pub fn inode(&self) -> u64 {
+        self.inode.load(Relaxed)
+    }
+
+    /// It still is what it was.
+    pub fn is_there(&self) -> bool {
+        inode(self.number()) == self.inode()
+    }
+
+    /// Closes it, if it still is what it was.
+    fn give_up(&self) {
+        let is_there = self.is_there();
+        let fd = self.fd.swap(-1, Relaxed);
+        if is_there {
+            close(fd);
+        }
+    }
+}
+
 pub struct State {
     lock: ProcessLock,
     pub mode: AtomicU32,
     /// The process that `mode` speaks of: a child of a fork that went past the handlers is another one.
     pub pid: AtomicI32,
     pub id: AtomicU32,
-    pub uffd: AtomicI32,
-    pub space: AtomicI32,
-    pub pagemap: AtomicI32,
-    pub maps: AtomicI32,
-    pub socket: AtomicI32,
-    space_inode: AtomicU64,
-    socket_inode: AtomicU64,
-    /// Of uffd, pagemap and maps.
-    other_inodes: [AtomicU64; 3],
+    pub uffd: Kept,
+    pub space: Kept,
+    pub pagemap: Kept,
+    pub maps: Kept,
+    socket: Kept,
     pub control: AtomicPtr<Control>,
     bell: AtomicPtr<Bell>,
     regions: UnsafeCell<Regions>,
@@ -66,14 +102,11 @@ pub static STATE: State = State {
     mode: AtomicU32::new(mode::OFF),
     pid: AtomicI32::new(0),
     id: AtomicU32::new(0),
-    uffd: AtomicI32::new(-1),
-    space: AtomicI32::new(-1),
-    pagemap: AtomicI32::new(-1),
-    maps: AtomicI32::new(-1),
-    socket: AtomicI32::new(-1),
-    space_inode: AtomicU64::new(0),
-    socket_inode: AtomicU64::new(0),
-    other_inodes: [const { AtomicU64::new(0) }; 3],
+    uffd: Kept::none(),
+    space: Kept::none(),
+    pagemap: Kept::none(),
+    maps: Kept::none(),
+    socket: Kept::none(),
     control: AtomicPtr::new(core::ptr::null_mut()),
     bell: AtomicPtr::new(core::ptr::null_mut()),
     regions: UnsafeCell::new(Regions::new()),
@@ -231,8 +264,7 @@ pub fn hello_for_child() -> SysResult<Welcome> {
 }
 
 fn own_socket() -> Option<c_int> {
-    let socket = STATE.socket.load(Relaxed);
-    (inode(socket) == STATE.socket_inode.load(Relaxed)).then_some(socket)
+    STATE.socket.is_there().then(|| STATE.socket.number())
 }
 
 /// The supervisor is there, as far as can be told.
@@ -439,31 +471,10 @@ fn inode(fd: c_int) -> u64 {
     }
 }
 
-pub fn space_inode() -> u64 {
-    STATE.space_inode.load(Relaxed)
-}
-
-/// The space's descriptor still is the space.
-pub fn space_is_there() -> bool {
-    inode(STATE.space.load(Relaxed)) == space_inode()
-}
-
-/// Closes the parent's descriptors in a forked child, unless the program has closed them and made others of the same numbers.
+/// Closes the parent's descriptors in a forked child.
 pub fn close_inherited() {
-    let [uffd, pagemap, maps] = &STATE.other_inodes;
-    let all = [
-        (&STATE.space, &STATE.space_inode),
-        (&STATE.socket, &STATE.socket_inode),
-        (&STATE.uffd, uffd),
-        (&STATE.pagemap, pagemap),
-        (&STATE.maps, maps),
-    ];
-    for (fd, known) in all {
-        let fd = fd.swap(-1, Relaxed);
-        if fd >= 0 && inode(fd) == known.load(Relaxed) {
-            close(fd);
-        }
-    }
+    let all = [&STATE.uffd, &STATE.space, &STATE.pagemap, &STATE.maps, &STATE.socket];
+    all.into_iter().for_each(Kept::give_up);
 }
 
 fn map_shared(fd: c_int, len: usize) -> SysResult<usize> {
@@ -498,24 +509,19 @@ pub fn settle(welcome: &Welcome) -> SysResult<()> {
         close(uffd);
         return Err(Errno(libc::EPROTO));
     }
-    STATE.uffd.store(uffd, Relaxed);
-    STATE.space.store(welcome.space, Relaxed);
-    STATE.space_inode.store(inode(welcome.space), Relaxed);
-    STATE.socket.store(welcome.socket, Relaxed);
-    STATE.socket_inode.store(inode(welcome.socket), Relaxed);
+    STATE.uffd.keep(uffd);
+    STATE.space.keep(welcome.space);
+    STATE.socket.keep(welcome.socket);
+    STATE.pagemap.keep(open_high(c"/proc/self/pagemap"));
+    STATE.maps.keep(open_high(c"/proc/self/maps"));
     STATE.id.store(welcome.id, Relaxed);
-    STATE.pagemap.store(open_high(c"/proc/self/pagemap"), Relaxed);
-    STATE.maps.store(open_high(c"/proc/self/maps"), Relaxed);
-    for (fd, known) in [&STATE.uffd, &STATE.pagemap, &STATE.maps].iter().zip(&STATE.other_inodes) {
-        known.store(inode(fd.load(Relaxed)), Relaxed);
-    }
     STATE.pid.store(getpid(), Relaxed);
     let attach = Message { id: welcome.id, ..Message::new(Kind::Attach) };
     let done = send(welcome.socket, &attach.with_text(program_name()), uffd)
         .and_then(|()| receive(welcome.socket, &mut [-1; MOST_FDS]))
         .and_then(|_| worker::start());
     if done.is_err() {
-        close(STATE.uffd.swap(-1, Relaxed));
+        [&STATE.uffd, &STATE.pagemap, &STATE.maps].into_iter().for_each(Kept::give_up);
         return done;
     }
     close(welcome.control);
@@ -551,18 +557,18 @@ pub fn register(span: &Span) -> SysResult<()> {
         mode: uapi::REGISTER_MISSING | uapi::REGISTER_MINOR | uapi::REGISTER_WP,
         ioctls: 0,
     };
-    ioctl(STATE.uffd.load(Relaxed), uapi::IOC_REGISTER, &mut register).map(drop)
+    ioctl(STATE.uffd.number(), uapi::IOC_REGISTER, &mut register).map(drop)
 }
 
 /// Maps a new region and tells the daemon; its address.
 pub fn map_region(held: &mut Held, hint: usize, len: usize) -> SysResult<usize> {
-    if !connected(held) || !held.regions().has_room() || !space_is_there() {
+    if !connected(held) || !held.regions().has_room() || !STATE.space.is_there() {
         return Err(Errno(libc::ENOMEM));
     }
     let offset = held.regions().place(len as u64).ok_or(Errno(libc::ENOMEM))?;
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
-    let space = STATE.space.load(Relaxed);
+    let space = STATE.space.number();
     let address = odfork_sys::check(kernel_mmap(hint, len, prot, flags, space, offset as i64))?;
     crate::stack::note(address, len);
     let span = Span { address: address as u64, offset, len: len as u64, flags: 0 };

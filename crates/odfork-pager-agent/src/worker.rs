@@ -251,7 +251,7 @@ fn mark_clean(span: &Span, pages: usize, first: usize, clean: &[AtomicU64]) {
         return_mask: uapi::PAGE_IS_SWAPPED,
         ..uapi::Scan::default()
     };
-    let Ok(count) = ioctl(STATE.pagemap.load(Relaxed), uapi::PAGEMAP_SCAN, &mut scan) else {
+    let Ok(count) = ioctl(STATE.pagemap.number(), uapi::PAGEMAP_SCAN, &mut scan) else {
         return;
     };
     for region in &found[..count.min(found.len())] {
