@@ -1,55 +1,42 @@
 //! First in, first out.
 
-use super::{dirt, held, Replacement};
+use super::slots::Slots;
+use super::{dirt, Replacement};
 use crate::clock::Owner;
 use crate::cost::Tally;
 use crate::trace::Page;
 
 pub(super) struct Fifo {
-    frames: usize,
-    state: Vec<u8>,
-    ring: Vec<Page>,
+    slots: Slots,
     oldest: usize,
-    tally: Tally,
 }
 
 impl Fifo {
     pub fn new(frames: u32) -> Fifo {
-        let frames = frames as usize;
-        Fifo { frames, state: Vec::new(), ring: Vec::new(), oldest: 0, tally: Tally::default() }
-    }
-
-    #[cold]
-    fn fault(&mut self, page: Page, write: bool) {
-        self.tally.faults += 1;
-        self.state[page as usize] = held::IN | dirt(write);
-        if self.ring.len() < self.frames {
-            self.ring.push(page);
-            return;
-        }
-        let victim = std::mem::replace(&mut self.ring[self.oldest], page);
-        self.oldest = if self.oldest + 1 == self.frames { 0 } else { self.oldest + 1 };
-        self.tally.write_backs += u64::from(self.state[victim as usize] & held::DIRTY != 0);
-        self.state[victim as usize] = 0;
+        Fifo { slots: Slots::new(frames), oldest: 0 }
     }
 }
 
 impl Replacement for Fifo {
     fn grow(&mut self, owners: &[Owner]) {
-        self.state.resize(self.state.len() + owners.len(), 0);
+        self.slots.grow(owners);
     }
 
     #[inline]
     fn touch(&mut self, page: Page, write: bool) {
-        let state = &mut self.state[page as usize];
+        let state = &mut self.slots.state[page as usize];
         if *state != 0 {
             *state |= dirt(write);
-        } else {
-            self.fault(page, write);
+            return;
         }
+        let oldest = &mut self.oldest;
+        self.slots.fault(page, write, 0, |slots| {
+            let after = slots.after(*oldest);
+            std::mem::replace(oldest, after)
+        });
     }
 
     fn tally(&self, _: u32) -> Tally {
-        self.tally
+        self.slots.tally
     }
 }

@@ -12,6 +12,7 @@ mod min;
 mod pff;
 mod rand;
 mod sets;
+mod slots;
 mod spec;
 mod sws;
 mod unix;
