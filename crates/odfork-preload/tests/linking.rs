@@ -4,85 +4,32 @@
 //! Owns: compiler calls and the settings programs are run under. What is checked inside is in `programs/api.c`.
 //! The static library is for dynamically linked programs: what it needs must be what `odfork.pc.in` says.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use std::time::SystemTime;
+#[path = "../../../tests/shared/linking.rs"]
+mod shared;
 
-const HERE: &str = env!("CARGO_MANIFEST_DIR");
-/// What `cc` and `c++` must accept silently.
-const STRICT: [&str; 5] = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O1"];
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use shared::{run, Kind, Library, STRICT};
+
+const LIBRARY: Library = Library {
+    name: "odfork",
+    here: env!("CARGO_MANIFEST_DIR"),
+    sources: &["src", "../odfork/src", "../odfork-model/src"],
+};
 /// Functions of libc that must be the library's in a program linked with it.
 const WRAPPED: [&str; 7] =
     ["fork", "madvise", "mremap", "realloc", "syscall", "prctl", "pthread_create"];
 
-#[derive(Clone, Copy)]
-enum Kind {
-    Shared,
-    Static,
-}
-
-/// The directory with libodfork.so and libodfork.a. Cargo does not build them for a test (no test can link them):
-/// `cargo build --release` must have been there before, and since the last change.
-fn libraries() -> PathBuf {
-    let exe = std::env::current_exe().expect("own path");
-    let folder = exe.ancestors().nth(2).expect("target directory").to_path_buf();
-    let built = modified(&folder.join("libodfork.so"));
-    let sources =
-        ["src", "../odfork/src", "../odfork-model/src"].map(|d| newest(&Path::new(HERE).join(d)));
-    assert!(
-        built.is_some() && built > sources.into_iter().flatten().max(),
-        "libodfork.so in {} is missing or older than its source: run cargo build --release",
-        folder.display()
-    );
-    folder
-}
-
-fn modified(file: &Path) -> Option<SystemTime> {
-    std::fs::metadata(file).and_then(|m| m.modified()).ok()
-}
-
-fn newest(folder: &Path) -> Option<SystemTime> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.filter_map(|e| modified(&e.path())).max()
-}
-
-fn run(command: &mut Command) -> Output {
-    let output = command
-        .output()
-        .unwrap_or_else(|e| panic!("{command:?}: {e}; install gcc, g++ and libc6-dev"));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?}: {}\n{said}", output.status);
-    output
-}
-
-/// The words after `Libs.private:`.
-fn private_libraries() -> Vec<String> {
-    let text = std::fs::read_to_string(Path::new(HERE).join("odfork.pc.in")).expect("odfork.pc.in");
-    let line = text.lines().find_map(|l| l.strip_prefix("Libs.private:")).expect("Libs.private");
-    line.split_whitespace().map(str::to_string).collect()
-}
-
 fn build(name: &str, compiler: &str, language: &[&str], kind: Kind) -> PathBuf {
     let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("link-{name}"));
-    let mut command = Command::new(compiler);
-    command.args(STRICT).args(language);
-    command.arg("-I").arg(Path::new(HERE).join("include"));
-    command.arg(Path::new(HERE).join("tests/programs/api.c")).args(["-x", "none", "-o"]).arg(&out);
-    match kind {
-        Kind::Shared => {
-            command.arg("-L").arg(libraries()).arg("-lodfork");
-        }
-        Kind::Static => {
-            command.arg(libraries().join("libodfork.a")).args(private_libraries());
-        }
-    }
-    run(&mut command);
+    LIBRARY.build("api.c", &out, compiler, language, kind);
     out
 }
 
 fn start(program: &Path, settings: &[(&str, &str)], words: &[&str]) -> String {
     let mut command = Command::new(program);
-    command.args(words).env("LD_LIBRARY_PATH", libraries());
+    command.args(words).env("LD_LIBRARY_PATH", LIBRARY.folder());
     command.env_remove("LD_PRELOAD").envs(settings.iter().copied());
     String::from_utf8_lossy(&run(&mut command).stdout).into_owned()
 }
@@ -123,7 +70,7 @@ fn c_program_with_the_static_library() {
 fn a_fork_in_an_earlier_constructor_freezes_nothing() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let (library, program) = (folder.join("libearly.so"), folder.join("early"));
-    let source = Path::new(HERE).join("tests/programs/early.c");
+    let source = Path::new(LIBRARY.here).join("tests/programs/early.c");
     run(Command::new("cc")
         .args(STRICT)
         .args(["-shared", "-fPIC", "-o"])
@@ -133,13 +80,13 @@ fn a_fork_in_an_earlier_constructor_freezes_nothing() {
     compile.args(STRICT).arg("-DEARLY_PROGRAM").arg("-o").arg(&program).arg(&source);
     run(compile.arg("-L").arg(folder).args(["-learly", "-Wl,-rpath"]).arg(folder));
     let mut command = Command::new(&program);
-    command.env("LD_PRELOAD", libraries().join("libodfork.so")).env("ODFORK_FREEZE", "never");
+    command.env("LD_PRELOAD", LIBRARY.folder().join("libodfork.so")).env("ODFORK_FREEZE", "never");
     assert_eq!(String::from_utf8_lossy(&run(&mut command).stdout), "0\n");
 }
 
 #[test]
 fn the_shared_library_names_itself() {
-    let library = libraries().join("libodfork.so");
+    let library = LIBRARY.folder().join("libodfork.so");
     let said = run(Command::new("readelf").arg("-d").arg(library)).stdout;
     let said = String::from_utf8_lossy(&said).into_owned();
     assert!(said.contains("soname: [libodfork.so]"), "{said}");
@@ -149,7 +96,7 @@ fn the_shared_library_names_itself() {
 /// Every program executed with the library preloaded maps all this, however short its life.
 #[test]
 fn the_shared_library_is_quickly_loaded() {
-    let library = libraries().join("libodfork.so");
+    let library = LIBRARY.folder().join("libodfork.so");
     let said = run(Command::new("readelf").arg("-dlW").arg(library)).stdout;
     let said = String::from_utf8_lossy(&said).into_owned();
     let needed: Vec<&str> = said.lines().filter(|l| l.contains("(NEEDED)")).collect();
@@ -167,7 +114,7 @@ fn the_shared_library_is_quickly_loaded() {
 
 #[test]
 fn the_shared_library_exports_nothing_else() {
-    let library = libraries().join("libodfork.so");
+    let library = LIBRARY.folder().join("libodfork.so");
     let said = run(Command::new("nm").args(["-D", "--defined-only"]).arg(library)).stdout;
     let said = String::from_utf8_lossy(&said).into_owned();
     let named = |l: &str| l.split_whitespace().last().map(str::to_string).unwrap_or_default();

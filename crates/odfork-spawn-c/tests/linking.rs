@@ -5,84 +5,30 @@
 //! refusals.c and shell.c. The static library is for dynamically linked programs: what it needs must be what
 //! `odfspawn.pc.in` says.
 
+#[path = "../../../tests/shared/linking.rs"]
+mod shared;
+
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use std::time::SystemTime;
+use std::process::Command;
 
-const HERE: &str = env!("CARGO_MANIFEST_DIR");
-/// What `cc` and `c++` must accept silently.
-const STRICT: [&str; 5] = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O1"];
-#[derive(Clone, Copy)]
-enum Kind {
-    Shared,
-    Static,
-}
+use shared::{run, Kind, Library, STRICT};
 
-/// The directory with libodfspawn.so and libodfspawn.a. Cargo does not build them for a test (no test can link them):
-/// `cargo build --release` must have been there before, and since the last change.
-fn libraries() -> PathBuf {
-    let exe = std::env::current_exe().expect("own path");
-    let folder = exe.ancestors().nth(2).expect("target directory").to_path_buf();
-    let built = modified(&folder.join("libodfspawn.so"));
-    let sources = ["src", "../odfork-spawn/src", "../odfork-sys/src"]
-        .map(|folder| newest(&Path::new(HERE).join(folder)));
-    assert!(
-        built.is_some() && built > sources.into_iter().flatten().max(),
-        "libodfspawn.so in {} is missing or older than its source: run cargo build --release",
-        folder.display()
-    );
-    folder
-}
-
-fn modified(file: &Path) -> Option<SystemTime> {
-    std::fs::metadata(file).and_then(|m| m.modified()).ok()
-}
-
-fn newest(folder: &Path) -> Option<SystemTime> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.filter_map(|e| modified(&e.path())).max()
-}
-
-fn run(command: &mut Command) -> Output {
-    let output = command
-        .output()
-        .unwrap_or_else(|e| panic!("{command:?}: {e}; install gcc, g++ and libc6-dev"));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?}: {}\n{said}", output.status);
-    output
-}
-
-/// The words after `Libs.private:`.
-fn private_libraries() -> Vec<String> {
-    let text =
-        std::fs::read_to_string(Path::new(HERE).join("odfspawn.pc.in")).expect("odfspawn.pc.in");
-    let line = text.lines().find_map(|l| l.strip_prefix("Libs.private:")).expect("Libs.private");
-    line.split_whitespace().map(str::to_string).collect()
-}
+const LIBRARY: Library = Library {
+    name: "odfspawn",
+    here: env!("CARGO_MANIFEST_DIR"),
+    sources: &["src", "../odfork-spawn/src", "../odfork-sys/src"],
+};
 
 /// `source`: a file of `programs/`, and the name of what is made.
 fn build(source: &str, name: &str, compiler: &str, language: &[&str], kind: Kind) -> PathBuf {
     let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("link-{source}-{name}"));
-    let mut command = Command::new(compiler);
-    command.args(STRICT).args(language);
-    command.arg("-I").arg(Path::new(HERE).join("include"));
-    let source = Path::new(HERE).join("tests/programs").join(source);
-    command.arg(source).args(["-pthread", "-x", "none", "-o"]).arg(&out);
-    match kind {
-        Kind::Shared => {
-            command.arg("-L").arg(libraries()).arg("-lodfspawn");
-        }
-        Kind::Static => {
-            command.arg(libraries().join("libodfspawn.a")).args(private_libraries());
-        }
-    }
-    run(&mut command);
+    LIBRARY.build(source, &out, compiler, &[language, &["-pthread"]].concat(), kind);
     out
 }
 
 fn start(program: &Path, settings: &[(&str, &str)]) -> String {
     let mut command = Command::new(program);
-    command.env("LD_LIBRARY_PATH", libraries());
+    command.env("LD_LIBRARY_PATH", LIBRARY.folder());
     command.env_remove("LD_PRELOAD").envs(settings.iter().copied());
     String::from_utf8_lossy(&run(&mut command).stdout).into_owned()
 }
@@ -94,7 +40,7 @@ fn starts_programs(source: &str) {
         build(source, "cpp-shared", "c++", &["-x", "c++", "-std=c++17"], Kind::Shared),
         build(source, "c-static", "cc", &["-std=c11"], Kind::Static),
     ];
-    let runtime = libraries().join("libodfork.so").display().to_string();
+    let runtime = LIBRARY.folder().join("libodfork.so").display().to_string();
     assert!(
         Path::new(&runtime).exists(),
         "{runtime} is missing: run cargo build --release --workspace"
@@ -135,7 +81,7 @@ fn the_header_stands_alone() {
     for (compiler, standard) in [("cc", "-std=c11"), ("cc", "-std=c99"), ("c++", "-std=c++11")] {
         let mut command = Command::new(compiler);
         command.args(STRICT).args([standard, "-fsyntax-only", "-I"]);
-        command.arg(Path::new(HERE).join("include"));
+        command.arg(Path::new(LIBRARY.here).join("include"));
         command.args(["-x", if compiler == "cc" { "c" } else { "c++" }]).arg(&source);
         run(&mut command);
     }
@@ -143,7 +89,7 @@ fn the_header_stands_alone() {
 
 #[test]
 fn the_shared_library_names_itself() {
-    let library = libraries().join("libodfspawn.so");
+    let library = LIBRARY.folder().join("libodfspawn.so");
     let said = run(Command::new("readelf").arg("-d").arg(library)).stdout;
     let said = String::from_utf8_lossy(&said).into_owned();
     assert!(said.contains("soname: [libodfspawn.so]"), "{said}");
@@ -152,7 +98,7 @@ fn the_shared_library_names_itself() {
 
 #[test]
 fn the_shared_library_exports_nothing_else() {
-    let library = libraries().join("libodfspawn.so");
+    let library = LIBRARY.folder().join("libodfspawn.so");
     let said = run(Command::new("nm").args(["-D", "--defined-only"]).arg(library)).stdout;
     let said = String::from_utf8_lossy(&said).into_owned();
     let named = |l: &str| l.split_whitespace().last().map(str::to_string).unwrap_or_default();
