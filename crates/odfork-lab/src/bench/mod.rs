@@ -99,25 +99,10 @@ pub fn command() -> Command {
         )
 }
 
-fn with_options(command: Command) -> Command {
+/// Where an experiment writes its samples.
+pub fn output_options(command: Command) -> Command {
     let path = || clap::value_parser!(PathBuf);
-    let switch = |name: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue);
     command
-        .arg(switch("quick").help("Small sizes, few rounds: shows that it runs"))
-        .arg(
-            switch("full")
-                .conflicts_with("quick")
-                .help("The published scale, as far as memory goes"),
-        )
-        .arg(
-            Arg::new("engine")
-                .long("engine")
-                .value_name("LIST")
-                .value_delimiter(',')
-                .action(ArgAction::Append)
-                .value_parser(["plain", "thp", "hugetlb", "image", "kernel", "null"])
-                .help("Only these engines"),
-        )
         .arg(
             Arg::new("json")
                 .long("json")
@@ -133,6 +118,27 @@ fn with_options(command: Command) -> Command {
                 .default_value(FOLDER)
                 .help("Folder of the sample files"),
         )
+}
+
+fn with_options(command: Command) -> Command {
+    let switch = |name: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue);
+    let command = command
+        .arg(switch("quick").help("Small sizes, few rounds: shows that it runs"))
+        .arg(
+            switch("full")
+                .conflicts_with("quick")
+                .help("The published scale, as far as memory goes"),
+        )
+        .arg(
+            Arg::new("engine")
+                .long("engine")
+                .value_name("LIST")
+                .value_delimiter(',')
+                .action(ArgAction::Append)
+                .value_parser(["plain", "thp", "hugetlb", "image", "kernel", "null"])
+                .help("Only these engines"),
+        );
+    output_options(command)
         .arg(
             Arg::new("image")
                 .long("image")

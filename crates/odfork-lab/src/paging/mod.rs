@@ -24,6 +24,7 @@ use anyhow::{bail, Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde_json::json;
 
+use crate::bench::output_options;
 use crate::environment::memory_available;
 use crate::interrupt;
 use crate::peers::group::Place;
@@ -86,9 +87,8 @@ pub fn command() -> Command {
 
 /// Options that `paging` and `sessions` share.
 pub fn shared_options(command: Command, engines: &'static [&'static str]) -> Command {
-    let path = || clap::value_parser!(PathBuf);
     let switch = |name: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue);
-    command
+    let command = command
         .arg(switch("quick").help("Small sizes, one round: shows that it runs"))
         .arg(switch("full").conflicts_with("quick").help("Large sizes, more rounds"))
         .arg(
@@ -107,27 +107,13 @@ pub fn shared_options(command: Command, engines: &'static [&'static str]) -> Com
                 .action(ArgAction::Append)
                 .value_parser(engines.to_vec())
                 .help("Only these engines"),
-        )
-        .arg(
-            Arg::new("json")
-                .long("json")
-                .value_name("FILE")
-                .value_parser(path())
-                .help("Write the samples (JSON Lines) here instead of DIR/NAME.jsonl"),
-        )
-        .arg(
-            Arg::new("dir")
-                .long("dir")
-                .value_name("DIR")
-                .value_parser(path())
-                .default_value("odfork-results")
-                .help("Folder of the sample files"),
-        )
+        );
+    output_options(command)
         .arg(
             Arg::new("store-dir")
                 .long("store-dir")
                 .value_name("DIR")
-                .value_parser(path())
+                .value_parser(clap::value_parser!(PathBuf))
                 .default_value("/var/tmp")
                 .help("Folder on a disk for swap file, mapped file and store"),
         )
@@ -186,29 +172,58 @@ pub fn run(matches: &ArgMatches) -> Result<u8> {
     let ledger = Shared::open(&program).map_err(anyhow::Error::msg)?;
     let (office, _office) = temporary_folder(&ledger)?;
     let site = site(matches, effort, (program, office))?;
+    let (engines, notes) =
+        choose(matches, &ALL, Backend::from_word, Backend::word, |one| one.refusal(&site))?;
+    let seed = seed(matches);
+    let words = engines.iter().map(|engine| engine.word().to_string()).collect();
+    let head = Head { experiment: NAME, row: ROW, effort, engines: words, seed };
+    let mut log = open_log(matches, &head, notes)?;
+    let interrupted = measure(&Plan { site, rounds, seed, engines }, &ledger, &mut log);
+    print!("{}", screen::tables(&log.samples));
+    println!("published: {PUBLISHED}");
+    log.finish(interrupted)
+}
+
+/// Those of all engines that were asked for and can be had; notes why others cannot. Only who was asked for is tried.
+///
+/// # Errors
+/// None is left: one line.
+pub fn choose<E: Copy + PartialEq>(
+    matches: &ArgMatches,
+    all: &[E],
+    from_word: fn(&str) -> Option<E>,
+    word: fn(E) -> &'static str,
+    refusal: impl Fn(E) -> Option<String>,
+) -> Result<(Vec<E>, Vec<String>)> {
     let asked = matches.get_many::<String>("engine").into_iter().flatten();
-    let asked: Vec<Backend> = asked.filter_map(|word| Backend::from_word(word)).collect();
+    let asked: Vec<E> = asked.filter_map(|name| from_word(name)).collect();
     let (mut engines, mut notes) = (Vec::new(), Vec::new());
-    for backend in ALL.into_iter().filter(|backend| asked.is_empty() || asked.contains(backend)) {
-        match backend.refusal(&site) {
-            None => engines.push(backend),
-            Some(why) => notes.push(format!("{} left out: {why}", backend.word())),
+    for &engine in all.iter().filter(|engine| asked.is_empty() || asked.contains(engine)) {
+        match refusal(engine) {
+            None => engines.push(engine),
+            Some(why) => notes.push(format!("{} left out: {why}", word(engine))),
         }
     }
     if engines.is_empty() {
         bail!("no engine is left to measure: {}", notes.join("; "));
     }
-    let seed = *matches.get_one::<u64>("seed").unwrap_or(&1);
+    Ok((engines, notes))
+}
+
+pub fn seed(matches: &ArgMatches) -> u64 {
+    *matches.get_one::<u64>("seed").unwrap_or(&1)
+}
+
+/// The file the options name, with these notes in it.
+///
+/// # Errors
+/// It cannot be written: one line.
+pub fn open_log(matches: &ArgMatches, head: &Head, notes: Vec<String>) -> Result<Log> {
     let folder = matches.get_one::<PathBuf>("dir").map_or(Path::new("."), PathBuf::as_path);
-    let path = log::path_of(matches.get_one("json"), folder, NAME)?;
-    let words = engines.iter().map(|engine| engine.word().to_string()).collect();
-    let head = Head { experiment: NAME, row: ROW, effort, engines: words, seed };
-    let mut log = Log::open(&path, &head, matches.get_flag("more"))?;
+    let path = log::path_of(matches.get_one("json"), folder, head.experiment)?;
+    let mut log = Log::open(&path, head, matches.get_flag("more"))?;
     notes.into_iter().for_each(|note| log.note(note));
-    let interrupted = measure(&Plan { site, rounds, seed, engines }, &ledger, &mut log);
-    print!("{}", screen::tables(&log.samples));
-    println!("published: {PUBLISHED}");
-    log.finish(interrupted)
+    Ok(log)
 }
 
 /// A folder that goes away with the run.

@@ -10,7 +10,7 @@ mod screen;
 mod slab;
 mod stage;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
@@ -19,8 +19,8 @@ use serde_json::json;
 
 use crate::environment::memory_available;
 use crate::interrupt;
-use crate::paging::log::{self, Head, Log};
-use crate::paging::{effort, shared_options, temporary_folder};
+use crate::paging::log::{Head, Log};
+use crate::paging::{choose, effort, open_log, seed, shared_options, temporary_folder};
 use crate::peers::group::Place;
 use crate::peers::ledger::Shared;
 use crate::progress::Progress;
@@ -75,29 +75,11 @@ pub fn run(matches: &ArgMatches) -> Result<u8> {
     let ledger = Shared::open(&program).map_err(anyhow::Error::msg)?;
     let (office, _office) = temporary_folder(&ledger)?;
     let site = site(matches, effort, (program, office))?;
-    let asked: Vec<Way> = matches
-        .get_many::<String>("engine")
-        .into_iter()
-        .flatten()
-        .filter_map(|word| Way::from_word(word))
-        .collect();
-    let (mut ways, mut notes) = (Vec::new(), Vec::new());
-    for way in ALL.into_iter().filter(|way| asked.is_empty() || asked.contains(way)) {
-        match way.refusal() {
-            None => ways.push(way),
-            Some(why) => notes.push(format!("{} left out: {why}", way.word())),
-        }
-    }
-    if ways.is_empty() {
-        bail!("no engine is left to measure: {}", notes.join("; "));
-    }
-    let seed = *matches.get_one::<u64>("seed").unwrap_or(&1);
-    let folder = matches.get_one::<PathBuf>("dir").map_or(Path::new("."), PathBuf::as_path);
-    let path = log::path_of(matches.get_one("json"), folder, NAME)?;
+    let (ways, notes) = choose(matches, &ALL, Way::from_word, Way::word, Way::refusal)?;
+    let seed = seed(matches);
     let engines = ways.iter().map(|way| way.word().to_string()).collect();
     let head = Head { experiment: NAME, row: ROW, effort, engines, seed };
-    let mut log = Log::open(&path, &head, matches.get_flag("more"))?;
-    notes.into_iter().for_each(|note| log.note(note));
+    let mut log = open_log(matches, &head, notes)?;
     let interrupted = measure(&site, (rounds, seed), &ways, (&ledger, &mut log));
     print!("{}", screen::tables(&log.samples, MOST));
     println!("published: {PUBLISHED}");
