@@ -9,7 +9,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 use clap_complete::Shell;
 
-use odfork_lab::verbs::{self, Verb};
+use odfork_proc::command::Verb;
 
 use crate::options::{self, Setting, Values};
 
@@ -122,7 +122,12 @@ pub fn command() -> Command {
 
 /// Commands other crates bring.
 fn all_verbs() -> impl Iterator<Item = &'static Verb> {
-    verbs::VERBS.iter().chain([&odfork_kernel::VERB, &crate::page::VERB, &crate::image::VERB])
+    let tools = odfork_bench::verbs::VERBS.iter().chain(&odfork_inspect::VERBS);
+    tools.chain(&odfork_report::VERBS).chain([
+        &odfork_kernel::VERB,
+        &crate::page::VERB,
+        &crate::image::VERB,
+    ])
 }
 
 /// The commands that help shows.

@@ -13,7 +13,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
-use odfork_lab::cow_fork::{self, Counters};
+use odfork_proc::cow_fork::{self, Counters};
 
 use crate::launch::say;
 

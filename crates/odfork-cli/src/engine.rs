@@ -4,7 +4,7 @@
 
 use std::ffi::OsStr;
 
-use odfork_lab::cow_fork::Support;
+use odfork_proc::cow_fork::Support;
 
 use crate::cli::Run;
 use crate::environment::Environment;

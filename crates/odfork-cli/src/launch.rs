@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::ptr;
 
-use odfork_lab::cow_fork;
+use odfork_proc::cow_fork;
 
 use crate::cli::Run;
 use crate::counted::{self, Wish};

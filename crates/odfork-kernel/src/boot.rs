@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{bail, Context, Result};
-use odfork_lab::interrupt;
+use odfork_proc::interrupt;
 
 use crate::accel;
 use crate::console;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use odfork_lab::stats::{estimate_median, estimate_ratio, median, Dice, Estimate};
+use odfork_samples::stats::{estimate_median, estimate_ratio, median, Dice, Estimate};
 use serde_json::{json, Value};
 
 /// One measured time.

@@ -32,7 +32,7 @@ pub mod suites;
 pub mod test;
 
 use clap::ArgMatches;
-use odfork_lab::verbs::Verb;
+use odfork_proc::command::Verb;
 
 use options::Request;
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
-use odfork_lab::interrupt;
+use odfork_proc::interrupt;
 use serde_json::{json, Value};
 
 use crate::accel::{self, Accel};

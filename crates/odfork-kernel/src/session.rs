@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
-use odfork_lab::interrupt;
+use odfork_proc::interrupt;
 
 use crate::accel::Accel;
 use crate::guest::{self, Orders};

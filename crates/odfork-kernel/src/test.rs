@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use anyhow::{bail, Result};
-use odfork_lab::interrupt;
+use odfork_proc::interrupt;
 
 use crate::accel::{self, Accel};
 use crate::boot::{built, keep_console, verdict, INTERRUPTED};

@@ -1,7 +1,7 @@
 //! The pager: programs' large memory under one limit, paged by us. Design and reasons: docs/pager.md.
 //!
 //! - [`supervisor`]: starts the daemon and keeps everything that must outlive it
-//! - [`daemon`]: serves faults, runs the clock of `odfork_paging`, moves pages
+//! - [`daemon`]: serves faults, runs the clock of `odfork_policy`, moves pages
 //! - [`store`], [`table`]: where pages are while they are out
 //! - [`advise`]: for programs that know their phases
 //! - [`jail`]: what the daemon may ask of the kernel

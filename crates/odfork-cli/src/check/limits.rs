@@ -7,7 +7,7 @@ use std::fs;
 
 use rustix::process::{getrlimit, Resource};
 
-use odfork_lab::cow_fork::{self, Support};
+use odfork_proc::cow_fork::{self, Support};
 
 use super::Seen;
 

@@ -8,7 +8,7 @@ use std::fmt::Write;
 use serde_json::{json, Value};
 
 use super::{image_kind, look, Finding, Mark};
-use odfork_lab::cow_fork;
+use odfork_proc::cow_fork;
 
 use crate::environment::Environment;
 use crate::launch::{check_status, perhaps_runnable, refusal_line};

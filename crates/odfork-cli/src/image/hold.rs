@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use odfork_image::{Delta, Error, Image, Process, RegionWish, Result, SaveOptions};
-use odfork_lab::writes::target::Target;
+use odfork_inspect::writes::target::Target;
 
 use super::options::Wish;
 

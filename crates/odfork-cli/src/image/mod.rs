@@ -14,8 +14,8 @@ use std::process::Command;
 
 use clap::ArgMatches;
 use odfork_image::{Delta, Error, Image, Result, SaveOptions, Saved};
-use odfork_lab::interrupt;
-use odfork_lab::verbs::Verb;
+use odfork_proc::command::Verb;
+use odfork_proc::interrupt;
 
 use options::{Request, Wish};
 

@@ -10,9 +10,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use odfork_paging::cost::Tally;
-use odfork_paging::policy::{runs, Run, Spec};
-use odfork_paging::trace::{Batch, Summary};
+use odfork_policy::cost::Tally;
+use odfork_policy::policy::{runs, Run, Spec};
+use odfork_policy::trace::{Batch, Summary};
 
 use super::source::Source;
 

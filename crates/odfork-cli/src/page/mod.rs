@@ -18,7 +18,7 @@ mod trace;
 
 use anyhow::Result;
 use clap::{ArgMatches, Command};
-use odfork_lab::verbs::{cannot, Verb};
+use odfork_proc::command::{cannot, Verb};
 
 /// One command of the group.
 struct Inner {

@@ -1,6 +1,6 @@
 //! One line of results: as JSON (`--json`, and the files of `odfork page compare`) and as a row of a table.
 
-use odfork_paging::cost::{Tally, RATIOS};
+use odfork_policy::cost::{Tally, RATIOS};
 use serde_json::{json, Map, Value};
 
 /// Of the JSON lines; changes when a key changes its meaning.

@@ -4,8 +4,8 @@ use std::io::Write;
 
 use anyhow::{ensure, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use odfork_lab::interrupt;
-use odfork_paging::policy::{Spec, NAMES};
+use odfork_policy::policy::{Spec, NAMES};
+use odfork_proc::interrupt;
 
 use super::engine::{simulate, Outcome};
 use super::results::{head, table, Prices, Row};

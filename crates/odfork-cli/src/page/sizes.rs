@@ -1,7 +1,7 @@
 //! Sizes of memory and policies as the command line gives them: `--frames 10,20,100..1000:100`, `--policy fifo,clock:insert=0`.
 
 use anyhow::{bail, ensure, Context, Result};
-use odfork_paging::policy::{Spec, NAMES};
+use odfork_policy::policy::{Spec, NAMES};
 
 /// More sizes than this in one run are a slip, not a question.
 const MOST: usize = 100_000;

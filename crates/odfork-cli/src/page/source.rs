@@ -5,8 +5,8 @@ use std::io::{self, BufReader, Cursor, Read};
 
 use anyhow::{bail, ensure, Context, Result};
 use flate2::read::MultiGzDecoder;
-use odfork_lab::interrupt;
-use odfork_paging::trace::{Batch, Parser, Summary};
+use odfork_policy::trace::{Batch, Parser, Summary};
+use odfork_proc::interrupt;
 
 const BUFFER: usize = 1 << 18;
 const GZIP: [u8; 2] = [0x1f, 0x8b];

@@ -12,7 +12,7 @@ use crate::stage::{
 
 /// Whether forks of this kernel can share page tables.
 pub fn supported() -> bool {
-    odfork_lab::cow_fork::support().usable()
+    odfork_proc::cow_fork::support().usable()
 }
 
 fn engine(words: &[&str]) -> Command {

@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use odfork_pager_protocol::PAGE;
-use odfork_paging::clock::{Owner, Place as Enter, Touch};
+use odfork_policy::clock::{Owner, Place as Enter, Touch};
 
 use super::client::{Client, Handles, Place, FILLING, NEIGHBOUR, NONE, WANTED};
 use super::state::{Name, State};

@@ -1,6 +1,6 @@
 //! Load control: when memory cannot be held, a whole program leaves, and comes back when there is room.
 //!
-//! Who and when is decided in `odfork_paging::load`; here it is carried out. A program that is out is not stopped: its faults
+//! Who and when is decided in `odfork_policy::load`; here it is carried out. A program that is out is not stopped: its faults
 //! are parked, so it stands still at its next one. Its pages leave the loop and stay reclaimable until their frames are
 //! taken; nothing is read back when it returns (both as in the paper).
 //!
@@ -10,7 +10,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use odfork_paging::load::{
+use odfork_policy::load::{
     choose_in, choose_out, LoadControl, Resident, SwappedOut, Verdict, Waiting,
 };
 
@@ -150,7 +150,7 @@ fn swapped_out(state: &State, now_ns: u64) -> Vec<SwappedOut<u32>> {
 mod tests {
     use super::*;
     use crate::daemon::client::tests::blank;
-    use odfork_paging::clock::{Clock, Inventory, Law};
+    use odfork_policy::clock::{Clock, Inventory, Law};
 
     #[test]
     fn a_program_that_does_not_answer_is_nobodys_rival() {

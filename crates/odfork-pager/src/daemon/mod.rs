@@ -34,8 +34,8 @@ use std::time::Duration;
 
 use odfork_pager_protocol::control::Bell;
 use odfork_pager_protocol::{uapi, PAGE};
-use odfork_paging::clock::{Clock, Inventory, Law, Linear};
-use odfork_paging::load::{Limits, LoadControl};
+use odfork_policy::clock::{Clock, Inventory, Law, Linear};
+use odfork_policy::load::{Limits, LoadControl};
 
 use crate::jail;
 use crate::knobs::Knobs;

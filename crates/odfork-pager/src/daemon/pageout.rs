@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use odfork_pager_protocol::PAGE;
-use odfork_paging::clock::{Frame, State as FrameState};
+use odfork_policy::clock::{Frame, State as FrameState};
 
 use super::client::{Client, Handles, NONE, PENDING, QUEUED};
 use super::state::{Name, State};
@@ -216,7 +216,7 @@ mod tests {
     use crate::daemon::client::tests::blank;
     use crate::daemon::Settings;
     use crate::store::{create_in_memory, Codec};
-    use odfork_paging::clock::Place as Enter;
+    use odfork_policy::clock::Place as Enter;
 
     /// Two programs whose only page waits to be written.
     fn two(daemon: &Daemon) {

@@ -8,7 +8,7 @@
 use std::os::fd::AsFd;
 
 use odfork_pager_protocol::PAGE;
-use odfork_paging::clock::Place as Enter;
+use odfork_policy::clock::Place as Enter;
 
 use super::client::Client;
 use super::state::State;

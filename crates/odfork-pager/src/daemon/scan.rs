@@ -1,7 +1,7 @@
 //! The scanner: one thread that turns the hand, sends zaps to agents and takes their answers, serves calls, and looks
 //! after faults that had no frame.
 //!
-//! It sleeps on the bell; while the pool is below its order point it wakes every 50 ms, while it is nearly empty every 10 ms. The law of `odfork_paging` says
+//! It sleeps on the bell; while the pool is below its order point it wakes every 50 ms, while it is nearly empty every 10 ms. The law of `odfork_policy` says
 //! how far the hand moves. One thing the paper had no need for: when the supply falls below 1/16 of memory, the hand
 //! moves as far as is needed, whatever the law says: a stream of new pages is ten times faster than the law's fastest
 //! scan, and its program would stand still although all it needs is old pages. What it passes then leaves without a second

@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 
 use odfork_pager_protocol::PAGE;
-use odfork_paging::clock::{Action, Clock, Frame, Owner};
+use odfork_policy::clock::{Action, Clock, Frame, Owner};
 
 use super::client::{Client, Local, NEIGHBOUR, NONE, PENDING, QUEUED, UNMAP};
 use crate::points;

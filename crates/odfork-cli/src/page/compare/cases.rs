@@ -4,10 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{ensure, Result};
-use odfork_lab::interrupt;
-use odfork_paging::cost::Tally;
-use odfork_paging::policy::Spec;
-use odfork_paging::trace::{Batch, Summary};
+use odfork_policy::cost::Tally;
+use odfork_policy::policy::Spec;
+use odfork_policy::trace::{Batch, Summary};
+use odfork_proc::interrupt;
 
 use super::super::engine::simulate_kept;
 use super::super::source::Source;

@@ -1,7 +1,7 @@
 //! The claims, judged. Every verdict follows from a rule written here, before the numbers are known.
 
-use odfork_lab::dossier::paging::Claim;
-use odfork_paging::cost::RATIOS;
+use odfork_policy::cost::RATIOS;
+use odfork_report::dossier::paging::Claim;
 
 use super::cases::{Results, FRACTIONS, SHARES, SIZES};
 use super::mix::Together;
@@ -253,7 +253,7 @@ fn advice(results: &Results) -> Claim {
         return claim("C7", TEXT, "not judged: no trace has marked phases".to_owned(), Vec::new());
     }
     let places = || marked.iter().flat_map(|&t| (0..SHARES.len()).map(move |s| (t, s)));
-    let ratio_of = |value: &dyn Fn(&odfork_paging::cost::Tally) -> f64| {
+    let ratio_of = |value: &dyn Fn(&odfork_policy::cost::Tally) -> f64| {
         spread(places().map(|(t, s)| {
             let (on, off) = (results.of(t, "unix", s), results.of(t, "unix:advice=0", s));
             ((t, s), value(on) / value(off))

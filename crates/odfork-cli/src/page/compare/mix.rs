@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use odfork_paging::cost::Tally;
-use odfork_paging::policy::Spec;
-use odfork_paging::trace::{Batch, Page, Reference};
+use odfork_policy::cost::Tally;
+use odfork_policy::policy::Spec;
+use odfork_policy::trace::{Batch, Page, Reference};
 
 use super::super::engine::simulate_kept;
 use super::cases::Trace;
@@ -111,7 +111,7 @@ fn turn(stream: &mut Stream, owner: u32, next: &mut Page) -> Batch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use odfork_paging::trace::{from_pairs, Summary};
+    use odfork_policy::trace::{from_pairs, Summary};
 
     fn trace(length: u64) -> Trace {
         let piece = from_pairs((0..length).map(|i| (i % 7, i % 2 == 0)));

@@ -14,8 +14,8 @@ use std::path::PathBuf;
 
 use anyhow::{ensure, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
-use odfork_lab::dossier::paging::{Claim, Study};
-use odfork_lab::interrupt;
+use odfork_proc::interrupt;
+use odfork_report::dossier::paging::{Claim, Study};
 
 use cases::{Results, Trace};
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{ensure, Context, Result};
-use odfork_lab::interrupt;
+use odfork_proc::interrupt;
 
 use super::super::trace::record_file;
 

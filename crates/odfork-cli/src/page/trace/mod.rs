@@ -17,7 +17,7 @@ use std::process::{Child, Command as Process, ExitStatus, Stdio};
 
 use anyhow::{bail, ensure, Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
-use odfork_lab::interrupt;
+use odfork_proc::interrupt;
 
 use filter::Filter;
 use sink::Sink;

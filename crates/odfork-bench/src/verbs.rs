@@ -1,0 +1,14 @@
+//! The commands of the benchmarks, as `odfork` takes them.
+
+use odfork_proc::command::Verb;
+
+use crate::peers::ledger;
+use crate::{bench, paging, sessions};
+
+pub const VERBS: [Verb; 5] = [
+    Verb { name: "bench", command: bench::command, run: bench::run },
+    Verb { name: "subject", command: bench::subject_command, run: bench::run_subject },
+    Verb { name: "paged", command: paging::program::command, run: paging::program::run },
+    Verb { name: "session", command: sessions::program::command, run: sessions::program::run },
+    Verb { name: "tidy", command: ledger::command, run: ledger::run },
+];

@@ -1,0 +1,177 @@
+//! odfork doctor: what fork costs a process, who forks, and what would help.
+//!
+//! Owns the command line and the exit status. The way of an answer: `subject` reads a process (`smaps` understands the
+//! text), `price` says what its fork costs by each engine, `watch` or `sample` observe it and feed `census`, `photo`
+//! remembers memory at forks, `verdict` says whether odfork can help, `advice` recommends, `page` lays out.
+
+pub mod advice;
+pub mod census;
+pub mod examination;
+pub mod launch;
+pub mod machine;
+pub mod page;
+pub mod photo;
+pub mod price;
+pub mod ptrace;
+pub mod sample;
+pub mod smaps;
+pub mod subject;
+pub mod verdict;
+pub mod watch;
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
+use serde::Serialize;
+
+use self::examination::NotExecuted;
+use self::price::Prices;
+use odfork_proc::command::cannot;
+use odfork_proc::interrupt;
+
+const SECONDS_FOR_PROCESS: f64 = 5.0;
+
+const EXAMPLES: &str = "\
+Examples:
+  odfork doctor                        this machine, and its largest processes
+  odfork doctor 4711                   a running process, observed for 5 s
+  odfork doctor --for 60 $(pidof redis-server)
+  odfork doctor -- make -j4            a command through its life
+  odfork doctor --json -- ./tests | python3 -m json.tool
+
+The process is observed by ptrace where that is permitted, else by sampling
+/proc. It gets its signals, stops and continues as without us, and runs on when
+we end; only its forks, execs and exits take longer. Fork times are estimated
+from its page tables and never measured under observation. With --json, the
+output of COMMAND goes to standard error.
+
+Exit status: 0 when something was examined, whatever COMMAND returned; 126 or
+127 when COMMAND cannot be executed or is not found, 2 for everything else.";
+
+pub fn command() -> Command {
+    Command::new("doctor")
+        .about("Tell what fork costs a process and what would help")
+        .override_usage(
+            "odfork doctor [--json] [--for SECONDS] [--data DIR] [PID | -- COMMAND ARGS...]",
+        )
+        .after_help(EXAMPLES)
+        .arg(
+            Arg::new("json")
+                .long("json")
+                .action(ArgAction::SetTrue)
+                .help("One JSON object with a schema number"),
+        )
+        .arg(
+            Arg::new("for")
+                .long("for")
+                .value_name("SECONDS")
+                .value_parser(seconds)
+                .help("Observe so long [default: 5 for PID, its whole life for COMMAND]"),
+        )
+        .arg(
+            Arg::new("data")
+                .long("data")
+                .value_name("DIR")
+                .value_parser(clap::value_parser!(PathBuf))
+                .value_hint(ValueHint::DirPath)
+                .help(
+                    "Fit fork times to the latency.jsonl in this folder [default: odfork-results]",
+                ),
+        )
+        .arg(Arg::new("pid").value_name("PID").value_parser(process).help("A running process"))
+        .arg(
+            Arg::new("command")
+                .value_names(["COMMAND", "ARGS"])
+                .value_parser(clap::value_parser!(OsString))
+                .num_args(1..)
+                .last(true)
+                .conflicts_with("pid")
+                .value_hint(ValueHint::CommandWithArguments)
+                .help("A command to start and observe, after --"),
+        )
+}
+
+/// A year is longer than anybody waits, and no clock overflows.
+const LONGEST: f64 = 365.0 * 86_400.0;
+
+fn seconds(word: &str) -> Result<f64, String> {
+    let number = word.parse::<f64>().ok().filter(|n| (0.0..=LONGEST).contains(n));
+    number.ok_or_else(|| "a number of seconds is needed, such as 5 or 0.5".to_owned())
+}
+
+fn process(word: &str) -> Result<i32, String> {
+    let number = word.parse::<i32>().ok().filter(|n| *n > 0);
+    number.ok_or_else(|| "a process number is needed; a command goes after --".to_owned())
+}
+
+pub fn run(matches: &ArgMatches) -> u8 {
+    examine(matches).unwrap_or_else(|error| cannot("doctor", &error))
+}
+
+fn examine(matches: &ArgMatches) -> Result<u8> {
+    let prices = Prices::find(matches.get_one("data"));
+    let json = matches.get_flag("json");
+    let limit = matches.get_one::<f64>("for").copied();
+    let words: Vec<OsString> =
+        matches.get_many::<OsString>("command").into_iter().flatten().cloned().collect();
+    if let Some(&pid) = matches.get_one::<i32>("pid") {
+        interrupt::listen();
+        let limit = Duration::from_secs_f64(limit.unwrap_or(SECONDS_FOR_PROCESS));
+        let report = examination::of_process(pid, limit, prices)?;
+        return print(&report, json, page::lay_out);
+    }
+    if words.is_empty() {
+        return print(&machine::examine(prices), json, page::machine);
+    }
+    interrupt::listen();
+    match examination::of_command(&words, limit.map(Duration::from_secs_f64), prices, json)? {
+        Ok(report) => print(&report, json, page::lay_out),
+        Err(NotExecuted(status, why)) => {
+            eprintln!("odfork doctor: {why}");
+            Ok(status)
+        }
+    }
+}
+
+fn print<T: Serialize>(report: &T, json: bool, lay_out: fn(&T) -> String) -> Result<u8> {
+    let text = if json { serde_json::to_string_pretty(report)? + "\n" } else { lay_out(report) };
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write the report")?;
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &[&str]) -> Result<ArgMatches, clap::Error> {
+        command().try_get_matches_from(["doctor"].iter().chain(words))
+    }
+
+    #[test]
+    fn clap_finds_no_fault_and_help_ends_with_examples() {
+        command().debug_assert();
+        assert!(command().render_help().to_string().contains("Examples:"));
+    }
+
+    #[test]
+    fn a_process_or_a_command_but_not_both() {
+        assert_eq!(parse(&["--for", "0.5", "12"]).unwrap().get_one("pid"), Some(&12));
+        let given = parse(&["--json", "--", "ls", "--json", "-l"]).unwrap();
+        assert_eq!(given.get_many::<OsString>("command").unwrap().len(), 3);
+        for wrong in [
+            vec!["ls"],
+            vec!["0"],
+            vec!["-1"],
+            vec!["12", "--", "ls"],
+            vec!["--for", "-1"],
+            vec!["--for", "nan"],
+        ] {
+            assert!(parse(&wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Observing without ptrace: looking at /proc again and again. Sees only what lives long enough to be seen.
+//!
+//! Counts are lower bounds, and which call made a child is not known. A child counts as having executed when it runs
+//! another file than its maker; a program that executes itself is taken for a fork that stays.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::time::{Duration, Instant};
+
+use super::census::{Call, Census, Class, Event};
+use super::photo::Album;
+use super::ptrace::Pid;
+use super::subject;
+use super::watch::End;
+use odfork_proc::interrupt;
+
+const EVERY: Duration = Duration::from_millis(5);
+
+/// Watches `root`; `ours` says that it is our own child, to be waited for.
+pub struct Sampler {
+    root: Pid,
+    ours: bool,
+    /// Living processes and what they ran when last seen.
+    known: HashMap<Pid, String>,
+    /// Children from before.
+    old: HashSet<Pid>,
+    start: Instant,
+}
+
+impl Sampler {
+    pub fn new(root: Pid, ours: bool) -> Sampler {
+        let old = if ours { HashSet::new() } else { children(root).into_iter().collect() };
+        let known = HashMap::from([(root, runs(root))]);
+        Sampler { root, ours, known, old, start: Instant::now() }
+    }
+
+    /// Looks until the process ends, the time is over or Ctrl-C.
+    pub fn run(&mut self, census: &mut Census, album: &mut Album, limit: Option<Duration>) -> End {
+        loop {
+            if let Some(end) = self.ended() {
+                census.take(Event::Ended { pid: self.root }, self.seconds(), None);
+                return end;
+            }
+            if interrupt::asked() {
+                return End::Interrupted;
+            }
+            if limit.is_some_and(|limit| self.start.elapsed() >= limit) {
+                return End::Over;
+            }
+            self.look(census, album);
+            std::thread::sleep(EVERY);
+        }
+    }
+
+    fn seconds(&self) -> f64 {
+        self.start.elapsed().as_secs_f64()
+    }
+
+    fn ended(&self) -> Option<End> {
+        if !self.ours {
+            let there = subject::status(self.root).is_some_and(|status| !status.is_zombie());
+            return (!there).then_some(End::Gone(None));
+        }
+        let mut status = 0;
+        // SAFETY: the status is a live variable; the process is our child.
+        let pid = unsafe { libc::waitpid(self.root, &mut status, libc::WNOHANG) };
+        (pid == self.root).then_some(End::Gone(Some(status)))
+    }
+
+    fn look(&mut self, census: &mut Census, album: &mut Album) {
+        let at = self.seconds();
+        for pid in self.known.keys().copied().collect::<Vec<_>>() {
+            let now = runs(pid);
+            if now.is_empty() {
+                self.known.remove(&pid);
+                census.take(Event::Ended { pid }, at, None);
+                continue;
+            }
+            if self.known.insert(pid, now.clone()).is_some_and(|before| before != now) {
+                let name = subject::short_name(pid);
+                census.take(Event::Exec { pid, name, faults: None }, at, None);
+            }
+            for child in children(pid) {
+                if !self.old.contains(&child) && !self.known.contains_key(&child) {
+                    self.meet(pid, child, &now, (census, album));
+                }
+            }
+        }
+        if self.known.is_empty() {
+            self.known.insert(self.root, String::new());
+        }
+    }
+
+    fn meet(&mut self, parent: Pid, child: Pid, theirs: &str, books: (&mut Census, &mut Album)) {
+        let (at, (census, album)) = (self.seconds(), books);
+        let predicted = album.fork_of(parent);
+        let born = Event::Born { parent, child, call: Call::Unknown, class: Class::Unknown };
+        census.take(born, at, predicted);
+        let own = runs(child);
+        if !own.is_empty() && own != theirs {
+            let name = subject::short_name(child);
+            census.take(Event::Exec { pid: child, name, faults: None }, at, None);
+        }
+        self.known.insert(child, if own.is_empty() { theirs.to_owned() } else { own });
+    }
+}
+
+/// What a living process runs: its file, or its short name where the file may not be read. Empty when it is gone.
+fn runs(pid: Pid) -> String {
+    match subject::status(pid) {
+        Some(status) if !status.is_zombie() => subject::program(pid).unwrap_or(status.name),
+        _ => String::new(),
+    }
+}
+
+/// Children of all threads of a process.
+fn children(pid: Pid) -> Vec<Pid> {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    let mut found = Vec::new();
+    for task in tasks.flatten() {
+        match fs::read_to_string(task.path().join("children")) {
+            Ok(text) => found.extend(text.split_whitespace().filter_map(|w| w.parse::<Pid>().ok())),
+            // A kernel without this file (CONFIG_PROC_CHILDREN): everybody is asked for his parent.
+            Err(_) => return found_by_parent(pid),
+        }
+    }
+    found
+}
+
+fn found_by_parent(pid: Pid) -> Vec<Pid> {
+    let is_child = |&other: &Pid| subject::status(other).is_some_and(|s| s.parent == pid);
+    subject::all().into_iter().filter(is_child).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::price::Prices;
+    use std::process::Command;
+
+    #[test]
+    fn children_are_found_both_ways() {
+        let own = std::process::id() as Pid;
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = child.id() as Pid;
+        assert!(children(own).contains(&pid));
+        assert!(found_by_parent(own).contains(&pid));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(runs(pid), "");
+    }
+
+    #[test]
+    fn a_child_that_executes_and_stays_is_seen() {
+        // The shell forks, and the child becomes sleep.
+        let mut shell = Command::new("sh").args(["-c", "sleep 0.3; :"]).spawn().unwrap();
+        let root = shell.id() as Pid;
+        let prices = Prices::built_in();
+        let (mut census, mut album) = (Census::new(root, "sh"), Album::knowing(&prices, 0.0));
+        let mut sampler = Sampler::new(root, false);
+        sampler.old.clear();
+        let end = sampler.run(&mut census, &mut album, Some(Duration::from_secs(20)));
+        shell.wait().unwrap();
+        let seen = census.summary();
+        assert_eq!((end, seen.forks.execs, seen.processes), (End::Gone(None), 1, 1), "{seen:?}");
+    }
+}

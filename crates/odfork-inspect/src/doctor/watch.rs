@@ -1,0 +1,260 @@
+//! Observing by ptrace: every fork, exec and end of a process and its descendants, exactly.
+//!
+//! What the observed program could notice is kept from it: signals are passed on, job-control stops stay stops, and at
+//! the end every task is let go in the state it is in. System calls are not stopped, only births, execs and exits, so
+//! nothing is timed here. If we die, the kernel lets the tasks go.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use super::census::{Call, Census, Class, Event};
+use super::photo::Album;
+use super::ptrace::{self, Doorbell, Pid, Stop, Wake};
+use super::subject;
+use odfork_proc::interrupt;
+
+/// How an observation ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum End {
+    /// The time was over, or Ctrl-C; the process goes on.
+    Over,
+    Interrupted,
+    /// The process ended, with its wait status where we are told it.
+    Gone(Option<i32>),
+}
+
+/// A pause this long at most, so that a Ctrl-C that came just before it is seen soon.
+const NAP: Duration = Duration::from_millis(100);
+/// A task that does not stop for being let go (it waits for a vforked child) is left to the end of this program.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+pub struct Watch {
+    root: Pid,
+    /// Task to process.
+    tasks: HashMap<Pid, Pid>,
+    start: Instant,
+    end: Option<i32>,
+    gone: bool,
+    executed: bool,
+}
+
+impl Watch {
+    /// Attaches to all threads of a process. The error is that of its first thread.
+    pub fn seize(root: Pid) -> std::io::Result<Watch> {
+        ptrace::seize(root)?;
+        let mut tasks = HashMap::from([(root, root)]);
+        // Threads made meanwhile by one not yet attached are found in the next round.
+        loop {
+            let fresh: Vec<Pid> =
+                threads(root).into_iter().filter(|tid| !tasks.contains_key(tid)).collect();
+            if fresh.is_empty() {
+                break;
+            }
+            for tid in fresh {
+                // EPERM: the kernel attached it already, as the child of one of ours. ESRCH: gone.
+                let _ = ptrace::seize(tid);
+                tasks.insert(tid, root);
+            }
+        }
+        let start = Instant::now();
+        Ok(Watch { root, tasks, start, end: None, gone: false, executed: false })
+    }
+
+    /// Whether the process named first was seen to run a program.
+    pub fn executed(&self) -> bool {
+        self.executed
+    }
+
+    /// Observes until the process ends, the time is over or Ctrl-C; then lets everybody go.
+    pub fn run(&mut self, census: &mut Census, album: &mut Album, limit: Option<Duration>) -> End {
+        let bell = Doorbell::hang();
+        let end = loop {
+            if self.gone {
+                break End::Gone(self.end);
+            }
+            if interrupt::asked() {
+                break End::Interrupted;
+            }
+            let left = limit.map_or(NAP, |limit| limit.saturating_sub(self.start.elapsed()));
+            if left.is_zero() {
+                break End::Over;
+            }
+            match ptrace::next() {
+                Wake::Idle => bell.pause(left.min(NAP)),
+                Wake::Alone => self.gone = true,
+                Wake::Gone(pid, status) => self.buried(pid, status, census),
+                Wake::Stopped(tid, stop) => {
+                    // A task that is gone by now is reported again, as gone.
+                    self.note(tid, stop, (census, album), |tid| {
+                        let _ = match stop {
+                            Stop::Signal(signal) => ptrace::resume(tid, signal),
+                            Stop::Group => ptrace::listen(tid),
+                            _ => ptrace::resume(tid, 0),
+                        };
+                    });
+                }
+            }
+        };
+        self.release(&bell, census, album);
+        if self.gone {
+            End::Gone(self.end)
+        } else {
+            end
+        }
+    }
+
+    /// The process of a task; a new task may report before its birth does.
+    fn process_of(&mut self, tid: Pid) -> Pid {
+        *self
+            .tasks
+            .entry(tid)
+            .or_insert_with(|| subject::status(tid).map_or(tid, |status| status.process))
+    }
+
+    /// Learns what a stopped task tells, and lets it go by `go` as soon as nothing more is needed of it.
+    fn note(
+        &mut self,
+        tid: Pid,
+        stop: Stop,
+        (census, album): (&mut Census, &mut Album),
+        go: impl FnOnce(Pid),
+    ) {
+        let pid = self.process_of(tid);
+        let at = self.start.elapsed().as_secs_f64();
+        match stop {
+            Stop::Born(event) => {
+                let (child, (call, class)) = (ptrace::message(tid), origin(tid, event));
+                go(tid);
+                let Ok(child) = child else { return };
+                let process = if class == Class::Thread { pid } else { child };
+                self.tasks.insert(child, process);
+                // Its memory can be read while it runs on.
+                let predicted = (class == Class::Fork).then(|| album.fork_of(pid)).flatten();
+                census.take(Event::Born { parent: pid, child, call, class }, at, predicted);
+            }
+            Stop::Exec => {
+                self.executed |= pid == self.root;
+                // All other threads are gone; the one that remains has the number of the process.
+                self.tasks.retain(|task, process| *process != pid || *task == pid);
+                self.tasks.insert(pid, pid);
+                let (name, faults) = (subject::short_name(pid), faults(pid));
+                go(tid);
+                census.take(Event::Exec { pid, name, faults }, at, None);
+            }
+            // The memory is still there at this stop.
+            Stop::Exiting if tid == self.root => {
+                album.last_of(pid);
+                go(tid);
+            }
+            _ => go(tid),
+        }
+    }
+
+    fn buried(&mut self, tid: Pid, status: i32, census: &mut Census) {
+        // A thread, or one that an exec of another thread has ended.
+        let Some(pid) = self.tasks.remove(&tid).filter(|&pid| pid == tid) else { return };
+        census.take(Event::Ended { pid }, self.start.elapsed().as_secs_f64(), None);
+        if pid == self.root {
+            (self.gone, self.end) = (true, Some(status));
+        }
+    }
+
+    /// Lets every task go, with the signal it was about to get. Who is made meanwhile is let go too.
+    fn release(&mut self, bell: &Doorbell, census: &mut Census, album: &mut Album) {
+        let since = Instant::now();
+        // An error: the task is gone already.
+        self.tasks.retain(|&tid, _| ptrace::interrupt(tid).is_ok());
+        while !self.tasks.is_empty() && since.elapsed() < PATIENCE {
+            match ptrace::next() {
+                Wake::Idle => bell.pause(Duration::from_millis(20)),
+                Wake::Alone => self.tasks.clear(),
+                Wake::Gone(pid, status) => self.buried(pid, status, census),
+                Wake::Stopped(tid, stop) => {
+                    let signal = if let Stop::Signal(signal) = stop { signal } else { 0 };
+                    // A process stopped by job control stays stopped: the kernel sees to that.
+                    self.note(tid, stop, (census, album), |tid| {
+                        let _ = ptrace::detach(tid, signal);
+                    });
+                    self.tasks.remove(&tid);
+                }
+            }
+        }
+    }
+}
+
+/// Call and class of the task that a stopped one has just made.
+fn origin(tid: Pid, event: i32) -> (Call, Class) {
+    let by_event = match event {
+        libc::PTRACE_EVENT_FORK => Class::Fork,
+        libc::PTRACE_EVENT_VFORK => Class::Vfork,
+        _ => Class::Thread,
+    };
+    match ptrace::system_call(tid) {
+        Some((libc::SYS_clone, flags)) => (Call::Clone, Class::of_flags(flags)),
+        Some((libc::SYS_clone3, arguments)) => {
+            (Call::Clone3, ptrace::peek(tid, arguments).map_or(by_event, Class::of_flags))
+        }
+        #[cfg(target_arch = "x86_64")]
+        Some((libc::SYS_fork, _)) => (Call::Fork, Class::Fork),
+        #[cfg(target_arch = "x86_64")]
+        Some((libc::SYS_vfork, _)) => (Call::Vfork, Class::Vfork),
+        _ => (Call::Unknown, by_event),
+    }
+}
+
+fn threads(pid: Pid) -> Vec<Pid> {
+    let Ok(entries) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// Minor faults of a process so far: after a fork and before exec, about one for each page it touched.
+fn faults(pid: Pid) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name may hold blanks and brackets; what follows its last bracket is plain: state is field 3, minflt 10.
+    let (_, rest) = text.rsplit_once(") ")?;
+    rest.split_whitespace().nth(7)?.parse().ok()
+}
+
+/// Why a process cannot be traced, in words for one line.
+pub fn refusal(pid: Pid, error: &std::io::Error) -> String {
+    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+    let status = subject::status(pid).unwrap_or_default();
+    // SAFETY: always succeeds.
+    let user = unsafe { libc::geteuid() };
+    if error.raw_os_error() != Some(libc::EPERM) {
+        format!("ptrace failed: {error}")
+    } else if status.tracer != 0 {
+        // The tracer is a task, perhaps not the first of its process.
+        let tracer = subject::status(status.tracer).map_or(status.tracer, |tracer| tracer.process);
+        format!("process {tracer} traces it already")
+    } else if user != 0 && status.user_id != user {
+        format!("it belongs to user {}; be that user, or root (CAP_SYS_PTRACE)", status.user_id)
+    } else if user != 0 && !matches!(scope.trim(), "" | "0") {
+        let scope = scope.trim();
+        format!("kernel.yama.ptrace_scope is {scope}; be root, set it to 0, or start it as COMMAND")
+    } else {
+        "ptrace is not permitted (a sandbox, or the program is setuid or not dumpable)".to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_faults_and_threads_are_readable() {
+        let own = std::process::id() as Pid;
+        assert!(faults(own).unwrap() > 0);
+        assert!(threads(own).contains(&own));
+        assert_eq!(faults(Pid::MAX), None);
+    }
+
+    #[test]
+    fn a_refusal_has_a_reason() {
+        let own = std::process::id() as Pid;
+        let denied = std::io::Error::from_raw_os_error(libc::EPERM);
+        let gone = std::io::Error::from_raw_os_error(libc::ESRCH);
+        assert!(!refusal(own, &denied).is_empty());
+        assert!(refusal(own, &gone).starts_with("ptrace failed"));
+    }
+}

@@ -1,0 +1,269 @@
+//! Where a prediction comes from: samples of `grid` in a folder, or the figures the runtime starts from.
+//!
+//! Owns finding and fitting the data, and the warnings that belong to it. Fitting says what data lack; one engine that cannot
+//! be fitted does not keep the others from being predicted.
+
+use std::path::Path;
+
+use anyhow::{bail, Result};
+use odfork_model::{CostModel, ForkTerms};
+use serde_json::Value;
+
+use super::{Question, DEFAULT_DATA};
+use odfork_samples::environment::Environment;
+use odfork_samples::fit::{self, Errors, Fit, Grid, Judged, Load, Model, Term};
+use odfork_samples::samples::{self, Recording};
+use odfork_samples::stats::Dice;
+
+/// A fork, the child's write fault and the copy, picoseconds a page: 2.8 us measured where `Defaults::MEASURED` was.
+const BUILT_IN_COPY_PS: u64 = 2_800_000;
+/// Same samples, same intervals.
+const SEED: u64 = 1988;
+/// Sizes this many times beyond the measured ones are extrapolated too far to pass without a word.
+const FAR: f64 = 4.0;
+
+/// One engine's answer. Seconds of one fork.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    pub engine: String,
+    pub each: f64,
+    pub interval: Option<(f64, f64)>,
+    pub parts: Vec<(Term, f64)>,
+    /// What the terms are, and how far off they were on points held out. None for built-in figures.
+    pub fit: Option<(String, Errors)>,
+    /// The points held out, for whoever wants to see where the model fails.
+    pub held_out: Vec<Judged>,
+    /// Seconds that freezing the memory takes once, by the figures the runtime starts from; image engine only.
+    pub freeze: Option<f64>,
+}
+
+/// All answers, and what they rest on.
+#[derive(Clone, Debug)]
+pub struct Answers {
+    pub answers: Vec<Answer>,
+    /// File, date and machine, or that there is none.
+    pub data: String,
+    pub warnings: Vec<String>,
+}
+
+pub fn answer(question: &Question) -> Result<Answers> {
+    let default = Path::new(DEFAULT_DATA);
+    match &question.data {
+        Some(folder) => measured(question, folder),
+        None if default.is_dir() => measured(question, default).or_else(|error| {
+            let mut answers = built_in(question)?;
+            answers.warnings.insert(0, format!("{DEFAULT_DATA} is not used: {error:#}"));
+            Ok(answers)
+        }),
+        None => built_in(question),
+    }
+}
+
+fn freeze_seconds(engine: &str, bytes: u64) -> Option<f64> {
+    (engine == "image").then(|| CostModel::new().freeze_ns(bytes) as f64 / 1e9)
+}
+
+/// The figures of `Defaults::MEASURED`.
+pub fn built_in(question: &Question) -> Result<Answers> {
+    let plain = CostModel::new().round_terms(BUILT_IN_COPY_PS);
+    // In an image no entry is copied; a written page is faulted in and copied all the same.
+    let known = [("plain", plain), ("image", ForkTerms { entry_ps: 0, ..plain })];
+    let wanted =
+        |name: &str| question.engines.is_empty() || question.engines.iter().any(|e| e == name);
+    let answers: Vec<Answer> = known
+        .into_iter()
+        .filter(|(engine, _)| wanted(engine))
+        .map(|(engine, terms)| {
+            let model = Model { terms, extras: Vec::new() };
+            let load = Load::of(engine, question.bytes as f64, question.frac);
+            Answer {
+                engine: engine.into(),
+                each: model.time(&load),
+                interval: None,
+                parts: model.parts(&load),
+                fit: None,
+                held_out: Vec::new(),
+                freeze: freeze_seconds(engine, question.bytes),
+            }
+        })
+        .collect();
+    if answers.is_empty() {
+        let asked = question.engines.join(", ");
+        bail!("no built-in figures for {asked} (there are: plain, image); measure with `odfork bench grid`");
+    }
+    let data = "none; built-in figures of a 2-core virtual machine, Linux 6.18. Measure this machine: odfork bench grid";
+    Ok(Answers { answers, data: data.into(), warnings: Vec::new() })
+}
+
+fn measured(question: &Question, folder: &Path) -> Result<Answers> {
+    let (recordings, mut warnings) = samples::read_folder(folder)?;
+    let mut grids: Vec<Recording> =
+        recordings.into_iter().filter(|recording| recording.experiment() == "grid").collect();
+    grids.sort_by_key(taken_at);
+    if grids.len() > 1 {
+        warnings.push(format!("{} files of grid: the newest is used", grids.len()));
+    }
+    let Some(recording) = grids.pop() else {
+        bail!("no samples of grid in {}: run `odfork bench grid`", folder.display());
+    };
+    warnings.extend(differences(&recording));
+    let known = fit::engines(&recording);
+    if let Some(engine) = question.engines.iter().find(|engine| !known.contains(engine)) {
+        let measured = known.join(", ");
+        bail!("engine {engine:?} is not among the measured ones ({measured}): run `odfork bench grid` with it");
+    }
+    let asked = if question.engines.is_empty() { &known } else { &question.engines };
+    let mut answers = Vec::new();
+    for engine in asked {
+        match fit_engine(&recording, engine) {
+            Ok(fit) => {
+                warnings.extend(too_far(&fit, question.bytes as f64));
+                answers.push(read_off(&fit, question));
+            }
+            Err(error) => warnings.push(format!("{error:#}")),
+        }
+    }
+    if answers.is_empty() {
+        bail!("{}", warnings.pop().unwrap_or_else(|| "no engine was measured".into()));
+    }
+    Ok(Answers { answers, data: describe(&recording), warnings })
+}
+
+/// The modern scale reaches the sizes people ask for; that of 1988 is better than nothing.
+fn fit_engine(recording: &Recording, engine: &str) -> Result<Fit> {
+    let grid = Grid::gather(recording, engine, "modern")
+        .or_else(|modern| Grid::gather(recording, engine, "1988").map_err(|_| modern))?;
+    fit::fit(&grid, &mut Dice::new(SEED))
+}
+
+fn read_off(fit: &Fit, question: &Question) -> Answer {
+    let prediction = fit.predict(question.bytes as f64, question.frac);
+    Answer {
+        engine: fit.engine.clone(),
+        each: prediction.seconds,
+        interval: prediction.interval,
+        parts: prediction.parts,
+        fit: Some((fit.form.describe(), fit.errors)),
+        held_out: fit.held_out.clone(),
+        freeze: freeze_seconds(&fit.engine, question.bytes),
+    }
+}
+
+fn too_far(fit: &Fit, bytes: f64) -> Option<String> {
+    let (smallest, largest) = fit.range;
+    let size = super::size::name;
+    (bytes > largest * FAR || (bytes > 0.0 && bytes < smallest / FAR)).then(|| {
+        let (low, high) = (size(smallest), size(largest));
+        format!(
+            "{}: {} is far outside of what was measured ({low} to {high})",
+            fit.engine,
+            size(bytes)
+        )
+    })
+}
+
+fn environment(recording: &Recording) -> &Value {
+    recording.run.as_ref().map_or(&Value::Null, |run| &run.environment)
+}
+
+fn taken_at(recording: &Recording) -> u64 {
+    environment(recording)["unix_seconds"].as_u64().unwrap_or(0)
+}
+
+/// File, date, machine.
+fn describe(recording: &Recording) -> String {
+    let there = environment(recording);
+    let word = |name: &str| there[name].as_str().unwrap_or("unknown").to_string();
+    let date = match taken_at(recording) {
+        0 => "date unknown".into(),
+        seconds => date(seconds),
+    };
+    let cores = there["cores"].as_u64().map_or_else(String::new, |cores| format!("{cores} x "));
+    let path = recording.path.display();
+    let (kernel, cpu) = (word("kernel"), word("cpu"));
+    format!("{path}, {date}, Linux {kernel}, {cores}{cpu}")
+}
+
+/// What the data's machine has that this one has not.
+fn differences(recording: &Recording) -> Vec<String> {
+    let there = environment(recording);
+    let here = serde_json::to_value(Environment::observe()).unwrap_or_default();
+    let differs = |name: &str| !there[name].is_null() && there[name] != here[name];
+    let tell = |name: &str| {
+        let word = |value: &Value| value.to_string().trim_matches('"').to_string();
+        let (then, now) = (word(&there[name]), word(&here[name]));
+        format!("measured with {name} {then}, this machine has {now}: figures may not hold here")
+    };
+    let facts = ["kernel", "cpu", "cores"].into_iter();
+    let mut found: Vec<String> = facts.filter(|name| differs(name)).map(tell).collect();
+    if recording.end.as_ref().is_none_or(|end| end.interrupted) {
+        found.push("the measurement was cut short: intervals are wider than they might be".into());
+    }
+    found
+}
+
+/// Days since 1970 as year-month-day, by the civil calendar.
+fn date(unix_seconds: u64) -> String {
+    let days = unix_seconds / 86_400 + 719_468;
+    let era = days / 146_097;
+    let day_of_era = days % 146_097;
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    // Years begin in March here, so that the leap day is the last.
+    let shifted = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use odfork_samples::fit::points::fixtures;
+
+    fn question(engines: &[&str]) -> Question {
+        let engines = engines.iter().map(|name| name.to_string()).collect();
+        Question { bytes: 1 << 30, frac: 0.5, forks: 10, engines, data: None }
+    }
+
+    #[test]
+    fn dates_are_civil() {
+        assert_eq!(date(0), "1970-01-01");
+        assert_eq!(date(951_782_400), "2000-02-29");
+        assert_eq!(date(1_798_761_599), "2026-12-31");
+    }
+
+    #[test]
+    fn measured_data_answer_and_say_where_they_come_from() {
+        let folder = std::env::temp_dir().join(format!("odfork-predict-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let recording = fixtures::recording(|bytes, frac| 1e-4 + bytes * (2e-11 + 5e-10 * frac));
+        let line = |s: &samples::Sample| {
+            serde_json::to_string(&samples::Line::Sample(s.clone())).unwrap() + "\n"
+        };
+        let text: String = recording.samples.iter().map(line).collect();
+        std::fs::write(folder.join("grid.jsonl"), text).unwrap();
+        let asked = Question { data: Some(folder.clone()), ..question(&[]) };
+        let found = answer(&asked).unwrap();
+        assert_eq!(found.answers.len(), 1);
+        let expected = 1e-4 + (1u64 << 30) as f64 * 2.7e-10;
+        assert!((found.answers[0].each / expected - 1.0).abs() < 0.01, "{found:?}");
+        assert!(found.data.contains("grid.jsonl") && found.warnings.len() == 1, "{found:?}");
+        let unknown = Question { engines: vec!["image".into()], ..asked.clone() };
+        assert!(answer(&unknown).unwrap_err().to_string().contains("plain"));
+        let huge = answer(&Question { bytes: 1 << 40, ..asked }).unwrap();
+        assert!(huge.warnings.iter().any(|w| w.contains("far outside")), "{huge:?}");
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn built_in_figures_are_those_of_the_runtime() {
+        let found = built_in(&Question { frac: 0.0, ..question(&["plain"]) }).unwrap();
+        let model = CostModel::new();
+        let expected = (model.floor_ns() + model.avoidable_ns(262_144)) as f64 / 1e9;
+        assert!((found.answers[0].each / expected - 1.0).abs() < 1e-6, "{found:?}");
+        assert!(built_in(&question(&["hugetlb"])).is_err());
+    }
+}

@@ -1,0 +1,289 @@
+//! The command line of `odfork writes` and the request it becomes. Words only; nothing is carried out here.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{bail, Result};
+use clap::builder::PossibleValuesParser;
+use clap::{value_parser, Arg, ArgAction, ArgMatches, Command, ValueHint};
+
+use super::method::Method;
+use super::session::Plan;
+use odfork_samples::environment::memory_available;
+
+const METHODS: [&str; 5] = ["auto", "scan", "uffd", "soft-dirty", "compare"];
+
+/// Signals a phase may be marked with.
+const SIGNALS: [(&str, i32); 5] = [
+    ("URG", libc::SIGURG),
+    ("USR1", libc::SIGUSR1),
+    ("USR2", libc::SIGUSR2),
+    ("WINCH", libc::SIGWINCH),
+    ("CONT", libc::SIGCONT),
+];
+
+const HELP: &str = "\
+Phases: without a mark there is one, from the start (or --after) to the end of
+the process, --for or Ctrl-C. With --phases or --mark each mark ends a phase
+and begins the next. A mark is a signal, SIGURG unless --mark names another: a
+program that is not measured ignores it, and the measured one never gets it.
+The program sends it to itself, or you send it from a shell:
+  kill -URG PID                                  shell; sqlite3: .system kill -URG $PPID
+  os.kill(os.getpid(), signal.SIGURG)            python3
+  (signal-process (emacs-pid) 'SIGURG)           emacs
+  (sb-unix:unix-kill (sb-posix:getpid) 23)       sbcl
+
+Methods (auto takes the first that this machine has; with --bytes compare):
+  scan        the kernel write-protects pages and notes writes (PAGEMAP_SCAN,
+              userfaultfd; Linux 6.7, x86-64). Pages only. The process is made
+              to create the userfaultfd itself; nothing is left behind.
+              Also called uffd.
+  soft-dirty  /proc/PID/clear_refs and pagemap (CONFIG_MEM_SOFT_DIRTY). Pages
+              only; disturbs others who use these bits (CRIU).
+  compare     a picture of the memory is kept and compared, as Smith and
+              Maguire 1988 compared core dumps. Pages and bytes, anywhere;
+              takes as much memory as the process and holds it while reading.
+
+Counted are pages with content in private mappings. Memory populated in the
+phase counts as changed. Forked children are not followed; threads are.
+
+Examples:
+  odfork writes --after 2 -- python3 job.py
+  odfork writes --bytes --phases load,work -- python3 job.py
+  odfork writes --pid 4711 --interval 1 --for 10
+  odfork writes --suite --json odfork-results/writes.jsonl
+
+Exit status: that of COMMAND; 126 when it cannot be executed, 127 when it is
+not found, 130 after Ctrl-C, 1 when measuring ended early, 2 when it could not
+begin.";
+
+/// What is to be measured.
+#[derive(Debug)]
+pub enum Subject {
+    Process(i32),
+    Command(Vec<OsString>),
+    /// The standard set; true: small.
+    Suite(bool),
+}
+
+/// The whole request.
+#[derive(Debug)]
+pub struct Request {
+    pub subject: Subject,
+    pub plan: Plan,
+    pub remarks: Vec<String>,
+    pub json: Option<PathBuf>,
+    pub top: usize,
+}
+
+pub fn command() -> Command {
+    Command::new("writes")
+        .about("Measure what share of its pages and bytes a program changes")
+        .override_usage(
+            "odfork writes [OPTIONS] -- COMMAND [ARGS]...\n       \
+             odfork writes [OPTIONS] --pid PID [--for SECONDS]\n       \
+             odfork writes --suite [--quick] [--json FILE]",
+        )
+        .after_help(HELP)
+        .arg(
+            Arg::new("pid")
+                .long("pid")
+                .value_name("PID")
+                .value_parser(value_parser!(i32).range(1..))
+                .conflicts_with_all(["words", "suite"])
+                .help("Measure a running process"),
+        )
+        .arg(seconds("for", "End the measurement after so many seconds"))
+        .arg(seconds("after", "Let the program run so long before the first phase [default: 0]"))
+        .arg(seconds("interval", "Make a phase of every so many seconds").conflicts_with("phases"))
+        .args(phase_arguments())
+        .args(output_arguments())
+        .args(suite_arguments())
+        .arg(
+            Arg::new("words")
+                .value_names(["COMMAND", "ARGS"])
+                .help("The command and its arguments, taken as they are")
+                .value_parser(value_parser!(OsString))
+                .num_args(1..)
+                .trailing_var_arg(true)
+                .value_hint(ValueHint::CommandWithArguments),
+        )
+}
+
+fn phase_arguments() -> [Arg; 4] {
+    let names = SIGNALS.map(|(name, _)| name);
+    [
+        Arg::new("phases")
+            .long("phases")
+            .value_name("NAME,NAME...")
+            .value_delimiter(',')
+            .help("Names of the phases; each begins at a mark, the last ends at one or at the end"),
+        Arg::new("mark")
+            .long("mark")
+            .value_name("SIGNAL")
+            .value_parser(PossibleValuesParser::new(names))
+            .ignore_case(true)
+            .help("Signal that marks the border of two phases [default with --phases: URG]"),
+        Arg::new("method")
+            .long("method")
+            .value_name("METHOD")
+            .value_parser(PossibleValuesParser::new(METHODS))
+            .default_value("auto")
+            .help("How changes are found"),
+        Arg::new("bytes")
+            .long("bytes")
+            .action(ArgAction::SetTrue)
+            .help("Count bytes too, by comparing"),
+    ]
+}
+
+fn output_arguments() -> [Arg; 3] {
+    [
+        Arg::new("memory")
+            .long("memory")
+            .value_name("MB")
+            .value_parser(value_parser!(u64).range(1..1 << 30))
+            .help(
+                "What the picture of method compare may take [default: half of what is available]",
+            ),
+        Arg::new("json")
+            .long("json")
+            .value_name("FILE")
+            .value_parser(value_parser!(PathBuf))
+            .value_hint(ValueHint::FilePath)
+            .help("Write samples, one JSON object a line, for `odfork report`"),
+        Arg::new("top")
+            .long("top")
+            .value_name("N")
+            .value_parser(value_parser!(usize))
+            .default_value("8")
+            .help("How many mappings to show that changed most; 0: none"),
+    ]
+}
+
+fn suite_arguments() -> [Arg; 2] {
+    [
+        Arg::new("suite")
+            .long("suite")
+            .action(ArgAction::SetTrue)
+            .conflicts_with_all(["words", "phases", "mark", "interval", "after", "for"])
+            .help("Measure the standard set: emacs, sbcl, python3, redis-server, sqlite3"),
+        Arg::new("quick")
+            .long("quick")
+            .action(ArgAction::SetTrue)
+            .help("The standard set with less work"),
+    ]
+}
+
+fn seconds(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).value_name("SECONDS").value_parser(parse_seconds).help(help)
+}
+
+fn parse_seconds(word: &str) -> Result<Duration, String> {
+    match word.parse::<f64>() {
+        Ok(number) if (0.001..=1e7).contains(&number) => Ok(Duration::from_secs_f64(number)),
+        _ => Err("needed: seconds from 0.001 to 10000000".into()),
+    }
+}
+
+/// The request, or what is missing.
+pub fn request(matches: &ArgMatches) -> Result<Request> {
+    let subject = subject(matches)?;
+    let suite = matches!(subject, Subject::Suite(_));
+    let bytes = matches.get_flag("bytes") || suite;
+    let word = matches.get_one::<String>("method").map_or("auto", String::as_str);
+    // The suite takes a page method if asked to; bytes are then missing in its table.
+    let wants_bytes = bytes && (!suite || word == "auto");
+    let (method, remarks) = Method::choose(word, wants_bytes)?;
+    let time = |name| matches.get_one::<Duration>(name).copied();
+    let names: Vec<String> =
+        matches.get_many::<String>("phases").into_iter().flatten().cloned().collect();
+    let plan = Plan {
+        method,
+        limit: matches
+            .get_one::<u64>("memory")
+            .map_or_else(|| memory_available() / 2, |mb| mb << 20),
+        after: time("after").unwrap_or_default(),
+        interval: time("interval"),
+        length: time("for"),
+        marker: marker(matches, !names.is_empty()),
+        names,
+    };
+    Ok(Request {
+        subject,
+        plan,
+        remarks,
+        json: matches.get_one::<PathBuf>("json").cloned(),
+        top: matches.get_one::<usize>("top").copied().unwrap_or(8),
+    })
+}
+
+fn subject(matches: &ArgMatches) -> Result<Subject> {
+    let words: Vec<OsString> =
+        matches.get_many::<OsString>("words").into_iter().flatten().cloned().collect();
+    if let Some(pid) = matches.get_one::<i32>("pid") {
+        return Ok(Subject::Process(*pid));
+    }
+    if matches.get_flag("suite") {
+        return Ok(Subject::Suite(matches.get_flag("quick")));
+    }
+    if matches.get_flag("quick") {
+        bail!("--quick belongs to --suite: odfork writes --suite --quick");
+    }
+    if words.is_empty() {
+        bail!("what is to be measured? Give -- COMMAND ARGS, --pid PID or --suite");
+    }
+    Ok(Subject::Command(words))
+}
+
+fn marker(matches: &ArgMatches, named: bool) -> Option<i32> {
+    let word = matches.get_one::<String>("mark").map(|word| word.to_uppercase());
+    let wanted = word.or_else(|| named.then(|| "URG".into()))?;
+    SIGNALS.iter().find(|(name, _)| *name == wanted).map(|(_, number)| *number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &[&str]) -> Result<Request> {
+        request(&command().try_get_matches_from(["writes"].iter().chain(words))?)
+    }
+
+    #[test]
+    fn clap_finds_no_fault_with_the_definition() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn the_command_keeps_its_own_dashes() {
+        let request = parse(&["--bytes", "--", "a", "--json", "x"]).unwrap();
+        assert!(matches!(&request.subject, Subject::Command(words) if words.len() == 3));
+        assert_eq!((request.json, request.plan.method), (None, Method::Compare));
+    }
+
+    #[test]
+    fn names_bring_the_default_mark() {
+        let plan = parse(&["--phases", "a,b", "c"]).unwrap().plan;
+        assert_eq!((plan.marker, plan.names.len()), (Some(libc::SIGURG), 2));
+        let plan = parse(&["--mark", "usr1", "c"]).unwrap().plan;
+        assert_eq!((plan.marker, plan.names.len()), (Some(libc::SIGUSR1), 0));
+        assert_eq!(parse(&["c"]).unwrap().plan.marker, None);
+    }
+
+    #[test]
+    fn nothing_to_measure_and_nonsense_are_refused() {
+        assert!(parse(&[]).unwrap_err().to_string().contains("--pid"));
+        for words in [
+            &["--pid", "0"][..],
+            &["--pid", "1", "cmd"],
+            &["--interval", "0", "c"],
+            &["--interval", "nan", "c"],
+            &["--quick", "c"],
+            &["--method", "magic", "c"],
+        ] {
+            assert!(parse(words).is_err(), "{words:?}");
+        }
+    }
+}

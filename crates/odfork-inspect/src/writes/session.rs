@@ -1,0 +1,204 @@
+//! From a seized process to a list of phases: when a picture is taken, and what ends a phase.
+//!
+//! Owns the clock of a measurement. A phase begins at the start (or `--after`), at the marker signal or when an
+//! interval is over; it ends at the next one, at the end of the process, at Ctrl-C, or when the process becomes another
+//! program by exec, which makes what was seen so far worthless. What was measured is always kept.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use super::change::Change;
+use super::method::{Method, Watch};
+use super::target::{Event, Target};
+use odfork_proc::interrupt;
+
+/// What is to be measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    pub method: Method,
+    /// Bytes a picture may take.
+    pub limit: u64,
+    pub after: Duration,
+    pub interval: Option<Duration>,
+    pub length: Option<Duration>,
+    /// The signal that ends a phase and begins the next.
+    pub marker: Option<i32>,
+    /// Names of the phases, in order; with a marker no more phases than names are measured.
+    pub names: Vec<String>,
+}
+
+/// One measured phase.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Phase {
+    pub name: String,
+    pub change: Change,
+    /// Seconds since the start of the measurement.
+    pub from: f64,
+    pub to: f64,
+}
+
+/// What came out.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    pub phases: Vec<Phase>,
+    pub notes: Vec<String>,
+    pub interrupted: bool,
+    /// Time the process was held.
+    pub held: Duration,
+    /// Wait status of the process, if it ended.
+    pub ended: Option<i32>,
+    /// What stopped the measurement early.
+    pub failure: Option<anyhow::Error>,
+}
+
+struct Session<'a> {
+    plan: &'a Plan,
+    target: &'a mut Target,
+    watch: Watch,
+    start: Instant,
+    /// When the open phase began.
+    open: Option<Instant>,
+    /// When the first phase is to begin; None when a marker does it.
+    first: Option<Instant>,
+    /// When `--for` is over; counted from the first phase on.
+    last: Option<Instant>,
+    outcome: Outcome,
+}
+
+/// Measures until the process or the plan ends. The process is let go of.
+pub fn measure(target: &mut Target, plan: &Plan) -> Outcome {
+    let start = Instant::now();
+    let by_marker = plan.marker.is_some() && plan.after.is_zero();
+    let mut session = Session {
+        plan,
+        target,
+        watch: Watch::new(plan.method, plan.limit),
+        start,
+        open: None,
+        first: (!by_marker).then_some(start + plan.after),
+        last: None,
+        outcome: Outcome::default(),
+    };
+    if let Err(error) = session.run() {
+        session.outcome.failure = Some(error);
+    }
+    let mut outcome = session.outcome;
+    if outcome.ended.is_none() {
+        target.release();
+        outcome.ended = target.ended();
+    }
+    outcome
+}
+
+impl Session<'_> {
+    fn run(&mut self) -> Result<()> {
+        loop {
+            match self.target.next(self.due())? {
+                Event::Time if interrupt::asked() => {
+                    self.outcome.interrupted = true;
+                    return self.close(Event::Time, true);
+                }
+                Event::Time if self.last.is_some_and(|last| Instant::now() >= last) => {
+                    return self.close(Event::Time, true);
+                }
+                event @ (Event::Time | Event::Marker) => {
+                    self.close(event, false)?;
+                    if self.complete() {
+                        return Ok(());
+                    }
+                }
+                Event::Exec => self.begin_again(),
+                Event::Ending => self.close(Event::Ending, true)?,
+                Event::Gone(status) => {
+                    self.outcome.ended = Some(status);
+                    if self.open.is_some() {
+                        self.note("the process was gone before its last phase could be looked at");
+                    }
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn due(&self) -> Option<Instant> {
+        let turn = match self.open {
+            None => self.first,
+            Some(open) => self.plan.interval.map(|interval| open + interval),
+        };
+        turn.into_iter().chain(self.last).min()
+    }
+
+    /// Ends the open phase, if any, and begins the next one unless this was the last.
+    fn close(&mut self, event: Event, last: bool) -> Result<()> {
+        if self.open.is_none() && last {
+            self.target.go_on(event);
+            return Ok(());
+        }
+        let now = Instant::now();
+        self.target.stop()?;
+        let looked = self.watch.update(self.target);
+        self.outcome.held += now.elapsed();
+        if let Some(from) = self.open.take() {
+            match looked {
+                Ok(change) => self.keep(change, from, now),
+                Err(error) => {
+                    self.target.go_on(event);
+                    return Err(error);
+                }
+            }
+        } else if let Err(error) = looked {
+            self.target.go_on(event);
+            return Err(error);
+        }
+        if !last && !self.complete() {
+            self.open = Some(Instant::now());
+            self.first = None;
+            if self.last.is_none() {
+                self.last = self.plan.length.map(|length| Instant::now() + length);
+            }
+        }
+        self.target.go_on(event);
+        Ok(())
+    }
+
+    fn keep(&mut self, change: Change, from: Instant, to: Instant) {
+        if change.unreadable > 0 {
+            let count = change.unreadable;
+            self.note(&format!("{count} pages could not be read and are in no count"));
+        }
+        let seconds = |time: Instant| time.duration_since(self.start).as_secs_f64();
+        let (from, to) = (seconds(from), seconds(to));
+        let number = self.outcome.phases.len();
+        let name = match self.plan.names.get(number) {
+            Some(name) => name.clone(),
+            None if self.plan.interval.is_some() => format!("{from:.1}-{to:.1} s"),
+            None if self.plan.marker.is_some() => format!("phase {}", number + 1),
+            None => "all".into(),
+        };
+        self.outcome.phases.push(Phase { name, change, from, to });
+    }
+
+    /// All named phases are measured.
+    fn complete(&self) -> bool {
+        let names = self.plan.names.len();
+        self.plan.marker.is_some() && names > 0 && self.outcome.phases.len() >= names
+    }
+
+    fn begin_again(&mut self) {
+        if self.open.take().is_some() {
+            self.note("the process became another program by exec: the phase begins again there");
+            self.first = Some(Instant::now());
+        } else if self.first.is_some() {
+            self.first = Some(Instant::now() + self.plan.after);
+        }
+        self.watch = Watch::new(self.plan.method, self.plan.limit);
+        self.target.go_on(Event::Exec);
+    }
+
+    fn note(&mut self, text: &str) {
+        if !self.outcome.notes.iter().any(|note| note == text) {
+            self.outcome.notes.push(text.into());
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Sizes and times as text.
+
+pub const MIB: u64 = 1 << 20;
+pub const GIB: u64 = 1 << 30;
+
+/// Nanoseconds with three significant digits and the unit that suits them.
+pub fn time(nanoseconds: f64) -> String {
+    let (value, unit) = match nanoseconds {
+        n if n < 1e3 => (n, "ns"),
+        n if n < 1e6 => (n / 1e3, "us"),
+        n if n < 1e9 => (n / 1e6, "ms"),
+        n => (n / 1e9, "s"),
+    };
+    format!("{} {unit}", digits(value))
+}
+
+/// Three significant digits, no exponent.
+pub fn digits(value: f64) -> String {
+    let decimals = match value.abs() {
+        v if v < 9.995 => 2,
+        v if v < 99.95 => 1,
+        _ => 0,
+    };
+    format!("{value:.decimals$}")
+}
+
+/// A size in the largest unit that divides it.
+pub fn size(bytes: u64) -> String {
+    if bytes >= GIB && bytes % GIB == 0 {
+        format!("{} GB", bytes / GIB)
+    } else {
+        format!("{} MB", bytes / MIB)
+    }
+}
+
+/// An amount of memory that was measured.
+pub fn amount(bytes: f64) -> String {
+    format!("{} MB", digits(bytes / MIB as f64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_three_digits_and_their_unit() {
+        assert_eq!(time(850.0), "850 ns");
+        assert_eq!(time(45_123.0), "45.1 us");
+        assert_eq!(time(16_240_000.0), "16.2 ms");
+        assert_eq!(time(1.5e9), "1.50 s");
+        assert_eq!(digits(9.999), "10.0");
+        assert_eq!(digits(361.4), "361");
+        assert_eq!(digits(1.034), "1.03");
+    }
+
+    #[test]
+    fn sizes_are_named_as_people_do() {
+        assert_eq!(size(8 * GIB), "8 GB");
+        assert_eq!(size(64 * MIB), "64 MB");
+        assert_eq!(amount(2.5 * MIB as f64), "2.50 MB");
+    }
+}

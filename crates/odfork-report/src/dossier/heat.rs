@@ -1,0 +1,102 @@
+//! A grid of coloured cells with their numbers written in them: relative change over two parameters.
+//!
+//! Owns the drawing. Colours diverge from nearly white at no change; the number stands in each cell, so the map can be
+//! read without colours.
+
+use super::ink::{diverge, readable_on, Ink};
+use super::letters;
+use super::scene::{Anchor, Scene, LETTER};
+use odfork_samples::quantity::{digits, trim};
+
+/// `cells[row][column]`: relative change, -0.5 for half the time; None: not measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Heat {
+    pub title: String,
+    pub about: String,
+    pub rows: (String, Vec<String>),
+    pub columns: (String, Vec<String>),
+    pub cells: Vec<Vec<Option<f64>>>,
+}
+
+const CELL: (f64, f64) = (68.0, 34.0);
+const TOP: f64 = 74.0;
+
+impl Heat {
+    pub fn scene(&self) -> Scene {
+        let widest =
+            self.rows.1.iter().map(|label| letters::width(label, LETTER)).fold(30.0, f64::max);
+        let left = widest + 20.0;
+        let needed = letters::width(&self.title, 14.0) + 24.0;
+        let width = (left + CELL.0 * self.columns.1.len() as f64 + 14.0).max(needed);
+        let height = TOP + CELL.1 * self.rows.1.len() as f64 + 16.0;
+        let mut scene = Scene::new(width, height, &self.title, &self.about);
+        scene.label((10.0, 20.0), &self.title, Anchor::Start, (14.0, Ink::Text));
+        scene.text(
+            (10.0, 42.0),
+            &format!("{}; across: {}", self.rows.0, self.columns.0),
+            Anchor::Start,
+            Ink::Quiet,
+        );
+        for (column, label) in self.columns.1.iter().enumerate() {
+            let x = left + CELL.0 * (column as f64 + 0.5);
+            scene.text((x, TOP - 8.0), label, Anchor::Middle, Ink::Text);
+        }
+        for (row, label) in self.rows.1.iter().enumerate() {
+            let y = TOP + CELL.1 * row as f64;
+            scene.text((left - 8.0, y + CELL.1 / 2.0 + 4.0), label, Anchor::End, Ink::Text);
+            for column in 0..self.columns.1.len() {
+                let cell =
+                    self.cells.get(row).and_then(|cells| cells.get(column)).copied().flatten();
+                draw_cell(&mut scene, (left + CELL.0 * column as f64, y), cell);
+            }
+        }
+        scene
+    }
+}
+
+fn draw_cell(scene: &mut Scene, (x, y): (f64, f64), cell: Option<f64>) {
+    let middle = (x + CELL.0 / 2.0, y + CELL.1 / 2.0 + 4.0);
+    let Some(change) = cell.filter(|change| change.is_finite()) else {
+        scene.text(middle, "–", Anchor::Middle, Ink::Quiet);
+        return;
+    };
+    let colour = diverge(change);
+    scene.block((x + 1.0, y + 1.0), (CELL.0 - 2.0, CELL.1 - 2.0), Ink::Fixed(colour));
+    scene.text(middle, &percent(change), Anchor::Middle, Ink::Fixed(readable_on(colour)));
+}
+
+/// "+5.2 %", "−98 %".
+pub fn percent(change: f64) -> String {
+    let value = (change * 1000.0).round() / 10.0;
+    let sign = if value > 0.0 { "+" } else { "" };
+    let value = if value.abs() >= 10.0 { value.round() } else { value };
+    format!("{sign}{} %", trim(&digits(value)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::scene::Shape;
+    use super::*;
+
+    #[test]
+    fn a_change_has_its_sign() {
+        assert_eq!(percent(-0.98), "−98 %");
+        assert_eq!(percent(0.052), "+5.2 %");
+        assert_eq!(percent(0.0), "0 %");
+    }
+
+    #[test]
+    fn every_cell_has_a_colour_or_a_dash() {
+        let heat = Heat {
+            title: "t".into(),
+            about: "a".into(),
+            rows: ("r".into(), vec!["1".into(), "2".into()]),
+            columns: ("c".into(), vec!["1".into(), "2".into()]),
+            cells: vec![vec![Some(-1.0), Some(0.3)], vec![Some(0.0)]],
+        };
+        let shapes = heat.scene().shapes;
+        assert_eq!(shapes.iter().filter(|s| matches!(s, Shape::Area { .. })).count(), 3);
+        let dash = |s: &&Shape| matches!(s, Shape::Text { text, .. } if text == "–");
+        assert_eq!(shapes.iter().filter(dash).count(), 1);
+    }
+}

@@ -1,0 +1,246 @@
+//! The chapter about page replacement: curves, tables and claims that `odfork page compare` hands over.
+//!
+//! Owns the file between the two commands (`paging.json`), the chapter's layout, and its form as Markdown. What is
+//! simulated and how claims are judged is the caller's.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use super::blocks::{Block, Figure, Table};
+use super::chapters::{Chapter, Content};
+use super::chart::{Axis, Chart, Join, Point, Series};
+use super::ink::Ink;
+use super::scale::Kind;
+use super::scene::MARKS;
+use super::svg;
+use odfork_samples::quantity::Unit;
+
+/// Name of the file in the folder of samples.
+pub const FILE: &str = "paging.json";
+const SCHEMA: u32 = 1;
+
+/// One plot: series of (memory, value).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Curves {
+    /// Name of its files, without extension.
+    pub name: String,
+    pub title: String,
+    pub caption: String,
+    pub x: String,
+    pub y: String,
+    pub series: Vec<(String, Vec<(f64, f64)>)>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Grid {
+    pub caption: String,
+    pub head: Vec<String>,
+    pub rows: Vec<Vec<String>>,
+    /// Leading columns of words.
+    pub words: usize,
+}
+
+/// A sentence of the paper, and what the numbers say to it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Claim {
+    pub name: String,
+    pub claim: String,
+    /// "confirmed", "refuted", or both with what for.
+    pub verdict: String,
+    pub numbers: Vec<String>,
+}
+
+/// All that the chapter shows.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Study {
+    pub schema: u32,
+    pub intro: Vec<String>,
+    pub claims: Vec<Claim>,
+    pub curves: Vec<Curves>,
+    pub grids: Vec<Grid>,
+}
+
+const TITLE: &str = "Page replacement without reference bits";
+const QUESTION: &str = "Which policy costs least when reference bits must be simulated, and which claims of the paper hold?";
+const PUBLISHED: &str =
+    "the clock close to LRU, and more robust than the fixed partition of VMS (Babaoglu and Joy 1981)";
+
+impl Study {
+    /// Writes `paging.json`, `paging.md` and the plots as SVG; returns the Markdown's path.
+    pub fn write(&self, folder: &Path) -> Result<PathBuf> {
+        let plots = folder.join("plots");
+        fs::create_dir_all(&plots).with_context(|| {
+            format!("cannot make {}; name a folder that can be written with --dir", plots.display())
+        })?;
+        let study = Study { schema: SCHEMA, ..self.clone() };
+        super::write(&folder.join(FILE), serde_json::to_string(&study)?.as_bytes())?;
+        for curves in &self.curves {
+            let path = plots.join(&curves.name).with_extension("svg");
+            super::write(&path, svg::file(&chart(curves).scene()).as_bytes())?;
+        }
+        let markdown = folder.join("paging.md");
+        super::write(&markdown, self.markdown().as_bytes())?;
+        Ok(markdown)
+    }
+
+    /// `None` where there is no such file.
+    pub(super) fn read(folder: &Path) -> Result<Option<Study>> {
+        let path = folder.join(FILE);
+        let Ok(text) = fs::read_to_string(&path) else { return Ok(None) };
+        let study: Study = serde_json::from_str(&text).with_context(|| {
+            format!("{} is damaged; run `odfork page compare` again", path.display())
+        })?;
+        anyhow::ensure!(
+            study.schema == SCHEMA,
+            "{} has schema {}, this version reads {SCHEMA}; run `odfork page compare` again",
+            path.display(),
+            study.schema
+        );
+        Ok(Some(study))
+    }
+
+    fn markdown(&self) -> String {
+        let mut text = format!("# {TITLE}\n\n{QUESTION}\n");
+        for paragraph in &self.intro {
+            text += &format!("\n{paragraph}\n");
+        }
+        text += "\n## Claims\n\n";
+        let rows: Vec<Vec<String>> = self.claims.iter().map(claim_row).collect();
+        text += &markdown_table(&CLAIM_HEAD.map(str::to_owned), &rows);
+        text += "\n## Tables\n";
+        for grid in &self.grids {
+            text += &format!("\n{}\n\n{}", grid.caption, markdown_table(&grid.head, &grid.rows));
+        }
+        text += "\n## Curves\n";
+        for curves in &self.curves {
+            let Curves { title, name, caption, .. } = curves;
+            text += &format!("\n![{title}](plots/{name}.svg)\n\n{caption}\n");
+        }
+        text
+    }
+
+    pub(super) fn chapter(&self) -> Chapter {
+        let mut blocks: Vec<Block> = self.intro.iter().cloned().map(Block::Text).collect();
+        let mut claims = Table::new("Claims of the paper", &CLAIM_HEAD, CLAIM_HEAD.len());
+        claims.rows = self.claims.iter().map(claim_row).collect();
+        blocks.push(Block::Table(claims));
+        let figure =
+            |curves: &Curves| Figure::of_chart(&curves.name, &curves.caption, &chart(curves));
+        blocks.push(Block::Figures(self.curves.iter().map(figure).collect()));
+        blocks.extend(self.grids.iter().map(|grid| {
+            Block::Table(Table {
+                caption: grid.caption.clone(),
+                head: grid.head.clone(),
+                rows: grid.rows.clone(),
+                words: grid.words,
+            })
+        }));
+        let headline = |claim: &Claim| (claim.name.clone(), claim.verdict.clone());
+        Chapter {
+            id: "paging".into(),
+            row: "M23".into(),
+            title: TITLE.into(),
+            question: QUESTION.into(),
+            published: PUBLISHED.into(),
+            content: Content { blocks, headlines: self.claims.iter().map(headline).collect() },
+        }
+    }
+}
+
+const CLAIM_HEAD: [&str; 4] = ["claim", "of the paper", "here", "numbers"];
+
+fn claim_row(claim: &Claim) -> Vec<String> {
+    let numbers = claim.numbers.join("\n");
+    vec![claim.name.clone(), claim.claim.clone(), claim.verdict.clone(), numbers]
+}
+
+fn markdown_table(head: &[String], rows: &[Vec<String>]) -> String {
+    let line = |cells: &[String]| {
+        let cells: Vec<String> =
+            cells.iter().map(|cell| cell.replace('|', "\\|").replace('\n', "<br>")).collect();
+        format!("| {} |\n", cells.join(" | "))
+    };
+    let rule: Vec<String> = head.iter().map(|_| "---".to_owned()).collect();
+    let body: String = rows.iter().map(|row| line(row)).collect();
+    line(head) + &line(&rule) + &body
+}
+
+fn chart(curves: &Curves) -> Chart {
+    const INKS: [Ink; 6] = [
+        Ink::Series(4),
+        Ink::Series(0),
+        Ink::Series(1),
+        Ink::Series(2),
+        Ink::Series(3),
+        Ink::Engine(5),
+    ];
+    let series = curves.series.iter().enumerate().map(|(at, (label, points))| {
+        let mut series = Series::new(label, INKS[at % INKS.len()], MARKS[at % MARKS.len()]);
+        series.join = if at < INKS.len() { Join::Solid } else { Join::Dashed };
+        series.hollow = at >= INKS.len();
+        series.points = points.iter().map(|&(x, y)| Point { x, y, interval: None }).collect();
+        series
+    });
+    let axes = (
+        Axis::new(&curves.x, Kind::Linear, Unit::Share),
+        Axis::new(&curves.y, Kind::Log, Unit::Number),
+    );
+    Chart::new(&curves.title, &curves.caption, axes, series.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn study() -> Study {
+        Study {
+            schema: SCHEMA,
+            intro: vec!["Two traces.".into()],
+            claims: vec![Claim {
+                name: "C1".into(),
+                claim: "close <to> LRU".into(),
+                verdict: "confirmed".into(),
+                numbers: vec!["1.04".into(), "a|b".into()],
+            }],
+            curves: vec![Curves {
+                name: "paging-sort".into(),
+                title: "sort".into(),
+                caption: "Faults.".into(),
+                x: "memory".into(),
+                y: "faults".into(),
+                series: (0..8)
+                    .map(|i| (format!("p{i}"), vec![(0.1, 100.0), (0.5, 10.0 + f64::from(i))]))
+                    .collect(),
+            }],
+            grids: vec![Grid {
+                caption: "Sizes".into(),
+                head: vec!["trace".into(), "pages".into()],
+                rows: vec![vec!["sort".into(), "7".into()]],
+                words: 1,
+            }],
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_shown() {
+        let folder = std::env::temp_dir().join(format!("odfork-policy-{}", std::process::id()));
+        let path = study().write(&folder).unwrap();
+        let markdown = fs::read_to_string(path).unwrap();
+        assert!(
+            markdown.contains("| C1 | close <to> LRU | confirmed | 1.04<br>a\\|b |"),
+            "{markdown}"
+        );
+        assert!(markdown.contains("![sort](plots/paging-sort.svg)"));
+        assert!(fs::read_to_string(folder.join("plots/paging-sort.svg")).unwrap().contains("<svg"));
+        assert_eq!(Study::read(&folder).unwrap(), Some(study()));
+        let html: String = study().chapter().content.blocks.iter().map(Block::html).collect();
+        assert!(html.contains("close &lt;to&gt; LRU") && html.contains("<svg"));
+        fs::write(folder.join(FILE), "{").unwrap();
+        assert!(Study::read(&folder).unwrap_err().to_string().contains("is damaged"));
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(Study::read(&folder).unwrap(), None);
+    }
+}

@@ -1,0 +1,25 @@
+//! The words that samples use for what they compare, in the order tables show them.
+
+/// Engines in the order of every legend and table.
+pub const ENGINES: [&str; 6] = ["plain", "thp", "hugetlb", "image", "kernel", "null"];
+
+/// Who pages in the experiment `paging`.
+pub const BACKENDS: [&str; 9] = [
+    "swapfile",
+    "zram",
+    "mmap",
+    "pager",
+    "pager-lz4",
+    "pager-lz4-2",
+    "umap-4k",
+    "umap-64k",
+    "bare",
+];
+
+/// Who pages in the experiment `sessions`.
+pub const SESSION_WAYS: [&str; 3] = ["kernel", "pager", "swapping"];
+
+/// Position of an engine in `ENGINES`; unknown words come last.
+pub fn rank(engine: &str) -> usize {
+    ENGINES.iter().position(|known| *known == engine).unwrap_or(ENGINES.len())
+}

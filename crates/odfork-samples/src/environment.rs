@@ -1,0 +1,190 @@
+//! What the machine is: the facts a figure is worthless without. Reads /proc and /sys, writes nothing.
+
+use std::fs;
+
+use serde::Serialize;
+
+use odfork_proc::cow_fork::{self, Support};
+
+/// The machine at the start of a run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Environment {
+    pub version: &'static str,
+    pub kernel: String,
+    pub cpu: String,
+    pub cores: usize,
+    pub memory_bytes: u64,
+    pub available_bytes: u64,
+    /// The chosen word of /sys/kernel/mm/transparent_hugepage/enabled.
+    pub thp: String,
+    pub shmem_thp: String,
+    /// Whose forks share page tables: "no", "off", "on request" or "all".
+    pub kernel_engine: &'static str,
+    /// The hypervisor as far as it shows itself, or "no".
+    pub virtualised: String,
+    pub load: f64,
+    pub user_id: u32,
+    pub unix_seconds: u64,
+}
+
+impl Environment {
+    pub fn observe() -> Self {
+        Environment {
+            version: env!("CARGO_PKG_VERSION"),
+            kernel: read("/proc/sys/kernel/osrelease"),
+            cpu: field(&read("/proc/cpuinfo"), "model name"),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            memory_bytes: memory("MemTotal"),
+            available_bytes: memory_available(),
+            thp: chosen(&read("/sys/kernel/mm/transparent_hugepage/enabled")),
+            shmem_thp: chosen(&read("/sys/kernel/mm/transparent_hugepage/shmem_enabled")),
+            kernel_engine: match cow_fork::support() {
+                Support::Missing => "no",
+                Support::Off => "off",
+                Support::OnRequest => "on request",
+                Support::Everyone => "all",
+            },
+            virtualised: hypervisor(),
+            load: read("/proc/loadavg")
+                .split_whitespace()
+                .next()
+                .and_then(|word| word.parse().ok())
+                .unwrap_or(0.0),
+            // SAFETY: always succeeds.
+            user_id: unsafe { libc::geteuid() },
+            unix_seconds: std::time::SystemTime::now()
+                .duration_since(std::time::UNIX_EPOCH)
+                .map_or(0, |time| time.as_secs()),
+        }
+    }
+
+    /// One line for the head of the report.
+    pub fn summary(&self) -> String {
+        format!(
+            "Linux {}, {} x {}, {:.1} GB of memory ({:.1} GB available), THP {}, virtualised: {}, load {:.2}{}",
+            self.kernel,
+            self.cores,
+            self.cpu,
+            gigabytes(self.memory_bytes),
+            gigabytes(self.available_bytes),
+            self.thp,
+            self.virtualised,
+            self.load,
+            if self.user_id == 0 { ", as root" } else { "" },
+        )
+    }
+}
+
+/// Page-table work in a virtual machine costs several times what it costs on bare metal: a report must say which.
+fn hypervisor() -> String {
+    let flagged = read("/proc/cpuinfo").lines().any(|line| {
+        line.starts_with("flags") && line.split_whitespace().any(|w| w == "hypervisor")
+    });
+    if !flagged {
+        return "no".into();
+    }
+    let names = ["/sys/hypervisor/type", "/sys/class/dmi/id/sys_vendor"].map(read);
+    names.into_iter().find(|name| !name.is_empty()).unwrap_or_else(|| "yes".into())
+}
+
+fn gigabytes(bytes: u64) -> f64 {
+    bytes as f64 / (1u64 << 30) as f64
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default().trim().to_string()
+}
+
+/// MemAvailable in bytes; 0 when the kernel does not say.
+pub fn memory_available() -> u64 {
+    memory("MemAvailable")
+}
+
+/// A freezing process may move this much between two readings before they no longer fit together.
+const TORN: u64 = 2 << 20;
+
+/// Bytes a freezing process holds: its anonymous pages and page tables, and the shared memory of the whole system, for
+/// image pages that are not mapped yet are counted nowhere else. Independent of what other programs allocate
+/// privately. Pages move from one count to the other meanwhile, so the first is read twice; None when it changed
+/// (the reader lost the processor in between), and for a process that is gone.
+pub fn memory_held(pid: u32) -> Option<u64> {
+    let own = || {
+        let status = read(&format!("/proc/{pid}/status"));
+        (kilobytes(&status, "RssAnon") + kilobytes(&status, "VmPTE")) * 1024
+    };
+    let (before, shared, after) = (own(), memory("Shmem"), own());
+    (after > 0 && before.abs_diff(after) <= TORN).then_some(after + shared)
+}
+
+fn memory(name: &str) -> u64 {
+    kilobytes(&read("/proc/meminfo"), name) * 1024
+}
+
+fn kilobytes(meminfo: &str, name: &str) -> u64 {
+    field(meminfo, name).trim_end_matches(" kB").parse().unwrap_or(0)
+}
+
+/// The value of the first `name : value` line.
+fn field(text: &str, name: &str) -> String {
+    text.lines()
+        .filter_map(|line| line.split_once(':'))
+        .find(|(key, _)| key.trim() == name)
+        .map(|(_, value)| value.trim().to_string())
+        .unwrap_or_else(|| "unknown".into())
+}
+
+/// The word in brackets of "always [madvise] never".
+fn chosen(choices: &str) -> String {
+    choices
+        .split_once('[')
+        .and_then(|(_, rest)| rest.split_once(']'))
+        .map_or_else(|| "unknown".into(), |(word, _)| word.to_string())
+}
+
+/// The last processor this process may use, when there is more than one to choose from.
+pub fn last_cpu() -> Option<usize> {
+    // SAFETY: a zeroed set is empty; the call fills at most its size; CPU_ISSET is asked below CPU_SETSIZE.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        if libc::sched_getaffinity(0, std::mem::size_of_val(&set), &mut set) != 0 {
+            return None;
+        }
+        let allowed: Vec<usize> =
+            (0..libc::CPU_SETSIZE as usize).filter(|&cpu| libc::CPU_ISSET(cpu, &set)).collect();
+        if allowed.len() > 1 {
+            allowed.last().copied()
+        } else {
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_found_by_their_whole_name() {
+        let meminfo = "MemTotal:       24000000 kB\nMemFree:  5 kB\nMemAvailable:   23000000 kB\n";
+        assert_eq!(kilobytes(meminfo, "MemAvailable"), 23_000_000);
+        assert_eq!(kilobytes(meminfo, "Mem"), 0);
+        assert_eq!(field("model name\t: Some CPU @ 2 GHz\n", "model name"), "Some CPU @ 2 GHz");
+        assert_eq!(field("", "model name"), "unknown");
+    }
+
+    #[test]
+    fn the_chosen_word_is_the_one_in_brackets() {
+        assert_eq!(chosen("always [madvise] never"), "madvise");
+        assert_eq!(chosen(""), "unknown");
+    }
+
+    #[test]
+    fn this_machine_can_be_described() {
+        let environment = Environment::observe();
+        assert!(environment.memory_bytes > environment.available_bytes);
+        assert!(environment.cores > 0);
+        assert!(!environment.virtualised.is_empty());
+        assert_eq!(memory_held(u32::MAX), None);
+        assert!(environment.summary().contains(&environment.kernel));
+    }
+}

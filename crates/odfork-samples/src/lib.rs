@@ -1,0 +1,15 @@
+//! Samples: the file format, the statistics, the published figures they stand beside, the cost model fitted to them.
+//!
+//! Owns: everything that reads or condenses samples. Does not own: taking them (`odfork-bench`), showing them
+//! (`odfork-report`).
+
+pub mod digest;
+pub mod engines;
+pub mod environment;
+pub mod fit;
+pub mod published;
+pub mod quantity;
+pub mod samples;
+pub mod starts;
+pub mod stats;
+pub mod targets;

@@ -1,0 +1,327 @@
+//! The promised figures T1 to T7, and whether a run reaches them. Data and judgement, no measuring.
+//!
+//! A figure is a ratio (or a difference, or one number) of samples of the same rounds. It is reached when the whole 95 %
+//! interval is on the right side, missed when it is on the wrong side, undecided between, or with too few rounds.
+
+use std::collections::BTreeMap;
+
+use crate::samples::Sample;
+use crate::stats::{estimate_median, estimate_ratio, median, Dice, Estimate};
+
+/// Which samples: engine, act, metric.
+pub type Series = (&'static str, &'static str, &'static str);
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Of {
+    /// First over second.
+    Ratio(Series, Series),
+    /// First less second.
+    Difference(Series, Series),
+    One(Series),
+    /// The sum over all rounds.
+    Sum(Series),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Goal {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    pub name: &'static str,
+    pub what: &'static str,
+    pub of: Of,
+    goal: Goal,
+}
+
+/// How it came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Reached,
+    Missed,
+    Undecided,
+    /// A side was not measured.
+    Unmeasured,
+}
+
+impl Verdict {
+    pub fn word(self) -> &'static str {
+        match self {
+            Verdict::Reached => "reached",
+            Verdict::Missed => "MISSED",
+            Verdict::Undecided => "undecided",
+            Verdict::Unmeasured => "not measured",
+        }
+    }
+}
+
+use Goal::{AtLeast, AtMost};
+use Of::{Difference, One, Ratio, Sum};
+
+const fn rate(engine: &'static str, act: &'static str) -> Series {
+    (engine, act, "rate")
+}
+
+const fn faster(
+    name: &'static str,
+    what: &'static str,
+    act: &'static str,
+    (ours, theirs): (&'static str, &'static str),
+    goal: f64,
+) -> Target {
+    Target { name, what, of: Ratio(rate(ours, act), rate(theirs, act)), goal: AtLeast(goal) }
+}
+
+pub const TARGETS: [Target; 22] = [
+    faster(
+        "T1",
+        "sequential read, disk: pager / swap file",
+        "seq-read",
+        ("pager", "swapfile"),
+        2.0,
+    ),
+    faster("T1", "sequential read, disk: pager / umap 4 KB", "seq-read", ("pager", "umap-4k"), 8.0),
+    faster(
+        "T1",
+        "sequential read, disk: pager / umap 64 KB",
+        "seq-read",
+        ("pager", "umap-64k"),
+        1.2,
+    ),
+    faster(
+        "T2",
+        "sequential read+write, disk: pager / swap file",
+        "seq-write",
+        ("pager", "swapfile"),
+        1.2,
+    ),
+    faster(
+        "T2",
+        "sequential read+write, disk: pager / umap 4 KB",
+        "seq-write",
+        ("pager", "umap-4k"),
+        4.0,
+    ),
+    faster("T3", "Zipf 0.9, disk: pager / swap file", "zipf", ("pager", "swapfile"), 0.85),
+    faster("T3", "Zipf 0.9, disk: pager / umap 4 KB", "zipf", ("pager", "umap-4k"), 1.15),
+    Target {
+        name: "T3",
+        what: "Zipf 0.9, disk, p99 of an access: pager / swap file",
+        of: Ratio(("pager", "zipf", "p99"), ("swapfile", "zipf", "p99")),
+        goal: AtMost(1.5),
+    },
+    Target {
+        name: "T3",
+        what: "Zipf 0.9, disk, page-ins an access: pager - swap file",
+        of: Difference(("pager", "zipf", "major"), ("swapfile", "zipf", "major")),
+        goal: AtMost(0.01),
+    },
+    faster("T4", "phase change, disk: pager / swap file", "phase", ("pager", "swapfile"), 0.85),
+    faster("T4", "phase change, disk: pager / umap 4 KB", "phase", ("pager", "umap-4k"), 1.2),
+    faster(
+        "T5",
+        "sequential read, lz4 in memory: pager / zram",
+        "seq-read",
+        ("pager-lz4", "zram"),
+        0.5,
+    ),
+    faster(
+        "T5",
+        "sequential read+write, lz4 in memory: pager / zram",
+        "seq-write",
+        ("pager-lz4", "zram"),
+        0.5,
+    ),
+    faster("T5", "Zipf 0.9, lz4 in memory: pager / zram", "zipf", ("pager-lz4", "zram"), 0.5),
+    faster("T5", "phase change, lz4 in memory: pager / zram", "phase", ("pager-lz4", "zram"), 0.5),
+    Target {
+        name: "T5",
+        what: "lz4 in memory: pager killed",
+        of: Sum(("pager-lz4", "", "killed")),
+        goal: AtMost(0.0),
+    },
+    Target {
+        name: "T6",
+        what: "a reclaim, store in memory: pager / bare continue fault",
+        of: Ratio(("pager-lz4", "reclaim", "reclaim"), ("bare", "continue", "reclaim")),
+        goal: AtMost(1.15),
+    },
+    Target {
+        name: "T6",
+        what: "a reclaim, store on disk: pager / bare continue fault",
+        of: Ratio(("pager", "reclaim", "reclaim"), ("bare", "continue", "reclaim")),
+        goal: AtMost(1.15),
+    },
+    Target {
+        name: "T6",
+        what: "reference simulation, store in memory: share of a processor",
+        of: One(("pager-lz4", "reclaim", "simulation-cpu")),
+        goal: AtMost(0.10),
+    },
+    Target {
+        name: "T6",
+        what: "reference simulation, store on disk: share of a processor",
+        of: One(("pager", "reclaim", "simulation-cpu")),
+        goal: AtMost(0.10),
+    },
+    Target {
+        name: "T7",
+        what: "8 threads faulting, lz4 in memory: 2 handlers / 1",
+        of: Ratio(rate("pager-lz4-2", "threads-8"), rate("pager-lz4", "threads-8")),
+        goal: AtLeast(1.25),
+    },
+    Target {
+        name: "T7",
+        what: "1 thread faulting, lz4 in memory: 2 handlers / 1 (no goal)",
+        of: Ratio(rate("pager-lz4-2", "threads-1"), rate("pager-lz4", "threads-1")),
+        goal: AtLeast(0.0),
+    },
+];
+
+impl Target {
+    /// ">= 2", "<= 0.01"; nothing where there is none.
+    pub fn goal_words(&self) -> String {
+        match self.goal {
+            AtLeast(0.0) => String::new(),
+            AtLeast(goal) => format!(">= {goal}"),
+            AtMost(goal) => format!("<= {goal}"),
+        }
+    }
+
+    /// The number, and what becomes of the target.
+    pub fn judge(&self, samples: &[Sample]) -> (Option<Estimate>, Verdict) {
+        let Some(estimate) = self.estimate(samples) else { return (None, Verdict::Unmeasured) };
+        let verdict = match (self.of, self.goal, estimate.interval) {
+            (Sum(_), AtMost(goal), _) if estimate.value <= goal => Verdict::Reached,
+            (Sum(_), ..) => Verdict::Missed,
+            (_, _, None) => Verdict::Undecided,
+            (_, AtLeast(goal), Some((low, _))) if low >= goal => Verdict::Reached,
+            (_, AtLeast(goal), Some((_, high))) if high < goal => Verdict::Missed,
+            (_, AtMost(goal), Some((_, high))) if high <= goal => Verdict::Reached,
+            (_, AtMost(goal), Some((low, _))) if low > goal => Verdict::Missed,
+            _ => Verdict::Undecided,
+        };
+        (Some(estimate), verdict)
+    }
+
+    fn estimate(&self, samples: &[Sample]) -> Option<Estimate> {
+        let mut dice = Dice::new(1);
+        match self.of {
+            Ratio(top, bottom) => {
+                let (top, bottom): (Vec<f64>, Vec<f64>) =
+                    pairs(samples, top, bottom).into_iter().unzip();
+                estimate_ratio(&top, &bottom, &mut dice)
+            }
+            Difference(first, second) => {
+                let all = pairs(samples, first, second);
+                let differences: Vec<f64> = all.into_iter().map(|(a, b)| a - b).collect();
+                estimate_median(&differences, &mut dice)
+            }
+            One(series) => {
+                let values: Vec<f64> = rounds(samples, series).into_values().collect();
+                estimate_median(&values, &mut dice)
+            }
+            Sum(series) => {
+                let values: Vec<f64> = rounds(samples, series).into_values().collect();
+                median(&values)?;
+                Some(Estimate { value: values.iter().sum(), interval: None, count: values.len() })
+            }
+        }
+    }
+}
+
+/// Round and value of a series.
+pub fn rounds(samples: &[Sample], (engine, act, metric): (&str, &str, &str)) -> BTreeMap<u32, f64> {
+    let wanted = |sample: &&Sample| {
+        sample.engine == engine && sample.metric == metric && sample.word("act") == act
+    };
+    samples.iter().filter(wanted).map(|sample| (sample.round, sample.value)).collect()
+}
+
+fn pairs(samples: &[Sample], first: Series, second: Series) -> Vec<(f64, f64)> {
+    let others = rounds(samples, second);
+    let of_round = |(round, value): (u32, f64)| Some((value, *others.get(&round)?));
+    rounds(samples, first).into_iter().filter_map(of_round).collect()
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use crate::samples::Params;
+
+    pub fn sample(engine: &str, act: &str, metric: &str, (round, value): (u32, f64)) -> Sample {
+        Sample {
+            experiment: "paging".into(),
+            engine: engine.into(),
+            metric: metric.into(),
+            unit: "1/s".into(),
+            value,
+            params: Params::from([("act".to_string(), act.into())]),
+            round,
+            at_s: 0.0,
+        }
+    }
+
+    fn series(engine: &str, values: &[f64]) -> Vec<Sample> {
+        (1..)
+            .zip(values)
+            .map(|(round, &value)| sample(engine, "seq-read", "rate", (round, value)))
+            .collect()
+    }
+
+    fn judge(pager: &[f64], swap: &[f64]) -> Verdict {
+        TARGETS[0].judge(&[series("pager", pager), series("swapfile", swap)].concat()).1
+    }
+
+    #[test]
+    fn the_interval_decides() {
+        let swap = [40.0, 42.0, 39.0, 41.0, 40.0];
+        assert_eq!(judge(&[120.0, 130.0, 118.0, 121.0, 125.0], &swap), Verdict::Reached);
+        assert_eq!(judge(&[60.0, 61.0, 62.0, 59.0, 60.0], &swap), Verdict::Missed);
+        assert_eq!(judge(&[60.0, 100.0, 62.0, 110.0, 81.0], &swap), Verdict::Undecided);
+        assert_eq!(judge(&[120.0], &[40.0]), Verdict::Undecided, "one round decides nothing");
+        assert_eq!(judge(&[], &swap), Verdict::Unmeasured);
+    }
+
+    #[test]
+    fn only_rounds_with_both_sides_count() {
+        let mut samples = series("pager", &[100.0, 100.0, 100.0]);
+        samples.extend(series("swapfile", &[40.0, 40.0, 40.0, 1.0, 1.0]));
+        let (estimate, _) = TARGETS[0].judge(&samples);
+        assert_eq!(estimate.unwrap().value, 2.5);
+        assert_eq!(estimate.unwrap().count, 3);
+    }
+
+    #[test]
+    fn a_kill_in_any_round_is_a_miss() {
+        let target = TARGETS.iter().find(|target| target.what.contains("killed")).unwrap();
+        let kills = |counts: &[f64]| {
+            let samples: Vec<Sample> = (1..)
+                .zip(counts)
+                .map(|(round, &count)| sample("pager-lz4", "", "killed", (round, count)))
+                .collect();
+            target.judge(&samples).1
+        };
+        assert_eq!(
+            (kills(&[0.0, 0.0]), kills(&[0.0, 1.0]), kills(&[])),
+            (Verdict::Reached, Verdict::Missed, Verdict::Unmeasured)
+        );
+    }
+
+    #[test]
+    fn a_difference_is_of_the_same_rounds() {
+        let target = TARGETS.iter().find(|target| target.what.contains("page-ins")).unwrap();
+        let make = |engine, values: [f64; 3]| {
+            (1..)
+                .zip(values)
+                .map(move |(round, value)| sample(engine, "zipf", "major", (round, value)))
+        };
+        let samples: Vec<Sample> =
+            make("pager", [0.26, 0.36, 0.46]).chain(make("swapfile", [0.27, 0.37, 0.47])).collect();
+        let (estimate, verdict) = target.judge(&samples);
+        assert!((estimate.unwrap().value + 0.01).abs() < 1e-9);
+        assert_eq!(verdict, Verdict::Reached);
+    }
+}
