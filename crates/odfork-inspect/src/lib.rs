@@ -3,6 +3,8 @@
 use odfork_proc::command::Verb;
 
 pub mod doctor;
+#[cfg(test)]
+mod golden;
 pub mod predict;
 pub mod writes;
 

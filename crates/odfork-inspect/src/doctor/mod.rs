@@ -7,6 +7,8 @@
 pub mod advice;
 pub mod census;
 pub mod examination;
+#[cfg(test)]
+mod golden;
 pub mod launch;
 pub mod machine;
 pub mod page;

@@ -202,6 +202,7 @@ fn engine_object(answer: &Answer, forks: u64) -> Engine<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use odfork_samples::fit::{Errors, Judged};
 
     fn answers() -> Answers {
         let answer = |engine: &str, copy, freeze| Answer {
@@ -239,5 +240,22 @@ mod tests {
         let rows = vec![HEAD.map(String::from), row(&answers().answers[1], 3)];
         let lines = align(&rows);
         assert_eq!(lines[0].len(), lines[1].len());
+    }
+
+    #[test]
+    fn answers_are_printed_as_recorded() {
+        let mut answers = answers();
+        let form = "process + entry + copy".to_string();
+        answers.answers[0].fit = Some((form, Errors { count: 17, median: 0.0123, worst: 0.05 }));
+        answers.answers[1].interval = None;
+        answers.answers[0].held_out =
+            vec![Judged { bytes: 4096.0, frac: 0.5, measured: 0.25, predicted: 0.5 }];
+        let answers = Answers { warnings: vec!["old".into(), "far".into()], ..answers };
+        crate::golden::check("predict.txt", &(text(&question(), &answers) + "\n"));
+        crate::golden::check("predict.json", &(json(&question(), &answers).unwrap() + "\n"));
+        let asked = Question { forks: 1, frac: 1.0 / 3.0, bytes: 0, ..question() };
+        let built_in = super::super::source::built_in(&asked).unwrap();
+        crate::golden::check("predict-built-in.txt", &(text(&asked, &built_in) + "\n"));
+        crate::golden::check("predict-built-in.json", &(json(&asked, &built_in).unwrap() + "\n"));
     }
 }

@@ -165,6 +165,7 @@ pub fn suite(rows: &[SuiteRow], method: Method) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::writes::change::{Change, Spot};
 
     #[test]
     fn numbers_are_grouped() {
@@ -193,5 +194,61 @@ mod tests {
         assert!(text.contains("16,384") && text.contains("pages 0.25, bytes 0.00"), "{text}");
         assert!(text.contains("not measured") && text.contains("0.35 (VAX)"), "{text}");
         assert!(!suite(&rows, Method::Scan).contains("16,384"));
+    }
+
+    #[test]
+    fn tables_are_printed_as_recorded() {
+        let counts = |pages, changed, new, bytes| Counts { pages, changed, new, bytes };
+        let spot = |name: &str, start: u64, counts| Spot {
+            name: name.into(),
+            start,
+            end: start + 4096,
+            counts,
+        };
+        let phase = |name: &str, gone, counts: Counts| Phase {
+            name: name.into(),
+            change: Change {
+                counts,
+                gone,
+                unreadable: 0,
+                spots: vec![
+                    spot("anonymous", 0x7f00_0000_1000, counts),
+                    spot("[heap]", 0x55d0_d000, Counts { pages: 9, changed: 3, new: 1, bytes: 77 }),
+                    spot(
+                        "libx.so (private data)",
+                        0x1000,
+                        Counts { pages: 2, ..Counts::default() },
+                    ),
+                ],
+            },
+            from: 0.0,
+            to: 1.5,
+        };
+        let phases_of = vec![
+            phase("load", 0, counts(1_234_567, 1_000_000, 1_000, 4_096_000_000)),
+            phase("run", 12, counts(10, 0, 0, 0)),
+        ];
+        let outcome = Outcome {
+            phases: phases_of,
+            held: std::time::Duration::from_millis(1234),
+            ..Outcome::default()
+        };
+        let rows: Vec<SuiteRow> = [
+            ("planner (sbcl)", "run"),
+            ("hanoi (emacs)", "hanoi"),
+            ("table (sqlite3)", "delete 1 %"),
+        ]
+        .map(|(program, phase)| SuiteRow {
+            program: program.into(),
+            phase: phase.into(),
+            counts: counts(1000, 250, 3, 77_910),
+        })
+        .into();
+        for method in Method::ALL {
+            let spots: String =
+                outcome.phases.iter().map(|phase| hot_spots(phase, method, 2)).collect();
+            let text = phases(&outcome, method) + &spots + "\n" + &suite(&rows, method);
+            crate::golden::check(&format!("writes-{}.txt", method.word()), &text);
+        }
     }
 }

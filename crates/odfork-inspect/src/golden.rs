@@ -1,0 +1,14 @@
+//! Comparing what is printed with a file in tests/golden. For tests only.
+
+use std::fs;
+use std::path::Path;
+
+/// The text must be that of the file; ODFORK_BLESS=1 writes the file instead.
+pub fn check(name: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    if std::env::var_os("ODFORK_BLESS").is_some() {
+        fs::write(&path, text).unwrap();
+    }
+    let expected = fs::read_to_string(&path).unwrap();
+    assert!(text == expected, "{name} is not as recorded; it is now:\n{text}");
+}
