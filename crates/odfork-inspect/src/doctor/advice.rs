@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 
-use super::census::Fates;
+use super::fork_statistics::Fates;
 use odfork_proc::text::time;
 
 /// A fork below this is cheap: starting even a small program takes about as long.

@@ -1,14 +1,14 @@
 //! What the doctor prints for recorded values: text and JSON, compared with files in tests/golden.
 
 use super::advice::Advice;
-use super::census::{Fates, Maker, Summary};
-use super::examination::{Observation, Report, SCHEMA};
+use super::eligibility::Eligibility;
+use super::fork_statistics::{Fates, Maker, Summary};
+use super::inspection::{Observation, Report, SCHEMA};
+use super::layout;
 use super::machine::{Machine, Process, Size};
-use super::page;
 use super::price::Prices;
 use super::smaps::{Entries, Map, Status};
 use super::subject::{Memory, Subject};
-use super::verdict::Verdict;
 use odfork_samples::environment::Environment;
 
 fn prices() -> Prices {
@@ -98,7 +98,11 @@ fn report(kind: &'static str, frozen: bool) -> Report {
         predictions: prices.predict(entries, Entries { small: 62_147, huge: 12 }),
         subject: Some(subject),
         prices,
-        verdict: Verdict { program: "yes".into(), image: "huge".into(), ..Verdict::default() },
+        eligibility: Eligibility {
+            program: "yes".into(),
+            image: "huge".into(),
+            ..Eligibility::default()
+        },
         observation: Some(Observation {
             method: if sampled { "sampling" } else { "ptrace" },
             reason: sampled.then(|| "process 12 traces it already".into()),
@@ -173,14 +177,14 @@ fn reports_are_laid_out_as_ever() {
             Report { subject: None, observation: None, advice: None, ..report("command", false) },
         ),
     ] {
-        check(name, &page::lay_out(&report), &report);
+        check(name, &layout::lay_out(&report), &report);
     }
 }
 
 #[test]
 fn obstacles_and_unknowns_are_laid_out_as_ever() {
     let mut report = report("process", false);
-    report.verdict.obstacle = Some("is static".into());
+    report.eligibility.obstacle = Some("is static".into());
     report.prices.kernel_offered = true;
     report.predictions.iter_mut().for_each(|line| line.offered = true);
     let subject = report.subject.as_mut().unwrap();
@@ -190,13 +194,13 @@ fn obstacles_and_unknowns_are_laid_out_as_ever() {
     let observation = report.observation.as_mut().unwrap();
     observation.seen = Summary::default();
     observation.interrupted = false;
-    check("obstacle", &page::lay_out(&report), &report);
+    check("obstacle", &layout::lay_out(&report), &report);
 }
 
 #[test]
 fn the_machine_is_laid_out_as_ever() {
     let machine = machine();
-    check("machine", &page::machine(&machine), &machine);
+    check("machine", &layout::machine(&machine), &machine);
     let empty = Machine { processes: Vec::new(), ..machine };
-    crate::golden::check("doctor-machine-empty.txt", &page::machine(&empty));
+    crate::golden::check("doctor-machine-empty.txt", &layout::machine(&empty));
 }

@@ -44,7 +44,7 @@ pub struct Process {
     pub fork_ns: f64,
 }
 
-pub fn examine((prices, remark): (Prices, Option<String>)) -> Machine {
+pub fn inspect((prices, remark): (Prices, Option<String>)) -> Machine {
     let environment = Environment::observe();
     let sizes = steps(environment.memory_bytes)
         .into_iter()
@@ -54,7 +54,7 @@ pub fn examine((prices, remark): (Prices, Option<String>)) -> Machine {
         })
         .collect();
     Machine {
-        schema: super::examination::SCHEMA,
+        schema: super::inspection::SCHEMA,
         version: env!("CARGO_PKG_VERSION"),
         kind: "machine",
         summary: environment.summary(),

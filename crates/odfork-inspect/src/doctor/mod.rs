@@ -1,24 +1,24 @@
 //! odfork doctor: what fork costs a process, who forks, and what would help.
 //!
 //! Owns the command line and the exit status. The way of an answer: `subject` reads a process (`smaps` understands the
-//! text), `price` says what its fork costs by each engine, `watch` or `sample` observe it and feed `census`, `photo`
-//! remembers memory at forks, `verdict` says whether odfork can help, `advice` recommends, `page` lays out.
+//! text), `price` says what its fork costs by each engine, `watch` or `sample` observe it and feed `fork_statistics`, `snapshot`
+//! remembers memory at forks, `eligibility` says whether odfork can help, `advice` recommends, `layout` lays out.
 
 pub mod advice;
-pub mod census;
-pub mod examination;
+pub mod eligibility;
+pub mod fork_statistics;
 #[cfg(test)]
 mod golden;
+pub mod inspection;
 pub mod launch;
+pub mod layout;
 pub mod machine;
-pub mod page;
-pub mod photo;
 pub mod price;
 pub mod ptrace;
 pub mod sample;
 pub mod smaps;
+pub mod snapshot;
 pub mod subject;
-pub mod verdict;
 pub mod watch;
 
 use std::ffi::OsString;
@@ -30,7 +30,7 @@ use anyhow::{Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 use serde::Serialize;
 
-use self::examination::NotExecuted;
+use self::inspection::NotExecuted;
 use self::price::Prices;
 use odfork_proc::command::cannot;
 use odfork_proc::interrupt;
@@ -51,7 +51,7 @@ we end; only its forks, execs and exits take longer. Fork times are estimated
 from its page tables and never measured under observation. With --json, the
 output of COMMAND goes to standard error.
 
-Exit status: 0 when something was examined, whatever COMMAND returned; 126 or
+Exit status: 0 when something was inspected, whatever COMMAND returned; 126 or
 127 when COMMAND cannot be executed or is not found, 2 for everything else.";
 
 pub fn command() -> Command {
@@ -111,10 +111,10 @@ fn process(word: &str) -> Result<i32, String> {
 }
 
 pub fn run(matches: &ArgMatches) -> u8 {
-    examine(matches).unwrap_or_else(|error| cannot("doctor", &error))
+    inspect(matches).unwrap_or_else(|error| cannot("doctor", &error))
 }
 
-fn examine(matches: &ArgMatches) -> Result<u8> {
+fn inspect(matches: &ArgMatches) -> Result<u8> {
     let prices = Prices::find(matches.get_one("data"));
     let json = matches.get_flag("json");
     let limit = matches.get_one::<f64>("for").copied();
@@ -123,15 +123,15 @@ fn examine(matches: &ArgMatches) -> Result<u8> {
     if let Some(&pid) = matches.get_one::<i32>("pid") {
         interrupt::listen();
         let limit = Duration::from_secs_f64(limit.unwrap_or(SECONDS_FOR_PROCESS));
-        let report = examination::of_process(pid, limit, prices)?;
-        return print(&report, json, page::lay_out);
+        let report = inspection::of_process(pid, limit, prices)?;
+        return print(&report, json, layout::lay_out);
     }
     if words.is_empty() {
-        return print(&machine::examine(prices), json, page::machine);
+        return print(&machine::inspect(prices), json, layout::machine);
     }
     interrupt::listen();
-    match examination::of_command(&words, limit.map(Duration::from_secs_f64), prices, json)? {
-        Ok(report) => print(&report, json, page::lay_out),
+    match inspection::of_command(&words, limit.map(Duration::from_secs_f64), prices, json)? {
+        Ok(report) => print(&report, json, layout::lay_out),
         Err(NotExecuted(status, why)) => {
             eprintln!("odfork doctor: {why}");
             Ok(status)

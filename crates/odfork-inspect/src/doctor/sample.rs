@@ -7,14 +7,14 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::time::{Duration, Instant};
 
-use super::census::{Call, Census, Class, Event};
-use super::photo::Album;
+use super::fork_statistics::{Call, Class, Event, ForkStatistics};
 use super::ptrace::Pid;
+use super::snapshot::Snapshots;
 use super::subject;
 use super::watch::End;
 use odfork_proc::interrupt;
 
-const EVERY: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Watches `root`; `ours` says that it is our own child, to be waited for.
 pub struct Sampler {
@@ -35,10 +35,15 @@ impl Sampler {
     }
 
     /// Looks until the process ends, the time is over or Ctrl-C.
-    pub fn run(&mut self, census: &mut Census, album: &mut Album, limit: Option<Duration>) -> End {
+    pub fn run(
+        &mut self,
+        statistics: &mut ForkStatistics,
+        snapshots: &mut Snapshots,
+        limit: Option<Duration>,
+    ) -> End {
         loop {
             if let Some(end) = self.ended() {
-                census.take(Event::Ended { pid: self.root }, self.seconds(), None);
+                statistics.take(Event::Ended { pid: self.root }, self.seconds(), None);
                 return end;
             }
             if interrupt::asked() {
@@ -47,8 +52,8 @@ impl Sampler {
             if limit.is_some_and(|limit| self.start.elapsed() >= limit) {
                 return End::Over;
             }
-            self.look(census, album);
-            std::thread::sleep(EVERY);
+            self.look(statistics, snapshots);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -67,22 +72,22 @@ impl Sampler {
         (pid == self.root).then_some(End::Gone(Some(status)))
     }
 
-    fn look(&mut self, census: &mut Census, album: &mut Album) {
+    fn look(&mut self, statistics: &mut ForkStatistics, snapshots: &mut Snapshots) {
         let at = self.seconds();
         for pid in self.known.keys().copied().collect::<Vec<_>>() {
             let now = runs(pid);
             if now.is_empty() {
                 self.known.remove(&pid);
-                census.take(Event::Ended { pid }, at, None);
+                statistics.take(Event::Ended { pid }, at, None);
                 continue;
             }
             if self.known.insert(pid, now.clone()).is_some_and(|before| before != now) {
                 let name = subject::short_name(pid);
-                census.take(Event::Exec { pid, name, faults: None }, at, None);
+                statistics.take(Event::Exec { pid, name, faults: None }, at, None);
             }
             for child in children(pid) {
                 if !self.old.contains(&child) && !self.known.contains_key(&child) {
-                    self.meet(pid, child, &now, (census, album));
+                    self.meet(pid, child, &now, (statistics, snapshots));
                 }
             }
         }
@@ -91,15 +96,21 @@ impl Sampler {
         }
     }
 
-    fn meet(&mut self, parent: Pid, child: Pid, theirs: &str, books: (&mut Census, &mut Album)) {
-        let (at, (census, album)) = (self.seconds(), books);
-        let predicted = album.fork_of(parent);
+    fn meet(
+        &mut self,
+        parent: Pid,
+        child: Pid,
+        theirs: &str,
+        books: (&mut ForkStatistics, &mut Snapshots),
+    ) {
+        let (at, (statistics, snapshots)) = (self.seconds(), books);
+        let predicted = snapshots.fork_of(parent);
         let born = Event::Born { parent, child, call: Call::Unknown, class: Class::Unknown };
-        census.take(born, at, predicted);
+        statistics.take(born, at, predicted);
         let own = runs(child);
         if !own.is_empty() && own != theirs {
             let name = subject::short_name(child);
-            census.take(Event::Exec { pid: child, name, faults: None }, at, None);
+            statistics.take(Event::Exec { pid: child, name, faults: None }, at, None);
         }
         self.known.insert(child, if own.is_empty() { theirs.to_owned() } else { own });
     }
@@ -156,12 +167,13 @@ mod tests {
         let mut shell = Command::new("sh").args(["-c", "sleep 0.3; :"]).spawn().unwrap();
         let root = shell.id() as Pid;
         let prices = Prices::built_in();
-        let (mut census, mut album) = (Census::new(root, "sh"), Album::knowing(&prices, 0.0));
+        let (mut statistics, mut snapshots) =
+            (ForkStatistics::new(root, "sh"), Snapshots::knowing(&prices, 0.0));
         let mut sampler = Sampler::new(root, false);
         sampler.old.clear();
-        let end = sampler.run(&mut census, &mut album, Some(Duration::from_secs(20)));
+        let end = sampler.run(&mut statistics, &mut snapshots, Some(Duration::from_secs(20)));
         shell.wait().unwrap();
-        let seen = census.summary();
+        let seen = statistics.summary();
         assert_eq!((end, seen.forks.execs, seen.processes), (End::Gone(None), 1, 1), "{seen:?}");
     }
 }

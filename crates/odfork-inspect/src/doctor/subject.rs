@@ -114,7 +114,7 @@ pub fn rollup(pid: Pid) -> Option<Rollup> {
 }
 
 /// Everything about a process that has memory. Errors name what is in the way in one line.
-pub fn examine(pid: Pid) -> Result<Subject> {
+pub fn inspect(pid: Pid) -> Result<Subject> {
     let Some(status) = status(pid) else {
         bail!("no process {pid} that this user may see; `ps -e` lists them");
     };
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn this_process_can_be_examined() {
-        let own = examine(std::process::id() as Pid).unwrap();
+        let own = inspect(std::process::id() as Pid).unwrap();
         assert!(own.memory.resident > 0 && own.memory.page_tables > 0);
         assert!(own.memory.mapped >= own.memory.resident);
         let map = own.map.expect("one's own map is readable");
@@ -194,10 +194,10 @@ mod tests {
 
     #[test]
     fn what_has_no_memory_is_refused_in_one_line() {
-        let gone = examine(Pid::MAX).unwrap_err().to_string();
+        let gone = inspect(Pid::MAX).unwrap_err().to_string();
         assert!(gone.contains("no process") && !gone.contains('\n'), "{gone}");
         if status(2).is_some_and(|status| status.name == "kthreadd") {
-            assert!(examine(2).unwrap_err().to_string().contains("kernel thread"));
+            assert!(inspect(2).unwrap_err().to_string().contains("kernel thread"));
         } else {
             println!("skipped: no kernel thread is visible here");
         }
@@ -210,7 +210,7 @@ mod tests {
         while !status(pid).unwrap().is_zombie() {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
-        let error = examine(pid).unwrap_err().to_string();
+        let error = inspect(pid).unwrap_err().to_string();
         child.wait().unwrap();
         assert!(error.contains("zombie"), "{error}");
     }

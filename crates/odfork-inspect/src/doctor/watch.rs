@@ -7,9 +7,9 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use super::census::{Call, Census, Class, Event};
-use super::photo::Album;
+use super::fork_statistics::{Call, Class, Event, ForkStatistics};
 use super::ptrace::{self, Doorbell, Pid, Stop, Wake};
+use super::snapshot::Snapshots;
 use super::subject;
 use odfork_proc::interrupt;
 
@@ -24,11 +24,11 @@ pub enum End {
 }
 
 /// A pause this long at most, so that a Ctrl-C that came just before it is seen soon.
-const NAP: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// A task that does not stop for being let go (it waits for a vforked child) is left to the end of this program.
-const PATIENCE: Duration = Duration::from_secs(2);
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 
-pub struct Watch {
+pub struct Tracer {
     root: Pid,
     /// Task to process.
     tasks: HashMap<Pid, Pid>,
@@ -38,9 +38,9 @@ pub struct Watch {
     executed: bool,
 }
 
-impl Watch {
+impl Tracer {
     /// Attaches to all threads of a process. The error is that of its first thread.
-    pub fn seize(root: Pid) -> std::io::Result<Watch> {
+    pub fn seize(root: Pid) -> std::io::Result<Tracer> {
         ptrace::seize(root)?;
         let mut tasks = HashMap::from([(root, root)]);
         // Threads made meanwhile by one not yet attached are found in the next round.
@@ -57,7 +57,7 @@ impl Watch {
             }
         }
         let start = Instant::now();
-        Ok(Watch { root, tasks, start, end: None, gone: false, executed: false })
+        Ok(Tracer { root, tasks, start, end: None, gone: false, executed: false })
     }
 
     /// Whether the process named first was seen to run a program.
@@ -66,7 +66,12 @@ impl Watch {
     }
 
     /// Observes until the process ends, the time is over or Ctrl-C; then lets everybody go.
-    pub fn run(&mut self, census: &mut Census, album: &mut Album, limit: Option<Duration>) -> End {
+    pub fn run(
+        &mut self,
+        statistics: &mut ForkStatistics,
+        snapshots: &mut Snapshots,
+        limit: Option<Duration>,
+    ) -> End {
         let bell = Doorbell::hang();
         let end = loop {
             if self.gone {
@@ -75,17 +80,18 @@ impl Watch {
             if interrupt::asked() {
                 break End::Interrupted;
             }
-            let left = limit.map_or(NAP, |limit| limit.saturating_sub(self.start.elapsed()));
+            let left =
+                limit.map_or(POLL_INTERVAL, |limit| limit.saturating_sub(self.start.elapsed()));
             if left.is_zero() {
                 break End::Over;
             }
             match ptrace::next() {
-                Wake::Idle => bell.pause(left.min(NAP)),
+                Wake::Idle => bell.pause(left.min(POLL_INTERVAL)),
                 Wake::Alone => self.gone = true,
-                Wake::Gone(pid, status) => self.buried(pid, status, census),
+                Wake::Gone(pid, status) => self.buried(pid, status, statistics),
                 Wake::Stopped(tid, stop) => {
                     // A task that is gone by now is reported again, as gone.
-                    self.note(tid, stop, (census, album), |tid| {
+                    self.note(tid, stop, (statistics, snapshots), |tid| {
                         let _ = match stop {
                             Stop::Signal(signal) => ptrace::resume(tid, signal),
                             Stop::Group => ptrace::listen(tid),
@@ -95,7 +101,7 @@ impl Watch {
                 }
             }
         };
-        self.release(&bell, census, album);
+        self.release(&bell, statistics, snapshots);
         if self.gone {
             End::Gone(self.end)
         } else {
@@ -116,7 +122,7 @@ impl Watch {
         &mut self,
         tid: Pid,
         stop: Stop,
-        (census, album): (&mut Census, &mut Album),
+        (statistics, snapshots): (&mut ForkStatistics, &mut Snapshots),
         go: impl FnOnce(Pid),
     ) {
         let pid = self.process_of(tid);
@@ -129,8 +135,8 @@ impl Watch {
                 let process = if class == Class::Thread { pid } else { child };
                 self.tasks.insert(child, process);
                 // Its memory can be read while it runs on.
-                let predicted = (class == Class::Fork).then(|| album.fork_of(pid)).flatten();
-                census.take(Event::Born { parent: pid, child, call, class }, at, predicted);
+                let predicted = (class == Class::Fork).then(|| snapshots.fork_of(pid)).flatten();
+                statistics.take(Event::Born { parent: pid, child, call, class }, at, predicted);
             }
             Stop::Exec => {
                 self.executed |= pid == self.root;
@@ -139,40 +145,45 @@ impl Watch {
                 self.tasks.insert(pid, pid);
                 let (name, faults) = (subject::short_name(pid), faults(pid));
                 go(tid);
-                census.take(Event::Exec { pid, name, faults }, at, None);
+                statistics.take(Event::Exec { pid, name, faults }, at, None);
             }
             // The memory is still there at this stop.
             Stop::Exiting if tid == self.root => {
-                album.last_of(pid);
+                snapshots.last_of(pid);
                 go(tid);
             }
             _ => go(tid),
         }
     }
 
-    fn buried(&mut self, tid: Pid, status: i32, census: &mut Census) {
+    fn buried(&mut self, tid: Pid, status: i32, statistics: &mut ForkStatistics) {
         // A thread, or one that an exec of another thread has ended.
         let Some(pid) = self.tasks.remove(&tid).filter(|&pid| pid == tid) else { return };
-        census.take(Event::Ended { pid }, self.start.elapsed().as_secs_f64(), None);
+        statistics.take(Event::Ended { pid }, self.start.elapsed().as_secs_f64(), None);
         if pid == self.root {
             (self.gone, self.end) = (true, Some(status));
         }
     }
 
     /// Lets every task go, with the signal it was about to get. Who is made meanwhile is let go too.
-    fn release(&mut self, bell: &Doorbell, census: &mut Census, album: &mut Album) {
+    fn release(
+        &mut self,
+        bell: &Doorbell,
+        statistics: &mut ForkStatistics,
+        snapshots: &mut Snapshots,
+    ) {
         let since = Instant::now();
         // An error: the task is gone already.
         self.tasks.retain(|&tid, _| ptrace::interrupt(tid).is_ok());
-        while !self.tasks.is_empty() && since.elapsed() < PATIENCE {
+        while !self.tasks.is_empty() && since.elapsed() < RELEASE_TIMEOUT {
             match ptrace::next() {
                 Wake::Idle => bell.pause(Duration::from_millis(20)),
                 Wake::Alone => self.tasks.clear(),
-                Wake::Gone(pid, status) => self.buried(pid, status, census),
+                Wake::Gone(pid, status) => self.buried(pid, status, statistics),
                 Wake::Stopped(tid, stop) => {
                     let signal = if let Stop::Signal(signal) = stop { signal } else { 0 };
                     // A process stopped by job control stays stopped: the kernel sees to that.
-                    self.note(tid, stop, (census, album), |tid| {
+                    self.note(tid, stop, (statistics, snapshots), |tid| {
                         let _ = ptrace::detach(tid, signal);
                     });
                     self.tasks.remove(&tid);

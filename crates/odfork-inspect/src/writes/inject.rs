@@ -83,7 +83,7 @@ mod x86 {
     /// UFFD_USER_MODE_ONLY: what a user without privileges may ask for.
     const USER_MODE_ONLY: i64 = 1;
     const FLAGS: [i64; 2] = [libc::O_CLOEXEC as i64, libc::O_CLOEXEC as i64 | USER_MODE_ONLY];
-    const STEP_PATIENCE: Duration = Duration::from_secs(2);
+    const STEP_TIMEOUT: Duration = Duration::from_secs(2);
 
     /// Tries on ourselves whether the kernel gives such a descriptor.
     pub fn probe() -> Result<(), String> {
@@ -154,7 +154,7 @@ mod x86 {
     }
 
     fn settle(tid: i32) -> Result<()> {
-        let end = Instant::now() + STEP_PATIENCE;
+        let end = Instant::now() + STEP_TIMEOUT;
         loop {
             match ptrace::wait(tid) {
                 Ok(Some((_, status))) if libc::WIFSTOPPED(status) => {

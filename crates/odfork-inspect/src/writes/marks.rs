@@ -10,8 +10,8 @@ use anyhow::{Context, Result};
 
 use super::change::{Change, Counts};
 use super::inject;
-use super::look::Look;
 use super::pages::{Run, FILE, PAGE, SOFT_DIRTY, WRITTEN};
+use super::scan::Scan;
 use super::target::Target;
 
 /// Which bits are asked.
@@ -21,7 +21,7 @@ pub enum Source {
     SoftDirty,
 }
 
-/// What was populated at the last look, and the userfaultfd of a scan.
+/// What was populated at the last scan, and the userfaultfd of a scan.
 #[derive(Debug)]
 pub struct Marks {
     source: Source,
@@ -34,37 +34,37 @@ impl Marks {
         Marks { source, before: Vec::new(), faults: None }
     }
 
-    /// Counts what was written since the last look, and clears the marks.
+    /// Counts what was written since the last scan, and clears the marks.
     pub fn update(&mut self, target: &mut Target) -> Result<Change> {
         if self.source == Source::Scan && self.faults.is_none() {
             self.faults = Some(inject::userfault(target)?);
         }
-        let look = match &self.faults {
-            // What is new since the last look must be registered before it can be protected.
+        let scan = match &self.faults {
+            // What is new since the last scan must be registered before it can be protected.
             Some(faults) => {
-                let unprotected = Look::at(target.pid)?;
+                let unprotected = Scan::at(target.pid)?;
                 for area in &unprotected.areas {
                     inject::register(faults, area.mapping.start, area.mapping.end);
                 }
-                Look::with(target.pid, |pagemap, mapping| {
+                Scan::with(target.pid, |pagemap, mapping| {
                     pagemap.runs_and_protect(mapping.start, mapping.end)
                 })?
             }
             None => {
-                let look = Look::at(target.pid)?;
+                let scan = Scan::at(target.pid)?;
                 clear_soft_dirty(target.pid)?;
-                look
+                scan
             }
         };
-        let change = self.count(&look);
-        self.before = look.areas.iter().flat_map(|area| area.runs.iter().copied()).collect();
+        let change = self.count(&scan);
+        self.before = scan.areas.iter().flat_map(|area| area.runs.iter().copied()).collect();
         Ok(change)
     }
 
-    fn count(&self, look: &Look) -> Change {
+    fn count(&self, scan: &Scan) -> Change {
         let mark = if self.source == Source::Scan { WRITTEN } else { SOFT_DIRTY };
         let mut change = Change::default();
-        for area in &look.areas {
+        for area in &scan.areas {
             let mut counts = Counts { pages: area.pages(), ..Counts::default() };
             for run in area.runs.iter().filter(|run| run.has(mark) && !run.has(FILE)) {
                 counts.changed += run.pages();
@@ -73,7 +73,7 @@ impl Marks {
             }
             change.add(&area.mapping, counts);
         }
-        let now: Vec<Run> = look.areas.iter().flat_map(|a| a.runs.iter().copied()).collect();
+        let now: Vec<Run> = scan.areas.iter().flat_map(|a| a.runs.iter().copied()).collect();
         change.gone = self.before.iter().map(|run| run.pages() - overlap(&now, run)).sum();
         change
     }

@@ -6,10 +6,10 @@
 use anyhow::{bail, Result};
 
 use super::change::Change;
-use super::compare::Picture;
 use super::inject;
-use super::look::Look;
 use super::marks::{probe_soft_dirty, Marks, Source};
+use super::scan::Scan;
+use super::snapshot::Snapshot;
 use super::target::Target;
 
 /// A way to learn what changed.
@@ -77,26 +77,26 @@ impl Method {
 
 /// A method at work on one process.
 #[derive(Debug)]
-pub enum Watch {
+pub enum Detector {
     Marks(Marks),
-    Compare(Picture),
+    Compare(Snapshot),
 }
 
-impl Watch {
-    /// `limit`: bytes a picture may take.
-    pub fn new(method: Method, limit: u64) -> Watch {
+impl Detector {
+    /// `limit`: bytes a snapshot may take.
+    pub fn new(method: Method, limit: u64) -> Detector {
         match method {
-            Method::Scan => Watch::Marks(Marks::new(Source::Scan)),
-            Method::SoftDirty => Watch::Marks(Marks::new(Source::SoftDirty)),
-            Method::Compare => Watch::Compare(Picture::new(limit)),
+            Method::Scan => Detector::Marks(Marks::new(Source::Scan)),
+            Method::SoftDirty => Detector::Marks(Marks::new(Source::SoftDirty)),
+            Method::Compare => Detector::Compare(Snapshot::new(limit)),
         }
     }
 
     /// What changed since the last call; the first one only begins. The process must be stopped.
     pub fn update(&mut self, target: &mut Target) -> Result<Change> {
         match self {
-            Watch::Marks(marks) => marks.update(target),
-            Watch::Compare(picture) => picture.update(&Look::at(target.pid)?),
+            Detector::Marks(marks) => marks.update(target),
+            Detector::Compare(snapshot) => snapshot.update(&Scan::at(target.pid)?),
         }
     }
 }

@@ -1,14 +1,12 @@
 //! odfork writes: what share of its memory a program changes.
 //!
 //! The way of a measurement: `options` reads the request, `launch` or `target` gets hold of the process, `session`
-//! says when it is looked at, `method` says how (`compare`, or `marks` with `inject`), both over `look` (`maps`, `pages`);
+//! says when it is looked at, `method` says how (`compare`, or `marks` with `inject`), both over `scan` (`maps`, `pages`);
 //! `change` is the result, `table` and `record` print it. `suite` is the standard set. This file only connects them.
 
 mod change;
-mod compare;
 mod inject;
 mod launch;
-mod look;
 mod maps;
 mod marks;
 mod method;
@@ -16,7 +14,9 @@ mod options;
 mod pages;
 mod ptrace;
 mod record;
+mod scan;
 mod session;
+mod snapshot;
 mod suite;
 mod table;
 pub mod target;
@@ -39,7 +39,7 @@ use target::Target;
 const EARLY: u8 = 1;
 const INTERRUPTED: u8 = 130;
 /// After Ctrl-C, before a command that goes on is asked harder to end.
-const FAREWELL: Duration = Duration::from_secs(3);
+const SIGNAL_INTERVAL: Duration = Duration::from_secs(3);
 
 pub fn command() -> Command {
     options::command()
@@ -115,7 +115,7 @@ fn wait_for(pid: i32, interrupted: bool) -> Option<i32> {
                 // SAFETY: a child of ours that has not been waited for: the number is still its own.
                 unsafe { libc::kill(pid, signal) };
             }
-            next = Instant::now() + FAREWELL;
+            next = Instant::now() + SIGNAL_INTERVAL;
         }
         std::thread::sleep(Duration::from_millis(2));
     }

@@ -41,7 +41,7 @@ Methods (auto takes the first that this machine has; with --bytes compare):
               Also called uffd.
   soft-dirty  /proc/PID/clear_refs and pagemap (CONFIG_MEM_SOFT_DIRTY). Pages
               only; disturbs others who use these bits (CRIU).
-  compare     a picture of the memory is kept and compared, as Smith and
+  compare     a snapshot of the memory is kept and compared, as Smith and
               Maguire 1988 compared core dumps. Pages and bytes, anywhere;
               takes as much memory as the process and holds it while reading.
 
@@ -145,7 +145,7 @@ fn output_arguments() -> [Arg; 3] {
             .value_name("MB")
             .value_parser(value_parser!(u64).range(1..1 << 30))
             .help(
-                "What the picture of method compare may take [default: half of what is available]",
+                "What the snapshot of method compare may take [default: half of what is available]",
             ),
         Arg::new("json")
             .long("json")

@@ -1,4 +1,4 @@
-//! From a seized process to a list of phases: when a picture is taken, and what ends a phase.
+//! From a seized process to a list of phases: when a snapshot is taken, and what ends a phase.
 //!
 //! Owns the clock of a measurement. A phase begins at the start (or `--after`), at the marker signal or when an
 //! interval is over; it ends at the next one, at the end of the process, at Ctrl-C, or when the process becomes another
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::change::Change;
-use super::method::{Method, Watch};
+use super::method::{Detector, Method};
 use super::target::{Event, Target};
 use odfork_proc::interrupt;
 
@@ -17,7 +17,7 @@ use odfork_proc::interrupt;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     pub method: Method,
-    /// Bytes a picture may take.
+    /// Bytes a snapshot may take.
     pub limit: u64,
     pub after: Duration,
     pub interval: Option<Duration>,
@@ -55,7 +55,7 @@ pub struct Outcome {
 struct Session<'a> {
     plan: &'a Plan,
     target: &'a mut Target,
-    watch: Watch,
+    watch: Detector,
     start: Instant,
     /// When the open phase began.
     open: Option<Instant>,
@@ -73,7 +73,7 @@ pub fn measure(target: &mut Target, plan: &Plan) -> Outcome {
     let mut session = Session {
         plan,
         target,
-        watch: Watch::new(plan.method, plan.limit),
+        watch: Detector::new(plan.method, plan.limit),
         start,
         open: None,
         first: (!by_marker).then_some(start + plan.after),
@@ -192,7 +192,7 @@ impl Session<'_> {
         } else if self.first.is_some() {
             self.first = Some(Instant::now() + self.plan.after);
         }
-        self.watch = Watch::new(self.plan.method, self.plan.limit);
+        self.watch = Detector::new(self.plan.method, self.plan.limit);
         self.target.go_on(Event::Exec);
     }
 

@@ -13,41 +13,41 @@ use anyhow::{bail, Context, Result};
 use odfork_proc::interrupt;
 use odfork_samples::stats::Dice;
 
-const START_PATIENCE: Duration = Duration::from_secs(20);
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// A stopped server answers late; one that does not answer at all is an error.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(120);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 /// Requests under way at once.
 const PIPELINE: u32 = 1000;
 const VALUE_BYTES: usize = 100;
 
-struct Talk {
+struct Client {
     socket: BufReader<UnixStream>,
     pid: i32,
 }
 
 /// Load `keys`, mark, get as many, mark, set a tenth anew, mark, end.
 pub fn drive(pid: i32, socket: &Path, keys: u32) -> Result<()> {
-    let mut talk = Talk { socket: BufReader::new(connect(socket)?), pid };
+    let mut client = Client { socket: BufReader::new(connect(socket)?), pid };
     let mut dice = Dice::new(4);
-    talk.ask(&["PING"])?;
-    talk.mark()?;
-    talk.many(keys, |number| set(number, b'a'))?;
-    talk.mark()?;
-    talk.many(keys, |_| words(&["GET", &key(dice.below(keys as usize) as u32)]))?;
-    talk.mark()?;
-    talk.many(keys / 10, |_| set(dice.below(keys as usize) as u32, b'b'))?;
-    talk.mark()?;
+    client.ask(&["PING"])?;
+    client.mark()?;
+    client.many(keys, |number| set(number, b'a'))?;
+    client.mark()?;
+    client.many(keys, |_| words(&["GET", &key(dice.below(keys as usize) as u32)]))?;
+    client.mark()?;
+    client.many(keys / 10, |_| set(dice.below(keys as usize) as u32, b'b'))?;
+    client.mark()?;
     // The server closes the connection instead of answering.
-    let _ = talk.ask(&["SHUTDOWN", "NOSAVE"]);
+    let _ = client.ask(&["SHUTDOWN", "NOSAVE"]);
     Ok(())
 }
 
 fn connect(path: &Path) -> Result<UnixStream> {
-    let end = Instant::now() + START_PATIENCE;
+    let end = Instant::now() + START_TIMEOUT;
     loop {
         match UnixStream::connect(path) {
             Ok(socket) => {
-                socket.set_read_timeout(Some(ANSWER_PATIENCE))?;
+                socket.set_read_timeout(Some(ANSWER_TIMEOUT))?;
                 return Ok(socket);
             }
             Err(error) if Instant::now() > end || interrupt::asked() => {
@@ -58,7 +58,7 @@ fn connect(path: &Path) -> Result<UnixStream> {
     }
 }
 
-impl Talk {
+impl Client {
     fn ask(&mut self, request: &[&str]) -> Result<()> {
         self.socket.get_mut().write_all(&words(request))?;
         self.answer()
@@ -128,10 +128,10 @@ mod tests {
     fn answers_are_read_to_their_end() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         theirs.write_all(b"+OK\r\n$3\r\nabc\r\n$-1\r\n-ERR no\r\n").unwrap();
-        let mut talk = Talk { socket: BufReader::new(ours), pid: 0 };
+        let mut client = Client { socket: BufReader::new(ours), pid: 0 };
         for _ in 0..3 {
-            talk.answer().unwrap();
+            client.answer().unwrap();
         }
-        assert!(talk.answer().unwrap_err().to_string().contains("ERR no"));
+        assert!(client.answer().unwrap_err().to_string().contains("ERR no"));
     }
 }

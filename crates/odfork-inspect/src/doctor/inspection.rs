@@ -1,6 +1,6 @@
-//! One examination from beginning to end: look at the process, observe it, judge, recommend.
+//! One inspection from beginning to end: look at the process, observe it, judge, recommend.
 //!
-//! Owns the order of the steps and the report they fill (`page` lays it out, serde makes the JSON). A process that
+//! Owns the order of the steps and the report they fill (`layout` lays it out, serde makes the JSON). A process that
 //! dies meanwhile leaves a report of what was known until then.
 
 use std::ffi::OsString;
@@ -10,16 +10,16 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::advice::{self, Advice, Facts, Seen};
-use super::census::{Census, Summary};
+use super::eligibility::{self, Eligibility, Surroundings};
+use super::fork_statistics::{ForkStatistics, Summary};
 use super::launch::{self, Launch};
-use super::photo::Album;
 use super::price::{Prediction, Prices};
 use super::ptrace::Pid;
 use super::sample::Sampler;
 use super::smaps::{Entries, PAGE};
+use super::snapshot::Snapshots;
 use super::subject::{self, Subject};
-use super::verdict::{self, Surroundings, Verdict};
-use super::watch::{self, End, Watch};
+use super::watch::{self, End, Tracer};
 
 /// Changes when a field changes its meaning or goes away.
 pub const SCHEMA: u32 = 1;
@@ -36,7 +36,8 @@ pub struct Report {
     pub prices: Prices,
     pub now_ns: Option<f64>,
     pub predictions: Vec<Prediction>,
-    pub verdict: Verdict,
+    #[serde(rename = "verdict")]
+    pub eligibility: Eligibility,
     pub observation: Option<Observation>,
     pub advice: Option<Advice>,
     pub remarks: Vec<String>,
@@ -72,53 +73,56 @@ fn report(kind: &'static str, asked: String, prices: &Prices, remark: Option<Str
         prices: prices.clone(),
         now_ns: None,
         predictions: Vec::new(),
-        verdict: Verdict::default(),
+        eligibility: Eligibility::default(),
         observation: None,
         advice: None,
         remarks: remark.into_iter().collect(),
     }
 }
 
-/// Examines a running process.
+/// Inspects a running process.
 pub fn of_process(
     pid: Pid,
     limit: Duration,
     (prices, remark): (Prices, Option<String>),
 ) -> Result<Report> {
-    let subject = subject::examine(pid)?;
+    let subject = subject::inspect(pid)?;
     let mut report = report("process", pid.to_string(), &prices, remark);
     // The link works even when the file was replaced, but only for who may trace the process.
-    let verdict = match &subject.program {
-        Some(_) => verdict::of_program(format!("/proc/{pid}/exe").as_ref()),
-        None => Verdict { program: "unknown".into(), ..Verdict::default() },
+    let eligibility = match &subject.program {
+        Some(_) => eligibility::of_program(format!("/proc/{pid}/exe").as_ref()),
+        None => Eligibility { program: "unknown".into(), ..Eligibility::default() },
     };
-    report.verdict = Surroundings::observe().judge(verdict, &subject);
-    let mut album = Album::knowing(&prices, subject.memory.huge_share().unwrap_or(0.0));
-    let mut census = Census::new(pid, &subject.name);
+    report.eligibility = Surroundings::observe().judge(eligibility, &subject);
+    let mut snapshots = Snapshots::knowing(&prices, subject.memory.huge_share().unwrap_or(0.0));
+    let mut statistics = ForkStatistics::new(pid, &subject.name);
     let start = Instant::now();
     let loaded = subject.map.as_ref().is_some_and(|map| map.loaded);
     let (end, method, reason) = if loaded {
         // The runtime leaves memory plain while a tracer is attached.
         let reason = "libodfork.so is loaded, and does not freeze while it is traced";
-        let end = Sampler::new(pid, false).run(&mut census, &mut album, Some(limit));
+        let end = Sampler::new(pid, false).run(&mut statistics, &mut snapshots, Some(limit));
         (end, "sampling", Some(reason.to_owned()))
     } else {
-        match Watch::seize(pid) {
-            Ok(mut watch) => (watch.run(&mut census, &mut album, Some(limit)), "ptrace", None),
+        match Tracer::seize(pid) {
+            Ok(mut watch) => {
+                (watch.run(&mut statistics, &mut snapshots, Some(limit)), "ptrace", None)
+            }
             Err(error) => {
                 let reason = watch::refusal(pid, &error);
-                let end = Sampler::new(pid, false).run(&mut census, &mut album, Some(limit));
+                let end =
+                    Sampler::new(pid, false).run(&mut statistics, &mut snapshots, Some(limit));
                 (end, "sampling", Some(reason))
             }
         }
     };
     report.subject = Some(subject);
-    report.observation = Some(observation((end, method, reason), start, census.summary()));
+    report.observation = Some(observation((end, method, reason), start, statistics.summary()));
     report.conclude(true, None);
     Ok(report)
 }
 
-/// Starts a command and examines it through its life (or for `limit`).
+/// Starts a command and inspects it through its life (or for `limit`).
 pub fn of_command(
     words: &[OsString],
     limit: Option<Duration>,
@@ -128,21 +132,21 @@ pub fn of_command(
     let line: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
     let asked = subject::printable(&line.join(" "));
     let mut report = report("command", asked, &prices, remark);
-    let verdict = verdict::of_program(&words[0]);
+    let eligibility = eligibility::of_program(&words[0]);
     let mut launch = Launch::prepare(words, output_to_error)?;
     let (pid, start) = (launch.pid, Instant::now());
-    let mut album = Album::empty(&prices);
-    let mut census = Census::new(pid, "");
-    let watch = Watch::seize(pid);
+    let mut snapshots = Snapshots::empty(&prices);
+    let mut statistics = ForkStatistics::new(pid, "");
+    let watch = Tracer::seize(pid);
     launch.open();
     let (mut end, executed, method, reason) = match watch {
         Ok(mut watch) => {
-            let end = watch.run(&mut census, &mut album, limit);
+            let end = watch.run(&mut statistics, &mut snapshots, limit);
             (end, watch.executed(), "ptrace", None)
         }
         Err(error) => {
             let reason = watch::refusal(pid, &error);
-            let end = Sampler::new(pid, true).run(&mut census, &mut album, limit);
+            let end = Sampler::new(pid, true).run(&mut statistics, &mut snapshots, limit);
             (end, false, "sampling", Some(reason))
         }
     };
@@ -154,12 +158,12 @@ pub fn of_command(
     if end == End::Interrupted {
         end = reap(pid).unwrap_or(end);
     }
-    report.subject = album.largest();
-    report.verdict = match &report.subject {
-        Some(subject) if subject.pid == pid => Surroundings::observe().judge(verdict, subject),
-        _ => verdict,
+    report.subject = snapshots.largest();
+    report.eligibility = match &report.subject {
+        Some(subject) if subject.pid == pid => Surroundings::observe().judge(eligibility, subject),
+        _ => eligibility,
     };
-    report.observation = Some(observation((end, method, reason), start, census.summary()));
+    report.observation = Some(observation((end, method, reason), start, statistics.summary()));
     report.conclude(false, Some(words));
     Ok(Ok(report))
 }
@@ -246,7 +250,7 @@ impl Report {
             let found = self.predictions.iter().find(|line| line.engine == engine);
             found.map_or(now_ns, |line| line.fork_ns)
         };
-        let verdict = &self.verdict;
+        let eligibility = &self.eligibility;
         let seen = self.observation.as_ref().map(|seen| {
             let (forks, lent) = if running {
                 (seen.seen.own_forks, seen.seen.own_lent)
@@ -266,7 +270,7 @@ impl Report {
             huge_share: subject.memory.huge_share().unwrap_or(0.0),
             loaded: subject.map.as_ref().is_some_and(|map| map.loaded),
             frozen: subject.map.as_ref().is_some_and(|map| map.is_frozen()),
-            obstacle: verdict.obstacle.clone().map(|why| (why, verdict.change.clone())),
+            obstacle: eligibility.obstacle.clone().map(|why| (why, eligibility.change.clone())),
             seen,
         };
         self.advice = Some(advice::recommend(&facts));
@@ -280,7 +284,7 @@ mod tests {
 
     #[test]
     fn an_image_counts_as_memory_that_plain_would_copy() {
-        let mut subject = subject::examine(std::process::id() as Pid).unwrap();
+        let mut subject = subject::inspect(std::process::id() as Pid).unwrap();
         subject.memory.entries = Entries { small: 110, huge: 3 };
         subject.map = Some(Map {
             freezable: Entries { small: 100, huge: 2 },

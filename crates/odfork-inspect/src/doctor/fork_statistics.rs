@@ -163,7 +163,7 @@ const SHELLS: [&str; 10] =
     ["sh", "dash", "bash", "ash", "zsh", "ksh", "mksh", "fish", "csh", "tcsh"];
 
 #[derive(Debug)]
-pub struct Census {
+pub struct ForkStatistics {
     root: Pid,
     living: HashMap<Pid, Life>,
     /// Lives whose number was given to somebody else since.
@@ -171,10 +171,10 @@ pub struct Census {
     calls: BTreeMap<(Call, Class), u64>,
 }
 
-impl Census {
-    pub fn new(root: Pid, name: &str) -> Census {
+impl ForkStatistics {
+    pub fn new(root: Pid, name: &str) -> ForkStatistics {
         let life = Life { name: name.to_owned(), ..Life::default() };
-        Census {
+        ForkStatistics {
             root,
             living: HashMap::from([(root, life)]),
             past: Vec::new(),
@@ -332,18 +332,18 @@ mod tests {
         Event::Exec { pid, name: name.into(), faults: Some(30) }
     }
 
-    fn census(events: Vec<Event>) -> Summary {
-        let mut census = Census::new(1, "sh");
+    fn statistics(events: Vec<Event>) -> Summary {
+        let mut statistics = ForkStatistics::new(1, "sh");
         for (index, event) in events.into_iter().enumerate() {
-            census.take(event, index as f64, Some(10));
+            statistics.take(event, index as f64, Some(10));
         }
-        census.summary()
+        statistics.summary()
     }
 
     #[test]
     fn children_are_told_apart_by_what_they_do() {
         let fork = |child| born(1, child, Class::Fork);
-        let seen = census(vec![
+        let seen = statistics(vec![
             fork(10),
             exec(10, "true"),
             Event::Ended { pid: 10 },
@@ -366,7 +366,7 @@ mod tests {
     #[test]
     fn a_child_seen_before_its_birth_is_the_same_child() {
         let early = vec![exec(10, "true"), Event::Ended { pid: 10 }, born(1, 10, Class::Fork)];
-        let seen = census(early);
+        let seen = statistics(early);
         assert_eq!(seen.forks, Fates { execs: 1, ..Fates::default() });
         // Its time cannot be negative.
         assert_eq!(seen.until_exec_s, Some(0.0));
@@ -374,7 +374,7 @@ mod tests {
 
     #[test]
     fn a_number_used_twice_is_two_children() {
-        let seen = census(vec![
+        let seen = statistics(vec![
             born(1, 10, Class::Fork),
             exec(10, "true"),
             Event::Ended { pid: 10 },
@@ -386,7 +386,7 @@ mod tests {
 
     #[test]
     fn makers_are_named_by_what_they_ran_at_that_moment() {
-        let seen = census(vec![
+        let seen = statistics(vec![
             born(1, 10, Class::Fork),
             exec(10, "make"),
             born(10, 11, Class::Vfork),

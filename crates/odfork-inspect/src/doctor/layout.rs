@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use super::advice::bytes;
-use super::census::{Fates, Summary};
-use super::examination::{Observation, Report};
+use super::fork_statistics::{Fates, Summary};
+use super::inspection::{Observation, Report};
 use super::machine::Machine;
 use super::price::{Prediction, Prices};
 use super::subject::{printable, Subject};
@@ -146,9 +146,9 @@ fn about(line: &Prediction, report: &Report, frozen: bool) -> String {
         "plain" if frozen => "4 KB pages, nothing frozen".to_owned(),
         "plain" => "4 KB pages".to_owned(),
         "thp" => "transparent huge pages, as far as they can be had".to_owned(),
-        "image" => match &report.verdict.obstacle {
+        "image" => match &report.eligibility.obstacle {
             Some(why) => format!("not possible: it {why}"),
-            None if report.verdict.program == "unknown" => {
+            None if report.eligibility.program == "unknown" => {
                 "odfork run; whether it can is not known".into()
             }
             None if report.kind == "process" && !frozen => {
@@ -325,7 +325,7 @@ mod tests {
     fn the_columns_of_makers_stand_under_each_other() {
         let mut seen = Summary { processes: 3, ..Summary::default() };
         seen.forks = Fates { execs: 2, exits: 1, ..Fates::default() };
-        let maker = crate::doctor::census::Maker {
+        let maker = crate::doctor::fork_statistics::Maker {
             name: "a\u{7}b".into(),
             forks: seen.forks,
             ..Default::default()

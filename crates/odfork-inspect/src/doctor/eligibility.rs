@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::subject::Subject;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Verdict {
+pub struct Eligibility {
     /// yes, no, perhaps; "unknown" when nobody could be asked.
     pub program: String,
     /// What is in the way, reads after the program's name; None when nothing is known to be.
@@ -34,35 +34,35 @@ fn judge() -> Option<PathBuf> {
 }
 
 /// Asks about a program by name or path.
-pub fn of_program(name: &OsStr) -> Verdict {
+pub fn of_program(name: &OsStr) -> Eligibility {
     let asked = judge().and_then(|judge| {
         let mut command = Command::new(judge);
         command.args(["check", "--json"]).arg(name).stdin(Stdio::null()).stderr(Stdio::null());
         serde_json::from_slice(&command.output().ok()?.stdout).ok()
     });
     asked.map_or_else(
-        || Verdict { program: "unknown".into(), ..Verdict::default() },
+        || Eligibility { program: "unknown".into(), ..Eligibility::default() },
         |answer: Value| read(&answer),
     )
 }
 
-fn read(answer: &Value) -> Verdict {
+fn read(answer: &Value) -> Eligibility {
     let word = |value: &Value| value.as_str().unwrap_or("").to_owned();
     let program = &answer["program"];
     let (image, answered) = (word(&answer["image"]), word(&program["accelerated"]));
     let library = word(&answer["library"]["problem"]);
-    let mut verdict =
-        Verdict { program: answered, change: word(&program["change"]), image, obstacle: None };
-    if verdict.program == "no" || verdict.program == "cannot-run" {
-        verdict.obstacle = Some(word(&program["why"]));
-    } else if verdict.image == "none" {
-        verdict.obstacle = Some("can have no image here".into());
-        verdict.change = "`odfork check` says what is missing".into();
+    let mut eligibility =
+        Eligibility { program: answered, change: word(&program["change"]), image, obstacle: None };
+    if eligibility.program == "no" || eligibility.program == "cannot-run" {
+        eligibility.obstacle = Some(word(&program["why"]));
+    } else if eligibility.image == "none" {
+        eligibility.obstacle = Some("can have no image here".into());
+        eligibility.change = "`odfork check` says what is missing".into();
     } else if !library.is_empty() {
-        verdict.obstacle = Some("runs without libodfork.so, which was not found".into());
-        verdict.change = library;
+        eligibility.obstacle = Some("runs without libodfork.so, which was not found".into());
+        eligibility.change = library;
     }
-    verdict
+    eligibility
 }
 
 /// What in the state of a process would keep its memory plain, and what to do about it.
@@ -85,10 +85,10 @@ impl Surroundings {
         }
     }
 
-    /// Adds the state of a process to the verdict about its program.
-    pub fn judge(&self, verdict: Verdict, subject: &Subject) -> Verdict {
-        if verdict.obstacle.is_some() {
-            return verdict;
+    /// Adds the state of a process to the eligibility about its program.
+    pub fn judge(&self, eligibility: Eligibility, subject: &Subject) -> Eligibility {
+        if eligibility.obstacle.is_some() {
+            return eligibility;
         }
         let status = &subject.status;
         let (obstacle, change) =
@@ -103,9 +103,9 @@ impl Surroundings {
             } else if self.no_overcommit {
                 ("runs where vm.overcommit_memory is 2".to_owned(), "use another mode")
             } else {
-                return verdict;
+                return eligibility;
             };
-        Verdict { obstacle: Some(obstacle), change: change.to_owned(), ..verdict }
+        Eligibility { obstacle: Some(obstacle), change: change.to_owned(), ..eligibility }
     }
 }
 
@@ -131,11 +131,11 @@ mod tests {
 
     #[test]
     fn threads_need_userfaultfd_and_the_file_is_judged_first() {
-        let mut process = subject::examine(std::process::id() as Pid).unwrap();
+        let mut process = subject::inspect(std::process::id() as Pid).unwrap();
         process.status.threads = 4;
         process.status.may_userfaultfd = false;
         let judge = |here: Surroundings, process: &Subject| {
-            here.judge(Verdict::default(), process).obstacle.unwrap_or_default()
+            here.judge(Eligibility::default(), process).obstacle.unwrap_or_default()
         };
         assert!(judge(Surroundings::default(), &process).contains("4 threads"));
         let allowed = Surroundings { userfaultfd: true, ..Surroundings::default() };
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(judge(Surroundings::default(), &process), "");
         let strict = Surroundings { no_overcommit: true, userfaultfd: true };
         assert!(judge(strict, &process).contains("overcommit"));
-        let first = Verdict { obstacle: Some("is static".into()), ..Verdict::default() };
+        let first = Eligibility { obstacle: Some("is static".into()), ..Eligibility::default() };
         assert_eq!(strict.judge(first.clone(), &process), first);
     }
 }

@@ -27,22 +27,22 @@ impl Area {
 
 /// A process that stands still.
 #[derive(Debug)]
-pub struct Look {
+pub struct Scan {
     pub pid: i32,
     memory: File,
     pub areas: Vec<Area>,
 }
 
-impl Look {
-    pub fn at(pid: i32) -> Result<Look> {
-        Look::with(pid, |pagemap, mapping| pagemap.runs(mapping.start, mapping.end))
+impl Scan {
+    pub fn at(pid: i32) -> Result<Scan> {
+        Scan::with(pid, |pagemap, mapping| pagemap.runs(mapping.start, mapping.end))
     }
 
     /// The same by another way of reading the page tables.
     pub fn with(
         pid: i32,
         mut read: impl FnMut(&mut Pagemap, &Mapping) -> Result<Vec<Run>>,
-    ) -> Result<Look> {
+    ) -> Result<Scan> {
         let path = format!("/proc/{pid}/mem");
         let memory = File::open(&path).with_context(|| format!("cannot read {path}"))?;
         let mut pagemap = Pagemap::open(pid)?;
@@ -56,7 +56,7 @@ impl Look {
                 areas.push(Area { mapping, runs });
             }
         }
-        Ok(Look { pid, memory, areas })
+        Ok(Scan { pid, memory, areas })
     }
 
     /// Fills the buffer from `address`; false when the kernel does not give these pages.

@@ -1,6 +1,6 @@
-//! Pictures of the memory of processes that fork, taken right after a fork or before their end.
+//! Snapshots of the memory of processes that fork, taken right after a fork or before their end.
 //!
-//! Owns what fork costs each of them by the model, and the picture of the largest. Reading a map takes about as long
+//! Owns what fork costs each of them by the model, and the snapshot of the largest. Reading a map takes about as long
 //! as a fork, so a process is looked at again only when it has grown by a quarter.
 
 use std::collections::HashMap;
@@ -13,32 +13,32 @@ use super::subject::{self, Subject};
 /// Below this the share of huge pages does not matter, and the coarse figure will do.
 const SMALL: u64 = 32 << 20;
 
-pub struct Album<'a> {
+pub struct Snapshots<'a> {
     prices: &'a Prices,
     /// Anonymous bytes at the last close look, and the share of them in huge pages then.
     looked: HashMap<Pid, (u64, f64)>,
     largest: Option<Subject>,
-    /// Of a process examined before: its share of huge pages. Looking closely holds a process up, so then only what
+    /// Of a process inspected before: its share of huge pages. Looking closely holds a process up, so then only what
     /// costs nothing is read.
     known_share: Option<f64>,
 }
 
-impl<'a> Album<'a> {
-    /// For a command: nothing is known of it, and pictures are taken.
-    pub fn empty(prices: &'a Prices) -> Album<'a> {
-        Album { prices, looked: HashMap::new(), largest: None, known_share: None }
+impl<'a> Snapshots<'a> {
+    /// For a command: nothing is known of it, and snapshots are taken.
+    pub fn empty(prices: &'a Prices) -> Snapshots<'a> {
+        Snapshots { prices, looked: HashMap::new(), largest: None, known_share: None }
     }
 
-    /// For a process that was examined.
-    pub fn knowing(prices: &'a Prices, huge_share: f64) -> Album<'a> {
-        Album { known_share: Some(huge_share), ..Album::empty(prices) }
+    /// For a process that was inspected.
+    pub fn knowing(prices: &'a Prices, huge_share: f64) -> Snapshots<'a> {
+        Snapshots { known_share: Some(huge_share), ..Snapshots::empty(prices) }
     }
 
     /// What a fork of this process costs by the model now, nanoseconds.
     pub fn fork_of(&mut self, pid: Pid) -> Option<u64> {
         let status = subject::status(pid)?;
         if self.known_share.is_none() {
-            self.picture(pid, status.anonymous + status.swapped);
+            self.snapshot(pid, status.anonymous + status.swapped);
         }
         let share = self.huge_share(pid, status.anonymous);
         let huge = (status.anonymous as f64 * share) as u64;
@@ -46,10 +46,10 @@ impl<'a> Album<'a> {
         Some(self.prices.now_ns(entries) as u64)
     }
 
-    /// The process is about to end: a picture unless there is one of a process at least as large.
+    /// The process is about to end: a snapshot unless there is one of a process at least as large.
     pub fn last_of(&mut self, pid: Pid) {
         if let Some(status) = subject::status(pid).filter(|_| self.known_share.is_none()) {
-            self.picture(pid, status.anonymous + status.swapped);
+            self.snapshot(pid, status.anonymous + status.swapped);
         }
     }
 
@@ -58,10 +58,10 @@ impl<'a> Album<'a> {
         self.largest
     }
 
-    fn picture(&mut self, pid: Pid, bytes: u64) {
+    fn snapshot(&mut self, pid: Pid, bytes: u64) {
         let known = self.largest.as_ref().map(|s| s.status.anonymous + s.status.swapped);
         if known.is_none_or(|known| bytes > known + known / 4) {
-            self.largest = subject::examine(pid).ok().or(self.largest.take());
+            self.largest = subject::inspect(pid).ok().or(self.largest.take());
         }
     }
 
@@ -91,11 +91,11 @@ mod tests {
     #[test]
     fn the_first_picture_is_kept_until_something_larger_comes() {
         let (prices, own) = (Prices::built_in(), std::process::id() as Pid);
-        let mut album = Album::empty(&prices);
-        assert!(album.fork_of(own).unwrap() >= 60_000);
-        album.last_of(Pid::MAX);
-        assert_eq!(album.largest().unwrap().pid, own);
-        let mut bare = Album::knowing(&prices, 0.0);
+        let mut snapshots = Snapshots::empty(&prices);
+        assert!(snapshots.fork_of(own).unwrap() >= 60_000);
+        snapshots.last_of(Pid::MAX);
+        assert_eq!(snapshots.largest().unwrap().pid, own);
+        let mut bare = Snapshots::knowing(&prices, 0.0);
         assert!(bare.fork_of(own).is_some() && bare.fork_of(Pid::MAX).is_none());
         assert!(bare.largest().is_none());
     }
