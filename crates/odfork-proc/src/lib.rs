@@ -5,4 +5,5 @@
 pub mod command;
 pub mod cow_fork;
 pub mod interrupt;
+pub mod table;
 pub mod text;
