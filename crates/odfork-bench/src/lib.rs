@@ -14,6 +14,8 @@ pub mod cli;
 pub mod executor;
 pub mod experiments;
 pub mod figures;
+#[cfg(test)]
+mod golden;
 pub mod link;
 pub mod paging;
 pub mod pairing;

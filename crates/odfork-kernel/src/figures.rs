@@ -356,4 +356,22 @@ mod tests {
         let find = |mode| series(&all, "patched", "fork", 512, mode);
         assert_eq!(pair(&find("plain"), &find("kernel")), (vec![2.0], vec![5.0]));
     }
+
+    /// Lines of guests, each after the kernel and boot it came from; the table is the one printed when they were recorded.
+    /// Columns may move; words and numbers may not.
+    #[test]
+    fn the_same_samples_give_the_same_table() {
+        let words = |text: &str| -> Vec<Vec<String>> {
+            text.lines().map(|line| line.split_whitespace().map(str::to_owned).collect()).collect()
+        };
+        let lines = include_str!("../tests/golden/guest.txt").lines();
+        let samples: Vec<Sample> = lines
+            .map(|line| {
+                let parts: Vec<&str> = line.splitn(3, '\t').collect();
+                Sample::read(parts[2].as_bytes(), parts[0], parts[1].parse().unwrap()).unwrap()
+            })
+            .collect();
+        let table = table(&samples);
+        assert_eq!(words(&table), words(include_str!("../tests/golden/table.txt")), "{table}");
+    }
 }

@@ -137,6 +137,7 @@ fn words(estimate: Estimate) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::golden;
     use odfork_samples::samples::Params;
 
     fn sample(engine: &str, act: &str, metric: &str, (round, value): (u32, f64)) -> Sample {
@@ -174,5 +175,11 @@ mod tests {
     fn nothing_at_all_is_said_too() {
         let text = tables(&[]);
         assert!(text.contains("not measured") && !text.contains("NaN"), "{text}");
+    }
+
+    #[test]
+    fn the_same_samples_give_the_same_tables() {
+        let expected = include_str!("../../tests/golden/paging.txt");
+        golden::assert_same_words(&tables(&golden::samples("paging")), expected);
     }
 }

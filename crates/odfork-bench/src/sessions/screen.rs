@@ -98,6 +98,7 @@ fn ratios(samples: &[Sample], most: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::golden;
     use odfork_samples::samples::Params;
 
     #[test]
@@ -119,5 +120,11 @@ mod tests {
         assert!(row.contains("30.0 [30.0, 30.0]") && row.contains("24.0"), "{row}");
         assert!(text.contains("1 sessions: pager / kernel 2.000"), "{text}");
         assert!(!text.contains("swapping"), "{text}");
+    }
+
+    #[test]
+    fn the_same_samples_give_the_same_tables() {
+        let expected = include_str!("../../tests/golden/sessions.txt");
+        golden::assert_same_words(&tables(&golden::samples("sessions"), 4), expected);
     }
 }
