@@ -16,7 +16,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
-use odfork_pager::points;
+use odfork_pager::crash_points;
 use odfork_tests::machine;
 use serde_json::Value;
 
@@ -279,7 +279,7 @@ fn killed_at(stage: &Stage, point: &str) -> Outcome {
         false => 120,
     };
     let kill = format!("{point}:{count}");
-    let env = [(points::VARIABLE, kill.as_str()), (points::TIMES, "4")];
+    let env = [(crash_points::VARIABLE, kill.as_str()), (crash_points::TIMES, "4")];
     let world = World::new(stage, &with(&["--store", "memory", "--store-size", "400M"]), &env)?;
     world.run(program, args)?;
     if world.restarts() == 0 {
@@ -639,7 +639,7 @@ fn trials(stage: &Arc<Stage>) -> Vec<Trial> {
     }
     add("content::two_handlers".into(), Box::new(|s| content(s, &["--handlers", "2"])));
     add("content::huge_pages".into(), Box::new(huge_pages));
-    for point in points::NAMES {
+    for point in crash_points::NAMES {
         add(format!("killed_at::{point}"), Box::new(move |s| killed_at(s, point)));
     }
     add("killed_at_random".into(), Box::new(killed_at_random));

@@ -10,7 +10,7 @@
 //!            3 unmap all paged memory, so that nothing changes
 //!            4 SNAPSHOT: what is only in memory goes to the store, the child's table names the same slots
 //!   kernel     fork; paged mappings are not inherited (MADV_DONTFORK)
-//!   child    5 map the child's space at the same addresses, a userfaultfd of its own, ATTACH, worker, REGIONS
+//!   child    5 map the child's backing memfd at the same addresses, a userfaultfd of its own, ATTACH, worker, REGIONS
 //! ```
 //!
 //! A child that cannot be given its memory ends at once: it must not run without it (see `forks`). vfork, posix_spawn and clone with
@@ -227,7 +227,7 @@ fn restore(held: &mut Held, welcome: &Welcome) -> SysResult<()> {
         // Not over anything: the parent's mapping was not inherited.
         let flags = libc::MAP_SHARED | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
         let offset = span.offset as i64;
-        odfork_sys::check(kernel_mmap(address, len, prot, flags, welcome.space, offset))?;
+        odfork_sys::check(kernel_mmap(address, len, prot, flags, welcome.backing, offset))?;
     }
     office::settle(welcome)?;
     for span in held.regions().list() {

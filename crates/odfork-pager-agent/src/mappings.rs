@@ -1,6 +1,6 @@
 //! What the kernel has mapped where the region list says ours is.
 //!
-//! A program may change its mappings by system calls of its own, which nobody sees. Then memory that is not the space's lies at
+//! A program may change its mappings by system calls of its own, which nobody sees. Then memory that is not the backing memfd's lies at
 //! the addresses of a region, and unmapping "its pages" would be the loss of that memory. So the kernel is asked before.
 //! One question covers a whole mapping; before Linux 6.11 every range costs one. What is changed by such calls between question
 //! and unmapping is not noticed.
@@ -17,7 +17,7 @@ use crate::office::{self, Held, STATE};
 pub struct Known {
     start: u64,
     end: u64,
-    /// Its start's place in the space, when it is the space's.
+    /// Its start's place in the backing, when it is the backing memfd's.
     offset: Option<u64>,
 }
 
@@ -40,7 +40,7 @@ impl Known {
         };
         match ioctl(STATE.maps.number(), uapi::PROCMAP_QUERY, &mut query) {
             Ok(_) => {
-                let is_space = query.inode == STATE.space.inode();
+                let is_space = query.inode == STATE.backing.inode();
                 self.start = query.start;
                 self.end = query.end;
                 self.offset = is_space.then_some(query.offset);
@@ -51,7 +51,7 @@ impl Known {
         }
     }
 
-    /// How much from here on is the space's, at that place in it; or how much is not.
+    /// How much from here on is the backing memfd's, at that place in it; or how much is not.
     fn piece(&self, address: u64, len: u64, offset: u64) -> (u64, bool) {
         if address < self.start {
             return (len.min(self.start - address), false);
@@ -60,7 +60,7 @@ impl Known {
         (len.min(self.end - address), place == Some(offset))
     }
 
-    /// All of the range is mapped from the space, as the list says.
+    /// All of the range is mapped from the backing, as the list says.
     pub fn is_ours(&mut self, span: &Span, len: u64) -> bool {
         let mut at = 0;
         while at < len {

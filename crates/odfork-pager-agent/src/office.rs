@@ -11,7 +11,7 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
 
-use odfork_pager_protocol::control::{op, Bell, Control, Span, CONTROL_BYTES, MAGIC};
+use odfork_pager_protocol::control::{op, Control, Doorbell, Span, CONTROL_BYTES, MAGIC};
 use odfork_pager_protocol::uapi;
 use odfork_pager_protocol::wire::{Kind, Message, MESSAGE_BYTES, OPTION_USER_MODE};
 use odfork_pager_protocol::PAGE;
@@ -81,12 +81,12 @@ pub struct State {
     pub pid: AtomicI32,
     pub id: AtomicU32,
     pub uffd: Kept,
-    pub space: Kept,
+    pub backing: Kept,
     pub pagemap: Kept,
     pub maps: Kept,
     socket: Kept,
     pub control: AtomicPtr<Control>,
-    bell: AtomicPtr<Bell>,
+    doorbell: AtomicPtr<Doorbell>,
     regions: UnsafeCell<Regions>,
     /// Number of regions, readable without the lock.
     pub count: AtomicUsize,
@@ -103,12 +103,12 @@ pub static STATE: State = State {
     pid: AtomicI32::new(0),
     id: AtomicU32::new(0),
     uffd: Kept::none(),
-    space: Kept::none(),
+    backing: Kept::none(),
     pagemap: Kept::none(),
     maps: Kept::none(),
     socket: Kept::none(),
     control: AtomicPtr::new(core::ptr::null_mut()),
-    bell: AtomicPtr::new(core::ptr::null_mut()),
+    doorbell: AtomicPtr::new(core::ptr::null_mut()),
     regions: UnsafeCell::new(Regions::new()),
     count: AtomicUsize::new(0),
     threshold: AtomicUsize::new(256 << 10),
@@ -180,11 +180,11 @@ pub fn control() -> Option<&'static Control> {
 
 /// Wakes the daemon's scanner.
 pub fn ring() {
-    // SAFETY: null or the mapping of the bell, which is never unmapped.
-    let Some(bell) = (unsafe { STATE.bell.load(Acquire).as_ref() }) else { return };
-    bell.rung.fetch_add(1, SeqCst);
-    if bell.sleeping.load(SeqCst) != 0 {
-        futex_wake(&bell.rung);
+    // SAFETY: null or the mapping of the doorbell, which is never unmapped.
+    let Some(doorbell) = (unsafe { STATE.doorbell.load(Acquire).as_ref() }) else { return };
+    doorbell.rung.fetch_add(1, SeqCst);
+    if doorbell.sleeping.load(SeqCst) != 0 {
+        futex_wake(&doorbell.rung);
     }
 }
 
@@ -218,8 +218,8 @@ pub struct Welcome {
     pub id: u32,
     pub socket: c_int,
     pub control: c_int,
-    pub space: c_int,
-    pub bell: c_int,
+    pub backing: c_int,
+    pub doorbell: c_int,
     /// /dev/userfaultfd or -1.
     pub device: c_int,
     pub user_mode: bool,
@@ -227,7 +227,9 @@ pub struct Welcome {
 
 impl Welcome {
     pub fn close_all(&self) {
-        [self.socket, self.control, self.space, self.bell, self.device].into_iter().for_each(close);
+        [self.socket, self.control, self.backing, self.doorbell, self.device]
+            .into_iter()
+            .for_each(close);
     }
 }
 
@@ -389,15 +391,15 @@ fn receive(socket: c_int, fds: &mut [c_int; MOST_FDS]) -> SysResult<Message> {
 fn welcome(from: c_int, given: Option<c_int>) -> SysResult<Welcome> {
     let mut fds = [-1; MOST_FDS];
     let answer = receive(from, &mut fds);
-    let [control, space, bell, fourth, fifth] = fds;
+    let [control, backing, doorbell, fourth, fifth] = fds;
     let (socket, device) = match given {
         Some(socket) => (socket, fourth),
         None => (fourth, fifth),
     };
     match answer {
-        Ok(message) if message.kind() == Some(Kind::Welcome) && bell >= 0 && socket >= 0 => {
+        Ok(message) if message.kind() == Some(Kind::Welcome) && doorbell >= 0 && socket >= 0 => {
             let user_mode = message.flags & OPTION_USER_MODE != 0;
-            Ok(Welcome { id: message.id, socket, control, space, bell, device, user_mode })
+            Ok(Welcome { id: message.id, socket, control, backing, doorbell, device, user_mode })
         }
         other => {
             fds.into_iter().for_each(close);
@@ -473,7 +475,7 @@ fn inode(fd: c_int) -> u64 {
 
 /// Closes the parent's descriptors in a forked child.
 pub fn close_inherited() {
-    let all = [&STATE.uffd, &STATE.space, &STATE.pagemap, &STATE.maps, &STATE.socket];
+    let all = [&STATE.uffd, &STATE.backing, &STATE.pagemap, &STATE.maps, &STATE.socket];
     all.into_iter().for_each(Kept::give_up);
 }
 
@@ -486,8 +488,8 @@ fn map_shared(fd: c_int, len: usize) -> SysResult<usize> {
 pub fn settle(welcome: &Welcome) -> SysResult<()> {
     let uffd = new_uffd(welcome.device, welcome.user_mode)?;
     let mapped = map_shared(welcome.control, CONTROL_BYTES)
-        .and_then(|control| Ok((control, map_shared(welcome.bell, PAGE)?)));
-    let (control, bell) = match mapped {
+        .and_then(|control| Ok((control, map_shared(welcome.doorbell, PAGE)?)));
+    let (control, doorbell) = match mapped {
         Ok(both) => both,
         Err(error) => {
             close(uffd);
@@ -495,7 +497,7 @@ pub fn settle(welcome: &Welcome) -> SysResult<()> {
         }
     };
     // The parent's, in a forked child.
-    let before = STATE.bell.swap(bell as *mut Bell, Release);
+    let before = STATE.doorbell.swap(doorbell as *mut Doorbell, Release);
     if !before.is_null() {
         kernel_munmap(before as usize, PAGE);
     }
@@ -510,7 +512,7 @@ pub fn settle(welcome: &Welcome) -> SysResult<()> {
         return Err(Errno(libc::EPROTO));
     }
     STATE.uffd.keep(uffd);
-    STATE.space.keep(welcome.space);
+    STATE.backing.keep(welcome.backing);
     STATE.socket.keep(welcome.socket);
     STATE.pagemap.keep(open_high(c"/proc/self/pagemap"));
     STATE.maps.keep(open_high(c"/proc/self/maps"));
@@ -525,7 +527,7 @@ pub fn settle(welcome: &Welcome) -> SysResult<()> {
         return done;
     }
     close(welcome.control);
-    close(welcome.bell);
+    close(welcome.doorbell);
     close(welcome.device);
     done
 }
@@ -547,8 +549,8 @@ pub fn connected(_held: &mut Held) -> bool {
     done.is_ok()
 }
 
-/// Registers a range of the space with the userfaultfd. It is not inherited by a fork: a child without a userfaultfd of
-/// its own would read zeros there, and put them into the space for its parent.
+/// Registers a range of the backing memfd with the userfaultfd. It is not inherited by a fork: a child without a userfaultfd of
+/// its own would read zeros there, and put them into the backing memfd for its parent.
 pub fn register(span: &Span) -> SysResult<()> {
     let (address, len) = (span.address as usize, span.len as usize);
     odfork_sys::check(crate::kernel_madvise(address, len, libc::MADV_DONTFORK))?;
@@ -562,14 +564,14 @@ pub fn register(span: &Span) -> SysResult<()> {
 
 /// Maps a new region and tells the daemon; its address.
 pub fn map_region(held: &mut Held, hint: usize, len: usize) -> SysResult<usize> {
-    if !connected(held) || !held.regions().has_room() || !STATE.space.is_there() {
+    if !connected(held) || !held.regions().has_room() || !STATE.backing.is_there() {
         return Err(Errno(libc::ENOMEM));
     }
     let offset = held.regions().place(len as u64).ok_or(Errno(libc::ENOMEM))?;
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
-    let space = STATE.space.number();
-    let address = odfork_sys::check(kernel_mmap(hint, len, prot, flags, space, offset as i64))?;
+    let backing = STATE.backing.number();
+    let address = odfork_sys::check(kernel_mmap(hint, len, prot, flags, backing, offset as i64))?;
     crate::stack::note(address, len);
     let span = Span { address: address as u64, offset, len: len as u64, flags: 0 };
     let mut done = register(&span);

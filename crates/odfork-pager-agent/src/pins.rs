@@ -1,7 +1,7 @@
 //! No page of a paged program may be pinned by the kernel to be written later.
 //!
 //! A pin (a registered buffer of io_uring, a direct read under way) holds a page by its frame, not by its address. The
-//! daemon may unmap that page, save it and take it out of the space; what comes in by the pin then goes into a frame that nobody
+//! daemon may unmap that page, save it and take it out of the backing; what comes in by the pin then goes into a frame that nobody
 //! sees any more. Linux (6.18) tells user space nowhere whether a page of a memory file is pinned, and punches it all the same. So the calls
 //! that pin for writing are taken from the program before its first page is paged, by a seccomp filter on all its threads:
 //!

@@ -1,7 +1,7 @@
-//! The list of what is paged: address, place in the space, length; sorted by address. Under the agent's lock.
+//! The list of what is paged: address, place in the backing, length; sorted by address. Under the agent's lock.
 
 use odfork_pager_protocol::control::{Span, REGIONS};
-use odfork_pager_protocol::{PAGE, SPACE};
+use odfork_pager_protocol::{BACKING_BYTES, PAGE};
 
 /// Kept free for regions that an unmapping splits.
 const SLACK: usize = 64;
@@ -9,7 +9,7 @@ const SLACK: usize = 64;
 pub struct Regions {
     list: [Span; REGIONS],
     count: usize,
-    /// Where the search for a place in the space begins.
+    /// Where the search for a place in the backing memfd begins.
     next: u64,
 }
 
@@ -80,12 +80,12 @@ impl Regions {
         }
     }
 
-    /// A free place of so many bytes in the space.
+    /// A free place of so many bytes in the backing memfd.
     pub fn place(&mut self, len: u64) -> Option<u64> {
         let mut at = self.next;
         let mut wrapped = false;
         loop {
-            if len > SPACE || at > SPACE - len {
+            if len > BACKING_BYTES || at > BACKING_BYTES - len {
                 if wrapped {
                     return None;
                 }

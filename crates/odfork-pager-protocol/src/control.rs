@@ -1,4 +1,4 @@
-//! The control pages: memory shared by one program's agent and the daemon, and the bell all agents share.
+//! The control pages: memory shared by one program's agent and the daemon, and the doorbell all agents share.
 //!
 //! The supervisor makes them and keeps them, so a new daemon finds every call and every list where the old one left it.
 //! Who writes what:
@@ -11,7 +11,7 @@
 //!   zap.answered     sets, then rings           reads
 //!   frozen           -                          sets before it answers, reads when it starts
 //!   regions          writes before a call       reads while it serves a call, and when it starts
-//!   bell             +1, then wakes             waits
+//!   doorbell             +1, then wakes             waits
 //! ```
 //!
 //! A call is repeated by a new daemon when the old one died before it had answered: all calls are idempotent.
@@ -174,7 +174,7 @@ pub const CONTROL_BYTES: usize = size_of::<Control>().next_multiple_of(crate::PA
 /// The page all agents of a supervisor share: rung when there is something for the daemon to see.
 #[repr(C)]
 #[derive(Debug)]
-pub struct Bell {
+pub struct Doorbell {
     pub rung: AtomicU32,
     /// The daemon sleeps on `rung`: whoever rings has to wake it.
     pub sleeping: AtomicU32,

@@ -12,6 +12,6 @@ pub mod wire;
 /// Bytes of a page; the pager knows only this size.
 pub const PAGE: usize = 4096;
 
-/// Bytes of one program's space: its paged memory lies in one sparse memory file of this size.
+/// Bytes of one program's backing memfd: its paged memory lies in one sparse memory file of this size.
 /// The page table beside it takes 16 bytes a page, sparse as well.
-pub const SPACE: u64 = 1 << 40;
+pub const BACKING_BYTES: u64 = 1 << 40;

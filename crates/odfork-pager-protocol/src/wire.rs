@@ -3,7 +3,7 @@
 //! ```text
 //!   program                       supervisor                        daemon
 //!   HELLO                  --->   makes control, space, table
-//!                          <---   WELCOME id + control, space, bell [, device]
+//!                          <---   WELCOME id + control, space, doorbell [, device]
 //!   ATTACH id + uffd       --->                              --->   CLIENT id + uffd, space, table, control
 //!                          <---   TAKEN or REFUSED           <---   TAKEN or REFUSED id
 //!   (forking) HELLO parent --->   the same for the child     --->   CLIENT id of parent, without uffd

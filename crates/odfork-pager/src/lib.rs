@@ -8,16 +8,16 @@
 //! - [`sys`], [`uffd`]: the kernel
 
 pub mod advise;
+pub mod crash_points;
 pub mod daemon;
+pub mod endpoint;
 pub mod jail;
-pub mod knobs;
-pub mod office;
-pub mod points;
-pub mod rate;
 pub mod serve;
 pub mod stats;
 pub mod store;
 pub mod supervisor;
 pub mod sys;
 pub mod table;
+pub mod token_bucket;
+pub mod tunables;
 pub mod uffd;

@@ -1,4 +1,4 @@
-//! The daemon's process: from the descriptor it was started with to the loop that serves.
+//! The daemon's process: from the descriptor it was started with to the active list that serves.
 
 use std::io::{self, Error};
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
@@ -21,8 +21,8 @@ pub fn serve(settings: Settings) -> io::Result<()> {
     let Some((message, fds)) = told else { return Ok(()) };
     let mut fds = fds.into_iter();
     match (message.kind(), fds.next(), fds.next()) {
-        (Some(Kind::Begin), Some(store), Some(bell)) => {
-            let daemon = Daemon::new(settings, store, bell.as_fd(), supervisor)?;
+        (Some(Kind::Begin), Some(store), Some(doorbell)) => {
+            let daemon = Daemon::new(settings, store, doorbell.as_fd(), supervisor)?;
             daemon.run();
             Ok(())
         }

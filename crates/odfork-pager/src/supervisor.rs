@@ -6,8 +6,8 @@
 //! long as one is open, faults wait. (The program holds one more.) It believes a program gone only when the daemon says so, which asks
 //! the kernel; a closed socket is a hint.
 
-mod line;
-mod reception;
+mod accept;
+mod connection;
 
 use std::collections::BTreeMap;
 use std::io::{self, Error};
@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 use odfork_pager_protocol::wire::{Kind, Message, PARENT_SHIFT, TAKE_OVER, WAITS, WITH_UFFD};
 use odfork_pager_protocol::PAGE;
 
+use crate::crash_points;
 use crate::daemon::Settings;
-use crate::points;
 use crate::sys;
-use line::Line;
+use connection::DaemonConnection;
 
 /// The daemon finds its socket here.
 pub const DAEMON_FD: i32 = 3;
@@ -54,7 +54,7 @@ struct Program {
     waits: bool,
     name: String,
     uffd: Option<OwnedFd>,
-    space: OwnedFd,
+    backing: OwnedFd,
     table: OwnedFd,
     control: OwnedFd,
 }
@@ -70,8 +70,8 @@ struct Connection {
 
 struct Supervisor {
     plan: Plan,
-    bell: OwnedFd,
-    daemon: Line,
+    doorbell: OwnedFd,
+    daemon: DaemonConnection,
     child: Child,
     started: Instant,
     /// How often the kill points' variable is still passed on.
@@ -79,7 +79,7 @@ struct Supervisor {
     programs: BTreeMap<u32, Program>,
     connections: Vec<Connection>,
     next_id: u32,
-    /// The last setting of each knob.
+    /// The last setting of each tunable.
     set: BTreeMap<String, Message>,
     files: u64,
     /// Given up for a moment when there are no more descriptors, to say so to who comes.
@@ -91,15 +91,15 @@ struct Supervisor {
 /// # Errors
 /// The daemon could not be started, or poll failed.
 pub fn run(plan: Plan) -> io::Result<()> {
-    let bell = sys::memory_file(c"odfork-page-bell", PAGE as u64)?;
-    let kills = std::env::var(points::TIMES).ok().and_then(|n| n.parse().ok()).unwrap_or(1);
+    let doorbell = sys::memory_file(c"odfork-page-bell", PAGE as u64)?;
+    let kills = std::env::var(crash_points::TIMES).ok().and_then(|n| n.parse().ok()).unwrap_or(1);
     let files = sys::raise_open_files();
     sys::ask_for_senders(plan.socket.as_fd())?;
-    let spare = bell.try_clone().ok();
+    let spare = doorbell.try_clone().ok();
     let (daemon, child) = start_daemon(&plan, kills > 0)?;
     let mut supervisor = Supervisor {
         plan,
-        bell,
+        doorbell,
         daemon,
         child,
         started: Instant::now(),
@@ -115,7 +115,7 @@ pub fn run(plan: Plan) -> io::Result<()> {
     supervisor.serve()
 }
 
-fn start_daemon(plan: &Plan, may_kill: bool) -> io::Result<(Line, Child)> {
+fn start_daemon(plan: &Plan, may_kill: bool) -> io::Result<(DaemonConnection, Child)> {
     let (ours, theirs) = sys::socket_pair()?;
     let settings = &plan.settings;
     let mut command = Command::new("/proc/self/exe");
@@ -127,7 +127,9 @@ fn start_daemon(plan: &Plan, may_kill: bool) -> io::Result<(Line, Child)> {
     sys::bare(&mut command);
     command.stdin(Stdio::null()).stdout(Stdio::null());
     if may_kill {
-        command.envs(std::env::var_os(points::VARIABLE).map(|value| (points::VARIABLE, value)));
+        command.envs(
+            std::env::var_os(crash_points::VARIABLE).map(|value| (crash_points::VARIABLE, value)),
+        );
     }
     let number = theirs.as_raw_fd();
     // SAFETY: dup2 and fcntl are allowed between fork and exec.
@@ -142,46 +144,46 @@ fn start_daemon(plan: &Plan, may_kill: bool) -> io::Result<(Line, Child)> {
             sys::keep_no_more_than(DAEMON_FD)
         });
     }
-    Ok((Line::new(ours), command.spawn()?))
+    Ok((DaemonConnection::new(ours), command.spawn()?))
 }
 
 impl Supervisor {
     /// Tells a new daemon everything.
     fn begin(&mut self) -> io::Result<()> {
         let to = &self.daemon;
-        let fds = [self.plan.store.as_fd(), self.bell.as_fd()];
-        to.tell(&Message::new(Kind::Begin), &fds)?;
+        let fds = [self.plan.store.as_fd(), self.doorbell.as_fd()];
+        to.send(&Message::new(Kind::Begin), &fds)?;
         for message in self.set.values() {
-            to.tell(message, &[])?;
+            to.send(message, &[])?;
         }
         for (&id, program) in &self.programs {
             send_program(to, id, program, TAKE_OVER)?;
         }
-        to.tell(&Message::new(Kind::Ready), &[])
+        to.send(&Message::new(Kind::Ready), &[])
     }
 
     fn serve(&mut self) -> io::Result<()> {
-        let mut lonely = Instant::now();
+        let mut idle_since = Instant::now();
         loop {
             let polled = self.poll()?;
             // Connections first: indices are those of the poll, and the daemon's word removes some.
             for at in (0..self.connections.len()).rev() {
                 if polled[at + 2] {
-                    self.hear(at);
+                    self.handle_request(at);
                 }
             }
-            while let Some(message) = self.daemon.heard() {
-                self.heed(&message);
+            while let Some(message) = self.daemon.next_pending() {
+                self.handle_daemon_message(&message);
             }
             if polled[1] {
-                self.hear_daemon();
+                self.receive_from_daemon();
             }
             if polled[0] {
                 self.accept();
             }
             if !self.programs.is_empty() || !self.connections.is_empty() {
-                lonely = Instant::now();
-            } else if self.plan.linger.is_some_and(|linger| lonely.elapsed() >= linger) {
+                idle_since = Instant::now();
+            } else if self.plan.linger.is_some_and(|linger| idle_since.elapsed() >= linger) {
                 return Ok(());
             }
         }
@@ -206,17 +208,17 @@ impl Supervisor {
         Ok(fds.iter().map(|fd| fd.revents != 0).collect())
     }
 
-    fn hear_daemon(&mut self) {
+    fn receive_from_daemon(&mut self) {
         match sys::receive(self.daemon.socket().as_fd()) {
-            Ok(Some((message, _))) => self.heed(&message),
+            Ok(Some((message, _))) => self.handle_daemon_message(&message),
             _ => self.restart(),
         }
     }
 
-    fn heed(&mut self, message: &Message) {
+    fn handle_daemon_message(&mut self, message: &Message) {
         match message.kind() {
             Some(Kind::Gone) => self.forget(message.id),
-            Some(Kind::Taken | Kind::Refused) => self.pass_on(message),
+            Some(Kind::Taken | Kind::Refused) => self.forward_answer(message),
             _ => {}
         }
     }
@@ -227,7 +229,7 @@ impl Supervisor {
     }
 
     /// The daemon's answer to who has sent its userfaultfd.
-    fn pass_on(&mut self, answer: &Message) {
+    fn forward_answer(&mut self, answer: &Message) {
         let Some(program) = self.programs.get_mut(&answer.id) else { return };
         if !std::mem::take(&mut program.waits) {
             return;
@@ -272,15 +274,15 @@ impl Supervisor {
     }
 }
 
-fn send_program(to: &Line, id: u32, program: &Program, flags: u64) -> io::Result<()> {
+fn send_program(to: &DaemonConnection, id: u32, program: &Program, flags: u64) -> io::Result<()> {
     let mut fds: Vec<BorrowedFd> = program.uffd.iter().map(AsFd::as_fd).collect();
-    fds.extend([program.space.as_fd(), program.table.as_fd(), program.control.as_fd()]);
+    fds.extend([program.backing.as_fd(), program.table.as_fd(), program.control.as_fd()]);
     let with = if program.uffd.is_some() { WITH_UFFD } else { 0 };
     let waits = if program.waits { WAITS } else { 0 };
     let parent = u64::from(program.parent) << PARENT_SHIFT;
     let flags = flags | with | waits | parent;
     let message = Message { id, pid: program.pid, flags, ..Message::new(Kind::Client) };
-    match to.tell(&message.with_text(program.name.as_bytes()), &fds) {
+    match to.send(&message.with_text(program.name.as_bytes()), &fds) {
         // A daemon that has just died: the next one is told everything.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         Err(error) if error.raw_os_error() == Some(libc::ECONNRESET) => Ok(()),

@@ -9,16 +9,16 @@ use std::io::Result;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use odfork_pager_protocol::{PAGE, SPACE};
+use odfork_pager_protocol::{BACKING_BYTES, PAGE};
 
 use crate::store::Slot;
 use crate::sys::{self, Mapping};
 
-/// Index of a page in its program's space.
+/// Index of a page in its program's backing memfd.
 pub type Page = u64;
 
 const BYTES_A_PAGE: u64 = 16;
-pub const TABLE_BYTES: u64 = SPACE / PAGE as u64 * BYTES_A_PAGE;
+pub const TABLE_BYTES: u64 = BACKING_BYTES / PAGE as u64 * BYTES_A_PAGE;
 
 /// What an entry says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -31,10 +31,10 @@ fn patiently(mut call: impl FnMut() -> Result<()>) -> Result<()> {
     Err(Error::from_raw_os_error(libc::EAGAIN))
 }
 
-/// Up to `room.len()` messages; 0 when none is there. Never waits, even when the program, which shares the description, has
+/// Up to `buffer.len()` messages; 0 when none is there. Never waits, even when the program, which shares the description, has
 /// cleared O_NONBLOCK (Linux 6.10; before that, RWF_NOWAIT is not known here and a program could make us wait).
-pub fn read(uffd: BorrowedFd, room: &mut [Message]) -> Result<usize> {
-    let part = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: size_of_val(room) };
+pub fn read(uffd: BorrowedFd, buffer: &mut [Message]) -> Result<usize> {
+    let part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: size_of_val(buffer) };
     // SAFETY: messages are plain data of the kernel's layout.
     let mut got = unsafe { libc::preadv2(uffd.as_raw_fd(), &part, 1, -1, libc::RWF_NOWAIT) };
     if got < 0 && Error::last_os_error().raw_os_error() == Some(libc::EOPNOTSUPP) {

@@ -2,14 +2,14 @@
 
 use std::time::Instant;
 
-use odfork_policy::clock::{Clock, Law, Place, Touch};
+use odfork_policy::clock::{Clock, List, ScanRule, Touch};
 
 fn main() {
     for frames in [65_536u32, 262_144, 1_048_576] {
-        let mut clock = Clock::new(frames, Law::Never);
+        let mut clock = Clock::new(frames, ScanRule::Never);
         for page in 0..frames {
             let frame = clock.take_frame().expect("the pool has a frame for each page").frame;
-            clock.insert(frame, 0, page.into(), Place::Loop);
+            clock.insert(frame, 0, page.into(), List::Active);
         }
         let mut actions = Vec::with_capacity(frames as usize);
         let mut best = f64::INFINITY;

@@ -11,7 +11,7 @@ const SECOND: u64 = 1_000_000_000;
 pub struct Resident<Id> {
     /// The caller's name for it.
     pub id: Id,
-    /// Its pages in the loop.
+    /// Its pages in the active list.
     pub resident: u32,
     /// Since when it is in memory (its start, or its last return): the smallest is the oldest.
     pub since_ns: u64,
@@ -22,7 +22,7 @@ pub struct Resident<Id> {
 pub struct SwappedOut<Id> {
     /// The caller's name for it.
     pub id: Id,
-    /// Pages it had in the loop when it left.
+    /// Pages it had in the active list when it left.
     pub resident: u32,
     /// When it left.
     pub out_ns: u64,
@@ -54,7 +54,7 @@ pub fn choose_in<Id: Copy>(
 
 /// What load control wants done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Decision {
     /// Nothing.
     Stay,
     /// Stop a process and swap it out.
@@ -68,19 +68,19 @@ pub enum Verdict {
 pub struct Waiting {
     /// How long the one that left first has been out.
     pub longest_ns: u64,
-    /// Pages that the one who is to return next had in the loop.
+    /// Pages that the one who is to return next had in the active list.
     pub next: u32,
 }
 
 /// When to swap; times in nanoseconds, supplies in frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// A supply below this, for `patience_ns`, is contention.
+    /// A supply below this, for `short_for_ns`, is contention.
     pub lowest: u32,
     /// A supply of this or more lets a process come back; this and all that it had, even at once.
     pub enough: u32,
     /// How long memory must be short.
-    pub patience_ns: u64,
+    pub short_for_ns: u64,
     /// Time between two swaps, for useful work.
     pub between_ns: u64,
     /// A process that is out longer comes back whatever the supply; another has to leave then.
@@ -88,13 +88,13 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// For an order point: contention below 1/4 of it for 5 s, return at the order point, 10 s between swaps, at most
+    /// For an low watermark: contention below 1/4 of it for 5 s, return at the low watermark, 10 s between swaps, at most
     /// a minute out.
-    pub fn for_order_point(order_point: u32) -> Limits {
+    pub fn for_low_watermark(low_watermark: u32) -> Limits {
         Limits {
-            lowest: (order_point / 4).max(1),
-            enough: order_point,
-            patience_ns: 5 * SECOND,
+            lowest: (low_watermark / 4).max(1),
+            enough: low_watermark,
+            short_for_ns: 5 * SECOND,
             between_ns: 10 * SECOND,
             longest_out_ns: 60 * SECOND,
         }
@@ -115,16 +115,16 @@ impl LoadControl {
         LoadControl { limits, short_since: None, swapped_ns: None }
     }
 
-    /// One look at the supply (pool and frames on their way to it); to be called at least once a second.
+    /// Updates the state with the supply (pool and frames on their way to it); to be called at least once a second.
     /// `running`: processes that compete for memory; `waiting`: those that are out.
-    /// After a verdict other than `Stay` the time between swaps begins.
-    pub fn look(
+    /// After a decision other than `Stay` the time between swaps begins.
+    pub fn update(
         &mut self,
         now_ns: u64,
         supply: u32,
         running: usize,
         waiting: Option<Waiting>,
-    ) -> Verdict {
+    ) -> Decision {
         let short = supply < self.limits.lowest;
         let since = *self.short_since.get_or_insert(now_ns);
         if !short {
@@ -137,20 +137,20 @@ impl LoadControl {
         let fits = |out: Waiting| supply >= self.limits.enough.saturating_add(out.next);
         let roomy = waiting.is_some_and(fits) || running == 0;
         if !(rested || roomy && waiting.is_some()) {
-            return Verdict::Stay;
+            return Decision::Stay;
         }
         let starving = waiting.is_some_and(|out| out.longest_ns >= self.limits.longest_out_ns);
         let relaxed = roomy || supply >= self.limits.enough;
-        let verdict = if waiting.is_some() && (relaxed || starving) {
-            Verdict::SwapIn
-        } else if short && running > 1 && now_ns.saturating_sub(since) >= self.limits.patience_ns {
-            Verdict::SwapOut
+        let decision = if waiting.is_some() && (relaxed || starving) {
+            Decision::SwapIn
+        } else if short && running > 1 && now_ns.saturating_sub(since) >= self.limits.short_for_ns {
+            Decision::SwapOut
         } else {
-            return Verdict::Stay;
+            return Decision::Stay;
         };
         self.swapped_ns = Some(now_ns);
         self.short_since = None;
-        verdict
+        decision
     }
 }
 
@@ -193,31 +193,35 @@ mod tests {
 
     #[test]
     fn a_short_dip_swaps_nobody_and_a_long_one_swaps_once_in_a_while() {
-        let limits = Limits::for_order_point(400);
+        let limits = Limits::for_low_watermark(400);
         let mut control = LoadControl::new(limits);
-        let mut look = |second: u64, supply| control.look(second * SECOND, supply, 3, None);
+        let mut look = |second: u64, supply| control.update(second * SECOND, supply, 3, None);
         for second in 0..5 {
-            assert_eq!(look(second, 0), Verdict::Stay);
+            assert_eq!(look(second, 0), Decision::Stay);
         }
-        assert_eq!(look(5, 100), Verdict::Stay, "recovered");
+        assert_eq!(look(5, 100), Decision::Stay, "recovered");
         let swaps: Vec<u64> =
-            (6..40).filter(|&second| look(second, 0) == Verdict::SwapOut).collect();
+            (6..40).filter(|&second| look(second, 0) == Decision::SwapOut).collect();
         assert_eq!(swaps, [11, 21, 31]);
     }
 
     #[test]
     fn the_last_one_is_never_swapped_out_and_nobody_starves() {
-        let mut control = LoadControl::new(Limits::for_order_point(400));
+        let mut control = LoadControl::new(Limits::for_low_watermark(400));
         for second in 0..100 {
-            assert_eq!(control.look(second * SECOND, 0, 1, None), Verdict::Stay);
+            assert_eq!(control.update(second * SECOND, 0, 1, None), Decision::Stay);
         }
         let out = |seconds, next| Some(Waiting { longest_ns: seconds * SECOND, next });
-        assert_eq!(control.look(100 * SECOND, 0, 1, out(61, 500)), Verdict::SwapIn);
-        assert_eq!(control.look(101 * SECOND, 0, 1, out(61, 500)), Verdict::Stay, "not rested");
-        assert_eq!(control.look(111 * SECOND, 400, 1, out(1, 500)), Verdict::SwapIn);
-        assert_eq!(control.look(112 * SECOND, 899, 1, out(1, 500)), Verdict::Stay, "what left");
-        assert_eq!(control.look(113 * SECOND, 900, 1, out(1, 500)), Verdict::SwapIn, "all fits");
-        assert_eq!(control.look(114 * SECOND, 0, 0, out(1, 500)), Verdict::SwapIn, "nobody runs");
-        assert_eq!(control.look(115 * SECOND, 9999, 1, None), Verdict::Stay, "nobody is out");
+        assert_eq!(control.update(100 * SECOND, 0, 1, out(61, 500)), Decision::SwapIn);
+        assert_eq!(control.update(101 * SECOND, 0, 1, out(61, 500)), Decision::Stay, "not rested");
+        assert_eq!(control.update(111 * SECOND, 400, 1, out(1, 500)), Decision::SwapIn);
+        assert_eq!(control.update(112 * SECOND, 899, 1, out(1, 500)), Decision::Stay, "what left");
+        assert_eq!(control.update(113 * SECOND, 900, 1, out(1, 500)), Decision::SwapIn, "all fits");
+        assert_eq!(
+            control.update(114 * SECOND, 0, 0, out(1, 500)),
+            Decision::SwapIn,
+            "nobody runs"
+        );
+        assert_eq!(control.update(115 * SECOND, 9999, 1, None), Decision::Stay, "nobody is out");
     }
 }

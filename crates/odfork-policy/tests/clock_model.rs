@@ -1,11 +1,11 @@
 //! The clock against an obvious model: one record a frame, times of touches and of the hand's passes, a plain queue.
 //!
-//! In the model a page leaves the loop exactly when it was not touched between two passes of the hand. Random
+//! In the model a page leaves the active list exactly when it was not touched between two passes of the hand. Random
 //! sequences of calls must give the same actions, states, queue and counts.
 
 use std::collections::VecDeque;
 
-use odfork_policy::clock::{Action, Clock, Frame, Law, Owner, Place, State, Taken, Touch};
+use odfork_policy::clock::{Action, Clock, Frame, List, Owner, ScanRule, State, Taken, Touch};
 use proptest::prelude::*;
 
 const OWNERS: u32 = 3;
@@ -65,11 +65,11 @@ impl Model {
         Some(Taken { frame, evicted, wasted: held && record.prefetched })
     }
 
-    fn insert(&mut self, frame: Frame, owner: Owner, page: u64, place: Place) {
+    fn insert(&mut self, frame: Frame, owner: Owner, page: u64, place: List) {
         self.now += 1;
-        let prefetched = place == Place::Pool;
+        let prefetched = place == List::Pool;
         self.used[frame as usize] = Record {
-            state: if prefetched { State::Pool } else { State::Loop },
+            state: if prefetched { State::Pool } else { State::Active },
             owner,
             page,
             touched: self.now,
@@ -89,15 +89,15 @@ impl Model {
         let now = self.now;
         let Some(record) = self.used.get_mut(frame) else { return Touch::NotHeld };
         let touch = match record.state {
-            State::Loop if record.touched > record.passed => Touch::Valid,
-            State::Loop => Touch::FromLoop,
+            State::Active if record.touched > record.passed => Touch::Valid,
+            State::Active => Touch::FromActive,
             State::Leaving => Touch::FromLeaving,
             State::Pool if record.prefetched => Touch::Prefetched,
             State::Pool => Touch::FromPool,
             _ => return Touch::NotHeld,
         };
         self.queue.retain(|&f| f as usize != frame);
-        record.state = State::Loop;
+        record.state = State::Active;
         record.touched = now;
         (record.mapped, record.prefetched) = (false, false);
         record.dirty |= write;
@@ -135,13 +135,13 @@ impl Model {
         let mut actions = Vec::new();
         let mut passed = 0;
         for _ in 0..self.used.len() {
-            let left = self.used.iter().filter(|record| record.state == State::Loop).count();
+            let left = self.used.iter().filter(|record| record.state == State::Active).count();
             if passed == count || left == 0 {
                 break;
             }
             let frame = self.hand;
             self.hand = (frame + 1) % self.used.len();
-            if self.used[frame].state != State::Loop {
+            if self.used[frame].state != State::Active {
                 continue;
             }
             passed += 1;
@@ -162,12 +162,12 @@ impl Model {
 
     fn forget(&mut self, frame: usize) -> bool {
         let Some(record) = self.used.get_mut(frame) else { return false };
-        if matches!(record.state, State::Empty | State::Doomed) {
+        if matches!(record.state, State::Empty | State::Discarded) {
             return false;
         }
         self.queue.retain(|&f| f as usize != frame);
         let wait = record.writing && record.state != State::Taken;
-        record.state = if wait { State::Doomed } else { State::Empty };
+        record.state = if wait { State::Discarded } else { State::Empty };
         (record.dirty, record.mapped, record.prefetched) = (false, false, false);
         record.writing = false;
         if !wait {
@@ -225,7 +225,7 @@ struct Pair {
 }
 
 impl Pair {
-    fn demand(&mut self, owner: Owner, place: Place, write: bool) {
+    fn demand(&mut self, owner: Owner, place: List, write: bool) {
         let taken = self.clock.take_frame();
         let expected = self.model.take();
         assert_eq!(taken, expected);
@@ -233,7 +233,7 @@ impl Pair {
         self.next_page += 1;
         assert!(self.clock.insert(taken.frame, owner, self.next_page, place));
         self.model.insert(taken.frame, owner, self.next_page, place);
-        if write && place == Place::Loop {
+        if write && place == List::Active {
             self.touch(taken.frame as usize, true);
         }
     }
@@ -254,12 +254,12 @@ impl Pair {
         }
     }
 
-    fn carry_out(&mut self, call: Call) {
+    fn apply(&mut self, call: Call) {
         let mut actions = Vec::new();
         let mut expected = Vec::new();
         match call {
-            Call::Demand(owner, write) => self.demand(owner, Place::Loop, write),
-            Call::Prefetch(owner) => self.demand(owner, Place::Pool, false),
+            Call::Demand(owner, write) => self.demand(owner, List::Active, write),
+            Call::Prefetch(owner) => self.demand(owner, List::Pool, false),
             Call::TakeAndReturn => {
                 let taken = self.clock.take_frame();
                 assert_eq!(taken, self.model.take());
@@ -274,7 +274,7 @@ impl Pair {
                 let frame = frame as usize % 20;
                 self.clock.mark_dirty(frame as Frame);
                 if let Some(record) = self.model.used.get_mut(frame) {
-                    record.dirty |= matches!(record.state, State::Loop | State::Leaving);
+                    record.dirty |= matches!(record.state, State::Active | State::Leaving);
                 }
             }
             Call::Scan(count) => {
@@ -282,7 +282,7 @@ impl Pair {
                 expected = self.model.scan(count.into(), &[]);
             }
             Call::Press(count, owner) => {
-                self.clock.press(count.into(), |one| one == owner, &mut actions);
+                self.clock.scan_for(count.into(), |one| one == owner, &mut actions);
                 expected = self.model.scan(count.into(), &[owner]);
             }
             Call::Unmapped => {
@@ -299,7 +299,7 @@ impl Pair {
                 let along = self.clock.clean_along(frame as Frame);
                 let record = self.model.used.get_mut(frame);
                 let ready = record.is_some_and(|record| {
-                    let ready = record.state == State::Loop
+                    let ready = record.state == State::Active
                         && record.touched <= record.passed
                         && record.dirty
                         && !record.writing;
@@ -322,7 +322,7 @@ impl Pair {
                 self.clock.swap_out(owner, &mut actions);
                 for frame in 0..self.model.used.len() {
                     let record = &self.model.used[frame];
-                    if record.state == State::Loop && record.owner == owner {
+                    if record.state == State::Active && record.owner == owner {
                         let mapped = record.touched > record.passed;
                         self.model.leave(frame, mapped, &mut expected);
                     }
@@ -357,7 +357,7 @@ impl Pair {
         }
         let at = frame as usize;
         let record = &mut self.model.used[at];
-        if record.state == State::Doomed {
+        if record.state == State::Discarded {
             record.state = State::Empty;
             self.model.queue.push_front(frame);
             return;
@@ -367,7 +367,7 @@ impl Pair {
         match (well, record.state) {
             (true, State::Leaving) => self.model.settle(at, expected),
             (false, State::Leaving) => {
-                record.state = State::Loop;
+                record.state = State::Active;
                 (record.dirty, record.mapped) = (true, false);
                 // Not touched: the next pass of the hand finds it unreferenced.
                 record.passed = record.passed.max(record.touched);
@@ -382,9 +382,9 @@ impl Pair {
         let count = |state| model.used.iter().filter(|record| record.state == state).count() as u32;
         for (frame, record) in model.used.iter().enumerate() {
             let frame = frame as Frame;
-            assert_eq!(self.clock.look(frame), Some(record.state), "frame {frame}");
+            assert_eq!(self.clock.state_of(frame), Some(record.state), "frame {frame}");
             assert_eq!(self.clock.is_dirty(frame), record.dirty, "frame {frame}");
-            if record.state == State::Loop {
+            if record.state == State::Active {
                 assert_eq!(self.clock.is_valid(frame), record.touched > record.passed);
             }
         }
@@ -392,17 +392,17 @@ impl Pair {
             self.clock.pool().collect::<Vec<_>>(),
             model.queue.iter().copied().collect::<Vec<_>>()
         );
-        assert_eq!(self.clock.in_loop(), count(State::Loop));
+        assert_eq!(self.clock.active_len(), count(State::Active));
         assert_eq!(self.clock.leaving(), count(State::Leaving));
-        let all = self.clock.pool_len() + self.clock.in_loop() + self.clock.leaving();
-        assert_eq!(all + count(State::Taken) + count(State::Doomed), self.clock.frames());
+        let all = self.clock.pool_len() + self.clock.active_len() + self.clock.leaving();
+        assert_eq!(all + count(State::Taken) + count(State::Discarded), self.clock.frames());
         for owner in 0..OWNERS {
             let of = |wanted: &[State]| {
                 let mine = |r: &&Record| r.owner == owner && wanted.contains(&r.state);
                 model.used.iter().filter(mine).count() as u32
             };
             let state = self.clock.owner_state(owner);
-            assert_eq!(state.resident, of(&[State::Loop]));
+            assert_eq!(state.resident, of(&[State::Active]));
             assert_eq!(state.pooled, of(&[State::Leaving, State::Pool]));
         }
     }
@@ -417,14 +417,14 @@ proptest! {
         calls in proptest::collection::vec(call(), 1..150),
     ) {
         let mut pair = Pair {
-            clock: Clock::new(frames as u32, Law::Never),
+            clock: Clock::new(frames as u32, ScanRule::Never),
             model: Model::new(frames),
             unmaps: VecDeque::new(),
             writes: Vec::new(),
             next_page: 0,
         };
         for call in calls {
-            pair.carry_out(call);
+            pair.apply(call);
             pair.compare();
         }
     }

@@ -13,8 +13,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use odfork_pager::sys::{self, Mapping};
-use odfork_pager::{office, uffd};
-use odfork_pager_protocol::control::{op, Bell, Control, CONTROL_BYTES};
+use odfork_pager::{endpoint, uffd};
+use odfork_pager_protocol::control::{op, Doorbell, Control, CONTROL_BYTES};
 use odfork_pager_protocol::uapi;
 use odfork_pager_protocol::wire::{Kind, Message};
 
@@ -213,12 +213,12 @@ fn end(world: &World, mut child: Child) -> Outcome {
 struct Liar {
     socket: OwnedFd,
     control: Mapping,
-    bell: Mapping,
+    doorbell: Mapping,
 }
 
 impl Liar {
     fn hello(world: &World, parent: u32) -> Result<Result<(Liar, u32), i32>, String> {
-        let socket = office::connect(&world.folder.join("sock")).map_err(text)?;
+        let socket = endpoint::connect(&world.folder.join("sock")).map_err(text)?;
         let hello = Message { id: parent, ..Message::new(Kind::Hello) };
         sys::send(socket.as_fd(), &hello, &[]).map_err(text)?;
         let (answer, fds) =
@@ -227,8 +227,8 @@ impl Liar {
             return Ok(Err(answer.pid));
         }
         let control = Mapping::of(fds[0].as_fd(), CONTROL_BYTES).map_err(text)?;
-        let bell = Mapping::of(fds[2].as_fd(), 4096).map_err(text)?;
-        Ok(Ok((Liar { socket, control, bell }, answer.id)))
+        let doorbell = Mapping::of(fds[2].as_fd(), 4096).map_err(text)?;
+        Ok(Ok((Liar { socket, control, doorbell }, answer.id)))
     }
 
     /// The kind of the answer, and its error number.
@@ -241,14 +241,14 @@ impl Liar {
 
     fn ask(&self, what: u32, argument: u64) -> Result<i32, String> {
         // SAFETY: mappings of their whole files; all fields used are atomic.
-        let (control, bell) = unsafe {
-            (&*self.control.as_ptr().cast::<Control>(), &*self.bell.as_ptr().cast::<Bell>())
+        let (control, doorbell) = unsafe {
+            (&*self.control.as_ptr().cast::<Control>(), &*self.doorbell.as_ptr().cast::<Doorbell>())
         };
         control.call.op.store(what, Ordering::Relaxed);
         control.call.args[0].store(argument, Ordering::Relaxed);
         let number = control.call.asked.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
-        bell.rung.fetch_add(1, Ordering::SeqCst);
-        sys::futex_wake(&bell.rung);
+        doorbell.rung.fetch_add(1, Ordering::SeqCst);
+        sys::futex_wake(&doorbell.rung);
         wait_for("an answer", || control.call.answered.load(Ordering::Acquire) == number)?;
         Ok(control.call.result.load(Ordering::Acquire))
     }
@@ -423,7 +423,7 @@ fn crowd(stage: &Stage) -> Outcome {
     world.is_clean()?;
     let mut held = Vec::new();
     for n in 0..4 {
-        let lease = office::lease(&socket).map_err(text)?;
+        let lease = endpoint::lease(&socket).map_err(text)?;
         held.push(lease.map_err(|refused| format!("lease {n} is refused: {}", refused.text()))?);
     }
     let fifth = run_alone(stage, &world.folder, &["true"]).output().map_err(text)?;
@@ -438,7 +438,7 @@ fn crowd(stage: &Stage) -> Outcome {
         return Err(format!("{} {}", unpaged.status, said(&unpaged)));
     }
     // More than it can accept: who comes is answered, and it lives.
-    let more: Vec<_> = (0..60).map_while(|_| office::connect(&socket).ok()).collect();
+    let more: Vec<_> = (0..60).map_while(|_| endpoint::connect(&socket).ok()).collect();
     for connection in &more {
         let _ = sys::send(connection.as_fd(), &Message::new(Kind::Lease), &[]);
         let answer = sys::receive(connection.as_fd());
@@ -447,7 +447,7 @@ fn crowd(stage: &Stage) -> Outcome {
         }
     }
     drop((held, more));
-    wait_for("room again", || matches!(office::lease(&socket), Ok(Ok(_))))?;
+    wait_for("room again", || matches!(endpoint::lease(&socket), Ok(Ok(_))))?;
     world.run("content", &["4", "1", "1", "88", "40"])
 }
 
@@ -466,7 +466,7 @@ fn bare(stage: &Stage) -> Outcome {
     wait_for("a supervisor and its daemon", || {
         supervisors(&socket).first().is_some_and(|&pid| !children(pid).is_empty())
     })?;
-    wait_for("the program", || office::status(&socket).is_ok())?;
+    wait_for("the program", || endpoint::status(&socket).is_ok())?;
     let outcome = supervisors(&socket)
         .into_iter()
         .flat_map(|pid| children(pid).into_iter().chain([pid]))
@@ -503,7 +503,7 @@ fn capped(stage: &Stage) -> Outcome {
     let socket = world.folder.join("sock");
     let set = |setting: &str| {
         let question = Message::new(Kind::Set).with_text(setting.as_bytes());
-        office::ask(&socket, &question, Duration::from_secs(3)).map_err(text)
+        endpoint::ask(&socket, &question, Duration::from_secs(3)).map_err(text)
     };
     for (setting, fine) in
         [("page-out-rate=4", true), ("page-in-rate=50", true), ("page-out-rate=x", false)]
@@ -562,7 +562,7 @@ fn strange(stage: &Stage) -> Outcome {
     let library = stage.launcher.with_file_name("libodfork_pager.so");
     let mut program = Command::new(stage.programs.join("content"));
     program.args(["2", "1", "1", "87", "40"]);
-    program.env("LD_PRELOAD", library).env(office::SOCKET, &socket);
+    program.env("LD_PRELOAD", library).env(endpoint::SOCKET, &socket);
     let found = program.output();
     let _ = theirs.kill();
     let _ = theirs.wait();

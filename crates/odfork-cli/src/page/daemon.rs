@@ -12,7 +12,7 @@ use anyhow::{bail, Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use odfork_pager::daemon::{Settings, LEAST_FRAMES};
 use odfork_pager::store::{self, Codec};
-use odfork_pager::{office, points, serve as server, supervisor, sys};
+use odfork_pager::{crash_points, endpoint, serve as server, supervisor, sys};
 
 /// Of a daemon that `page run` starts: it stays a little for the next program of a script.
 const LINGER_S: u64 = 2;
@@ -86,7 +86,7 @@ pub fn socket_argument() -> Arg {
 }
 
 pub fn socket_of(given: &ArgMatches) -> Result<PathBuf> {
-    Ok(office::socket_path(given.get_one::<PathBuf>("socket").map(PathBuf::as_path))?)
+    Ok(endpoint::socket_path(given.get_one::<PathBuf>("socket").map(PathBuf::as_path))?)
 }
 
 /// "512M" in bytes.
@@ -153,7 +153,7 @@ pub fn run(given: &ArgMatches) -> Result<u8> {
     start_bare()?;
     let socket = socket_of(given)?;
     let settings = settings(given)?;
-    let (listener, _lock) = office::listen(&socket).map_err(|error| match error.kind() {
+    let (listener, _lock) = endpoint::listen(&socket).map_err(|error| match error.kind() {
         ErrorKind::AddrInUse => {
             anyhow::anyhow!("a daemon is running already at {}", socket.display())
         }
@@ -226,7 +226,7 @@ pub fn serve(given: &ArgMatches) -> Result<u8> {
 pub fn start(given: &ArgMatches, socket: &Path) -> Result<()> {
     let settings = settings(given)?;
     let log = socket.with_extension("log");
-    let errors = office::open_own(&log).context("the daemon's log")?;
+    let errors = endpoint::open_own(&log).context("the daemon's log")?;
     let mut command = Process::new("/proc/self/exe");
     command.args(["page", "daemon", "--socket"]).arg(socket);
     command.args(["--limit", &settings.limit.to_string(), "--linger", &LINGER_S.to_string()]);
@@ -244,7 +244,7 @@ pub fn start(given: &ArgMatches, socket: &Path) -> Result<()> {
         command.arg("--allow-user-mode");
     }
     sys::bare(&mut command);
-    for name in [points::VARIABLE, points::TIMES] {
+    for name in [crash_points::VARIABLE, crash_points::TIMES] {
         command.envs(std::env::var_os(name).map(|value| (name, value)));
     }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors);

@@ -5,7 +5,7 @@ use std::io::{self, Error};
 use std::os::fd::AsRawFd;
 
 use anyhow::{bail, Result};
-use odfork_pager::office::Lease;
+use odfork_pager::endpoint::Lease;
 use odfork_pager::sys;
 use odfork_pager_protocol::uapi;
 

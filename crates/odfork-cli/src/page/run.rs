@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{anyhow, bail, Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use odfork_pager::office::{self, Lease};
+use odfork_pager::endpoint::{self, Lease};
 use odfork_pager::sys;
 use odfork_pager_protocol::wire::Message;
 
@@ -101,7 +101,7 @@ pub fn run(given: &ArgMatches) -> Result<u8> {
         std::env::set_var(name, value);
     };
     set(PRELOAD, &preload_list(&library, std::env::var_os(PRELOAD).as_deref()));
-    set(office::SOCKET, socket.as_os_str());
+    set(endpoint::SOCKET, socket.as_os_str());
     set("ODFORK_PAGE_THRESHOLD", number("threshold")?.as_ref());
     set("ODFORK_PAGE_MALLOC", number("malloc")?.as_ref());
     set(
@@ -132,10 +132,10 @@ fn lease(given: &ArgMatches, socket: &Path) -> Result<Option<Lease>> {
     let mut started = false;
     // One that is just ending, or being started by somebody else, is there or gone soon.
     for _ in 0..100 {
-        match office::lease(socket) {
+        match endpoint::lease(socket) {
             Ok(Ok(lease)) if started => return Ok(Some(lease)),
             Ok(Ok(lease)) => {
-                let status = office::status(socket);
+                let status = endpoint::status(socket);
                 say_joined(given, &status.map_err(|error| trouble(socket, &error))?)?;
                 return Ok(Some(lease));
             }
@@ -145,7 +145,7 @@ fn lease(given: &ArgMatches, socket: &Path) -> Result<Option<Lease>> {
         }
         match daemon::start(given, socket) {
             Ok(()) => started = true,
-            Err(_) if office::is_taken(socket) => {
+            Err(_) if endpoint::is_taken(socket) => {
                 std::thread::sleep(Duration::from_millis(30));
             }
             Err(error) => return Err(error),

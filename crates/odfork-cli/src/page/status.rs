@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Error, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use odfork_pager::office;
+use odfork_pager::endpoint;
 use serde_json::Value;
 
 use super::daemon;
@@ -36,7 +36,7 @@ pub fn command() -> Command {
 
 pub fn run(given: &ArgMatches) -> Result<u8> {
     let socket = daemon::socket_of(given)?;
-    let ask = || office::status(&socket).map_err(|error| no_answer(&error, &socket));
+    let ask = || endpoint::status(&socket).map_err(|error| no_answer(&error, &socket));
     let watch = given.get_one::<u64>("watch").copied();
     let mut before: Option<Value> = None;
     loop {

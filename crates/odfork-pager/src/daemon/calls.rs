@@ -1,4 +1,4 @@
-//! Calls of the agents: regions come and go, content is given up, a fork takes a snapshot, advice.
+//! Calls of the agents: regions come and go, content is outcome up, a fork takes a snapshot, advice.
 //!
 //! Served by the scanner, each to its end under the lock, and repeatable: a daemon that dies in one finds it again. A call
 //! that takes pages away waits until nothing is under way with this program's pages; new faults are parked until then.
@@ -7,18 +7,18 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
 use odfork_pager_protocol::control::{op, Span, REGION_DONTFORK, REGION_WIPEONFORK};
-use odfork_pager_protocol::{PAGE, SPACE};
+use odfork_pager_protocol::{BACKING_BYTES, PAGE};
 
 use super::client::NONE;
 use super::state::State;
 use super::Daemon;
-use crate::points;
+use crate::crash_points;
 use crate::stats::count;
 use crate::store::{Slot, StoreError, MOST_PAGES};
 use crate::sys;
 use crate::table::{Entry, Page, Table};
 
-const CHILD_PATIENCE_NS: u64 = 5_000_000_000;
+const CHILD_TIMEOUT_NS: u64 = 5_000_000_000;
 
 impl Daemon {
     /// Serves the call of a program, if it has made one and may be served now.
@@ -39,30 +39,30 @@ impl Daemon {
         if what == op::SNAPSHOT && self.is_early(state, owner, args[0]) {
             return;
         }
-        points::pass("call.begun");
+        crash_points::pass("call.begun");
         let result = self.call(state, owner, what, args);
-        points::pass("call.done");
+        crash_points::pass("call.done");
         if let Some(client) = state.client(owner) {
             let call = &client.control().call;
             call.result.store(result, Ordering::Release);
             call.answered.store(asked, Ordering::Release);
-            points::pass("call.answered");
+            crash_points::pass("call.answered");
             if what == op::SNAPSHOT {
-                points::pass("snapshot.answered");
+                crash_points::pass("snapshot.answered");
             }
             sys::futex_wake(&call.answered);
         }
         self.unpark(state, owner);
     }
 
-    /// The supervisor's message about the child may come after its parent's call: the intake rings then. A child that
+    /// The supervisor's message about the child may come after its parent's call: the registration rings then. A child that
     /// does not come is not waited for long.
     fn is_early(&self, state: &mut State, owner: u32, child: u64) -> bool {
         let known = state.owner_of(child as u32).is_some();
         let Some(client) = state.client(owner) else { return false };
         let now = sys::now_ns();
         let since = *client.child_awaited_ns.get_or_insert(now);
-        if known || now.saturating_sub(since) > CHILD_PATIENCE_NS {
+        if known || now.saturating_sub(since) > CHILD_TIMEOUT_NS {
             client.child_awaited_ns = None;
             return false;
         }
@@ -108,11 +108,15 @@ impl Daemon {
     /// A range becomes zeros: frames, slots, entries, file.
     fn give_up(&self, state: &mut State, owner: u32, [offset, len]: [u64; 2]) -> i32 {
         let page = PAGE as u64;
-        if offset % page != 0 || len % page != 0 || len > SPACE || offset > SPACE - len {
+        if offset % page != 0
+            || len % page != 0
+            || len > BACKING_BYTES
+            || offset > BACKING_BYTES - len
+        {
             return -libc::EINVAL;
         }
         self.forget(state, owner, offset / page, len / page);
-        state.settle();
+        state.apply_actions();
         0
     }
 
@@ -138,14 +142,14 @@ impl Daemon {
             }
         }
         let _ = client.table.forget(client.table_file.as_fd(), first, pages);
-        let _ = sys::punch(client.space(), first * PAGE as u64, pages * PAGE as u64);
+        let _ = sys::punch(client.backing(), first * PAGE as u64, pages * PAGE as u64);
     }
 
     /// The program is gone: nothing of it stays.
     pub fn remove(&self, state: &mut State, owner: u32) {
         let Some(client) = state.client(owner) else { return };
         let id = client.id;
-        self.forget(state, owner, 0, SPACE / PAGE as u64);
+        self.forget(state, owner, 0, BACKING_BYTES / PAGE as u64);
         state.clock.discard_owner(owner);
         state.clock.set_anomalous(owner, false);
         if let Some(client) = state.clients[owner as usize].take() {
@@ -153,7 +157,7 @@ impl Daemon {
                 self.unwatch(handles.uffd.as_fd());
             }
         }
-        self.say_gone(id);
+        self.send_gone(id);
     }
 
     /// Gives a child its parent's memory: what is only in memory goes to the store, then both have the same slots.
@@ -161,7 +165,7 @@ impl Daemon {
     fn snapshot(&self, state: &mut State, owner: u32, child: u32) -> Result<(), StoreError> {
         count(&self.stats.snapshots);
         self.flush(state, owner)?;
-        points::pass("snapshot.half");
+        crash_points::pass("snapshot.half");
         let Some(parent) = state.clients[owner as usize].take() else { return Ok(()) };
         for span in parent.places().iter().filter(is_inherited) {
             let (first, pages) = (span.offset / PAGE as u64, span.len / PAGE as u64);
@@ -207,7 +211,7 @@ impl Daemon {
         });
         let io = |error| StoreError::Io(error);
         let mut content = sys::Buffer::new(MOST_PAGES * PAGE).map_err(io)?;
-        let mut room = crate::store::room().map_err(io)?;
+        let mut scratch = crate::store::io_buffer().map_err(io)?;
         let mut from = 0;
         while from < pages.len() {
             let mut to = from + 1;
@@ -217,14 +221,14 @@ impl Daemon {
             let Some(client) = state.client(owner) else { return Ok(()) };
             let bytes = &mut content[..(to - from) * PAGE];
             let first = pages[from].0;
-            sys::read_all(client.space(), bytes, first * PAGE as u64).map_err(io)?;
+            sys::read_all(client.backing(), bytes, first * PAGE as u64).map_err(io)?;
             let old: Vec<Option<Slot>> = (first..first + (to - from) as u64)
                 .map(|page| match client.table.get(page) {
                     Entry::Stored(slot) => Some(slot),
                     _ => None,
                 })
                 .collect();
-            let slots = self.write(bytes, &old, &mut room)?;
+            let slots = self.write(bytes, &old, &mut scratch)?;
             for (at, slot) in slots.into_iter().enumerate() {
                 self.publish_one(client, first + at as u64, slot);
             }

@@ -1,6 +1,6 @@
 //! One program as the daemon sees it: descriptors, regions, its pages in memory, its faults that wait.
 //!
-//! Owns the translation between addresses, places in the space (page numbers) and frames. Decides nothing.
+//! Owns the translation between addresses, places in the backing memfd (page numbers) and frames. Decides nothing.
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use odfork_pager_protocol::control::{op, Control, Span, CONTROL_BYTES};
-use odfork_pager_protocol::{PAGE, SPACE};
+use odfork_pager_protocol::{BACKING_BYTES, PAGE};
 
 use super::streams::Streams;
 use crate::sys::{self, Mapping};
@@ -44,13 +44,13 @@ pub struct Local {
 const NOWHERE: Local = Local { frame: NONE, evicted: 0, flags: 0 };
 const CHUNK: usize = 512;
 /// An agent that has not answered for so long is not waited for.
-const DEAF_NS: u64 = 100_000_000;
+const UNRESPONSIVE_NS: u64 = 100_000_000;
 
 /// The parts that outlive the state's lock while a page is on its way.
 #[derive(Debug)]
 pub struct Handles {
     pub uffd: OwnedFd,
-    pub space: OwnedFd,
+    pub backing: OwnedFd,
 }
 
 /// Counts of one program.
@@ -74,7 +74,7 @@ pub struct Client {
     pub name: String,
     /// None between a fork's snapshot and the child's registration.
     pub handles: Option<Arc<Handles>>,
-    space: OwnedFd,
+    backing: OwnedFd,
     pub table: Table,
     pub table_file: OwnedFd,
     control: Mapping,
@@ -101,8 +101,8 @@ pub struct Client {
     pub zaps: VecDeque<Page>,
     pub sent: Vec<Page>,
     pub sent_ns: u64,
-    /// [`Client::is_deaf`] when the scanner looked last, which is at each of its turns.
-    pub deaf: bool,
+    /// [`Client::is_unresponsive`] when the scanner looked last, which is at each of its turns.
+    pub unresponsive: bool,
     pub streams: Streams,
     pub counts: Counts,
     /// Its memory is gone; it waits for the operations under way.
@@ -124,7 +124,7 @@ impl Client {
         id: u32,
         pid: i32,
         name: &str,
-        (space, table_file, control): (OwnedFd, OwnedFd, OwnedFd),
+        (backing, table_file, control): (OwnedFd, OwnedFd, OwnedFd),
     ) -> io::Result<Client> {
         Ok(Client {
             id,
@@ -134,7 +134,7 @@ impl Client {
             handles: None,
             table: Table::map(table_file.as_fd())?,
             control: Mapping::of(control.as_fd(), CONTROL_BYTES)?,
-            space,
+            backing,
             table_file,
             regions: Vec::new(),
             places: Vec::new(),
@@ -149,7 +149,7 @@ impl Client {
             zaps: VecDeque::new(),
             sent: Vec::new(),
             sent_ns: 0,
-            deaf: false,
+            unresponsive: false,
             streams: Streams::default(),
             counts: Counts::default(),
             gone: false,
@@ -162,7 +162,7 @@ impl Client {
     }
 
     pub fn attach(&mut self, uffd: OwnedFd) -> io::Result<()> {
-        self.handles = Some(Arc::new(Handles { uffd, space: self.space.try_clone()? }));
+        self.handles = Some(Arc::new(Handles { uffd, backing: self.backing.try_clone()? }));
         Ok(())
     }
 
@@ -192,13 +192,13 @@ impl Client {
     }
 
     /// A fault is not served now.
-    pub fn is_held(&self) -> bool {
+    pub fn is_suspended(&self) -> bool {
         self.frozen || self.draining || self.out.is_some() || self.gone
     }
 
     /// Its agent has a batch and does not answer.
-    pub fn is_deaf(&self, now_ns: u64) -> bool {
-        !self.sent.is_empty() && now_ns.saturating_sub(self.sent_ns) > DEAF_NS
+    pub fn is_unresponsive(&self, now_ns: u64) -> bool {
+        !self.sent.is_empty() && now_ns.saturating_sub(self.sent_ns) > UNRESPONSIVE_NS
     }
 
     pub fn begin(&mut self) {
@@ -213,8 +213,8 @@ impl Client {
         self.inflight == 0
     }
 
-    pub fn space(&self) -> BorrowedFd<'_> {
-        self.space.as_fd()
+    pub fn backing(&self) -> BorrowedFd<'_> {
+        self.backing.as_fd()
     }
 
     /// Takes over the list the agent wrote. False, and nothing changed: it is no list of regions.
@@ -232,8 +232,8 @@ impl Client {
             span.len > 0
                 && [span.address, span.offset, span.len].iter().all(|word| word % page == 0)
                 && span.address < 1 << 47
-                && span.offset <= SPACE
-                && span.len <= SPACE - span.offset
+                && span.offset <= BACKING_BYTES
+                && span.len <= BACKING_BYTES - span.offset
         };
         if !regions.iter().all(sound) {
             return false;
@@ -334,9 +334,9 @@ pub mod tests {
     /// A program without regions and without a userfaultfd.
     pub fn blank(id: u32) -> Client {
         let file = |name, bytes| sys::memory_file(name, bytes).unwrap();
-        let space = file(c"space", SPACE);
+        let backing = file(c"backing", BACKING_BYTES);
         let table = file(c"table", crate::table::TABLE_BYTES);
         let control = file(c"control", CONTROL_BYTES as u64);
-        Client::new(id, 0, "", (space, table, control)).unwrap()
+        Client::new(id, 0, "", (backing, table, control)).unwrap()
     }
 }

@@ -8,30 +8,30 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use odfork_pager_protocol::PAGE;
-use odfork_policy::clock::{Owner, Place as Enter, Touch};
+use odfork_policy::clock::{List, Owner, Touch};
 
 use super::client::{Client, Handles, Place, FILLING, NEIGHBOUR, NONE, WANTED};
-use super::state::{Name, State};
+use super::state::{ClientKey, State};
 use super::streams::Reach;
 use super::Daemon;
-use crate::points;
+use crate::crash_points;
 use crate::stats::{add, count};
 use crate::store::{Slot, MOST_PAGES};
 use crate::table::{Entry, Page};
 use crate::uffd;
 
-/// Zero pages given at a time to a program that walks through fresh memory.
+/// Zero pages outcome at a time to a program that walks through fresh memory.
 const MOST_ZEROS: u32 = 16;
 /// From so many pages on, a cluster read ahead is mapped in runs.
 const STREAM: u64 = 8;
 /// A page that is read again within so many evictions a frame was evicted too early.
-const NEAR: u32 = 4;
+const REFAULT_DISTANCE: u32 = 4;
 static ZEROS: [u8; MOST_ZEROS as usize * PAGE] = [0; MOST_ZEROS as usize * PAGE];
 
 /// Pages to be read: `slots` adjoin, as do the pages. One of them was asked for.
 #[derive(Debug)]
 pub struct Job {
-    pub name: Name,
+    pub key: ClientKey,
     pub handles: Arc<Handles>,
     pub first: Page,
     pub slots: Vec<Slot>,
@@ -60,10 +60,10 @@ pub enum Step {
 
 impl Daemon {
     /// Serves one fault as far as that is possible without I/O.
-    pub fn fault(&self, state: &mut State, name: Name, address: u64, now_ns: u64) -> Step {
+    pub fn fault(&self, state: &mut State, key: ClientKey, address: u64, now_ns: u64) -> Step {
         let address = address & !(PAGE as u64 - 1);
-        let Some(client) = state.named(name) else { return Step::Done };
-        if client.is_held() {
+        let Some(client) = state.by_key(key) else { return Step::Done };
+        if client.is_suspended() {
             client.parked.push(address);
             return Step::Done;
         }
@@ -80,16 +80,16 @@ impl Daemon {
             return Step::Done;
         }
         if local.frame != NONE {
-            self.reclaim(state, name.owner, place, address);
+            self.reclaim(state, key.owner, place, address);
             self.stats.reclaim_time.add(crate::sys::now_ns().saturating_sub(now_ns));
             return Step::Done;
         }
         match client.table.get(place.page) {
             Entry::Zero => {
-                self.give_zeros(state, name, place, address);
+                self.give_zeros(state, key, place, address);
                 Step::Done
             }
-            Entry::Stored(_) => self.plan(state, name, place, (address, now_ns)),
+            Entry::Stored(_) => self.plan(state, key, place, (address, now_ns)),
             // Recovery leaves no `Filling` behind; a page that is neither here nor there is lost.
             Entry::Filling(_) | Entry::Poisoned => {
                 let _ = uffd::poison(handles.uffd.as_fd(), address);
@@ -157,9 +157,9 @@ impl Daemon {
     }
 
     /// Never written, or zeros when it left: no I/O. Who walks through fresh memory gets several pages.
-    fn give_zeros(&self, state: &mut State, name: Name, place: Place, address: u64) {
+    fn give_zeros(&self, state: &mut State, key: ClientKey, place: Place, address: u64) {
         let spare = state.spare(64).clamp(1, MOST_ZEROS);
-        let Some(client) = state.clients[name.owner as usize].as_deref_mut() else { return };
+        let Some(client) = state.clients[key.owner as usize].as_deref_mut() else { return };
         let Some(handles) = client.handles.clone() else { return };
         let wanted = match client.streams.miss(place.page, spare) {
             Reach::Ahead(pages) => u64::from(pages),
@@ -167,7 +167,7 @@ impl Daemon {
         };
         let mut frames = Vec::with_capacity(wanted as usize);
         for page in place.page..(place.page + wanted).min(place.end) {
-            let Some(client) = state.client(name.owner) else { break };
+            let Some(client) = state.client(key.owner) else { break };
             let local = client.local(page);
             let fresh = local.frame == NONE && local.flags == 0;
             if !fresh || client.table.get(page) != Entry::Zero {
@@ -177,7 +177,7 @@ impl Daemon {
             frames.push(frame);
         }
         if frames.is_empty() {
-            return self.starve(state, name, address);
+            return self.starve(state, key, address);
         }
         let uffd = handles.uffd.as_fd();
         let mut found = false;
@@ -192,15 +192,15 @@ impl Daemon {
             }
             Err(_) => 0,
         };
-        points::pass("zero.copied");
+        crash_points::pass("zero.copied");
         for (at, &frame) in frames.iter().enumerate() {
             let page = place.page + at as u64;
             if at < done {
-                state.clock.insert(frame, name.owner, page, Enter::Loop);
+                state.clock.insert(frame, key.owner, page, List::Active);
                 if found {
                     state.clock.mark_dirty(frame);
                 }
-                if let Some(client) = state.client(name.owner) {
+                if let Some(client) = state.client(key.owner) {
                     client.local_mut(page).frame = frame;
                     client.counts.zeros += 1;
                 }
@@ -215,9 +215,9 @@ impl Daemon {
     }
 
     /// The fault waits for a frame.
-    fn starve(&self, state: &mut State, name: Name, address: u64) {
-        state.starved.push_back((name, address));
-        if let Some(client) = state.named(name) {
+    fn starve(&self, state: &mut State, key: ClientKey, address: u64) {
+        state.starved.push_back((key, address));
+        if let Some(client) = state.by_key(key) {
             client.counts.waits += 1;
         }
         count(&self.stats.starved);
@@ -228,21 +228,21 @@ impl Daemon {
     fn plan(
         &self,
         state: &mut State,
-        name: Name,
+        key: ClientKey,
         place: Place,
         (address, began_ns): (u64, u64),
     ) -> Step {
         let (frames, evictions) = (state.clock.frames(), state.clock.counts().evicted as u32);
-        if let Some(client) = state.client(name.owner) {
+        if let Some(client) = state.client(key.owner) {
             let number = client.local(place.page).evicted;
-            let lately =
-                number != 0 && evictions.wrapping_sub(number) < frames.saturating_mul(NEAR);
+            let lately = number != 0
+                && evictions.wrapping_sub(number) < frames.saturating_mul(REFAULT_DISTANCE);
             state.refaults += u64::from(lately);
         }
-        let most = self.knobs.cluster_in().min(MOST_PAGES as u32);
+        let most = self.tunables.cluster_in().min(MOST_PAGES as u32);
         // Pre-paging must not drain the pool.
         let most = most.min(1 + state.spare(32) / 2);
-        let Some(client) = state.client(name.owner) else { return Step::Done };
+        let Some(client) = state.client(key.owner) else { return Step::Done };
         let Some(handles) = client.handles.clone() else { return Step::Done };
         let (from, to, flag) = match client.streams.miss(place.page, most) {
             Reach::Ahead(pages) => (place.page, place.page + u64::from(pages), 0),
@@ -255,7 +255,7 @@ impl Daemon {
         let asked = (place.page - first) as usize;
         let mut frames = vec![NONE; slots.len()];
         let Some(frame) = state.frame() else {
-            self.starve(state, name, address);
+            self.starve(state, key, address);
             return Step::Done;
         };
         frames[asked] = frame;
@@ -271,7 +271,7 @@ impl Daemon {
         for &frame in frames[..begin].iter().chain(&frames[end..]).filter(|&&f| f != NONE) {
             state.give_back(frame);
         }
-        let Some(client) = state.client(name.owner) else { return Step::Done };
+        let Some(client) = state.client(key.owner) else { return Step::Done };
         let ahead = (end - asked) as u64;
         let run = if flag == 0 && ahead >= STREAM { ahead / 2 } else { 0 };
         for (at, &slot) in slots.iter().enumerate().take(end).skip(begin) {
@@ -284,9 +284,9 @@ impl Daemon {
         }
         client.begin();
         client.counts.reads += 1;
-        points::pass("pagein.filling");
+        crash_points::pass("pagein.filling");
         Step::Read(Job {
-            name,
+            key,
             handles,
             first: first + begin as u64,
             slots: slots[begin..end].to_vec(),

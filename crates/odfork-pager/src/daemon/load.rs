@@ -1,7 +1,7 @@
 //! Load control: when memory cannot be held, a whole program leaves, and comes back when there is room.
 //!
 //! Who and when is decided in `odfork_policy::load`; here it is carried out. A program that is out is not stopped: its faults
-//! are parked, so it stands still at its next one. Its pages leave the loop and stay reclaimable until their frames are
+//! are parked, so it stands still at its next one. Its pages leave the active list and stay reclaimable until their frames are
 //! taken; nothing is read back when it returns (both as in the paper).
 //!
 //! The paper's signal is the length of the pool. Ours is kept up by scanning on demand (`scan`), so the signal is that this was
@@ -11,7 +11,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use odfork_policy::load::{
-    choose_in, choose_out, LoadControl, Resident, SwappedOut, Verdict, Waiting,
+    choose_in, choose_out, Decision, LoadControl, Resident, SwappedOut, Waiting,
 };
 
 use super::state::State;
@@ -22,18 +22,18 @@ use crate::stats::{count, Stats};
 const FEWEST: u64 = 32;
 /// Programs with a smaller part of memory than this do not compete for it.
 const SMALL: u32 = 16;
-const LOOK_EVERY: u64 = 250_000_000;
+const CHECK_EVERY_NS: u64 = 250_000_000;
 
 impl Daemon {
     pub fn control_load(&self, state: &mut State, now_ns: u64) {
-        if !self.knobs.load_control() {
-            return self.bring_all_back(state, now_ns);
+        if !self.tunables.load_control() {
+            return self.swap_all_in(state, now_ns);
         }
         let mut control = self.load.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if now_ns.saturating_sub(control.looked_ns) < LOOK_EVERY {
+        if now_ns.saturating_sub(control.checked_ns) < CHECK_EVERY_NS {
             return;
         }
-        control.looked_ns = now_ns;
+        control.checked_ns = now_ns;
         let out = swapped_out(state, now_ns);
         let frames = state.clock.frames();
         let next = choose_in(&out, now_ns, u64::from(frames / 4).max(1));
@@ -46,14 +46,14 @@ impl Daemon {
         let rivals = residents(state, now_ns);
         let running = rivals.iter().filter(|one| one.resident > frames / SMALL).count();
         let supply = control.supply(state, &self.stats);
-        match control.rule.look(now_ns, supply, running, waiting) {
-            Verdict::Stay => {}
-            Verdict::SwapOut => {
-                if let Some(owner) = choose_out(&rivals, self.knobs.largest() as usize) {
+        match control.rule.update(now_ns, supply, running, waiting) {
+            Decision::Stay => {}
+            Decision::SwapOut => {
+                if let Some(owner) = choose_out(&rivals, self.tunables.largest() as usize) {
                     self.swap_out(state, owner, now_ns);
                 }
             }
-            Verdict::SwapIn => {
+            Decision::SwapIn => {
                 if let Some(next) = next {
                     self.swap_in(state, next.id, now_ns);
                 }
@@ -61,7 +61,7 @@ impl Daemon {
         }
     }
 
-    fn bring_all_back(&self, state: &mut State, now_ns: u64) {
+    fn swap_all_in(&self, state: &mut State, now_ns: u64) {
         for one in swapped_out(state, 0) {
             self.swap_in(state, one.id, now_ns);
         }
@@ -76,7 +76,7 @@ impl Daemon {
         let mut actions = std::mem::take(&mut state.actions);
         state.clock.swap_out(owner, &mut actions);
         state.actions = actions;
-        state.settle();
+        state.apply_actions();
         count(&self.stats.swap_outs);
     }
 
@@ -94,7 +94,7 @@ impl Daemon {
 #[derive(Debug)]
 pub struct Load {
     pub rule: LoadControl,
-    pub looked_ns: u64,
+    pub checked_ns: u64,
     scans: u64,
     reads: u64,
     refaults: u64,
@@ -102,7 +102,7 @@ pub struct Load {
 
 impl Load {
     pub fn new(rule: LoadControl) -> Load {
-        Load { rule, looked_ns: 0, scans: 0, reads: 0, refaults: 0 }
+        Load { rule, checked_ns: 0, scans: 0, reads: 0, refaults: 0 }
     }
 
     /// The supply as the rule is to see it: none while memory is short.
@@ -126,7 +126,7 @@ fn residents(state: &State, now_ns: u64) -> Vec<Resident<u32>> {
     let all = state.clients.iter().enumerate();
     all.filter_map(|(owner, client)| Some((owner as u32, client.as_ref()?)))
         .filter(|(_, client)| client.out.is_none() && !client.gone && !client.is_frozen())
-        .filter(|(_, client)| !client.is_deaf(now_ns))
+        .filter(|(_, client)| !client.is_unresponsive(now_ns))
         .map(|(id, client)| Resident {
             id,
             resident: state.clock.owner_state(id).resident,
@@ -138,7 +138,7 @@ fn residents(state: &State, now_ns: u64) -> Vec<Resident<u32>> {
 fn swapped_out(state: &State, now_ns: u64) -> Vec<SwappedOut<u32>> {
     let all = state.clients.iter().enumerate();
     all.filter_map(|(owner, client)| Some((owner as u32, client.as_ref()?)))
-        .filter(|(_, client)| !client.is_deaf(now_ns))
+        .filter(|(_, client)| !client.is_unresponsive(now_ns))
         .filter_map(|(id, client)| {
             let (out_ns, resident) = client.out?;
             Some(SwappedOut { id, resident, out_ns })
@@ -150,11 +150,11 @@ fn swapped_out(state: &State, now_ns: u64) -> Vec<SwappedOut<u32>> {
 mod tests {
     use super::*;
     use crate::daemon::client::tests::blank;
-    use odfork_policy::clock::{Clock, Inventory, Law};
+    use odfork_policy::clock::{Clock, Inventory, ScanRule};
 
     #[test]
     fn a_program_that_does_not_answer_is_nobodys_rival() {
-        let clock = Clock::new(512, Law::Inventory(Inventory::for_frames(512, 100)));
+        let clock = Clock::new(512, ScanRule::Inventory(Inventory::for_frames(512, 100)));
         let mut state = State::new(clock);
         for id in 1..=3 {
             state.add(blank(id));

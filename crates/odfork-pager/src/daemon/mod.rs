@@ -3,25 +3,25 @@
 //! ```text
 //!   fault threads   one holds the token and waits for messages; before it reads the store it hands the token on   fault, pagein
 //!   scanner         turns the hand, zaps by the agents, calls, starved faults, load control                      scan, calls, load
-//!   page-out        writes dirty pages that left the loop                                                        pageout
-//!   intake          programs that come and go, told by the supervisor; status                                    intake, recover
+//!   page-out        writes dirty pages that left the active list                                                        pageout
+//!   registration          programs that come and go, told by the supervisor; status                                    registration, recover
 //! ```
 //!
 //! All share `State` under one lock. The daemon maps no page of a program and must never touch paged memory itself. It may be
 //! killed at any instruction: see `table` for what holds then, and `recover` for what the next one does.
 
+mod adaptive_poll;
+mod calibration;
 mod calls;
 pub mod client;
 mod fault;
-mod gauge;
-mod intake;
 mod load;
 mod pagein;
 mod pageout;
-mod patience;
 mod recover;
+mod registration;
 mod scan;
-mod small;
+mod shmem_huge;
 mod state;
 mod streams;
 
@@ -32,25 +32,25 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Barrier, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use odfork_pager_protocol::control::Bell;
+use odfork_pager_protocol::control::Doorbell;
 use odfork_pager_protocol::{uapi, PAGE};
-use odfork_policy::clock::{Clock, Inventory, Law, Linear};
+use odfork_policy::clock::{Clock, Inventory, Linear, ScanRule};
 use odfork_policy::load::{Limits, LoadControl};
 
+use crate::crash_points;
 use crate::jail;
-use crate::knobs::Knobs;
-use crate::points;
-use crate::rate::Bucket;
 use crate::stats::{count, Stats};
 use crate::store::{Codec, Medium, Store};
 use crate::sys::{self, check, Mapping};
+use crate::token_bucket::TokenBucket;
+use crate::tunables::Tunables;
 use crate::uffd;
+use adaptive_poll::AdaptivePoll;
 use fault::Step;
 use load::Load;
-use pagein::Rooms;
-use patience::Patience;
-use small::SmallPages;
-use state::{Name, State};
+use pagein::Buffers;
+use shmem_huge::ShmemHugePages;
+use state::{ClientKey, State};
 
 /// Of a processor, for simulated reference bits.
 const SCAN_SHARE: f64 = 0.10;
@@ -78,9 +78,9 @@ pub struct Daemon {
     state: Mutex<State>,
     store: Store,
     pub stats: Stats,
-    pub knobs: Knobs,
+    pub tunables: Tunables,
     settings: Settings,
-    bell: Mapping,
+    doorbell: Mapping,
     supervisor: OwnedFd,
     epoll: OwnedFd,
     /// In the epoll set; written when `retry` has something.
@@ -92,13 +92,13 @@ pub struct Daemon {
     /// The supervisor is gone: end with the last program.
     orphaned: AtomicBool,
     /// The supervisor believes that a program is gone.
-    told_gone: AtomicBool,
-    complained_ns: AtomicU64,
+    gone_reported: AtomicBool,
+    logged_ns: AtomicU64,
     /// Bytes from and to the store.
-    traffic: (Bucket, Bucket),
+    traffic: (TokenBucket, TokenBucket),
     /// How often faults came while a store was read, lately.
     contention: AtomicU32,
-    small_pages: SmallPages,
+    shmem_huge: ShmemHugePages,
     /// What a reclaim costs here, as measured at the start.
     reclaim_ns: u64,
     began_ns: u64,
@@ -108,13 +108,13 @@ impl Daemon {
     pub fn new(
         settings: Settings,
         store: OwnedFd,
-        bell: BorrowedFd,
+        doorbell: BorrowedFd,
         supervisor: OwnedFd,
     ) -> io::Result<Daemon> {
         let frames = (settings.limit / PAGE as u64).clamp(u64::from(LEAST_FRAMES), 1 << 30) as u32;
-        let reclaim_ns = gauge::reclaim_ns();
-        let law = Linear::paper(frames, reclaim_ns, SCAN_SHARE);
-        let limits = Limits::for_order_point(law.order_point / 4);
+        let reclaim_ns = calibration::reclaim_ns();
+        let rule = Linear::paper(frames, reclaim_ns, SCAN_SHARE);
+        let limits = Limits::for_low_watermark(rule.low_watermark / 4);
         // SAFETY: two new descriptors, owned by nobody else.
         let (epoll, retry) = unsafe {
             (
@@ -126,11 +126,11 @@ impl Daemon {
             )
         };
         let daemon = Daemon {
-            state: Mutex::new(State::new(Clock::new(frames, Law::Linear(law)))),
+            state: Mutex::new(State::new(Clock::new(frames, ScanRule::Linear(rule)))),
             store: Store::on(store, settings.codec, settings.store_bytes)?,
             stats: Stats::default(),
-            knobs: Knobs::default(),
-            bell: Mapping::of(bell, PAGE)?,
+            tunables: Tunables::default(),
+            doorbell: Mapping::of(doorbell, PAGE)?,
             supervisor,
             epoll,
             retry,
@@ -139,11 +139,11 @@ impl Daemon {
             load: Mutex::new(Load::new(LoadControl::new(limits))),
             settings,
             orphaned: AtomicBool::new(false),
-            told_gone: AtomicBool::new(false),
-            complained_ns: AtomicU64::new(0),
+            gone_reported: AtomicBool::new(false),
+            logged_ns: AtomicU64::new(0),
             traffic: Default::default(),
             contention: AtomicU32::new(0),
-            small_pages: SmallPages::open(),
+            shmem_huge: ShmemHugePages::open(),
             reclaim_ns,
             began_ns: sys::now_ns(),
         };
@@ -157,8 +157,8 @@ impl Daemon {
         // All threads are there before the jail closes, for it allows no new ones; none serves before.
         let gate = &Barrier::new(handlers + 3);
         std::thread::scope(|scope| {
-            // Nothing is served before everybody who was here is known: slots in use must not be given away.
-            self.take_everybody_in();
+            // Nothing is served before everybody who was here is known: slots in use must not be outcome away.
+            self.register_existing();
             let pass = || {
                 gate.wait();
                 gate.wait();
@@ -175,7 +175,7 @@ impl Daemon {
             });
             scope.spawn(move || {
                 pass();
-                self.run_intake();
+                self.run_registration();
             });
             gate.wait();
             if let Err(error) = jail::enter() {
@@ -204,17 +204,17 @@ impl Daemon {
         }
     }
 
-    fn bell(&self) -> &Bell {
+    fn doorbell(&self) -> &Doorbell {
         // SAFETY: a page of a sealed memory file, used through atomics only.
-        unsafe { &*self.bell.as_ptr().cast::<Bell>() }
+        unsafe { &*self.doorbell.as_ptr().cast::<Doorbell>() }
     }
 
     /// Wakes the scanner.
     fn ring(&self) {
-        let bell = self.bell();
-        bell.rung.fetch_add(1, Ordering::SeqCst);
-        if bell.sleeping.load(Ordering::SeqCst) != 0 {
-            sys::futex_wake(&bell.rung);
+        let doorbell = self.doorbell();
+        doorbell.rung.fetch_add(1, Ordering::SeqCst);
+        if doorbell.sleeping.load(Ordering::SeqCst) != 0 {
+            sys::futex_wake(&doorbell.rung);
         }
     }
 
@@ -232,39 +232,40 @@ impl Daemon {
         unsafe { libc::epoll_ctl(epoll, del, fd.as_raw_fd(), std::ptr::null_mut()) };
     }
 
-    fn call_fault_thread(&self) {
+    fn wake_fault_thread(&self) {
         let one = 1u64.to_ne_bytes();
         // SAFETY: eight valid bytes; a full counter is as good as a written one.
         unsafe { libc::write(self.retry.as_raw_fd(), one.as_ptr().cast(), 8) };
     }
 
     /// One line about the store, at most one a second: a full disk would repeat it for every page.
-    fn complain(&self, what: &str, why: &dyn Display) {
+    fn log_store_error(&self, what: &str, why: &dyn Display) {
         count(&self.stats.store_errors);
         let now = sys::now_ns();
-        let last = self.complained_ns.swap(now, Ordering::Relaxed);
+        let last = self.logged_ns.swap(now, Ordering::Relaxed);
         if now.saturating_sub(last) > 1_000_000_000 {
             eprintln!("odfork page: {what}: {why}");
         } else {
-            self.complained_ns.store(last, Ordering::Relaxed);
+            self.logged_ns.store(last, Ordering::Relaxed);
         }
     }
 
-    /// The law of the hand, from the knobs.
-    pub fn law(&self, frames: u32) -> Law {
+    /// The scan rule of the hand, from the tunables.
+    pub fn scan_rule(&self, frames: u32) -> ScanRule {
         let paper = Linear::paper(frames, self.reclaim_ns, SCAN_SHARE);
-        if self.knobs.inventory() {
-            return Law::Inventory(Inventory::for_frames(frames, paper.fastest));
+        if self.tunables.inventory() {
+            return ScanRule::Inventory(Inventory::for_frames(frames, paper.fastest));
         }
-        let order_point = (u64::from(frames) * u64::from(self.knobs.order_point()) / 100) as u32;
-        Law::Linear(Linear { order_point: order_point.max(1), ..paper })
+        let low_watermark =
+            (u64::from(frames) * u64::from(self.tunables.low_watermark()) / 100) as u32;
+        ScanRule::Linear(Linear { low_watermark: low_watermark.max(1), ..paper })
     }
 
     fn is_over(&self, state: &State) -> bool {
         self.orphaned.load(Ordering::Relaxed) && state.clients.iter().all(Option::is_none)
     }
 
-    fn take_token(&self) {
+    fn acquire_token(&self) {
         let mut left = self.tokens.0.lock().unwrap_or_else(PoisonError::into_inner);
         while *left == 0 {
             left = self.tokens.1.wait(left).unwrap_or_else(PoisonError::into_inner);
@@ -272,38 +273,38 @@ impl Daemon {
         *left -= 1;
     }
 
-    fn pass_token(&self) {
+    fn release_token(&self) {
         *self.tokens.0.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         self.tokens.1.notify_one();
     }
 
     /// A fault thread: leader while it waits for messages and serves from memory, follower while it reads.
     fn run_fault_thread(&self) {
-        let Ok(mut rooms) = Rooms::new() else {
+        let Ok(mut buffers) = Buffers::new() else {
             eprintln!("odfork page: no memory for a fault thread's buffers");
             std::process::abort();
         };
         let mut messages = [uapi::Message::default(); 16];
-        let mut patience = Patience::new();
-        self.take_token();
+        let mut poll = AdaptivePoll::new();
+        self.acquire_token();
         loop {
             let mut events = [libc::epoll_event { events: 0, u64: 0 }; 4];
-            let got = self.await_faults(&mut events, &mut patience);
+            let got = self.await_faults(&mut events, &mut poll);
             for event in &events[..got] {
-                self.serve_event(*event, &mut messages, &mut rooms);
+                self.serve_event(*event, &mut messages, &mut buffers);
             }
         }
     }
 
     /// Waits for messages: looking while faults come closely, asleep otherwise.
-    fn await_faults(&self, events: &mut [libc::epoll_event], patience: &mut Patience) -> usize {
+    fn await_faults(&self, events: &mut [libc::epoll_event], poll: &mut AdaptivePoll) -> usize {
         let began = sys::now_ns();
         // Beside a read of a disk a wake is cheap, and the program may have this processor meanwhile.
         let most = match self.store.medium() {
-            Medium::Memory => u64::from(self.knobs.poll_us()) * 1000,
+            Medium::Memory => u64::from(self.tunables.poll_us()) * 1000,
             Medium::Disk => 0,
         };
-        let window = patience.window_ns(most);
+        let window = poll.window_ns(most);
         let mut sleeps = window == 0;
         loop {
             let limit = if sleeps { -1 } else { 0 };
@@ -314,7 +315,7 @@ impl Daemon {
             };
             let waited = sys::now_ns() - began;
             if got > 0 {
-                patience.heard(waited, most);
+                poll.record_gap(waited, most);
                 return got as usize;
             }
             sleeps |= waited > window;
@@ -328,7 +329,7 @@ impl Daemon {
         &self,
         event: libc::epoll_event,
         messages: &mut [uapi::Message],
-        rooms: &mut Rooms,
+        buffers: &mut Buffers,
     ) {
         let began = sys::now_ns();
         let data = event.u64;
@@ -339,37 +340,37 @@ impl Daemon {
             unsafe { libc::read(self.retry.as_raw_fd(), counter.as_mut_ptr().cast(), 8) };
             let mut state = self.lock();
             for _ in 0..state.retry.len() {
-                let Some((name, address)) = state.retry.pop_front() else { break };
-                if let Step::Read(job) = self.fault(&mut state, name, address, began) {
+                let Some((key, address)) = state.retry.pop_front() else { break };
+                if let Step::Read(job) = self.fault(&mut state, key, address, began) {
                     jobs.push(job);
                 }
             }
         } else {
-            let name = Name { owner: (data >> 32) as u32, id: data as u32 };
+            let key = ClientKey { owner: (data >> 32) as u32, id: data as u32 };
             // A second handle, so that the read is not under the lock.
-            let handles = self.lock().named(name).and_then(|client| client.handles.clone());
+            let handles = self.lock().by_key(key).and_then(|client| client.handles.clone());
             let Some(handles) = handles else { return };
             if event.events & libc::EPOLLERR as u32 != 0 {
                 uffd::unblock(handles.uffd.as_fd());
             }
             let got = uffd::read(handles.uffd.as_fd(), messages).unwrap_or(0);
             if got > 0 {
-                points::pass("fault.read");
+                crash_points::pass("fault.read");
             }
-            close_gifts(&messages[..got]);
+            close_fork_descriptors(&messages[..got]);
             let mut state = self.lock();
             let faults = messages[..got].iter().filter(|one| one.event == uapi::EVENT_PAGEFAULT);
             for message in faults {
                 count(&self.stats.faults);
-                if let Step::Read(job) = self.fault(&mut state, name, message.address, began) {
+                if let Step::Read(job) = self.fault(&mut state, key, message.address, began) {
                     jobs.push(job);
                 }
             }
             let short = state.is_short();
             drop(state);
             // A sleeping scanner looks up when frames are about to run out.
-            if short && self.bell().sleeping.load(Ordering::Relaxed) == 1 {
-                self.nudge();
+            if short && self.doorbell().sleeping.load(Ordering::Relaxed) == 1 {
+                self.ring_rate_limited();
             }
         }
         if jobs.is_empty() {
@@ -379,25 +380,25 @@ impl Daemon {
         // faults have come during reads lately.
         let busy = self.contention.load(Ordering::Relaxed) > CONTENDED;
         let bytes: u64 = jobs.iter().map(fault::Job::bytes).sum();
-        let pause = self.traffic.0.take(bytes, self.knobs.page_in_rate(), began);
+        let pause = self.traffic.0.take(bytes, self.tunables.page_in_rate(), began);
         let hand_on = self.store.medium() == Medium::Disk && busy || !pause.is_zero();
         let before = self.stats.faults.load(Ordering::Relaxed);
         if hand_on {
-            self.pass_token();
+            self.release_token();
         }
         if !pause.is_zero() {
             std::thread::sleep(pause);
         }
         for job in jobs {
-            self.page_in(&job, rooms);
+            self.page_in(&job, buffers);
         }
         let others = match hand_on {
             true => self.stats.faults.load(Ordering::Relaxed) != before,
             false => self.has_messages(),
         };
-        self.learn(others);
+        self.update_contention(others);
         if hand_on {
-            self.take_token();
+            self.acquire_token();
         }
     }
 
@@ -409,14 +410,14 @@ impl Daemon {
     }
 
     /// Quick to believe in contention, slow to forget it.
-    fn learn(&self, others: bool) {
+    fn update_contention(&self, others: bool) {
         let now = self.contention.load(Ordering::Relaxed);
         let next = if others { (now + 8).min(64) } else { now.saturating_sub(1) };
         self.contention.store(next, Ordering::Relaxed);
     }
 
     /// Rings, but not for every fault: the scanner has its own tick while the pool is low.
-    fn nudge(&self) {
+    fn ring_rate_limited(&self) {
         static LAST: AtomicU64 = AtomicU64::new(0);
         let now = sys::now_ns();
         if now.saturating_sub(LAST.load(Ordering::Relaxed)) > 2_000_000 {
@@ -427,7 +428,7 @@ impl Daemon {
 }
 
 /// Programs that asked their userfaultfd for forks send a descriptor with each: not ours to keep.
-fn close_gifts(messages: &[uapi::Message]) {
+fn close_fork_descriptors(messages: &[uapi::Message]) {
     for message in messages.iter().filter(|one| one.event == uapi::EVENT_FORK) {
         // SAFETY: the read that brought the message made the descriptor; nobody else knows it.
         drop(unsafe { OwnedFd::from_raw_fd(message.flags as u32 as i32) });

@@ -9,13 +9,13 @@
 use std::os::fd::AsFd;
 
 use odfork_pager_protocol::PAGE;
-use odfork_policy::clock::Place as Enter;
+use odfork_policy::clock::List;
 
 use super::client::{FILLING, WANTED};
 use super::fault::Job;
 use super::state::State;
 use super::Daemon;
-use crate::points;
+use crate::crash_points;
 use crate::stats::{add, count};
 use crate::store::StoreError;
 use crate::sys::{self, Buffer};
@@ -24,20 +24,20 @@ use crate::uffd;
 
 /// Buffers of one fault thread.
 #[derive(Debug)]
-pub struct Rooms {
+pub struct Buffers {
     pub pages: Buffer,
     pub raw: Buffer,
 }
 
-impl Rooms {
-    pub fn new() -> std::io::Result<Rooms> {
-        Ok(Rooms { pages: crate::store::room()?, raw: crate::store::room()? })
+impl Buffers {
+    pub fn new() -> std::io::Result<Buffers> {
+        Ok(Buffers { pages: crate::store::io_buffer()?, raw: crate::store::io_buffer()? })
     }
 }
 
 /// What became of the page that was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Given {
+enum Outcome {
     Yes,
     /// It was in the file all the time, which is the truth: the entry is stale.
     Found,
@@ -50,73 +50,73 @@ enum Given {
 }
 
 impl Daemon {
-    pub fn page_in(&self, job: &Job, rooms: &mut Rooms) {
-        let good = self.read(job, rooms);
-        points::pass("pagein.read");
+    pub fn page_in(&self, job: &Job, buffers: &mut Buffers) {
+        let good = self.read(job, buffers);
+        crash_points::pass("pagein.read");
         // The page asked for can come alone; the others only where a page written is a page.
-        let others = job.slots.len() > 1 && self.small_pages.hold();
-        let given = match good[job.asked] {
-            false => Given::Lost,
-            true if others && job.run > 0 => Given::Later,
-            true => self.give(job, &rooms.pages),
+        let others = job.slots.len() > 1 && self.shmem_huge.are_off();
+        let outcome = match good[job.asked] {
+            false => Outcome::Lost,
+            true if others && job.run > 0 => Outcome::Later,
+            true => self.give(job, &buffers.pages),
         };
-        points::pass("pagein.copied");
+        crash_points::pass("pagein.copied");
         let filled = match others {
-            true => fill(job, &rooms.pages, &good),
+            true => fill(job, &buffers.pages, &good),
             false => vec![false; good.len()],
         };
-        points::pass("pagein.filled");
+        crash_points::pass("pagein.filled");
         count(&self.stats.read_calls);
         add(&self.stats.page_ins, 1);
         add(&self.stats.prefetched, filled.iter().filter(|&&yes| yes).count() as u64);
         let mut state = self.lock();
-        self.finish(&mut state, job, given, &filled);
+        self.finish(&mut state, job, outcome, &filled);
         drop(state);
         self.stats.page_in_time.add(sys::now_ns().saturating_sub(job.began_ns));
     }
 
     /// Which pages were read well. When the cluster cannot be read, the page asked for is tried alone.
-    fn read(&self, job: &Job, rooms: &mut Rooms) -> Vec<bool> {
+    fn read(&self, job: &Job, buffers: &mut Buffers) -> Vec<bool> {
         let mut good = vec![false; job.slots.len()];
-        match self.store.read(&job.slots, &mut rooms.pages, &mut rooms.raw) {
+        match self.store.read(&job.slots, &mut buffers.pages, &mut buffers.raw) {
             Ok(answers) => {
                 for (good, answer) in good.iter_mut().zip(&answers) {
                     *good = answer.is_ok();
                 }
             }
             Err(error) => {
-                self.complain("reading a cluster", &error);
-                let place = &mut rooms.pages[job.asked * PAGE..(job.asked + 1) * PAGE];
+                self.log_store_error("reading a cluster", &error);
+                let place = &mut buffers.pages[job.asked * PAGE..(job.asked + 1) * PAGE];
                 let alone = &job.slots[job.asked..=job.asked];
-                let answer = self.store.read(alone, place, &mut rooms.raw);
+                let answer = self.store.read(alone, place, &mut buffers.raw);
                 good[job.asked] = answer.is_ok_and(|pages| pages.iter().all(Result::is_ok));
             }
         }
         if !good[job.asked] {
-            self.complain("reading a page that is needed", &StoreError::Damaged);
+            self.log_store_error("reading a page that is needed", &StoreError::Damaged);
         }
         good
     }
 
-    fn give(&self, job: &Job, pages: &[u8]) -> Given {
+    fn give(&self, job: &Job, pages: &[u8]) -> Outcome {
         let uffd = job.handles.uffd.as_fd();
         match uffd::copy(uffd, job.address, &pages[job.asked * PAGE..(job.asked + 1) * PAGE]) {
-            Ok(_) => Given::Yes,
+            Ok(_) => Outcome::Yes,
             Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {
                 let _ = uffd::map(uffd, job.address, 1);
                 let _ = uffd::wake(uffd, job.address, PAGE as u64);
-                Given::Found
+                Outcome::Found
             }
             Err(_) => {
                 let _ = uffd::wake(uffd, job.address, PAGE as u64);
-                Given::No
+                Outcome::No
             }
         }
     }
 
     /// Step 4.
-    fn finish(&self, state: &mut State, job: &Job, given: Given, filled: &[bool]) {
-        let owner = job.name.owner;
+    fn finish(&self, state: &mut State, job: &Job, outcome: Outcome, filled: &[bool]) {
+        let owner = job.key.owner;
         for (at, &frame) in job.frames.iter().enumerate() {
             let page = job.first + at as u64;
             let Some(client) = state.clients[owner as usize].as_deref_mut() else { return };
@@ -124,14 +124,14 @@ impl Daemon {
             let wanted = local.flags & WANTED != 0;
             local.flags &= !(FILLING | WANTED);
             let is_asked = at == job.asked;
-            let is_given = is_asked && matches!(given, Given::Yes | Given::Found);
-            let is_asked = is_asked && given != Given::Later;
+            let is_given = is_asked && matches!(outcome, Outcome::Yes | Outcome::Found);
+            let is_asked = is_asked && outcome != Outcome::Later;
             if is_given || filled[at] {
                 local.frame = frame;
                 client.table.set(page, Entry::Stored(job.slots[at]));
-                let place = if is_asked { Enter::Loop } else { Enter::Pool };
+                let place = if is_asked { List::Active } else { List::Pool };
                 state.clock.insert(frame, owner, page, place);
-                if is_asked && given == Given::Found {
+                if is_asked && outcome == Outcome::Found {
                     state.clock.mark_dirty(frame);
                 }
                 if wanted && !is_asked {
@@ -140,7 +140,7 @@ impl Daemon {
                 continue;
             }
             local.flags = 0;
-            if is_asked && given == Given::Lost {
+            if is_asked && outcome == Outcome::Lost {
                 client.table.set(page, Entry::Poisoned);
                 let _ = uffd::poison(job.handles.uffd.as_fd(), job.address);
                 self.store.release(job.slots[at]);
@@ -155,7 +155,7 @@ impl Daemon {
             }
             state.give_back(frame);
         }
-        if given == Given::Later {
+        if outcome == Outcome::Later {
             self.map_run(state, job, filled);
         }
         if let Some(client) = state.client(owner) {
@@ -183,7 +183,7 @@ impl Daemon {
 
     fn serve_wanted(&self, state: &mut State, job: &Job, page: u64, frame: u32) {
         state.clock.touch(frame, false);
-        let Some(address) = state.client(job.name.owner).and_then(|c| c.address(page)) else {
+        let Some(address) = state.client(job.key.owner).and_then(|c| c.address(page)) else {
             return;
         };
         let uffd = job.handles.uffd.as_fd();
@@ -207,12 +207,12 @@ fn fill(job: &Job, pages: &[u8], good: &[bool]) -> Vec<bool> {
             to += 1;
         }
         let offset = (job.first + from as u64) * PAGE as u64;
-        let space = job.handles.space.as_fd();
-        if sys::write_all(space, &pages[from * PAGE..to * PAGE], offset).is_ok() {
+        let backing = job.handles.backing.as_fd();
+        if sys::write_all(backing, &pages[from * PAGE..to * PAGE], offset).is_ok() {
             filled[from..to].fill(true);
         } else {
             // No memory: these stay out.
-            let _ = sys::punch(space, offset, ((to - from) * PAGE) as u64);
+            let _ = sys::punch(backing, offset, ((to - from) * PAGE) as u64);
         }
         from = to;
     }

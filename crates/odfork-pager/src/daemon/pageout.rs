@@ -1,4 +1,4 @@
-//! Page-out: dirty pages that left the loop go to the store in clusters, by one thread.
+//! Page-out: dirty pages that left the active list go to the store in clusters, by one thread.
 //!
 //! 1 under the lock: take the oldest waiting page and its dirty, unmapped neighbours, 2 read them from the file, 3 zeros
 //! are only noted, the rest is written, 4 under the lock: publish the entries, tell the clock. The pages are unmapped and
@@ -13,9 +13,9 @@ use odfork_pager_protocol::PAGE;
 use odfork_policy::clock::{Frame, State as FrameState};
 
 use super::client::{Client, Handles, NONE, PENDING, QUEUED};
-use super::state::{Name, State};
+use super::state::{ClientKey, State};
 use super::Daemon;
-use crate::points;
+use crate::crash_points;
 use crate::stats::{add, count};
 use crate::store::{Slot, StoreError, MOST_PAGES};
 use crate::sys::{self, Buffer};
@@ -28,7 +28,7 @@ const FULL_PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 struct Batch {
-    name: Name,
+    key: ClientKey,
     handles: Arc<Handles>,
     first: Page,
     frames: Vec<Frame>,
@@ -40,7 +40,7 @@ impl Daemon {
     /// The page-out thread.
     pub fn run_page_out(&self) {
         let Ok(mut pages) = Buffer::new(MOST_PAGES * PAGE) else { return };
-        let Ok(mut room) = crate::store::room() else { return };
+        let Ok(mut scratch) = crate::store::io_buffer() else { return };
         loop {
             let mut state = self.lock();
             while state.to_clean.is_empty() {
@@ -57,12 +57,12 @@ impl Daemon {
             };
             drop(state);
             let bytes = (batch.frames.len() * PAGE) as u64;
-            let rate = self.knobs.page_out_rate();
+            let rate = self.tunables.page_out_rate();
             let pause = self.traffic.1.take(bytes, rate, sys::now_ns());
             if !pause.is_zero() {
                 std::thread::sleep(pause);
             }
-            if !self.page_out(&batch, &mut pages, &mut room) {
+            if !self.page_out(&batch, &mut pages, &mut scratch) {
                 std::thread::sleep(FULL_PAUSE);
             }
         }
@@ -72,14 +72,14 @@ impl Daemon {
     fn gather(&self, state: &mut State) -> Option<Batch> {
         // Each of those that wait now is looked at once.
         for _ in 0..state.to_clean.len() {
-            let (name, page) = state.to_clean.pop_front()?;
-            let Some(client) = state.named(name) else { continue };
+            let (key, page) = state.to_clean.pop_front()?;
+            let Some(client) = state.by_key(key) else { continue };
             if client.is_frozen() || client.draining {
                 // A fork or an unmapping wants this program's pages to stand still. Who is frozen may be so for long (it is
                 // stopped, or lies), and what waits here counts as soon free: then it goes back to the hand.
                 match client.is_frozen() {
-                    true => state.put_back(name, page),
-                    false => state.to_clean.push_back((name, page)),
+                    true => state.put_back(key, page),
+                    false => state.to_clean.push_back((key, page)),
                 }
                 continue;
             }
@@ -88,17 +88,17 @@ impl Daemon {
                 continue;
             }
             let handles = client.handles.clone()?;
-            let most = u64::from(self.knobs.cluster_out().clamp(1, MOST_PAGES as u32));
+            let most = u64::from(self.tunables.cluster_out().clamp(1, MOST_PAGES as u32));
             let block = page / most * most;
             let mut first = page;
-            while first > block && ready(state, name, first - 1) {
+            while first > block && ready(state, key, first - 1) {
                 first -= 1;
             }
             let mut end = page + 1;
-            while end < block + most && ready(state, name, end) {
+            while end < block + most && ready(state, key, end) {
                 end += 1;
             }
-            let client = state.named(name)?;
+            let client = state.by_key(key)?;
             let (mut frames, mut old) = (Vec::new(), Vec::new());
             for page in first..end {
                 let local = client.local_mut(page);
@@ -110,28 +110,28 @@ impl Daemon {
                 });
             }
             client.begin();
-            return Some(Batch { name, handles, first, frames, old });
+            return Some(Batch { key, handles, first, frames, old });
         }
         None
     }
 
     /// Steps 2 to 4; false when the store had no room.
-    fn page_out(&self, batch: &Batch, pages: &mut [u8], room: &mut [u8]) -> bool {
+    fn page_out(&self, batch: &Batch, pages: &mut [u8], scratch: &mut [u8]) -> bool {
         let content = &mut pages[..batch.frames.len() * PAGE];
         let offset = batch.first * PAGE as u64;
-        let read = sys::read_all(batch.handles.space.as_fd(), content, offset);
-        points::pass("pageout.read");
+        let read = sys::read_all(batch.handles.backing.as_fd(), content, offset);
+        crash_points::pass("pageout.read");
         let written = match read {
-            Ok(()) => self.write(content, &batch.old, room),
+            Ok(()) => self.write(content, &batch.old, scratch),
             Err(error) => Err(StoreError::Io(error)),
         };
-        points::pass("pageout.written");
+        crash_points::pass("pageout.written");
         if let Err(error) = &written {
-            self.complain("writing pages", error);
+            self.log_store_error("writing pages", error);
         }
         let mut state = self.lock();
         self.publish(&mut state, batch, written.as_deref().ok());
-        state.settle();
+        state.apply_actions();
         self.after_page_out(&mut state);
         let full = matches!(written, Err(StoreError::Full));
         state.full_since_ns = if full { sys::now_ns() } else { 0 };
@@ -143,13 +143,13 @@ impl Daemon {
         &self,
         content: &[u8],
         old: &[Option<Slot>],
-        room: &mut [u8],
+        scratch: &mut [u8],
     ) -> Result<Vec<Option<Slot>>, StoreError> {
         let pages: Vec<&[u8]> = content.chunks_exact(PAGE).collect();
         let is_zero: Vec<bool> = pages.iter().map(|page| is_zero(page)).collect();
         let some = (0..pages.len()).filter(|&at| !is_zero[at]);
         let list: Vec<(&[u8], Option<Slot>)> = some.map(|at| (pages[at], old[at])).collect();
-        let mut slots = self.store.write(&list, room)?.into_iter();
+        let mut slots = self.store.write(&list, scratch)?.into_iter();
         count(&self.stats.write_calls);
         add(&self.stats.page_outs, list.len() as u64);
         add(&self.stats.zero_outs, (pages.len() - list.len()) as u64);
@@ -171,11 +171,11 @@ impl Daemon {
     fn publish(&self, state: &mut State, batch: &Batch, slots: Option<&[Option<Slot>]>) {
         for (at, &frame) in batch.frames.iter().enumerate() {
             let page = batch.first + at as u64;
-            let Some(client) = state.client(batch.name.owner) else { return };
+            let Some(client) = state.client(batch.key.owner) else { return };
             match slots {
                 Some(slots) => {
                     self.publish_one(client, page, slots[at]);
-                    points::pass("pageout.published");
+                    crash_points::pass("pageout.published");
                     let mut actions = std::mem::take(&mut state.actions);
                     state.clock.written(frame, &mut actions);
                     state.actions = actions;
@@ -183,7 +183,7 @@ impl Daemon {
                 None => state.clock.not_written(frame),
             }
         }
-        if let Some(client) = state.client(batch.name.owner) {
+        if let Some(client) = state.client(batch.key.owner) {
             client.end();
             if client.draining || client.gone {
                 self.ring();
@@ -193,15 +193,15 @@ impl Daemon {
 }
 
 /// Whether this page can be written along: it waits itself, or the clock lets it.
-fn ready(state: &mut State, name: Name, page: Page) -> bool {
-    let Some(client) = state.named(name) else { return false };
+fn ready(state: &mut State, key: ClientKey, page: Page) -> bool {
+    let Some(client) = state.by_key(key) else { return false };
     let local = client.local(page);
     if local.frame == NONE || local.flags & PENDING != 0 || client.address(page).is_none() {
         return false;
     }
     let waits = local.flags & QUEUED != 0
         && state.clock.is_writing(local.frame)
-        && state.clock.look(local.frame) == Some(FrameState::Leaving);
+        && state.clock.state_of(local.frame) == Some(FrameState::Leaving);
     waits || state.clock.clean_along(local.frame)
 }
 
@@ -216,7 +216,7 @@ mod tests {
     use crate::daemon::client::tests::blank;
     use crate::daemon::Settings;
     use crate::store::{create_in_memory, Codec};
-    use odfork_policy::clock::Place as Enter;
+    use odfork_policy::clock::List;
 
     /// Two programs whose only page waits to be written.
     fn two(daemon: &Daemon) {
@@ -224,7 +224,7 @@ mod tests {
         for id in 1..=2 {
             let owner = state.add(blank(id));
             let frame = state.frame().unwrap();
-            state.clock.insert(frame, owner, 0, Enter::Loop);
+            state.clock.insert(frame, owner, 0, List::Active);
             state.clock.mark_dirty(frame);
             state.client(owner).unwrap().local_mut(0).frame = frame;
             let mut actions = Vec::new();
@@ -232,7 +232,7 @@ mod tests {
             actions.clear();
             state.clock.unmapped(frame, &mut actions);
             state.actions = actions;
-            state.settle();
+            state.apply_actions();
         }
         assert_eq!((state.to_clean.len(), state.clock.leaving()), (2, 2));
     }
@@ -240,9 +240,10 @@ mod tests {
     #[test]
     fn two_programs_that_stand_still_hold_up_nobody() {
         let settings = Settings { limit: 4 << 20, codec: Codec::None, store_bytes: 0, handlers: 1 };
-        let (store, bell) = (create_in_memory(1 << 20).unwrap(), sys::memory_file(c"bell", 4096));
+        let (store, doorbell) =
+            (create_in_memory(1 << 20).unwrap(), sys::memory_file(c"bell", 4096));
         let supervisor = sys::socket_pair().unwrap().0;
-        let daemon = Daemon::new(settings, store, bell.unwrap().as_fd(), supervisor).unwrap();
+        let daemon = Daemon::new(settings, store, doorbell.unwrap().as_fd(), supervisor).unwrap();
         two(&daemon);
         let mut state = daemon.lock();
         state.clients.iter_mut().flatten().for_each(|client| client.draining = true);

@@ -1,14 +1,14 @@
 //! A new daemon takes over programs that have been running: what is in memory is found, everything else is in the tables.
 //!
 //! 1 every slot that a table names is in use (several names: shared), 2 pages half filled by pre-paging are punched, 3 every
-//! page that is in the file gets a frame, in the loop, dirty: whether it was written is not known, 4 all faults are woken:
+//! page that is in the file gets a frame, in the active list, dirty: whether it was written is not known, 4 all faults are woken:
 //! those the old daemon had read would never come again, 5 calls and zaps under way are found by the scanner. Steps 1 and 2 are done
 //! for all programs before anything is written.
 
 use std::os::fd::AsFd;
 
 use odfork_pager_protocol::PAGE;
-use odfork_policy::clock::Place as Enter;
+use odfork_policy::clock::List;
 
 use super::client::Client;
 use super::state::State;
@@ -20,14 +20,14 @@ use crate::uffd;
 impl Daemon {
     /// Steps 1 and 2 for one program.
     pub fn claim(&self, client: &Client) {
-        let all = odfork_pager_protocol::SPACE / PAGE as u64;
+        let all = odfork_pager_protocol::BACKING_BYTES / PAGE as u64;
         for (from, to) in Table::used(client.table_file.as_fd(), 0, all) {
             for page in from..to {
                 match client.table.get(page) {
                     Entry::Stored(slot) => self.store.claim(slot),
                     Entry::Filling(slot) => {
                         self.store.claim(slot);
-                        let _ = sys::punch(client.space(), page * PAGE as u64, PAGE as u64);
+                        let _ = sys::punch(client.backing(), page * PAGE as u64, PAGE as u64);
                         client.table.set(page, Entry::Stored(slot));
                     }
                     Entry::Zero | Entry::Poisoned => {}
@@ -37,7 +37,7 @@ impl Daemon {
     }
 
     /// Steps 3 and 4. Also for a program that has just come: it has nothing yet.
-    pub fn find_resident(&self, state: &mut State, owner: u32) {
+    pub fn recover_resident(&self, state: &mut State, owner: u32) {
         let Some(client) = state.client(owner) else { return };
         client.read_regions();
         client.recall_frozen();
@@ -46,21 +46,21 @@ impl Daemon {
         let mut at = 0;
         loop {
             let Some(client) = state.client(owner) else { return };
-            let Some((start, end)) = sys::next_data(client.space(), at) else { break };
+            let Some((start, end)) = sys::next_data(client.backing(), at) else { break };
             let (first, last) = (start / PAGE as u64, end.div_ceil(PAGE as u64));
             for page in first..last {
-                self.take_in(state, owner, page);
+                self.insert_resident(state, owner, page);
             }
             at = last * PAGE as u64;
         }
         self.wake_all(state, owner);
     }
 
-    fn take_in(&self, state: &mut State, owner: u32, page: u64) {
+    fn insert_resident(&self, state: &mut State, owner: u32, page: u64) {
         let Some(client) = state.client(owner) else { return };
         if client.address(page).is_none() {
-            // Of a region that was given up: the call is still there and will do the rest.
-            let _ = sys::punch(client.space(), page * PAGE as u64, PAGE as u64);
+            // Of a region that was outcome up: the call is still there and will do the rest.
+            let _ = sys::punch(client.backing(), page * PAGE as u64, PAGE as u64);
             return;
         }
         let frame = state.frame().or_else(|| {
@@ -69,7 +69,7 @@ impl Daemon {
             state.frame()
         });
         let Some(frame) = frame else { return };
-        state.clock.insert(frame, owner, page, Enter::Loop);
+        state.clock.insert(frame, owner, page, List::Active);
         state.clock.mark_dirty(frame);
         if let Some(client) = state.client(owner) {
             client.local_mut(page).frame = frame;

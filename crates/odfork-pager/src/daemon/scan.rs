@@ -1,9 +1,9 @@
 //! The scanner: one thread that turns the hand, sends zaps to agents and takes their answers, serves calls, and looks
 //! after faults that had no frame.
 //!
-//! It sleeps on the bell; while the pool is below its order point it wakes every 50 ms, while it is nearly empty every 10 ms. The law of `odfork_policy` says
+//! It sleeps on the doorbell; while the pool is below its low watermark it wakes every 50 ms, while it is nearly empty every 10 ms. The scan rule of `odfork_policy` says
 //! how far the hand moves. One thing the paper had no need for: when the supply falls below 1/16 of memory, the hand
-//! moves as far as is needed, whatever the law says: a stream of new pages is ten times faster than the law's fastest
+//! moves as far as is needed, whatever the scan rule says: a stream of new pages is ten times faster than the scan rule's fastest
 //! scan, and its program would stand still although all it needs is old pages. What it passes then leaves without a second
 //! round, for the tenth of a processor that reference bits may cost is spent; the pool is the second chance.
 
@@ -14,9 +14,9 @@ use odfork_pager_protocol::control::{Span, ZAP_PAGES, ZAP_RANGES, ZAP_RANGE_PAGE
 use odfork_pager_protocol::PAGE;
 
 use super::client::{Client, NONE, PENDING, UNMAP};
-use super::state::{Name, State};
+use super::state::{ClientKey, State};
 use super::Daemon;
-use crate::points;
+use crate::crash_points;
 use crate::stats::{add, count};
 use crate::sys;
 use crate::table::Page;
@@ -30,28 +30,28 @@ const SECOND: u64 = 1_000_000_000;
 impl Daemon {
     /// The scanner's thread.
     pub fn run_scanner(&self) {
-        let mut looked_ns = sys::now_ns();
+        let mut checked_ns = sys::now_ns();
         loop {
-            let rung = self.bell().rung.load(Ordering::Acquire);
+            let rung = self.doorbell().rung.load(Ordering::Acquire);
             let mut state = self.lock();
             let now = sys::now_ns();
             for owner in 0..state.clients.len() as u32 {
                 self.take_answers(&mut state, owner);
-                self.hear(&mut state, owner, now);
+                self.check_responsive(&mut state, owner, now);
                 self.serve_call(&mut state, owner);
             }
             self.turn_hand(&mut state, now);
-            let told = self.told_gone.swap(false, Ordering::Relaxed);
+            let told = self.gone_reported.swap(false, Ordering::Relaxed);
             let leaving = state.clients.iter().any(is_leaving);
-            if told || leaving || now.saturating_sub(looked_ns) >= SECOND {
-                self.look_after(&mut state);
-                looked_ns = now;
+            if told || leaving || now.saturating_sub(checked_ns) >= SECOND {
+                self.reap(&mut state);
+                checked_ns = now;
             }
             self.control_load(&mut state, now);
             for owner in 0..state.clients.len() as u32 {
                 self.send_zaps(&mut state, owner);
             }
-            self.feed_starved(&mut state);
+            self.retry_starved(&mut state);
             let urgent = state.is_short() || !state.starved.is_empty();
             let busy = state.supply() < state.clock.order().0;
             let work = !state.to_clean.is_empty();
@@ -72,17 +72,17 @@ impl Daemon {
         }
     }
 
-    /// Sleeps until the bell rings again.
+    /// Sleeps until the doorbell rings again.
     fn listen(&self, rung: u32, most: Duration) {
-        let bell = self.bell();
-        bell.sleeping.store(1, Ordering::SeqCst);
-        if bell.rung.load(Ordering::SeqCst) == rung {
-            sys::futex_wait(&bell.rung, rung, most);
+        let doorbell = self.doorbell();
+        doorbell.sleeping.store(1, Ordering::SeqCst);
+        if doorbell.rung.load(Ordering::SeqCst) == rung {
+            sys::futex_wait(&doorbell.rung, rung, most);
         }
-        bell.sleeping.store(0, Ordering::SeqCst);
+        doorbell.sleeping.store(0, Ordering::SeqCst);
     }
 
-    /// Moves the hand by the law, and further when frames are needed now.
+    /// Moves the hand by the scan rule, and further when frames are needed now.
     fn turn_hand(&self, state: &mut State, now_ns: u64) {
         let mut actions = std::mem::take(&mut state.actions);
         state.clock.advance(now_ns, &mut actions);
@@ -93,13 +93,13 @@ impl Daemon {
             let wanted = u64::from(low + low / 4 - supply);
             // Pages of a program that does not answer (it is stopped) cannot be had.
             let answers = |owner: u32| {
-                state.clients[owner as usize].as_ref().is_some_and(|client| !client.deaf)
+                state.clients[owner as usize].as_ref().is_some_and(|client| !client.unresponsive)
             };
-            state.clock.press(wanted, answers, &mut actions);
+            state.clock.scan_for(wanted, answers, &mut actions);
             count(&self.stats.demand_scans);
         }
         state.actions = actions;
-        state.settle();
+        state.apply_actions();
     }
 
     /// Sends one batch to an agent that has none.
@@ -147,7 +147,7 @@ impl Daemon {
         count(&self.stats.zap_batches);
         client.sent = kept;
         client.sent_ns = sys::now_ns();
-        points::pass("zap.sent");
+        crash_points::pass("zap.sent");
     }
 
     /// An agent has answered: those pages are unmapped now, and whether they were written is known.
@@ -158,7 +158,7 @@ impl Daemon {
         if client.sent.is_empty() || !done {
             return;
         }
-        points::pass("zap.answered");
+        crash_points::pass("zap.answered");
         let bit = |words: &[std::sync::atomic::AtomicU64], at: usize| {
             words[at / 64].load(Ordering::Acquire) >> (at % 64) & 1 == 1
         };
@@ -168,16 +168,16 @@ impl Daemon {
         for (page, (clean, failed)) in pages.into_iter().zip(answers) {
             self.unmapped(state, owner, page, (clean, failed));
         }
-        state.settle();
+        state.apply_actions();
     }
 
     /// Whether it still answers.
-    fn hear(&self, state: &mut State, owner: u32, now_ns: u64) {
+    fn check_responsive(&self, state: &mut State, owner: u32, now_ns: u64) {
         let Some(client) = state.client(owner) else { return };
-        let is_deaf = client.is_deaf(now_ns);
-        let was_deaf = std::mem::replace(&mut client.deaf, is_deaf);
-        if is_deaf && !was_deaf {
-            state.keep_mapped(owner);
+        let is_unresponsive = client.is_unresponsive(now_ns);
+        let was_unresponsive = std::mem::replace(&mut client.unresponsive, is_unresponsive);
+        if is_unresponsive && !was_unresponsive {
+            state.cancel_unmaps(owner);
         }
     }
 
@@ -215,7 +215,7 @@ impl Daemon {
     }
 
     /// Frames have come: the faults that waited for them are served by a fault thread.
-    fn feed_starved(&self, state: &mut State) {
+    fn retry_starved(&self, state: &mut State) {
         let mut spare = state.spare(0) as usize;
         let mut fed = false;
         while spare > 0 {
@@ -225,7 +225,7 @@ impl Daemon {
             fed = true;
         }
         if fed {
-            self.call_fault_thread();
+            self.wake_fault_thread();
         }
     }
 
@@ -237,7 +237,7 @@ impl Daemon {
     }
 
     /// Programs that ended: everything they had is free.
-    fn look_after(&self, state: &mut State) {
+    fn reap(&self, state: &mut State) {
         for owner in 0..state.clients.len() as u32 {
             let Some(client) = state.client(owner) else { continue };
             let dead = client.handles.as_ref().is_some_and(|handles| {
@@ -254,14 +254,14 @@ impl Daemon {
     /// Serves what was parked while a program was held.
     pub fn unpark(&self, state: &mut State, owner: u32) {
         let Some(client) = state.client(owner) else { return };
-        if client.is_held() {
+        if client.is_suspended() {
             return;
         }
-        let name = Name { owner, id: client.id };
+        let key = ClientKey { owner, id: client.id };
         let parked = std::mem::take(&mut client.parked);
         if !parked.is_empty() {
-            state.retry.extend(parked.into_iter().map(|address| (name, address)));
-            self.call_fault_thread();
+            state.retry.extend(parked.into_iter().map(|address| (key, address)));
+            self.wake_fault_thread();
         }
     }
 }

@@ -11,7 +11,7 @@ use odfork_pager_protocol::PAGE;
 use odfork_policy::clock::{Action, Clock, Frame, Owner};
 
 use super::client::{Client, Local, NEIGHBOUR, NONE, PENDING, QUEUED, UNMAP};
-use crate::points;
+use crate::crash_points;
 use crate::sys;
 use crate::table::Page;
 
@@ -20,7 +20,7 @@ const BATCH: usize = 16;
 
 /// Names a program beyond its end: its place in the list is used again, its number is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Name {
+pub struct ClientKey {
     pub owner: Owner,
     pub id: u32,
 }
@@ -33,12 +33,12 @@ pub struct State {
     /// Frames taken from the pool, punched, not used yet.
     reserve: Vec<Frame>,
     pub actions: Vec<Action>,
-    /// Dirty pages that left the loop.
-    pub to_clean: VecDeque<(Name, Page)>,
+    /// Dirty pages that left the active list.
+    pub to_clean: VecDeque<(ClientKey, Page)>,
     /// Faults for which there was no frame.
-    pub starved: VecDeque<(Name, u64)>,
+    pub starved: VecDeque<(ClientKey, u64)>,
     /// Faults to be served again by a fault thread.
-    pub retry: VecDeque<(Name, u64)>,
+    pub retry: VecDeque<(ClientKey, u64)>,
     /// Pages read that had been evicted not long before: memory is short, not just passed through.
     pub refaults: u64,
     /// When the store last refused for lack of room; 0: not since.
@@ -64,12 +64,12 @@ impl State {
         self.clients.get_mut(owner as usize)?.as_deref_mut()
     }
 
-    pub fn named(&mut self, name: Name) -> Option<&mut Client> {
-        self.client(name.owner).filter(|client| client.id == name.id)
+    pub fn by_key(&mut self, key: ClientKey) -> Option<&mut Client> {
+        self.client(key.owner).filter(|client| client.id == key.id)
     }
 
-    pub fn name(&mut self, owner: Owner) -> Option<Name> {
-        self.client(owner).map(|client| Name { owner, id: client.id })
+    pub fn key(&mut self, owner: Owner) -> Option<ClientKey> {
+        self.client(owner).map(|client| ClientKey { owner, id: client.id })
     }
 
     pub fn owner_of(&self, id: u32) -> Option<Owner> {
@@ -92,7 +92,7 @@ impl State {
         self.clock.pool_len() + self.clock.leaving() + self.reserve.len() as u32
     }
 
-    /// Below this supply the hand moves as far as is needed, whatever the law says.
+    /// Below this supply the hand moves as far as is needed, whatever the scan rule says.
     pub fn least(&self) -> u32 {
         let frames = self.clock.frames();
         (frames / 16).max(32).min(frames / 2)
@@ -152,36 +152,36 @@ impl State {
             if let Some(client) = self.client(owner) {
                 let bytes = (to - from) as u64 * PAGE as u64;
                 // If this fails the pages stay, and stay the truth: the next fault finds them in the file.
-                let _ = sys::punch(client.space(), page * PAGE as u64, bytes);
+                let _ = sys::punch(client.backing(), page * PAGE as u64, bytes);
             }
-            points::pass("evict.punched");
+            crash_points::pass("evict.punched");
             from = to;
         }
     }
 
     /// Carries out what the clock asked for.
-    pub fn settle(&mut self) {
+    pub fn apply_actions(&mut self) {
         while !self.actions.is_empty() {
             for action in std::mem::take(&mut self.actions) {
-                self.carry_out(action);
+                self.apply(action);
             }
         }
     }
 
-    fn carry_out(&mut self, action: Action) {
+    fn apply(&mut self, action: Action) {
         let (Action::Zap(frame)
         | Action::Unmap(frame)
         | Action::Clean(frame)
         | Action::Left(frame)) = action;
         let Some((owner, page)) = self.clock.content(frame) else { return };
-        let Some(name) = self.name(owner) else { return };
+        let Some(key) = self.key(owner) else { return };
         let Some(client) = self.clients[owner as usize].as_deref_mut() else { return };
-        let deaf = client.deaf;
+        let unresponsive = client.unresponsive;
         let local = client.local_mut(page);
         let pending = local.flags & PENDING != 0;
         match action {
             // Who does not answer unmaps nothing: its page stays.
-            Action::Unmap(_) if !pending && !deaf => {
+            Action::Unmap(_) if !pending && !unresponsive => {
                 local.flags |= UNMAP | PENDING;
                 client.zaps.push_back(page);
             }
@@ -200,14 +200,14 @@ impl State {
             Action::Left(_) => {}
             Action::Clean(_) => {
                 local.flags |= QUEUED;
-                self.to_clean.push_back((name, page));
+                self.to_clean.push_back((key, page));
             }
         }
     }
 
     /// A page that waits to be written goes back to the hand, dirty as it is.
-    pub fn put_back(&mut self, name: Name, page: Page) {
-        let Some(client) = self.named(name) else { return };
+    pub fn put_back(&mut self, key: ClientKey, page: Page) {
+        let Some(client) = self.by_key(key) else { return };
         let local = client.local_mut(page);
         if local.flags & QUEUED != 0 && local.frame != NONE {
             local.flags &= !QUEUED;
@@ -217,7 +217,7 @@ impl State {
     }
 
     /// A program has ceased to answer: what was to leave memory as soon as it is unmapped does not, and is no supply.
-    pub fn keep_mapped(&mut self, owner: Owner) {
+    pub fn cancel_unmaps(&mut self, owner: Owner) {
         let Some(client) = self.client(owner) else { return };
         let pages: Vec<Page> = client.sent.iter().chain(&client.zaps).copied().collect();
         let mut frames = Vec::new();

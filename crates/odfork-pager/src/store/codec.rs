@@ -33,15 +33,15 @@ impl Codec {
 
     /// Writes the page to the front of `room` (at least two pages); returns the bytes used: less than a page means
     /// compressed.
-    pub fn encode(self, page: &[u8], room: &mut [u8]) -> usize {
+    pub fn encode(self, page: &[u8], buffer: &mut [u8]) -> usize {
         let len = match self {
             Codec::None => None,
             // It refuses to begin without room for the worst case.
-            Codec::Lz4 => lz4_flex::block::compress_into(page, room).ok(),
-            Codec::Zstd => zstd::bulk::compress_to_buffer(page, &mut room[..WORTH_IT], 1).ok(),
+            Codec::Lz4 => lz4_flex::block::compress_into(page, buffer).ok(),
+            Codec::Zstd => zstd::bulk::compress_to_buffer(page, &mut buffer[..WORTH_IT], 1).ok(),
         };
         len.filter(|&len| len <= WORTH_IT).unwrap_or_else(|| {
-            room[..PAGE].copy_from_slice(page);
+            buffer[..PAGE].copy_from_slice(page);
             PAGE
         })
     }
@@ -80,12 +80,12 @@ mod tests {
         half[PAGE / 2..].fill(7);
         for codec in [Codec::None, Codec::Lz4, Codec::Zstd] {
             for (page, small) in [(&noise, false), (&half, codec != Codec::None)] {
-                let (mut room, mut back) = (vec![0; 2 * PAGE], vec![1; PAGE]);
-                let len = codec.encode(page, &mut room);
+                let (mut buffer, mut back) = (vec![0; 2 * PAGE], vec![1; PAGE]);
+                let len = codec.encode(page, &mut buffer);
                 assert_eq!(len < PAGE, small, "{codec:?}");
-                assert!(codec.decode(&room[..len], &mut back));
+                assert!(codec.decode(&buffer[..len], &mut back));
                 assert!(back == *page);
-                assert!(!codec.decode(&room[..7], &mut back));
+                assert!(!codec.decode(&buffer[..7], &mut back));
             }
             assert_eq!(Codec::from_name(codec.name()), Some(codec));
         }

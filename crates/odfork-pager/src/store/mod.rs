@@ -1,12 +1,12 @@
 //! The store: where pages are while they are out.
 //!
-//! One file without a name (on disk, past the page cache; or of memory), room managed by [`space`], pages compressed by
+//! One file without a name (on disk, past the page cache; or of memory), room managed by [`allocator`], pages compressed by
 //! [`codec`]. Every page has a checksum of its plain content, which travels in its [`Slot`] and is compared when it
 //! comes back. A slot that nobody shares is overwritten in place: safe, because while that happens the page is in memory, and
 //! memory is the truth (`table`). All methods may be called from several threads.
 
+mod allocator;
 mod codec;
-mod space;
 
 use std::fmt;
 use std::fs::OpenOptions;
@@ -18,9 +18,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use allocator::Allocator;
 pub use codec::Codec;
 use odfork_pager_protocol::PAGE;
-use space::Space;
 
 use crate::sys::{self, Buffer};
 
@@ -76,9 +76,9 @@ pub struct Store {
     file: OwnedFd,
     medium: Medium,
     codec: Codec,
-    /// Bytes of the smallest piece of room.
+    /// Bytes of the smallest piece of scratch.
     unit: u64,
-    space: Mutex<Space>,
+    allocator: Mutex<Allocator>,
 }
 
 /// Makes a store of memory of at most so many bytes.
@@ -115,7 +115,7 @@ pub fn create_on_disk(path: &Path) -> io::Result<OwnedFd> {
 }
 
 /// Bytes a store on this file may grow to.
-fn room_on_disk(file: BorrowedFd) -> u64 {
+fn free_on_disk(file: BorrowedFd) -> u64 {
     // SAFETY: a zeroed statvfs is a valid buffer.
     let stat = unsafe {
         let mut stat: libc::statvfs = std::mem::zeroed();
@@ -136,7 +136,7 @@ impl Store {
         let medium = if sealed { Medium::Memory } else { Medium::Disk };
         let whole = match medium {
             Medium::Memory => meta.size(),
-            Medium::Disk => room_on_disk(file.as_fd()) + meta.blocks() * 512,
+            Medium::Disk => free_on_disk(file.as_fd()) + meta.blocks() * 512,
         };
         let bytes = if most == 0 { whole } else { most.min(whole) };
         let unit = match (codec, medium) {
@@ -144,8 +144,8 @@ impl Store {
             (_, Medium::Disk) => SECTOR,
             (_, Medium::Memory) => GRAIN,
         };
-        let space = Mutex::new(Space::new(bytes / unit));
-        Ok(Store { file, medium, codec, unit, space })
+        let allocator = Mutex::new(Allocator::new(bytes / unit));
+        Ok(Store { file, medium, codec, unit, allocator })
     }
 
     pub fn medium(&self) -> Medium {
@@ -158,12 +158,12 @@ impl Store {
 
     /// Bytes in use, and bytes there may be.
     pub fn usage(&self) -> (u64, u64) {
-        let space = self.space();
-        (space.taken() * self.unit, space.capacity() * self.unit)
+        let allocator = self.allocator();
+        (allocator.taken() * self.unit, allocator.capacity() * self.unit)
     }
 
-    fn space(&self) -> MutexGuard<'_, Space> {
-        self.space.lock().unwrap_or_else(PoisonError::into_inner)
+    fn allocator(&self) -> MutexGuard<'_, Allocator> {
+        self.allocator.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn units(&self, len: usize) -> u64 {
@@ -181,46 +181,46 @@ impl Store {
 
     /// A table names this slot: it is in use. For a daemon that takes over.
     pub fn claim(&self, slot: Slot) {
-        self.space().claim(self.unit_of(slot), self.units(usize::from(slot.len)));
+        self.allocator().claim(self.unit_of(slot), self.units(usize::from(slot.len)));
     }
 
     /// One more page has its content here.
     pub fn share(&self, slot: Slot) {
-        self.space().share(self.unit_of(slot));
+        self.allocator().share(self.unit_of(slot));
     }
 
     /// One page less has its content here.
     pub fn release(&self, slot: Slot) {
         let (at, units) = (self.unit_of(slot), self.units(usize::from(slot.len)));
-        let mut space = self.space();
-        if !space.release(at, units) || self.medium != Medium::Memory {
+        let mut allocator = self.allocator();
+        if !allocator.release(at, units) || self.medium != Medium::Memory {
             return;
         }
         // Memory goes back in whole pages.
         let per = PAGE as u64 / self.unit;
         let (first, last) = (at / per, (at + units - 1) / per);
         for page in first..=last {
-            if space.is_free(page * per, per) {
+            if allocator.is_free(page * per, per) {
                 let _ = sys::punch(self.file.as_fd(), page * PAGE as u64, PAGE as u64);
             }
         }
     }
 
-    /// Writes pages, in place where `old` is given and nobody shares it, else where there is room, in one piece if
+    /// Writes pages, in place where `old` is given and nobody shares it, else where there is scratch, in one piece if
     /// possible. `room`: at least `2 * pages` pages, aligned. The old slots that are not in the answer are still in use.
     pub fn write(
         &self,
         pages: &[(&[u8], Option<Slot>)],
-        room: &mut [u8],
+        scratch: &mut [u8],
     ) -> Result<Vec<Slot>, StoreError> {
         // 1 encode, each piece beginning at a unit
         let mut pieces = Vec::with_capacity(pages.len());
         let mut end = 0;
         for (page, _) in pages {
-            let len = self.codec.encode(page, &mut room[end..]);
+            let len = self.codec.encode(page, &mut scratch[end..]);
             pieces.push((end, len));
             let next = end + self.units(len) as usize * self.unit as usize;
-            room[end + len..next].fill(0);
+            scratch[end + len..next].fill(0);
             end = next;
         }
         // 2 room for each
@@ -233,9 +233,9 @@ impl Store {
                 to += 1;
             }
             let stop = pieces.get(to).map_or(end, |piece| piece.0);
-            let bytes = &room[pieces[from].0..stop];
+            let bytes = &scratch[pieces[from].0..stop];
             if let Err(error) = sys::write_all(self.file.as_fd(), bytes, fresh[from] * self.unit) {
-                self.take_back(pages, &pieces, &fresh);
+                self.undo_place(pages, &pieces, &fresh);
                 return Err(match error.raw_os_error() {
                     Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG | libc::ENOMEM) => {
                         StoreError::Full
@@ -254,9 +254,9 @@ impl Store {
     }
 
     /// The old place of a page, when it may be written over.
-    fn in_place(&self, space: &Space, old: Option<Slot>) -> Option<u64> {
+    fn in_place(&self, allocator: &Allocator, old: Option<Slot>) -> Option<u64> {
         let slot = old.filter(|_| self.codec == Codec::None)?;
-        Some(self.unit_of(slot)).filter(|&unit| !space.is_shared(unit))
+        Some(self.unit_of(slot)).filter(|&unit| !allocator.is_shared(unit))
     }
 
     fn place(
@@ -264,13 +264,13 @@ impl Store {
         pages: &[(&[u8], Option<Slot>)],
         pieces: &[(usize, usize)],
     ) -> Result<Vec<u64>, StoreError> {
-        let mut space = self.space();
+        let mut allocator = self.allocator();
         let mut places: Vec<Option<u64>> =
-            pages.iter().map(|&(_, old)| self.in_place(&space, old)).collect();
+            pages.iter().map(|&(_, old)| self.in_place(&allocator, old)).collect();
         let needed = |at: usize| self.units(pieces[at].1);
         let missing: Vec<usize> = (0..pages.len()).filter(|&at| places[at].is_none()).collect();
         let total = missing.iter().map(|&at| needed(at)).sum();
-        if let Some(mut start) = space.take(total) {
+        if let Some(mut start) = allocator.take(total) {
             for &at in &missing {
                 places[at] = Some(start);
                 start += needed(at);
@@ -278,9 +278,9 @@ impl Store {
         } else {
             let mut taken = Vec::new();
             for &at in &missing {
-                let Some(start) = space.take(needed(at)) else {
+                let Some(start) = allocator.take(needed(at)) else {
                     taken.iter().for_each(|&(start, units)| {
-                        space.release(start, units);
+                        allocator.release(start, units);
                     });
                     return Err(StoreError::Full);
                 };
@@ -291,16 +291,16 @@ impl Store {
         Ok(places.into_iter().flatten().collect())
     }
 
-    fn take_back(
+    fn undo_place(
         &self,
         pages: &[(&[u8], Option<Slot>)],
         pieces: &[(usize, usize)],
         places: &[u64],
     ) {
-        let mut space = self.space();
+        let mut allocator = self.allocator();
         for (at, &place) in places.iter().enumerate() {
-            if self.in_place(&space, pages[at].1) != Some(place) {
-                space.release(place, self.units(pieces[at].1));
+            if self.in_place(&allocator, pages[at].1) != Some(place) {
+                allocator.release(place, self.units(pieces[at].1));
             }
         }
     }
@@ -311,7 +311,7 @@ impl Store {
         &self,
         slots: &[Slot],
         pages: &mut [u8],
-        room: &mut [u8],
+        scratch: &mut [u8],
     ) -> Result<Vec<Result<(), StoreError>>, StoreError> {
         let (Some(first), Some(last)) = (slots.first(), slots.last()) else {
             return Ok(Vec::new());
@@ -319,21 +319,21 @@ impl Store {
         let start = first.at * GRAIN;
         let end = last.at * GRAIN + self.units(usize::from(last.len)) * self.unit;
         let from = start / SECTOR * SECTOR;
-        let plain = self.codec == Codec::None;
-        if plain {
+        let uncompressed = self.codec == Codec::None;
+        if uncompressed {
             let target = &mut pages[..slots.len() * PAGE];
             sys::read_all(self.file.as_fd(), target, start).map_err(StoreError::Io)?;
         } else {
             // The end of a memory file is a page's end as well.
             let to = end.next_multiple_of(SECTOR);
-            let target = &mut room[..(to - from) as usize];
+            let target = &mut scratch[..(to - from) as usize];
             sys::read_all(self.file.as_fd(), target, from).map_err(StoreError::Io)?;
         }
         let check = |(at, slot): (usize, &Slot)| {
             let page = &mut pages[at * PAGE..(at + 1) * PAGE];
             let begin = (slot.at * GRAIN - from) as usize;
-            let fits =
-                plain || self.codec.decode(&room[begin..begin + usize::from(slot.len)], page);
+            let fits = uncompressed
+                || self.codec.decode(&scratch[begin..begin + usize::from(slot.len)], page);
             if fits && xxh3_64(page) == slot.sum {
                 Ok(())
             } else {
@@ -345,7 +345,7 @@ impl Store {
 }
 
 /// Room for reading or writing [`MOST_PAGES`] pages.
-pub fn room() -> io::Result<Buffer> {
+pub fn io_buffer() -> io::Result<Buffer> {
     Buffer::new((2 * MOST_PAGES + 2) * PAGE)
 }
 

@@ -27,8 +27,8 @@ fn stores(bytes: u64) -> Vec<Store> {
 }
 
 fn read_one(store: &Store, slot: Slot) -> Result<Vec<u8>, StoreError> {
-    let (mut pages, mut space) = (room().unwrap(), room().unwrap());
-    let mut all = store.read(&[slot], &mut pages, &mut space)?;
+    let (mut pages, mut scratch) = (io_buffer().unwrap(), io_buffer().unwrap());
+    let mut all = store.read(&[slot], &mut pages, &mut scratch)?;
     all.remove(0)?;
     Ok(pages[..PAGE].to_vec())
 }
@@ -36,12 +36,12 @@ fn read_one(store: &Store, slot: Slot) -> Result<Vec<u8>, StoreError> {
 #[test]
 fn pages_written_together_are_read_together() {
     for store in stores(16 << 20) {
-        let (mut pages, mut space) = (room().unwrap(), room().unwrap());
+        let (mut pages, mut scratch) = (io_buffer().unwrap(), io_buffer().unwrap());
         let content: Vec<Vec<u8>> = (0..MOST_PAGES as u64).map(page).collect();
         let list: Vec<(&[u8], Option<Slot>)> = content.iter().map(|p| (&p[..], None)).collect();
-        let slots = store.write(&list, &mut space).unwrap();
+        let slots = store.write(&list, &mut scratch).unwrap();
         assert!(slots.windows(2).all(|pair| store.adjoin(pair[0], pair[1])));
-        let answers = store.read(&slots, &mut pages, &mut space).unwrap();
+        let answers = store.read(&slots, &mut pages, &mut scratch).unwrap();
         assert!(answers.iter().all(Result::is_ok));
         for (at, content) in content.iter().enumerate() {
             assert!(pages[at * PAGE..(at + 1) * PAGE] == content[..], "page {at} of {store:?}");
@@ -56,12 +56,12 @@ fn pages_written_together_are_read_together() {
 #[test]
 fn an_own_slot_is_written_in_place_and_a_shared_one_is_not() {
     let store = Store::on(create_in_memory(1 << 20).unwrap(), Codec::None, 0).unwrap();
-    let mut space = room().unwrap();
-    let first = store.write(&[(&page(1), None)], &mut space).unwrap()[0];
-    let second = store.write(&[(&page(2), Some(first))], &mut space).unwrap()[0];
+    let mut scratch = io_buffer().unwrap();
+    let first = store.write(&[(&page(1), None)], &mut scratch).unwrap()[0];
+    let second = store.write(&[(&page(2), Some(first))], &mut scratch).unwrap()[0];
     assert_eq!(first.at, second.at);
     store.share(second);
-    let third = store.write(&[(&page(3), Some(second))], &mut space).unwrap()[0];
+    let third = store.write(&[(&page(3), Some(second))], &mut scratch).unwrap()[0];
     assert_ne!(second.at, third.at);
     assert!(read_one(&store, second).unwrap() == page(2));
     assert!(read_one(&store, third).unwrap() == page(3));
@@ -71,14 +71,14 @@ fn an_own_slot_is_written_in_place_and_a_shared_one_is_not() {
 #[test]
 fn a_smaller_store_still_knows_who_shares() {
     let file = create_in_memory(1 << 20).unwrap();
-    let mut space = room().unwrap();
+    let mut scratch = io_buffer().unwrap();
     let store = Store::on(file.try_clone().unwrap(), Codec::None, 0).unwrap();
     let slots: Vec<Slot> =
-        (0..9).map(|n| store.write(&[(&page(n), None)], &mut space).unwrap()[0]).collect();
+        (0..9).map(|n| store.write(&[(&page(n), None)], &mut scratch).unwrap()[0]).collect();
     let smaller = Store::on(file, Codec::None, 4 * PAGE as u64).unwrap();
     smaller.claim(slots[8]);
     smaller.claim(slots[8]);
-    let second = smaller.write(&[(&page(20), Some(slots[8]))], &mut space).unwrap()[0];
+    let second = smaller.write(&[(&page(20), Some(slots[8]))], &mut scratch).unwrap()[0];
     assert!(read_one(&smaller, slots[8]).unwrap() == page(8));
     assert!(read_one(&smaller, second).unwrap() == page(20));
 }
@@ -86,8 +86,8 @@ fn a_smaller_store_still_knows_who_shares() {
 #[test]
 fn what_is_not_what_was_written_is_told() {
     for store in stores(1 << 20) {
-        let mut space = room().unwrap();
-        let slot = store.write(&[(&page(1), None)], &mut space).unwrap()[0];
+        let mut scratch = io_buffer().unwrap();
+        let slot = store.write(&[(&page(1), None)], &mut scratch).unwrap()[0];
         let wrong = Slot { sum: slot.sum ^ 1, ..slot };
         assert!(matches!(read_one(&store, wrong), Err(StoreError::Damaged)));
         // A disk that returns other bytes: one sector is overwritten behind the store's back.
@@ -101,12 +101,12 @@ fn what_is_not_what_was_written_is_told() {
 #[test]
 fn a_full_store_takes_nothing_and_loses_nothing() {
     for store in stores(64 * PAGE as u64) {
-        let mut space = room().unwrap();
+        let mut scratch = io_buffer().unwrap();
         let mut slots = Vec::new();
         let full = loop {
             let content: Vec<Vec<u8>> = (0..3).map(|n| page(slots.len() as u64 + n)).collect();
             let list: Vec<(&[u8], Option<Slot>)> = content.iter().map(|p| (&p[..], None)).collect();
-            match store.write(&list, &mut space) {
+            match store.write(&list, &mut scratch) {
                 Ok(more) => slots.extend(more),
                 Err(error) => break error,
             }
@@ -119,7 +119,7 @@ fn a_full_store_takes_nothing_and_loses_nothing() {
         let before = store.usage().0;
         store.release(slots[5]);
         assert!(store.usage().0 < before);
-        assert!(store.write(&[(&page(9), None)], &mut space).is_ok());
+        assert!(store.write(&[(&page(9), None)], &mut scratch).is_ok());
     }
 }
 

@@ -5,8 +5,8 @@
 //! the caller finds the frame of a page, reports faults by [`Clock::touch`], and carries out the [`Action`]s it gets.
 //!
 //! ```text
-//!             insert(Loop)                 hand, bit set: Zap (clear the bit, page stays)
-//!   Taken ------------------> Loop, valid <---------------------> Loop, reclaimable
+//!             insert(Active)                 hand, bit set: Zap (clear the bit, page stays)
+//!   Taken ------------------> Active, valid <---------------------> Active, reclaimable
 //!     ^  \                         ^            touch                 | hand, bit clear
 //!     |   \ insert(Pool)           | touch = reclaim, no I/O          v
 //!     |    \                       +------- Leaving (Clean: write it) | dirty
@@ -15,18 +15,18 @@
 //!      take_frame: the content is out
 //! ```
 //!
-//! Rules: the loop is in the order of frame numbers and global over all owners. Every page in the pool can be
+//! Rules: the active list is in the order of frame numbers and global over all owners. Every page in the pool can be
 //! reclaimed until its frame is taken. A pool page is never mapped and never dirty, so taking a frame needs no I/O.
 //! Calls about a frame in another state than the caller believed change nothing and say so; nothing panics.
 
-mod law;
 mod pool;
+mod scan_rule;
 mod sweep;
 mod view;
 
-use law::Pace;
-pub use law::{Inventory, Law, Linear};
 use pool::Pool;
+use scan_rule::Pacer;
+pub use scan_rule::{Inventory, Linear, ScanRule};
 
 /// A frame: an index below [`Clock::frames`].
 pub type Frame = u32;
@@ -39,12 +39,12 @@ pub enum Action {
     /// The reference bit was cleared: unmap the page and keep it (valid to reclaimable). If it turns out to have been
     /// written since it was mapped, say so by [`Clock::mark_dirty`].
     Zap(Frame),
-    /// A page of an owner without reference simulation leaves the loop while it is mapped: unmap it, say whether it is
+    /// A page of an owner without reference simulation leaves the active list while it is mapped: unmap it, say whether it is
     /// dirty, then call [`Clock::unmapped`].
     Unmap(Frame),
-    /// A dirty page has left the loop: write it, then call [`Clock::written`] or [`Clock::not_written`].
+    /// A dirty page has left the active list: write it, then call [`Clock::written`] or [`Clock::not_written`].
     Clean(Frame),
-    /// A clean page has left the loop and is in the pool now; nothing needs to be done.
+    /// A clean page has left the active list and is in the pool now; nothing needs to be done.
     Left(Frame),
 }
 
@@ -53,9 +53,9 @@ pub enum Action {
 pub enum Touch {
     /// The bit was set already; on real memory such a touch does not fault.
     Valid,
-    /// It was in the loop with its bit clear.
-    FromLoop,
-    /// It was on its way out of the loop: being unmapped or written.
+    /// It was in the active list with its bit clear.
+    FromActive,
+    /// It was on its way out of the active list: being unmapped or written.
     FromLeaving,
     /// It was in the pool.
     FromPool,
@@ -67,9 +67,9 @@ pub enum Touch {
 
 /// Where a page enters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// Demanded: mapped, in the loop, bit set.
-    Loop,
+pub enum List {
+    /// Demanded: mapped, in the active list, bit set.
+    Active,
     /// Pre-paged: bottom of the pool, not mapped, marked "prefetched, not yet read".
     Pool,
 }
@@ -93,14 +93,14 @@ pub enum State {
     Empty = 0,
     /// In the hands of the caller.
     Taken = 1,
-    /// In the loop.
-    Loop = 2,
-    /// Out of the loop, to be unmapped or written before it may enter the pool.
+    /// In the active list.
+    Active = 2,
+    /// Out of the active list, to be unmapped or written before it may enter the pool.
     Leaving = 3,
     /// In the pool, with content that can be reclaimed.
     Pool = 4,
     /// Its content is gone, but a write from it has not ended.
-    Doomed = 5,
+    Discarded = 5,
 }
 
 const STATE: u8 = 0b111;
@@ -114,14 +114,14 @@ const MAPPED: u8 = 1 << 7;
 /// Everything counted since the start; all in pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Frames of the loop that the hand passed.
+    /// Frames of the active list that the hand passed.
     pub scanned: u64,
     /// Reference bits cleared.
     pub zapped: u64,
-    /// Pages that left the loop.
+    /// Pages that left the active list.
     pub left: u64,
-    /// Reclaims out of the loop: the price of simulated reference bits.
-    pub reclaims_loop: u64,
+    /// Reclaims out of the active list: the price of simulated reference bits.
+    pub reclaims_active: u64,
     /// Reclaims of pages on their way out, and out of the pool.
     pub reclaims_pool: u64,
     /// First touches of pre-paged pages.
@@ -137,9 +137,9 @@ pub struct Counts {
 /// What is known of one owner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OwnerState {
-    /// Its pages in the loop, valid or reclaimable: the resident set.
+    /// Its pages in the active list, valid or reclaimable: the resident set.
     pub resident: u32,
-    /// Its pages in memory but out of the loop.
+    /// Its pages in memory but out of the active list.
     pub pooled: u32,
     /// Reference simulation is off.
     pub anomalous: bool,
@@ -154,17 +154,17 @@ pub struct Clock {
     pool: Pool,
     frames: u32,
     hand: Frame,
-    in_loop: u32,
+    active_len: u32,
     leaving: u32,
     anomalous: u32,
     owners: Vec<OwnerState>,
-    pace: Pace,
+    pacer: Pacer,
     counts: Counts,
 }
 
 impl Clock {
     /// All `frames` are in the pool, empty; they take no room here before they are used.
-    pub fn new(frames: u32, law: Law) -> Clock {
+    pub fn new(frames: u32, rule: ScanRule) -> Clock {
         Clock {
             flags: Vec::new(),
             owner: Vec::new(),
@@ -172,16 +172,16 @@ impl Clock {
             pool: Pool::new(frames),
             frames,
             hand: 0,
-            in_loop: 0,
+            active_len: 0,
             leaving: 0,
             anomalous: 0,
             owners: Vec::new(),
-            pace: Pace::new(law),
+            pacer: Pacer::new(rule),
             counts: Counts::default(),
         }
     }
 
-    /// More memory: `more` empty frames at the end of the loop's order.
+    /// More memory: `more` empty frames at the end of the active list's order.
     pub fn add_frames(&mut self, more: u32) {
         let more = more.min(u32::MAX - 1 - self.frames);
         self.frames += more;
@@ -198,12 +198,12 @@ impl Clock {
             self.owner.push(0);
             self.page.push(0);
             self.pool.grow();
-            self.pace.demand(1);
+            self.pacer.demand(1);
             return Some(Taken { frame, evicted: None, wasted: false });
         }
         let frame = self.pool.top()?;
         self.pool.unlink(frame);
-        self.pace.demand(1);
+        self.pacer.demand(1);
         let held = self.state(frame) == State::Pool;
         let wasted = held && self.has(frame, PREFETCHED);
         let mut evicted = None;
@@ -218,20 +218,20 @@ impl Clock {
     }
 
     /// Puts a page into a taken frame. False, and nothing changed: the frame was not taken.
-    pub fn insert(&mut self, frame: Frame, owner: Owner, page: u64, place: Place) -> bool {
-        if self.look(frame) != Some(State::Taken) {
+    pub fn insert(&mut self, frame: Frame, owner: Owner, page: u64, list: List) -> bool {
+        if self.state_of(frame) != Some(State::Taken) {
             return false;
         }
         self.know(owner);
         let at = frame as usize;
         (self.owner[at], self.page[at]) = (owner, page);
-        match place {
-            Place::Loop => {
-                self.flags[at] = State::Loop as u8 | BIT;
-                self.in_loop += 1;
+        match list {
+            List::Active => {
+                self.flags[at] = State::Active as u8 | BIT;
+                self.active_len += 1;
                 self.owners[owner as usize].resident += 1;
             }
-            Place::Pool => {
+            List::Pool => {
                 self.flags[at] = State::Pool as u8 | PREFETCHED;
                 self.pool.push_bottom(frame);
                 self.owners[owner as usize].pooled += 1;
@@ -242,7 +242,7 @@ impl Clock {
 
     /// A taken frame that is not needed after all goes back, empty, to the top of the pool.
     pub fn give_back(&mut self, frame: Frame) -> bool {
-        let taken = self.look(frame) == Some(State::Taken);
+        let taken = self.state_of(frame) == Some(State::Taken);
         if taken {
             self.flags[frame as usize] = State::Empty as u8;
             self.pool.push_top(frame);
@@ -250,12 +250,12 @@ impl Clock {
         taken
     }
 
-    /// The page in `frame` is touched (for the pager: it faulted); it is in the loop with its bit set afterwards.
+    /// The page in `frame` is touched (for the pager: it faulted); it is in the active list with its bit set afterwards.
     #[inline]
     pub fn touch(&mut self, frame: Frame, write: bool) -> Touch {
         let Some(&flags) = self.flags.get(frame as usize) else { return Touch::NotHeld };
         let dirty = if write { DIRTY } else { 0 };
-        if flags & (STATE | BIT) == State::Loop as u8 | BIT {
+        if flags & (STATE | BIT) == State::Active as u8 | BIT {
             self.flags[frame as usize] = flags | dirty;
             return Touch::Valid;
         }
@@ -264,44 +264,44 @@ impl Clock {
 
     fn reclaim(&mut self, frame: Frame, flags: u8, dirty: u8) -> Touch {
         let touch = match self.state(frame) {
-            State::Loop => Touch::FromLoop,
+            State::Active => Touch::FromActive,
             State::Leaving => Touch::FromLeaving,
             State::Pool if flags & PREFETCHED != 0 => Touch::Prefetched,
             State::Pool => Touch::FromPool,
-            State::Empty | State::Taken | State::Doomed => return Touch::NotHeld,
+            State::Empty | State::Taken | State::Discarded => return Touch::NotHeld,
         };
         match touch {
-            Touch::FromLoop => self.counts.reclaims_loop += 1,
+            Touch::FromActive => self.counts.reclaims_active += 1,
             Touch::Prefetched => self.counts.prefetch_used += 1,
             _ => self.counts.reclaims_pool += 1,
         }
         match touch {
-            Touch::FromLoop => {}
+            Touch::FromActive => {}
             Touch::FromLeaving => {
                 self.leaving -= 1;
-                self.enter_loop(frame);
+                self.activate(frame);
             }
             _ => {
                 self.pool.unlink(frame);
-                self.pace.demand(1);
-                self.enter_loop(frame);
+                self.pacer.demand(1);
+                self.activate(frame);
             }
         }
         let kept = flags & (DIRTY | WRITING);
-        self.flags[frame as usize] = State::Loop as u8 | BIT | kept | dirty;
+        self.flags[frame as usize] = State::Active as u8 | BIT | kept | dirty;
         touch
     }
 
-    fn enter_loop(&mut self, frame: Frame) {
-        self.in_loop += 1;
+    fn activate(&mut self, frame: Frame) {
+        self.active_len += 1;
         let owner = &mut self.owners[self.owner[frame as usize] as usize];
         owner.resident += 1;
         owner.pooled -= 1;
     }
 
-    /// The page turned out to have been written. Ignored for frames whose page is not in the loop or leaving it.
+    /// The page turned out to have been written. Ignored for frames whose page is not in the active list or leaving it.
     pub fn mark_dirty(&mut self, frame: Frame) {
-        if matches!(self.look(frame), Some(State::Loop | State::Leaving)) {
+        if matches!(self.state_of(frame), Some(State::Active | State::Leaving)) {
             self.flags[frame as usize] |= DIRTY;
         }
     }
@@ -309,11 +309,11 @@ impl Clock {
     /// Forgets the content of a frame (unmapped by its program, or gone with it). The frame is reused next, or when the
     /// write from it has ended.
     pub fn discard(&mut self, frame: Frame) -> bool {
-        let Some(state) = self.look(frame) else { return false };
+        let Some(state) = self.state_of(frame) else { return false };
         let owner = self.owner[frame as usize] as usize;
         match state {
-            State::Loop => {
-                self.in_loop -= 1;
+            State::Active => {
+                self.active_len -= 1;
                 self.owners[owner].resident -= 1;
             }
             State::Leaving => {
@@ -325,10 +325,10 @@ impl Clock {
                 self.owners[owner].pooled -= 1;
             }
             State::Taken => return self.give_back(frame),
-            State::Empty | State::Doomed => return false,
+            State::Empty | State::Discarded => return false,
         }
         if self.has(frame, WRITING) {
-            self.flags[frame as usize] = State::Doomed as u8 | WRITING;
+            self.flags[frame as usize] = State::Discarded as u8 | WRITING;
         } else {
             self.flags[frame as usize] = State::Empty as u8;
             self.pool.push_top(frame);
@@ -349,7 +349,7 @@ impl Clock {
     }
 
     /// Advice: an owner in an anomalous phase (a garbage collection) has no reference bits. Its pages are never
-    /// zapped; they leave the loop when the hand comes by, which is replacement in the order of frames, nearly random.
+    /// zapped; they leave the active list when the hand comes by, which is replacement in the order of frames, nearly random.
     pub fn set_anomalous(&mut self, owner: Owner, on: bool) {
         self.know(owner);
         let state = &mut self.owners[owner as usize];
@@ -369,10 +369,10 @@ impl Clock {
         match self.flags[frame as usize] & STATE {
             0 => State::Empty,
             1 => State::Taken,
-            2 => State::Loop,
+            2 => State::Active,
             3 => State::Leaving,
             4 => State::Pool,
-            _ => State::Doomed,
+            _ => State::Discarded,
         }
     }
 

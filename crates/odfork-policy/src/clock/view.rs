@@ -4,37 +4,37 @@ use super::{Clock, Counts, Frame, Owner, OwnerState, State, BIT, DIRTY, PREFETCH
 
 impl Clock {
     /// Where a frame is; `None` when it was never used or does not exist.
-    pub fn look(&self, frame: Frame) -> Option<State> {
+    pub fn state_of(&self, frame: Frame) -> Option<State> {
         ((frame as usize) < self.flags.len()).then(|| self.state(frame))
     }
 
     /// Whether the page is mapped as far as the caller carried out all actions.
     pub fn is_valid(&self, frame: Frame) -> bool {
-        self.look(frame) == Some(State::Loop) && self.has(frame, BIT)
+        self.state_of(frame) == Some(State::Active) && self.has(frame, BIT)
     }
 
     /// Whether the page must be written before its frame can be reused.
     pub fn is_dirty(&self, frame: Frame) -> bool {
-        self.look(frame).is_some() && self.has(frame, DIRTY)
+        self.state_of(frame).is_some() && self.has(frame, DIRTY)
     }
 
     /// Whether a write from this frame was asked for and has not ended.
     pub fn is_writing(&self, frame: Frame) -> bool {
-        self.look(frame).is_some() && self.has(frame, WRITING)
+        self.state_of(frame).is_some() && self.has(frame, WRITING)
     }
 
     /// Whether a page came by pre-paging and was not touched yet.
     pub fn is_prefetched(&self, frame: Frame) -> bool {
-        self.look(frame).is_some() && self.has(frame, PREFETCHED)
+        self.state_of(frame).is_some() && self.has(frame, PREFETCHED)
     }
 
     /// Owner and page in a frame that holds one.
     pub fn content(&self, frame: Frame) -> Option<(Owner, u64)> {
-        match self.look(frame)? {
-            State::Loop | State::Leaving | State::Pool => {
+        match self.state_of(frame)? {
+            State::Active | State::Leaving | State::Pool => {
                 Some((self.owner[frame as usize], self.page[frame as usize]))
             }
-            State::Empty | State::Taken | State::Doomed => None,
+            State::Empty | State::Taken | State::Discarded => None,
         }
     }
 
@@ -48,9 +48,9 @@ impl Clock {
         self.frames
     }
 
-    /// Frames in the loop.
-    pub fn in_loop(&self) -> u32 {
-        self.in_loop
+    /// Frames in the active list.
+    pub fn active_len(&self) -> u32 {
+        self.active_len
     }
 
     /// Frames in the pool, with content or without.
@@ -58,7 +58,7 @@ impl Clock {
         self.pool.len()
     }
 
-    /// Frames that left the loop and are not in the pool yet: being unmapped or written.
+    /// Frames that left the active list and are not in the pool yet: being unmapped or written.
     pub fn leaving(&self) -> u32 {
         self.leaving
     }

@@ -4,7 +4,7 @@
 //! in memory is a reclaim.
 
 use super::slots::Slots;
-use super::{dirt, held, Replacement};
+use super::{bits, dirty_if, Replacement};
 use crate::clock::Owner;
 use crate::cost::Tally;
 use crate::trace::Page;
@@ -18,7 +18,7 @@ pub(super) struct Clock {
 
 impl Clock {
     pub fn new(frames: u32, insert: bool) -> Clock {
-        let entering = if insert { held::BIT } else { 0 };
+        let entering = if insert { bits::BIT } else { 0 };
         Clock { slots: Slots::new(frames), entering, hand: 0 }
     }
 }
@@ -29,10 +29,10 @@ fn unreferenced(slots: &mut Slots, hand: &mut usize) -> usize {
         let slot = *hand;
         *hand = slots.after(slot);
         let state = &mut slots.state[slots.pages[slot] as usize];
-        if *state & held::BIT == 0 {
+        if *state & bits::BIT == 0 {
             return slot;
         }
-        *state &= !held::BIT;
+        *state &= !bits::BIT;
     }
 }
 
@@ -45,8 +45,8 @@ impl Replacement for Clock {
     fn touch(&mut self, page: Page, write: bool) {
         let state = &mut self.slots.state[page as usize];
         if *state != 0 {
-            self.slots.tally.reclaims += u64::from(*state & held::BIT == 0);
-            *state |= held::BIT | dirt(write);
+            self.slots.tally.reclaims += u64::from(*state & bits::BIT == 0);
+            *state |= bits::BIT | dirty_if(write);
             return;
         }
         let hand = &mut self.hand;

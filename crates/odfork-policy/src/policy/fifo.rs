@@ -1,7 +1,7 @@
 //! First in, first out.
 
 use super::slots::Slots;
-use super::{dirt, Replacement};
+use super::{dirty_if, Replacement};
 use crate::clock::Owner;
 use crate::cost::Tally;
 use crate::trace::Page;
@@ -26,7 +26,7 @@ impl Replacement for Fifo {
     fn touch(&mut self, page: Page, write: bool) {
         let state = &mut self.slots.state[page as usize];
         if *state != 0 {
-            *state |= dirt(write);
+            *state |= dirty_if(write);
             return;
         }
         let oldest = &mut self.oldest;

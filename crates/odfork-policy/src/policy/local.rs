@@ -35,7 +35,7 @@ impl Division {
 }
 
 pub(super) struct Local<R> {
-    machines: Vec<R>,
+    policies: Vec<R>,
     shares: Vec<u32>,
     /// Process of each page, and the page's number there.
     places: Vec<(Owner, Page)>,
@@ -50,9 +50,9 @@ impl<R: Replacement> Local<R> {
         make: impl Fn(u32) -> R,
     ) -> Local<R> {
         let shares = division.shares(frames, whole);
-        let machines: Vec<R> = shares.iter().map(|&share| make(share)).collect();
-        let pages = vec![0; machines.len()];
-        Local { machines, shares, places: Vec::new(), pages }
+        let policies: Vec<R> = shares.iter().map(|&share| make(share)).collect();
+        let pages = vec![0; policies.len()];
+        Local { policies, shares, places: Vec::new(), pages }
     }
 }
 
@@ -62,26 +62,26 @@ impl<R: Replacement> Replacement for Local<R> {
             let number = &mut self.pages[owner as usize];
             self.places.push((owner, *number));
             *number += 1;
-            self.machines[owner as usize].grow(&[owner]);
+            self.policies[owner as usize].grow(&[owner]);
         }
     }
 
     #[inline]
     fn touch(&mut self, page: Page, write: bool) {
         let (owner, page) = self.places[page as usize];
-        self.machines[owner as usize].touch(page, write);
+        self.policies[owner as usize].touch(page, write);
     }
 
     fn advise(&mut self, owner: Owner, on: bool) {
-        if let Some(machine) = self.machines.get_mut(owner as usize) {
-            machine.advise(owner, on);
+        if let Some(policy) = self.policies.get_mut(owner as usize) {
+            policy.advise(owner, on);
         }
     }
 
     fn tally(&self, _: u32) -> Tally {
         let mut sum = Tally::default();
-        for (machine, &share) in self.machines.iter().zip(&self.shares) {
-            sum.add(&machine.tally(share));
+        for (policy, &share) in self.policies.iter().zip(&self.shares) {
+            sum.add(&policy.tally(share));
         }
         sum
     }

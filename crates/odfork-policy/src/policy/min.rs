@@ -5,7 +5,7 @@
 use std::collections::BinaryHeap;
 use std::sync::{Arc, OnceLock};
 
-use super::{dirt, held, Run};
+use super::{bits, dirty_if, Run};
 use crate::cost::Tally;
 use crate::trace::{Batch, Page};
 
@@ -96,11 +96,11 @@ impl Memory {
                 self.held += 1;
             }
         }
-        self.state[at] |= held::IN | dirt(write);
+        self.state[at] |= bits::IN | dirty_if(write);
         self.next[at] = next;
         self.order.push((next, page));
         if self.order.len() > 4 * self.held + 1024 {
-            self.tidy();
+            self.compact();
         }
     }
 
@@ -110,13 +110,13 @@ impl Memory {
             let state = self.state[page as usize];
             if state != 0 && self.next[page as usize] == next {
                 self.state[page as usize] = 0;
-                return state & held::DIRTY != 0;
+                return state & bits::DIRTY != 0;
             }
         }
         false
     }
 
-    fn tidy(&mut self) {
+    fn compact(&mut self) {
         let (state, nexts) = (&self.state, &self.next);
         self.order
             .retain(|&(next, page)| state[page as usize] != 0 && nexts[page as usize] == next);

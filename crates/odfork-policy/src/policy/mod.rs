@@ -25,7 +25,7 @@ use crate::cost::Tally;
 use crate::trace::{Batch, Page, Summary};
 
 pub use local::Division;
-pub use spec::{Spec, Wrong, NAMES};
+pub use spec::{ParseError, Spec, NAMES};
 
 /// One policy with one size of memory (LRU: with several).
 pub trait Replacement: Send {
@@ -51,38 +51,38 @@ pub trait Run: Send {
 
 /// Feeds a replacement.
 struct Online<R> {
-    machine: R,
+    policy: R,
     frames: Vec<u32>,
     references: u64,
 }
 
 impl<R: Replacement> Run for Online<R> {
     fn feed(&mut self, batch: &Arc<Batch>) {
-        self.machine.grow(&batch.new_pages);
+        self.policy.grow(&batch.new_pages);
         let mut done = 0;
         for mark in &batch.marks {
             for reference in &batch.references[done..mark.at] {
-                self.machine.touch(reference.page(), reference.is_write());
+                self.policy.touch(reference.page(), reference.is_write());
             }
             done = mark.at;
-            self.machine.advise(mark.owner, mark.on);
+            self.policy.advise(mark.owner, mark.on);
         }
         for reference in &batch.references[done..] {
-            self.machine.touch(reference.page(), reference.is_write());
+            self.policy.touch(reference.page(), reference.is_write());
         }
         self.references += batch.references.len() as u64;
     }
 
     fn tallies(&self) -> Vec<(u32, Tally)> {
         let tally = |&frames: &u32| {
-            (frames, Tally { references: self.references, ..self.machine.tally(frames) })
+            (frames, Tally { references: self.references, ..self.policy.tally(frames) })
         };
         self.frames.iter().map(tally).collect()
     }
 }
 
-fn online<R: Replacement + 'static>(machine: R, frames: Vec<u32>) -> Box<dyn Run> {
-    Box::new(Online { machine, frames, references: 0 })
+fn online<R: Replacement + 'static>(policy: R, frames: Vec<u32>) -> Box<dyn Run> {
+    Box::new(Online { policy, frames, references: 0 })
 }
 
 /// Sets the policy up for each size of memory; `frames` are above 0. As few runs as the policy allows: one for LRU, else one
@@ -121,7 +121,7 @@ fn one(spec: &Spec, frames: u32, whole: &Summary) -> Box<dyn Run> {
 }
 
 /// What policies keep of each page, as bits of a byte.
-mod held {
+mod bits {
     pub const IN: u8 = 1;
     pub const BIT: u8 = 2;
     pub const DIRTY: u8 = 4;
@@ -131,6 +131,6 @@ mod held {
 
 /// `DIRTY` for a write, without a branch.
 #[inline]
-fn dirt(write: bool) -> u8 {
-    u8::from(write) * held::DIRTY
+fn dirty_if(write: bool) -> u8 {
+    u8::from(write) * bits::DIRTY
 }

@@ -1,7 +1,7 @@
 //! A page chosen at random, by a seeded generator (splitmix64), so that a run can be repeated.
 
 use super::slots::Slots;
-use super::{dirt, Replacement};
+use super::{dirty_if, Replacement};
 use crate::clock::Owner;
 use crate::cost::Tally;
 use crate::trace::Page;
@@ -36,7 +36,7 @@ impl Replacement for Rand {
     fn touch(&mut self, page: Page, write: bool) {
         let state = &mut self.slots.state[page as usize];
         if *state != 0 {
-            *state |= dirt(write);
+            *state |= dirty_if(write);
             return;
         }
         let seed = &mut self.seed;

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use super::{dirt, held};
+use super::{bits, dirty_if};
 use crate::clock::Owner;
 use crate::cost::Tally;
 use crate::trace::Page;
@@ -54,21 +54,21 @@ impl Sets {
     /// The page is in its resident set.
     #[inline]
     pub fn is_resident(&self, page: Page) -> bool {
-        self.state[page as usize] & (held::IN | held::FREE) == held::IN
+        self.state[page as usize] & (bits::IN | bits::FREE) == bits::IN
     }
 
     /// Brings a page that is not resident into its set: from the free list (a reclaim), else by a fault.
     pub fn bring(&mut self, page: Page, write: bool) {
         let owner = self.owner[page as usize];
-        if self.state[page as usize] & held::FREE != 0 {
+        if self.state[page as usize] & bits::FREE != 0 {
             self.tally.reclaims += 1;
             self.unlink(page);
         } else {
             self.tally.faults += 1;
             self.find_frame(owner);
         }
-        let dirty = self.state[page as usize] & held::DIRTY;
-        self.state[page as usize] = held::IN | held::BIT | dirty | dirt(write);
+        let dirty = self.state[page as usize] & bits::DIRTY;
+        self.state[page as usize] = bits::IN | bits::BIT | dirty | dirty_if(write);
         self.sets[owner as usize].push_back(page);
     }
 
@@ -93,13 +93,13 @@ impl Sets {
             let Some(victim) = self.sets[from].pop_front() else { return };
             victim
         };
-        self.tally.write_backs += u64::from(self.state[victim as usize] & held::DIRTY != 0);
+        self.tally.write_backs += u64::from(self.state[victim as usize] & bits::DIRTY != 0);
         self.state[victim as usize] = 0;
     }
 
     /// To the end of the free list; the caller has taken it out of its set.
     pub fn release(&mut self, page: Page) {
-        self.state[page as usize] = self.state[page as usize] & held::DIRTY | held::IN | held::FREE;
+        self.state[page as usize] = self.state[page as usize] & bits::DIRTY | bits::IN | bits::FREE;
         self.links[page as usize] = (self.last, NONE);
         match self.last {
             NONE => self.first = page,
@@ -126,9 +126,9 @@ impl Sets {
         self.tally.samples += 1;
         self.tally.sampled += set.len() as u64;
         set.retain(|&page| {
-            let stays = self.state[page as usize] & held::BIT != 0;
+            let stays = self.state[page as usize] & bits::BIT != 0;
             if stays {
-                self.state[page as usize] &= !held::BIT;
+                self.state[page as usize] &= !bits::BIT;
             } else {
                 self.release(page);
             }
@@ -141,7 +141,7 @@ impl Sets {
     #[inline]
     pub fn hit(&mut self, page: Page, write: bool) {
         let state = &mut self.state[page as usize];
-        self.tally.reclaims += u64::from(*state & held::BIT == 0);
-        *state |= held::BIT | dirt(write);
+        self.tally.reclaims += u64::from(*state & bits::BIT == 0);
+        *state |= bits::BIT | dirty_if(write);
     }
 }

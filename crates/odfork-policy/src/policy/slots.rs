@@ -1,6 +1,6 @@
 //! Frames of which each holds one page until another takes its place: what FIFO, RAND and the simple clock share.
 
-use super::{dirt, held};
+use super::{bits, dirty_if};
 use crate::clock::Owner;
 use crate::cost::Tally;
 use crate::trace::Page;
@@ -47,14 +47,14 @@ impl Slots {
         victim: impl FnOnce(&mut Slots) -> usize,
     ) {
         self.tally.faults += 1;
-        self.state[page as usize] = held::IN | bits | dirt(write);
+        self.state[page as usize] = bits::IN | bits | dirty_if(write);
         if self.pages.len() < self.frames {
             self.pages.push(page);
             return;
         }
         let slot = victim(self);
         let gone = std::mem::replace(&mut self.pages[slot], page);
-        self.tally.write_backs += u64::from(self.state[gone as usize] & held::DIRTY != 0);
+        self.tally.write_backs += u64::from(self.state[gone as usize] & bits::DIRTY != 0);
         self.state[gone as usize] = 0;
     }
 }

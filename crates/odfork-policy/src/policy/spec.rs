@@ -27,15 +27,15 @@ pub enum Spec {
 
 /// Why a policy could not be understood, in one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wrong(String);
+pub struct ParseError(String);
 
-impl fmt::Display for Wrong {
+impl fmt::Display for ParseError {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Wrong {}
+impl std::error::Error for ParseError {}
 
 impl Spec {
     /// The whole trace must be known before the run: how many processes there are, and how large.
@@ -85,12 +85,15 @@ impl Spec {
 }
 
 impl FromStr for Spec {
-    type Err = Wrong;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Spec, Wrong> {
+    fn from_str(text: &str) -> Result<Spec, ParseError> {
         let (name, rest) = text.split_once(':').unwrap_or((text, ""));
         if !NAMES.contains(&name) {
-            return Err(Wrong(format!("unknown policy '{name}'; there are {}", NAMES.join(", "))));
+            return Err(ParseError(format!(
+                "unknown policy '{name}'; there are {}",
+                NAMES.join(", ")
+            )));
         }
         let options = Options::read(name, rest)?;
         Ok(match name {
@@ -115,17 +118,20 @@ struct Options<'a> {
 }
 
 impl<'a> Options<'a> {
-    fn read(name: &'a str, text: &'a str) -> Result<Options<'a>, Wrong> {
+    fn read(name: &'a str, text: &'a str) -> Result<Options<'a>, ParseError> {
         let mut options = Options { name, given: Vec::new() };
         for part in text.split(',').filter(|part| !part.is_empty()) {
             let Some((key, value)) = part.split_once('=') else {
-                return Err(Wrong(format!("{name}: '{part}' should be KEY=VALUE{}", known(name))));
+                return Err(ParseError(format!(
+                    "{name}: '{part}' should be KEY=VALUE{}",
+                    known(name)
+                )));
             };
             if !Spec::keys(name).iter().any(|(known, _)| *known == key) {
-                return Err(Wrong(format!("{name} has no option '{key}'{}", known(name))));
+                return Err(ParseError(format!("{name} has no option '{key}'{}", known(name))));
             }
             if options.text(key).is_some() {
-                return Err(Wrong(format!("{name}: '{key}' is given twice")));
+                return Err(ParseError(format!("{name}: '{key}' is given twice")));
             }
             options.given.push((key, value));
         }
@@ -136,30 +142,30 @@ impl<'a> Options<'a> {
         self.given.iter().find(|(given, _)| *given == key).map(|(_, value)| *value)
     }
 
-    fn wrong(&self, key: &str, wanted: &str) -> Wrong {
+    fn wrong(&self, key: &str, wanted: &str) -> ParseError {
         let found = self.text(key).unwrap_or("");
-        Wrong(format!("{}: {key} cannot be '{found}': it should be {wanted}", self.name))
+        ParseError(format!("{}: {key} cannot be '{found}': it should be {wanted}", self.name))
     }
 
-    fn parsed<T: FromStr>(&self, key: &str, default: T, wanted: &str) -> Result<T, Wrong> {
+    fn parsed<T: FromStr>(&self, key: &str, default: T, wanted: &str) -> Result<T, ParseError> {
         match self.text(key) {
             None => Ok(default),
             Some(text) => text.parse().map_err(|_| self.wrong(key, wanted)),
         }
     }
 
-    fn number(&self, key: &str, default: u64) -> Result<u64, Wrong> {
+    fn number(&self, key: &str, default: u64) -> Result<u64, ParseError> {
         self.parsed(key, default, "a whole number")
     }
 
-    fn positive(&self, key: &str, default: u64) -> Result<u64, Wrong> {
+    fn positive(&self, key: &str, default: u64) -> Result<u64, ParseError> {
         match self.number(key, default)? {
             0 => Err(self.wrong(key, "a number above 0")),
             number => Ok(number),
         }
     }
 
-    fn between(&self, key: &str, default: f64, most: f64) -> Result<f64, Wrong> {
+    fn between(&self, key: &str, default: f64, most: f64) -> Result<f64, ParseError> {
         let wanted = format!("a number from 0 to {most}");
         let value: f64 = self.parsed(key, default, &wanted)?;
         if (0.0..=most).contains(&value) {
@@ -169,7 +175,7 @@ impl<'a> Options<'a> {
         }
     }
 
-    fn switch(&self, key: &str, default: bool) -> Result<bool, Wrong> {
+    fn switch(&self, key: &str, default: bool) -> Result<bool, ParseError> {
         match self.text(key) {
             None => Ok(default),
             Some("0") => Ok(false),
@@ -178,7 +184,7 @@ impl<'a> Options<'a> {
         }
     }
 
-    fn local(&self) -> Result<Option<Division>, Wrong> {
+    fn local(&self) -> Result<Option<Division>, ParseError> {
         match self.text("local") {
             None => Ok(None),
             Some("equal") => Ok(Some(Division::Equal)),
@@ -187,12 +193,12 @@ impl<'a> Options<'a> {
         }
     }
 
-    fn limit(&self) -> Result<Limit, Wrong> {
+    fn limit(&self) -> Result<Limit, ParseError> {
         let fraction = self.between("fraction", 0.5, 1.0)?;
         match self.text("size") {
             None => Ok(Limit::Fraction(fraction)),
             Some(_) if self.text("fraction").is_some() => {
-                Err(Wrong("vms: size and fraction exclude each other".to_owned()))
+                Err(ParseError("vms: size and fraction exclude each other".to_owned()))
             }
             Some(_) => match self.positive("size", 1)?.try_into() {
                 Ok(pages) => Ok(Limit::Pages(pages)),
@@ -201,7 +207,7 @@ impl<'a> Options<'a> {
         }
     }
 
-    fn unix(&self) -> Result<Settings, Wrong> {
+    fn unix(&self) -> Result<Settings, ParseError> {
         const HOUR_US: f64 = 3.6e9;
         let nanoseconds = |microseconds: f64| (microseconds * 1000.0) as u64;
         Ok(Settings {

@@ -1,10 +1,10 @@
 //! The paper's policy on a trace: the very [`Clock`] that the pager runs, in virtual time.
 //!
-//! Time passes with references, faults and reclaims. The hand moves by the law in ticks of 10 ms; a fault that finds the
+//! Time passes with references, faults and reclaims. The hand moves by the rule in ticks of 10 ms; a fault that finds the
 //! pool empty waits while the hand moves at its fastest. Writes end at once.
 
 use super::Replacement;
-use crate::clock::{Action, Clock, Frame, Inventory, Law, Linear, Owner, Place, Touch};
+use crate::clock::{Action, Clock, Frame, Inventory, Linear, List, Owner, ScanRule, Touch};
 use crate::cost::Tally;
 use crate::trace::Page;
 
@@ -12,7 +12,7 @@ const OUT: Frame = Frame::MAX;
 const TICK_NS: u64 = 10_000_000;
 const SECOND: u64 = 1_000_000_000;
 
-/// The machine and the law.
+/// The machine and the rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
     /// A reference, in nanoseconds.
@@ -21,15 +21,15 @@ pub struct Settings {
     pub fault_ns: u64,
     /// A reclaim.
     pub reclaim_ns: u64,
-    /// Order point as a share of memory.
+    /// Low watermark as a share of memory.
     pub order: f64,
-    /// Frames per second just below the order point; 0: the paper's value, scaled.
+    /// Frames per second just below the low watermark; 0: the paper's value, scaled.
     pub slowest: u64,
     /// Frames per second with an empty pool; 0: the paper's value, scaled.
     pub fastest: u64,
     /// Share of a processor that reclaims may take.
     pub cpu: f64,
-    /// The inventory rule in place of the linear law.
+    /// The inventory rule in place of the linear rule.
     pub inventory: bool,
     /// Share of memory below which pages leave without a look at their bits, as in the pager (1/16); 0: never, as in the
     /// paper.
@@ -39,17 +39,17 @@ pub struct Settings {
 }
 
 impl Settings {
-    fn law(&self, frames: u32) -> Linear {
-        let mut law = Linear::paper(frames, self.reclaim_ns, self.cpu);
-        law.order_point = ((f64::from(frames) * self.order) as u32).max(1);
+    fn rule(&self, frames: u32) -> Linear {
+        let mut rule = Linear::paper(frames, self.reclaim_ns, self.cpu);
+        rule.low_watermark = ((f64::from(frames) * self.order) as u32).max(1);
         if self.fastest > 0 {
-            law.fastest = self.fastest;
+            rule.fastest = self.fastest;
         }
         if self.slowest > 0 {
-            law.slowest = self.slowest;
+            rule.slowest = self.slowest;
         }
-        law.slowest = law.slowest.min(law.fastest);
-        law
+        rule.slowest = rule.slowest.min(rule.fastest);
+        rule
     }
 }
 
@@ -70,14 +70,14 @@ pub(super) struct Unix {
 
 impl Unix {
     pub fn new(frames: u32, settings: Settings) -> Unix {
-        let linear = settings.law(frames);
-        let law = if settings.inventory {
-            Law::Inventory(Inventory::for_frames(frames, linear.fastest))
+        let linear = settings.rule(frames);
+        let rule = if settings.inventory {
+            ScanRule::Inventory(Inventory::for_frames(frames, linear.fastest))
         } else {
-            Law::Linear(linear)
+            ScanRule::Linear(linear)
         };
         Unix {
-            clock: Clock::new(frames, law),
+            clock: Clock::new(frames, rule),
             settings,
             frame_ns: SECOND / linear.fastest,
             least: (f64::from(frames) * settings.press) as u32,
@@ -94,10 +94,10 @@ impl Unix {
     fn tick(&mut self) {
         self.tick_ns = self.now_ns + TICK_NS;
         self.clock.advance(self.now_ns, &mut self.actions);
-        self.carry_out();
+        self.apply();
     }
 
-    fn carry_out(&mut self) {
+    fn apply(&mut self) {
         let mut next = 0;
         while let Some(&action) = self.actions.get(next) {
             next += 1;
@@ -119,22 +119,22 @@ impl Unix {
         self.now_ns += self.settings.fault_ns;
         if self.clock.pool_len() < self.least {
             let wanted = self.least + self.least / 4 - self.clock.pool_len();
-            self.clock.press(wanted.into(), |_| true, &mut self.actions);
-            self.carry_out();
+            self.clock.scan_for(wanted.into(), |_| true, &mut self.actions);
+            self.apply();
         }
         let taken = loop {
             if let Some(taken) = self.clock.take_frame() {
                 break taken;
             }
-            // Every frame is in the loop, so two revolutions bring one at the latest.
+            // Every frame is in the active list, so two revolutions bring one at the latest.
             self.clock.scan(1, &mut self.actions);
             self.now_ns += self.frame_ns;
-            self.carry_out();
+            self.apply();
         };
         if let Some((_, evicted)) = taken.evicted {
             self.frame[evicted as usize] = OUT;
         }
-        self.clock.insert(taken.frame, self.owner[page as usize], page.into(), Place::Loop);
+        self.clock.insert(taken.frame, self.owner[page as usize], page.into(), List::Active);
         self.frame[page as usize] = taken.frame;
         if write {
             self.clock.mark_dirty(taken.frame);

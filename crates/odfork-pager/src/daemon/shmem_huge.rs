@@ -1,6 +1,6 @@
-//! Whether a page written into the space is a page, or brings hundreds of zero pages with it.
+//! Whether a page written into the backing memfd is a page, or brings hundreds of zero pages with it.
 //!
-//! What is in the space is the truth (`table`), so a huge page made by writing one page of it would turn its neighbours into
+//! What is in the backing memfd is the truth (`table`), so a huge page made by writing one page of it would turn its neighbours into
 //! zeros. Only writes without an address make them (`pagein`, step 3), and only when the administrator has set
 //! `shmem_enabled` to always, within_size or force; then nothing is read ahead. Faults fill single pages whatever is set,
 //! and the kernel does not collapse ranges whose missing pages are a userfaultfd's.
@@ -12,15 +12,15 @@ const SETTING: &str = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
 
 /// The setting, opened before the jail closes.
 #[derive(Debug)]
-pub struct SmallPages(Option<File>);
+pub struct ShmemHugePages(Option<File>);
 
-impl SmallPages {
-    pub fn open() -> SmallPages {
-        SmallPages(File::open(SETTING).ok())
+impl ShmemHugePages {
+    pub fn open() -> ShmemHugePages {
+        ShmemHugePages(File::open(SETTING).ok())
     }
 
     /// At this moment. A kernel without the setting has no huge pages of that kind; one that does not answer may.
-    pub fn hold(&self) -> bool {
+    pub fn are_off(&self) -> bool {
         let Some(file) = &self.0 else { return true };
         let mut text = [0; 128];
         file.read_at(&mut text, 0).is_ok_and(|got| are_small(&text[..got]))
@@ -46,6 +46,6 @@ mod tests {
         for other in ["[always] never", "never [within_size]", "never [force]", "never", ""] {
             assert!(!are_small(other.as_bytes()), "{other}");
         }
-        assert!(SmallPages(None).hold());
+        assert!(ShmemHugePages(None).are_off());
     }
 }

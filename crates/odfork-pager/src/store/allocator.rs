@@ -6,19 +6,19 @@
 use std::collections::HashMap;
 
 #[derive(Debug)]
-pub struct Space {
+pub struct Allocator {
     used: Vec<u64>,
     capacity: u64,
     taken: u64,
-    rover: u64,
+    next_fit: u64,
     /// Owners of a slot beyond the first, by its first unit.
     shared: HashMap<u64, u32>,
 }
 
-impl Space {
+impl Allocator {
     /// `capacity` in units.
-    pub fn new(capacity: u64) -> Space {
-        Space { used: Vec::new(), capacity, taken: 0, rover: 0, shared: HashMap::new() }
+    pub fn new(capacity: u64) -> Allocator {
+        Allocator { used: Vec::new(), capacity, taken: 0, next_fit: 0, shared: HashMap::new() }
     }
 
     pub fn capacity(&self) -> u64 {
@@ -35,10 +35,10 @@ impl Space {
             return None;
         }
         let found = self
-            .find(self.rover, self.capacity, units)
-            .or_else(|| self.find(0, self.capacity.min(self.rover + units), units))?;
+            .find(self.next_fit, self.capacity, units)
+            .or_else(|| self.find(0, self.capacity.min(self.next_fit + units), units))?;
         self.mark(found, units);
-        self.rover = found + units;
+        self.next_fit = found + units;
         Some(found)
     }
 
@@ -129,63 +129,63 @@ mod tests {
 
     #[test]
     fn room_is_taken_in_one_piece_and_used_again() {
-        let mut space = Space::new(200);
-        assert_eq!(space.take(64), Some(0));
-        assert_eq!(space.take(70), Some(64));
-        assert_eq!(space.take(64), Some(134));
-        assert_eq!((space.take(3), space.take(2)), (None, Some(198)));
-        assert!(space.release(64, 70));
-        assert_eq!(space.taken(), 130);
-        assert_eq!(space.take(70), Some(64));
-        assert_eq!(space.take(1), None);
+        let mut allocator = Allocator::new(200);
+        assert_eq!(allocator.take(64), Some(0));
+        assert_eq!(allocator.take(70), Some(64));
+        assert_eq!(allocator.take(64), Some(134));
+        assert_eq!((allocator.take(3), allocator.take(2)), (None, Some(198)));
+        assert!(allocator.release(64, 70));
+        assert_eq!(allocator.taken(), 130);
+        assert_eq!(allocator.take(70), Some(64));
+        assert_eq!(allocator.take(1), None);
     }
 
     #[test]
     fn a_shared_slot_is_free_after_its_last_owner() {
-        let mut space = Space::new(10);
-        space.claim(4, 2);
-        space.claim(4, 2);
-        space.share(4);
-        assert!(space.is_shared(4));
-        assert!(!space.release(4, 2) && !space.release(4, 2));
-        assert!(!space.is_shared(4) && !space.is_free(4, 2));
-        assert!(space.release(4, 2) && space.is_free(4, 2));
+        let mut allocator = Allocator::new(10);
+        allocator.claim(4, 2);
+        allocator.claim(4, 2);
+        allocator.share(4);
+        assert!(allocator.is_shared(4));
+        assert!(!allocator.release(4, 2) && !allocator.release(4, 2));
+        assert!(!allocator.is_shared(4) && !allocator.is_free(4, 2));
+        assert!(allocator.release(4, 2) && allocator.is_free(4, 2));
     }
 
     #[test]
     fn what_is_in_use_beyond_the_end_is_counted() {
-        let mut space = Space::new(10);
-        space.claim(9, 5);
-        space.claim(40, 2);
-        space.claim(40, 2);
-        assert!(space.is_shared(40));
-        assert_eq!((space.taken(), space.take(1)), (7, Some(0)));
-        space.claim(100, 8);
-        assert_eq!(space.take(1), None, "more in use than there is room");
-        assert!(!space.release(40, 2) && space.release(40, 2));
-        assert_eq!(space.taken(), 14);
+        let mut allocator = Allocator::new(10);
+        allocator.claim(9, 5);
+        allocator.claim(40, 2);
+        allocator.claim(40, 2);
+        assert!(allocator.is_shared(40));
+        assert_eq!((allocator.taken(), allocator.take(1)), (7, Some(0)));
+        allocator.claim(100, 8);
+        assert_eq!(allocator.take(1), None, "more in use than there is room");
+        assert!(!allocator.release(40, 2) && allocator.release(40, 2));
+        assert_eq!(allocator.taken(), 14);
     }
 
     /// Against a plain list of free units, over many random steps.
     #[test]
     fn never_gives_what_is_in_use() {
-        let mut space = Space::new(500);
+        let mut allocator = Allocator::new(500);
         let mut held: Vec<(u64, u64)> = Vec::new();
         let mut seed = 1u64;
         for _ in 0..20_000 {
             seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             let units = (seed >> 33) % 20 + 1;
             if seed >> 63 == 0 {
-                if let Some(at) = space.take(units) {
+                if let Some(at) = allocator.take(units) {
                     assert!(held.iter().all(|&(a, n)| at + units <= a || a + n <= at));
                     assert!(at + units <= 500);
                     held.push((at, units));
                 }
             } else if !held.is_empty() {
                 let (at, units) = held.swap_remove((seed >> 40) as usize % held.len());
-                assert!(space.release(at, units));
+                assert!(allocator.release(at, units));
             }
-            assert_eq!(space.taken(), held.iter().map(|h| h.1).sum::<u64>());
+            assert_eq!(allocator.taken(), held.iter().map(|h| h.1).sum::<u64>());
         }
     }
 }

@@ -7,14 +7,14 @@
 const MEMORY: u64 = 3;
 
 #[derive(Debug)]
-pub struct Patience {
+pub struct AdaptivePoll {
     /// Usual time from the end of one service to the next fault.
     gap_ns: u64,
 }
 
-impl Patience {
-    pub fn new() -> Patience {
-        Patience { gap_ns: u64::MAX / 8 }
+impl AdaptivePoll {
+    pub fn new() -> AdaptivePoll {
+        AdaptivePoll { gap_ns: u64::MAX / 8 }
     }
 
     /// How long to look before sleeping, if at all.
@@ -27,7 +27,7 @@ impl Patience {
     }
 
     /// A fault came so long after the last one was served.
-    pub fn heard(&mut self, gap_ns: u64, most_ns: u64) {
+    pub fn record_gap(&mut self, gap_ns: u64, most_ns: u64) {
         // One long silence counts, but not for long.
         let (past, gap) = (self.gap_ns.min(most_ns * 4), gap_ns.min(most_ns * 4));
         self.gap_ns = (past * MEMORY + gap) / (MEMORY + 1);
@@ -40,15 +40,15 @@ mod tests {
 
     #[test]
     fn looks_only_while_faults_come_closely() {
-        let mut patience = Patience::new();
-        assert_eq!(patience.window_ns(50), 0);
-        (0..9).for_each(|_| patience.heard(10, 50));
-        assert_eq!(patience.window_ns(50), 50);
-        patience.heard(1_000_000, 50);
-        assert_eq!(patience.window_ns(50), 0, "one silence of a second ends it");
-        (0..4).for_each(|_| patience.heard(10, 50));
-        assert_eq!(patience.window_ns(50), 50);
-        (0..4).for_each(|_| patience.heard(10, 0));
-        assert_eq!(Patience::new().window_ns(0), 0);
+        let mut poll = AdaptivePoll::new();
+        assert_eq!(poll.window_ns(50), 0);
+        (0..9).for_each(|_| poll.record_gap(10, 50));
+        assert_eq!(poll.window_ns(50), 50);
+        poll.record_gap(1_000_000, 50);
+        assert_eq!(poll.window_ns(50), 0, "one silence of a second ends it");
+        (0..4).for_each(|_| poll.record_gap(10, 50));
+        assert_eq!(poll.window_ns(50), 50);
+        (0..4).for_each(|_| poll.record_gap(10, 0));
+        assert_eq!(AdaptivePoll::new().window_ns(0), 0);
     }
 }

@@ -13,7 +13,7 @@ use odfork_pager_protocol::wire::{Kind, Message, OPTION_USER_MODE};
 use crate::sys::{self, check};
 
 /// How long an answer is waited for: hundreds of programs may end at the same moment on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The agent finds the socket by this variable.
 pub const SOCKET: &str = "ODFORK_PAGE_SOCKET";
@@ -139,7 +139,7 @@ pub struct Lease {
 /// As for [`ask`]; also ConnectionReset from a daemon that is just ending.
 pub fn lease(path: &Path) -> io::Result<Result<Lease, Message>> {
     let socket = connect(path)?;
-    be_patient(&socket, PATIENCE)?;
+    set_receive_timeout(&socket, ANSWER_TIMEOUT)?;
     sys::send(socket.as_fd(), &Message::new(Kind::Lease), &[])?;
     match sys::receive(socket.as_fd()) {
         Ok(Some((message, fds))) if message.kind() == Some(Kind::Welcome) => Ok(Ok(Lease {
@@ -194,9 +194,9 @@ pub fn is_taken(path: &Path) -> bool {
 ///
 /// # Errors
 /// No daemon (NotFound, ConnectionRefused), or none that answers in time (TimedOut: it is stopped or stuck).
-pub fn ask(path: &Path, question: &Message, patience: Duration) -> io::Result<String> {
+pub fn ask(path: &Path, question: &Message, timeout: Duration) -> io::Result<String> {
     let socket = connect(path)?;
-    be_patient(&socket, patience)?;
+    set_receive_timeout(&socket, timeout)?;
     sys::send(socket.as_fd(), question, &[])?;
     let mut answer = Vec::new();
     let mut room = vec![0u8; 64 << 10];
@@ -217,10 +217,10 @@ pub fn ask(path: &Path, question: &Message, patience: Duration) -> io::Result<St
 }
 
 /// Receiving from it ends after so long.
-fn be_patient(socket: &OwnedFd, patience: Duration) -> io::Result<()> {
+fn set_receive_timeout(socket: &OwnedFd, timeout: Duration) -> io::Result<()> {
     let time = libc::timeval {
-        tv_sec: patience.as_secs() as i64,
-        tv_usec: i64::from(patience.subsec_micros()),
+        tv_sec: timeout.as_secs() as i64,
+        tv_usec: i64::from(timeout.subsec_micros()),
     };
     // SAFETY: a valid timeval of the size given.
     check(unsafe {
@@ -237,7 +237,7 @@ fn be_patient(socket: &OwnedFd, patience: Duration) -> io::Result<()> {
 
 /// The daemon's status as JSON text.
 pub fn status(path: &Path) -> io::Result<String> {
-    ask(path, &Message::new(Kind::Status), PATIENCE)
+    ask(path, &Message::new(Kind::Status), ANSWER_TIMEOUT)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ const SECOND: f64 = 1e9;
 const HOLDS_SECONDS: f64 = 0.1;
 
 #[derive(Debug, Default)]
-pub struct Bucket(Mutex<State>);
+pub struct TokenBucket(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -16,7 +16,7 @@ struct State {
     bytes: f64,
 }
 
-impl Bucket {
+impl TokenBucket {
     /// How long to wait before (or after) moving so many bytes at `rate` bytes a second; rate 0: no cap.
     pub fn take(&self, bytes: u64, rate: u64, now_ns: u64) -> Duration {
         if rate == 0 {
@@ -39,7 +39,7 @@ mod tests {
 
     #[test]
     fn over_time_no_more_passes_than_the_rate() {
-        let bucket = Bucket::default();
+        let bucket = TokenBucket::default();
         let (rate, piece) = (1_000_000, 10_000);
         let (mut now, mut moved) = (1_000 * MS, 0);
         let begin = now;
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn pauses_are_saved_up_for_a_tenth_of_a_second_only() {
-        let bucket = Bucket::default();
+        let bucket = TokenBucket::default();
         assert_eq!(bucket.take(1 << 30, 0, MS), Duration::ZERO, "no cap");
         bucket.take(0, 1000, 1000 * MS);
         assert_eq!(bucket.take(100, 1000, 9000 * MS), Duration::ZERO);

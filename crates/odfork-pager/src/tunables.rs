@@ -3,58 +3,58 @@
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// One table feeds the parser, the help and the status.
-pub const TABLE: [Knob; 9] = [
-    Knob { name: "cluster-in", least: 1, most: 64, default: 64, help: "most pages read at a time" },
-    Knob {
+pub const TABLE: [Tunable; 9] = [
+    Tunable { name: "cluster-in", least: 1, most: 64, default: 64, help: "most pages read at a time" },
+    Tunable {
         name: "cluster-out",
         least: 1,
         most: 64,
         default: 64,
         help: "most pages written at a time",
     },
-    Knob {
+    Tunable {
         name: "load-control",
         least: 0,
         most: 1,
         default: 1,
         help: "swap out whole programs when memory cannot be held",
     },
-    Knob {
+    Tunable {
         name: "largest",
         least: 1,
         most: 64,
         default: 4,
         help: "load control takes the oldest of so many largest",
     },
-    Knob {
+    Tunable {
         name: "order-point",
         least: 1,
         most: 90,
         default: 25,
         help: "pool below which the hand moves, per cent of memory",
     },
-    Knob {
+    Tunable {
         name: "inventory",
         least: 0,
         most: 1,
         default: 0,
         help: "pool as an inventory instead of the linear law",
     },
-    Knob {
+    Tunable {
         name: "poll-us",
         least: 0,
         most: 1000,
         default: 50,
         help: "microseconds to look for the next fault before sleeping, while they come closely (store in memory)",
     },
-    Knob {
+    Tunable {
         name: "page-in-rate",
         least: 0,
         most: 1_000_000,
         default: 0,
         help: "most MB read from the store a second; 0: no cap",
     },
-    Knob {
+    Tunable {
         name: "page-out-rate",
         least: 0,
         most: 1_000_000,
@@ -64,7 +64,7 @@ pub const TABLE: [Knob; 9] = [
 ];
 
 #[derive(Debug)]
-pub struct Knob {
+pub struct Tunable {
     pub name: &'static str,
     pub least: u32,
     pub most: u32,
@@ -73,28 +73,28 @@ pub struct Knob {
 }
 
 #[derive(Debug)]
-pub struct Knobs([AtomicU32; TABLE.len()]);
+pub struct Tunables([AtomicU32; TABLE.len()]);
 
-impl Default for Knobs {
-    fn default() -> Knobs {
-        Knobs(std::array::from_fn(|at| AtomicU32::new(TABLE[at].default)))
+impl Default for Tunables {
+    fn default() -> Tunables {
+        Tunables(std::array::from_fn(|at| AtomicU32::new(TABLE[at].default)))
     }
 }
 
-impl Knobs {
+impl Tunables {
     /// Carries out "name=value".
     ///
     /// # Errors
     /// One line: what was wrong and what is possible.
     pub fn set(&self, text: &str) -> Result<(), String> {
-        let names = || TABLE.map(|knob| knob.name).join(", ");
+        let names = || TABLE.map(|tunable| tunable.name).join(", ");
         let Some((name, value)) = text.split_once('=') else {
             return Err(format!("'{text}' is not NAME=VALUE; the names are {}", names()));
         };
-        let Some(at) = TABLE.iter().position(|knob| knob.name == name) else {
+        let Some(at) = TABLE.iter().position(|tunable| tunable.name == name) else {
             return Err(format!("there is no '{name}'; the names are {}", names()));
         };
-        let Knob { least, most, .. } = TABLE[at];
+        let Tunable { least, most, .. } = TABLE[at];
         match value.parse() {
             Ok(value) if (least..=most).contains(&value) => {
                 self.0[at].store(value, Relaxed);
@@ -104,9 +104,13 @@ impl Knobs {
         }
     }
 
-    /// Every knob as "name=value".
+    /// Every tunable as "name=value".
     pub fn list(&self) -> Vec<(&'static str, u32)> {
-        TABLE.iter().zip(&self.0).map(|(knob, value)| (knob.name, value.load(Relaxed))).collect()
+        TABLE
+            .iter()
+            .zip(&self.0)
+            .map(|(tunable, value)| (tunable.name, value.load(Relaxed)))
+            .collect()
     }
 
     pub fn cluster_in(&self) -> u32 {
@@ -126,7 +130,7 @@ impl Knobs {
     }
 
     /// Per cent of memory.
-    pub fn order_point(&self) -> u32 {
+    pub fn low_watermark(&self) -> u32 {
         self.0[4].load(Relaxed)
     }
 
@@ -156,12 +160,12 @@ mod tests {
 
     #[test]
     fn only_what_is_possible_is_set() {
-        let knobs = Knobs::default();
-        assert!(knobs.set("cluster-in=16").is_ok());
-        assert_eq!((knobs.cluster_in(), knobs.cluster_out()), (16, 64));
+        let tunables = Tunables::default();
+        assert!(tunables.set("cluster-in=16").is_ok());
+        assert_eq!((tunables.cluster_in(), tunables.cluster_out()), (16, 64));
         for wrong in ["cluster-in", "cluster=1", "cluster-in=0", "cluster-in=65", "largest=x"] {
-            assert!(knobs.set(wrong).is_err(), "{wrong}");
+            assert!(tunables.set(wrong).is_err(), "{wrong}");
         }
-        assert!(knobs.list().contains(&("cluster-in", 16)));
+        assert!(tunables.list().contains(&("cluster-in", 16)));
     }
 }

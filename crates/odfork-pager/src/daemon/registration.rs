@@ -16,25 +16,25 @@ use crate::uffd;
 
 impl Daemon {
     /// Until READY: the programs that were here before.
-    pub fn take_everybody_in(&self) {
+    pub fn register_existing(&self) {
         while let Ok(Some((message, fds))) = sys::receive(self.supervisor.as_fd()) {
             match message.kind() {
                 Some(Kind::Ready) => break,
-                _ => self.take_message(&message, fds),
+                _ => self.handle_message(&message, fds),
             }
         }
         // Every slot in use is known now; whatever is found may be written.
         let mut state = self.lock();
         for owner in 0..state.clients.len() as u32 {
-            self.find_resident(&mut state, owner);
+            self.recover_resident(&mut state, owner);
         }
     }
 
-    /// The intake's thread.
-    pub fn run_intake(&self) {
+    /// The registration's thread.
+    pub fn run_registration(&self) {
         loop {
             match sys::receive(self.supervisor.as_fd()) {
-                Ok(Some((message, fds))) => self.take_message(&message, fds),
+                Ok(Some((message, fds))) => self.handle_message(&message, fds),
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {}
                 _ => break,
             }
@@ -43,19 +43,19 @@ impl Daemon {
         self.ring();
     }
 
-    fn take_message(&self, message: &Message, mut fds: Vec<OwnedFd>) {
+    fn handle_message(&self, message: &Message, mut fds: Vec<OwnedFd>) {
         match message.kind() {
             Some(Kind::Client) => {
-                let taken = self.take_client(message, fds);
+                let taken = self.register(message, fds);
                 if let Err(error) = &taken {
                     eprintln!("odfork page: program {} cannot be served: {error}", message.pid);
                     // One that was served before waits, and keeps what it has.
                     if message.flags & TAKE_OVER == 0 {
-                        self.give_up_on(message.id);
+                        self.drop_unregistered(message.id);
                     }
                 }
                 if message.flags & WAITS != 0 {
-                    self.say_taken(message.id, taken);
+                    self.send_outcome(message.id, taken);
                 }
             }
             Some(Kind::Gone) => {
@@ -67,16 +67,16 @@ impl Daemon {
                     }
                 }
                 drop(state);
-                self.told_gone.store(true, Ordering::Relaxed);
+                self.gone_reported.store(true, Ordering::Relaxed);
                 self.ring();
             }
             Some(Kind::Status) => self.answer(fds.pop(), &self.status().to_string()),
             Some(Kind::Set) => {
-                let outcome = self.knobs.set(message.text());
+                let outcome = self.tunables.set(message.text());
                 if outcome.is_ok() {
                     let mut state = self.lock();
-                    let law = self.law(state.clock.frames());
-                    state.clock.set_law(law);
+                    let rule = self.scan_rule(state.clock.frames());
+                    state.clock.set_scan_rule(rule);
                 }
                 self.answer(fds.pop(), &outcome.err().unwrap_or_default());
             }
@@ -84,7 +84,7 @@ impl Daemon {
         }
     }
 
-    fn take_client(&self, message: &Message, fds: Vec<OwnedFd>) -> io::Result<()> {
+    fn register(&self, message: &Message, fds: Vec<OwnedFd>) -> io::Result<()> {
         let mut fds = fds.into_iter();
         let missing = || io::Error::from_raw_os_error(libc::EMFILE);
         let uffd = if message.flags & WITH_UFFD != 0 { fds.next() } else { None };
@@ -99,11 +99,15 @@ impl Daemon {
             Some(owner) => owner,
             None => {
                 let three = (fds.next(), fds.next(), fds.next());
-                let (Some(space), Some(table), Some(control)) = three else {
+                let (Some(backing), Some(table), Some(control)) = three else {
                     return Err(missing());
                 };
-                let mut client =
-                    Client::new(message.id, message.pid, message.text(), (space, table, control))?;
+                let mut client = Client::new(
+                    message.id,
+                    message.pid,
+                    message.text(),
+                    (backing, table, control),
+                )?;
                 client.parent = (message.flags >> PARENT_SHIFT) as u32;
                 if message.flags & TAKE_OVER != 0 {
                     self.claim(&client);
@@ -131,7 +135,7 @@ impl Daemon {
     }
 
     /// A program that could not be taken in, of which something may have been.
-    fn give_up_on(&self, id: u32) {
+    fn drop_unregistered(&self, id: u32) {
         let mut state = self.lock();
         if let Some(owner) = state.owner_of(id) {
             if let Some(client) = state.client(owner) {
@@ -142,7 +146,7 @@ impl Daemon {
         self.ring();
     }
 
-    fn say_taken(&self, id: u32, taken: io::Result<()>) {
+    fn send_outcome(&self, id: u32, taken: io::Result<()>) {
         let message = match taken {
             Ok(()) => Message { id, ..Message::new(Kind::Taken) },
             Err(error) => {
@@ -153,7 +157,7 @@ impl Daemon {
         let _ = sys::send(self.supervisor.as_fd(), &message, &[]);
     }
 
-    pub fn say_gone(&self, id: u32) {
+    pub fn send_gone(&self, id: u32) {
         let message = Message { id, ..Message::new(Kind::Gone) };
         let _ = sys::send(self.supervisor.as_fd(), &message, &[]);
     }
@@ -211,8 +215,8 @@ impl Daemon {
                 })
             })
             .collect();
-        let knobs: serde_json::Map<String, Value> = self
-            .knobs
+        let tunables: serde_json::Map<String, Value> = self
+            .tunables
             .list()
             .into_iter()
             .map(|(name, value)| (name.into(), value.into()))
@@ -221,7 +225,7 @@ impl Daemon {
             "schema": 1,
             "uptime_ns": sys::now_ns() - self.began_ns,
             "limit_bytes": self.settings.limit,
-            "frames": clock.frames(), "loop": clock.in_loop(), "pool": clock.pool_len(),
+            "frames": clock.frames(), "loop": clock.active_len(), "pool": clock.pool_len(),
             "leaving": clock.leaving(), "order_point": clock.order().0,
             "scan_rate": clock.scan_rate(), "reclaim_cost_ns": self.reclaim_ns, "starved_now": state.starved.len(),
             "refaults": state.refaults, "to_clean": state.to_clean.len(), "store_full_now": state.full_since_ns != 0,
@@ -231,12 +235,12 @@ impl Daemon {
             },
             "clock": {
                 "scanned": counts.scanned, "zapped": counts.zapped, "left": counts.left,
-                "reclaims_loop": counts.reclaims_loop, "reclaims_pool": counts.reclaims_pool,
+                "reclaims_loop": counts.reclaims_active, "reclaims_pool": counts.reclaims_pool,
                 "prefetch_used": counts.prefetch_used, "prefetch_wasted": counts.prefetch_wasted,
                 "evicted": counts.evicted, "cleaned": counts.cleaned,
             },
             "totals": self.stats.to_json(),
-            "knobs": knobs,
+            "knobs": tunables,
             "programs": programs,
         })
     }

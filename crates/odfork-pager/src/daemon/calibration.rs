@@ -25,7 +25,7 @@ pub fn reclaim_ns() -> u64 {
 }
 
 fn measure() -> Result<u64> {
-    let file = sys::memory_file(c"odfork-page-gauge", (PAGES * PAGE) as u64)?;
+    let file = sys::memory_file(c"odfork-page-calibration", (PAGES * PAGE) as u64)?;
     sys::write_all(file.as_fd(), &vec![1u8; PAGES * PAGE], 0)?;
     let memory = Mapping::of(file.as_fd(), PAGES * PAGE)?;
     let uffd = open(memory.as_ptr() as u64)?;
@@ -88,7 +88,7 @@ fn serve(uffd: OwnedFd) -> Option<u64> {
 
 /// Two threads that happen to share a processor wake each other for a tenth of the usual price: not to be relied on.
 fn keep_off(processor: i32) {
-    // SAFETY: a set of processors, read, changed within its size and given back; with one processor the kernel refuses it.
+    // SAFETY: a set of processors, read, changed within its size and outcome back; with one processor the kernel refuses it.
     unsafe {
         let mut allowed: libc::cpu_set_t = std::mem::zeroed();
         let size = size_of::<libc::cpu_set_t>();

@@ -1,8 +1,8 @@
-//! When the hand moves and how fast: the paper's law, and the pool as an inventory.
+//! When the hand moves and how fast: the paper's rule, and the pool as an inventory.
 //!
-//! The paper's: below the order point (1/4 of memory) the hand scans at a minimum rate, which rises linearly to a maximum
+//! The paper's: below the low watermark (1/4 of memory) the hand scans at a minimum rate, which rises linearly to a maximum
 //! as the pool runs empty. The maximum bounds the CPU time that simulated reference bits can cost, for every reclaim was
-//! scanned before. The inventory rule (announced in the paper as future work): when the supply falls below an order point,
+//! scanned before. The inventory rule (announced in the paper as future work): when the supply falls below an low watermark,
 //! order a quantity, that is scan at the maximum rate until so many frames have come; point and quantity follow the demand.
 //!
 //! Integer arithmetic throughout, so that simulator and pager agree to the page. Rates are frames per second.
@@ -13,45 +13,45 @@ const LONGEST_GAP_NS: u64 = SECOND;
 
 /// How the hand is driven.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Law {
+pub enum ScanRule {
     /// Linear between two rates (the default).
     Linear(Linear),
-    /// Order point and order quantity.
+    /// Low watermark and order quantity.
     Inventory(Inventory),
     /// The hand moves only by [`super::Clock::scan`].
     Never,
 }
 
-/// The paper's law.
+/// The paper's rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Linear {
     /// The hand moves while fewer frames than this are in the pool.
-    pub order_point: u32,
-    /// Frames per second just below the order point.
+    pub low_watermark: u32,
+    /// Frames per second just below the low watermark.
     pub slowest: u64,
     /// Frames per second with an empty pool.
     pub fastest: u64,
 }
 
 impl Linear {
-    /// The paper's values, scaled to `frames`: order point 1/4 of memory; one revolution in 40 s at the order point and in 4 s
+    /// The paper's values, scaled to `frames`: low watermark 1/4 of memory; one revolution in 40 s at the low watermark and in 4 s
     /// with an empty pool, but never faster than 3/4 of what `cpu_share` of one processor could reclaim at
     /// `reclaim_ns` each (1981: 250 us, 10 %, hence 300 pages/s).
     pub fn paper(frames: u32, reclaim_ns: u64, cpu_share: f64) -> Linear {
         let cap = 0.75 * cpu_share.clamp(0.0, 1.0) * SECOND as f64 / reclaim_ns.max(1) as f64;
         let fastest = u64::from(frames / 4).min(cap as u64).max(1);
         let slowest = u64::from(frames / 40).clamp(1, fastest);
-        Linear { order_point: (frames / 4).max(1), slowest, fastest }
+        Linear { low_watermark: (frames / 4).max(1), slowest, fastest }
     }
 
     /// The rate with this many frames in the pool.
     pub fn rate(&self, pool: u32) -> u64 {
-        if pool >= self.order_point {
+        if pool >= self.low_watermark {
             return 0;
         }
-        let missing = u128::from(self.order_point - pool);
+        let missing = u128::from(self.low_watermark - pool);
         let span = u128::from(self.fastest.saturating_sub(self.slowest));
-        self.slowest + (span * missing / u128::from(self.order_point)) as u64
+        self.slowest + (span * missing / u128::from(self.low_watermark)) as u64
     }
 }
 
@@ -60,7 +60,7 @@ impl Linear {
 pub struct Inventory {
     /// Frames per second while an order is open.
     pub rate: u64,
-    /// Smallest and largest order point, in frames.
+    /// Smallest and largest low watermark, in frames.
     pub points: (u32, u32),
     /// Smallest and largest order quantity, in frames.
     pub quantities: (u32, u32),
@@ -71,7 +71,7 @@ pub struct Inventory {
 }
 
 impl Inventory {
-    /// Order point between 1/64 and 1/2 of memory, quantity between 1/64 and 1/4, two deviations in stock.
+    /// Low watermark between 1/64 and 1/2 of memory, quantity between 1/64 and 1/4, two deviations in stock.
     pub fn for_frames(frames: u32, rate: u64) -> Inventory {
         let part = |share: u32| (frames / share).max(1);
         Inventory {
@@ -84,10 +84,10 @@ impl Inventory {
     }
 }
 
-/// A law and its state.
+/// A rule and its state.
 #[derive(Clone, Debug)]
-pub(super) struct Pace {
-    law: Law,
+pub(super) struct Pacer {
+    rule: ScanRule,
     last_ns: Option<u64>,
     /// Frames times nanoseconds that the hand may still move.
     credit: u128,
@@ -106,17 +106,17 @@ struct Stock {
     order: Option<(u32, u64)>,
 }
 
-impl Pace {
-    pub fn new(law: Law) -> Pace {
-        Pace { law, last_ns: None, credit: 0, stock: Stock { lead: 0.1, ..Stock::default() } }
+impl Pacer {
+    pub fn new(rule: ScanRule) -> Pacer {
+        Pacer { rule, last_ns: None, credit: 0, stock: Stock { lead: 0.1, ..Stock::default() } }
     }
 
-    pub fn law(&self) -> &Law {
-        &self.law
+    pub fn rule(&self) -> &ScanRule {
+        &self.rule
     }
 
-    pub fn set(&mut self, law: Law) {
-        self.law = law;
+    pub fn set(&mut self, rule: ScanRule) {
+        self.rule = rule;
         self.stock.order = None;
     }
 
@@ -129,7 +129,7 @@ impl Pace {
         let last = self.last_ns.unwrap_or(now_ns);
         let gap = now_ns.saturating_sub(last).min(LONGEST_GAP_NS);
         self.last_ns = Some(now_ns.max(last));
-        if let Law::Inventory(rule) = &self.law {
+        if let ScanRule::Inventory(rule) = &self.rule {
             self.stock.review(rule, now_ns, supply);
         }
         let rate = self.rate(supply);
@@ -145,19 +145,19 @@ impl Pace {
 
     /// Frames per second with this supply.
     pub fn rate(&self, supply: u32) -> u64 {
-        match &self.law {
-            Law::Linear(linear) => linear.rate(supply),
-            Law::Inventory(rule) if self.stock.order.is_some() => rule.rate,
-            Law::Inventory(_) | Law::Never => 0,
+        match &self.rule {
+            ScanRule::Linear(linear) => linear.rate(supply),
+            ScanRule::Inventory(rule) if self.stock.order.is_some() => rule.rate,
+            ScanRule::Inventory(_) | ScanRule::Never => 0,
         }
     }
 
     /// Whether the hand goes on with this supply.
     pub fn wants(&self, supply: u32) -> bool {
-        match &self.law {
-            Law::Linear(linear) => supply < linear.order_point,
-            Law::Inventory(_) => self.stock.order.is_some_and(|(until, _)| supply < until),
-            Law::Never => false,
+        match &self.rule {
+            ScanRule::Linear(linear) => supply < linear.low_watermark,
+            ScanRule::Inventory(_) => self.stock.order.is_some_and(|(until, _)| supply < until),
+            ScanRule::Never => false,
         }
     }
 
@@ -171,12 +171,12 @@ impl Pace {
         }
     }
 
-    /// Order point and quantity in force.
+    /// Low watermark and quantity in force.
     pub fn order(&self) -> (u32, u32) {
-        match &self.law {
-            Law::Linear(linear) => (linear.order_point, 0),
-            Law::Inventory(rule) => (self.stock.point(rule), self.stock.quantity(rule)),
-            Law::Never => (0, 0),
+        match &self.rule {
+            ScanRule::Linear(linear) => (linear.low_watermark, 0),
+            ScanRule::Inventory(rule) => (self.stock.point(rule), self.stock.quantity(rule)),
+            ScanRule::Never => (0, 0),
         }
     }
 }
@@ -217,37 +217,37 @@ mod tests {
     #[test]
     fn the_paper_machine_scans_between_100_and_300_pages_a_second() {
         // 4,000 pages of 1 KB; 250 us a reclaim, a tenth of the processor.
-        let law = Linear::paper(4000, 250_000, 0.1);
-        assert_eq!(law, Linear { order_point: 1000, slowest: 100, fastest: 300 });
-        assert_eq!([1000, 1001, 4000].map(|pool| law.rate(pool)), [0, 0, 0]);
-        assert_eq!([999, 500, 0].map(|pool| law.rate(pool)), [100, 200, 300]);
+        let rule = Linear::paper(4000, 250_000, 0.1);
+        assert_eq!(rule, Linear { low_watermark: 1000, slowest: 100, fastest: 300 });
+        assert_eq!([1000, 1001, 4000].map(|pool| rule.rate(pool)), [0, 0, 0]);
+        assert_eq!([999, 500, 0].map(|pool| rule.rate(pool)), [100, 200, 300]);
     }
 
     #[test]
     fn tiny_and_huge_memories_have_a_law() {
         for frames in [0, 1, 3, 39, u32::MAX] {
-            let law = Linear::paper(frames, 6_400, 0.1);
-            assert!(law.order_point >= 1 && law.slowest >= 1 && law.slowest <= law.fastest);
+            let rule = Linear::paper(frames, 6_400, 0.1);
+            assert!(rule.low_watermark >= 1 && rule.slowest >= 1 && rule.slowest <= rule.fastest);
         }
     }
 
     #[test]
     fn fractions_of_frames_are_not_lost_between_ticks() {
-        let law = Law::Linear(Linear { order_point: 10, slowest: 7, fastest: 7 });
-        let mut pace = Pace::new(law);
-        assert_eq!(pace.due(0, 0), 0);
-        let passed: u64 = (1..=1000).map(|tick| pace.due(tick * 10_000_000, 0)).sum();
+        let rule = ScanRule::Linear(Linear { low_watermark: 10, slowest: 7, fastest: 7 });
+        let mut pacer = Pacer::new(rule);
+        assert_eq!(pacer.due(0, 0), 0);
+        let passed: u64 = (1..=1000).map(|tick| pacer.due(tick * 10_000_000, 0)).sum();
         assert_eq!(passed, 70);
     }
 
     #[test]
     fn a_long_sleep_is_not_made_up_for_and_time_never_runs_backwards() {
-        let law = Law::Linear(Linear { order_point: 10, slowest: 100, fastest: 100 });
-        let mut pace = Pace::new(law);
-        pace.due(0, 0);
-        assert_eq!(pace.due(3600 * SECOND, 0), 100);
-        assert_eq!(pace.due(0, 0), 0);
-        assert_eq!(pace.due(3600 * SECOND, 0), 0);
+        let rule = ScanRule::Linear(Linear { low_watermark: 10, slowest: 100, fastest: 100 });
+        let mut pacer = Pacer::new(rule);
+        pacer.due(0, 0);
+        assert_eq!(pacer.due(3600 * SECOND, 0), 100);
+        assert_eq!(pacer.due(0, 0), 0);
+        assert_eq!(pacer.due(3600 * SECOND, 0), 0);
     }
 
     #[test]
@@ -257,26 +257,26 @@ mod tests {
             quantities: (20, 20),
             ..Inventory::for_frames(1000, 100)
         };
-        let mut pace = Pace::new(Law::Inventory(rule));
-        assert_eq!((pace.due(0, 10), pace.wants(10)), (0, false));
-        pace.due(1, 9);
-        assert!(pace.wants(9) && pace.wants(28) && !pace.wants(29));
-        pace.supplied(SECOND, 28);
-        assert!(pace.wants(28), "above the order point, but the quantity has not come");
-        pace.supplied(SECOND, 29);
-        assert!(!pace.wants(0), "no order is open until the next look");
+        let mut pacer = Pacer::new(ScanRule::Inventory(rule));
+        assert_eq!((pacer.due(0, 10), pacer.wants(10)), (0, false));
+        pacer.due(1, 9);
+        assert!(pacer.wants(9) && pacer.wants(28) && !pacer.wants(29));
+        pacer.supplied(SECOND, 28);
+        assert!(pacer.wants(28), "above the order point, but the quantity has not come");
+        pacer.supplied(SECOND, 29);
+        assert!(!pacer.wants(0), "no order is open until the next look");
     }
 
     #[test]
     fn the_order_point_follows_the_demand() {
-        let mut pace = Pace::new(Law::Inventory(Inventory::for_frames(100_000, 50_000)));
-        pace.due(0, 100_000);
-        let idle = pace.order();
+        let mut pacer = Pacer::new(ScanRule::Inventory(Inventory::for_frames(100_000, 50_000)));
+        pacer.due(0, 100_000);
+        let idle = pacer.order();
         for second in 1..60 {
-            pace.demand(20_000);
-            pace.due(second * SECOND, 100_000);
+            pacer.demand(20_000);
+            pacer.due(second * SECOND, 100_000);
         }
-        let busy = pace.order();
+        let busy = pacer.order();
         assert!(busy.0 > idle.0 && busy.0 <= 50_000, "{idle:?} {busy:?}");
         assert_eq!(idle.1, 1562);
     }

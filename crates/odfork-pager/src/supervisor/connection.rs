@@ -12,14 +12,14 @@ use odfork_pager_protocol::wire::Message;
 
 use crate::sys::{self, check};
 
-pub(super) struct Line {
+pub(super) struct DaemonConnection {
     socket: OwnedFd,
-    heard: RefCell<VecDeque<Message>>,
+    pending: RefCell<VecDeque<Message>>,
 }
 
-impl Line {
-    pub fn new(socket: OwnedFd) -> Line {
-        Line { socket, heard: RefCell::default() }
+impl DaemonConnection {
+    pub fn new(socket: OwnedFd) -> DaemonConnection {
+        DaemonConnection { socket, pending: RefCell::default() }
     }
 
     pub fn socket(&self) -> &OwnedFd {
@@ -27,23 +27,25 @@ impl Line {
     }
 
     /// What was heard while there was something to say.
-    pub fn heard(&self) -> Option<Message> {
-        self.heard.borrow_mut().pop_front()
+    pub fn next_pending(&self) -> Option<Message> {
+        self.pending.borrow_mut().pop_front()
     }
 
     /// # Errors
     /// `BrokenPipe`, `ConnectionReset`: the daemon is dead.
-    pub fn tell(&self, message: &Message, fds: &[BorrowedFd]) -> io::Result<()> {
+    pub fn send(&self, message: &Message, fds: &[BorrowedFd]) -> io::Result<()> {
         loop {
             match sys::offer(self.socket.as_fd(), message, fds) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.listen()?,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.receive_while_full()?
+                }
                 other => return other,
             }
         }
     }
 
     /// Until there may be room.
-    fn listen(&self) -> io::Result<()> {
+    fn receive_while_full(&self) -> io::Result<()> {
         let events = libc::POLLIN | libc::POLLOUT;
         let mut poll = libc::pollfd { fd: self.socket.as_raw_fd(), events, revents: 0 };
         // SAFETY: one valid entry.
@@ -53,7 +55,7 @@ impl Line {
             _ => {}
         }
         match sys::receive(self.socket.as_fd())? {
-            Some((message, _)) => self.heard.borrow_mut().push_back(message),
+            Some((message, _)) => self.pending.borrow_mut().push_back(message),
             None => return Err(io::ErrorKind::BrokenPipe.into()),
         }
         Ok(())
@@ -70,7 +72,7 @@ mod tests {
     fn two_that_speak_at_once_are_both_heard() {
         const MANY: u32 = 2000;
         let (ours, theirs) = sys::socket_pair().unwrap();
-        let line = Line::new(ours);
+        let connection = DaemonConnection::new(ours);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for id in 0..MANY {
@@ -82,17 +84,17 @@ mod tests {
                 }
             });
             for id in 0..MANY {
-                line.tell(&Message { id, ..Message::new(Kind::Gone) }, &[]).unwrap();
+                connection.send(&Message { id, ..Message::new(Kind::Gone) }, &[]).unwrap();
             }
         });
         let mut next = 0;
-        while let Some(message) = line.heard() {
+        while let Some(message) = connection.next_pending() {
             assert_eq!(message.id, next);
             next += 1;
         }
         // Some came when there was nothing more to say.
         while next < MANY {
-            assert_eq!(sys::receive(line.socket().as_fd()).unwrap().unwrap().0.id, next);
+            assert_eq!(sys::receive(connection.socket().as_fd()).unwrap().unwrap().0.id, next);
             next += 1;
         }
     }

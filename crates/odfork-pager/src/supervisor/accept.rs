@@ -9,22 +9,22 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use odfork_pager_protocol::control::{CONTROL_BYTES, MAGIC};
 use odfork_pager_protocol::wire::{Kind, Message, OPTION_USER_MODE};
-use odfork_pager_protocol::SPACE;
+use odfork_pager_protocol::BACKING_BYTES;
 
 use super::{send_program, Connection, Program, Supervisor};
-use crate::knobs::Knobs;
 use crate::sys;
 use crate::table::TABLE_BYTES;
+use crate::tunables::Tunables;
 
-/// Descriptors of ours, and of the daemon's, for each program (connection, lease, userfaultfd, space, table, control; two
+/// Descriptors of ours, and of the daemon's, for each program (connection, lease, userfaultfd, backing, table, control; two
 /// connections more for those who only ask), and those for everything else.
-const FILES_A_PROGRAM: u64 = 8;
-const FILES_BESIDE: u64 = 64;
+const FDS_PER_PROGRAM: u64 = 8;
+const FDS_RESERVED: u64 = 64;
 
 impl Supervisor {
     /// Programs that can be had at a time.
     fn room(&self) -> usize {
-        (self.files.saturating_sub(FILES_BESIDE) / FILES_A_PROGRAM).max(1) as usize
+        (self.files.saturating_sub(FDS_RESERVED) / FDS_PER_PROGRAM).max(1) as usize
     }
 
     /// Room for one program more, or what is in the way.
@@ -57,7 +57,7 @@ impl Supervisor {
                 if fd >= 0 {
                     refuse(OwnedFd::from_raw_fd(fd).as_fd(), libc::EMFILE);
                 }
-                self.spare = self.bell.try_clone().ok();
+                self.spare = self.doorbell.try_clone().ok();
                 return;
             }
             if fd < 0 {
@@ -80,10 +80,10 @@ impl Supervisor {
         }
     }
 
-    pub(super) fn hear(&mut self, at: usize) {
+    pub(super) fn handle_request(&mut self, at: usize) {
         let heard = sys::receive_from(self.connections[at].socket.as_fd());
         let Ok(Some((message, fds, sender))) = heard else {
-            return self.hang_up(at);
+            return self.close_connection(at);
         };
         let who = self.connections[at].who;
         let pid = sender.filter(|sender| sender.pid > 0).unwrap_or(who).pid;
@@ -96,7 +96,7 @@ impl Supervisor {
         if matches!(message.kind(), Some(Kind::Hello | Kind::Lease)) {
             if let Err(refused) = self.check_room() {
                 let _ = sys::offer(self.connections[at].socket.as_fd(), &refused, &[]);
-                return self.hang_up(at);
+                return self.close_connection(at);
             }
         }
         let done = match message.kind() {
@@ -115,7 +115,7 @@ impl Supervisor {
                     self.remember(&message);
                 }
                 let connection = self.connections.swap_remove(at);
-                let _ = self.daemon.tell(&message, &[connection.socket.as_fd()]);
+                let _ = self.daemon.send(&message, &[connection.socket.as_fd()]);
                 return;
             }
             _ => Err(Error::from_raw_os_error(libc::EPROTO)),
@@ -123,7 +123,7 @@ impl Supervisor {
         if let Err(error) = done {
             let number = error.raw_os_error().unwrap_or(libc::EIO);
             refuse(self.connections[at].socket.as_fd(), number);
-            self.hang_up(at);
+            self.close_connection(at);
         }
     }
 
@@ -135,17 +135,17 @@ impl Supervisor {
 
     /// For the next daemon.
     fn remember(&mut self, message: &Message) {
-        let is_sound = Knobs::default().set(message.text()).is_ok();
+        let is_sound = Tunables::default().set(message.text()).is_ok();
         if let Some((name, _)) = message.text().split_once('=').filter(|_| is_sound) {
             self.set.insert(name.to_owned(), *message);
         }
     }
 
-    fn hang_up(&mut self, at: usize) {
+    fn close_connection(&mut self, at: usize) {
         let connection = self.connections.swap_remove(at);
         let Some(id) = connection.id else { return };
         let message = Message { id, ..Message::new(Kind::Gone) };
-        let _ = self.daemon.tell(&message, &[]);
+        let _ = self.daemon.send(&message, &[]);
         if self.programs.get(&id).is_some_and(|program| program.uffd.is_none()) {
             self.programs.remove(&id);
         }
@@ -157,7 +157,7 @@ impl Supervisor {
             return Err(Error::from_raw_os_error(libc::EPROTO));
         }
         let parent = message.id;
-        if parent != 0 && !self.is_speaker(parent, pid) {
+        if parent != 0 && !self.is_sender(parent, pid) {
             return Err(Error::from_raw_os_error(libc::EPERM));
         }
         let (id, program) = self.new_program(message, pid)?;
@@ -174,7 +174,7 @@ impl Supervisor {
     /// socket's path nor the right to connect (the program may have changed its root or its user).
     fn welcome_child(&mut self, at: usize, message: &Message, pid: i32) {
         let to = self.connections[at].socket.as_fd();
-        let done = match (self.check_room(), self.is_speaker(message.id, pid)) {
+        let done = match (self.check_room(), self.is_sender(message.id, pid)) {
             (Err(refused), _) => return drop(sys::offer(to, &refused, &[])),
             (_, false) => Err(Error::from_raw_os_error(libc::EPERM)),
             _ => self.new_child(at, message, pid),
@@ -198,7 +198,7 @@ impl Supervisor {
     }
 
     /// A program speaks, and forks, for itself only.
-    fn is_speaker(&self, id: u32, pid: i32) -> bool {
+    fn is_sender(&self, id: u32, pid: i32) -> bool {
         self.programs.get(&id).is_some_and(|program| program.pid == pid)
     }
 
@@ -209,7 +209,7 @@ impl Supervisor {
             waits: false,
             name: message.text().to_owned(),
             uffd: None,
-            space: sys::memory_file(c"odfork-page-space", SPACE)?,
+            backing: sys::memory_file(c"odfork-page-backing", BACKING_BYTES)?,
             table: sys::memory_file(c"odfork-page-table", TABLE_BYTES)?,
             control: new_control()?,
         };
@@ -225,7 +225,7 @@ impl Supervisor {
         program: &Program,
         socket: Option<BorrowedFd>,
     ) -> io::Result<()> {
-        let mut fds = vec![program.control.as_fd(), program.space.as_fd(), self.bell.as_fd()];
+        let mut fds = vec![program.control.as_fd(), program.backing.as_fd(), self.doorbell.as_fd()];
         fds.extend(socket);
         fds.extend(self.plan.device.as_ref().map(AsFd::as_fd));
         let flags = if self.plan.user_mode { OPTION_USER_MODE } else { 0 };
