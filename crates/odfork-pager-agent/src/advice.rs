@@ -9,12 +9,14 @@ use crate::stack::steady;
 
 /// No phase of its own.
 const NORMAL: c_int = 0;
-/// A garbage collection, or another walk over everything: what is touched now says nothing about what will be.
+/// A garbage collection, or another walk over everything: what is touched now says nothing about
+/// what will be.
 const ANOMALOUS: c_int = 1;
 
-/// Tells the pager how the program will use its memory from now on: `ODFORK_PAGE_ANOMALOUS` switches the simulation of
-/// reference bits off for it (its pages leave in nearly random order and cost no reclaims), `ODFORK_PAGE_NORMAL` switches it on.
-/// Returns 0; -1 when nothing of this program is paged, or the advice is not known.
+/// Tells the pager how the program will use its memory from now on: `ODFORK_PAGE_ANOMALOUS`
+/// switches the simulation of reference bits off for it (its pages leave in nearly random order and
+/// cost no reclaims), `ODFORK_PAGE_NORMAL` switches it on. Returns 0; -1 when nothing of this
+/// program is paged, or the advice is not known.
 #[no_mangle]
 pub extern "C" fn odfork_page_advise(advice: c_int) -> c_int {
     if !office::is_active() || !(NORMAL..=ANOMALOUS).contains(&advice) {

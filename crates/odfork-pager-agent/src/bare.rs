@@ -1,7 +1,8 @@
-//! What a library without Rust's standard library must bring itself: the end of a panic, and a name.
-//! As in odfork-preload, and for the same reasons.
+//! What a library without Rust's standard library must bring itself: the end of a panic, and a
+//! name. As in odfork-preload, and for the same reasons.
 
-/// A promise of this library turned out wrong: the program ends rather than going on with memory in doubt.
+/// A promise of this library turned out wrong: the program ends rather than going on with memory in
+/// doubt.
 #[cfg(not(test))]
 #[panic_handler]
 fn panic(_info: &core::panic::PanicInfo) -> ! {

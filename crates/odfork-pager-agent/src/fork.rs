@@ -1,8 +1,9 @@
 //! fork: the child gets the memory as it was, of its own.
 //!
-//! By handlers, so that every way through the C library that runs them is covered (fork, forkpty, daemon). Ours are the first
-//! that are registered (this library's `__register_atfork` sees to that), so before the fork ours runs last and in the child
-//! first: no other handler misses the memory.
+//! By handlers, so that every way through the C library that runs them is covered (fork, forkpty,
+//! daemon). Ours are the first that are registered (this library's `__register_atfork` sees to
+//! that), so before the fork ours runs last and in the child first: no other handler misses the
+//! memory.
 //!
 //! ```text
 //!   parent   1 HELLO for the child: its control pages and space
@@ -13,9 +14,10 @@
 //!   child    5 map the child's backing memfd at the same addresses, a userfaultfd of its own, ATTACH, worker, REGIONS
 //! ```
 //!
-//! A child that cannot be given its memory ends at once: it must not run without it (see `forks`). vfork, posix_spawn and clone with
-//! CLONE_VM share the memory and need nothing. `_Fork` and raw system calls pass by: their children do not have the paged
-//! mappings at all, and touching one is SIGSEGV.
+//! A child that cannot be given its memory ends at once: it must not run without it (see `forks`).
+//! vfork, posix_spawn and clone with CLONE_VM share the memory and need nothing. `_Fork` and raw
+//! system calls pass by: their children do not have the paged mappings at all, and touching one is
+//! SIGSEGV.
 
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
@@ -200,7 +202,8 @@ unsafe extern "C" fn child() {
     }
     drop_list();
     drop(held);
-    // As the agent's: it names the parent's process. Given back all the same, for a number that comes again.
+    // As the agent's: it names the parent's process. Given back all the same, for a number that
+    // comes again.
     heap::unlock();
     restore_signals(mask);
 }
@@ -219,8 +222,8 @@ fn restore(held: &mut Held, welcome: &Welcome) -> SysResult<()> {
     while let Some(span) = first_with(held, REGION_DONTFORK) {
         held.regions().remove_one(span.address, span.len);
     }
-    // First of all, or the kernel puts a new mapping of ours where these belong. Nobody touches them before they are
-    // registered: this is the only thread.
+    // First of all, or the kernel puts a new mapping of ours where these belong. Nobody touches
+    // them before they are registered: this is the only thread.
     for span in held.regions().list() {
         let (address, len) = (span.address as usize, span.len as usize);
         let prot = libc::PROT_READ | libc::PROT_WRITE;

@@ -1,9 +1,10 @@
 //! malloc of large blocks, out of one paged region.
 //!
-//! The C library's allocator makes its mappings by calls that no preloaded library sees, so blocks from a size on (128 KB,
-//! as there) are allocated here: whole pages, first fit from the lowest address, free pieces in a sorted list outside paged
-//! memory. Smaller blocks, and everything when the region or the list is full, are the next allocator's in line. A
-//! block's start and length are in the 16 bytes before it.
+//! The C library's allocator makes its mappings by calls that no preloaded library sees, so blocks
+//! from a size on (128 KB, as there) are allocated here: whole pages, first fit from the lowest
+//! address, free pieces in a sorted list outside paged memory. Smaller blocks, and everything when
+//! the region or the list is full, are the next allocator's in line. A block's start and length are
+//! in the 16 bytes before it.
 //!
 //! Lock order: the heap's before the agent's. Under either no paged memory is touched.
 
@@ -127,7 +128,8 @@ impl Pieces<'_> {
         Some(zero)
     }
 
-    /// Puts pages back. With a full list they are lost to the heap (not to the program: they are given back).
+    /// Puts pages back. With a full list they are lost to the heap (not to the program: they are
+    /// given back).
     fn put(&mut self, start: usize, len: usize, zero: bool) {
         let at = self.list[..*self.count].partition_point(|piece| piece.start < start);
         let joins = |one: &Piece, start: usize| one.start + one.len == start && one.zero == zero;
@@ -211,7 +213,8 @@ fn allocate(size: usize, align: usize) -> (*mut c_void, bool) {
     let Some(len) = (size + HEADER + slack).checked_next_multiple_of(PAGE) else { return none };
     let Some((start, zero)) = pieces().take(len) else { return none };
     let block = (start + HEADER).next_multiple_of(align.max(HEADER));
-    // SAFETY: pages of the heap's region that nobody else has; the header lies before the block in them.
+    // SAFETY: pages of the heap's region that nobody else has; the header lies before the block in
+    // them.
     unsafe { (block as *mut [usize; 2]).sub(1).write([start, len]) };
     (block as *mut c_void, zero)
 }

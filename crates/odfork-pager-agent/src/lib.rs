@@ -1,4 +1,5 @@
-//! libodfork_pager.so: takes over a program's large anonymous memory and hands its paging to the daemon.
+//! libodfork_pager.so: takes over a program's large anonymous memory and hands its paging to the
+//! daemon.
 //!
 //! ```text
 //!   wrappers   mmap, munmap, mremap, madvise, mlock: what touches paged memory
@@ -14,9 +15,10 @@
 //!   advice     odfork_page_advise
 //! ```
 //!
-//! Rules: on any doubt a mapping is left to the kernel. No heap, no standard library, no thread-local storage, no
-//! libc wrapper that could be interposed. Whoever holds the lock touches no paged memory: the daemon may need the lock
-//! (through the worker) before it can serve the fault. Nothing is written to the program's descriptors.
+//! Rules: on any doubt a mapping is left to the kernel. No heap, no standard library, no
+//! thread-local storage, no libc wrapper that could be interposed. Whoever holds the lock touches
+//! no paged memory: the daemon may need the lock (through the worker) before it can serve the
+//! fault. Nothing is written to the program's descriptors.
 #![no_std]
 
 mod advice;

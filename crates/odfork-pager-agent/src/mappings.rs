@@ -1,8 +1,9 @@
 //! What the kernel has mapped where the region list says ours is.
 //!
-//! A program may change its mappings by system calls of its own, which nobody sees. Then memory that is not the backing memfd's lies at
-//! the addresses of a region, and unmapping "its pages" would be the loss of that memory. So the kernel is asked before.
-//! One question covers a whole mapping; before Linux 6.11 every range costs one. What is changed by such calls between question
+//! A program may change its mappings by system calls of its own, which nobody sees. Then memory
+//! that is not the backing memfd's lies at the addresses of a region, and unmapping "its pages"
+//! would be the loss of that memory. So the kernel is asked before. One question covers a whole
+//! mapping; before Linux 6.11 every range costs one. What is changed by such calls between question
 //! and unmapping is not noticed.
 
 use odfork_pager_protocol::control::{op, Span};
@@ -82,8 +83,9 @@ impl Known {
     }
 }
 
-/// Whether the range lies in memory with a userfaultfd like ours: the question of before Linux 6.11. Yes when it cannot be asked:
-/// a program that closes descriptors it does not know must not keep all its pages in memory by that.
+/// Whether the range lies in memory with a userfaultfd like ours: the question of before Linux
+/// 6.11. Yes when it cannot be asked: a program that closes descriptors it does not know must not
+/// keep all its pages in memory by that.
 fn is_watched(address: u64, len: u64) -> bool {
     let mut scan = uapi::Scan {
         size: size_of::<uapi::Scan>() as u64,

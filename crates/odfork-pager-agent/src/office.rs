@@ -1,8 +1,9 @@
 //! The agent's state, its connection to the supervisor, and calls to the daemon.
 //!
-//! A program connects when it makes its first large mapping, so that small ones pay nothing. Descriptors get high numbers
-//! and are never trusted: a program may close what it does not know. They are compared by inode before they are mapped,
-//! spoken over or closed; ioctls fail on anything else.
+//! A program connects when it makes its first large mapping, so that small ones pay nothing.
+//! Descriptors get high numbers and are never trusted: a program may close what it does not know.
+//! They are compared by inode before they are mapped, spoken over or closed; ioctls fail on
+//! anything else.
 
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, CStr};
@@ -30,11 +31,13 @@ pub mod mode {
     /// Not connected yet.
     pub const FRESH: u32 = 0;
     pub const CONNECTED: u32 = 1;
-    /// Left to the kernel: no daemon was named or could be had, or this is a child that lost its memory.
+    /// Left to the kernel: no daemon was named or could be had, or this is a child that lost its
+    /// memory.
     pub const OFF: u32 = 2;
 }
 
-/// A descriptor and what it was when we made it: a program may close it, and make another one of the same number.
+/// A descriptor and what it was when we made it: a program may close it, and make another one of
+/// the same number.
 pub struct Kept {
     fd: AtomicI32,
     inode: AtomicU64,
@@ -77,7 +80,8 @@ impl Kept {
 pub struct State {
     lock: ProcessLock,
     pub mode: AtomicU32,
-    /// The process that `mode` speaks of: a child of a fork that went past the handlers is another one.
+    /// The process that `mode` speaks of: a child of a fork that went past the handlers is another
+    /// one.
     pub pid: AtomicI32,
     pub id: AtomicU32,
     pub uffd: Kept,
@@ -114,8 +118,8 @@ pub static STATE: State = State {
     threshold: AtomicUsize::new(256 << 10),
 };
 
-/// The lock, and with it the regions. Signals are blocked meanwhile: a handler must find the lock free or wait for
-/// another thread, never for itself.
+/// The lock, and with it the regions. Signals are blocked meanwhile: a handler must find the lock
+/// free or wait for another thread, never for itself.
 pub struct Held {
     mask: u64,
 }
@@ -167,14 +171,15 @@ pub fn is_active() -> bool {
     STATE.count.load(Relaxed) > 0 && is_own()
 }
 
-/// This process is the one the state speaks of. A child of a raw fork has none of the regions: they are not
-/// inherited, and it must not speak with its parent's voice.
+/// This process is the one the state speaks of. A child of a raw fork has none of the regions: they
+/// are not inherited, and it must not speak with its parent's voice.
 pub fn is_own() -> bool {
     STATE.pid.load(Relaxed) == getpid()
 }
 
 pub fn control() -> Option<&'static Control> {
-    // SAFETY: null or the mapping of the control file, which stays until a forked child replaces it.
+    // SAFETY: null or the mapping of the control file, which stays until a forked child replaces
+    // it.
     unsafe { STATE.control.load(Acquire).as_ref() }
 }
 
@@ -194,7 +199,8 @@ pub fn publish(held: &mut Held) {
     control.regions.publish(held.regions().list());
 }
 
-/// Makes a call and waits for the answer: zero or a negative error number. While there is no daemon, it waits.
+/// Makes a call and waits for the answer: zero or a negative error number. While there is no
+/// daemon, it waits.
 pub fn ask(_held: &Held, what: u32, arguments: [u64; 2]) -> i32 {
     let Some(control) = control() else { return -libc::ENOTCONN };
     let call = &control.call;
@@ -251,8 +257,8 @@ pub fn hello(path: &CStr, parent: u32) -> SysResult<Welcome> {
     answer
 }
 
-/// For a child to be, over the connection of this program: it has changed neither its user nor its root. Where the program
-/// has closed that, over a new one.
+/// For a child to be, over the connection of this program: it has changed neither its user nor its
+/// root. Where the program has closed that, over a new one.
 pub fn hello_for_child() -> SysResult<Welcome> {
     let id = STATE.id.load(Relaxed);
     match own_socket() {
@@ -333,7 +339,8 @@ pub fn send(socket: c_int, message: &Message, fd: c_int) -> SysResult<()> {
     let bytes = message.to_bytes();
     let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     let mut room = Ancillary([0; 64]);
-    // SAFETY: header and buffers are valid for the call; the room is larger than one descriptor needs.
+    // SAFETY: header and buffers are valid for the call; the room is larger than one descriptor
+    // needs.
     unsafe {
         let mut header: libc::msghdr = core::mem::zeroed();
         header.msg_iov = &mut part;
@@ -549,8 +556,9 @@ pub fn connected(_held: &mut Held) -> bool {
     done.is_ok()
 }
 
-/// Registers a range of the backing memfd with the userfaultfd. It is not inherited by a fork: a child without a userfaultfd of
-/// its own would read zeros there, and put them into the backing memfd for its parent.
+/// Registers a range of the backing memfd with the userfaultfd. It is not inherited by a fork: a
+/// child without a userfaultfd of its own would read zeros there, and put them into the backing
+/// memfd for its parent.
 pub fn register(span: &Span) -> SysResult<()> {
     let (address, len) = (span.address as usize, span.len as usize);
     odfork_sys::check(crate::kernel_madvise(address, len, libc::MADV_DONTFORK))?;

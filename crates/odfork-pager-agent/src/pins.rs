@@ -1,9 +1,11 @@
 //! No page of a paged program may be pinned by the kernel to be written later.
 //!
-//! A pin (a registered buffer of io_uring, a direct read under way) holds a page by its frame, not by its address. The
-//! daemon may unmap that page, save it and take it out of the backing; what comes in by the pin then goes into a frame that nobody
-//! sees any more. Linux (6.18) tells user space nowhere whether a page of a memory file is pinned, and punches it all the same. So the calls
-//! that pin for writing are taken from the program before its first page is paged, by a seccomp filter on all its threads:
+//! A pin (a registered buffer of io_uring, a direct read under way) holds a page by its frame, not
+//! by its address. The daemon may unmap that page, save it and take it out of the backing; what
+//! comes in by the pin then goes into a frame that nobody sees any more. Linux (6.18) tells user
+//! space nowhere whether a page of a memory file is pinned, and punches it all the same. So the
+//! calls that pin for writing are taken from the program before its first page is paged, by a
+//! seccomp filter on all its threads:
 //!
 //! ```text
 //!   io_uring_setup, _enter, _register; io_setup   ENOSYS, as on kernels without
@@ -159,7 +161,8 @@ static FILTER: [libc::sock_filter; LENGTH] = [
     one(RETURN, ERRNO | libc::EAFNOSUPPORT as u32),
 ];
 
-/// On all threads. Without CAP_SYS_ADMIN the kernel wants no_new_privs for it, which then holds for the program and all it starts.
+/// On all threads. Without CAP_SYS_ADMIN the kernel wants no_new_privs for it, which then holds for
+/// the program and all it starts.
 fn install() -> SysResult<()> {
     let program = libc::sock_fprog { len: LENGTH as u16, filter: FILTER.as_ptr().cast_mut() };
     let order = args![SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program];
@@ -196,7 +199,8 @@ fn has_pinning_files() -> SysResult<bool> {
     struct Entries([u8; 2048]);
     let path = c"/proc/self/fd".as_ptr();
     let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
-    // SAFETY: a constant path; the buffer has the size given, the kernel's entries lie within what it says it wrote.
+    // SAFETY: a constant path; the buffer has the size given, the kernel's entries lie within what
+    // it says it wrote.
     unsafe {
         let folder = call(libc::SYS_openat, args![libc::AT_FDCWD, path, flags, 0])? as c_int;
         let mut room = Entries([0; 2048]);

@@ -1,4 +1,5 @@
-//! The list of what is paged: address, place in the backing, length; sorted by address. Under the agent's lock.
+//! The list of what is paged: address, place in the backing, length; sorted by address. Under the
+//! agent's lock.
 
 use odfork_pager_protocol::control::{Span, REGIONS};
 use odfork_pager_protocol::{BACKING_BYTES, PAGE};

@@ -1,8 +1,9 @@
 //! Stacks of our own, for threads that run on paged memory.
 //!
-//! Whoever holds the agent's lock must not touch paged memory, and the C library's fork must find its stack in the child
-//! before there is any paged memory. A thread whose stack may be paged (a coroutine's, an alternate one for signals) does such work here.
-//! Which stacks may be is told by the bounds of all that ever was paged, without a lock; one that lies between them by chance
+//! Whoever holds the agent's lock must not touch paged memory, and the C library's fork must find
+//! its stack in the child before there is any paged memory. A thread whose stack may be paged (a
+//! coroutine's, an alternate one for signals) does such work here. Which stacks may be is told by
+//! the bounds of all that ever was paged, without a lock; one that lies between them by chance
 //! changes stacks in vain.
 
 use core::arch::asm;
@@ -47,8 +48,9 @@ struct Parcel<T, F> {
     answer: MaybeUninit<T>,
 }
 
-/// Does the work on a stack that is not paged. What it captures must be values: references to the caller's variables would lead
-/// back to the stack that is left. Signals wait meanwhile, if the stack is changed: their handlers know nothing of this one's size.
+/// Does the work on a stack that is not paged. What it captures must be values: references to the
+/// caller's variables would lead back to the stack that is left. Signals wait meanwhile, if the
+/// stack is changed: their handlers know nothing of this one's size.
 pub fn steady<T, F: FnOnce() -> T>(work: F) -> T {
     match may_be_paged(here()) {
         true => elsewhere(work),
@@ -67,9 +69,9 @@ pub fn elsewhere<T, F: FnOnce() -> T>(work: F) -> T {
     };
     let top = (base + STACK - size_of::<Parcel<T, F>>()) & !63;
     let parcel = top as *mut Parcel<T, F>;
-    // SAFETY: the parcel lies above the stack's first frame, in memory of ours; `open` finds the work there and leaves the
-    // answer. r12 and r13 are kept by what is called; it does not unwind (panics end the process) and returns here
-    // once, in a forked child as well.
+    // SAFETY: the parcel lies above the stack's first frame, in memory of ours; `open` finds the
+    // work there and leaves the answer. r12 and r13 are kept by what is called; it does not unwind
+    // (panics end the process) and returns here once, in a forked child as well.
     let answer = unsafe {
         (&raw mut (*parcel).work).write(MaybeUninit::new(work));
         asm!(

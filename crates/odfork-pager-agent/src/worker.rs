@@ -1,10 +1,12 @@
 //! The agent's thread: unmaps pages when the daemon asks, and says which of them were not written.
 //!
-//! A raw thread without thread-local storage of its own: it makes system calls and touches the control pages, nothing
-//! else. Unmapping is MADV_DONTNEED, which keeps the page in the file. Whether it was written is read right behind that: a page that was
-//! mapped with the mark and not written leaves a marker in its page table entry; only that counts as clean. Whatever
-//! else is found (nothing, or the page mapped again) counts as written. It runs under the agent's lock, and only for ranges
-//! that are in the region list at the same place, and mapped so: what took a region's address must not be touched.
+//! A raw thread without thread-local storage of its own: it makes system calls and touches the
+//! control pages, nothing else. Unmapping is MADV_DONTNEED, which keeps the page in the file.
+//! Whether it was written is read right behind that: a page that was mapped with the mark and not
+//! written leaves a marker in its page table entry; only that counts as clean. Whatever else is
+//! found (nothing, or the page mapped again) counts as written. It runs under the agent's lock, and
+//! only for ranges that are in the region list at the same place, and mapped so: what took a
+//! region's address must not be touched.
 
 use core::sync::atomic::{
     AtomicI32, AtomicU32, AtomicU64, AtomicUsize,
@@ -45,8 +47,8 @@ pub fn start() -> SysResult<()> {
     // It inherits the mask: no signal of the program is ever delivered to it.
     let mask = block_signals();
     BORN.store(getpid(), SeqCst);
-    // SAFETY: a new stack; `work` never returns, uses no thread-local storage and cannot unwind. Without CLONE_VFORK the
-    // call returns at once.
+    // SAFETY: a new stack; `work` never returns, uses no thread-local storage and cannot unwind.
+    // Without CLONE_VFORK the call returns at once.
     let started = unsafe { clone_vfork(flags as usize, stack + STACK, work, control) };
     restore_signals(mask);
     if started.is_err() {
@@ -57,7 +59,8 @@ pub fn start() -> SysResult<()> {
 }
 
 extern "C" fn work(control: usize) -> i32 {
-    // SAFETY: the control pages stay mapped while this thread lives: only a forked child unmaps them, which does not have it.
+    // SAFETY: the control pages stay mapped while this thread lives: only a forked child unmaps
+    // them, which does not have it.
     let zap = unsafe { &(*(control as *const Control)).zap };
     loop {
         let asked = zap.asked.load(Acquire);
@@ -71,7 +74,8 @@ extern "C" fn work(control: usize) -> i32 {
         Held::take_by_worker(|regions| {
             let (mut first, mut known) = (0, Known::default());
             for at in 0..ranges {
-                // SAFETY: inside the array; the daemon writes it before `asked` and leaves it until `answered`.
+                // SAFETY: inside the array; the daemon writes it before `asked` and leaves it until
+                // `answered`.
                 let span = unsafe { zap.spans.as_ptr().add(at).read_volatile() };
                 let pages = (span.len as usize / PAGE).min(ZAP_RANGE_PAGES as usize);
                 if first + pages > ZAP_PAGES {
@@ -118,7 +122,8 @@ struct Follow {
 static FOLLOW: Follow =
     Follow { lock: ProcessLock::new(), wish: AtomicUsize::new(0), done: AtomicU32::new(0) };
 
-/// Gives the worker the caller's users and groups and no more than its rights, and waits until it has them.
+/// Gives the worker the caller's users and groups and no more than its rights, and waits until it
+/// has them.
 pub fn follow() {
     let me = getpid();
     if BORN.load(SeqCst) != me {
@@ -188,7 +193,8 @@ fn own_groups(list: &mut [u32; MOST_GROUPS]) -> usize {
     unsafe { call(libc::SYS_getgroups, args![MOST_GROUPS, list.as_mut_ptr()]) }.unwrap_or(0)
 }
 
-/// Takes what was wished for. What cannot be had ends the process, as when the C library's threads get different answers.
+/// Takes what was wished for. What cannot be had ends the process, as when the C library's threads
+/// get different answers.
 fn adopt() {
     let room = FOLLOW.wish.swap(0, AcqRel);
     if room == 0 {

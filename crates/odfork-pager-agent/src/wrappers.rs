@@ -100,8 +100,8 @@ pub unsafe extern "C" fn mmap64(
     unsafe { mmap(address, len, prot, flags, fd, offset) }
 }
 
-/// Makes a call that replaces or removes all mappings of a range, and forgets what was paged there. None, and nothing
-/// done: nothing was.
+/// Makes a call that replaces or removes all mappings of a range, and forgets what was paged there.
+/// None, and nothing done: nothing was.
 fn map_over(address: usize, len: usize, call: impl Fn() -> isize) -> Option<isize> {
     let len = whole_pages(len)? as u64;
     let address = address as u64;
@@ -223,8 +223,8 @@ unsafe fn move_paged(
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     let plain = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let place = if fixed { libc::MAP_FIXED } else { 0 };
-    // SAFETY: a new mapping, or one at the place the caller named; then a copy between two mappings that do not
-    // overlap (a fixed target that overlaps was refused by the kernel's rule, below).
+    // SAFETY: a new mapping, or one at the place the caller named; then a copy between two mappings
+    // that do not overlap (a fixed target that overlaps was refused by the kernel's rule, below).
     unsafe {
         let wanted = if fixed { target as usize } else { 0 };
         if fixed && wanted < old + from && old < wanted + to {
@@ -312,8 +312,8 @@ fn advise_paged(held: &mut Held, (address, len, offset): (u64, u64, u64), advice
     }
 }
 
-/// The kernel may have it: it neither gives content up nor depends on where that is. It may touch pages, so not
-/// under the lock.
+/// The kernel may have it: it neither gives content up nor depends on where that is. It may touch
+/// pages, so not under the lock.
 fn is_kernels(advice: c_int) -> bool {
     const KNOWN: [c_int; 20] = [
         libc::MADV_DONTFORK,

@@ -1,7 +1,8 @@
-//! The control pages: memory shared by one program's agent and the daemon, and the doorbell all agents share.
+//! The control pages: memory shared by one program's agent and the daemon, and the doorbell all
+//! agents share.
 //!
-//! The supervisor makes them and keeps them, so a new daemon finds every call and every list where the old one left it.
-//! Who writes what:
+//! The supervisor makes them and keeps them, so a new daemon finds every call and every list where
+//! the old one left it. Who writes what:
 //!
 //! ```text
 //!   field            agent                      daemon
@@ -14,8 +15,9 @@
 //!   doorbell             +1, then wakes             waits
 //! ```
 //!
-//! A call is repeated by a new daemon when the old one died before it had answered: all calls are idempotent.
-//! The daemon trusts nothing here: counts and ranges are checked when they are read, and a lie harms the liar only.
+//! A call is repeated by a new daemon when the old one died before it had answered: all calls are
+//! idempotent. The daemon trusts nothing here: counts and ranges are checked when they are read,
+//! and a lie harms the liar only.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{
@@ -31,11 +33,12 @@ pub const REGIONS: usize = 4096;
 pub const ZAP_RANGES: usize = 512;
 /// Pages in one batch of zaps.
 pub const ZAP_PAGES: usize = 1024;
-/// Pages in one range: below 2 MB, because from there on the kernel may free the page table (6.14), and what
-/// was written could no longer be told.
+/// Pages in one range: below 2 MB, because from there on the kernel may free the page table (6.14),
+/// and what was written could no longer be told.
 pub const ZAP_RANGE_PAGES: u32 = 256;
 
-/// What the agent asks. Arguments in `args`, the answer in `result`: zero or a negative error number.
+/// What the agent asks. Arguments in `args`, the answer in `result`: zero or a negative error
+/// number.
 pub mod op {
     /// The region list has changed; nothing else. No arguments.
     pub const REGIONS: u32 = 1;
@@ -45,8 +48,8 @@ pub mod op {
     pub const DISCARD: u32 = 3;
     /// No fault of this program is served until SNAPSHOT or THAW.
     pub const FREEZE: u32 = 4;
-    /// Give the program `args[0]` (a number of the supervisor's) this one's memory as it is; then serve again.
-    /// All of it must have been unmapped after FREEZE.
+    /// Give the program `args[0]` (a number of the supervisor's) this one's memory as it is; then
+    /// serve again. All of it must have been unmapped after FREEZE.
     pub const SNAPSHOT: u32 = 5;
     /// Serve again, without a snapshot.
     pub const THAW: u32 = 6;
@@ -115,8 +118,8 @@ pub struct Control {
     pub regions: Regions,
 }
 
-/// The list of regions, whole at every moment: two places, of which `turn` names the one that holds. A daemon that starts
-/// reads it whatever the agent is doing.
+/// The list of regions, whole at every moment: two places, of which `turn` names the one that
+/// holds. A daemon that starts reads it whatever the agent is doing.
 #[repr(C)]
 pub struct Regions {
     turn: AtomicU32,
@@ -125,7 +128,8 @@ pub struct Regions {
     places: UnsafeCell<[[Span; REGIONS]; 2]>,
 }
 
-// SAFETY: one agent writes the place that does not hold; readers copy the other one and look at `turn` again.
+// SAFETY: one agent writes the place that does not hold; readers copy the other one and look at
+// `turn` again.
 unsafe impl Sync for Regions {}
 
 impl Regions {
@@ -133,7 +137,8 @@ impl Regions {
     pub fn publish(&self, list: &[Span]) {
         let turn = self.turn.load(Relaxed).wrapping_add(1);
         let which = turn as usize % 2;
-        // Readers of the list before last must see that it no longer holds before they see it change.
+        // Readers of the list before last must see that it no longer holds before they see it
+        // change.
         fence(SeqCst);
         for (at, span) in list.iter().take(REGIONS).enumerate() {
             // SAFETY: inside the array.
@@ -143,8 +148,9 @@ impl Regions {
         self.turn.store(turn, Release);
     }
 
-    /// Hands over the list that holds, from its beginning, and again from its beginning when it changed meanwhile;
-    /// returns its length. None: it is no list, or does not stand still (nobody honest changes it twice within a call).
+    /// Hands over the list that holds, from its beginning, and again from its beginning when it
+    /// changed meanwhile; returns its length. None: it is no list, or does not stand still (nobody
+    /// honest changes it twice within a call).
     pub fn read(&self, mut each: impl FnMut(usize, Span)) -> Option<usize> {
         for _ in 0..1000 {
             let turn = self.turn.load(Acquire);

@@ -1,7 +1,8 @@
 //! Numbers and structures of `<linux/userfaultfd.h>` and PAGEMAP_SCAN as of Linux 6.18.
 //!
-//! Written out because the headers of current distributions (6.1) lack WP_ASYNC, POISON and the mark for CONTINUE. All
-//! numbers of this interface are in this one file; `tests::sizes_are_those_in_the_numbers` holds the layouts.
+//! Written out because the headers of current distributions (6.1) lack WP_ASYNC, POISON and the
+//! mark for CONTINUE. All numbers of this interface are in this one file;
+//! `tests::sizes_are_those_in_the_numbers` holds the layouts.
 
 pub const UFFD_API: u64 = 0xAA;
 

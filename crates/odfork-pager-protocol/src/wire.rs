@@ -66,13 +66,15 @@ impl Kind {
 pub struct Message {
     pub version: u32,
     pub kind: u32,
-    /// WELCOME, ATTACH, CLIENT, TAKEN, GONE: the program's number. HELLO: the parent's number when a fork begins, else 0.
+    /// WELCOME, ATTACH, CLIENT, TAKEN, GONE: the program's number. HELLO: the parent's number when
+    /// a fork begins, else 0.
     pub id: u32,
     /// CLIENT: process number. REFUSED: error number.
     pub pid: i32,
     /// WELCOME: `OPTION_*`. CLIENT: the bits below, and the parent's number above [`PARENT_SHIFT`].
     pub flags: u64,
-    /// SET: name and value, "name=value", zero-padded. CLIENT: the program's name. REFUSED: details, or nothing.
+    /// SET: name and value, "name=value", zero-padded. CLIENT: the program's name. REFUSED:
+    /// details, or nothing.
     pub text: [u8; 40],
 }
 

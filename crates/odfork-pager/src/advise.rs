@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 pub enum Phase {
     /// Reference bits are simulated.
     Normal = 0,
-    /// A garbage collection, or another walk over everything: no reference bits, no reclaims, pages leave in nearly
-    /// random order (Babaoglu & Joy 1981, of LISP).
+    /// A garbage collection, or another walk over everything: no reference bits, no reclaims, pages
+    /// leave in nearly random order (Babaoglu & Joy 1981, of LISP).
     Anomalous = 1,
 }
 

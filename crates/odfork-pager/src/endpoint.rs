@@ -12,7 +12,8 @@ use odfork_pager_protocol::wire::{Kind, Message, OPTION_USER_MODE};
 
 use crate::sys::{self, check};
 
-/// How long an answer is waited for: hundreds of programs may end at the same moment on a busy machine.
+/// How long an answer is waited for: hundreds of programs may end at the same moment on a busy
+/// machine.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The agent finds the socket by this variable.
@@ -193,7 +194,8 @@ pub fn is_taken(path: &Path) -> bool {
 /// Sends one question; returns the answer's text.
 ///
 /// # Errors
-/// No daemon (NotFound, ConnectionRefused), or none that answers in time (TimedOut: it is stopped or stuck).
+/// No daemon (NotFound, ConnectionRefused), or none that answers in time (TimedOut: it is stopped
+/// or stuck).
 pub fn ask(path: &Path, question: &Message, timeout: Duration) -> io::Result<String> {
     let socket = connect(path)?;
     set_receive_timeout(&socket, timeout)?;

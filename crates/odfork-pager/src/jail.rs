@@ -1,9 +1,10 @@
 //! The daemon's jail: what it may ask of the kernel once it serves.
 //!
-//! It holds the memory of all programs and reads what they write, so a fault in it must not become more than that: it
-//! opens no file, makes no process, no socket, no executable memory. Anything else than what is listed here fails with
-//! EPERM; it does not kill, for a C library to come may make a call of its own that can fail as well. Not in the list on
-//! purpose: open, socket, connect, clone, exec, ptrace, process_vm_*, and every ioctl that is not a userfaultfd's.
+//! It holds the memory of all programs and reads what they write, so a fault in it must not become
+//! more than that: it opens no file, makes no process, no socket, no executable memory. Anything
+//! else than what is listed here fails with EPERM; it does not kill, for a C library to come may
+//! make a call of its own that can fail as well. Not in the list on purpose: open, socket, connect,
+//! clone, exec, ptrace, process_vm_*, and every ioctl that is not a userfaultfd's.
 
 use std::collections::BTreeMap;
 use std::io::{Error, Result};

@@ -1,4 +1,5 @@
-//! The pager: programs' large memory under one limit, paged by us. Design and reasons: docs/pager.md.
+//! The pager: programs' large memory under one limit, paged by us. Design and reasons:
+//! docs/pager.md.
 //!
 //! - [`supervisor`]: starts the daemon and keeps everything that must outlive it
 //! - [`daemon`]: serves faults, runs the clock of `odfork_policy`, moves pages

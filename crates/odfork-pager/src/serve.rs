@@ -30,8 +30,8 @@ pub fn serve(settings: Settings) -> io::Result<()> {
     }
 }
 
-/// The daemon must not be paged itself, nor killed for memory before its programs, nor leave their content in a core file.
-/// What is not allowed to this user is left out.
+/// The daemon must not be paged itself, nor killed for memory before its programs, nor leave their
+/// content in a core file. What is not allowed to this user is left out.
 fn prepare() {
     sys::raise_open_files();
     let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");
@@ -39,7 +39,8 @@ fn prepare() {
     unsafe {
         let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         libc::setrlimit(libc::RLIMIT_CORE, &none);
-        // On fault: the tables are sparse. For others than root the whole mapping would count as locked.
+        // On fault: the tables are sparse. For others than root the whole mapping would count as
+        // locked.
         if libc::geteuid() == 0 {
             libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT);
         }

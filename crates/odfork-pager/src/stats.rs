@@ -1,6 +1,7 @@
 //! What the daemon counts: totals, and how long faults took.
 //!
-//! Counters only grow; rates are made by who looks twice. A histogram has one bucket for each power of two nanoseconds.
+//! Counters only grow; rates are made by who looks twice. A histogram has one bucket for each power
+//! of two nanoseconds.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -72,7 +73,8 @@ pub struct Stats {
     pub swap_outs: AtomicU64,
     pub swap_ins: AtomicU64,
     pub snapshots: AtomicU64,
-    /// Faults served from memory, and those that read the store: from reading the message to the page being mapped.
+    /// Faults served from memory, and those that read the store: from reading the message to the
+    /// page being mapped.
     pub reclaim_time: Histogram,
     pub page_in_time: Histogram,
 }

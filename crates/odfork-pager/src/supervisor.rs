@@ -1,10 +1,12 @@
-//! The supervisor: accepts programs, keeps everything that must outlive the daemon, and starts it again when it dies.
+//! The supervisor: accepts programs, keeps everything that must outlive the daemon, and starts it
+//! again when it dies.
 //!
-//! It does as little as possible, so that it does not die: no paging, no I/O, no policy. For every program it holds the memory
-//! file, the page table, the control pages and a duplicate of the userfaultfd. The last is what makes a daemon's death
-//! harmless: when the LAST descriptor of a userfaultfd is closed, the kernel gives zero pages in place of content; as
-//! long as one is open, faults wait. (The program holds one more.) It believes a program gone only when the daemon says so, which asks
-//! the kernel; a closed socket is a hint.
+//! It does as little as possible, so that it does not die: no paging, no I/O, no policy. For every
+//! program it holds the memory file, the page table, the control pages and a duplicate of the
+//! userfaultfd. The last is what makes a daemon's death harmless: when the LAST descriptor of a
+//! userfaultfd is closed, the kernel gives zero pages in place of content; as long as one is open,
+//! faults wait. (The program holds one more.) It believes a program gone only when the daemon says
+//! so, which asks the kernel; a closed socket is a hint.
 
 mod accept;
 mod connection;

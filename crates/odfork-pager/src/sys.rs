@@ -1,4 +1,5 @@
-//! System calls of supervisor and daemon as values: mappings, memory files, messages with descriptors, futexes.
+//! System calls of supervisor and daemon as values: mappings, memory files, messages with
+//! descriptors, futexes.
 //!
 //! Owns no policy. Errors are `std::io::Error`.
 
@@ -146,7 +147,8 @@ pub fn write_all(file: BorrowedFd, mut buffer: &[u8], mut offset: u64) -> Result
     Ok(())
 }
 
-/// Where the next data of a memory file begins and ends, from `offset` on; `None` when only holes follow.
+/// Where the next data of a memory file begins and ends, from `offset` on; `None` when only holes
+/// follow.
 pub fn next_data(file: BorrowedFd, offset: u64) -> Option<(u64, u64)> {
     // SAFETY: plain calls; nobody uses the file's position.
     unsafe {
@@ -189,7 +191,8 @@ fn send_as(socket: BorrowedFd, message: &Message, fds: &[BorrowedFd], how: c_int
     let part = IoSlice::new(&bytes);
     let mut room = Ancillary([0; 128]);
     let size = size_of_val(fds) as u32;
-    // SAFETY: header and lists are valid for the call; the ancillary room is large enough for MAX_FDS descriptors.
+    // SAFETY: header and lists are valid for the call; the ancillary room is large enough for
+    // MAX_FDS descriptors.
     unsafe {
         let mut header: libc::msghdr = std::mem::zeroed();
         header.msg_iov = std::ptr::from_ref(&part).cast_mut().cast();
@@ -211,8 +214,8 @@ fn send_as(socket: BorrowedFd, message: &Message, fds: &[BorrowedFd], how: c_int
     }
 }
 
-/// One message and its descriptors; `None` when the other side is gone. Something else than a message is an error. Of
-/// descriptors beyond our limit only the first ones come.
+/// One message and its descriptors; `None` when the other side is gone. Something else than a
+/// message is an error. Of descriptors beyond our limit only the first ones come.
 pub fn receive(socket: BorrowedFd) -> Result<Option<(Message, Vec<OwnedFd>)>> {
     Ok(receive_from(socket)?.map(|(message, fds, _)| (message, fds)))
 }
@@ -223,7 +226,8 @@ pub fn receive_from(socket: BorrowedFd) -> Result<Option<Received>> {
     let mut room = Ancillary([0; 128]);
     let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     let (mut fds, mut sender) = (Vec::new(), None);
-    // SAFETY: header and buffers are valid for the call; descriptors that arrive are owned by nobody else.
+    // SAFETY: header and buffers are valid for the call; descriptors that arrive are owned by
+    // nobody else.
     let len = unsafe {
         let mut header: libc::msghdr = std::mem::zeroed();
         header.msg_iov = &mut part;
@@ -263,7 +267,8 @@ pub fn receive_from(socket: BorrowedFd) -> Result<Option<Received>> {
 /// A message, its descriptors, and the process that sent it as the kernel knows it.
 pub type Received = (Message, Vec<OwnedFd>, Option<libc::ucred>);
 
-/// Every message on this socket comes with its sender. On a listener, for messages sent before they are accepted.
+/// Every message on this socket comes with its sender. On a listener, for messages sent before they
+/// are accepted.
 pub fn ask_for_senders(socket: BorrowedFd) -> Result<()> {
     let on: c_int = 1;
     // SAFETY: a valid number of the size given.
@@ -294,8 +299,8 @@ pub fn raise_open_files() -> u64 {
     files.rlim_cur
 }
 
-/// A process of ours takes nothing over from where it happens to be started: no environment (libraries are preloaded by
-/// it), no folder that would be held.
+/// A process of ours takes nothing over from where it happens to be started: no environment
+/// (libraries are preloaded by it), no folder that would be held.
 pub fn bare(command: &mut std::process::Command) {
     command.env_clear().current_dir("/");
 }
@@ -329,7 +334,8 @@ pub fn peer(socket: BorrowedFd) -> Result<libc::ucred> {
 pub fn futex_wait(word: &AtomicU32, seen: u32, most: Duration) {
     let time =
         libc::timespec { tv_sec: most.as_secs() as i64, tv_nsec: i64::from(most.subsec_nanos()) };
-    // SAFETY: a valid word, shared between processes, and a valid time. Any outcome is fine: callers look again.
+    // SAFETY: a valid word, shared between processes, and a valid time. Any outcome is fine:
+    // callers look again.
     unsafe {
         libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, seen, &time, 0usize, 0);
     }

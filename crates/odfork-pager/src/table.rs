@@ -1,9 +1,11 @@
 //! The page table of one program: where each page is when it is not in memory.
 //!
-//! Two words a page in a memory file that the supervisor owns, so that it outlives the daemon. Its one rule: **when a page
-//! is in the memory file, the file is the truth; only when it is not, the entry is.** So entries change in this order:
-//! write to the store, publish the entry, punch the file; and: copy into the file, then map. A daemon may die between any
-//! two steps. The one exception is `Filling`: the file may hold half of it, and a new daemon punches it and reads again.
+//! Two words a page in a memory file that the supervisor owns, so that it outlives the daemon. Its
+//! one rule: **when a page is in the memory file, the file is the truth; only when it is not, the
+//! entry is.** So entries change in this order: write to the store, publish the entry, punch the
+//! file; and: copy into the file, then map. A daemon may die between any two steps. The one
+//! exception is `Filling`: the file may hold half of it, and a new daemon punches it and reads
+//! again.
 
 use std::io::Result;
 use std::os::fd::BorrowedFd;
@@ -70,7 +72,8 @@ impl Table {
         }
     }
 
-    /// Publishes an entry. The checksum goes first: while the two words disagree, the page is in memory and nobody asks.
+    /// Publishes an entry. The checksum goes first: while the two words disagree, the page is in
+    /// memory and nobody asks.
     pub fn set(&self, page: Page, entry: Entry) {
         let pack = |slot: Slot, kind| {
             self.word(page, 1).store(slot.sum, Ordering::Release);
@@ -97,7 +100,8 @@ impl Table {
         sys::punch(file, start * BYTES_A_PAGE, (end - start) * BYTES_A_PAGE)
     }
 
-    /// The pages of `[first, first + pages)` that lie in used parts of the table: all others are `Zero`.
+    /// The pages of `[first, first + pages)` that lie in used parts of the table: all others are
+    /// `Zero`.
     pub fn used(file: BorrowedFd, first: Page, pages: u64) -> Vec<(Page, Page)> {
         let mut found = Vec::new();
         let (mut at, end) = (first, first + pages);

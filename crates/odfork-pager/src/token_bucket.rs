@@ -1,5 +1,6 @@
-//! A cap on bytes a second: a bucket that fills at that rate, holds a tenth of a second's worth, and may be overdrawn by
-//! one transfer; who overdraws it waits until it is even. Knows no clock and does not sleep.
+//! A cap on bytes a second: a bucket that fills at that rate, holds a tenth of a second's worth,
+//! and may be overdrawn by one transfer; who overdraws it waits until it is even. Knows no clock
+//! and does not sleep.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -17,7 +18,8 @@ struct State {
 }
 
 impl TokenBucket {
-    /// How long to wait before (or after) moving so many bytes at `rate` bytes a second; rate 0: no cap.
+    /// How long to wait before (or after) moving so many bytes at `rate` bytes a second; rate 0: no
+    /// cap.
     pub fn take(&self, bytes: u64, rate: u64, now_ns: u64) -> Duration {
         if rate == 0 {
             return Duration::ZERO;

@@ -1,8 +1,9 @@
 //! userfaultfd as the daemon uses it: read messages, fill pages, wake, poison.
 //!
-//! Thin: one function for each ioctl, the kernel's error as it is. Making and registering are the agent's. The meaning of
-//! errors here (Linux 6.18): EEXIST the page is mapped already; ENOENT no such registered range (unmapped meanwhile);
-//! ESRCH the program's memory is gone; EFAULT (CONTINUE) nothing in the file at that place; EAGAIN try again.
+//! Thin: one function for each ioctl, the kernel's error as it is. Making and registering are the
+//! agent's. The meaning of errors here (Linux 6.18): EEXIST the page is mapped already; ENOENT no
+//! such registered range (unmapped meanwhile); ESRCH the program's memory is gone; EFAULT
+//! (CONTINUE) nothing in the file at that place; EAGAIN try again.
 
 use std::io::{Error, Result};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -31,8 +32,9 @@ fn patiently(mut call: impl FnMut() -> Result<()>) -> Result<()> {
     Err(Error::from_raw_os_error(libc::EAGAIN))
 }
 
-/// Up to `buffer.len()` messages; 0 when none is there. Never waits, even when the program, which shares the description, has
-/// cleared O_NONBLOCK (Linux 6.10; before that, RWF_NOWAIT is not known here and a program could make us wait).
+/// Up to `buffer.len()` messages; 0 when none is there. Never waits, even when the program, which
+/// shares the description, has cleared O_NONBLOCK (Linux 6.10; before that, RWF_NOWAIT is not known
+/// here and a program could make us wait).
 pub fn read(uffd: BorrowedFd, buffer: &mut [Message]) -> Result<usize> {
     let part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: size_of_val(buffer) };
     // SAFETY: messages are plain data of the kernel's layout.
@@ -50,7 +52,8 @@ pub fn read(uffd: BorrowedFd, buffer: &mut [Message]) -> Result<usize> {
     }
 }
 
-/// Whether its owner has finished making it. One that is not ready can be polled, and says "error" for ever.
+/// Whether its owner has finished making it. One that is not ready can be polled, and says "error"
+/// for ever.
 pub fn is_ready(uffd: BorrowedFd) -> bool {
     wake(uffd, PAGE as u64, PAGE as u64).is_ok()
 }
@@ -61,8 +64,8 @@ pub fn unblock(uffd: BorrowedFd) {
     unsafe { libc::fcntl(uffd.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
 }
 
-/// Puts the content of one or more pages in place, marked as not written, and wakes who waits for them.
-/// Returns how many were done before the first that could not be.
+/// Puts the content of one or more pages in place, marked as not written, and wakes who waits for
+/// them. Returns how many were done before the first that could not be.
 ///
 /// # Errors
 /// The first page could not be done.
@@ -111,8 +114,9 @@ pub fn wake(uffd: BorrowedFd, address: u64, len: u64) -> Result<()> {
     ioctl(uffd, uapi::IOC_WAKE, &mut Range { start: address, len })
 }
 
-/// Puts content in place without a mark and wakes who waits for it, in one attempt; the bytes done and how it ended.
-/// For memory that is not watched for writes (images). EAGAIN: an event has to be read first.
+/// Puts content in place without a mark and wakes who waits for it, in one attempt; the bytes done
+/// and how it ended. For memory that is not watched for writes (images). EAGAIN: an event has to be
+/// read first.
 pub fn fill(uffd: BorrowedFd, address: u64, content: &[u8]) -> (usize, Result<()>) {
     let (src, len) = (content.as_ptr() as u64, content.len() as u64);
     let mut copy = uapi::Copy { dst: address, src, len, mode: 0, copied: 0 };
@@ -136,8 +140,8 @@ pub fn poison(uffd: BorrowedFd, address: u64) -> Result<()> {
     })
 }
 
-/// Whether the memory this descriptor belongs to is gone (its program ended or executed another one). A closed socket is no
-/// proof of that: programs close descriptors they do not know.
+/// Whether the memory this descriptor belongs to is gone (its program ended or executed another
+/// one). A closed socket is no proof of that: programs close descriptors they do not know.
 pub fn is_gone(uffd: BorrowedFd) -> bool {
     // Below every mapping (vm.mmap_min_addr), so nothing can be filled.
     let range = Range { start: PAGE as u64, len: PAGE as u64 };

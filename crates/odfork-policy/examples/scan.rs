@@ -1,4 +1,5 @@
-//! How fast the hand scans, and what a frame takes in memory: `cargo run --release -p odfork-policy --example scan`.
+//! How fast the hand scans, and what a frame takes in memory: `cargo run --release -p odfork-policy
+//! --example scan`.
 
 use std::time::Instant;
 

@@ -1,10 +1,11 @@
 //! What was counted, and what it costs.
 //!
-//! The paper judges policies by a weighted sum of page faults and reclaims, because on a machine without reference bits
-//! a policy pays for what it wants to know. Costs are in units of one reclaim.
+//! The paper judges policies by a weighted sum of page faults and reclaims, because on a machine
+//! without reference bits a policy pays for what it wants to know. Costs are in units of one
+//! reclaim.
 
-/// Fault : reclaim. A page-in from memory (12 us), from a disk of today (55 us), and on the VAX (30 ms), each against the
-/// reclaim of its time (6.4 us, 6.4 us, 250 us).
+/// Fault : reclaim. A page-in from memory (12 us), from a disk of today (55 us), and on the VAX (30
+/// ms), each against the reclaim of its time (6.4 us, 6.4 us, 250 us).
 pub const RATIOS: [f64; 3] = [2.0, 8.6, 120.0];
 
 /// Counts of one policy on one trace with one size of memory.
@@ -25,8 +26,9 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Faults times `ratio`, and reclaims, and write-backs times `ratio` times `write` (the share of a fault's cost that a
-    /// write-back has: 0 in the paper's function, small when pages are written in clusters).
+    /// Faults times `ratio`, and reclaims, and write-backs times `ratio` times `write` (the share
+    /// of a fault's cost that a write-back has: 0 in the paper's function, small when pages are
+    /// written in clusters).
     pub fn cost(&self, ratio: f64, write: f64) -> f64 {
         ratio * (self.faults as f64 + write * self.write_backs as f64) + self.reclaims as f64
     }

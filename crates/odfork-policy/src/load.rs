@@ -1,8 +1,9 @@
 //! Load control: when memory cannot be held, which process leaves, and who comes back first.
 //!
-//! Source: Babaoglu & Joy 1981. Out goes the oldest among the n = 4 largest resident: largest-first would never let a big one
-//! make progress, oldest-first would swap small ones for nothing. Back comes the smallest first, but time out counts,
-//! so that nobody waits for ever. Between two swaps there is time for useful work. Pure: sizes and times are given.
+//! Source: Babaoglu & Joy 1981. Out goes the oldest among the n = 4 largest resident: largest-first
+//! would never let a big one make progress, oldest-first would swap small ones for nothing. Back
+//! comes the smallest first, but time out counts, so that nobody waits for ever. Between two swaps
+//! there is time for useful work. Pure: sizes and times are given.
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -28,7 +29,8 @@ pub struct SwappedOut<Id> {
     pub out_ns: u64,
 }
 
-/// The oldest among the `n` largest; equals are told apart by their order in the list. Nobody without pages is chosen.
+/// The oldest among the `n` largest; equals are told apart by their order in the list. Nobody
+/// without pages is chosen.
 pub fn choose_out<Id: Copy>(candidates: &[Resident<Id>], n: usize) -> Option<Id> {
     let mut largest: Vec<&Resident<Id>> = candidates.iter().filter(|c| c.resident > 0).collect();
     largest.sort_by_key(|candidate| std::cmp::Reverse(candidate.resident));
@@ -36,8 +38,9 @@ pub fn choose_out<Id: Copy>(candidates: &[Resident<Id>], n: usize) -> Option<Id>
     largest.iter().min_by_key(|candidate| candidate.since_ns).map(|candidate| candidate.id)
 }
 
-/// Who comes back first: the least of size in `frames_per_second` (what memory can supply) less time out. A process of S
-/// pages is overtaken only by smaller ones that left less than S / `frames_per_second` seconds after it.
+/// Who comes back first: the least of size in `frames_per_second` (what memory can supply) less
+/// time out. A process of S pages is overtaken only by smaller ones that left less than S /
+/// `frames_per_second` seconds after it.
 pub fn choose_in<Id: Copy>(
     out: &[SwappedOut<Id>],
     now_ns: u64,
@@ -88,8 +91,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// For an low watermark: contention below 1/4 of it for 5 s, return at the low watermark, 10 s between swaps, at most
-    /// a minute out.
+    /// For an low watermark: contention below 1/4 of it for 5 s, return at the low watermark, 10 s
+    /// between swaps, at most a minute out.
     pub fn for_low_watermark(low_watermark: u32) -> Limits {
         Limits {
             lowest: (low_watermark / 4).max(1),
@@ -115,9 +118,9 @@ impl LoadControl {
         LoadControl { limits, short_since: None, swapped_ns: None }
     }
 
-    /// Updates the state with the supply (pool and frames on their way to it); to be called at least once a second.
-    /// `running`: processes that compete for memory; `waiting`: those that are out.
-    /// After a decision other than `Stay` the time between swaps begins.
+    /// Updates the state with the supply (pool and frames on their way to it); to be called at
+    /// least once a second. `running`: processes that compete for memory; `waiting`: those that are
+    /// out. After a decision other than `Stay` the time between swaps begins.
     pub fn update(
         &mut self,
         now_ns: u64,

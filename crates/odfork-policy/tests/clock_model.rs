@@ -1,7 +1,8 @@
-//! The clock against an obvious model: one record a frame, times of touches and of the hand's passes, a plain queue.
+//! The clock against an obvious model: one record a frame, times of touches and of the hand's
+//! passes, a plain queue.
 //!
-//! In the model a page leaves the active list exactly when it was not touched between two passes of the hand. Random
-//! sequences of calls must give the same actions, states, queue and counts.
+//! In the model a page leaves the active list exactly when it was not touched between two passes of
+//! the hand. Random sequences of calls must give the same actions, states, queue and counts.
 
 use std::collections::VecDeque;
 

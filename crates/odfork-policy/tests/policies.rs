@@ -1,4 +1,5 @@
-//! Every policy against an obvious model of its definition, on random traces with writes and processes, and known cases.
+//! Every policy against an obvious model of its definition, on random traces with writes and
+//! processes, and known cases.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -166,7 +167,8 @@ fn the_extremes_of_vms_are_fifo_and_lru_like() {
     let pages: Vec<u64> = (0..2000u64).map(|i| i * i % 37 + i % 3).collect();
     for frames in 2..30 {
         assert_eq!(faults("vms:fraction=1", frames, &pages), faults("fifo", frames, &pages));
-        // A resident set of one page: every change of page is seen, so the free list is in LRU order.
+        // A resident set of one page: every change of page is seen, so the free list is in LRU
+        // order.
         assert_eq!(faults("vms:size=1", frames, &pages), faults("lru", frames, &pages));
     }
 }

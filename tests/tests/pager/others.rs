@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use odfork_pager::sys::{self, Mapping};
 use odfork_pager::{endpoint, uffd};
-use odfork_pager_protocol::control::{op, Doorbell, Control, CONTROL_BYTES};
+use odfork_pager_protocol::control::{op, Control, Doorbell, CONTROL_BYTES};
 use odfork_pager_protocol::uapi;
 use odfork_pager_protocol::wire::{Kind, Message};
 

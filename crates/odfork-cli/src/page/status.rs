@@ -90,7 +90,7 @@ fn table(now: &Value, before: Option<&Value>) -> String {
     };
     let _ = writeln!(
         text,
-        "memory   limit {} MB: in use {}, pool {} (order point {}), on the way out {}",
+        "memory   limit {} MB: in use {}, pool {} (low watermark {}), leaving {}",
         get("limit_bytes").as_u64().unwrap_or(0) >> 20,
         megabytes(get("loop")),
         megabytes(get("pool")),

@@ -1,7 +1,9 @@
-//! How a fault thread waits for the next fault: while faults come closely it looks for a moment before it sleeps.
+//! How a fault thread waits for the next fault: while faults come closely it looks for a moment
+//! before it sleeps.
 //!
-//! To wake a thread on an idle processor takes a few microseconds, in a virtual machine up to forty, which is more than the rest
-//! of a reclaim. A thread that looks gives the processor away between two looks, so it takes only time that nobody wants.
+//! To wake a thread on an idle processor takes a few microseconds, in a virtual machine up to
+//! forty, which is more than the rest of a reclaim. A thread that looks gives the processor away
+//! between two looks, so it takes only time that nobody wants.
 
 /// Weight of the past against one new gap.
 const MEMORY: u64 = 3;

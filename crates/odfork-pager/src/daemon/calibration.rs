@@ -1,7 +1,9 @@
-//! What a reclaim costs on this machine, now: the hand's fastest rate follows from it (the paper: 250 us, so 300 pages/s).
+//! What a reclaim costs on this machine, now: the hand's fastest rate follows from it (the paper:
+//! 250 us, so 300 pages/s).
 //!
-//! Some shared memory of our own that is complete but not mapped, one thread that touches it page by page, one that maps.
-//! The price is the time the toucher waits and what the other one computes, as a paged program and this daemon would.
+//! Some shared memory of our own that is complete but not mapped, one thread that touches it page
+//! by page, one that maps. The price is the time the toucher waits and what the other one computes,
+//! as a paged program and this daemon would.
 
 use std::io::{Error, Result};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -16,7 +18,8 @@ const PAGES: usize = 256;
 /// Where userfaultfd is not to be had: two wakes and a system call on a slow machine.
 const ASSUMED_NS: u64 = 15_000;
 
-/// A reclaim is more than the bare fault: finding the page to unmap, unmapping it, the clock. Measured: twice the time.
+/// A reclaim is more than the bare fault: finding the page to unmap, unmapping it, the clock.
+/// Measured: twice the time.
 const WHOLE: u64 = 2;
 
 /// Nanoseconds of one reclaim.
@@ -49,7 +52,8 @@ fn measure() -> Result<u64> {
     Ok((waited + served) / PAGES as u64)
 }
 
-/// A userfaultfd on the mapping. User mode is enough and needs no right. When it is closed touches go through.
+/// A userfaultfd on the mapping. User mode is enough and needs no right. When it is closed touches
+/// go through.
 fn open(start: u64) -> Result<OwnedFd> {
     let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | uapi::USER_MODE_ONLY as i32;
     // SAFETY: flags only; the descriptor is owned by nobody else.
@@ -69,7 +73,8 @@ fn open(start: u64) -> Result<OwnedFd> {
     Ok(uffd)
 }
 
-/// Maps one page for each fault; the time computed, if it was all of them. Whatever fails, the toucher is let through.
+/// Maps one page for each fault; the time computed, if it was all of them. Whatever fails, the
+/// toucher is let through.
 fn serve(uffd: OwnedFd) -> Option<u64> {
     let began = thread_ns();
     let mut message = [Message::default()];
@@ -86,9 +91,11 @@ fn serve(uffd: OwnedFd) -> Option<u64> {
     Some(thread_ns() - began)
 }
 
-/// Two threads that happen to share a processor wake each other for a tenth of the usual price: not to be relied on.
+/// Two threads that happen to share a processor wake each other for a tenth of the usual price: not
+/// to be relied on.
 fn keep_off(processor: i32) {
-    // SAFETY: a set of processors, read, changed within its size and outcome back; with one processor the kernel refuses it.
+    // SAFETY: a set of processors, read, changed within its size and outcome back; with one
+    // processor the kernel refuses it.
     unsafe {
         let mut allowed: libc::cpu_set_t = std::mem::zeroed();
         let size = size_of::<libc::cpu_set_t>();

@@ -1,7 +1,9 @@
-//! Calls of the agents: regions come and go, content is outcome up, a fork takes a snapshot, advice.
+//! Calls of the agents: regions come and go, content is outcome up, a fork takes a snapshot,
+//! advice.
 //!
-//! Served by the scanner, each to its end under the lock, and repeatable: a daemon that dies in one finds it again. A call
-//! that takes pages away waits until nothing is under way with this program's pages; new faults are parked until then.
+//! Served by the scanner, each to its end under the lock, and repeatable: a daemon that dies in one
+//! finds it again. A call that takes pages away waits until nothing is under way with this
+//! program's pages; new faults are parked until then.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
@@ -55,8 +57,8 @@ impl Daemon {
         self.unpark(state, owner);
     }
 
-    /// The supervisor's message about the child may come after its parent's call: the registration rings then. A child that
-    /// does not come is not waited for long.
+    /// The supervisor's message about the child may come after its parent's call: the registration
+    /// rings then. A child that does not come is not waited for long.
     fn is_early(&self, state: &mut State, owner: u32, child: u64) -> bool {
         let known = state.owner_of(child as u32).is_some();
         let Some(client) = state.client(owner) else { return false };
@@ -129,7 +131,8 @@ impl Daemon {
         let mut actions = std::mem::take(&mut state.actions);
         for (_, local) in taken {
             state.discard(local.frame);
-            // Nothing of this program is under way, so nobody else ends a write that was only asked for.
+            // Nothing of this program is under way, so nobody else ends a write that was only asked
+            // for.
             state.clock.written(local.frame, &mut actions);
         }
         state.actions = actions;
@@ -160,8 +163,9 @@ impl Daemon {
         self.send_gone(id);
     }
 
-    /// Gives a child its parent's memory: what is only in memory goes to the store, then both have the same slots.
-    /// The parent's faults are parked and all its pages unmapped, so that nothing changes meanwhile.
+    /// Gives a child its parent's memory: what is only in memory goes to the store, then both have
+    /// the same slots. The parent's faults are parked and all its pages unmapped, so that nothing
+    /// changes meanwhile.
     fn snapshot(&self, state: &mut State, owner: u32, child: u32) -> Result<(), StoreError> {
         count(&self.stats.snapshots);
         self.flush(state, owner)?;
@@ -197,8 +201,9 @@ impl Daemon {
         }
     }
 
-    /// Writes every page in memory that the store does not have; they stay in memory. Which of them are written is not
-    /// known at this moment (they were unmapped without asking): all that may be.
+    /// Writes every page in memory that the store does not have; they stay in memory. Which of them
+    /// are written is not known at this moment (they were unmapped without asking): all that may
+    /// be.
     fn flush(&self, state: &mut State, owner: u32) -> Result<(), StoreError> {
         let Some(client) = state.client(owner) else { return Ok(()) };
         let mut pages = client.resident();

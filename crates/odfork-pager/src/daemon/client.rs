@@ -1,6 +1,8 @@
-//! One program as the daemon sees it: descriptors, regions, its pages in memory, its faults that wait.
+//! One program as the daemon sees it: descriptors, regions, its pages in memory, its faults that
+//! wait.
 //!
-//! Owns the translation between addresses, places in the backing memfd (page numbers) and frames. Decides nothing.
+//! Owns the translation between addresses, places in the backing memfd (page numbers) and frames.
+//! Decides nothing.
 
 use std::collections::VecDeque;
 use std::io;
@@ -167,7 +169,8 @@ impl Client {
     }
 
     pub fn control(&self) -> &Control {
-        // SAFETY: the file has this size for ever (sealed), and all that others write is atomic or copied and checked.
+        // SAFETY: the file has this size for ever (sealed), and all that others write is atomic or
+        // copied and checked.
         unsafe { &*self.control.as_ptr().cast::<Control>() }
     }
 
@@ -181,8 +184,8 @@ impl Client {
         self.frozen = frozen;
     }
 
-    /// Whether the daemon before us had it frozen. A snapshot that was not answered is taken again, so its
-    /// pages must not have moved, even if the old daemon was done with it.
+    /// Whether the daemon before us had it frozen. A snapshot that was not answered is taken again,
+    /// so its pages must not have moved, even if the old daemon was done with it.
     pub fn recall_frozen(&mut self) {
         let control = self.control();
         let call = &control.call;

@@ -1,8 +1,8 @@
 //! A fault, under the lock: reclaim, zeros, or what has to be read.
 //!
-//! The way of one fault: message (`fault.read`) - page of the address - in memory: touch and map (reclaim) - never
-//! written: zeros - in the store: a job for `pagein`. Held programs' faults are parked; without a frame they starve until the
-//! scanner has found some. Nothing here waits.
+//! The way of one fault: message (`fault.read`) - page of the address - in memory: touch and map
+//! (reclaim) - never written: zeros - in the store: a job for `pagein`. Held programs' faults are
+//! parked; without a frame they starve until the scanner has found some. Nothing here waits.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -39,7 +39,8 @@ pub struct Job {
     /// Index of the page that faulted, and its address.
     pub asked: usize,
     pub address: u64,
-    /// A stream is being read: the page asked for comes with the others, and so many are mapped with it.
+    /// A stream is being read: the page asked for comes with the others, and so many are mapped
+    /// with it.
     pub run: u64,
     pub began_ns: u64,
 }
@@ -156,7 +157,8 @@ impl Daemon {
         count(&self.stats.poisoned);
     }
 
-    /// Never written, or zeros when it left: no I/O. Who walks through fresh memory gets several pages.
+    /// Never written, or zeros when it left: no I/O. Who walks through fresh memory gets several
+    /// pages.
     fn give_zeros(&self, state: &mut State, key: ClientKey, place: Place, address: u64) {
         let spare = state.spare(64).clamp(1, MOST_ZEROS);
         let Some(client) = state.clients[key.owner as usize].as_deref_mut() else { return };

@@ -1,12 +1,14 @@
-//! Load control: when memory cannot be held, a whole program leaves, and comes back when there is room.
+//! Load control: when memory cannot be held, a whole program leaves, and comes back when there is
+//! room.
 //!
-//! Who and when is decided in `odfork_policy::load`; here it is carried out. A program that is out is not stopped: its faults
-//! are parked, so it stands still at its next one. Its pages leave the active list and stay reclaimable until their frames are
-//! taken; nothing is read back when it returns (both as in the paper).
+//! Who and when is decided in `odfork_policy::load`; here it is carried out. A program that is out
+//! is not stopped: its faults are parked, so it stands still at its next one. Its pages leave the
+//! active list and stay reclaimable until their frames are taken; nothing is read back when it
+//! returns (both as in the paper).
 //!
-//! The paper's signal is the length of the pool. Ours is kept up by scanning on demand (`scan`), so the signal is that this was
-//! needed AND that most pages read had been evicted not long before; a stream of new pages needs the first without
-//! being short of memory.
+//! The paper's signal is the length of the pool. Ours is kept up by scanning on demand (`scan`), so
+//! the signal is that this was needed AND that most pages read had been evicted not long before; a
+//! stream of new pages needs the first without being short of memory.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -121,7 +123,8 @@ impl Load {
     }
 }
 
-/// A program that is stopped has pages, but neither wants more nor can give any: it is nobody's rival.
+/// A program that is stopped has pages, but neither wants more nor can give any: it is nobody's
+/// rival.
 fn residents(state: &State, now_ns: u64) -> Vec<Resident<u32>> {
     let all = state.clients.iter().enumerate();
     all.filter_map(|(owner, client)| Some((owner as u32, client.as_ref()?)))

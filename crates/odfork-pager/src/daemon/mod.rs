@@ -1,14 +1,15 @@
 //! The daemon: serves the faults of all programs under one limit.
 //!
-//! ```text
-//!   fault threads   one holds the token and waits for messages; before it reads the store it hands the token on   fault, pagein
-//!   scanner         turns the hand, zaps by the agents, calls, starved faults, load control                      scan, calls, load
-//!   page-out        writes dirty pages that left the active list                                                        pageout
-//!   registration          programs that come and go, told by the supervisor; status                                    registration, recover
-//! ```
+//! | thread | what it does | modules |
+//! | --- | --- | --- |
+//! | fault threads | serve faults; one at a time waits for messages | fault, pagein |
+//! | scanner | moves the hand, unmaps by the agents, serves calls, load control | scan, calls, load |
+//! | page-out | writes dirty pages that left the active list | pageout |
+//! | registration | the supervisor's messages: programs, status, settings | registration, recover |
 //!
-//! All share `State` under one lock. The daemon maps no page of a program and must never touch paged memory itself. It may be
-//! killed at any instruction: see `table` for what holds then, and `recover` for what the next one does.
+//! All share `State` under one lock. The daemon maps no page of a program and must never touch
+//! paged memory itself. It may be killed at any instruction: see `table` for what holds then, and
+//! `recover` for what the next one does.
 
 mod adaptive_poll;
 mod calibration;
@@ -154,10 +155,12 @@ impl Daemon {
     /// Runs until the supervisor and all programs are gone.
     pub fn run(&self) {
         let handlers = self.settings.handlers.max(1) as usize + READERS;
-        // All threads are there before the jail closes, for it allows no new ones; none serves before.
+        // All threads are there before the jail closes, for it allows no new ones; none serves
+        // before.
         let gate = &Barrier::new(handlers + 3);
         std::thread::scope(|scope| {
-            // Nothing is served before everybody who was here is known: slots in use must not be outcome away.
+            // Nothing is served before everybody who was here is known: slots in use must not be
+            // outcome away.
             self.register_existing();
             let pass = || {
                 gate.wait();
@@ -278,7 +281,8 @@ impl Daemon {
         self.tokens.1.notify_one();
     }
 
-    /// A fault thread: leader while it waits for messages and serves from memory, follower while it reads.
+    /// A fault thread: leader while it waits for messages and serves from memory, follower while it
+    /// reads.
     fn run_fault_thread(&self) {
         let Ok(mut buffers) = Buffers::new() else {
             eprintln!("odfork page: no memory for a fault thread's buffers");
@@ -299,7 +303,8 @@ impl Daemon {
     /// Waits for messages: looking while faults come closely, asleep otherwise.
     fn await_faults(&self, events: &mut [libc::epoll_event], poll: &mut AdaptivePoll) -> usize {
         let began = sys::now_ns();
-        // Beside a read of a disk a wake is cheap, and the program may have this processor meanwhile.
+        // Beside a read of a disk a wake is cheap, and the program may have this processor
+        // meanwhile.
         let most = match self.store.medium() {
             Medium::Memory => u64::from(self.tunables.poll_us()) * 1000,
             Medium::Disk => 0,
@@ -376,8 +381,8 @@ impl Daemon {
         if jobs.is_empty() {
             return;
         }
-        // Waking another thread costs more than a fault (it may be on another processor), so the token is handed on only when
-        // faults have come during reads lately.
+        // Waking another thread costs more than a fault (it may be on another processor), so the
+        // token is handed on only when faults have come during reads lately.
         let busy = self.contention.load(Ordering::Relaxed) > CONTENDED;
         let bytes: u64 = jobs.iter().map(fault::Job::bytes).sum();
         let pause = self.traffic.0.take(bytes, self.tunables.page_in_rate(), began);

@@ -1,10 +1,12 @@
-//! Page-in: read a cluster, give the page that was asked for, put the rest at the bottom of the pool.
+//! Page-in: read a cluster, give the page that was asked for, put the rest at the bottom of the
+//! pool.
 //!
-//! 1 read and check, 2 copy the page asked for into place (atomic, wakes the program), 3 write the others into the file:
-//! their entries say `Filling`, so that a new daemon does not take half of one for the truth, 4 under the lock: entries back
-//! to `Stored`, frames into the clock, faults that came meanwhile served. Without the lock until step 4. In a stream, step 2 is
-//! left out: all pages go through the file, and half of them are mapped at once in step 4, which saves the program
-//! a fault on the page behind the first while that is still on its way.
+//! 1 read and check, 2 copy the page asked for into place (atomic, wakes the program), 3 write the
+//! others into the file: their entries say `Filling`, so that a new daemon does not take half of
+//! one for the truth, 4 under the lock: entries back to `Stored`, frames into the clock, faults
+//! that came meanwhile served. Without the lock until step 4. In a stream, step 2 is left out: all
+//! pages go through the file, and half of them are mapped at once in step 4, which saves the
+//! program a fault on the page behind the first while that is still on its way.
 
 use std::os::fd::AsFd;
 
@@ -75,7 +77,8 @@ impl Daemon {
         self.stats.page_in_time.add(sys::now_ns().saturating_sub(job.began_ns));
     }
 
-    /// Which pages were read well. When the cluster cannot be read, the page asked for is tried alone.
+    /// Which pages were read well. When the cluster cannot be read, the page asked for is tried
+    /// alone.
     fn read(&self, job: &Job, buffers: &mut Buffers) -> Vec<bool> {
         let mut good = vec![false; job.slots.len()];
         match self.store.read(&job.slots, &mut buffers.pages, &mut buffers.raw) {

@@ -1,9 +1,10 @@
 //! Page-out: dirty pages that left the active list go to the store in clusters, by one thread.
 //!
-//! 1 under the lock: take the oldest waiting page and its dirty, unmapped neighbours, 2 read them from the file, 3 zeros
-//! are only noted, the rest is written, 4 under the lock: publish the entries, tell the clock. The pages are unmapped and
-//! stay so unless they fault; a page that faults meanwhile is mapped with the mark, so what is written to it
-//! later is noticed, and the copy in the store is as good as the page was when it was mapped.
+//! 1 under the lock: take the oldest waiting page and its dirty, unmapped neighbours, 2 read them
+//! from the file, 3 zeros are only noted, the rest is written, 4 under the lock: publish the
+//! entries, tell the clock. The pages are unmapped and stay so unless they fault; a page that
+//! faults meanwhile is mapped with the mark, so what is written to it later is noticed, and the
+//! copy in the store is as good as the page was when it was mapped.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -75,8 +76,9 @@ impl Daemon {
             let (key, page) = state.to_clean.pop_front()?;
             let Some(client) = state.by_key(key) else { continue };
             if client.is_frozen() || client.draining {
-                // A fork or an unmapping wants this program's pages to stand still. Who is frozen may be so for long (it is
-                // stopped, or lies), and what waits here counts as soon free: then it goes back to the hand.
+                // A fork or an unmapping wants this program's pages to stand still. Who is frozen
+                // may be so for long (it is stopped, or lies), and what waits here counts as soon
+                // free: then it goes back to the hand.
                 match client.is_frozen() {
                     true => state.put_back(key, page),
                     false => state.to_clean.push_back((key, page)),

@@ -1,4 +1,5 @@
-//! What the supervisor says: programs that come, programs that may have gone, questions and settings.
+//! What the supervisor says: programs that come, programs that may have gone, questions and
+//! settings.
 
 use std::fmt::Write;
 use std::io;
@@ -188,7 +189,8 @@ impl Daemon {
         }
     }
 
-    /// Everything `odfork page status` shows. Sizes in pages of 4096 bytes unless the name says bytes.
+    /// Everything `odfork page status` shows. Sizes in pages of 4096 bytes unless the name says
+    /// bytes.
     pub fn status(&self) -> Value {
         let state = self.lock();
         let clock = &state.clock;

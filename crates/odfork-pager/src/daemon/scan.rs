@@ -1,11 +1,13 @@
-//! The scanner: one thread that turns the hand, sends zaps to agents and takes their answers, serves calls, and looks
-//! after faults that had no frame.
+//! The scanner: one thread that turns the hand, sends zaps to agents and takes their answers,
+//! serves calls, and looks after faults that had no frame.
 //!
-//! It sleeps on the doorbell; while the pool is below its low watermark it wakes every 50 ms, while it is nearly empty every 10 ms. The scan rule of `odfork_policy` says
-//! how far the hand moves. One thing the paper had no need for: when the supply falls below 1/16 of memory, the hand
-//! moves as far as is needed, whatever the scan rule says: a stream of new pages is ten times faster than the scan rule's fastest
-//! scan, and its program would stand still although all it needs is old pages. What it passes then leaves without a second
-//! round, for the tenth of a processor that reference bits may cost is spent; the pool is the second chance.
+//! It sleeps on the doorbell; while the pool is below its low watermark it wakes every 50 ms, while
+//! it is nearly empty every 10 ms. The scan rule of `odfork_policy` says how far the hand moves.
+//! One thing the paper had no need for: when the supply falls below 1/16 of memory, the hand moves
+//! as far as is needed, whatever the scan rule says: a stream of new pages is ten times faster than
+//! the scan rule's fastest scan, and its program would stand still although all it needs is old
+//! pages. What it passes then leaves without a second round, for the tenth of a processor that
+//! reference bits may cost is spent; the pool is the second chance.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -21,7 +23,8 @@ use crate::stats::{add, count};
 use crate::sys;
 use crate::table::Page;
 
-/// While frames are about to run out, and while there are enough for now: the hand moves by time, and every turn wakes threads.
+/// While frames are about to run out, and while there are enough for now: the hand moves by time,
+/// and every turn wakes threads.
 const TICK: Duration = Duration::from_millis(10);
 const SLOW_TICK: Duration = Duration::from_millis(50);
 const IDLE: Duration = Duration::from_millis(250);
@@ -110,8 +113,8 @@ impl Daemon {
         }
         let zap = &client.control().zap;
         if zap.answered.load(Ordering::Acquire) != zap.asked.load(Ordering::Acquire) {
-            // A batch of the daemon before us: the agent still reads it, or was never woken for it. Its pages are not known here; that
-            // it has to be waited for is.
+            // A batch of the daemon before us: the agent still reads it, or was never woken for it.
+            // Its pages are not known here; that it has to be waited for is.
             sys::futex_wake(&zap.asked);
             client.sent = vec![Page::MAX];
             client.sent_ns = sys::now_ns();
@@ -137,7 +140,8 @@ impl Daemon {
         let zap = &client.control().zap;
         let first = zap.spans.as_ptr().cast_mut();
         for (at, span) in spans.iter().enumerate() {
-            // SAFETY: at most ZAP_RANGES spans, inside the mapping; the agent reads them after `asked` has changed.
+            // SAFETY: at most ZAP_RANGES spans, inside the mapping; the agent reads them after
+            // `asked` has changed.
             unsafe { first.add(at).write_volatile(*span) };
         }
         zap.ranges.store(spans.len() as u32, Ordering::Release);
@@ -194,7 +198,8 @@ impl Daemon {
             return;
         }
         if flags & PENDING == 0 {
-            // Another page at the same place by now, which the agent may have unmapped: not known to be clean.
+            // Another page at the same place by now, which the agent may have unmapped: not known
+            // to be clean.
             state.clock.mark_dirty(frame);
             return;
         }
@@ -270,8 +275,8 @@ fn is_leaving(client: &Option<Box<Client>>) -> bool {
     client.as_ref().is_some_and(|client| client.gone)
 }
 
-/// Ranges for sorted pages, as many as one batch takes, and the pages in them, sorted too. A range is adjacent in
-/// address and offset, and shorter than 2 MB.
+/// Ranges for sorted pages, as many as one batch takes, and the pages in them, sorted too. A range
+/// is adjacent in address and offset, and shorter than 2 MB.
 fn spans(client: &Client, pages: &[Page]) -> (Vec<Span>, Vec<Page>) {
     let mut spans: Vec<Span> = Vec::new();
     let mut kept = Vec::new();

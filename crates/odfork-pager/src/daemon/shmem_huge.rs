@@ -1,9 +1,11 @@
-//! Whether a page written into the backing memfd is a page, or brings hundreds of zero pages with it.
+//! Whether a page written into the backing memfd is a page, or brings hundreds of zero pages with
+//! it.
 //!
-//! What is in the backing memfd is the truth (`table`), so a huge page made by writing one page of it would turn its neighbours into
-//! zeros. Only writes without an address make them (`pagein`, step 3), and only when the administrator has set
-//! `shmem_enabled` to always, within_size or force; then nothing is read ahead. Faults fill single pages whatever is set,
-//! and the kernel does not collapse ranges whose missing pages are a userfaultfd's.
+//! What is in the backing memfd is the truth (`table`), so a huge page made by writing one page of
+//! it would turn its neighbours into zeros. Only writes without an address make them (`pagein`,
+//! step 3), and only when the administrator has set `shmem_enabled` to always, within_size or
+//! force; then nothing is read ahead. Faults fill single pages whatever is set, and the kernel does
+//! not collapse ranges whose missing pages are a userfaultfd's.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -19,7 +21,8 @@ impl ShmemHugePages {
         ShmemHugePages(File::open(SETTING).ok())
     }
 
-    /// At this moment. A kernel without the setting has no huge pages of that kind; one that does not answer may.
+    /// At this moment. A kernel without the setting has no huge pages of that kind; one that does
+    /// not answer may.
     pub fn are_off(&self) -> bool {
         let Some(file) = &self.0 else { return true };
         let mut text = [0; 128];

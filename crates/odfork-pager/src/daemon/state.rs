@@ -1,9 +1,11 @@
-//! Everything that the daemon's threads share under one lock: the clock, the programs, the queues between threads.
+//! Everything that the daemon's threads share under one lock: the clock, the programs, the queues
+//! between threads.
 //!
-//! Owns frames on their way in and out of the clock. The lock is held for single ioctls and for punching, never while
-//! the store is read or written (but in `snapshot`). Rule: a page that the clock believes unmapped must be unmapped. It
-//! is broken only between `Action::Zap` and the agent's answer; until then the page is PENDING, and the clock is told
-//! it was touched whenever it would go further with it.
+//! Owns frames on their way in and out of the clock. The lock is held for single ioctls and for
+//! punching, never while the store is read or written (but in `snapshot`). Rule: a page that the
+//! clock believes unmapped must be unmapped. It is broken only between `Action::Zap` and the
+//! agent's answer; until then the page is PENDING, and the clock is told it was touched whenever it
+//! would go further with it.
 
 use std::collections::VecDeque;
 
@@ -151,7 +153,8 @@ impl State {
             let (owner, page) = pages[from];
             if let Some(client) = self.client(owner) {
                 let bytes = (to - from) as u64 * PAGE as u64;
-                // If this fails the pages stay, and stay the truth: the next fault finds them in the file.
+                // If this fails the pages stay, and stay the truth: the next fault finds them in
+                // the file.
                 let _ = sys::punch(client.backing(), page * PAGE as u64, bytes);
             }
             crash_points::pass("evict.punched");
@@ -216,7 +219,8 @@ impl State {
         }
     }
 
-    /// A program has ceased to answer: what was to leave memory as soon as it is unmapped does not, and is no supply.
+    /// A program has ceased to answer: what was to leave memory as soon as it is unmapped does not,
+    /// and is no supply.
     pub fn cancel_unmaps(&mut self, owner: Owner) {
         let Some(client) = self.client(owner) else { return };
         let pages: Vec<Page> = client.sent.iter().chain(&client.zaps).copied().collect();

@@ -1,9 +1,11 @@
-//! How much to read at a miss: sequential streams, and whether neighbours of a random miss turn out to be wanted.
+//! How much to read at a miss: sequential streams, and whether neighbours of a random miss turn out
+//! to be wanted.
 //!
-//! A miss right behind what a stream has read last doubles that stream's cluster; any other miss begins a stream of one
-//! page. (Asking only whether a neighbour is in memory takes 3-5 % of random misses for streams.) Beside that, the
-//! size of the block read around a random miss follows what became of such pages before: more than half of them
-//! touched before they left memory doubles it, less than a quarter halves it; now and then a small block is read as a probe.
+//! A miss right behind what a stream has read last doubles that stream's cluster; any other miss
+//! begins a stream of one page. (Asking only whether a neighbour is in memory takes 3-5 % of random
+//! misses for streams.) Beside that, the size of the block read around a random miss follows what
+//! became of such pages before: more than half of them touched before they left memory doubles it,
+//! less than a quarter halves it; now and then a small block is read as a probe.
 
 use crate::table::Page;
 

@@ -1,7 +1,8 @@
 //! Which parts of the store are free: a bitmap of units, searched from where the last search ended.
 //!
-//! Owns room and reference counts, not content. A run of pages that leaves memory together gets room in one piece where
-//! there is one, so that it can be read back in one piece. Shared slots (fork) are counted; all others are not listed.
+//! Owns room and reference counts, not content. A run of pages that leaves memory together gets
+//! room in one piece where there is one, so that it can be read back in one piece. Shared slots
+//! (fork) are counted; all others are not listed.
 
 use std::collections::HashMap;
 
@@ -42,8 +43,9 @@ impl Allocator {
         Some(found)
     }
 
-    /// Takes these very units: what a table says is in use when a daemon takes over. Taken already: one more owner. Also
-    /// beyond the capacity, which may have shrunk since: who shares a slot must be known, or it is written over.
+    /// Takes these very units: what a table says is in use when a daemon takes over. Taken already:
+    /// one more owner. Also beyond the capacity, which may have shrunk since: who shares a slot
+    /// must be known, or it is written over.
     pub fn claim(&mut self, at: u64, units: u64) {
         if self.is_used(at) {
             self.share(at);

@@ -31,8 +31,8 @@ impl Codec {
         }
     }
 
-    /// Writes the page to the front of `room` (at least two pages); returns the bytes used: less than a page means
-    /// compressed.
+    /// Writes the page to the front of `room` (at least two pages); returns the bytes used: less
+    /// than a page means compressed.
     pub fn encode(self, page: &[u8], buffer: &mut [u8]) -> usize {
         let len = match self {
             Codec::None => None,

@@ -1,9 +1,10 @@
 //! The store: where pages are while they are out.
 //!
-//! One file without a name (on disk, past the page cache; or of memory), room managed by [`allocator`], pages compressed by
-//! [`codec`]. Every page has a checksum of its plain content, which travels in its [`Slot`] and is compared when it
-//! comes back. A slot that nobody shares is overwritten in place: safe, because while that happens the page is in memory, and
-//! memory is the truth (`table`). All methods may be called from several threads.
+//! One file without a name (on disk, past the page cache; or of memory), room managed by
+//! [`allocator`], pages compressed by [`codec`]. Every page has a checksum of its plain content,
+//! which travels in its [`Slot`] and is compared when it comes back. A slot that nobody shares is
+//! overwritten in place: safe, because while that happens the page is in memory, and memory is the
+//! truth (`table`). All methods may be called from several threads.
 
 mod allocator;
 mod codec;
@@ -86,8 +87,8 @@ pub fn create_in_memory(bytes: u64) -> io::Result<OwnedFd> {
     sys::memory_file(c"odfork-page-store", bytes)
 }
 
-/// Makes the store's file: without a name in a folder, or under a name that is removed at once. It is gone
-/// with the last process that has it open, however that ended.
+/// Makes the store's file: without a name in a folder, or under a name that is removed at once. It
+/// is gone with the last process that has it open, however that ended.
 ///
 /// # Errors
 /// A file of that name exists, or the folder cannot be written.
@@ -128,7 +129,8 @@ fn free_on_disk(file: BorrowedFd) -> u64 {
 }
 
 impl Store {
-    /// A store on a file made by this module. `most`: bytes; 0 for what the disk has (all of a memory file).
+    /// A store on a file made by this module. `most`: bytes; 0 for what the disk has (all of a
+    /// memory file).
     pub fn on(file: OwnedFd, codec: Codec, most: u64) -> io::Result<Store> {
         let meta = std::fs::File::from(file.try_clone()?).metadata()?;
         // SAFETY: asks for flags; a memory file has seals, a file on disk has none.
@@ -206,8 +208,9 @@ impl Store {
         }
     }
 
-    /// Writes pages, in place where `old` is given and nobody shares it, else where there is scratch, in one piece if
-    /// possible. `room`: at least `2 * pages` pages, aligned. The old slots that are not in the answer are still in use.
+    /// Writes pages, in place where `old` is given and nobody shares it, else where there is
+    /// scratch, in one piece if possible. `room`: at least `2 * pages` pages, aligned. The old
+    /// slots that are not in the answer are still in use.
     pub fn write(
         &self,
         pages: &[(&[u8], Option<Slot>)],
@@ -305,8 +308,8 @@ impl Store {
         }
     }
 
-    /// Reads slots that adjoin, into as many pages of `pages`. `room`: at least as long and a page more, aligned. The answer
-    /// is one for each page; an error outside is one of the read itself.
+    /// Reads slots that adjoin, into as many pages of `pages`. `room`: at least as long and a page
+    /// more, aligned. The answer is one for each page; an error outside is one of the read itself.
     pub fn read(
         &self,
         slots: &[Slot],

@@ -67,7 +67,8 @@ fn an_own_slot_is_written_in_place_and_a_shared_one_is_not() {
     assert!(read_one(&store, third).unwrap() == page(3));
 }
 
-/// The disk became fuller while a daemon was away: slots that two programs share lie beyond what there is now.
+/// The disk became fuller while a daemon was away: slots that two programs share lie beyond what
+/// there is now.
 #[test]
 fn a_smaller_store_still_knows_who_shares() {
     let file = create_in_memory(1 << 20).unwrap();

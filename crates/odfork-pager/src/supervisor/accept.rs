@@ -1,8 +1,8 @@
 //! Who comes to the supervisor: connections, and what is said over them.
 //!
-//! Owns who is let in and what a program may ask for. Nothing a message says about its sender is believed: process and
-//! user are the kernel's word. A refusal closes the connection, but for a program's own, whose fork fails then. Nobody who
-//! does not read is waited for.
+//! Owns who is let in and what a program may ask for. Nothing a message says about its sender is
+//! believed: process and user are the kernel's word. A refusal closes the connection, but for a
+//! program's own, whose fork fails then. Nobody who does not read is waited for.
 
 use std::io::{self, Error};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -16,8 +16,9 @@ use crate::sys;
 use crate::table::TABLE_BYTES;
 use crate::tunables::Tunables;
 
-/// Descriptors of ours, and of the daemon's, for each program (connection, lease, userfaultfd, backing, table, control; two
-/// connections more for those who only ask), and those for everything else.
+/// Descriptors of ours, and of the daemon's, for each program (connection, lease, userfaultfd,
+/// backing, table, control; two connections more for those who only ask), and those for everything
+/// else.
 const FDS_PER_PROGRAM: u64 = 8;
 const FDS_RESERVED: u64 = 64;
 
@@ -170,8 +171,9 @@ impl Supervisor {
         Ok(())
     }
 
-    /// A program is about to fork and says so over its own connection: the child gets one over it, and needs neither the
-    /// socket's path nor the right to connect (the program may have changed its root or its user).
+    /// A program is about to fork and says so over its own connection: the child gets one over it,
+    /// and needs neither the socket's path nor the right to connect (the program may have changed
+    /// its root or its user).
     fn welcome_child(&mut self, at: usize, message: &Message, pid: i32) {
         let to = self.connections[at].socket.as_fd();
         let done = match (self.check_room(), self.is_sender(message.id, pid)) {

@@ -1,7 +1,8 @@
 //! The connection with the daemon.
 //!
-//! Both sides may be saying something while neither has room for more: hundreds of programs end, we say so for each, and so does
-//! the daemon. So whoever waits for room here listens meanwhile, and what was heard is heeded later.
+//! Both sides may be saying something while neither has room for more: hundreds of programs end, we
+//! say so for each, and so does the daemon. So whoever waits for room here listens meanwhile, and
+//! what was heard is heeded later.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -67,7 +68,8 @@ mod tests {
     use super::*;
     use odfork_pager_protocol::wire::Kind;
 
-    /// As many messages each way as fit in no buffer, and the other side says all of its before it listens.
+    /// As many messages each way as fit in no buffer, and the other side says all of its before it
+    /// listens.
     #[test]
     fn two_that_speak_at_once_are_both_heard() {
         const MANY: u32 = 2000;

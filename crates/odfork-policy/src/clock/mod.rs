@@ -1,8 +1,10 @@
-//! The paper's replacement: frames in a loop, one hand, reference bits simulated by unmapping, a free pool.
+//! The paper's replacement: frames in a loop, one hand, reference bits simulated by unmapping, a
+//! free pool.
 //!
-//! Source: Babaoglu & Joy, "Converting a Swap-Based System to do Paging in an Architecture Lacking Page-Referenced
-//! Bits", 1981. Owns the state of every frame, the hand, the pool and the counts. Does no I/O and knows no page tables:
-//! the caller finds the frame of a page, reports faults by [`Clock::touch`], and carries out the [`Action`]s it gets.
+//! Source: Babaoglu & Joy, "Converting a Swap-Based System to do Paging in an Architecture Lacking
+//! Page-Referenced Bits", 1981. Owns the state of every frame, the hand, the pool and the counts.
+//! Does no I/O and knows no page tables: the caller finds the frame of a page, reports faults by
+//! [`Clock::touch`], and carries out the [`Action`]s it gets.
 //!
 //! ```text
 //!             insert(Active)                 hand, bit set: Zap (clear the bit, page stays)
@@ -15,9 +17,10 @@
 //!      take_frame: the content is out
 //! ```
 //!
-//! Rules: the active list is in the order of frame numbers and global over all owners. Every page in the pool can be
-//! reclaimed until its frame is taken. A pool page is never mapped and never dirty, so taking a frame needs no I/O.
-//! Calls about a frame in another state than the caller believed change nothing and say so; nothing panics.
+//! Rules: the active list is in the order of frame numbers and global over all owners. Every page
+//! in the pool can be reclaimed until its frame is taken. A pool page is never mapped and never
+//! dirty, so taking a frame needs no I/O. Calls about a frame in another state than the caller
+//! believed change nothing and say so; nothing panics.
 
 mod pool;
 mod scan_rule;
@@ -33,22 +36,25 @@ pub type Frame = u32;
 /// Whose page it is: small numbers, chosen by the caller.
 pub type Owner = u32;
 
-/// What the caller must do, in the order of the list, before it reports anything more about that frame.
+/// What the caller must do, in the order of the list, before it reports anything more about that
+/// frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// The reference bit was cleared: unmap the page and keep it (valid to reclaimable). If it turns out to have been
-    /// written since it was mapped, say so by [`Clock::mark_dirty`].
+    /// The reference bit was cleared: unmap the page and keep it (valid to reclaimable). If it
+    /// turns out to have been written since it was mapped, say so by [`Clock::mark_dirty`].
     Zap(Frame),
-    /// A page of an owner without reference simulation leaves the active list while it is mapped: unmap it, say whether it is
-    /// dirty, then call [`Clock::unmapped`].
+    /// A page of an owner without reference simulation leaves the active list while it is mapped:
+    /// unmap it, say whether it is dirty, then call [`Clock::unmapped`].
     Unmap(Frame),
-    /// A dirty page has left the active list: write it, then call [`Clock::written`] or [`Clock::not_written`].
+    /// A dirty page has left the active list: write it, then call [`Clock::written`] or
+    /// [`Clock::not_written`].
     Clean(Frame),
     /// A clean page has left the active list and is in the pool now; nothing needs to be done.
     Left(Frame),
 }
 
-/// What a touch was. All but `Valid` and `NotHeld` are reclaims: a fault without I/O, after which the page is mapped.
+/// What a touch was. All but `Valid` and `NotHeld` are reclaims: a fault without I/O, after which
+/// the page is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Touch {
     /// The bit was set already; on real memory such a touch does not fault.
@@ -74,7 +80,8 @@ pub enum List {
     Pool,
 }
 
-/// A frame taken from the top of the pool, and what it held until now (clean and unmapped, now out).
+/// A frame taken from the top of the pool, and what it held until now (clean and unmapped, now
+/// out).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
     /// The frame, now the caller's until `insert` or `give_back`.
@@ -188,8 +195,8 @@ impl Clock {
         self.pool.add_fresh(more);
     }
 
-    /// Takes the frame that is reused first: an empty one while there is one, else the top of the pool. `None`: the
-    /// pool is empty; [`Clock::scan`] and the completion of writes fill it.
+    /// Takes the frame that is reused first: an empty one while there is one, else the top of the
+    /// pool. `None`: the pool is empty; [`Clock::scan`] and the completion of writes fill it.
     pub fn take_frame(&mut self) -> Option<Taken> {
         let empty_on_top = self.pool.top().is_some_and(|frame| self.state(frame) == State::Empty);
         if !empty_on_top && self.pool.take_fresh() {
@@ -250,7 +257,8 @@ impl Clock {
         taken
     }
 
-    /// The page in `frame` is touched (for the pager: it faulted); it is in the active list with its bit set afterwards.
+    /// The page in `frame` is touched (for the pager: it faulted); it is in the active list with
+    /// its bit set afterwards.
     #[inline]
     pub fn touch(&mut self, frame: Frame, write: bool) -> Touch {
         let Some(&flags) = self.flags.get(frame as usize) else { return Touch::NotHeld };
@@ -299,15 +307,16 @@ impl Clock {
         owner.pooled -= 1;
     }
 
-    /// The page turned out to have been written. Ignored for frames whose page is not in the active list or leaving it.
+    /// The page turned out to have been written. Ignored for frames whose page is not in the active
+    /// list or leaving it.
     pub fn mark_dirty(&mut self, frame: Frame) {
         if matches!(self.state_of(frame), Some(State::Active | State::Leaving)) {
             self.flags[frame as usize] |= DIRTY;
         }
     }
 
-    /// Forgets the content of a frame (unmapped by its program, or gone with it). The frame is reused next, or when the
-    /// write from it has ended.
+    /// Forgets the content of a frame (unmapped by its program, or gone with it). The frame is
+    /// reused next, or when the write from it has ended.
     pub fn discard(&mut self, frame: Frame) -> bool {
         let Some(state) = self.state_of(frame) else { return false };
         let owner = self.owner[frame as usize] as usize;
@@ -348,8 +357,9 @@ impl Clock {
         gone
     }
 
-    /// Advice: an owner in an anomalous phase (a garbage collection) has no reference bits. Its pages are never
-    /// zapped; they leave the active list when the hand comes by, which is replacement in the order of frames, nearly random.
+    /// Advice: an owner in an anomalous phase (a garbage collection) has no reference bits. Its
+    /// pages are never zapped; they leave the active list when the hand comes by, which is
+    /// replacement in the order of frames, nearly random.
     pub fn set_anomalous(&mut self, owner: Owner, on: bool) {
         self.know(owner);
         let state = &mut self.owners[owner as usize];

@@ -1,4 +1,5 @@
-//! The free pool: a queue of frames by links, top reused first, bottom last; any frame can be taken out of the middle.
+//! The free pool: a queue of frames by links, top reused first, bottom last; any frame can be taken
+//! out of the middle.
 //!
 //! Frames that were never used are only counted ("fresh").
 

@@ -1,14 +1,18 @@
 //! When the hand moves and how fast: the paper's rule, and the pool as an inventory.
 //!
-//! The paper's: below the low watermark (1/4 of memory) the hand scans at a minimum rate, which rises linearly to a maximum
-//! as the pool runs empty. The maximum bounds the CPU time that simulated reference bits can cost, for every reclaim was
-//! scanned before. The inventory rule (announced in the paper as future work): when the supply falls below an low watermark,
-//! order a quantity, that is scan at the maximum rate until so many frames have come; point and quantity follow the demand.
+//! The paper's: below the low watermark (1/4 of memory) the hand scans at a minimum rate, which
+//! rises linearly to a maximum as the pool runs empty. The maximum bounds the CPU time that
+//! simulated reference bits can cost, for every reclaim was scanned before. The inventory rule
+//! (announced in the paper as future work): when the supply falls below an low watermark, order a
+//! quantity, that is scan at the maximum rate until so many frames have come; point and quantity
+//! follow the demand.
 //!
-//! Integer arithmetic throughout, so that simulator and pager agree to the page. Rates are frames per second.
+//! Integer arithmetic throughout, so that simulator and pager agree to the page. Rates are frames
+//! per second.
 
 const SECOND: u64 = 1_000_000_000;
-/// A caller that slept longer than this is not made to catch up: one sweep over all memory would zap everything.
+/// A caller that slept longer than this is not made to catch up: one sweep over all memory would
+/// zap everything.
 const LONGEST_GAP_NS: u64 = SECOND;
 
 /// How the hand is driven.
@@ -34,9 +38,10 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// The paper's values, scaled to `frames`: low watermark 1/4 of memory; one revolution in 40 s at the low watermark and in 4 s
-    /// with an empty pool, but never faster than 3/4 of what `cpu_share` of one processor could reclaim at
-    /// `reclaim_ns` each (1981: 250 us, 10 %, hence 300 pages/s).
+    /// The paper's values, scaled to `frames`: low watermark 1/4 of memory; one revolution in 40 s
+    /// at the low watermark and in 4 s with an empty pool, but never faster than 3/4 of what
+    /// `cpu_share` of one processor could reclaim at `reclaim_ns` each (1981: 250 us, 10 %, hence
+    /// 300 pages/s).
     pub fn paper(frames: u32, reclaim_ns: u64, cpu_share: f64) -> Linear {
         let cap = 0.75 * cpu_share.clamp(0.0, 1.0) * SECOND as f64 / reclaim_ns.max(1) as f64;
         let fastest = u64::from(frames / 4).min(cap as u64).max(1);
@@ -71,7 +76,8 @@ pub struct Inventory {
 }
 
 impl Inventory {
-    /// Low watermark between 1/64 and 1/2 of memory, quantity between 1/64 and 1/4, two deviations in stock.
+    /// Low watermark between 1/64 and 1/2 of memory, quantity between 1/64 and 1/4, two deviations
+    /// in stock.
     pub fn for_frames(frames: u32, rate: u64) -> Inventory {
         let part = |share: u32| (frames / share).max(1);
         Inventory {
@@ -182,7 +188,8 @@ impl Pacer {
 }
 
 impl Stock {
-    /// Once a second the demand is looked at (moving averages over about 8 s); at any time an order may be placed.
+    /// Once a second the demand is looked at (moving averages over about 8 s); at any time an order
+    /// may be placed.
     fn review(&mut self, rule: &Inventory, now_ns: u64, supply: u32) {
         let period = now_ns.saturating_sub(self.period_start_ns);
         if period >= SECOND {

@@ -1,11 +1,13 @@
-//! The hand: what happens to a frame as it passes, when it moves by itself, and the ways out of the active list.
+//! The hand: what happens to a frame as it passes, when it moves by itself, and the ways out of the
+//! active list.
 
 use super::{Action, Clock, Frame, Owner, State, BIT, DIRTY, MAPPED, WRITING};
 
 impl Clock {
-    /// Moves the hand as far as the rule asks for by `now_ns` (from any fixed start, never backwards). Nothing moves while
-    /// the pool, together with the frames on their way to it, is at the low watermark or above: otherwise a slow disk would make
-    /// the hand empty the active list. Returns how many frames of the active list were passed.
+    /// Moves the hand as far as the rule asks for by `now_ns` (from any fixed start, never
+    /// backwards). Nothing moves while the pool, together with the frames on their way to it, is at
+    /// the low watermark or above: otherwise a slow disk would make the hand empty the active list.
+    /// Returns how many frames of the active list were passed.
     pub fn advance(&mut self, now_ns: u64, actions: &mut Vec<Action>) -> u64 {
         let supply = self.pool_len() + self.leaving;
         let due = self.pacer.due(now_ns, supply);
@@ -22,14 +24,16 @@ impl Clock {
         passed
     }
 
-    /// Moves the hand over `count` frames of the active list, whatever the pool holds, but at most once around.
+    /// Moves the hand over `count` frames of the active list, whatever the pool holds, but at most
+    /// once around.
     pub fn scan(&mut self, count: u64, actions: &mut Vec<Action>) -> u64 {
         self.walk(count, &|_| false, actions)
     }
 
-    /// Like [`Clock::scan`] for when frames are needed faster than reference bits may be simulated: what the hand passes
-    /// leaves, its bit set or not, and its second chance is the pool (FIFO in front of a global free list, as in VMS). Pages of
-    /// owners for whom `may` is false are scanned as ever.
+    /// Like [`Clock::scan`] for when frames are needed faster than reference bits may be simulated:
+    /// what the hand passes leaves, its bit set or not, and its second chance is the pool (FIFO in
+    /// front of a global free list, as in VMS). Pages of owners for whom `may` is false are scanned
+    /// as ever.
     pub fn scan_for(
         &mut self,
         count: u64,
@@ -78,8 +82,9 @@ impl Clock {
         true
     }
 
-    /// Takes all pages of an owner out of the active list (load control, or the end of a program whose pages may be wanted
-    /// again): they can be reclaimed until their frames are taken. Returns how many left.
+    /// Takes all pages of an owner out of the active list (load control, or the end of a program
+    /// whose pages may be wanted again): they can be reclaimed until their frames are taken.
+    /// Returns how many left.
     pub fn swap_out(&mut self, owner: Owner, actions: &mut Vec<Action>) -> u32 {
         let mut gone = 0;
         for frame in 0..self.flags.len() as Frame {
@@ -118,10 +123,12 @@ impl Clock {
         owner.pooled += 1;
     }
 
-    /// An unmapped page out of the active list: to the writer when dirty, else to the bottom of the pool.
+    /// An unmapped page out of the active list: to the writer when dirty, else to the bottom of the
+    /// pool.
     fn settle(&mut self, frame: Frame, actions: &mut Vec<Action>) {
         if self.has(frame, WRITING | MAPPED) {
-            // A write from before its last touch is under way, or it is still to be unmapped; the end of that decides.
+            // A write from before its last touch is under way, or it is still to be unmapped; the
+            // end of that decides.
         } else if self.has(frame, DIRTY) {
             self.start_write(frame);
             actions.push(Action::Clean(frame));
@@ -147,8 +154,9 @@ impl Clock {
         }
     }
 
-    /// Whether a page may be written along with an adjacent one (clustered write-back): it is dirty, unmapped, still
-    /// in the active list, and no write from it is under way. If so it counts as being written until `written`.
+    /// Whether a page may be written along with an adjacent one (clustered write-back): it is
+    /// dirty, unmapped, still in the active list, and no write from it is under way. If so it
+    /// counts as being written until `written`.
     pub fn clean_along(&mut self, frame: Frame) -> bool {
         let ready = self.state_of(frame) == Some(State::Active)
             && !self.has(frame, BIT)
@@ -160,7 +168,8 @@ impl Clock {
         ready
     }
 
-    /// A write has ended well. The page enters the pool unless it was touched; it is written again when it was changed.
+    /// A write has ended well. The page enters the pool unless it was touched; it is written again
+    /// when it was changed.
     pub fn written(&mut self, frame: Frame, actions: &mut Vec<Action>) {
         if !self.is_writing(frame) {
             return;
@@ -173,7 +182,8 @@ impl Clock {
         }
     }
 
-    /// A write has failed: the page is dirty as before and back in the active list, so that the hand tries again.
+    /// A write has failed: the page is dirty as before and back in the active list, so that the
+    /// hand tries again.
     pub fn not_written(&mut self, frame: Frame) {
         if !self.is_writing(frame) {
             return;

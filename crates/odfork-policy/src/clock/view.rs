@@ -73,7 +73,8 @@ impl Clock {
         self.counts
     }
 
-    /// The pool from the frame that is reused first to the one reused last; frames never used are not listed.
+    /// The pool from the frame that is reused first to the one reused last; frames never used are
+    /// not listed.
     pub fn pool(&self) -> impl Iterator<Item = Frame> + '_ {
         self.pool.iter()
     }

@@ -1,7 +1,8 @@
-//! The simplest clock: the hand moves at a fault with full memory until it finds a page whose reference bit is clear.
+//! The simplest clock: the hand moves at a fault with full memory until it finds a page whose
+//! reference bit is clear.
 //!
-//! A page enters with its bit set, as a demanded page on real memory must, or (`insert=0`) clear. Setting the bit of a page
-//! in memory is a reclaim.
+//! A page enters with its bit set, as a demanded page on real memory must, or (`insert=0`) clear.
+//! Setting the bit of a page in memory is a reclaim.
 
 use super::slots::Slots;
 use super::{bits, dirty_if, Replacement};

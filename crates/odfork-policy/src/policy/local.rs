@@ -1,4 +1,5 @@
-//! Local variants: memory is divided between the processes beforehand, and each replaces only its own pages.
+//! Local variants: memory is divided between the processes beforehand, and each replaces only its
+//! own pages.
 
 use super::Replacement;
 use crate::clock::Owner;
@@ -15,7 +16,8 @@ pub enum Division {
 }
 
 impl Division {
-    /// Frames of every process; all frames are given out, and every process with pages gets at least one.
+    /// Frames of every process; all frames are given out, and every process with pages gets at
+    /// least one.
     fn shares(self, frames: u32, whole: &Summary) -> Vec<u32> {
         let weight = |pages: u32| match self {
             Division::Equal => u64::from(pages > 0),

@@ -1,10 +1,12 @@
 //! Least recently used, all sizes of memory in one pass (Mattson's stack distances).
 //!
-//! A reference hits in memories of at least its stack distance: the number of distinct pages since the last reference to the same
-//! page, itself included. Pages lie in a row of slots by the time of their last reference, live slots marked in a bit map; the
-//! distance is the number of live slots from the page's to the end: counted in the bit map near by, then by counts of blocks of
-//! 512 slots, of 64 blocks, and of 64 times 64. (Sums over short rows, without a branch that depends on data: quicker than a Fenwick
-//! tree.) When the row is full it is packed; so memory is proportional to distinct pages, however long the trace.
+//! A reference hits in memories of at least its stack distance: the number of distinct pages since
+//! the last reference to the same page, itself included. Pages lie in a row of slots by the time of
+//! their last reference, live slots marked in a bit map; the distance is the number of live slots
+//! from the page's to the end: counted in the bit map near by, then by counts of blocks of 512
+//! slots, of 64 blocks, and of 64 times 64. (Sums over short rows, without a branch that depends on
+//! data: quicker than a Fenwick tree.) When the row is full it is packed; so memory is proportional
+//! to distinct pages, however long the trace.
 
 use super::Replacement;
 use crate::clock::Owner;
@@ -27,7 +29,8 @@ pub(super) struct Lru {
     cold: u64,
     /// Nothing needs to be noted of dirt before the first write.
     written: bool,
-    /// Smallest memory in which the page has been dirty since its last write; NEVER when it was not written.
+    /// Smallest memory in which the page has been dirty since its last write; NEVER when it was not
+    /// written.
     dirty_from: Vec<u32>,
     /// Write-backs by size of memory, as differences.
     write_backs: Vec<i64>,
@@ -45,7 +48,8 @@ impl Lru {
         }
     }
 
-    /// In memories smaller than `distance` the page left since its last reference, dirty where it was dirty.
+    /// In memories smaller than `distance` the page left since its last reference, dirty where it
+    /// was dirty.
     fn note_dirt(&mut self, page: Page, distance: usize, write: bool) {
         let from = &mut self.dirty_from[page as usize];
         if *from != NEVER {
@@ -146,7 +150,8 @@ impl Slots {
         self.areas = vec![0; slots.div_ceil(AREA)];
     }
 
-    /// The distance of this reference to its page (`None`: the first); the page moves to the end of the row.
+    /// The distance of this reference to its page (`None`: the first); the page moves to the end of
+    /// the row.
     #[inline]
     fn refer(&mut self, page: Page) -> Option<usize> {
         let slot = self.last[page as usize];
@@ -167,7 +172,8 @@ impl Slots {
         Some(distance)
     }
 
-    /// Live slots behind this one: the rest of its word, block, group and area, and the areas that follow.
+    /// Live slots behind this one: the rest of its word, block, group and area, and the areas that
+    /// follow.
     #[inline]
     fn after(&self, slot: usize) -> usize {
         // Two shifts: a shift by 64 is none.

@@ -1,6 +1,8 @@
-//! MIN (Belady): the page whose next reference is farthest away leaves. The yardstick; it needs the whole trace.
+//! MIN (Belady): the page whose next reference is farthest away leaves. The yardstick; it needs the
+//! whole trace.
 //!
-//! The pieces of the trace are kept (shared between sizes), the next references are found once by going backwards.
+//! The pieces of the trace are kept (shared between sizes), the next references are found once by
+//! going backwards.
 
 use std::collections::BinaryHeap;
 use std::sync::{Arc, OnceLock};
@@ -9,7 +11,8 @@ use super::{bits, dirty_if, Run};
 use crate::cost::Tally;
 use crate::trace::{Batch, Page};
 
-/// No reference follows. Positions are counted modulo nothing: a trace of 4 billion references does not fit into memory.
+/// No reference follows. Positions are counted modulo nothing: a trace of 4 billion references does
+/// not fit into memory.
 const NEVER: u32 = u32::MAX;
 
 /// For every reference the position of the next one to its page.
@@ -81,7 +84,8 @@ struct Memory {
     held: usize,
     state: Vec<u8>,
     next: Vec<u32>,
-    /// Next reference and page of all pages in memory, and older entries, which are recognised by `next`.
+    /// Next reference and page of all pages in memory, and older entries, which are recognised by
+    /// `next`.
     order: BinaryHeap<(u32, Page)>,
 }
 

@@ -1,8 +1,9 @@
-//! Replacement policies, one small file each behind one trait, and the names by which they are asked for.
+//! Replacement policies, one small file each behind one trait, and the names by which they are
+//! asked for.
 //!
-//! All start with empty memory and bring pages in on demand. A policy sees every reference; those that a real machine
-//! without reference bits could run count what the knowledge costs as reclaims. LRU and MIN cannot be built; they
-//! are the yardsticks, and cost no reclaims.
+//! All start with empty memory and bring pages in on demand. A policy sees every reference; those
+//! that a real machine without reference bits could run count what the knowledge costs as reclaims.
+//! LRU and MIN cannot be built; they are the yardsticks, and cost no reclaims.
 
 mod clock;
 mod fifo;
@@ -29,7 +30,8 @@ pub use spec::{ParseError, Spec, NAMES};
 
 /// One policy with one size of memory (LRU: with several).
 pub trait Replacement: Send {
-    /// Pages that will be referenced from now on, numbered on from those before, by their processes.
+    /// Pages that will be referenced from now on, numbered on from those before, by their
+    /// processes.
     fn grow(&mut self, owners: &[Owner]);
     /// One reference.
     fn touch(&mut self, page: Page, write: bool);
@@ -85,8 +87,8 @@ fn online<R: Replacement + 'static>(policy: R, frames: Vec<u32>) -> Box<dyn Run>
     Box::new(Online { policy, frames, references: 0 })
 }
 
-/// Sets the policy up for each size of memory; `frames` are above 0. As few runs as the policy allows: one for LRU, else one
-/// a size. `whole` is needed where [`Spec::needs_whole`] says so.
+/// Sets the policy up for each size of memory; `frames` are above 0. As few runs as the policy
+/// allows: one for LRU, else one a size. `whole` is needed where [`Spec::needs_whole`] says so.
 pub fn runs(spec: &Spec, frames: &[u32], whole: &Summary) -> Vec<Box<dyn Run>> {
     match spec {
         Spec::Lru { local: None } => vec![online(lru::Lru::new(), frames.to_vec())],

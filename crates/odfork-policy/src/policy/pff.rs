@@ -1,5 +1,6 @@
-//! Page-fault frequency (Chu & Opderbeck 1976): at a fault, when the process has had none for `threshold` of its references,
-//! the pages it did not touch since its last fault leave its resident set; when faults come faster, the set only grows.
+//! Page-fault frequency (Chu & Opderbeck 1976): at a fault, when the process has had none for
+//! `threshold` of its references, the pages it did not touch since its last fault leave its
+//! resident set; when faults come faster, the set only grows.
 
 use super::sets::Sets;
 use super::Replacement;

@@ -1,8 +1,9 @@
-//! Resident sets of processes, in the order of entry, and one global free list: what SWS, PFF and VMS share.
+//! Resident sets of processes, in the order of entry, and one global free list: what SWS, PFF and
+//! VMS share.
 //!
-//! A page that leaves its set goes to the end of the free list and can be reclaimed until its frame is reused, oldest first.
-//! When the sets fill all of memory, the faulting process gives up the page it has had longest (the largest set does when
-//! it has none).
+//! A page that leaves its set goes to the end of the free list and can be reclaimed until its frame
+//! is reused, oldest first. When the sets fill all of memory, the faulting process gives up the
+//! page it has had longest (the largest set does when it has none).
 
 use std::collections::VecDeque;
 
@@ -57,7 +58,8 @@ impl Sets {
         self.state[page as usize] & (bits::IN | bits::FREE) == bits::IN
     }
 
-    /// Brings a page that is not resident into its set: from the free list (a reclaim), else by a fault.
+    /// Brings a page that is not resident into its set: from the free list (a reclaim), else by a
+    /// fault.
     pub fn bring(&mut self, page: Page, write: bool) {
         let owner = self.owner[page as usize];
         if self.state[page as usize] & bits::FREE != 0 {
@@ -120,7 +122,8 @@ impl Sets {
         }
     }
 
-    /// Looks at all reference bits of a process: pages without leave the set, the others' are cleared.
+    /// Looks at all reference bits of a process: pages without leave the set, the others' are
+    /// cleared.
     pub fn sample(&mut self, owner: Owner) {
         let mut set = std::mem::take(&mut self.sets[owner as usize]);
         self.tally.samples += 1;

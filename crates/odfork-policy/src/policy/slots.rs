@@ -1,4 +1,5 @@
-//! Frames of which each holds one page until another takes its place: what FIFO, RAND and the simple clock share.
+//! Frames of which each holds one page until another takes its place: what FIFO, RAND and the
+//! simple clock share.
 
 use super::{bits, dirty_if};
 use crate::clock::Owner;
@@ -37,7 +38,8 @@ impl Slots {
         }
     }
 
-    /// A fault: the page enters, with `bits` beside those of every page in memory. In full memory `victim` names the frame.
+    /// A fault: the page enters, with `bits` beside those of every page in memory. In full memory
+    /// `victim` names the frame.
     #[cold]
     pub fn fault(
         &mut self,

@@ -65,11 +65,11 @@ impl Spec {
                 ("fraction", "resident set as a share of memory / processes [0.5]"),
             ],
             "unix" => &[
-                ("order", "order point of the pool as a share of memory [0.25]"),
-                ("slowest", "frames per second at the order point [one revolution in 40 s]"),
+                ("order", "low watermark of the pool as a share of memory [0.25]"),
+                ("slowest", "frames per second at the low watermark [one revolution in 40 s]"),
                 ("fastest", "the same with an empty pool [one in 4 s, within cpu]"),
                 ("cpu", "share of a processor that reclaims may take [0.1]"),
-                ("inventory", "1: order point and quantity follow the demand [0]"),
+                ("inventory", "1: low watermark and scan quantity follow the demand [0]"),
                 (
                     "press",
                     "share of memory below which pages leave unsampled, in the pager 0.0625 [0]",

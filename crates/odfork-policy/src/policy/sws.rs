@@ -1,5 +1,6 @@
-//! Sampled working set: every `window` references of a process all its reference bits are looked at and cleared; pages not
-//! referenced since the look before leave its resident set for the free list.
+//! Sampled working set: every `window` references of a process all its reference bits are looked at
+//! and cleared; pages not referenced since the look before leave its resident set for the free
+//! list.
 
 use super::sets::Sets;
 use super::Replacement;

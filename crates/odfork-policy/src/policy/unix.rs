@@ -1,7 +1,7 @@
 //! The paper's policy on a trace: the very [`Clock`] that the pager runs, in virtual time.
 //!
-//! Time passes with references, faults and reclaims. The hand moves by the rule in ticks of 10 ms; a fault that finds the
-//! pool empty waits while the hand moves at its fastest. Writes end at once.
+//! Time passes with references, faults and reclaims. The hand moves by the rule in ticks of 10 ms;
+//! a fault that finds the pool empty waits while the hand moves at its fastest. Writes end at once.
 
 use super::Replacement;
 use crate::clock::{Action, Clock, Frame, Inventory, Linear, List, Owner, ScanRule, Touch};
@@ -31,8 +31,8 @@ pub struct Settings {
     pub cpu: f64,
     /// The inventory rule in place of the linear rule.
     pub inventory: bool,
-    /// Share of memory below which pages leave without a look at their bits, as in the pager (1/16); 0: never, as in the
-    /// paper.
+    /// Share of memory below which pages leave without a look at their bits, as in the pager
+    /// (1/16); 0: never, as in the paper.
     pub press: f64,
     /// Marks in the trace are heeded.
     pub advice: bool,

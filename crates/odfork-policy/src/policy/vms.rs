@@ -1,5 +1,6 @@
-//! The hybrid of VMS: every process has a resident set of a fixed size, first in, first out; what leaves it goes to one
-//! global free list, from which it is reclaimed or reused in the order of leaving (nearly LRU).
+//! The hybrid of VMS: every process has a resident set of a fixed size, first in, first out; what
+//! leaves it goes to one global free list, from which it is reclaimed or reused in the order of
+//! leaving (nearly LRU).
 
 use super::sets::Sets;
 use super::Replacement;
@@ -53,7 +54,8 @@ impl Replacement for Vms {
             return;
         }
         let owner = self.sets.owner[page as usize];
-        // Before the frame is looked for: the page that makes room goes to the end of the list first.
+        // Before the frame is looked for: the page that makes room goes to the end of the list
+        // first.
         let set = &mut self.sets.sets[owner as usize];
         if set.len() >= self.limit {
             if let Some(oldest) = set.pop_front() {

@@ -1,9 +1,10 @@
 //! Page-reference traces: the text form, read fast, and the compact form that policies run over.
 //!
-//! Text: one reference a line, `PAGE [r|w] [PROCESS]` in columns parted by blanks, tabs or commas, the two options in
-//! either order; PAGE in decimal, or in hexadecimal after `0x`; PROCESS any word. Empty lines and lines that begin with `#` are skipped,
-//! but `# anomalous PROCESS on` (or `off`) marks a phase for which a process gives advice; `-` stands for the
-//! process of references without one. Owns parsing and numbering; opening and unpacking files is the caller's.
+//! Text: one reference a line, `PAGE [r|w] [PROCESS]` in columns parted by blanks, tabs or commas,
+//! the two options in either order; PAGE in decimal, or in hexadecimal after `0x`; PROCESS any
+//! word. Empty lines and lines that begin with `#` are skipped, but `# anomalous PROCESS on` (or
+//! `off`) marks a phase for which a process gives advice; `-` stands for the process of references
+//! without one. Owns parsing and numbering; opening and unpacking files is the caller's.
 
 mod numbering;
 mod parse;
@@ -12,7 +13,8 @@ pub use parse::{Malformed, Parser};
 
 use crate::clock::Owner;
 
-/// Pages by number, in the order of their first appearance; a page of another process is another page.
+/// Pages by number, in the order of their first appearance; a page of another process is another
+/// page.
 pub type Page = u32;
 
 /// One reference: 4 bytes.
@@ -54,7 +56,8 @@ pub struct Mark {
 pub struct Batch {
     /// In order.
     pub references: Vec<Reference>,
-    /// The process of each page that is new in this batch: page numbers go on where the batch before ended.
+    /// The process of each page that is new in this batch: page numbers go on where the batch
+    /// before ended.
     pub new_pages: Vec<Owner>,
     /// In order.
     pub marks: Vec<Mark>,

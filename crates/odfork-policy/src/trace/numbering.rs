@@ -1,4 +1,5 @@
-//! Numbers for pages in the order of their first appearance: an open-addressing table of 16 bytes an entry.
+//! Numbers for pages in the order of their first appearance: an open-addressing table of 16 bytes
+//! an entry.
 
 use super::Page;
 use crate::clock::Owner;
@@ -34,7 +35,8 @@ impl Numbering {
         self.used >= MOST
     }
 
-    /// The page's number, and whether it is new. The caller looks at `is_full` before new pages can come.
+    /// The page's number, and whether it is new. The caller looks at `is_full` before new pages can
+    /// come.
     #[inline]
     pub fn number(&mut self, page: u64, owner: Owner) -> (Page, bool) {
         let mut at = self.place(page, owner);
@@ -52,7 +54,8 @@ impl Numbering {
 
     #[inline]
     fn place(&self, page: u64, owner: Owner) -> usize {
-        // Multiplication spreads neighbours (Fibonacci hashing); the rotation keeps high bits of the page in play.
+        // Multiplication spreads neighbours (Fibonacci hashing); the rotation keeps high bits of
+        // the page in play.
         let key =
             page ^ page.rotate_right(29) ^ u64::from(owner).wrapping_mul(0xff51_afd7_ed55_8ccd);
         (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize

@@ -97,7 +97,8 @@ impl Parser {
         }
     }
 
-    /// The commonest lines, `NUMBER`, `NUMBER r` and `NUMBER w`, ended by a newline; returns their length with it.
+    /// The commonest lines, `NUMBER`, `NUMBER r` and `NUMBER w`, ended by a newline; returns their
+    /// length with it.
     #[inline]
     fn plain(&mut self, bytes: &[u8], batch: &mut Batch) -> Option<usize> {
         let (page, digits) = number(bytes)?;

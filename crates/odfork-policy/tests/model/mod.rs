@@ -1,4 +1,5 @@
-//! Policies as their definitions read, slow and obvious: lists searched from end to end, times written down.
+//! Policies as their definitions read, slow and obvious: lists searched from end to end, times
+//! written down.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -134,7 +135,8 @@ fn one_memory(policy: &str, frames: usize, trace: &[Line]) -> Counts {
     (faults, reclaims, if policy == "min" { min_writes(frames, trace) } else { writes })
 }
 
-/// As MIN chooses: of pages that never come again, the highest number (of first appearance) leaves first.
+/// As MIN chooses: of pages that never come again, the highest number (of first appearance) leaves
+/// first.
 fn min_writes(frames: usize, trace: &[Line]) -> u64 {
     let mut order: Vec<Key> = Vec::new();
     let mut memory: BTreeMap<usize, bool> = BTreeMap::new();
