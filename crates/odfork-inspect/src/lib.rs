@@ -5,6 +5,7 @@ use odfork_proc::command::Verb;
 pub mod doctor;
 #[cfg(test)]
 mod golden;
+mod launch;
 pub mod predict;
 pub mod writes;
 

@@ -217,11 +217,6 @@ impl ForkStatistics {
         }
     }
 
-    /// Whether a process is known and not known to have ended.
-    pub fn is_living(&self, pid: Pid) -> bool {
-        self.living.get(&pid).is_some_and(|life| !life.ended)
-    }
-
     pub fn summary(&self) -> Summary {
         let mut summary = Summary::default();
         for (&(call, class), &count) in &self.calls {

@@ -95,7 +95,7 @@ fn report(kind: &'static str, frozen: bool) -> Report {
         kind,
         asked: "4711".into(),
         now_ns: Some(prices.now_ns(entries)),
-        predictions: prices.predict(entries, Entries { small: 62_147, huge: 12 }),
+        predictions: prices.predict(entries, Entries { small: 62_147, huge: 12 }).into(),
         subject: Some(subject),
         prices,
         eligibility: Eligibility {

@@ -4,6 +4,7 @@
 //! dies meanwhile leaves a report of what was known until then.
 
 use std::ffi::OsString;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -12,7 +13,6 @@ use serde::Serialize;
 use super::advice::{self, Advice, Facts, Seen};
 use super::eligibility::{self, Eligibility, Surroundings};
 use super::fork_statistics::{ForkStatistics, Summary};
-use super::launch::{self, Launch};
 use super::price::{Prediction, Prices};
 use super::ptrace::Pid;
 use super::sample::Sampler;
@@ -20,6 +20,7 @@ use super::smaps::{Entries, PAGE};
 use super::snapshot::Snapshots;
 use super::subject::{self, Subject};
 use super::watch::{self, End, Tracer};
+use crate::launch::{status_of, Launch};
 
 /// Changes when a field changes its meaning or goes away.
 pub const SCHEMA: u32 = 1;
@@ -133,12 +134,12 @@ pub fn of_command(
     let asked = subject::printable(&line.join(" "));
     let mut report = report("command", asked, &prices, remark);
     let eligibility = eligibility::of_program(&words[0]);
-    let mut launch = Launch::prepare(words, output_to_error)?;
+    let mut launch = Launch::prepare(words, output_to_error.then_some(std::io::stderr().as_fd()))?;
     let (pid, start) = (launch.pid, Instant::now());
     let mut snapshots = Snapshots::empty(&prices);
     let mut statistics = ForkStatistics::new(pid, "");
     let watch = Tracer::seize(pid);
-    launch.open();
+    launch.release();
     let (mut end, executed, method, reason) = match watch {
         Ok(mut watch) => {
             let end = watch.run(&mut statistics, &mut snapshots, limit);
@@ -152,7 +153,7 @@ pub fn of_command(
     };
     if let (End::Gone(_), false) = (end, executed) {
         if let Some(error) = launch.failure() {
-            return Ok(Err(NotExecuted(launch::status_of(&error), why_not(words, &error))));
+            return Ok(Err(NotExecuted(status_of(&error), why_not(words, &error))));
         }
     }
     if end == End::Interrupted {
@@ -170,7 +171,7 @@ pub fn of_command(
 
 fn why_not(words: &[OsString], error: &std::io::Error) -> String {
     let name = words[0].to_string_lossy();
-    match launch::status_of(error) {
+    match status_of(error) {
         127 => format!("'{name}' was not found; check the name or PATH"),
         _ => format!(
             "'{name}' cannot be executed ({error}); allow it with chmod +x, or name another file"
@@ -243,7 +244,7 @@ impl Report {
             return;
         };
         let amounts = Amounts::of(subject);
-        self.predictions = self.prices.predict(amounts.whole, amounts.left);
+        self.predictions = self.prices.predict(amounts.whole, amounts.left).into();
         let now_ns = self.prices.now_ns(amounts.now);
         self.now_ns = Some(now_ns);
         let by = |engine: &str| {

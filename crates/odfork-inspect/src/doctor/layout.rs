@@ -1,77 +1,89 @@
-//! The report as text: short sections with aligned columns. Layout only; nothing is computed but shares.
-
-use std::fmt::Write;
+//! The report as text: short sections with aligned columns. Nothing is computed but shares.
 
 use super::advice::bytes;
 use super::fork_statistics::{Fates, Summary};
 use super::inspection::{Observation, Report};
 use super::machine::Machine;
-use super::price::{Prediction, Prices};
-use super::subject::{printable, Subject};
+use super::price::Prediction;
+use super::subject::{printable, Memory, Subject};
+use odfork_proc::table::columns;
 use odfork_proc::text::time;
 
 const WIDTH: usize = 100;
 /// Makers listed; the rest is summed up.
 const MAKERS: usize = 8;
 
+/// Text that grows by sections.
+#[derive(Default)]
+struct Page(String);
+
+impl Page {
+    fn line(&mut self, line: &str) {
+        self.0 += line;
+        self.0.push('\n');
+    }
+
+    fn title(&mut self, words: &str) {
+        let gap = if self.0.is_empty() { "" } else { "\n" };
+        self.line(&format!("{gap}{words}"));
+    }
+
+    fn row(&mut self, key: &str, value: &str) {
+        self.line(&format!("  {key:<20} {value}"));
+    }
+
+    /// Paragraph of indented lines.
+    fn wrap(&mut self, words: &str) {
+        let mut line = String::from(" ");
+        for word in words.split_whitespace() {
+            if line.len() > 1 && line.len() + 1 + word.len() > WIDTH {
+                self.line(&line);
+                line = String::from(" ");
+            }
+            line.push(' ');
+            line.push_str(word);
+        }
+        self.line(&line);
+    }
+
+    fn notes(&mut self, remarks: &[String]) {
+        for remark in remarks {
+            self.wrap(&format!("Note: {remark}."));
+        }
+    }
+
+    fn table<const N: usize>(&mut self, head: [&str; N], rows: impl Iterator<Item = [String; N]>) {
+        let rows: Vec<_> = std::iter::once(head.map(String::from)).chain(rows).collect();
+        columns(&rows).lines().for_each(|line| self.line(&format!("  {line}")));
+    }
+}
+
 /// A report about a process or a command.
 pub fn lay_out(report: &Report) -> String {
-    let mut text = String::new();
+    let mut page = Page::default();
     if let Some(subject) = &report.subject {
-        head(&mut text, report, subject);
-        memory(&mut text, subject);
-        page_tables(&mut text, subject);
-        let shown = subject.map.as_ref().is_some_and(|map| map.is_frozen());
-        engines(&mut text, report, shown);
+        head(&mut page, report.kind, subject);
+        memory(&mut page, subject);
+        engines(&mut page, report, subject);
     }
     if let Some(observation) = &report.observation {
-        who_forks(&mut text, report, observation);
+        who_forks(&mut page, report.kind, observation);
     }
-    title(&mut text, "Recommendation");
-    let advice = report.advice.as_ref().map_or("None: too little was seen.", |a| &a.text);
-    wrap(&mut text, advice);
-    for remark in &report.remarks {
-        wrap(&mut text, &format!("Note: {remark}."));
-    }
-    text
+    page.title("Recommendation");
+    page.wrap(report.advice.as_ref().map_or("None: too little was seen.", |a| &a.text));
+    page.notes(&report.remarks);
+    page.0
 }
 
-fn title(text: &mut String, words: &str) {
-    let _ = writeln!(text, "{}{words}", if text.is_empty() { "" } else { "\n" });
-}
-
-fn row(text: &mut String, key: &str, value: &str) {
-    let _ = writeln!(text, "  {key:<20} {value}");
-}
-
-/// Paragraph of indented lines.
-fn wrap(text: &mut String, words: &str) {
-    let mut line = String::from(" ");
-    for word in words.split_whitespace() {
-        if line.len() > 1 && line.len() + 1 + word.len() > WIDTH {
-            let _ = writeln!(text, "{line}");
-            line = String::from(" ");
-        }
-        line.push(' ');
-        line.push_str(word);
-    }
-    let _ = writeln!(text, "{line}");
-}
-
-fn head(text: &mut String, report: &Report, subject: &Subject) {
-    let status = &subject.status;
-    let (name, command) = (printable(&subject.name), shortened(&subject.command));
-    let of_command = if report.kind == "command" {
-        ", the largest of the command when it forked or ended"
-    } else {
-        ""
+fn head(page: &mut Page, kind: &str, subject: &Subject) {
+    let command = shortened(&subject.command);
+    let (pid, name, count) = (subject.pid, printable(&subject.name), subject.status.threads);
+    let threads = if count == 1 { "thread" } else { "threads" };
+    let of_command = match kind {
+        "command" => ", the largest of the command when it forked or ended",
+        _ => "",
     };
-    let threads = if status.threads == 1 { "thread" } else { "threads" };
-    let _ = writeln!(
-        text,
-        "Process {} ({name}), {} {threads}{of_command}: {command}",
-        subject.pid, status.threads
-    );
+    page.line(&format!("Process {pid} ({name}), {count} {threads}{of_command}: {command}"));
 }
 
 fn shortened(command: &str) -> String {
@@ -81,265 +93,201 @@ fn shortened(command: &str) -> String {
     }
 }
 
-fn memory(text: &mut String, subject: &Subject) {
-    let memory = &subject.memory;
-    title(text, "Memory");
-    row(text, "mapped", &bytes(memory.mapped));
-    row(text, "resident", &bytes(memory.resident));
-    let huge = match memory.huge_share() {
-        Some(share) => format!(", {:.0} % in huge pages", share * 100.0),
-        None => String::new(),
-    };
-    row(text, "anonymous private", &format!("{}{huge}", bytes(memory.anonymous)));
-    row(text, "swapped", &bytes(memory.swapped));
-    if let Some(map) = &subject.map {
-        row(text, "odfork could freeze", &bytes(map.freezable.bytes()));
-        if !map.kept.is_empty() {
-            let kept: Vec<_> =
-                map.kept.iter().map(|(why, count)| format!("{why} {}", bytes(*count))).collect();
-            row(text, "stays", &kept.join(", "));
-        }
-        if map.is_frozen() {
-            let rewritten = bytes(map.image_rewritten);
-            let image = bytes(map.image_bytes);
-            row(
-                text,
-                "frozen",
-                &format!("{image} in {} mappings, {rewritten} rewritten since", map.image_mappings),
-            );
-        } else if map.loaded {
-            row(text, "frozen", "nothing yet; libodfork.so is loaded");
-        }
-    }
-    for remark in &subject.remarks {
-        wrap(text, remark);
-    }
+fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
 }
 
-fn page_tables(text: &mut String, subject: &Subject) {
-    let memory = &subject.memory;
-    title(text, "Page tables");
-    row(text, "size", &bytes(memory.page_tables));
-    let huge = match memory.entries.huge {
+fn memory(page: &mut Page, subject: &Subject) {
+    let Memory { mapped, resident, anonymous, swapped, page_tables, entries, source, .. } =
+        subject.memory;
+    page.title("Memory");
+    page.row("mapped", &bytes(mapped));
+    page.row("resident", &bytes(resident));
+    let huge =
+        subject.memory.huge_share().map(|share| format!(", {} in huge pages", percent(share)));
+    page.row("anonymous private", &(bytes(anonymous) + &huge.unwrap_or_default()));
+    page.row("swapped", &bytes(swapped));
+    if let Some(map) = &subject.map {
+        page.row("odfork could freeze", &bytes(map.freezable.bytes()));
+        let kept: Vec<_> =
+            map.kept.iter().map(|(why, count)| format!("{why} {}", bytes(*count))).collect();
+        if !kept.is_empty() {
+            page.row("stays", &kept.join(", "));
+        }
+        if map.is_frozen() {
+            let (size, rewritten) = (bytes(map.image_bytes), bytes(map.image_rewritten));
+            let count = map.image_mappings;
+            let frozen = format!("{size} in {count} mappings, {rewritten} rewritten since");
+            page.row("frozen", &frozen);
+        } else if map.loaded {
+            page.row("frozen", "nothing yet; libodfork.so is loaded");
+        }
+    }
+    subject.remarks.iter().for_each(|remark| page.wrap(remark));
+    page.title("Page tables");
+    page.row("size", &bytes(page_tables));
+    let huge = match entries.huge {
         0 => String::new(),
         count => format!(" and {count} of 2 MB"),
     };
-    let from = memory.source;
-    row(text, "fork copies", &format!("{} entries of 4 KB{huge} ({from})", memory.entries.small));
+    page.row("fork copies", &format!("{} entries of 4 KB{huge} ({source})", entries.small));
 }
 
-fn engines(text: &mut String, report: &Report, frozen: bool) {
-    title(text, "Fork now and with each engine (estimated, not measured)");
+fn engines(page: &mut Page, report: &Report, subject: &Subject) {
+    page.title("Fork now and with each engine (estimated, not measured)");
     if let Some(now) = report.now_ns {
-        row(text, "now", &time(now));
+        page.row("now", &time(now));
     }
+    let frozen = subject.map.as_ref().is_some_and(|map| map.is_frozen());
     for line in &report.predictions {
         let about = about(line, report, frozen);
-        row(text, line.engine, &format!("{:<10} {about}", time(line.fork_ns)));
+        page.row(line.engine, &format!("{:<10} {about}", time(line.fork_ns)));
     }
-    row(text, "figures", &report.prices.source);
+    page.row("figures", &report.prices.source);
 }
 
 fn about(line: &Prediction, report: &Report, frozen: bool) -> String {
-    let offered = if line.offered { "" } else { "; this kernel is not one" };
-    match line.engine {
-        "plain" if frozen => "4 KB pages, nothing frozen".to_owned(),
-        "plain" => "4 KB pages".to_owned(),
-        "thp" => "transparent huge pages, as far as they can be had".to_owned(),
-        "image" => match &report.eligibility.obstacle {
-            Some(why) => format!("not possible: it {why}"),
+    let image = || {
+        match &report.eligibility.obstacle {
+            Some(why) => return format!("not possible: it {why}"),
             None if report.eligibility.program == "unknown" => {
-                "odfork run; whether it can is not known".into()
+                "odfork run; whether it can is not known"
             }
             None if report.kind == "process" && !frozen => {
-                "odfork run, once frozen; only from the start of the program".into()
+                "odfork run, once frozen; only from the start of the program"
             }
-            None => "odfork run, once frozen".into(),
-        },
-        _ => format!("kernel with on-demand-fork{offered}"),
+            None => "odfork run, once frozen",
+        }
+        .to_owned()
+    };
+    match line.engine {
+        "plain" if frozen => "4 KB pages, nothing frozen".into(),
+        "plain" => "4 KB pages".into(),
+        "thp" => "transparent huge pages, as far as they can be had".into(),
+        "image" => image(),
+        _ if line.offered => "kernel with on-demand-fork".into(),
+        _ => "kernel with on-demand-fork; this kernel is not one".into(),
     }
 }
 
-fn who_forks(text: &mut String, report: &Report, observation: &Observation) {
+fn who_forks(page: &mut Page, kind: &str, observation: &Observation) {
     let seen = &observation.seen;
     let by = if observation.method == "ptrace" { "by ptrace" } else { "by sampling /proc" };
-    title(text, &format!("Who forks ({:.1} s observed {by})", observation.seconds));
+    page.title(&format!("Who forks ({:.1} s observed {by})", observation.seconds));
     if let Some(reason) = &observation.reason {
-        wrap(text, &format!("Sampled, so counts are lower bounds: {reason}."));
+        page.wrap(&format!("Sampled, so counts are lower bounds: {reason}."));
     }
     if !seen.calls.is_empty() {
         let calls: Vec<_> = seen.calls.iter().map(|(call, n)| format!("{call} {n}")).collect();
-        row(text, "calls", &calls.join(", "));
+        page.row("calls", &calls.join(", "));
     }
     if seen.processes == 0 {
-        row(text, "processes made", "none");
+        page.row("processes made", "none");
     } else {
-        makers(text, seen);
-        shares(text, seen);
+        makers(page, seen);
+        shares(page, seen);
     }
-    let end = match (&observation.status, observation.alive) {
-        (Some(status), _) => Some(format!("ended with {status}")),
-        (None, false) => Some("ended meanwhile".to_owned()),
-        (None, true) if observation.interrupted => {
-            Some("runs on; observing was interrupted".into())
-        }
-        (None, true) if report.kind == "command" => Some("runs on".into()),
-        (None, true) => None,
-    };
-    if let Some(end) = end {
-        row(text, report.kind, &end);
+    match &observation.status {
+        Some(status) => page.row(kind, &format!("ended with {status}")),
+        None if !observation.alive => page.row(kind, "ended meanwhile"),
+        None if observation.interrupted => page.row(kind, "runs on; observing was interrupted"),
+        None if kind == "command" => page.row(kind, "runs on"),
+        None => {}
     }
 }
 
-fn makers(text: &mut String, seen: &Summary) {
-    let _ = writeln!(
-        text,
-        "  {:<16} {:>7} {:>7} {:>7} {:>7} {:>7} {:>7}",
-        "made by", "forks", "exec", "work", "exit", "live", "lent"
-    );
-    let line = |text: &mut String, name: &str, forks: &Fates, lent: u64| {
-        let _ = writeln!(
-            text,
-            "  {name:<16} {:>7} {:>7} {:>7} {:>7} {:>7} {lent:>7}",
-            forks.total(),
-            forks.execs,
-            forks.forks_then_execs,
-            forks.exits,
-            forks.lives,
-        );
+fn makers(page: &mut Page, seen: &Summary) {
+    let row = |name: &str, forks: &Fates, lent: &Fates| {
+        let counts = [forks.execs, forks.forks_then_execs, forks.exits, forks.lives];
+        let [execs, works, exits, lives] = counts.map(|count| count.to_string());
+        let (all, lent) = (forks.total().to_string(), lent.total().to_string());
+        [printable(name), all, execs, works, exits, lives, lent]
     };
-    for maker in seen.makers.iter().take(MAKERS) {
-        line(text, &printable(&maker.name), &maker.forks, maker.lent.total());
-    }
-    if seen.makers.len() > 1 {
-        line(text, "all", &seen.forks, seen.lent.total());
-    }
-    wrap(
-        text,
-        "(exec: only execs; work: forks itself, then execs; exit: ends as it was born; live: still there; lent: by \
-         vfork-class calls, no copy)",
+    let makers = seen.makers.iter().take(MAKERS).map(|m| row(&m.name, &m.forks, &m.lent));
+    let all = (seen.makers.len() > 1).then(|| row("all", &seen.forks, &seen.lent));
+    page.table(["made by", "forks", "exec", "work", "exit", "live", "lent"], makers.chain(all));
+    page.wrap(
+        "(exec: only execs; work: forks itself, then execs; exit: ends as it was born; live: still \
+         there; lent: by vfork-class calls, no copy)",
     );
 }
 
-fn shares(text: &mut String, seen: &Summary) {
-    let percent = |part: u64, all: u64| format!("{:.0} %", 100.0 * part as f64 / all.max(1) as f64);
-    let (execs, all) = (seen.forks.execs + seen.lent.execs, seen.processes);
+fn shares(page: &mut Page, seen: &Summary) {
+    let all = seen.processes;
+    let of_all = |part: u64| {
+        let share = percent(part as f64 / all.max(1) as f64);
+        format!("{share} of all processes ({part} of {all})")
+    };
     let (copied, forks) = (seen.forks.execs, seen.forks.total());
-    let of_copies = format!("of the forks that copy: {copied} of {forks}");
-    row(
-        text,
-        "only exec",
-        &format!("{} of all processes ({execs} of {all}); {of_copies}", percent(execs, all)),
-    );
+    let execs = of_all(copied + seen.lent.execs);
+    page.row("only exec", &format!("{execs}; of the forks that copy: {copied} of {forks}"));
     if forks > 0 {
         let cost = time(seen.predicted_ns as f64);
-        row(text, "forks cost", &format!("{cost} in all, estimated from memory at each"));
+        page.row("forks cost", &format!("{cost} in all, estimated from memory at each"));
     }
-    let (shells, all) = (seen.from_shells, seen.processes);
-    row(
-        text,
-        "from shells",
-        &format!("{} of all processes ({shells} of {all})", percent(shells, all)),
-    );
+    page.row("from shells", &of_all(seen.from_shells));
     if let Some(seconds) = seen.until_exec_s {
-        let faults =
-            seen.faults_until_exec.map_or(String::new(), |n| format!(", {n:.0} page faults"));
-        row(
-            text,
-            "from birth to exec",
-            &format!("{} (median, observing included){faults}", time(seconds * 1e9)),
-        );
+        let faults = seen.faults_until_exec.map(|count| format!(", {count:.0} page faults"));
+        let (took, faults) = (time(seconds * 1e9), faults.unwrap_or_default());
+        page.row("from birth to exec", &format!("{took} (median, observing included){faults}"));
     }
 }
 
 /// The report about the machine.
 pub fn machine(machine: &Machine) -> String {
-    let mut text = format!("{}\n", machine.summary);
-    title(&mut text, "Fork by size and engine (estimated, not measured)");
-    let _ = writeln!(
-        text,
-        "  {:<10} {:>10} {:>10} {:>10} {:>10}",
-        "memory", "plain", "thp", "image", "kernel"
-    );
-    for line in &machine.sizes {
-        let _ = write!(text, "  {:<10}", bytes(line.bytes));
-        for prediction in &line.predictions {
-            let _ = write!(text, " {:>10}", time(prediction.fork_ns));
-        }
-        text.push('\n');
+    let mut page = Page(format!("{}\n", machine.summary));
+    page.title("Fork by size and engine (estimated, not measured)");
+    let sizes = machine.sizes.iter().map(|size| {
+        let [plain, thp, image, kernel] = size.predictions.each_ref().map(|p| time(p.fork_ns));
+        [bytes(size.bytes), plain, thp, image, kernel]
+    });
+    page.table(["memory", "plain", "thp", "image", "kernel"], sizes);
+    page.wrap(&format!("{}.", machine.prices.source));
+    if !machine.prices.kernel_offered {
+        page.wrap("kernel: on-demand-fork, which this kernel does not have.");
     }
-    figures(&mut text, &machine.prices);
-    title(&mut text, "Largest processes that may be looked at");
-    let _ = writeln!(
-        text,
-        "  {:>8} {:<16} {:>10} {:>12} {:>8} {:>10}",
-        "process", "name", "anonymous", "page tables", "huge", "fork now"
-    );
-    for process in &machine.processes {
-        let huge = process
-            .memory
-            .huge_share()
-            .map_or("?".into(), |share| format!("{:.0} %", share * 100.0));
-        let memory = &process.memory;
-        let _ = writeln!(
-            text,
-            "  {:>8} {:<16} {:>10} {:>12} {huge:>8} {:>10}",
-            process.pid,
-            printable(&process.name),
-            bytes(memory.anonymous),
-            bytes(memory.page_tables),
-            time(process.fork_ns)
-        );
-    }
+    page.title("Largest processes that may be looked at");
+    let processes = machine.processes.iter().map(|process| {
+        let Memory { anonymous, page_tables, .. } = process.memory;
+        let huge = process.memory.huge_share().map_or("?".into(), percent);
+        let (name, pid) = (printable(&process.name), process.pid.to_string());
+        [name, pid, bytes(anonymous), bytes(page_tables), huge, time(process.fork_ns)]
+    });
+    page.table(["name", "process", "anonymous", "page tables", "huge", "fork now"], processes);
     if machine.processes.is_empty() {
-        wrap(&mut text, "none");
+        page.wrap("none");
     }
-    for remark in &machine.remarks {
-        wrap(&mut text, &format!("Note: {remark}."));
-    }
-    title(&mut text, "Next: odfork doctor PID, or odfork doctor -- COMMAND");
-    text
-}
-
-fn figures(text: &mut String, prices: &Prices) {
-    wrap(text, &format!("{}.", prices.source));
-    if !prices.kernel_offered {
-        wrap(text, "kernel: on-demand-fork, which this kernel does not have.");
-    }
+    page.notes(&machine.remarks);
+    page.title("Next: odfork doctor PID, or odfork doctor -- COMMAND");
+    page.0
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::doctor::fork_statistics::Maker;
 
     #[test]
     fn lines_are_broken_and_indented() {
-        let mut text = String::new();
-        wrap(&mut text, &"word ".repeat(60));
-        assert!(text.lines().count() > 2);
-        assert!(text.lines().all(|line| line.starts_with("  ") && line.len() <= WIDTH));
+        let mut page = Page::default();
+        page.wrap(&"word ".repeat(60));
+        assert!(page.0.lines().count() > 2);
+        assert!(page.0.lines().all(|line| line.starts_with("  ") && line.len() <= WIDTH));
         assert_eq!(shortened(&"ä".repeat(70)).chars().count(), 63);
     }
 
     #[test]
     fn the_columns_of_makers_stand_under_each_other() {
-        let mut seen = Summary { processes: 3, ..Summary::default() };
-        seen.forks = Fates { execs: 2, exits: 1, ..Fates::default() };
-        let maker = crate::doctor::fork_statistics::Maker {
-            name: "a\u{7}b".into(),
-            forks: seen.forks,
-            ..Default::default()
-        };
-        seen.makers = vec![maker];
-        let mut text = String::new();
-        makers(&mut text, &seen);
-        shares(&mut text, &seen);
-        let lines: Vec<&str> = text.lines().collect();
+        let forks = Fates { execs: 2, exits: 1, ..Fates::default() };
+        let maker = Maker { name: "a\u{7}b".into(), forks, ..Maker::default() };
+        let seen = Summary { processes: 3, forks, makers: vec![maker], ..Summary::default() };
+        let mut page = Page::default();
+        makers(&mut page, &seen);
+        shares(&mut page, &seen);
+        let lines: Vec<&str> = page.0.lines().collect();
         assert_eq!(lines[0].len(), lines[1].len());
-        assert!(lines[1].starts_with("  a?b "), "{text}");
-        assert!(
-            text.contains("67 % of all processes (2 of 3); of the forks that copy: 2 of 3"),
-            "{text}"
-        );
+        assert!(lines[1].starts_with("  a?b "), "{}", page.0);
+        let shares = "67 % of all processes (2 of 3); of the forks that copy: 2 of 3";
+        assert!(page.0.contains(shares), "{}", page.0);
     }
 }

@@ -33,7 +33,7 @@ pub struct Machine {
 #[derive(Debug, Serialize)]
 pub struct Size {
     pub bytes: u64,
-    pub predictions: Vec<Prediction>,
+    pub predictions: [Prediction; 4],
 }
 
 #[derive(Debug, Serialize)]

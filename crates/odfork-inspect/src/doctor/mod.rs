@@ -1,25 +1,25 @@
 //! odfork doctor: what fork costs a process, who forks, and what would help.
 //!
-//! Owns the command line and the exit status. The way of an answer: `subject` reads a process (`smaps` understands the
-//! text), `price` says what its fork costs by each engine, `watch` or `sample` observe it and feed `fork_statistics`, `snapshot`
-//! remembers memory at forks, `eligibility` says whether odfork can help, `advice` recommends, `layout` lays out.
+//! Owns the command line and the exit status. The way of an answer: `subject` reads a process
+//! (`smaps` understands the text), `price` says what its fork costs by each engine, `watch` or
+//! `sample` observe it and feed `fork_statistics`, `snapshot` keeps the largest process at a fork,
+//! `eligibility` says whether odfork can help, `advice` recommends, `layout` makes the text.
 
-pub mod advice;
-pub mod eligibility;
-pub mod fork_statistics;
+mod advice;
+mod eligibility;
+mod fork_statistics;
 #[cfg(test)]
 mod golden;
-pub mod inspection;
-pub mod launch;
-pub mod layout;
-pub mod machine;
-pub mod price;
-pub mod ptrace;
-pub mod sample;
-pub mod smaps;
-pub mod snapshot;
-pub mod subject;
-pub mod watch;
+mod inspection;
+mod layout;
+mod machine;
+mod price;
+mod ptrace;
+mod sample;
+mod smaps;
+mod snapshot;
+mod subject;
+mod watch;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -27,7 +27,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
+use clap::{ArgMatches, Args, Command, FromArgMatches, ValueHint};
 use serde::Serialize;
 
 use self::inspection::NotExecuted;
@@ -54,47 +54,33 @@ output of COMMAND goes to standard error.
 Exit status: 0 when something was inspected, whatever COMMAND returned; 126 or
 127 when COMMAND cannot be executed or is not found, 2 for everything else.";
 
+#[derive(Args)]
+struct Options {
+    /// One JSON object with a schema number
+    #[arg(long)]
+    json: bool,
+    /// Observe so long [default: 5 for PID, its whole life for COMMAND]
+    #[arg(long = "for", value_name = "SECONDS", value_parser = seconds)]
+    limit: Option<f64>,
+    /// Fit fork times to the latency.jsonl in this folder [default: odfork-results]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    data: Option<PathBuf>,
+    /// A running process
+    #[arg(value_name = "PID", value_parser = process)]
+    pid: Option<i32>,
+    /// A command to start and observe, after --
+    #[arg(value_names = ["COMMAND", "ARGS"], num_args = 1.., last = true, conflicts_with = "pid")]
+    #[arg(value_hint = ValueHint::CommandWithArguments)]
+    command: Vec<OsString>,
+}
+
 pub fn command() -> Command {
-    Command::new("doctor")
+    let command = Command::new("doctor")
         .about("Tell what fork costs a process and what would help")
         .override_usage(
             "odfork doctor [--json] [--for SECONDS] [--data DIR] [PID | -- COMMAND ARGS...]",
-        )
-        .after_help(EXAMPLES)
-        .arg(
-            Arg::new("json")
-                .long("json")
-                .action(ArgAction::SetTrue)
-                .help("One JSON object with a schema number"),
-        )
-        .arg(
-            Arg::new("for")
-                .long("for")
-                .value_name("SECONDS")
-                .value_parser(seconds)
-                .help("Observe so long [default: 5 for PID, its whole life for COMMAND]"),
-        )
-        .arg(
-            Arg::new("data")
-                .long("data")
-                .value_name("DIR")
-                .value_parser(clap::value_parser!(PathBuf))
-                .value_hint(ValueHint::DirPath)
-                .help(
-                    "Fit fork times to the latency.jsonl in this folder [default: odfork-results]",
-                ),
-        )
-        .arg(Arg::new("pid").value_name("PID").value_parser(process).help("A running process"))
-        .arg(
-            Arg::new("command")
-                .value_names(["COMMAND", "ARGS"])
-                .value_parser(clap::value_parser!(OsString))
-                .num_args(1..)
-                .last(true)
-                .conflicts_with("pid")
-                .value_hint(ValueHint::CommandWithArguments)
-                .help("A command to start and observe, after --"),
-        )
+        );
+    Options::augment_args(command).after_help(EXAMPLES)
 }
 
 /// A year is longer than anybody waits, and no clock overflows.
@@ -115,22 +101,19 @@ pub fn run(matches: &ArgMatches) -> u8 {
 }
 
 fn inspect(matches: &ArgMatches) -> Result<u8> {
-    let prices = Prices::find(matches.get_one("data"));
-    let json = matches.get_flag("json");
-    let limit = matches.get_one::<f64>("for").copied();
-    let words: Vec<OsString> =
-        matches.get_many::<OsString>("command").into_iter().flatten().cloned().collect();
-    if let Some(&pid) = matches.get_one::<i32>("pid") {
+    let Options { json, limit, data, pid, command } = Options::from_arg_matches(matches)?;
+    let prices = Prices::find(data.as_ref());
+    if let Some(pid) = pid {
         interrupt::listen();
         let limit = Duration::from_secs_f64(limit.unwrap_or(SECONDS_FOR_PROCESS));
         let report = inspection::of_process(pid, limit, prices)?;
         return print(&report, json, layout::lay_out);
     }
-    if words.is_empty() {
+    if command.is_empty() {
         return print(&machine::inspect(prices), json, layout::machine);
     }
     interrupt::listen();
-    match inspection::of_command(&words, limit.map(Duration::from_secs_f64), prices, json)? {
+    match inspection::of_command(&command, limit.map(Duration::from_secs_f64), prices, json)? {
         Ok(report) => print(&report, json, layout::lay_out),
         Err(NotExecuted(status, why)) => {
             eprintln!("odfork doctor: {why}");

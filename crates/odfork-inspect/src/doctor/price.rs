@@ -1,7 +1,8 @@
-//! What a fork costs by each engine: built-in figures, or those fitted to this machine's samples. No measurement.
+//! What a fork costs by each engine: built-in figures, or those fitted to this machine's samples.
 //!
-//! The arithmetic is odfork_model's. A fit is a median of slopes between medians (Theil and Sen), so that a few
-//! disturbed samples do not move it; one size alone gives a slope from the built-in floor.
+//! Nothing is measured here; the arithmetic is odfork_model's. A fit is a median of slopes between
+//! medians (Theil and Sen), so that a few disturbed samples do not move it; one size alone gives a
+//! slope from the built-in floor.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,12 +15,12 @@ use odfork_proc::cow_fork;
 use odfork_samples::samples::{self, Recording};
 use odfork_samples::stats::median;
 
-/// An entry that maps 2 MB costs fork as much as this many entries of 4 KB: 9 by processor time side by side at 1 GB
-/// (Linux 6.18), and 9 by the published times (Zhao, Gong and Fonseca 2021: 6.54 against 0.17 ms); it takes a page
-/// table aside for the child.
+/// An entry that maps 2 MB costs fork as much as this many entries of 4 KB: 9 by processor time
+/// side by side at 1 GB (Linux 6.18), and 9 by the published times (Zhao, Gong and Fonseca 2021:
+/// 6.54 against 0.17 ms); it takes a page table aside for the child.
 const HUGE_IN_SMALL: f64 = 9.0;
-/// on-demand-fork copies an entry for each table of 2 MB: 0.10 ms at 1 GB and 0.94 ms at 50 GB are published (Zhao,
-/// Gong and Fonseca 2021), 33 ns a table.
+/// on-demand-fork copies an entry for each table of 2 MB: 0.10 ms at 1 GB and 0.94 ms at 50 GB are
+/// published (Zhao, Gong and Fonseca 2021), 33 ns a table.
 const KERNEL_TABLE_NS: f64 = 33.0;
 const FILE: &str = "latency.jsonl";
 const FOLDER: &str = "odfork-results";
@@ -54,37 +55,32 @@ pub struct Prediction {
 }
 
 impl Prices {
-    /// From the folder named, else from ./odfork-results, else the built-in ones. A remark says why a named one was
-    /// not used.
+    /// From the folder named, else from ./odfork-results, else the built-in ones. A remark says why
+    /// a named one was not used.
     pub fn find(named: Option<&PathBuf>) -> (Prices, Option<String>) {
-        let folder = named.map_or(Path::new(FOLDER), PathBuf::as_path);
-        let path = folder.join(FILE);
+        let path = named.map_or(Path::new(FOLDER), PathBuf::as_path).join(FILE);
         if named.is_none() && !path.exists() {
             return (Prices::built_in(), None);
         }
-        match samples::read(&path) {
+        let why = match samples::read(&path) {
             Ok(recording) => match Prices::fit(&recording) {
-                Some(prices) => (prices, recording.damage),
-                None => {
-                    let why = format!("{} holds no fork times of engine plain", path.display());
-                    (Prices::built_in(), Some(format!("{why}; built-in figures are used")))
-                }
+                Some(prices) => return (prices, recording.damage),
+                None => format!("{} holds no fork times of engine plain", path.display()),
             },
-            Err(error) => {
-                (Prices::built_in(), Some(format!("{error:#}; built-in figures are used")))
-            }
-        }
+            Err(error) => format!("{error:#}"),
+        };
+        (Prices::built_in(), Some(format!("{why}; built-in figures are used")))
     }
 
     pub fn built_in() -> Prices {
-        let source = "built-in figures (2-core virtual machine, Linux 6.18); `odfork bench` measures this machine";
-        Prices::from_plain(of_model(&CostModel::new(), false), source.to_owned())
+        let source = "built-in figures (2-core virtual machine, Linux 6.18); \
+                      `odfork bench` measures this machine";
+        Prices::from_plain(plain_default(), source.to_owned())
     }
 
     /// The other engines follow from the price of a plain entry where they were not measured.
     fn from_plain(plain: Price, source: String) -> Prices {
-        let default = plain_default();
-        let slower = plain.entry_ns / default.entry_ns;
+        let slower = plain.entry_ns / plain_default().entry_ns;
         let other = |entry_ns| Price { entry_ns, fitted: false, ..plain };
         Prices {
             source,
@@ -110,11 +106,8 @@ impl Prices {
         prices.thp = fitted("thp").unwrap_or(prices.thp);
         prices.kernel = fitted("kernel").unwrap_or(prices.kernel);
         // An image leaves nothing to copy: its floor is its price, what was not frozen costs as always.
-        let image = slope(recording, "image", HUGE, plain.floor_ns);
-        prices.image = image.map_or(Price { fitted: false, ..prices.plain }, |image| Price {
-            floor_ns: image.floor_ns,
-            entry_ns: plain.entry_ns,
-            fitted: true,
+        prices.image = fitted("image").map_or(Price { fitted: false, ..prices.plain }, |image| {
+            Price { entry_ns: plain.entry_ns, ..image }
         });
         Some(prices)
     }
@@ -125,16 +118,16 @@ impl Prices {
     }
 
     /// `left` is what the image would not take.
-    pub fn predict(&self, entries: Entries, left: Entries) -> Vec<Prediction> {
+    pub fn predict(&self, entries: Entries, left: Entries) -> [Prediction; 4] {
         let tables = entries.bytes().div_ceil(HUGE);
-        let line = |engine, price: Price, fork_ns, offered| Prediction {
+        let line = |engine, Price { fitted, .. }, fork_ns, offered| Prediction {
             engine,
             fork_ns,
-            fitted: price.fitted,
+            fitted,
             offered,
         };
         let image_ns = self.image.ns(left.small) + self.thp.entry_ns * left.huge as f64;
-        vec![
+        [
             line("plain", self.plain, self.plain.ns(entries.as_small()), true),
             line("thp", self.thp, self.thp.ns(tables), true),
             line("image", self.image, image_ns, true),
@@ -171,11 +164,8 @@ fn slope(recording: &Recording, engine: &str, bytes_each: u64, floor_ns: f64) ->
             sizes.entry(bytes as u64 / bytes_each).or_default().push(sample.value);
         }
     }
-    let points: Vec<(f64, f64)> = sizes
-        .iter()
-        .filter_map(|(entries, times)| Some((*entries as f64, median(times)?)))
-        .collect();
-    through(&points, floor_ns)
+    let points = sizes.iter().filter_map(|(n, times)| Some((*n as f64, median(times)?)));
+    through(&points.collect::<Vec<_>>(), floor_ns)
 }
 
 /// The median of the slopes between all pairs of points, never below zero.

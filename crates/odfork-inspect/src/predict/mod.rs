@@ -1,19 +1,17 @@
 //! odfork predict: the cost of forks from the fitted model.
 //!
-//! Owns the command: its words, and the question they become. `size` reads sizes, `source` finds the data and fits it,
-//! `answer` prints. The model is `fit`; the built-in figures are those the runtime starts from.
+//! `question` reads the options, `source` finds the data and fits it, `answer` prints. The model is
+//! `odfork_samples::fit`; the built-in figures are those the runtime starts from.
 
 mod answer;
+mod question;
 mod size;
 mod source;
 
-use std::path::PathBuf;
+use anyhow::Result;
+use clap::{ArgMatches, Args, Command, FromArgMatches};
 
-use anyhow::{bail, Context, Result};
-use clap::{Arg, ArgAction, ArgMatches, Command};
-
-/// Where results lie when nothing is said.
-const DEFAULT_DATA: &str = "odfork-results";
+use self::question::Words;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -27,39 +25,10 @@ data the figures are used that the runtime starts from.
 
 Exit status: 0, or 2 when nothing can be predicted.";
 
-/// What is asked.
-#[derive(Clone, Debug, PartialEq)]
-struct Question {
-    bytes: u64,
-    frac: f64,
-    forks: u64,
-    /// Empty: all there are.
-    engines: Vec<String>,
-    /// Named by the user, or None.
-    data: Option<PathBuf>,
-}
-
 pub fn command() -> Command {
-    let option = |name: &'static str, value: &'static str, help: &'static str| {
-        Arg::new(name).long(name).value_name(value).help(help).allow_hyphen_values(true)
-    };
-    Command::new("predict")
-        .about("Predict the cost of forks from measured coefficients")
-        .arg(option("mem", "SIZE", "Memory of the forking process: 8G, 512M, 300k").required(true))
-        .arg(
-            option("frac", "SHARE", "Share of it that the child writes, 0 to 1").default_value("0"),
-        )
-        .arg(option("forks", "COUNT", "How many forks").default_value("1"))
-        .arg(
-            option("engine", "NAME", "Only this engine (may be repeated) [default: all measured]")
-                .action(ArgAction::Append),
-        )
-        .arg(
-            option("data", "DIR", "Folder of `odfork bench grid` [default: odfork-results]")
-                .value_hint(clap::ValueHint::DirPath),
-        )
-        .arg(Arg::new("json").long("json").help("Print JSON").action(ArgAction::SetTrue))
-        .after_help(EXAMPLES)
+    let command =
+        Command::new("predict").about("Predict the cost of forks from measured coefficients");
+    Words::augment_args(command).after_help(EXAMPLES)
 }
 
 pub fn run(matches: &ArgMatches) -> u8 {
@@ -73,47 +42,20 @@ pub fn run(matches: &ArgMatches) -> u8 {
 }
 
 fn predict(matches: &ArgMatches) -> Result<String> {
-    let question = Question::read(matches)?;
-    let answers = source::answer(&question)?;
-    if matches.get_flag("json") {
-        answer::json(&question, &answers)
-    } else {
-        Ok(answer::text(&question, &answers))
-    }
-}
-
-impl Question {
-    fn read(matches: &ArgMatches) -> Result<Question> {
-        let word = |name: &str| matches.get_one::<String>(name).map_or("", String::as_str);
-        let frac = word("frac");
-        let share = frac.parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share));
-        let forks = word("forks");
-        let count = forks.parse::<u64>().ok().filter(|count| *count > 0);
-        let data = matches.get_one::<String>("data").map(PathBuf::from);
-        if let Some(folder) = data.as_ref().filter(|folder| !folder.is_dir()) {
-            bail!("{} is no folder; name one that `odfork bench grid` made", folder.display());
-        }
-        Ok(Question {
-            bytes: size::parse(word("mem"))?,
-            frac: share.with_context(|| {
-                format!("--frac {frac:?} is no share; give a number from 0 to 1, such as 0.5")
-            })?,
-            forks: count.with_context(|| {
-                format!("--forks {forks:?} is no count; give a whole number from 1 on")
-            })?,
-            engines: matches.get_many("engine").into_iter().flatten().cloned().collect(),
-            data,
-        })
-    }
+    let words = Words::from_arg_matches(matches)?;
+    let json = words.json;
+    let answers = source::answer(&words.try_into()?)?;
+    Ok(if json { serde_json::to_string_pretty(&answers)? } else { answer::text(&answers) })
 }
 
 #[cfg(test)]
 mod tests {
+    use super::question::Question;
     use super::*;
 
     fn question(words: &[&str]) -> Result<Question> {
         let words = std::iter::once(&"predict").chain(words);
-        Question::read(&command().try_get_matches_from(words)?)
+        Words::from_arg_matches(&command().try_get_matches_from(words)?)?.try_into()
     }
 
     #[test]
@@ -145,11 +87,10 @@ mod tests {
     fn without_data_the_built_in_figures_answer() {
         let asked = question(&["--mem", "1G", "--frac", "0.5", "--forks", "10"]).unwrap();
         let answers = source::built_in(&asked).unwrap();
-        let text = answer::text(&asked, &answers);
+        let text = answer::text(&answers);
         assert!(text.contains("plain") && text.contains("image"), "{text}");
         assert!(text.contains("odfork bench grid"), "{text}");
-        let json: serde_json::Value =
-            serde_json::from_str(&answer::json(&asked, &answers).unwrap()).unwrap();
+        let json = serde_json::to_value(&answers).unwrap();
         assert_eq!(json["schema"], 1);
         assert_eq!(json["engines"][0]["engine"], "plain");
     }

@@ -1,7 +1,7 @@
 //! Where a prediction comes from: samples of `grid` in a folder, or the figures the runtime starts from.
 //!
-//! Owns finding and fitting the data, and the warnings that belong to it. Fitting says what data lack; one engine that cannot
-//! be fitted does not keep the others from being predicted.
+//! Owns finding and fitting the data, and the warnings that belong to it. Fitting says what data
+//! lack; one engine that cannot be fitted does not keep the others from being predicted.
 
 use std::path::Path;
 
@@ -9,42 +9,23 @@ use anyhow::{bail, Result};
 use odfork_model::{CostModel, ForkTerms};
 use serde_json::Value;
 
-use super::{Question, DEFAULT_DATA};
+use super::answer::{Answer, Answers};
+use super::question::Question;
+use super::size;
 use odfork_samples::environment::Environment;
-use odfork_samples::fit::{self, Errors, Fit, Grid, Judged, Load, Model, Term};
+use odfork_samples::fit::{self, Fit, Grid, Load, Model, Prediction};
 use odfork_samples::samples::{self, Recording};
 use odfork_samples::stats::Dice;
 
-/// A fork, the child's write fault and the copy, picoseconds a page: 2.8 us measured where `Defaults::MEASURED` was.
+/// Where results lie when nothing is said.
+const DEFAULT_DATA: &str = "odfork-results";
+/// A fork, the child's write fault and the copy, picoseconds a page: 2.8 us measured where
+/// `Defaults::MEASURED` was.
 const BUILT_IN_COPY_PS: u64 = 2_800_000;
 /// Same samples, same intervals.
 const SEED: u64 = 1988;
 /// Sizes this many times beyond the measured ones are extrapolated too far to pass without a word.
 const FAR: f64 = 4.0;
-
-/// One engine's answer. Seconds of one fork.
-#[derive(Clone, Debug)]
-pub struct Answer {
-    pub engine: String,
-    pub each: f64,
-    pub interval: Option<(f64, f64)>,
-    pub parts: Vec<(Term, f64)>,
-    /// What the terms are, and how far off they were on points held out. None for built-in figures.
-    pub fit: Option<(String, Errors)>,
-    /// The points held out, for whoever wants to see where the model fails.
-    pub held_out: Vec<Judged>,
-    /// Seconds that freezing the memory takes once, by the figures the runtime starts from; image engine only.
-    pub freeze: Option<f64>,
-}
-
-/// All answers, and what they rest on.
-#[derive(Clone, Debug)]
-pub struct Answers {
-    pub answers: Vec<Answer>,
-    /// File, date and machine, or that there is none.
-    pub data: String,
-    pub warnings: Vec<String>,
-}
 
 pub fn answer(question: &Question) -> Result<Answers> {
     let default = Path::new(DEFAULT_DATA);
@@ -65,40 +46,35 @@ fn freeze_seconds(engine: &str, bytes: u64) -> Option<f64> {
 
 /// The figures of `Defaults::MEASURED`.
 pub fn built_in(question: &Question) -> Result<Answers> {
+    let Question { bytes, frac, forks, ref engines, .. } = *question;
     let plain = CostModel::new().round_terms(BUILT_IN_COPY_PS);
-    // In an image no entry is copied; a written page is faulted in and copied all the same.
+    // With a backing file no entry is copied; a written page is faulted in and copied all the same.
     let known = [("plain", plain), ("image", ForkTerms { entry_ps: 0, ..plain })];
-    let wanted =
-        |name: &str| question.engines.is_empty() || question.engines.iter().any(|e| e == name);
-    let answers: Vec<Answer> = known
-        .into_iter()
-        .filter(|(engine, _)| wanted(engine))
-        .map(|(engine, terms)| {
-            let model = Model { terms, extras: Vec::new() };
-            let load = Load::of(engine, question.bytes as f64, question.frac);
-            Answer {
-                engine: engine.into(),
-                each: model.time(&load),
-                interval: None,
-                parts: model.parts(&load),
-                fit: None,
-                held_out: Vec::new(),
-                freeze: freeze_seconds(engine, question.bytes),
-            }
-        })
-        .collect();
+    let wanted = |name: &str| engines.is_empty() || engines.iter().any(|engine| engine == name);
+    let answer = |(engine, terms): (&str, ForkTerms)| {
+        let model = Model { terms, extras: Vec::new() };
+        let load = Load::of(engine, bytes as f64, frac);
+        let (seconds, parts) = (model.time(&load), model.parts(&load));
+        let one = Prediction { seconds, interval: None, parts };
+        Answer::new(engine, forks, &one, freeze_seconds(engine, bytes))
+    };
+    let answers: Vec<Answer> =
+        known.into_iter().filter(|(engine, _)| wanted(engine)).map(answer).collect();
     if answers.is_empty() {
-        let asked = question.engines.join(", ");
-        bail!("no built-in figures for {asked} (there are: plain, image); measure with `odfork bench grid`");
+        let asked = engines.join(", ");
+        bail!(
+            "no built-in figures for {asked} (there are: plain, image); \
+             measure with `odfork bench grid`"
+        );
     }
-    let data = "none; built-in figures of a 2-core virtual machine, Linux 6.18. Measure this machine: odfork bench grid";
-    Ok(Answers { answers, data: data.into(), warnings: Vec::new() })
+    let data = "none; built-in figures of a 2-core virtual machine, Linux 6.18. \
+                Measure this machine: odfork bench grid";
+    Ok(Answers::new(question, answers, data.into()))
 }
 
 fn measured(question: &Question, folder: &Path) -> Result<Answers> {
-    let (recordings, mut warnings) = samples::read_folder(folder)?;
-    let mut grids: Vec<Recording> =
-        recordings.into_iter().filter(|recording| recording.experiment() == "grid").collect();
+    let (mut grids, mut warnings) = samples::read_folder(folder)?;
+    grids.retain(|recording| recording.experiment() == "grid");
     grids.sort_by_key(taken_at);
     if grids.len() > 1 {
         warnings.push(format!("{} files of grid: the newest is used", grids.len()));
@@ -110,7 +86,10 @@ fn measured(question: &Question, folder: &Path) -> Result<Answers> {
     let known = fit::engines(&recording);
     if let Some(engine) = question.engines.iter().find(|engine| !known.contains(engine)) {
         let measured = known.join(", ");
-        bail!("engine {engine:?} is not among the measured ones ({measured}): run `odfork bench grid` with it");
+        bail!(
+            "engine {engine:?} is not among the measured ones ({measured}): \
+             run `odfork bench grid` with it"
+        );
     }
     let asked = if question.engines.is_empty() { &known } else { &question.engines };
     let mut answers = Vec::new();
@@ -126,7 +105,7 @@ fn measured(question: &Question, folder: &Path) -> Result<Answers> {
     if answers.is_empty() {
         bail!("{}", warnings.pop().unwrap_or_else(|| "no engine was measured".into()));
     }
-    Ok(Answers { answers, data: describe(&recording), warnings })
+    Ok(Answers { warnings, ..Answers::new(question, answers, describe(&recording)) })
 }
 
 /// The modern scale reaches the sizes people ask for; that of 1988 is better than nothing.
@@ -137,28 +116,17 @@ fn fit_engine(recording: &Recording, engine: &str) -> Result<Fit> {
 }
 
 fn read_off(fit: &Fit, question: &Question) -> Answer {
-    let prediction = fit.predict(question.bytes as f64, question.frac);
-    Answer {
-        engine: fit.engine.clone(),
-        each: prediction.seconds,
-        interval: prediction.interval,
-        parts: prediction.parts,
-        fit: Some((fit.form.describe(), fit.errors)),
-        held_out: fit.held_out.clone(),
-        freeze: freeze_seconds(&fit.engine, question.bytes),
-    }
+    let one = fit.predict(question.bytes as f64, question.frac);
+    let freeze = freeze_seconds(&fit.engine, question.bytes);
+    Answer::new(&fit.engine, question.forks, &one, freeze).with_fit(fit)
 }
 
 fn too_far(fit: &Fit, bytes: f64) -> Option<String> {
     let (smallest, largest) = fit.range;
-    let size = super::size::name;
     (bytes > largest * FAR || (bytes > 0.0 && bytes < smallest / FAR)).then(|| {
-        let (low, high) = (size(smallest), size(largest));
-        format!(
-            "{}: {} is far outside of what was measured ({low} to {high})",
-            fit.engine,
-            size(bytes)
-        )
+        let (low, high) = (size::name(smallest), size::name(largest));
+        let (engine, asked) = (&fit.engine, size::name(bytes));
+        format!("{engine}: {asked} is far outside of what was measured ({low} to {high})")
     })
 }
 
@@ -202,20 +170,16 @@ fn differences(recording: &Recording) -> Vec<String> {
     found
 }
 
-/// Days since 1970 as year-month-day, by the civil calendar.
+/// Year-month-day, UTC.
 fn date(unix_seconds: u64) -> String {
-    let days = unix_seconds / 86_400 + 719_468;
-    let era = days / 146_097;
-    let day_of_era = days % 146_097;
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    // Years begin in March here, so that the leap day is the last.
-    let shifted = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}")
+    let seconds = unix_seconds as libc::time_t;
+    // SAFETY: all zeros are a valid `tm`, which the call fills; both pointers live for the call.
+    let day = unsafe {
+        let mut day = std::mem::zeroed();
+        libc::gmtime_r(&seconds, &mut day);
+        day
+    };
+    format!("{:04}-{:02}-{:02}", day.tm_year + 1900, day.tm_mon + 1, day.tm_mday)
 }
 
 #[cfg(test)]
@@ -237,25 +201,23 @@ mod tests {
 
     #[test]
     fn measured_data_answer_and_say_where_they_come_from() {
-        let folder = std::env::temp_dir().join(format!("odfork-predict-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        let folder = tempfile::tempdir().unwrap();
         let recording = fixtures::recording(|bytes, frac| 1e-4 + bytes * (2e-11 + 5e-10 * frac));
         let line = |s: &samples::Sample| {
             serde_json::to_string(&samples::Line::Sample(s.clone())).unwrap() + "\n"
         };
         let text: String = recording.samples.iter().map(line).collect();
-        std::fs::write(folder.join("grid.jsonl"), text).unwrap();
-        let asked = Question { data: Some(folder.clone()), ..question(&[]) };
+        std::fs::write(folder.path().join("grid.jsonl"), text).unwrap();
+        let asked = Question { data: Some(folder.path().into()), ..question(&[]) };
         let found = answer(&asked).unwrap();
         assert_eq!(found.answers.len(), 1);
         let expected = 1e-4 + (1u64 << 30) as f64 * 2.7e-10;
-        assert!((found.answers[0].each / expected - 1.0).abs() < 0.01, "{found:?}");
+        assert!((found.answers[0].each_s / expected - 1.0).abs() < 0.01, "{found:?}");
         assert!(found.data.contains("grid.jsonl") && found.warnings.len() == 1, "{found:?}");
         let unknown = Question { engines: vec!["image".into()], ..asked.clone() };
         assert!(answer(&unknown).unwrap_err().to_string().contains("plain"));
         let huge = answer(&Question { bytes: 1 << 40, ..asked }).unwrap();
         assert!(huge.warnings.iter().any(|w| w.contains("far outside")), "{huge:?}");
-        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
@@ -263,7 +225,7 @@ mod tests {
         let found = built_in(&Question { frac: 0.0, ..question(&["plain"]) }).unwrap();
         let model = CostModel::new();
         let expected = (model.floor_ns() + model.avoidable_ns(262_144)) as f64 / 1e9;
-        assert!((found.answers[0].each / expected - 1.0).abs() < 1e-6, "{found:?}");
+        assert!((found.answers[0].each_s / expected - 1.0).abs() < 1e-6, "{found:?}");
         assert!(built_in(&question(&["hugetlb"])).is_err());
     }
 }

@@ -1,12 +1,13 @@
 //! odfork writes: what share of its memory a program changes.
 //!
-//! The way of a measurement: `options` reads the request, `launch` or `target` gets hold of the process, `session`
-//! says when it is looked at, `method` says how (`compare`, or `marks` with `inject`), both over `scan` (`maps`, `pages`);
-//! `change` is the result, `table` and `record` print it. `suite` is the standard set. This file only connects them.
+//! The way of a measurement: `options` reads the request, `command` or `target` gets hold of the
+//! process, `session` says when it is scanned, `method` says how (`snapshot`, or `marks` with
+//! `inject`), both over `scan` (`maps`, `pages`); `change` is the result, `table` and `record`
+//! print it. `suite` is the standard set. This file only connects them.
 
 mod change;
+mod command;
 mod inject;
-mod launch;
 mod maps;
 mod marks;
 mod method;
@@ -24,26 +25,18 @@ mod traffic;
 
 use std::ffi::OsString;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use clap::{ArgMatches, Command};
+use clap::ArgMatches;
 
-use launch::{launch, NotStarted};
+use self::command::{exit_status, launch, wait_for, NotStarted};
+use self::options::{Request, Subject};
+use self::record::Record;
+use self::session::{measure, Outcome};
+use self::target::Target;
 use odfork_proc::interrupt;
-use options::{Request, Subject};
-use record::Record;
-use session::{measure, Outcome};
-use target::Target;
 
-const EARLY: u8 = 1;
-const INTERRUPTED: u8 = 130;
-/// After Ctrl-C, before a command that goes on is asked harder to end.
-const SIGNAL_INTERVAL: Duration = Duration::from_secs(3);
-
-pub fn command() -> Command {
-    options::command()
-}
+pub use self::options::command;
 
 pub fn run(matches: &ArgMatches) -> u8 {
     let done = options::request(matches).and_then(|request| carry_out(&request));
@@ -51,10 +44,7 @@ pub fn run(matches: &ArgMatches) -> u8 {
 }
 
 fn carry_out(request: &Request) -> Result<u8> {
-    let effort = match request.subject {
-        Subject::Suite(true) => "quick",
-        _ => "default",
-    };
+    let effort = if matches!(request.subject, Subject::Suite(true)) { "quick" } else { "default" };
     let mut record = Record::open(request.json.as_deref(), effort)?;
     for remark in &request.remarks {
         eprintln!("odfork writes: {remark}");
@@ -65,9 +55,9 @@ fn carry_out(request: &Request) -> Result<u8> {
         Subject::Suite(quick) => suite::run(*quick, request, record),
         Subject::Process(pid) => {
             let mut target = Target::seize(*pid, request.plan.marker)?;
-            let program = program_of(*pid);
-            let outcome = measure(&mut target, &request.plan);
-            report(&program, outcome, request, record)
+            let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            let program = format!("{} ({pid})", name.trim());
+            report(&program, measure(&mut target, &request.plan), request, record)
         }
         Subject::Command(words) => of_command(words, request, record),
     }
@@ -75,7 +65,7 @@ fn carry_out(request: &Request) -> Result<u8> {
 
 fn of_command(words: &[OsString], request: &Request, record: Record) -> Result<u8> {
     let mut target = match launch(words, request.plan.marker, None)? {
-        Ok(launched) => launched.target,
+        Ok(target) => target,
         Err(NotStarted { status, line }) => {
             eprintln!("odfork writes: {line}");
             return Ok(status);
@@ -92,53 +82,9 @@ fn of_command(words: &[OsString], request: &Request, record: Record) -> Result<u
     Ok(if interrupted || status != 0 { status } else { exit_status(ended) })
 }
 
-/// Waits for a command of ours that runs on unmeasured; after Ctrl-C it is told to end.
-fn wait_for(pid: i32, interrupted: bool) -> Option<i32> {
-    let mut told = interrupted;
-    let mut requests = [libc::SIGINT, libc::SIGTERM, libc::SIGKILL].into_iter();
-    let mut next = Instant::now();
-    loop {
-        match ptrace::wait(-1) {
-            Ok(Some((found, status))) if !libc::WIFSTOPPED(status) && found == pid => {
-                return Some(status);
-            }
-            // A thread that could not be let go of before, because it was just being killed.
-            Ok(Some((tid, status))) if libc::WIFSTOPPED(status) => {
-                let _ = ptrace::detach(tid, 0);
-            }
-            Err(error) if error.raw_os_error() == Some(libc::ECHILD) => return None,
-            _ => {}
-        }
-        told |= interrupt::asked();
-        if told && Instant::now() >= next {
-            if let Some(signal) = requests.next() {
-                // SAFETY: a child of ours that has not been waited for: the number is still its own.
-                unsafe { libc::kill(pid, signal) };
-            }
-            next = Instant::now() + SIGNAL_INTERVAL;
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
-
-/// As a shell has it.
-fn exit_status(status: i32) -> u8 {
-    if libc::WIFSIGNALED(status) {
-        128u8.saturating_add(libc::WTERMSIG(status) as u8)
-    } else {
-        libc::WEXITSTATUS(status) as u8
-    }
-}
-
-fn program_of(pid: i32) -> String {
-    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    format!("{} ({pid})", name.trim())
-}
-
 /// Prints and records what there is; the status tells whether it is all that was asked for.
 fn report(program: &str, outcome: Outcome, request: &Request, mut record: Record) -> Result<u8> {
     let method = request.plan.method;
-    let notes = notes(&outcome, request);
     if outcome.phases.is_empty() {
         println!("{program}: no phase was measured");
     } else {
@@ -151,22 +97,13 @@ fn report(program: &str, outcome: Outcome, request: &Request, mut record: Record
             print!("{}", table::hot_spots(phase, method, request.top));
         }
     }
-    for note in &notes {
+    for note in notes(&outcome, request) {
         println!("note: {note}");
-        record.note(note);
+        record.note(&note);
     }
-    let mut wrongs = Vec::new();
-    if let Some(failure) = &outcome.failure {
-        eprintln!("odfork writes: {failure:#}");
-        wrongs.push(format!("{failure:#}"));
-    }
-    let early = outcome.failure.is_some() || outcome.phases.is_empty();
-    record.finish(outcome.interrupted, wrongs)?;
-    Ok(match (outcome.interrupted, early) {
-        (true, _) => INTERRUPTED,
-        (false, true) => EARLY,
-        _ => 0,
-    })
+    let complete = !outcome.phases.is_empty();
+    let wrongs = outcome.failure.iter().map(|failure| format!("{failure:#}")).collect();
+    record.finish(outcome.interrupted, complete, wrongs)
 }
 
 fn notes(outcome: &Outcome, request: &Request) -> Vec<String> {
@@ -195,15 +132,4 @@ fn notes(outcome: &Outcome, request: &Request) -> Vec<String> {
         notes.push("interrupted: the last phase was ended early".into());
     }
     notes
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_exit_status_is_the_shells() {
-        assert_eq!(exit_status(3 << 8), 3);
-        assert_eq!(exit_status(9), 137);
-    }
 }

@@ -1,4 +1,4 @@
-//! The command line of `odfork writes` and the request it becomes. Words only; nothing is carried out here.
+//! The command line of `odfork writes` and the request it becomes. Nothing is carried out here.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{bail, Result};
 use clap::builder::PossibleValuesParser;
-use clap::{value_parser, Arg, ArgAction, ArgMatches, Command, ValueHint};
+use clap::{value_parser, ArgMatches, Args, Command, FromArgMatches, ValueHint};
 
 use super::method::Method;
 use super::session::Plan;
@@ -58,6 +58,58 @@ Exit status: that of COMMAND; 126 when it cannot be executed, 127 when it is
 not found, 130 after Ctrl-C, 1 when measuring ended early, 2 when it could not
 begin.";
 
+/// The words as they are given.
+#[derive(Args)]
+struct Words {
+    /// Measure a running process
+    #[arg(long, value_name = "PID", value_parser = value_parser!(i32).range(1..))]
+    #[arg(conflicts_with_all = ["words", "suite"])]
+    pid: Option<i32>,
+    /// End the measurement after so many seconds
+    #[arg(long = "for", value_name = "SECONDS", value_parser = seconds)]
+    length: Option<Duration>,
+    /// Let the program run so long before the first phase [default: 0]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    after: Option<Duration>,
+    /// Make a phase of every so many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, conflicts_with = "phases")]
+    interval: Option<Duration>,
+    /// Names of the phases; each begins at a mark, the last ends at one or at the end
+    #[arg(long, value_name = "NAME,NAME...", value_delimiter = ',')]
+    phases: Vec<String>,
+    /// Signal that marks the border of two phases [default with --phases: URG]
+    #[arg(long, value_name = "SIGNAL", ignore_case = true)]
+    #[arg(value_parser = PossibleValuesParser::new(SIGNALS.map(|(name, _)| name)))]
+    mark: Option<String>,
+    /// How changes are found
+    #[arg(long, value_name = "METHOD", default_value = "auto")]
+    #[arg(value_parser = PossibleValuesParser::new(METHODS))]
+    method: String,
+    /// Count bytes too, by comparing
+    #[arg(long)]
+    bytes: bool,
+    /// What the snapshot of method compare may take [default: half of what is available]
+    #[arg(long, value_name = "MB", value_parser = value_parser!(u64).range(1..1 << 30))]
+    memory: Option<u64>,
+    /// Write samples, one JSON object a line, for `odfork report`
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    json: Option<PathBuf>,
+    /// How many mappings to show that changed most; 0: none
+    #[arg(long, value_name = "N", default_value = "8")]
+    top: usize,
+    /// Measure the standard set: emacs, sbcl, python3, redis-server, sqlite3
+    #[arg(long)]
+    #[arg(conflicts_with_all = ["words", "phases", "mark", "interval", "after", "length"])]
+    suite: bool,
+    /// The standard set with less work
+    #[arg(long)]
+    quick: bool,
+    /// The command and its arguments, taken as they are
+    #[arg(value_names = ["COMMAND", "ARGS"], num_args = 1.., trailing_var_arg = true)]
+    #[arg(value_hint = ValueHint::CommandWithArguments)]
+    words: Vec<OsString>,
+}
+
 /// What is to be measured.
 #[derive(Debug)]
 pub enum Subject {
@@ -78,109 +130,17 @@ pub struct Request {
 }
 
 pub fn command() -> Command {
-    Command::new("writes")
+    let command = Command::new("writes")
         .about("Measure what share of its pages and bytes a program changes")
         .override_usage(
             "odfork writes [OPTIONS] -- COMMAND [ARGS]...\n       \
              odfork writes [OPTIONS] --pid PID [--for SECONDS]\n       \
              odfork writes --suite [--quick] [--json FILE]",
-        )
-        .after_help(HELP)
-        .arg(
-            Arg::new("pid")
-                .long("pid")
-                .value_name("PID")
-                .value_parser(value_parser!(i32).range(1..))
-                .conflicts_with_all(["words", "suite"])
-                .help("Measure a running process"),
-        )
-        .arg(seconds("for", "End the measurement after so many seconds"))
-        .arg(seconds("after", "Let the program run so long before the first phase [default: 0]"))
-        .arg(seconds("interval", "Make a phase of every so many seconds").conflicts_with("phases"))
-        .args(phase_arguments())
-        .args(output_arguments())
-        .args(suite_arguments())
-        .arg(
-            Arg::new("words")
-                .value_names(["COMMAND", "ARGS"])
-                .help("The command and its arguments, taken as they are")
-                .value_parser(value_parser!(OsString))
-                .num_args(1..)
-                .trailing_var_arg(true)
-                .value_hint(ValueHint::CommandWithArguments),
-        )
+        );
+    Words::augment_args(command).after_help(HELP)
 }
 
-fn phase_arguments() -> [Arg; 4] {
-    let names = SIGNALS.map(|(name, _)| name);
-    [
-        Arg::new("phases")
-            .long("phases")
-            .value_name("NAME,NAME...")
-            .value_delimiter(',')
-            .help("Names of the phases; each begins at a mark, the last ends at one or at the end"),
-        Arg::new("mark")
-            .long("mark")
-            .value_name("SIGNAL")
-            .value_parser(PossibleValuesParser::new(names))
-            .ignore_case(true)
-            .help("Signal that marks the border of two phases [default with --phases: URG]"),
-        Arg::new("method")
-            .long("method")
-            .value_name("METHOD")
-            .value_parser(PossibleValuesParser::new(METHODS))
-            .default_value("auto")
-            .help("How changes are found"),
-        Arg::new("bytes")
-            .long("bytes")
-            .action(ArgAction::SetTrue)
-            .help("Count bytes too, by comparing"),
-    ]
-}
-
-fn output_arguments() -> [Arg; 3] {
-    [
-        Arg::new("memory")
-            .long("memory")
-            .value_name("MB")
-            .value_parser(value_parser!(u64).range(1..1 << 30))
-            .help(
-                "What the snapshot of method compare may take [default: half of what is available]",
-            ),
-        Arg::new("json")
-            .long("json")
-            .value_name("FILE")
-            .value_parser(value_parser!(PathBuf))
-            .value_hint(ValueHint::FilePath)
-            .help("Write samples, one JSON object a line, for `odfork report`"),
-        Arg::new("top")
-            .long("top")
-            .value_name("N")
-            .value_parser(value_parser!(usize))
-            .default_value("8")
-            .help("How many mappings to show that changed most; 0: none"),
-    ]
-}
-
-fn suite_arguments() -> [Arg; 2] {
-    [
-        Arg::new("suite")
-            .long("suite")
-            .action(ArgAction::SetTrue)
-            .conflicts_with_all(["words", "phases", "mark", "interval", "after", "for"])
-            .help("Measure the standard set: emacs, sbcl, python3, redis-server, sqlite3"),
-        Arg::new("quick")
-            .long("quick")
-            .action(ArgAction::SetTrue)
-            .help("The standard set with less work"),
-    ]
-}
-
-fn seconds(name: &'static str, help: &'static str) -> Arg {
-    Arg::new(name).long(name).value_name("SECONDS").value_parser(parse_seconds).help(help)
-}
-
-fn parse_seconds(word: &str) -> Result<Duration, String> {
+fn seconds(word: &str) -> Result<Duration, String> {
     match word.parse::<f64>() {
         Ok(number) if (0.001..=1e7).contains(&number) => Ok(Duration::from_secs_f64(number)),
         _ => Err("needed: seconds from 0.001 to 10000000".into()),
@@ -189,58 +149,34 @@ fn parse_seconds(word: &str) -> Result<Duration, String> {
 
 /// The request, or what is missing.
 pub fn request(matches: &ArgMatches) -> Result<Request> {
-    let subject = subject(matches)?;
-    let suite = matches!(subject, Subject::Suite(_));
-    let bytes = matches.get_flag("bytes") || suite;
-    let word = matches.get_one::<String>("method").map_or("auto", String::as_str);
+    let words = Words::from_arg_matches(matches)?;
     // The suite takes a page method if asked to; bytes are then missing in its table.
-    let wants_bytes = bytes && (!suite || word == "auto");
-    let (method, remarks) = Method::choose(word, wants_bytes)?;
-    let time = |name| matches.get_one::<Duration>(name).copied();
-    let names: Vec<String> =
-        matches.get_many::<String>("phases").into_iter().flatten().cloned().collect();
+    let wants_bytes = if words.suite { words.method == "auto" } else { words.bytes };
+    let subject = match (words.pid, words.suite) {
+        (Some(pid), _) => Subject::Process(pid),
+        (_, true) => Subject::Suite(words.quick),
+        _ if words.quick => bail!("--quick belongs to --suite: odfork writes --suite --quick"),
+        _ if words.words.is_empty() => {
+            bail!("what is to be measured? Give -- COMMAND ARGS, --pid PID or --suite")
+        }
+        _ => Subject::Command(words.words),
+    };
+    let (method, remarks) = Method::choose(&words.method, wants_bytes)?;
     let plan = Plan {
         method,
-        limit: matches
-            .get_one::<u64>("memory")
-            .map_or_else(|| memory_available() / 2, |mb| mb << 20),
-        after: time("after").unwrap_or_default(),
-        interval: time("interval"),
-        length: time("for"),
-        marker: marker(matches, !names.is_empty()),
-        names,
+        limit: words.memory.map_or_else(|| memory_available() / 2, |mb| mb << 20),
+        after: words.after.unwrap_or_default(),
+        interval: words.interval,
+        length: words.length,
+        marker: marker(words.mark.as_deref().or((!words.phases.is_empty()).then_some("URG"))),
+        names: words.phases,
     };
-    Ok(Request {
-        subject,
-        plan,
-        remarks,
-        json: matches.get_one::<PathBuf>("json").cloned(),
-        top: matches.get_one::<usize>("top").copied().unwrap_or(8),
-    })
+    Ok(Request { subject, plan, remarks, json: words.json, top: words.top })
 }
 
-fn subject(matches: &ArgMatches) -> Result<Subject> {
-    let words: Vec<OsString> =
-        matches.get_many::<OsString>("words").into_iter().flatten().cloned().collect();
-    if let Some(pid) = matches.get_one::<i32>("pid") {
-        return Ok(Subject::Process(*pid));
-    }
-    if matches.get_flag("suite") {
-        return Ok(Subject::Suite(matches.get_flag("quick")));
-    }
-    if matches.get_flag("quick") {
-        bail!("--quick belongs to --suite: odfork writes --suite --quick");
-    }
-    if words.is_empty() {
-        bail!("what is to be measured? Give -- COMMAND ARGS, --pid PID or --suite");
-    }
-    Ok(Subject::Command(words))
-}
-
-fn marker(matches: &ArgMatches, named: bool) -> Option<i32> {
-    let word = matches.get_one::<String>("mark").map(|word| word.to_uppercase());
-    let wanted = word.or_else(|| named.then(|| "URG".into()))?;
-    SIGNALS.iter().find(|(name, _)| *name == wanted).map(|(_, number)| *number)
+fn marker(word: Option<&str>) -> Option<i32> {
+    let wanted = word?;
+    SIGNALS.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, number)| *number)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
-//! The sample file of a measurement: experiment "writes", row M04, engine "plain". Format: docs/samples.md.
+//! The sample file of a measurement: experiment "writes", engine "plain". Format: docs/samples.md.
 //!
-//! Opened before anything is measured, so that a path that cannot be written fails early.
+//! Opened before anything is measured, so that a path that cannot be written fails early. Owns the
+//! exit status that follows from what was recorded.
 
 use std::path::Path;
 use std::time::Instant;
@@ -11,10 +12,13 @@ use serde_json::Value;
 use super::method::Method;
 use super::session::Phase;
 use odfork_samples::environment::Environment;
-use odfork_samples::samples::{End, Line, Params, Run, Sample, Writer};
+use odfork_samples::samples::{End, Line, Params, Run, Sample, Writer, SCHEMA};
 
 const EXPERIMENT: &str = "writes";
 const ENGINE: &str = "plain";
+
+const EARLY: u8 = 1;
+const INTERRUPTED: u8 = 130;
 
 /// An open sample file, or none.
 pub struct Record {
@@ -26,10 +30,11 @@ pub struct Record {
 
 impl Record {
     pub fn open(path: Option<&Path>, effort: &str) -> Result<Record> {
-        let mut writer = path.map(Writer::create).transpose()?;
-        if let Some(writer) = &mut writer {
-            writer.put(&Line::Run(Box::new(Run {
-                schema: odfork_samples::samples::SCHEMA,
+        let writer = path.map(Writer::create).transpose()?;
+        let mut record = Record { writer, start: Instant::now(), samples: 0, phases: 0 };
+        if record.writer.is_some() {
+            record.put(&Line::Run(Box::new(Run {
+                schema: SCHEMA,
                 experiment: EXPERIMENT.into(),
                 row: "M04".into(),
                 effort: effort.into(),
@@ -38,64 +43,68 @@ impl Record {
                 environment: serde_json::to_value(Environment::observe()).unwrap_or(Value::Null),
             })));
         }
-        Ok(Record { writer, start: Instant::now(), samples: 0, phases: 0 })
+        Ok(record)
+    }
+
+    fn put(&mut self, line: &Line) {
+        if let Some(writer) = &mut self.writer {
+            writer.put(line);
+        }
     }
 
     pub fn note(&mut self, text: &str) {
-        if let Some(writer) = &mut self.writer {
-            writer.put(&Line::Note { text: text.into() });
-        }
+        self.put(&Line::Note { text: text.into() });
     }
 
     /// Shares and counts of one phase.
     pub fn phase(&mut self, program: &str, phase: &Phase, method: Method) {
         let counts = &phase.change.counts;
-        let params = Params::from([
-            ("program".into(), program.into()),
-            ("phase".into(), phase.name.as_str().into()),
-            ("method".into(), method.word().into()),
-        ]);
-        let mut metrics = vec![
+        let pages = [
             ("pages", "share", counts.page_share()),
             ("pages-changed", "count", counts.changed as f64),
             ("pages-new", "count", counts.new as f64),
             ("pages-all", "count", counts.pages as f64),
         ];
-        if method.counts_bytes() {
-            metrics.push(("bytes", "share", counts.byte_share()));
-            metrics.push(("bytes-changed", "count", counts.bytes as f64));
-            metrics.push(("bytes-all", "count", counts.bytes_all() as f64));
-        }
-        for (metric, unit, value) in metrics {
-            self.sample(metric, unit, value, params.clone());
+        let bytes = [
+            ("bytes", "share", counts.byte_share()),
+            ("bytes-changed", "count", counts.bytes as f64),
+            ("bytes-all", "count", counts.bytes_all() as f64),
+        ];
+        let bytes = bytes.into_iter().filter(|_| method.counts_bytes());
+        for (metric, unit, value) in pages.into_iter().chain(bytes) {
+            self.samples += 1;
+            self.put(&Line::Sample(Sample {
+                experiment: EXPERIMENT.into(),
+                engine: ENGINE.into(),
+                metric: metric.into(),
+                unit: unit.into(),
+                value,
+                params: Params::from([
+                    ("program".into(), program.into()),
+                    ("phase".into(), phase.name.as_str().into()),
+                    ("method".into(), method.word().into()),
+                ]),
+                round: self.phases,
+                at_s: self.start.elapsed().as_secs_f64(),
+            }));
         }
         self.phases += 1;
     }
 
-    fn sample(&mut self, metric: &str, unit: &str, value: f64, params: Params) {
-        let Some(writer) = &mut self.writer else { return };
-        self.samples += 1;
-        writer.put(&Line::Sample(Sample {
-            experiment: EXPERIMENT.into(),
-            engine: ENGINE.into(),
-            metric: metric.into(),
-            unit: unit.into(),
-            value,
-            params,
-            round: self.phases,
-            at_s: self.start.elapsed().as_secs_f64(),
-        }));
-    }
-
-    pub fn finish(self, interrupted: bool, wrongs: Vec<String>) -> Result<()> {
-        let Some(mut writer) = self.writer else { return Ok(()) };
-        writer.put(&Line::End(End {
-            interrupted,
-            samples: self.samples,
-            seconds: self.start.elapsed().as_secs_f64(),
-            wrongs,
-        }));
-        writer.finish().map(drop)
+    /// Ends the file and says what went wrong; the status is that of the whole command.
+    pub fn finish(mut self, interrupted: bool, complete: bool, wrongs: Vec<String>) -> Result<u8> {
+        for wrong in &wrongs {
+            eprintln!("odfork writes: {wrong}");
+        }
+        let early = !complete || !wrongs.is_empty();
+        let (samples, seconds) = (self.samples, self.start.elapsed().as_secs_f64());
+        self.put(&Line::End(End { interrupted, samples, seconds, wrongs }));
+        self.writer.map(Writer::finish).transpose()?;
+        Ok(match (interrupted, early) {
+            (true, _) => INTERRUPTED,
+            (false, true) => EARLY,
+            _ => 0,
+        })
     }
 }
 
@@ -107,16 +116,15 @@ mod tests {
 
     #[test]
     fn a_phase_is_read_back_with_its_parameters() {
-        let path = std::env::temp_dir().join(format!("odfork-writes-{}.jsonl", std::process::id()));
+        let path = tempfile::NamedTempFile::new().unwrap().into_temp_path();
         let mut record = Record::open(Some(&path), "default").unwrap();
         let counts = Counts { pages: 8, changed: 2, new: 1, bytes: 5000 };
         let change = Change { counts, ..Change::default() };
-        let phase = Phase { name: "load".into(), change, from: 0.0, to: 1.0 };
+        let phase = Phase { name: "load".into(), change };
         record.phase("python3", &phase, Method::Compare);
         record.phase("python3", &phase, Method::Scan);
-        record.finish(false, Vec::new()).unwrap();
+        assert_eq!(record.finish(false, true, Vec::new()).unwrap(), 0);
         let read = samples::read(&path).unwrap();
-        std::fs::remove_file(&path).unwrap();
         assert_eq!(read.experiment(), "writes");
         let share = |method: &str| read.values("plain", "pages", |s| s.word("method") == method);
         assert_eq!((share("compare"), share("scan")), (vec![0.25], vec![0.25]));

@@ -33,9 +33,6 @@ pub struct Plan {
 pub struct Phase {
     pub name: String,
     pub change: Change,
-    /// Seconds since the start of the measurement.
-    pub from: f64,
-    pub to: f64,
 }
 
 /// What came out.
@@ -55,7 +52,7 @@ pub struct Outcome {
 struct Session<'a> {
     plan: &'a Plan,
     target: &'a mut Target,
-    watch: Detector,
+    detector: Detector,
     start: Instant,
     /// When the open phase began.
     open: Option<Instant>,
@@ -73,7 +70,7 @@ pub fn measure(target: &mut Target, plan: &Plan) -> Outcome {
     let mut session = Session {
         plan,
         target,
-        watch: Detector::new(plan.method, plan.limit),
+        detector: Detector::new(plan.method, plan.limit),
         start,
         open: None,
         first: (!by_marker).then_some(start + plan.after),
@@ -137,19 +134,17 @@ impl Session<'_> {
         }
         let now = Instant::now();
         self.target.stop()?;
-        let looked = self.watch.update(self.target);
+        let changed = self.detector.update(self.target);
         self.outcome.held += now.elapsed();
-        if let Some(from) = self.open.take() {
-            match looked {
-                Ok(change) => self.keep(change, from, now),
-                Err(error) => {
-                    self.target.go_on(event);
-                    return Err(error);
-                }
+        let change = match changed {
+            Ok(change) => change,
+            Err(error) => {
+                self.target.go_on(event);
+                return Err(error);
             }
-        } else if let Err(error) = looked {
-            self.target.go_on(event);
-            return Err(error);
+        };
+        if let Some(from) = self.open.take() {
+            self.keep(change, from, now);
         }
         if !last && !self.complete() {
             self.open = Some(Instant::now());
@@ -168,15 +163,16 @@ impl Session<'_> {
             self.note(&format!("{count} pages could not be read and are in no count"));
         }
         let seconds = |time: Instant| time.duration_since(self.start).as_secs_f64();
-        let (from, to) = (seconds(from), seconds(to));
         let number = self.outcome.phases.len();
         let name = match self.plan.names.get(number) {
             Some(name) => name.clone(),
-            None if self.plan.interval.is_some() => format!("{from:.1}-{to:.1} s"),
+            None if self.plan.interval.is_some() => {
+                format!("{:.1}-{:.1} s", seconds(from), seconds(to))
+            }
             None if self.plan.marker.is_some() => format!("phase {}", number + 1),
             None => "all".into(),
         };
-        self.outcome.phases.push(Phase { name, change, from, to });
+        self.outcome.phases.push(Phase { name, change });
     }
 
     /// All named phases are measured.
@@ -192,7 +188,7 @@ impl Session<'_> {
         } else if self.first.is_some() {
             self.first = Some(Instant::now() + self.plan.after);
         }
-        self.watch = Detector::new(self.plan.method, self.plan.limit);
+        self.detector = Detector::new(self.plan.method, self.plan.limit);
         self.target.go_on(Event::Exec);
     }
 

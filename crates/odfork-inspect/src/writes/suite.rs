@@ -1,23 +1,23 @@
 //! The standard set: the paper's two programs as they are today, and three programs of today.
 //!
-//! Owns the list, the files it writes (embedded, in a temporary folder that is removed) and the order of a run. The
-//! programs mark their phases by SIGURG to themselves; `traffic` does it for redis-server. A program that is not installed
-//! is named with its Debian package and left out.
+//! Owns the list, the files it writes (embedded, in a temporary folder that is removed) and the
+//! order of a run. The programs mark their phases by SIGURG to themselves; `traffic` does it for
+//! redis-server. A program that is not installed is named with its Debian package and left out.
 
 use std::ffi::OsString;
 use std::fs;
-use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
-use std::thread::JoinHandle;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{bail, Context, Result};
 
-use super::launch::{launch, NotStarted};
+use super::command::{exit_status, launch, wait_for, NotStarted};
 use super::options::Request;
 use super::record::Record;
 use super::session::{measure, Outcome, Plan};
 use super::table::{self, SuiteRow};
-use super::{exit_status, traffic, wait_for, EARLY, INTERRUPTED};
+use super::traffic;
 use odfork_proc::interrupt;
 
 /// What a program is started for.
@@ -30,8 +30,8 @@ struct Workload {
     file: (&'static str, &'static str),
     /// (quick, default) amount of work.
     work: (u32, u32),
-    /// Its words after the binary; FILE, FOLDER and WORK are replaced.
-    words: &'static [&'static str],
+    /// Its words after the binary, with bars between; FILE, FOLDER, WORK and MARK are replaced.
+    words: &'static str,
     /// Driven from outside, over a socket in the folder.
     driven: bool,
 }
@@ -46,23 +46,9 @@ const WORKLOADS: [Workload; 5] = [
         phases: &["load", "run"],
         file: ("planner.lisp", include_str!("../../../../workloads/writes/planner.lisp")),
         work: (5, 6),
-        words: &[
-            "--noinform",
-            "--no-sysinit",
-            "--no-userinit",
-            "--disable-debugger",
-            "--eval",
-            SBCL_MARK,
-            "--load",
-            "FILE",
-            "--eval",
-            SBCL_MARK,
-            "--eval",
-            "(planner:run WORK)",
-            "--eval",
-            SBCL_MARK,
-            "--quit",
-        ],
+        words: "--noinform | --no-sysinit | --no-userinit | --disable-debugger | --eval | MARK | \
+                --load | FILE | --eval | MARK | --eval | (planner:run WORK) | --eval | MARK | \
+                --quit",
         driven: false,
     },
     Workload {
@@ -72,7 +58,7 @@ const WORKLOADS: [Workload; 5] = [
         phases: &["hanoi"],
         file: ("hanoi.el", include_str!("../../../../workloads/writes/hanoi.el")),
         work: (10, 13),
-        words: &["-Q", "--batch", "--eval", "(setenv \"ODFORK_RINGS\" \"WORK\")", "-l", "FILE"],
+        words: "-Q | --batch | --eval | (setenv \"ODFORK_RINGS\" \"WORK\") | -l | FILE",
         driven: false,
     },
     Workload {
@@ -82,7 +68,7 @@ const WORKLOADS: [Workload; 5] = [
         phases: &["load", "read", "update"],
         file: ("python.py", include_str!("../../../../workloads/writes/python.py")),
         work: (50_000, 300_000),
-        words: &["FILE", "WORK"],
+        words: "FILE | WORK",
         driven: false,
     },
     Workload {
@@ -92,7 +78,7 @@ const WORKLOADS: [Workload; 5] = [
         phases: &["load", "get", "set 10 %"],
         file: ("redis.conf", "save \"\"\nappendonly no\nport 0\nactiverehashing no\n"),
         work: (100_000, 400_000),
-        words: &["FILE", "--unixsocket", "FOLDER/redis.socket", "--dir", "FOLDER"],
+        words: "FILE | --unixsocket | FOLDER/redis.socket | --dir | FOLDER",
         driven: true,
     },
     Workload {
@@ -102,105 +88,62 @@ const WORKLOADS: [Workload; 5] = [
         phases: &["load", "update 10 %", "delete 1 %"],
         file: ("sqlite.sql", include_str!("../../../../workloads/writes/sqlite.sql")),
         work: (100_000, 500_000),
-        words: &["-batch", ":memory:", ".read FILE"],
+        words: "-batch | :memory: | .read FILE",
         driven: false,
     },
 ];
 
-/// A folder of our own that goes away with it.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn make() -> Result<Folder> {
-        let path = std::env::temp_dir().join(format!("odfork-writes-{}", std::process::id()));
-        fs::create_dir_all(&path)
-            .with_context(|| format!("cannot make {}; set TMPDIR", path.display()))?;
-        Ok(Folder(path))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 pub fn run(quick: bool, request: &Request, mut record: Record) -> Result<u8> {
-    let folder = Folder::make()?;
+    let folder = tempfile::Builder::new().prefix("odfork-writes-").tempdir();
+    let folder = folder.context("cannot make a temporary folder; set TMPDIR")?;
     let (mut rows, mut wrongs) = (Vec::new(), Vec::new());
-    for workload in &WORKLOADS {
-        if interrupt::asked() {
-            break;
-        }
-        if find(workload.binary).is_none() {
-            let (binary, package) = (workload.binary, workload.package);
-            let line = format!(
-                "{}: skipped: {binary} is not installed (Debian package {package})",
-                workload.name
-            );
+    let method = request.plan.method;
+    for workload in WORKLOADS.iter().take_while(|_| !interrupt::asked()) {
+        let &Workload { name, binary, package, .. } = workload;
+        if !installed(binary) {
+            let line =
+                format!("{name}: skipped: {binary} is not installed (Debian package {package})");
             eprintln!("odfork writes: {line}");
             record.note(&line);
             continue;
         }
-        eprintln!("odfork writes: {}", workload.name);
-        let outcome = run_one(workload, quick, request, &folder.0);
-        wrongs.extend(take(workload, outcome, request, &mut record, &mut rows));
+        eprintln!("odfork writes: {name}");
+        match run_one(workload, quick, &request.plan, folder.path()) {
+            Ok(outcome) => {
+                for phase in &outcome.phases {
+                    record.phase(name, phase, method);
+                    let (phase, counts) = (phase.name.clone(), phase.change.counts);
+                    rows.push(SuiteRow { program: name, phase, counts });
+                }
+                wrongs.extend(fault(workload, &outcome).map(|fault| format!("{name}: {fault}")));
+            }
+            Err(error) => wrongs.push(format!("{name}: {error:#}")),
+        }
     }
-    let method = request.plan.method;
     if rows.is_empty() {
         println!("no phase was measured");
     } else {
         print!("{}", table::suite(&rows, method));
         println!("method {}", method.word());
     }
-    for wrong in &wrongs {
-        eprintln!("odfork writes: {wrong}");
-    }
-    let interrupted = interrupt::asked();
-    let failed = !wrongs.is_empty() || rows.is_empty();
-    record.finish(interrupted, wrongs)?;
-    Ok(match (interrupted, failed) {
-        (true, _) => INTERRUPTED,
-        (false, true) => EARLY,
-        _ => 0,
-    })
+    record.finish(interrupt::asked(), !rows.is_empty(), wrongs)
 }
 
-/// Keeps what was measured; gives what went wrong.
-fn take(
-    workload: &Workload,
-    outcome: Result<Outcome>,
-    request: &Request,
-    record: &mut Record,
-    rows: &mut Vec<SuiteRow>,
-) -> Option<String> {
-    let outcome = match outcome {
-        Ok(outcome) => outcome,
-        Err(error) => return Some(format!("{}: {error:#}", workload.name)),
-    };
-    for phase in &outcome.phases {
-        record.phase(workload.name, phase, request.plan.method);
-        rows.push(SuiteRow {
-            program: workload.name.into(),
-            phase: phase.name.clone(),
-            counts: phase.change.counts,
-        });
-    }
-    if outcome.interrupted {
-        return None;
-    }
+/// What went wrong with a program that was measured.
+fn fault(workload: &Workload, outcome: &Outcome) -> Option<String> {
     let (found, wanted) = (outcome.phases.len(), workload.phases.len());
     match (&outcome.failure, outcome.ended.map(exit_status)) {
-        (Some(failure), _) => Some(format!("{}: {failure:#}", workload.name)),
-        _ if found < wanted => Some(format!("{}: {found} of {wanted} phases came", workload.name)),
+        _ if outcome.interrupted => None,
+        (Some(failure), _) => Some(format!("{failure:#}")),
+        _ if found < wanted => Some(format!("{found} of {wanted} phases came")),
         (None, Some(status)) if status != 0 => {
-            Some(format!("{}: {} ended with status {status}", workload.name, workload.binary))
+            Some(format!("{} ended with status {status}", workload.binary))
         }
         _ => None,
     }
 }
 
-fn run_one(workload: &Workload, quick: bool, request: &Request, folder: &Path) -> Result<Outcome> {
+fn run_one(workload: &Workload, quick: bool, plan: &Plan, folder: &Path) -> Result<Outcome> {
     let work = if quick { workload.work.0 } else { workload.work.1 };
     let file = folder.join(workload.file.0);
     fs::write(&file, workload.file.1.replace("ROWS", &work.to_string()))
@@ -208,18 +151,18 @@ fn run_one(workload: &Workload, quick: bool, request: &Request, folder: &Path) -
     let plan = Plan {
         marker: Some(libc::SIGURG),
         names: workload.phases.iter().map(ToString::to_string).collect(),
-        after: std::time::Duration::ZERO,
+        after: Duration::ZERO,
         interval: None,
         length: None,
-        ..request.plan.clone()
+        ..plan.clone()
     };
+    let nowhere = fs::OpenOptions::new().write(true).open("/dev/null")?;
     let words = words(workload, work, folder, &file);
-    let nowhere = OwnedFd::from(fs::OpenOptions::new().write(true).open("/dev/null")?);
-    let mut target = match launch(&words, plan.marker, Some(nowhere))? {
-        Ok(launched) => launched.target,
-        Err(NotStarted { line, .. }) => anyhow::bail!(line),
+    let mut target = match launch(&words, plan.marker, Some(nowhere.as_fd()))? {
+        Ok(target) => target,
+        Err(NotStarted { line, .. }) => bail!(line),
     };
-    let traffic: Option<JoinHandle<Result<()>>> = workload.driven.then(|| {
+    let traffic = workload.driven.then(|| {
         let (pid, socket) = (target.pid, folder.join("redis.socket"));
         std::thread::spawn(move || traffic::drive(pid, &socket, work))
     });
@@ -227,7 +170,7 @@ fn run_one(workload: &Workload, quick: bool, request: &Request, folder: &Path) -
     if outcome.ended.is_none() {
         outcome.ended = wait_for(target.pid, outcome.interrupted || outcome.failure.is_some());
     }
-    if let Some(Ok(Err(error))) = traffic.map(JoinHandle::join) {
+    if let Some(Ok(Err(error))) = traffic.map(std::thread::JoinHandle::join) {
         if !outcome.interrupted {
             outcome.failure.get_or_insert(error);
         }
@@ -236,20 +179,17 @@ fn run_one(workload: &Workload, quick: bool, request: &Request, folder: &Path) -
 }
 
 fn words(workload: &Workload, work: u32, folder: &Path, file: &Path) -> Vec<OsString> {
-    let fill = |word: &&str| {
-        word.replace("FILE", &file.to_string_lossy())
-            .replace("FOLDER", &folder.to_string_lossy())
-            .replace("WORK", &work.to_string())
-            .into()
+    let fill = |word: &str| {
+        let word = word.replace("MARK", SBCL_MARK).replace("WORK", &work.to_string());
+        word.replace("FILE", &file.to_string_lossy()).replace("FOLDER", &folder.to_string_lossy())
     };
-    std::iter::once(OsString::from(workload.binary))
-        .chain(workload.words.iter().map(fill))
-        .collect()
+    let rest = workload.words.split(" | ").map(fill);
+    std::iter::once(workload.binary.to_owned()).chain(rest).map(OsString::from).collect()
 }
 
-fn find(binary: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|folder| folder.join(binary)).find(|file| file.is_file())
+fn installed(binary: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(binary).is_file())
 }
 
 #[cfg(test)]
@@ -268,6 +208,6 @@ mod tests {
     fn words_are_filled_in() {
         let words = words(&WORKLOADS[3], 7, Path::new("/f"), Path::new("/f/redis.conf"));
         assert_eq!(words[1..4], ["/f/redis.conf", "--unixsocket", "/f/redis.socket"]);
-        assert!(find("sh").is_some() && find("no-such-program-here").is_none());
+        assert!(installed("sh") && !installed("no-such-program-here"));
     }
 }
