@@ -6,6 +6,8 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
+use odfork_sys::abi::pagemap::{ENTRY_BYTES, ENTRY_PRESENT, ENTRY_SWAPPED};
+
 use crate::error::{Error, Result};
 use crate::format::Region;
 use crate::maps::{self, Mapping, RegionWish};
@@ -14,6 +16,8 @@ use crate::PAGE;
 
 /// Entries of the page table read at once.
 const ENTRIES: usize = 4096;
+/// A page has content of its own.
+const POPULATED: u64 = ENTRY_PRESENT | ENTRY_SWAPPED;
 
 #[derive(Debug)]
 pub struct Process {
@@ -73,9 +77,9 @@ impl Process {
         let file = self.pagemap.as_ref()?;
         let (first, entries) = &mut self.entries;
         if !(*first..*first + entries.len() as u64).contains(&page) {
-            let mut bytes = vec![0; ENTRIES * 8];
-            let count = file.read_at(&mut bytes, page * 8).ok()?;
-            let words = bytes[..count / 8 * 8].chunks_exact(8);
+            let mut bytes = vec![0; ENTRIES * ENTRY_BYTES];
+            let count = file.read_at(&mut bytes, page * ENTRY_BYTES as u64).ok()?;
+            let words = bytes[..count].chunks_exact(ENTRY_BYTES);
             *entries =
                 words.map(|w| u64::from_le_bytes(w.try_into().unwrap_or_default())).collect();
             *first = page;
@@ -104,9 +108,8 @@ impl Source for Process {
                 )));
             }
             let anonymous = mapping.is_some_and(Mapping::is_anonymous);
-            // Bits 63 and 62: present, swapped.
             let empty = anonymous
-                && self.entry(address / PAGE as u64).is_some_and(|entry| entry >> 62 == 0);
+                && self.entry(address / PAGE as u64).is_some_and(|entry| entry & POPULATED == 0);
             *known = if empty { Known::Zero } else { Known::Nothing };
         }
         Ok(())

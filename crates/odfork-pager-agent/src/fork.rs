@@ -148,9 +148,12 @@ fn give_to_child(held: &mut Held) -> SysResult<()> {
     control.state.store(FORKING, Release);
     let mut result = office::ask(held, op::FREEZE, [0; 2]);
     if result == 0 {
-        const DONTNEED_LOCKED: c_int = 24;
         for span in held.regions().list() {
-            let gone = kernel_madvise(span.address as usize, span.len as usize, DONTNEED_LOCKED);
+            let gone = kernel_madvise(
+                span.address as usize,
+                span.len as usize,
+                libc::MADV_DONTNEED_LOCKED,
+            );
             result = result.min(gone as i32);
         }
     }

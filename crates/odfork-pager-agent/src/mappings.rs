@@ -7,7 +7,8 @@
 //! and unmapping is not noticed.
 
 use odfork_pager_protocol::control::{op, Span};
-use odfork_pager_protocol::{uapi, PAGE};
+use odfork_pager_protocol::PAGE;
+use odfork_sys::abi::{pagemap, procmap};
 use odfork_sys::Errno;
 
 use crate::ioctl;
@@ -33,13 +34,13 @@ enum Answer {
 impl Known {
     /// Asks about the mapping at this address, or the next one.
     fn ask(&mut self, address: u64) -> Answer {
-        let mut query = uapi::MappingQuery {
-            size: size_of::<uapi::MappingQuery>() as u64,
-            flags: uapi::COVERING_OR_NEXT,
+        let mut query = procmap::Query {
+            size: size_of::<procmap::Query>() as u64,
+            flags: procmap::COVERING_OR_NEXT_VMA,
             address,
-            ..uapi::MappingQuery::default()
+            ..procmap::Query::default()
         };
-        match ioctl(STATE.maps.number(), uapi::PROCMAP_QUERY, &mut query) {
+        match ioctl(STATE.maps.number(), procmap::QUERY, &mut query) {
             Ok(_) => {
                 let is_space = query.inode == STATE.backing.inode();
                 self.start = query.start;
@@ -87,16 +88,16 @@ impl Known {
 /// 6.11. Yes when it cannot be asked: a program that closes descriptors it does not know must not
 /// keep all its pages in memory by that.
 fn is_watched(address: u64, len: u64) -> bool {
-    let mut scan = uapi::Scan {
-        size: size_of::<uapi::Scan>() as u64,
-        flags: uapi::SCAN_CHECK_WP_ASYNC,
+    let mut scan = pagemap::ScanArg {
+        size: size_of::<pagemap::ScanArg>() as u64,
+        flags: pagemap::SCAN_CHECK_WPASYNC,
         start: address,
         end: address + len,
-        category_mask: uapi::PAGE_IS_SWAPPED,
-        return_mask: uapi::PAGE_IS_SWAPPED,
-        ..uapi::Scan::default()
+        category_mask: pagemap::IS_SWAPPED,
+        return_mask: pagemap::IS_SWAPPED,
+        ..pagemap::ScanArg::default()
     };
-    let answer = ioctl(STATE.pagemap.number(), uapi::PAGEMAP_SCAN, &mut scan);
+    let answer = ioctl(STATE.pagemap.number(), pagemap::SCAN, &mut scan);
     answer.err() != Some(Errno(libc::EPERM))
 }
 

@@ -13,9 +13,10 @@ use core::sync::atomic::{
 };
 
 use odfork_pager_protocol::control::{op, Control, Doorbell, Span, CONTROL_BYTES, MAGIC};
-use odfork_pager_protocol::uapi;
 use odfork_pager_protocol::wire::{Kind, Message, MESSAGE_BYTES, OPTION_USER_MODE};
 use odfork_pager_protocol::PAGE;
+use odfork_pager_protocol::USERFAULTFD_FEATURES;
+use odfork_sys::abi::userfaultfd;
 use odfork_sys::{
     args, block_signals, call, getpid, restore_signals, Errno, ProcessLock, SysResult,
 };
@@ -445,24 +446,25 @@ pub fn new_uffd(device: c_int, user_mode: bool) -> SysResult<c_int> {
         call(libc::SYS_userfaultfd, args![flags])
             .or_else(|error| match device {
                 -1 => Err(error),
-                fd => call(libc::SYS_ioctl, args![fd, uapi::IOC_NEW, flags]),
+                fd => call(libc::SYS_ioctl, args![fd, userfaultfd::NEW, flags]),
             })
             .or_else(|error| {
                 let path = c"/dev/userfaultfd".as_ptr();
                 let open = args![libc::AT_FDCWD, path, libc::O_RDWR | libc::O_CLOEXEC, 0];
                 let fd = call(libc::SYS_openat, open).map_err(|_| error)? as c_int;
-                let made = call(libc::SYS_ioctl, args![fd, uapi::IOC_NEW, flags]);
+                let made = call(libc::SYS_ioctl, args![fd, userfaultfd::NEW, flags]);
                 close(fd);
                 made
             })
             .or_else(|error| match user_mode {
-                true => call(libc::SYS_userfaultfd, args![flags | uapi::USER_MODE_ONLY as i32]),
+                true => call(libc::SYS_userfaultfd, args![flags | userfaultfd::USER_MODE_ONLY]),
                 false => Err(error),
             })
     };
     let uffd = high(made? as c_int);
-    let mut api = uapi::Api { api: uapi::UFFD_API, features: uapi::FEATURES, ioctls: 0 };
-    if let Err(error) = ioctl(uffd, uapi::IOC_API, &mut api) {
+    let mut api =
+        userfaultfd::Api { api: userfaultfd::VERSION, features: USERFAULTFD_FEATURES, ioctls: 0 };
+    if let Err(error) = ioctl(uffd, userfaultfd::API, &mut api) {
         close(uffd);
         return Err(error);
     }
@@ -562,12 +564,14 @@ pub fn connected(_held: &mut Held) -> bool {
 pub fn register(span: &Span) -> SysResult<()> {
     let (address, len) = (span.address as usize, span.len as usize);
     odfork_sys::check(crate::kernel_madvise(address, len, libc::MADV_DONTFORK))?;
-    let mut register = uapi::Register {
-        range: uapi::Range { start: span.address, len: span.len },
-        mode: uapi::REGISTER_MISSING | uapi::REGISTER_MINOR | uapi::REGISTER_WP,
+    let mut register = userfaultfd::Register {
+        range: userfaultfd::Range { start: span.address, len: span.len },
+        mode: userfaultfd::REGISTER_MODE_MISSING
+            | userfaultfd::REGISTER_MODE_MINOR
+            | userfaultfd::REGISTER_MODE_WP,
         ioctls: 0,
     };
-    ioctl(STATE.uffd.number(), uapi::IOC_REGISTER, &mut register).map(drop)
+    ioctl(STATE.uffd.number(), userfaultfd::REGISTER, &mut register).map(drop)
 }
 
 /// Maps a new region and tells the daemon; its address.

@@ -20,6 +20,7 @@
 use core::ffi::{c_int, CStr};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use odfork_sys::abi::seccomp::{AUDIT_ARCH_X86_64, X32_SYSCALL_BIT};
 use odfork_sys::{args, call, raw, Errno, SysResult};
 
 use crate::close;
@@ -32,12 +33,6 @@ static ALLOWED: AtomicBool = AtomicBool::new(false);
 /// The filter is there.
 static REFUSED: AtomicBool = AtomicBool::new(false);
 
-const SECCOMP_SET_MODE_FILTER: c_int = 1;
-const SECCOMP_FILTER_FLAG_TSYNC: c_int = 1;
-const ARCH: u32 = 0xC000_003E;
-/// Bit of the x32 system calls.
-const X32: u32 = 1 << 30;
-const AF_XDP: u32 = 44;
 const DIRECT: u32 = libc::O_DIRECT as u32;
 
 pub fn read_options() {
@@ -92,8 +87,6 @@ const AND: u16 = 0x54;
 const IS: u16 = 0x15;
 const HAS: u16 = 0x45;
 const RETURN: u16 = 0x06;
-const ALLOW: u32 = 0x7fff_0000;
-const ERRNO: u32 = 0x0005_0000;
 
 const fn one(code: u16, k: u32) -> libc::sock_filter {
     libc::sock_filter { code, jt: 0, jf: 0, k }
@@ -126,9 +119,9 @@ const fn to(at: u8, call: i64, place: u8) -> libc::sock_filter {
 
 static FILTER: [libc::sock_filter; LENGTH] = [
     one(LOAD, 4),
-    jump(IS, ARCH, 0, ALLOWS - 2),
+    jump(IS, AUDIT_ARCH_X86_64, 0, ALLOWS - 2),
     one(LOAD, 0),
-    one(AND, !X32),
+    one(AND, !X32_SYSCALL_BIT),
     to(4, libc::SYS_io_uring_setup, NOSYS),
     to(5, libc::SYS_io_uring_enter, NOSYS),
     to(6, libc::SYS_io_uring_register, NOSYS),
@@ -140,7 +133,7 @@ static FILTER: [libc::sock_filter; LENGTH] = [
     to(12, libc::SYS_fcntl, CONTROL),
     jump(IS, libc::SYS_socket as u32, 0, ALLOWS - 14),
     argument(0),
-    jump(IS, AF_XDP, NOSUPPORT - 16, ALLOWS - 16),
+    jump(IS, libc::AF_XDP as u32, NOSUPPORT - 16, ALLOWS - 16),
     // OPEN
     argument(1),
     jump(HAS, DIRECT, READS - 18, ALLOWS - 18),
@@ -155,17 +148,17 @@ static FILTER: [libc::sock_filter; LENGTH] = [
     jump(IS, libc::F_SETFL as u32, 0, ALLOWS - 24),
     argument(2),
     jump(HAS, DIRECT, INVAL - 26, ALLOWS - 26),
-    one(RETURN, ALLOW),
-    one(RETURN, ERRNO | libc::ENOSYS as u32),
-    one(RETURN, ERRNO | libc::EINVAL as u32),
-    one(RETURN, ERRNO | libc::EAFNOSUPPORT as u32),
+    one(RETURN, libc::SECCOMP_RET_ALLOW),
+    one(RETURN, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32),
+    one(RETURN, libc::SECCOMP_RET_ERRNO | libc::EINVAL as u32),
+    one(RETURN, libc::SECCOMP_RET_ERRNO | libc::EAFNOSUPPORT as u32),
 ];
 
 /// On all threads. Without CAP_SYS_ADMIN the kernel wants no_new_privs for it, which then holds for
 /// the program and all it starts.
 fn install() -> SysResult<()> {
     let program = libc::sock_fprog { len: LENGTH as u16, filter: FILTER.as_ptr().cast_mut() };
-    let order = args![SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program];
+    let order = args![libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_TSYNC, &program];
     // SAFETY: a valid program, which the kernel copies and checks.
     let answer = unsafe {
         match call(libc::SYS_seccomp, order) {

@@ -14,7 +14,8 @@ use core::sync::atomic::{
 };
 
 use odfork_pager_protocol::control::{Control, Span, ZAP_PAGES, ZAP_RANGES, ZAP_RANGE_PAGES};
-use odfork_pager_protocol::{uapi, PAGE};
+use odfork_pager_protocol::PAGE;
+use odfork_sys::abi::pagemap;
 use odfork_sys::{
     args, block_signals, call, clone_vfork, getpid, raw, restore_signals, ProcessLock, SysResult,
 };
@@ -237,27 +238,26 @@ fn unmap(regions: &Regions, known: &mut Known, span: &Span, pages: usize) -> boo
     let same = regions
         .holding(span.address, len)
         .is_some_and(|region| region.offset + (span.address - region.address) == span.offset);
-    const DONTNEED_LOCKED: i32 = 24;
     same && known.is_ours(span, len)
-        && kernel_madvise(span.address as usize, len as usize, DONTNEED_LOCKED) == 0
+        && kernel_madvise(span.address as usize, len as usize, libc::MADV_DONTNEED_LOCKED) == 0
 }
 
 /// Sets the bits of pages whose marker is there.
 fn mark_clean(span: &Span, pages: usize, first: usize, clean: &[AtomicU64]) {
-    let mut found = [uapi::PageRegion::default(); ZAP_RANGE_PAGES as usize];
-    let mut scan = uapi::Scan {
-        size: size_of::<uapi::Scan>() as u64,
+    let mut found = [pagemap::Region::default(); ZAP_RANGE_PAGES as usize];
+    let mut scan = pagemap::ScanArg {
+        size: size_of::<pagemap::ScanArg>() as u64,
         start: span.address,
         end: span.address + (pages * PAGE) as u64,
         vec: found.as_mut_ptr() as u64,
         vec_len: found.len() as u64,
         // A marker is a swap entry that is not "written".
-        category_mask: uapi::PAGE_IS_SWAPPED | uapi::PAGE_IS_WRITTEN,
-        category_inverted: uapi::PAGE_IS_WRITTEN,
-        return_mask: uapi::PAGE_IS_SWAPPED,
-        ..uapi::Scan::default()
+        category_mask: pagemap::IS_SWAPPED | pagemap::IS_WRITTEN,
+        category_inverted: pagemap::IS_WRITTEN,
+        return_mask: pagemap::IS_SWAPPED,
+        ..pagemap::ScanArg::default()
     };
-    let Ok(count) = ioctl(STATE.pagemap.number(), uapi::PAGEMAP_SCAN, &mut scan) else {
+    let Ok(count) = ioctl(STATE.pagemap.number(), pagemap::SCAN, &mut scan) else {
         return;
     };
     for region in &found[..count.min(found.len())] {

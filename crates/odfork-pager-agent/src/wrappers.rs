@@ -17,18 +17,13 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use odfork_pager_protocol::control::{op, REGION_DONTFORK, REGION_WIPEONFORK};
 use odfork_pager_protocol::PAGE;
+use odfork_sys::abi::advice::{MADV_GUARD_INSTALL, MADV_GUARD_REMOVE};
 use odfork_sys::{args, raw};
 
 use crate::office::{self, mode, Held, STATE};
 use crate::regions::whole_pages;
 use crate::stack::steady;
 use crate::{as_libc, kernel_madvise, kernel_mmap, kernel_munmap, set_errno};
-
-const MADV_COLLAPSE: c_int = 25;
-const MADV_DONTNEED_LOCKED: c_int = 24;
-const MADV_GUARD_INSTALL: c_int = 102;
-const MADV_GUARD_REMOVE: c_int = 103;
-const MREMAP_DONTUNMAP: c_int = 4;
 
 /// What makes a mapping one that is left to the kernel.
 const NOT_OURS: c_int = libc::MAP_FIXED
@@ -201,7 +196,7 @@ unsafe fn move_paged(
 ) -> isize {
     let fixed = flags & libc::MREMAP_FIXED != 0;
     let may_move = flags & libc::MREMAP_MAYMOVE != 0;
-    let keep = flags & MREMAP_DONTUNMAP != 0;
+    let keep = flags & libc::MREMAP_DONTUNMAP != 0;
     let (Some(from), Some(to)) = (whole_pages(old_len), whole_pages(new_len)) else {
         return -(libc::EINVAL as isize);
     };
@@ -301,10 +296,10 @@ fn advise_paged(held: &mut Held, (address, len, offset): (u64, u64, u64), advice
         libc::MADV_DOFORK => mark(0, REGION_DONTFORK),
         libc::MADV_WIPEONFORK => mark(REGION_WIPEONFORK, 0),
         libc::MADV_KEEPONFORK => mark(0, REGION_WIPEONFORK),
-        libc::MADV_DONTNEED | libc::MADV_FREE | MADV_DONTNEED_LOCKED => {
+        libc::MADV_DONTNEED | libc::MADV_FREE | libc::MADV_DONTNEED_LOCKED => {
             office::ask(held, op::DISCARD, [offset, len]) as isize
         }
-        libc::MADV_REMOVE | MADV_COLLAPSE | MADV_GUARD_INSTALL | MADV_GUARD_REMOVE => {
+        libc::MADV_REMOVE | libc::MADV_COLLAPSE | MADV_GUARD_INSTALL | MADV_GUARD_REMOVE => {
             -(libc::EINVAL as isize)
         }
         // Hints about how the kernel should page it: it does not.
@@ -322,7 +317,7 @@ fn is_kernels(advice: c_int) -> bool {
         libc::MADV_KEEPONFORK,
         libc::MADV_DONTNEED,
         libc::MADV_FREE,
-        MADV_DONTNEED_LOCKED,
+        libc::MADV_DONTNEED_LOCKED,
         libc::MADV_NORMAL,
         libc::MADV_RANDOM,
         libc::MADV_SEQUENTIAL,
@@ -334,7 +329,7 @@ fn is_kernels(advice: c_int) -> bool {
         libc::MADV_COLD,
         libc::MADV_PAGEOUT,
         libc::MADV_REMOVE,
-        MADV_COLLAPSE,
+        libc::MADV_COLLAPSE,
         MADV_GUARD_INSTALL,
     ];
     !KNOWN.contains(&advice) && advice != MADV_GUARD_REMOVE

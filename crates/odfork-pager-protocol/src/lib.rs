@@ -1,13 +1,14 @@
 //! What agent, supervisor and daemon of the pager agree on.
 //!
-//! Owns: the kernel's userfaultfd and PAGEMAP_SCAN numbers ([`uapi`]), the pages a program and the
-//! daemon share ([`control`]), the messages over the socket ([`wire`]). No code that acts, no heap,
-//! no libc calls: the agent is linked into other people's programs.
+//! Owns: the pages a program and the daemon share ([`control`]), the messages over the socket
+//! ([`wire`]). No code that acts, no heap, no libc calls: the agent is linked into other people's
+//! programs. The kernel's numbers are in `odfork_sys::abi`.
 #![no_std]
 
 pub mod control;
-pub mod uapi;
 pub mod wire;
+
+use odfork_sys::abi::userfaultfd;
 
 /// Bytes of a page; the pager knows only this size.
 pub const PAGE: usize = 4096;
@@ -15,3 +16,12 @@ pub const PAGE: usize = 4096;
 /// Bytes of one program's backing memfd: its paged memory lies in one sparse memory file of this
 /// size. The page table beside it takes 16 bytes a page, sparse as well.
 pub const BACKING_BYTES: u64 = 1 << 40;
+
+/// All that paging needs of userfaultfd; the last one is of Linux 6.7.
+pub const USERFAULTFD_FEATURES: u64 = userfaultfd::FEATURE_PAGEFAULT_FLAG_WP
+    | userfaultfd::FEATURE_MISSING_SHMEM
+    | userfaultfd::FEATURE_MINOR_SHMEM
+    | userfaultfd::FEATURE_WP_HUGETLBFS_SHMEM
+    | userfaultfd::FEATURE_WP_UNPOPULATED
+    | userfaultfd::FEATURE_POISON
+    | userfaultfd::FEATURE_WP_ASYNC;

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::io::{Error, Result};
 
-use odfork_pager_protocol::uapi;
+use odfork_sys::abi::userfaultfd;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen::Dword, SeccompCmpOp, SeccompCondition,
     SeccompFilter, SeccompRule,
@@ -72,8 +72,13 @@ const FREE: [i64; 47] = [
 
 /// Allowed when the argument at this place is one of these.
 fn chosen(own: u64) -> [(i64, u8, Vec<u64>); 5] {
-    let faults =
-        [uapi::IOC_COPY, uapi::IOC_ZEROPAGE, uapi::IOC_CONTINUE, uapi::IOC_POISON, uapi::IOC_WAKE];
+    let faults = [
+        userfaultfd::COPY,
+        userfaultfd::ZEROPAGE,
+        userfaultfd::CONTINUE,
+        userfaultfd::POISON,
+        userfaultfd::WAKE,
+    ];
     let files = [libc::F_DUPFD_CLOEXEC, libc::F_GETFD, libc::F_GETFL, libc::F_SETFL];
     const NAME_OF_MEMORY: u64 = 0x5356_4d41;
     [

@@ -8,8 +8,8 @@
 use std::io::{Error, Result};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use odfork_pager_protocol::uapi::{self, Fill, Message, Range};
 use odfork_pager_protocol::PAGE;
+use odfork_sys::abi::userfaultfd::{self, Fill, Message, Range};
 
 fn ioctl<T>(uffd: BorrowedFd, number: u64, argument: &mut T) -> Result<()> {
     // SAFETY: every caller passes the structure that belongs to the number.
@@ -73,14 +73,14 @@ pub fn copy(uffd: BorrowedFd, address: u64, content: &[u8]) -> Result<usize> {
     assert!(content.len() % PAGE == 0);
     let mut done = 0;
     patiently(|| {
-        let mut copy = uapi::Copy {
+        let mut copy = userfaultfd::CopyPages {
             dst: address + done as u64,
             src: content.as_ptr() as u64 + done as u64,
             len: (content.len() - done) as u64,
-            mode: uapi::COPY_MODE_WP,
+            mode: userfaultfd::COPY_MODE_WP,
             copied: 0,
         };
-        let answer = ioctl(uffd, uapi::IOC_COPY, &mut copy);
+        let answer = ioctl(uffd, userfaultfd::COPY, &mut copy);
         done += usize::try_from(copy.copied).unwrap_or(0).min(content.len() - done);
         if done == content.len() {
             return Ok(());
@@ -97,8 +97,8 @@ pub fn map(uffd: BorrowedFd, address: u64, pages: u64) -> Result<u64> {
     let mut mapped = 0;
     patiently(|| {
         let range = Range { start: address + mapped, len: len - mapped };
-        let mut fill = Fill { range, mode: uapi::CONTINUE_MODE_WP, done: 0 };
-        let answer = ioctl(uffd, uapi::IOC_CONTINUE, &mut fill);
+        let mut fill = Fill { range, mode: userfaultfd::CONTINUE_MODE_WP, done: 0 };
+        let answer = ioctl(uffd, userfaultfd::CONTINUE, &mut fill);
         mapped += u64::try_from(fill.done).unwrap_or(0).min(len - mapped);
         match answer {
             Err(_) if mapped == len => Ok(()),
@@ -111,7 +111,7 @@ pub fn map(uffd: BorrowedFd, address: u64, pages: u64) -> Result<u64> {
 
 /// Lets faults in the range come again.
 pub fn wake(uffd: BorrowedFd, address: u64, len: u64) -> Result<()> {
-    ioctl(uffd, uapi::IOC_WAKE, &mut Range { start: address, len })
+    ioctl(uffd, userfaultfd::WAKE, &mut Range { start: address, len })
 }
 
 /// Puts content in place without a mark and wakes who waits for it, in one attempt; the bytes done
@@ -119,8 +119,8 @@ pub fn wake(uffd: BorrowedFd, address: u64, len: u64) -> Result<()> {
 /// read first.
 pub fn fill(uffd: BorrowedFd, address: u64, content: &[u8]) -> (usize, Result<()>) {
     let (src, len) = (content.as_ptr() as u64, content.len() as u64);
-    let mut copy = uapi::Copy { dst: address, src, len, mode: 0, copied: 0 };
-    let answer = ioctl(uffd, uapi::IOC_COPY, &mut copy);
+    let mut copy = userfaultfd::CopyPages { dst: address, src, len, mode: 0, copied: 0 };
+    let answer = ioctl(uffd, userfaultfd::COPY, &mut copy);
     (usize::try_from(copy.copied).unwrap_or(0).min(content.len()), answer)
 }
 
@@ -128,7 +128,7 @@ pub fn fill(uffd: BorrowedFd, address: u64, content: &[u8]) -> (usize, Result<()
 pub fn fill_zero(uffd: BorrowedFd, address: u64, len: usize) -> (usize, Result<()>) {
     let range = Range { start: address, len: len as u64 };
     let mut fill = Fill { range, mode: 0, done: 0 };
-    let answer = ioctl(uffd, uapi::IOC_ZEROPAGE, &mut fill);
+    let answer = ioctl(uffd, userfaultfd::ZEROPAGE, &mut fill);
     (usize::try_from(fill.done).unwrap_or(0).min(len), answer)
 }
 
@@ -136,7 +136,7 @@ pub fn fill_zero(uffd: BorrowedFd, address: u64, len: usize) -> (usize, Result<(
 pub fn poison(uffd: BorrowedFd, address: u64) -> Result<()> {
     patiently(|| {
         let range = Range { start: address, len: PAGE as u64 };
-        ioctl(uffd, uapi::IOC_POISON, &mut Fill { range, mode: 0, done: 0 })
+        ioctl(uffd, userfaultfd::POISON, &mut Fill { range, mode: 0, done: 0 })
     })
 }
 
@@ -145,6 +145,6 @@ pub fn poison(uffd: BorrowedFd, address: u64) -> Result<()> {
 pub fn is_gone(uffd: BorrowedFd) -> bool {
     // Below every mapping (vm.mmap_min_addr), so nothing can be filled.
     let range = Range { start: PAGE as u64, len: PAGE as u64 };
-    let answer = ioctl(uffd, uapi::IOC_ZEROPAGE, &mut Fill { range, mode: 0, done: 0 });
+    let answer = ioctl(uffd, userfaultfd::ZEROPAGE, &mut Fill { range, mode: 0, done: 0 });
     answer.is_err_and(|error| error.raw_os_error() == Some(libc::ESRCH))
 }

@@ -10,8 +10,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-const PR_SET_COW_FORK: libc::c_int = 0x4357_4601;
-const PR_GET_COW_FORK: libc::c_int = 0x4357_4602;
+use odfork_sys::abi::cow_fork::{PR_GET_COW_FORK, PR_SET_COW_FORK};
 
 const SWITCH: &str = "/proc/self/use_odf";
 const SYSCTL: &str = "/proc/sys/vm/cow_fork";

@@ -17,16 +17,14 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 
-use odfork_sys::{args, call, clone3, clone_vfork, raw, wait4, CloneArgs, Errno, SysResult};
+use odfork_sys::abi::clone::{CloneArgs, CLONE_CLEAR_SIGHAND, CLONE_INTO_CGROUP};
+use odfork_sys::{args, call, clone3, clone_vfork, raw, wait4, Errno, SysResult};
 
 use crate::child;
 use crate::error::{Cause, Step};
 use crate::identity::Identity;
 use crate::order::{Order, Report, Window};
 use crate::stack::Stack;
-
-const CLONE_CLEAR_SIGHAND: u64 = 1 << 32;
-const CLONE_INTO_CGROUP: u64 = 1 << 33;
 
 /// How a child was made: the rungs of the ladder, best first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

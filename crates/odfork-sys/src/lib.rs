@@ -7,11 +7,14 @@
 //! thread-local storage, so that all of it may be used between clone and exec.
 #![no_std]
 
+pub mod abi;
 mod lock;
 
 pub use lock::{pause, ProcessLock};
 
 use core::arch::asm;
+
+use abi::clone::CloneArgs;
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!("odfork runs on Linux/x86-64 only so far: the system-call seam and the clone() entries are written for it");
@@ -155,27 +158,6 @@ pub unsafe fn clone_vfork(
 ) -> SysResult<i32> {
     // SAFETY: passed on to the caller; the other arguments of `clone` are none.
     unsafe { clone_into([libc::SYS_clone as usize, flags, stack_top], entry, arg) }
-}
-
-/// What `clone3` takes (Linux 5.7's size, with the cgroup).
-#[derive(Clone, Copy, Default, Debug)]
-#[repr(C)]
-pub struct CloneArgs {
-    pub flags: u64,
-    /// Where the kernel stores the pidfd (`CLONE_PIDFD`).
-    pub pidfd: u64,
-    pub child_tid: u64,
-    pub parent_tid: u64,
-    /// Sent to the parent when the task ends; 0 for none.
-    pub exit_signal: u64,
-    /// Lowest address of the task's stack.
-    pub stack: u64,
-    pub stack_size: u64,
-    pub tls: u64,
-    pub set_tid: u64,
-    pub set_tid_size: u64,
-    /// Descriptor of a cgroup v2 directory (`CLONE_INTO_CGROUP`).
-    pub cgroup: u64,
 }
 
 /// As [`clone_vfork`], through `clone3` (Linux 5.3).

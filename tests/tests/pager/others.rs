@@ -15,8 +15,9 @@ use std::time::{Duration, Instant};
 use odfork_pager::sys::{self, Mapping};
 use odfork_pager::{endpoint, uffd};
 use odfork_pager_protocol::control::{op, Control, Doorbell, CONTROL_BYTES};
-use odfork_pager_protocol::uapi;
 use odfork_pager_protocol::wire::{Kind, Message};
+use odfork_pager_protocol::USERFAULTFD_FEATURES;
+use odfork_sys::abi::userfaultfd;
 
 use super::{finish, with, Outcome, Stage, World};
 
@@ -260,9 +261,13 @@ fn new_uffd(ready: bool) -> Result<OwnedFd, String> {
         let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
         let made = sys::check(libc::syscall(libc::SYS_userfaultfd, flags) as i32).map_err(text)?;
         let made = OwnedFd::from_raw_fd(made);
-        let mut api = uapi::Api { api: uapi::UFFD_API, features: uapi::FEATURES, ioctls: 0 };
+        let mut api = userfaultfd::Api {
+            api: userfaultfd::VERSION,
+            features: USERFAULTFD_FEATURES,
+            ioctls: 0,
+        };
         if ready {
-            sys::check(libc::ioctl(made.as_raw_fd(), uapi::IOC_API, &mut api)).map_err(text)?;
+            sys::check(libc::ioctl(made.as_raw_fd(), userfaultfd::API, &mut api)).map_err(text)?;
         }
         Ok(made)
     }
@@ -322,7 +327,7 @@ fn patient(_: &Stage) -> Outcome {
     if poll() != libc::POLLERR {
         return Err("this kernel polls a blocking userfaultfd: nothing was tested".into());
     }
-    let mut room = [uapi::Message::default(); 4];
+    let mut room = [userfaultfd::Message::default(); 4];
     let got = uffd::read(fd.as_fd(), &mut room).map_err(text)?;
     uffd::unblock(fd.as_fd());
     match (got, poll(), uffd::is_ready(fd.as_fd()), uffd::is_ready(new_uffd(false)?.as_fd())) {

@@ -1,23 +1,18 @@
 //! The bare continue fault: what simulating one reference bit costs at least. The yardstick beside the pager's reclaims.
 //!
 //! Shared memory that is complete but not mapped, one thread that touches it page by page, one that answers every minor
-//! fault by UFFDIO_CONTINUE and does nothing else. No policy, no lists, no store. Structures and numbers are those of
-//! linux/userfaultfd.h (minor faults of shared memory: Linux 5.14).
+//! fault by UFFDIO_CONTINUE and does nothing else. No policy, no lists, no store. Minor faults
+//! of shared memory need Linux 5.14.
 
 use std::io::Error;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use odfork_sys::abi::userfaultfd::{self, Api, Fill, Message, Range, Register};
+
 use super::acts::Done;
 use super::pattern::PAGE;
 
-const API: u64 = 0xc018_aa3f;
-const REGISTER: u64 = 0xc020_aa00;
-const CONTINUE: u64 = 0xc020_aa07;
-const NEW: u64 = 0xaa00;
-const VERSION: u64 = 0xaa;
-const MINOR_SHMEM: u64 = 1 << 10;
-const MODE_MINOR: u64 = 1 << 2;
 const DEVICE: &str = "/dev/userfaultfd";
 /// 16 MB: more than the processor's second cache holds, as the pager's memory is.
 const PAGES: usize = 4096;
@@ -46,18 +41,13 @@ fn open() -> Result<OwnedFd, String> {
     let device = std::fs::OpenOptions::new().read(true).write(true).open(DEVICE);
     let device = device.map_err(|_| failed("userfaultfd"))?;
     // SAFETY: the device's one request, with flags.
-    let new = unsafe { libc::ioctl(device.as_raw_fd(), NEW as _, libc::O_CLOEXEC) };
+    let new = unsafe { libc::ioctl(device.as_raw_fd(), userfaultfd::NEW, libc::O_CLOEXEC) };
     descriptor(i64::from(new), DEVICE)
 }
 
-fn request<const N: usize>(
-    uffd: &OwnedFd,
-    number: u64,
-    words: &mut [u64; N],
-    what: &str,
-) -> Result<(), String> {
-    // SAFETY: each request reads and writes exactly as many bytes as its number says, and `words` has them.
-    match unsafe { libc::ioctl(uffd.as_raw_fd(), number as _, words.as_mut_ptr()) } {
+fn request<T>(uffd: &OwnedFd, number: u64, argument: &mut T, what: &str) -> Result<(), String> {
+    // SAFETY: every caller passes the structure that belongs to the number.
+    match unsafe { libc::ioctl(uffd.as_raw_fd(), number, std::ptr::from_mut(argument)) } {
         0 => Ok(()),
         _ => Err(failed(what)),
     }
@@ -82,7 +72,12 @@ impl Drop for Field {
 impl Field {
     fn new() -> Result<Field, String> {
         let uffd = open()?;
-        request(&uffd, API, &mut [VERSION, MINOR_SHMEM, 0], "UFFDIO_API")?;
+        let mut api = Api {
+            api: userfaultfd::VERSION,
+            features: userfaultfd::FEATURE_MINOR_SHMEM,
+            ioctls: 0,
+        };
+        request(&uffd, userfaultfd::API, &mut api, "UFFDIO_API")?;
         // SAFETY: a name and flags.
         let file = unsafe { libc::memfd_create(c"odfork-bare".as_ptr(), libc::MFD_CLOEXEC) };
         let file = descriptor(i64::from(file), "memfd_create")?;
@@ -108,8 +103,12 @@ impl Field {
         };
         let field = Field { base, uffd };
         field.unmap(PAGES, 1);
-        let mut register = [base as u64, LENGTH as u64, MODE_MINOR, 0];
-        request(&field.uffd, REGISTER, &mut register, "UFFDIO_REGISTER")?;
+        let mut register = Register {
+            range: Range { start: base as u64, len: LENGTH as u64 },
+            mode: userfaultfd::REGISTER_MODE_MINOR,
+            ioctls: 0,
+        };
+        request(&field.uffd, userfaultfd::REGISTER, &mut register, "UFFDIO_REGISTER")?;
         Ok(field)
     }
 
@@ -129,15 +128,17 @@ impl Field {
     /// Answers faults until the one at the page behind the last: nothing is asked of it that a flag could be too late for.
     fn serve(&self) {
         loop {
-            let mut message = [0u64; 4];
+            let mut message = Message::default();
             // SAFETY: room for one message of 32 bytes.
-            let got = unsafe { libc::read(self.uffd.as_raw_fd(), message.as_mut_ptr().cast(), 32) };
+            let got = unsafe { libc::read(self.uffd.as_raw_fd(), (&raw mut message).cast(), 32) };
             if got != 32 {
                 continue;
             }
-            let page = message[2] & !(PAGE - 1);
+            let page = message.address & !(PAGE - 1);
             // A failure would leave the other thread waiting: nothing but ending helps.
-            if request(&self.uffd, CONTINUE, &mut [page, PAGE, 0, 0], "UFFDIO_CONTINUE").is_err() {
+            let range = Range { start: page, len: PAGE };
+            let mut fill = Fill { range, mode: 0, done: 0 };
+            if request(&self.uffd, userfaultfd::CONTINUE, &mut fill, "UFFDIO_CONTINUE").is_err() {
                 std::process::abort();
             }
             if page == self.base as u64 + PAGES as u64 * PAGE {

@@ -28,7 +28,6 @@ pub use odfork_samples::engines::SESSION_WAYS as WORDS;
 pub const TURN: Duration = Duration::from_secs(1);
 /// A process's own memory beside what it is told to use.
 const PROCESS: u64 = 1 << 20;
-const MADV_PAGEOUT: i32 = 21;
 
 /// What a cell needs while it runs. Fields drop in this order: processes, then limit, then swap.
 pub struct Stage {
@@ -189,7 +188,9 @@ fn page_out(pid: u32) {
     for (start, length) in anonymous(&maps) {
         let range = libc::iovec { iov_base: start as *mut _, iov_len: length };
         // SAFETY: advice about another process's memory; one range, valid for the call.
-        unsafe { libc::syscall(libc::SYS_process_madvise, process, &range, 1, MADV_PAGEOUT, 0) };
+        unsafe {
+            libc::syscall(libc::SYS_process_madvise, process, &range, 1, libc::MADV_PAGEOUT, 0)
+        };
     }
     // SAFETY: our own descriptor.
     unsafe { libc::close(process) };

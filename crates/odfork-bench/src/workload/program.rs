@@ -12,9 +12,6 @@ use std::os::fd::{AsRawFd, FromRawFd};
 use super::children::Failure;
 use super::posix_spawn::Extensions;
 
-/// Linux 6.3: says that the file is meant to be run.
-const MFD_EXEC: libc::c_uint = 0x10;
-
 pub(super) const TEXT: &[u8] = b"Hello world\n";
 /// Where the file is mapped; the code follows the headers.
 const BASE: u64 = 0x40_0000;
@@ -54,7 +51,8 @@ pub(super) fn refused(what: &str, error: &std::io::Error) -> Failure {
 
 /// An empty file without a name. It stays open for writing, which the kernel allows for files in memory that run.
 fn memory_file() -> Result<File, Failure> {
-    for flags in [libc::MFD_CLOEXEC | MFD_EXEC, libc::MFD_CLOEXEC] {
+    // MFD_EXEC (Linux 6.3) says that the file is meant to be run.
+    for flags in [libc::MFD_CLOEXEC | libc::MFD_EXEC, libc::MFD_CLOEXEC] {
         // SAFETY: a NUL-terminated name.
         let descriptor = unsafe { libc::memfd_create(c"tiny".as_ptr(), flags) };
         if descriptor >= 0 {

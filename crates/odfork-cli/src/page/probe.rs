@@ -7,7 +7,8 @@ use std::os::fd::AsRawFd;
 use anyhow::{bail, Result};
 use odfork_pager::endpoint::Lease;
 use odfork_pager::sys;
-use odfork_pager_protocol::uapi;
+use odfork_pager_protocol::USERFAULTFD_FEATURES;
+use odfork_sys::abi::userfaultfd;
 
 const SYSCTL: &str = "/proc/sys/vm/unprivileged_userfaultfd";
 
@@ -20,7 +21,7 @@ pub fn check(lease: &Lease) -> Result<()> {
     let failed = match &lease.device {
         // SAFETY: a valid descriptor and flags.
         Some(device) => {
-            sys::check(unsafe { libc::ioctl(device.as_raw_fd(), uapi::IOC_NEW, flags) })
+            sys::check(unsafe { libc::ioctl(device.as_raw_fd(), userfaultfd::NEW, flags) })
         }
         None => own(flags),
     };
@@ -28,14 +29,15 @@ pub fn check(lease: &Lease) -> Result<()> {
         Ok(uffd) => uffd,
         Err(_) if lease.user_mode => {
             eprintln!("odfork page run: userfaultfd for user mode only: read(2), write(2) and other system calls on paged memory will fail with EFAULT");
-            own(flags | uapi::USER_MODE_ONLY as i32)?
+            own(flags | userfaultfd::USER_MODE_ONLY)?
         }
         Err(error) => bail!("{}", missing(&error)),
     };
-    let mut api = uapi::Api { api: uapi::UFFD_API, features: uapi::FEATURES, ioctls: 0 };
+    let mut api =
+        userfaultfd::Api { api: userfaultfd::VERSION, features: USERFAULTFD_FEATURES, ioctls: 0 };
     // SAFETY: the structure that belongs to the number; the descriptor is ours and closed once.
     let known = unsafe {
-        let known = sys::check(libc::ioctl(uffd, uapi::IOC_API, &mut api));
+        let known = sys::check(libc::ioctl(uffd, userfaultfd::API, &mut api));
         libc::close(uffd);
         known
     };
@@ -56,7 +58,7 @@ fn own(flags: i32) -> io::Result<i32> {
         return Err(error);
     };
     // SAFETY: a valid descriptor and flags.
-    sys::check(unsafe { libc::ioctl(device.as_raw_fd(), uapi::IOC_NEW, flags) })
+    sys::check(unsafe { libc::ioctl(device.as_raw_fd(), userfaultfd::NEW, flags) })
 }
 
 fn kernel() -> String {

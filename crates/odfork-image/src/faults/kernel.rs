@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{Error, ErrorKind, Result};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-use odfork_pager_protocol::uapi::{self, Api, Range, Register};
+use odfork_sys::abi::userfaultfd::{self, Api, Range, Register};
 
 /// The calling thread gets a table of descriptors of its own, a copy.
 pub fn own_table() -> Result<()> {
@@ -44,11 +44,11 @@ fn close_range(first: u32, last: u32) {
 /// `PermissionDenied` when no way is allowed, `Unsupported` when this kernel's is too old.
 pub fn open(user_faults: bool) -> Result<(OwnedFd, bool)> {
     let uffd = open_any(user_faults)?;
-    let events = uapi::FEATURE_EVENT_REMAP | uapi::FEATURE_EVENT_REMOVE;
-    for (features, poison) in [(events | uapi::FEATURE_POISON, true), (events, false)] {
-        let mut api = Api { api: uapi::UFFD_API, features, ioctls: 0 };
+    let events = userfaultfd::FEATURE_EVENT_REMAP | userfaultfd::FEATURE_EVENT_REMOVE;
+    for (features, poison) in [(events | userfaultfd::FEATURE_POISON, true), (events, false)] {
+        let mut api = Api { api: userfaultfd::VERSION, features, ioctls: 0 };
         // SAFETY: the structure belongs to the number.
-        let answer = unsafe { libc::ioctl(uffd.as_raw_fd(), uapi::IOC_API, &mut api) };
+        let answer = unsafe { libc::ioctl(uffd.as_raw_fd(), userfaultfd::API, &mut api) };
         if answer == 0 {
             return Ok((uffd, poison));
         }
@@ -66,14 +66,14 @@ fn open_any(user_faults: bool) -> Result<OwnedFd> {
     let device = File::options().read(true).write(true).open("/dev/userfaultfd");
     if let Ok(device) = device {
         // SAFETY: the argument is flags.
-        let fd = unsafe { libc::ioctl(device.as_raw_fd(), uapi::IOC_NEW, flags) };
+        let fd = unsafe { libc::ioctl(device.as_raw_fd(), userfaultfd::NEW, flags) };
         if fd >= 0 {
             // SAFETY: new and ours.
             return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
         }
     }
     if user_faults {
-        return call(flags | uapi::USER_MODE_ONLY as i32);
+        return call(flags | userfaultfd::USER_MODE_ONLY);
     }
     Err(refused)
 }
@@ -89,10 +89,13 @@ fn call(flags: i32) -> Result<OwnedFd> {
 
 /// Faults on missing pages of this memory go to the userfaultfd.
 pub fn register(uffd: BorrowedFd, start: u64, len: u64) -> Result<()> {
-    let mut register =
-        Register { range: Range { start, len }, mode: uapi::REGISTER_MISSING, ioctls: 0 };
+    let mut register = Register {
+        range: Range { start, len },
+        mode: userfaultfd::REGISTER_MODE_MISSING,
+        ioctls: 0,
+    };
     // SAFETY: the structure belongs to the number.
-    check(unsafe { libc::ioctl(uffd.as_raw_fd(), uapi::IOC_REGISTER, &mut register) })
+    check(unsafe { libc::ioctl(uffd.as_raw_fd(), userfaultfd::REGISTER, &mut register) })
 }
 
 /// Waits for the next message.

@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::Arc;
 
 use odfork_pager::uffd;
-use odfork_pager_protocol::uapi::{self, Message};
+use odfork_sys::abi::userfaultfd::{self, Message};
 
 use super::complaint::complain;
 use super::fresh::Fresh;
@@ -144,7 +144,7 @@ impl Server {
     /// Whether to stop.
     fn take(&mut self, message: &Message) -> bool {
         match message.event {
-            uapi::EVENT_PAGEFAULT => {
+            userfaultfd::EVENT_PAGEFAULT => {
                 let address = message.address & !(PAGE64 - 1);
                 if address == self.shared.bell.as_ptr() as u64 {
                     self.populating = true;
@@ -153,8 +153,10 @@ impl Server {
                 self.shared.faults.fetch_add(1, Relaxed);
                 self.serve(address);
             }
-            uapi::EVENT_REMOVE => self.forget(message.flags, message.address),
-            uapi::EVENT_REMAP => self.slots.moved(message.flags, message.address, message.thread),
+            userfaultfd::EVENT_REMOVE => self.forget(message.flags, message.address),
+            userfaultfd::EVENT_REMAP => {
+                self.slots.moved(message.flags, message.address, message.thread)
+            }
             _ => {}
         }
         false

@@ -8,36 +8,15 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use anyhow::{bail, Result};
-
-const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
-const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;
-const UFFD_API: u64 = 0xaa;
-const WP_ASYNC: u64 = 1 << 15;
-const MODE_WP: u64 = 2;
-
-/// uapi `struct uffdio_api`.
-#[repr(C)]
-struct Api {
-    api: u64,
-    features: u64,
-    ioctls: u64,
-}
-
-/// uapi `struct uffdio_register`.
-#[repr(C)]
-struct Register {
-    start: u64,
-    length: u64,
-    mode: u64,
-    ioctls: u64,
-}
+use odfork_sys::abi::userfaultfd::{self, Api, Range, Register};
 
 /// Agrees with the kernel on asynchronous write protection.
 fn shake_hands(faults: &OwnedFd) -> Result<()> {
-    let mut api = Api { api: UFFD_API, features: WP_ASYNC, ioctls: 0 };
+    let mut api =
+        Api { api: userfaultfd::VERSION, features: userfaultfd::FEATURE_WP_ASYNC, ioctls: 0 };
     // SAFETY: the structure is valid for the kernel to read and fill.
     let result =
-        unsafe { libc::ioctl(faults.as_raw_fd(), UFFDIO_API, std::ptr::from_mut(&mut api)) };
+        unsafe { libc::ioctl(faults.as_raw_fd(), userfaultfd::API, std::ptr::from_mut(&mut api)) };
     if result != 0 {
         bail!("this kernel has no asynchronous write protection (Linux 6.7)");
     }
@@ -46,10 +25,14 @@ fn shake_hands(faults: &OwnedFd) -> Result<()> {
 
 /// Registers a mapping. One that cannot be (of a device, say) is left: all its pages count as written.
 pub fn register(faults: &OwnedFd, start: u64, end: u64) {
-    let mut request = Register { start, length: end - start, mode: MODE_WP, ioctls: 0 };
+    let mut request = Register {
+        range: Range { start, len: end - start },
+        mode: userfaultfd::REGISTER_MODE_WP,
+        ioctls: 0,
+    };
     // SAFETY: the structure is valid for the kernel to read and fill; the range is of the other process.
     unsafe {
-        libc::ioctl(faults.as_raw_fd(), UFFDIO_REGISTER, std::ptr::from_mut(&mut request));
+        libc::ioctl(faults.as_raw_fd(), userfaultfd::REGISTER, std::ptr::from_mut(&mut request));
     }
 }
 
@@ -77,12 +60,12 @@ mod x86 {
     use anyhow::{anyhow, bail, Context, Result};
 
     use super::super::ptrace::{self, registers};
-    use super::shake_hands;
+    use super::{shake_hands, userfaultfd};
     use crate::writes::target::Target;
 
-    /// UFFD_USER_MODE_ONLY: what a user without privileges may ask for.
-    const USER_MODE_ONLY: i64 = 1;
-    const FLAGS: [i64; 2] = [libc::O_CLOEXEC as i64, libc::O_CLOEXEC as i64 | USER_MODE_ONLY];
+    /// The second is what a user without privileges may ask for.
+    const FLAGS: [i64; 2] =
+        [libc::O_CLOEXEC as i64, (libc::O_CLOEXEC | userfaultfd::USER_MODE_ONLY) as i64];
     const STEP_TIMEOUT: Duration = Duration::from_secs(2);
 
     /// Tries on ourselves whether the kernel gives such a descriptor.

@@ -1,33 +1,23 @@
 //! Which pages of a process hold content, and what the page tables say about them.
 //!
-//! Asks PAGEMAP_SCAN (Linux 6.7) or, where that is missing, reads the 64-bit entries of /proc/PID/pagemap. Owns the
-//! kernel's structures; what the bits mean for a measurement is decided in `compare` and `marks`.
+//! Asks PAGEMAP_SCAN (Linux 6.7) or, where that is missing, reads the 64-bit entries of /proc/PID/pagemap. What
+//! the bits mean for a measurement is decided in `compare` and `marks`.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
 use anyhow::{bail, Context, Result};
+use odfork_sys::abi::pagemap::{self, Region, ScanArg};
 
 pub const PAGE: u64 = 4096;
 
-/// Written since it was write-protected by a userfaultfd, or never protected.
-pub const WRITTEN: u64 = 1 << 1;
-/// A page of the file itself: in a private mapping one that was never written.
-pub const FILE: u64 = 1 << 2;
-const PRESENT: u64 = 1 << 3;
-const SWAPPED: u64 = 1 << 4;
-const ZERO: u64 = 1 << 5;
-pub const SOFT_DIRTY: u64 = 1 << 7;
+pub use pagemap::{IS_FILE as FILE, IS_SOFT_DIRTY as SOFT_DIRTY, IS_WRITTEN as WRITTEN};
 
-/// `_IOWR('f', 16, struct pm_scan_arg)`.
-const PAGEMAP_SCAN: libc::c_ulong = 0xc060_6610;
-const PROTECT_AGAIN: u64 = 1;
 const REGIONS: usize = 1024;
 
-/// Consecutive pages with the same properties (uapi `struct page_region`).
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Consecutive pages with the same properties.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
     pub start: u64,
     pub end: u64,
@@ -42,24 +32,6 @@ impl Run {
     pub fn has(&self, bit: u64) -> bool {
         self.bits & bit != 0
     }
-}
-
-/// uapi `struct pm_scan_arg`.
-#[repr(C)]
-#[derive(Default)]
-struct Request {
-    size: u64,
-    flags: u64,
-    start: u64,
-    end: u64,
-    walk_end: u64,
-    vec: u64,
-    vec_len: u64,
-    max_pages: u64,
-    category_inverted: u64,
-    category_mask: u64,
-    category_anyof_mask: u64,
-    return_mask: u64,
 }
 
 /// The page tables of one process.
@@ -99,7 +71,7 @@ impl Pagemap {
         let mut found = Vec::new();
         let mut at = start;
         while at < end {
-            match self.scan(at, end, PROTECT_AGAIN, &mut found) {
+            match self.scan(at, end, pagemap::SCAN_WP_MATCHING, &mut found) {
                 Ok(next) => at = next,
                 Err(code) => bail!("the kernel cannot write-protect by PAGEMAP_SCAN ({code:?})"),
             }
@@ -118,23 +90,23 @@ impl Pagemap {
         if !self.scans {
             return Err(None);
         }
-        let mut regions = [Run::default(); REGIONS];
-        let mut request = Request {
-            size: std::mem::size_of::<Request>() as u64,
+        let mut regions = [Region::default(); REGIONS];
+        let mut request = ScanArg {
+            size: size_of::<ScanArg>() as u64,
             flags,
             start,
             end,
             vec: regions.as_mut_ptr() as u64,
             vec_len: REGIONS as u64,
-            category_inverted: ZERO,
-            category_mask: ZERO,
-            category_anyof_mask: PRESENT | SWAPPED,
+            category_inverted: pagemap::IS_PFNZERO,
+            category_mask: pagemap::IS_PFNZERO,
+            category_anyof_mask: pagemap::IS_PRESENT | pagemap::IS_SWAPPED,
             return_mask: WRITTEN | FILE | SOFT_DIRTY,
-            ..Request::default()
+            ..ScanArg::default()
         };
         // SAFETY: the request and the regions it points to are valid for the kernel to fill.
         let count = unsafe {
-            libc::ioctl(self.file.as_raw_fd(), PAGEMAP_SCAN, std::ptr::from_mut(&mut request))
+            libc::ioctl(self.file.as_raw_fd(), pagemap::SCAN, std::ptr::from_mut(&mut request))
         };
         let count =
             usize::try_from(count).map_err(|_| std::io::Error::last_os_error().raw_os_error())?;
@@ -145,7 +117,7 @@ impl Pagemap {
             return Err(Some(libc::EIO));
         }
         for run in new {
-            join(found, *run);
+            join(found, Run { start: run.start, end: run.end, bits: run.categories });
         }
         Ok(reached)
     }
@@ -177,10 +149,14 @@ fn join(found: &mut Vec<Run>, run: Run) {
     }
 }
 
-/// Our bits for a pagemap entry: 63 present, 62 swapped, 61 file, 57 write-protected, 55 soft-dirty.
+/// The bits of a scan for an entry; `None` when the page has no content of its own.
 fn meaning(entry: u64) -> Option<u64> {
-    let bit = |number: u32| entry >> number & 1;
-    (entry >> 62 != 0).then(|| bit(61) * FILE + (1 - bit(57)) * WRITTEN + bit(55) * SOFT_DIRTY)
+    let if_set = |flag: u64, bit: u64| if entry & flag != 0 { bit } else { 0 };
+    (entry & (pagemap::ENTRY_PRESENT | pagemap::ENTRY_SWAPPED) != 0).then(|| {
+        if_set(pagemap::ENTRY_FILE, FILE)
+            | if_set(pagemap::ENTRY_SOFT_DIRTY, SOFT_DIRTY)
+            | (WRITTEN - if_set(pagemap::ENTRY_UFFD_WP, WRITTEN))
+    })
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@
 use std::io::{Error, Result};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
-use odfork_pager_protocol::uapi::{self, Message};
-use odfork_pager_protocol::PAGE;
+use odfork_pager_protocol::{PAGE, USERFAULTFD_FEATURES};
+use odfork_sys::abi::userfaultfd::{self, Message};
 
 use crate::sys::{self, check, Mapping};
 use crate::uffd;
@@ -55,20 +55,24 @@ fn measure() -> Result<u64> {
 /// A userfaultfd on the mapping. User mode is enough and needs no right. When it is closed touches
 /// go through.
 fn open(start: u64) -> Result<OwnedFd> {
-    let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | uapi::USER_MODE_ONLY as i32;
+    let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | userfaultfd::USER_MODE_ONLY;
     // SAFETY: flags only; the descriptor is owned by nobody else.
     let uffd = unsafe {
         let fd = check(libc::syscall(libc::SYS_userfaultfd, flags) as i32)?;
         OwnedFd::from_raw_fd(fd)
     };
-    let mut api = uapi::Api { api: uapi::UFFD_API, features: uapi::FEATURES, ioctls: 0 };
-    let range = uapi::Range { start, len: (PAGES * PAGE) as u64 };
-    let mut register =
-        uapi::Register { range, mode: uapi::REGISTER_MINOR | uapi::REGISTER_WP, ioctls: 0 };
+    let mut api =
+        userfaultfd::Api { api: userfaultfd::VERSION, features: USERFAULTFD_FEATURES, ioctls: 0 };
+    let range = userfaultfd::Range { start, len: (PAGES * PAGE) as u64 };
+    let mut register = userfaultfd::Register {
+        range,
+        mode: userfaultfd::REGISTER_MODE_MINOR | userfaultfd::REGISTER_MODE_WP,
+        ioctls: 0,
+    };
     // SAFETY: each request with its structure.
     unsafe {
-        check(libc::ioctl(uffd.as_raw_fd(), uapi::IOC_API, &mut api))?;
-        check(libc::ioctl(uffd.as_raw_fd(), uapi::IOC_REGISTER, &mut register))?;
+        check(libc::ioctl(uffd.as_raw_fd(), userfaultfd::API, &mut api))?;
+        check(libc::ioctl(uffd.as_raw_fd(), userfaultfd::REGISTER, &mut register))?;
     }
     Ok(uffd)
 }

@@ -34,9 +34,10 @@ use std::sync::{Barrier, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use odfork_pager_protocol::control::Doorbell;
-use odfork_pager_protocol::{uapi, PAGE};
+use odfork_pager_protocol::PAGE;
 use odfork_policy::clock::{Clock, Inventory, Linear, ScanRule};
 use odfork_policy::load::{Limits, LoadControl};
+use odfork_sys::abi::userfaultfd;
 
 use crate::crash_points;
 use crate::jail;
@@ -288,7 +289,7 @@ impl Daemon {
             eprintln!("odfork page: no memory for a fault thread's buffers");
             std::process::abort();
         };
-        let mut messages = [uapi::Message::default(); 16];
+        let mut messages = [userfaultfd::Message::default(); 16];
         let mut poll = AdaptivePoll::new();
         self.acquire_token();
         loop {
@@ -333,7 +334,7 @@ impl Daemon {
     fn serve_event(
         &self,
         event: libc::epoll_event,
-        messages: &mut [uapi::Message],
+        messages: &mut [userfaultfd::Message],
         buffers: &mut Buffers,
     ) {
         let began = sys::now_ns();
@@ -364,7 +365,8 @@ impl Daemon {
             }
             close_fork_descriptors(&messages[..got]);
             let mut state = self.lock();
-            let faults = messages[..got].iter().filter(|one| one.event == uapi::EVENT_PAGEFAULT);
+            let faults =
+                messages[..got].iter().filter(|one| one.event == userfaultfd::EVENT_PAGEFAULT);
             for message in faults {
                 count(&self.stats.faults);
                 if let Step::Read(job) = self.fault(&mut state, key, message.address, began) {
@@ -433,8 +435,8 @@ impl Daemon {
 }
 
 /// Programs that asked their userfaultfd for forks send a descriptor with each: not ours to keep.
-fn close_fork_descriptors(messages: &[uapi::Message]) {
-    for message in messages.iter().filter(|one| one.event == uapi::EVENT_FORK) {
+fn close_fork_descriptors(messages: &[userfaultfd::Message]) {
+    for message in messages.iter().filter(|one| one.event == userfaultfd::EVENT_FORK) {
         // SAFETY: the read that brought the message made the descriptor; nobody else knows it.
         drop(unsafe { OwnedFd::from_raw_fd(message.flags as u32 as i32) });
     }
