@@ -1,8 +1,176 @@
-//! `odfork report`: samples as one HTML page and its plots, beside the published figures.
+//! odfork report: one HTML file and its plots from recorded samples.
+//!
+//! The way of a report: `digest` groups samples, `chapters` choose plots and tables (`blocks`), `chart`, `bars`, `heat` and
+//! `surface` draw them as shapes (`scene`), `svg` and `raster` write shapes, `page` puts everything into one file.
+//! Owns the command and the files it writes. Does not measure, does not fit: `model` shows what `fit` hands over.
 
-use odfork_proc::command::Verb;
+mod bars;
+mod blocks;
+mod chapters;
+mod chart;
+mod colour;
+pub mod fitted;
+mod font;
+mod heat;
+pub mod model;
+mod page;
+mod raster;
+mod regression;
+mod scale;
+mod scene;
+pub mod study;
+mod surface;
+mod svg;
 
-pub mod dossier;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
 
-pub const VERBS: [Verb; 1] =
-    [Verb { name: "report", command: dossier::command, run: dossier::run }];
+use anyhow::{Context, Result};
+use clap::{Arg, ArgMatches, Command};
+
+use blocks::{Block, Figure};
+use chapters::{Chapter, PLANS};
+pub use model::residual_plot;
+use odfork_proc::command::{cannot, Verb};
+use odfork_samples::samples::{read_folder, Recording};
+
+pub const VERBS: [Verb; 1] = [Verb { name: "report", command, run }];
+
+const EXAMPLES: &str = "Examples:
+  odfork report                             report.html and plots/ in odfork-results
+  odfork report results --out /tmp/report   read one folder, write another
+  odfork bench latency && odfork report     a report of one experiment; the others are listed as missing";
+
+pub fn command() -> Command {
+    Command::new("report")
+        .about("Make one HTML file and plots from recorded samples")
+        .long_about(
+            "Reads the sample files (*.jsonl) of a folder (and what odfork page compare left there) and writes report.html, which needs nothing else, and every plot \
+             as plots/NAME.svg and plots/NAME.png. Files that are cut or broken are reported as far as they can be read.",
+        )
+        .arg(
+            Arg::new("folder")
+                .value_name("DIR")
+                .default_value("odfork-results")
+                .help("Folder with the sample files of odfork bench"),
+        )
+        .arg(Arg::new("out").long("out").value_name("DIR").help("Folder to write to; made when missing [default: the folder read]"))
+        .after_help(EXAMPLES)
+}
+
+pub fn run(matches: &ArgMatches) -> u8 {
+    let folder =
+        PathBuf::from(matches.get_one::<String>("folder").map_or("odfork-results", String::as_str));
+    let out = matches.get_one::<String>("out").map_or_else(|| folder.clone(), PathBuf::from);
+    match report(&folder, &out, fitted::model) {
+        Ok(written) => {
+            for remark in &written.remarks {
+                eprintln!("odfork report: {remark}");
+            }
+            println!(
+                "{}: {} experiments, {} plots",
+                written.page.display(),
+                written.experiments,
+                written.plots
+            );
+            0
+        }
+        Err(error) => cannot("report", &error),
+    }
+}
+
+/// What was made.
+#[derive(Debug)]
+pub struct Written {
+    pub page: PathBuf,
+    pub experiments: usize,
+    pub plots: usize,
+    pub remarks: Vec<String>,
+}
+
+/// Reads `folder`, writes the page and all plots to `out`; `fit` gives the model its chapter shows.
+pub fn report(
+    folder: &Path,
+    out: &Path,
+    fit: impl Fn(&[Recording]) -> Option<model::Model>,
+) -> Result<Written> {
+    let study = study::Study::read(folder);
+    let (mut recordings, mut remarks) = match read_folder(folder) {
+        // A comparison of paging policies alone is a report, too.
+        Err(_) if matches!(study, Ok(Some(_))) => (Vec::new(), Vec::new()),
+        read => read?,
+    };
+    let study = study.unwrap_or_else(|error| {
+        remarks.push(format!("{error:#}"));
+        None
+    });
+    recordings.sort_by_key(|recording| order(recording.experiment()));
+    prepare(out)?;
+    let model = fit(&recordings);
+    let mut chapters = chapters_of(&recordings);
+    let place = chapters
+        .iter()
+        .position(|chapter| !chapter.id.starts_with("grid"))
+        .unwrap_or(chapters.len());
+    chapters.insert(place, model::chapter(model.as_ref()));
+    chapters.extend(study.as_ref().map(study::Study::chapter));
+    let study = study.is_some();
+    // Damage stands in its own chapter; only files without a chapter are remarks of the page.
+    let known = |remark: &String| {
+        recordings.iter().any(|recording| recording.damage.as_ref() == Some(remark))
+    };
+    let outside: Vec<String> = remarks.iter().filter(|remark| !known(remark)).cloned().collect();
+    let plots = write_plots(&chapters, out)?;
+    let html =
+        page::Page { recordings: &recordings, chapters: &chapters, remarks: &outside }.html();
+    let page = out.join("report.html");
+    write(&page, html.as_bytes())?;
+    let experiments = recordings.len() + usize::from(study);
+    Ok(Written { page, experiments, plots, remarks })
+}
+
+fn order(experiment: &str) -> usize {
+    PLANS.iter().position(|plan| plan.name == experiment).unwrap_or(PLANS.len())
+}
+
+/// A second file of the same experiment gets names of its own.
+fn chapters_of(recordings: &[Recording]) -> Vec<Chapter> {
+    let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut make = |recording| {
+        let experiment = Recording::experiment(recording);
+        let key = if order(experiment) < PLANS.len() { experiment } else { "" };
+        let count = seen.entry(key).or_insert(0);
+        *count += 1;
+        let suffix = if *count == 1 { String::new() } else { format!("-{count}") };
+        chapters::make(recording, &suffix)
+    };
+    recordings.iter().map(&mut make).collect()
+}
+
+/// Fails before the work when nothing could be written.
+fn prepare(out: &Path) -> Result<()> {
+    let plots = out.join("plots");
+    fs::create_dir_all(&plots).with_context(|| {
+        format!("cannot make {}; name a folder that can be written with --out", plots.display())
+    })
+}
+
+fn write_plots(chapters: &[Chapter], out: &Path) -> Result<usize> {
+    let blocks = chapters.iter().flat_map(|chapter| &chapter.content.blocks);
+    let figures: Vec<&Figure> = blocks
+        .filter_map(|block| if let Block::Figures(figures) = block { Some(figures) } else { None })
+        .flatten()
+        .collect();
+    for figure in &figures {
+        let base = out.join("plots").join(&figure.name);
+        write(&base.with_extension("svg"), svg::file(&figure.scene).as_bytes())?;
+        write(&base.with_extension("png"), &raster::png(&figure.scene)?)?;
+    }
+    Ok(figures.len())
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    fs::write(path, bytes)
+        .with_context(|| format!("cannot write {}; name another folder with --out", path.display()))
+}

@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::engines::rank;
-use crate::quantity::Unit;
+use crate::configurations::rank;
 use crate::samples::{Params, Recording};
 use crate::stats::{self, Dice, Estimate};
+use crate::unit::Unit;
 
 #[derive(Clone, Debug)]
 pub struct Point {

@@ -3,13 +3,13 @@
 //! Owns: everything that reads or condenses samples. Does not own: taking them (`odfork-bench`), showing them
 //! (`odfork-report`).
 
+pub mod configurations;
 pub mod digest;
-pub mod engines;
 pub mod environment;
 pub mod fit;
 pub mod published;
-pub mod quantity;
 pub mod samples;
-pub mod starts;
+pub mod spawn_timings;
 pub mod stats;
 pub mod targets;
+pub mod unit;

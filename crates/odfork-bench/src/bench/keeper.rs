@@ -1,6 +1,6 @@
 //! Where the lines of a run go: all to its file, the samples and notes also to the text at its end.
 //!
-//! Owns what is printed and in which order. Does not own how tables look (`screen`) or what is compared (`dossier`).
+//! Owns what is printed and in which order. Does not own how tables look (`screen`) or what is compared (`odfork-report`).
 
 use anyhow::Result;
 
@@ -9,7 +9,7 @@ use super::matrix::matrix;
 use super::runner::Sink;
 use super::screen;
 use odfork_samples::samples::{Line, Sample, Writer};
-use odfork_samples::starts::ratios_of_starts;
+use odfork_samples::spawn_timings::ratios_of_starts;
 
 /// Writes every line, and keeps the samples for the table.
 pub struct Keeper {

@@ -2,7 +2,7 @@
 //!
 //! The way of one experiment: `catalogue` names it, `plans` (and `exec`) make its groups for the engines and the memory
 //! that are there, `runner` interleaves their cells and writes every sample (`samples`), `screen` prints the medians.
-//! What a subject does on command is in `workload`; what becomes of the files is in `dossier` and `fit`.
+//! What a subject does on command is in `workload`; what becomes of the files is in `odfork-report` and `fit`.
 
 pub mod catalogue;
 pub mod engine;

@@ -35,7 +35,7 @@ use Backend::{Bare, Mmap, Pager, PagerLz4, PagerTwo, SwapFile, Umap4K, Umap64K, 
 
 pub const ALL: [Backend; 9] =
     [SwapFile, Zram, Mmap, Pager, PagerLz4, PagerTwo, Umap4K, Umap64K, Bare];
-pub use odfork_samples::engines::BACKENDS as WORDS;
+pub use odfork_samples::configurations::BACKENDS as WORDS;
 
 /// Threads of the act in which many fault at once.
 pub const MANY: u32 = 8;

@@ -23,7 +23,7 @@ pub enum Way {
 }
 
 pub const ALL: [Way; 3] = [Way::Kernel, Way::Pager, Way::Swapping];
-pub use odfork_samples::engines::SESSION_WAYS as WORDS;
+pub use odfork_samples::configurations::SESSION_WAYS as WORDS;
 /// A session's turn under whole-process swapping.
 pub const TURN: Duration = Duration::from_secs(1);
 /// A process's own memory beside what it is told to use.

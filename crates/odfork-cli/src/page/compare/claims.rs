@@ -1,7 +1,7 @@
 //! The claims, judged. Every verdict follows from a rule written here, before the numbers are known.
 
 use odfork_policy::cost::RATIOS;
-use odfork_report::dossier::paging::Claim;
+use odfork_report::study::Claim;
 
 use super::cases::{Results, FRACTIONS, SHARES, SIZES};
 use super::mix::Together;

@@ -1,7 +1,7 @@
 //! Plots and tables of the chapter, and its first sentences.
 
 use odfork_policy::cost::RATIOS;
-use odfork_report::dossier::paging::{Curves, Grid};
+use odfork_report::study::{Curves, Grid};
 
 use super::cases::{frames, Results, SHARES};
 use super::claims;

@@ -2,7 +2,7 @@
 //! trace, and what the numbers say to the claims of Babaoglu and Joy.
 //!
 //! The way: `programs` records traces when asked, `cases` simulates, `mix` runs several programs in one memory, `claims`
-//! judges, `curves` words plots and tables; odfork-lab writes the chapter (`dossier::paging`).
+//! judges, `curves` words plots and tables; odfork-report writes the chapter (`odfork_report::study`).
 
 mod cases;
 mod claims;
@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use anyhow::{ensure, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 use odfork_proc::interrupt;
-use odfork_report::dossier::paging::{Claim, Study};
+use odfork_report::study::{Claim, Study};
 
 use cases::{Results, Trace};
 

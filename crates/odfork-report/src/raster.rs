@@ -9,8 +9,8 @@ use tiny_skia::{
     Transform,
 };
 
-use super::ink::Ink;
-use super::letters;
+use super::colour::Colour;
+use super::font;
 use super::scene::{corners, Anchor, Scene, Shape, Spot};
 
 /// Pixels per unit of the drawing.
@@ -37,9 +37,9 @@ struct Canvas(Pixmap);
 impl Canvas {
     fn draw(&mut self, shape: &Shape) {
         match shape {
-            Shape::Line { points, ink, width, dashed } => {
+            Shape::Line { points, colour, width, dashed } => {
                 let dash = dashed.then(|| StrokeDash::new(vec![6.0, 4.0], 0.0)).flatten();
-                self.stroke(way(points, false), *ink, (*width, dash));
+                self.stroke(way(points, false), *colour, (*width, dash));
             }
             Shape::Area { points, fill, edge } => {
                 let outline = way(points, true);
@@ -48,46 +48,55 @@ impl Canvas {
                     self.stroke(outline, *edge, (0.7, None));
                 }
             }
-            Shape::Dots { points, radius, ink, opacity } => {
+            Shape::Dots { points, radius, colour, opacity } => {
                 for spot in points {
-                    self.fill(circle(*spot, *radius), *ink, *opacity, Transform::identity());
+                    self.fill(circle(*spot, *radius), *colour, *opacity, Transform::identity());
                 }
             }
-            Shape::Sign { at, mark, size, ink, hollow } => {
+            Shape::Sign { at, mark, size, colour, hollow } => {
                 let outline = match corners(*mark, *at, *size) {
                     Some(corners) => way(&corners, true),
                     None => circle(*at, *size),
                 };
-                let (fill, edge, width) =
-                    if *hollow { (Ink::Paper, *ink, 1.6) } else { (*ink, Ink::Paper, 0.8) };
+                let (fill, edge, width) = if *hollow {
+                    (Colour::Paper, *colour, 1.6)
+                } else {
+                    (*colour, Colour::Paper, 0.8)
+                };
                 self.fill(outline.clone(), fill, 1.0, Transform::identity());
                 self.stroke(outline, edge, (width, None));
             }
-            Shape::Text { at, text, size, ink, anchor, upright } => {
+            Shape::Text { at, text, size, colour, anchor, upright } => {
                 let shift = match anchor {
                     Anchor::Start => 0.0,
-                    Anchor::Middle => -letters::width(text, *size) / 2.0,
-                    Anchor::End => -letters::width(text, *size),
+                    Anchor::Middle => -font::width(text, *size) / 2.0,
+                    Anchor::End => -font::width(text, *size),
                 };
                 let turn = if *upright { 0.0 } else { -90.0 };
                 let place = Transform::from_translate(at.0 as f32, at.1 as f32)
                     .pre_concat(Transform::from_rotate(turn))
                     .pre_translate(shift as f32, 0.0);
-                self.fill(letters::outline(text, *size), *ink, 1.0, place);
+                self.fill(font::outline(text, *size), *colour, 1.0, place);
             }
         }
     }
 
-    fn fill(&mut self, outline: Option<Path>, ink: Ink, opacity: f64, place: Transform) {
+    fn fill(&mut self, outline: Option<Path>, colour: Colour, opacity: f64, place: Transform) {
         if let Some(outline) = outline {
-            self.0.fill_path(&outline, &paint(ink, opacity), FillRule::Winding, dense(place), None);
+            self.0.fill_path(
+                &outline,
+                &paint(colour, opacity),
+                FillRule::Winding,
+                dense(place),
+                None,
+            );
         }
     }
 
     fn stroke(
         &mut self,
         outline: Option<Path>,
-        ink: Ink,
+        colour: Colour,
         (width, dash): (f64, Option<StrokeDash>),
     ) {
         let stroke = Stroke {
@@ -100,7 +109,7 @@ impl Canvas {
         if let Some(outline) = outline {
             self.0.stroke_path(
                 &outline,
-                &paint(ink, 1.0),
+                &paint(colour, 1.0),
                 &stroke,
                 dense(Transform::identity()),
                 None,
@@ -113,8 +122,8 @@ fn dense(place: Transform) -> Transform {
     place.post_scale(DENSITY as f32, DENSITY as f32)
 }
 
-fn paint(ink: Ink, opacity: f64) -> Paint<'static> {
-    let colour = ink.pair().0;
+fn paint(colour: Colour, opacity: f64) -> Paint<'static> {
+    let colour = colour.pair().0;
     let mut paint = Paint { anti_alias: true, ..Paint::default() };
     paint.set_color_rgba8(colour.0, colour.1, colour.2, (opacity * 255.0) as u8);
     paint
@@ -154,18 +163,18 @@ mod tests {
         let empty = Scene::new(40.0, 20.0, "t", "a");
         assert_eq!(dark_pixels(&empty), 0);
         let mut block = empty.clone();
-        block.block((10.0, 5.0), (10.0, 10.0), Ink::Text);
+        block.block((10.0, 5.0), (10.0, 10.0), Colour::Text);
         assert_eq!(dark_pixels(&block), (20 * 20) as usize);
         let mut text = empty.clone();
-        text.text((5.0, 15.0), "ab", Anchor::Start, Ink::Text);
+        text.text((5.0, 15.0), "ab", Anchor::Start, Colour::Text);
         assert!(dark_pixels(&text) > 20);
     }
 
     #[test]
     fn numbers_that_are_none_do_not_break_a_drawing() {
         let mut scene = Scene::new(40.0, 20.0, "t", "a");
-        scene.line(&[(f64::NAN, 1.0), (2.0, f64::INFINITY)], Ink::Text, 1.0, true);
-        scene.sign((f64::NAN, 1.0), super::super::scene::Mark::Circle, Ink::Text, true);
+        scene.line(&[(f64::NAN, 1.0), (2.0, f64::INFINITY)], Colour::Text, 1.0, true);
+        scene.sign((f64::NAN, 1.0), crate::scene::Mark::Circle, Colour::Text, true);
         assert!(png(&scene).is_ok());
     }
 }

@@ -1,19 +1,19 @@
 //! Memory larger than what may be resident: accesses a second by act and backend, latencies, the promised figures; and
 //! sessions at rising load.
 
-use super::super::bars::{Bars, Row};
-use super::super::blocks::{interval, Block, Figure, Table};
-use super::super::chart::{Axis, Chart, Join, Series};
-use super::super::ink::Ink;
-use super::super::scale::Kind;
-use super::super::scene::MARKS;
 use super::series::add;
 use super::Content;
+use crate::bars::{Bars, Row};
+use crate::blocks::{interval, Block, Figure, Table};
+use crate::chart::{Axis, Chart, Join, Series};
+use crate::colour::Colour;
+use crate::scale::Kind;
+use crate::scene::MARKS;
+use odfork_samples::configurations;
 use odfork_samples::digest::{Digest, Point};
-use odfork_samples::engines;
-use odfork_samples::quantity::{digits, Unit};
 use odfork_samples::samples::Sample;
 use odfork_samples::targets::TARGETS;
+use odfork_samples::unit::{digits, Unit};
 
 /// Acts that have a plot of rates: word, title.
 const ACTS: [(&str, &str); 6] = [
@@ -46,7 +46,10 @@ pub fn build_paging(digest: &Digest, id: &str) -> Content {
 }
 
 fn place(engine: &str) -> usize {
-    engines::BACKENDS.iter().position(|word| *word == engine).unwrap_or(engines::BACKENDS.len())
+    configurations::BACKENDS
+        .iter()
+        .position(|word| *word == engine)
+        .unwrap_or(configurations::BACKENDS.len())
 }
 
 fn ordered<'a>(digest: &'a Digest, metric: &'a str) -> Vec<&'a Point> {
@@ -63,7 +66,7 @@ fn rates(digest: &Digest, id: &str, (act, title): (&str, &str)) -> Option<Figure
             value: estimate.value,
             interval: estimate.interval,
             raw: point.values(),
-            ink: Ink::Series(at),
+            colour: Colour::Series(at),
             mark: MARKS[at % MARKS.len()],
             hollow: false,
         }
@@ -174,11 +177,11 @@ pub fn build_sessions(digest: &Digest, id: &str) -> Content {
             Unit::Nanoseconds,
         ),
     ] {
-        let series: Vec<Series> = engines::SESSION_WAYS
+        let series: Vec<Series> = configurations::SESSION_WAYS
             .iter()
             .enumerate()
             .map(|(at, engine)| {
-                let mut series = Series::new(engine, Ink::Series(at), MARKS[at]);
+                let mut series = Series::new(engine, Colour::Series(at), MARKS[at]);
                 series.join = Join::Solid;
                 for point in digest.of_metric(metric).filter(|point| point.engine == *engine) {
                     add(&mut series, point, point.number("sessions"));

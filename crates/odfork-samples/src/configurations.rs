@@ -1,7 +1,7 @@
 //! The words that samples use for what they compare, in the order tables show them.
 
 /// Engines in the order of every legend and table.
-pub const ENGINES: [&str; 6] = ["plain", "thp", "hugetlb", "image", "kernel", "null"];
+pub const CONFIGURATIONS: [&str; 6] = ["plain", "thp", "hugetlb", "image", "kernel", "null"];
 
 /// Who pages in the experiment `paging`.
 pub const BACKENDS: [&str; 9] = [
@@ -19,7 +19,7 @@ pub const BACKENDS: [&str; 9] = [
 /// Who pages in the experiment `sessions`.
 pub const SESSION_WAYS: [&str; 3] = ["kernel", "pager", "swapping"];
 
-/// Position of an engine in `ENGINES`; unknown words come last.
+/// Position of an engine in `CONFIGURATIONS`; unknown words come last.
 pub fn rank(engine: &str) -> usize {
-    ENGINES.iter().position(|known| *known == engine).unwrap_or(ENGINES.len())
+    CONFIGURATIONS.iter().position(|known| *known == engine).unwrap_or(CONFIGURATIONS.len())
 }

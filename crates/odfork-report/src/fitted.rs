@@ -5,9 +5,9 @@
 
 use super::model::{Coefficient, HeldOut, Model};
 use odfork_samples::fit::{self, Analysis, Fit, Grid};
-use odfork_samples::quantity::Unit;
 use odfork_samples::samples::Recording;
 use odfork_samples::stats::Dice;
+use odfork_samples::unit::Unit;
 
 const SEED: u64 = 1;
 

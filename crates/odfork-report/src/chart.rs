@@ -3,12 +3,12 @@
 //! Owns axes, legend, error bars, faint raw samples, lines. Nothing is dropped silently: an axis spans every raw
 //! sample, and what a logarithmic axis has no place for is counted (`left_out`). Hollow marks are published figures.
 
-use super::ink::Ink;
-use super::letters;
+use super::colour::Colour;
+use super::font;
 use super::regression::Line;
 use super::scale::{Kind, Scale};
 use super::scene::{Anchor, Mark, Scene, Spot, LETTER};
-use odfork_samples::quantity::Unit;
+use odfork_samples::unit::Unit;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Point {
@@ -27,7 +27,7 @@ pub enum Join {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
     pub label: String,
-    pub ink: Ink,
+    pub colour: Colour,
     pub mark: Mark,
     pub hollow: bool,
     pub join: Join,
@@ -38,10 +38,10 @@ pub struct Series {
 }
 
 impl Series {
-    pub fn new(label: &str, ink: Ink, mark: Mark) -> Series {
+    pub fn new(label: &str, colour: Colour, mark: Mark) -> Series {
         Series {
             label: label.into(),
-            ink,
+            colour,
             mark,
             hollow: false,
             join: Join::Apart,
@@ -140,14 +140,14 @@ impl Chart {
     pub fn scene(&self) -> Scene {
         let (width, height) = self.size;
         let mut scene = Scene::new(width, height, &self.title, &self.about);
-        scene.label((10.0, 20.0), &self.title, Anchor::Start, (14.0, Ink::Text));
+        scene.label((10.0, 20.0), &self.title, Anchor::Start, (14.0, Colour::Text));
         let top = self.legend(&mut scene) + 14.0;
         let frame = self.frame(top);
         draw_axes(&mut scene, &frame, self);
         for series in &self.series {
             scene.dots(
                 series.raw.iter().filter_map(|&(x, y)| frame.spot(x, y)).collect(),
-                series.ink,
+                series.colour,
             );
         }
         for series in &self.series {
@@ -167,7 +167,7 @@ impl Chart {
             self.y.from_zero,
         );
         let widest =
-            y.ticks(6).iter().map(|(_, label)| letters::width(label, LETTER)).fold(20.0, f64::max);
+            y.ticks(6).iter().map(|(_, label)| font::width(label, LETTER)).fold(20.0, f64::max);
         let (width, height) = self.size;
         Frame { left: widest + 42.0, top, right: width - 24.0, bottom: height - 50.0, x, y }
     }
@@ -176,7 +176,7 @@ impl Chart {
     fn legend(&self, scene: &mut Scene) -> f64 {
         let (mut x, mut y) = (14.0, 40.0);
         for series in self.series.iter().filter(|series| !series.label.is_empty()) {
-            let wide = letters::width(&series.label, LETTER) + 34.0;
+            let wide = font::width(&series.label, LETTER) + 34.0;
             if x + wide > self.size.0 && x > 14.0 {
                 (x, y) = (14.0, y + 18.0);
             }
@@ -184,15 +184,15 @@ impl Chart {
             if series.join != Join::Apart || series.line.is_some() {
                 scene.line(
                     &[(x - 4.0, y - 4.0), (x + 14.0, y - 4.0)],
-                    series.ink,
+                    series.colour,
                     1.6,
                     series.join == Join::Dashed,
                 );
             }
             if signed {
-                scene.sign((x + 5.0, y - 4.0), series.mark, series.ink, series.hollow);
+                scene.sign((x + 5.0, y - 4.0), series.mark, series.colour, series.hollow);
             }
-            scene.text((x + 18.0, y), &series.label, Anchor::Start, Ink::Text);
+            scene.text((x + 18.0, y), &series.label, Anchor::Start, Colour::Text);
             x += wide;
         }
         y
@@ -204,28 +204,28 @@ fn draw_axes(scene: &mut Scene, frame: &Frame, chart: &Chart) {
     for (value, label) in frame.y.ticks(6) {
         let Some(up) = frame.y.at(value) else { continue };
         let y = bottom - up * (bottom - top);
-        scene.line(&[(left, y), (right, y)], Ink::Grid, 1.0, false);
-        scene.text((left - 7.0, y + 4.0), &label, Anchor::End, Ink::Quiet);
+        scene.line(&[(left, y), (right, y)], Colour::Grid, 1.0, false);
+        scene.text((left - 7.0, y + 4.0), &label, Anchor::End, Colour::Quiet);
     }
     let mut taken = f64::NEG_INFINITY;
     for (value, label) in frame.x.ticks(7) {
         let Some(across) = frame.x.at(value) else { continue };
         let x = left + across * (right - left);
-        scene.line(&[(x, top), (x, bottom)], Ink::Grid, 1.0, false);
-        let half = letters::width(&label, LETTER) / 2.0;
+        scene.line(&[(x, top), (x, bottom)], Colour::Grid, 1.0, false);
+        let half = font::width(&label, LETTER) / 2.0;
         // A label that would touch its neighbour is left away; its line stays.
         if x - half > taken && x + half < chart.size.0 {
-            scene.text((x, bottom + 17.0), &label, Anchor::Middle, Ink::Quiet);
+            scene.text((x, bottom + 17.0), &label, Anchor::Middle, Colour::Quiet);
             taken = x + half + 6.0;
         }
     }
-    scene.line(&[(left, top), (left, bottom), (right, bottom)], Ink::Quiet, 1.2, false);
+    scene.line(&[(left, top), (left, bottom), (right, bottom)], Colour::Quiet, 1.2, false);
     if let Some(up) = chart.level.and_then(|level| frame.y.at(level)) {
         let y = bottom - up * (bottom - top);
-        scene.line(&[(left, y), (right, y)], Ink::Text, 1.0, true);
+        scene.line(&[(left, y), (right, y)], Colour::Text, 1.0, true);
     }
-    scene.text(((left + right) / 2.0, bottom + 38.0), &chart.x.label, Anchor::Middle, Ink::Text);
-    scene.vertical((16.0, (top + bottom) / 2.0), &chart.y.label, Ink::Text);
+    scene.text(((left + right) / 2.0, bottom + 38.0), &chart.x.label, Anchor::Middle, Colour::Text);
+    scene.vertical((16.0, (top + bottom) / 2.0), &chart.y.label, Colour::Text);
 }
 
 /// Lines computed in this many steps or more are clearer without signs.
@@ -247,7 +247,7 @@ fn draw_series(scene: &mut Scene, frame: &Frame, series: &Series) {
     let spots: Vec<Spot> =
         series.points.iter().filter_map(|point| frame.spot(point.x, point.y)).collect();
     if series.join != Join::Apart && spots.len() > 1 {
-        scene.line(&spots, series.ink, 1.6, series.join == Join::Dashed);
+        scene.line(&spots, series.colour, 1.6, series.join == Join::Dashed);
     }
     let stride = signs_between(series, frame.x.kind);
     for (index, point) in series.points.iter().enumerate() {
@@ -256,13 +256,18 @@ fn draw_series(scene: &mut Scene, frame: &Frame, series: &Series) {
             .interval
             .and_then(|(low, high)| Some((frame.spot(point.x, low)?, frame.spot(point.x, high)?)));
         if let Some((low, high)) = ends {
-            scene.line(&[low, high], series.ink, 1.2, false);
+            scene.line(&[low, high], series.colour, 1.2, false);
             for end in [low, high] {
-                scene.line(&[(end.0 - 3.5, end.1), (end.0 + 3.5, end.1)], series.ink, 1.2, false);
+                scene.line(
+                    &[(end.0 - 3.5, end.1), (end.0 + 3.5, end.1)],
+                    series.colour,
+                    1.2,
+                    false,
+                );
             }
         }
         if stride.is_some_and(|stride| index % stride == 0) {
-            scene.sign(spot, series.mark, series.ink, series.hollow);
+            scene.sign(spot, series.mark, series.colour, series.hollow);
         }
     }
 }
@@ -280,17 +285,17 @@ fn draw_line(scene: &mut Scene, frame: &Frame, series: &Series, line: Line) {
     let spots: Vec<Spot> =
         (0..=48).map(place).filter_map(|x| frame.spot(x, line.at(x))).filter(inside).collect();
     if spots.len() > 1 {
-        scene.line(&spots, series.ink, 1.6, series.join == Join::Dashed);
+        scene.line(&spots, series.colour, 1.6, series.join == Join::Dashed);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::scene::Shape;
     use super::*;
+    use crate::scene::Shape;
 
     fn chart(kind: Kind, values: &[Spot]) -> Chart {
-        let mut series = Series::new("plain", Ink::Engine(0), Mark::Circle);
+        let mut series = Series::new("plain", Colour::Engine(0), Mark::Circle);
         series.points = values
             .iter()
             .map(|&(x, y)| Point { x, y, interval: Some((y * 0.9, y * 1.1)) })

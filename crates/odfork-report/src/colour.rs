@@ -4,7 +4,7 @@
 //! that they stay apart for colour-blind readers and keep 3:1 against the page. No engine is told by colour alone: each
 //! also has its own mark. A plot in the page names CSS variables; a plot file carries the light values.
 
-use odfork_samples::engines::{rank, ENGINES};
+use odfork_samples::configurations::{rank, CONFIGURATIONS};
 
 /// Red, green, blue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,12 +44,12 @@ impl Rgb {
 
 /// A colour by its purpose.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Ink {
+pub enum Colour {
     Paper,
     Text,
     Quiet,
     Grid,
-    /// Position in `ENGINES`.
+    /// Position in `CONFIGURATIONS`.
     Engine(usize),
     /// Series that are not engines: fractions, sources, read mixes.
     Series(usize),
@@ -57,7 +57,7 @@ pub enum Ink {
     Fixed(Rgb),
 }
 
-const ENGINE_INKS: [(Rgb, Rgb); 6] = [
+const CONFIGURATION_COLOURS: [(Rgb, Rgb); 6] = [
     (Rgb(0x4a, 0x4a, 0x4a), Rgb(0xd0, 0xd0, 0xd0)),
     (Rgb(0x00, 0x6b, 0xa6), Rgb(0x5c, 0xb8, 0xf0)),
     (Rgb(0x00, 0x80, 0x5d), Rgb(0x2c, 0xc7, 0x9b)),
@@ -66,7 +66,7 @@ const ENGINE_INKS: [(Rgb, Rgb); 6] = [
     (Rgb(0x80, 0x80, 0x80), Rgb(0x96, 0x96, 0x96)),
 ];
 
-const SERIES_INKS: [(Rgb, Rgb); 5] = [
+const SERIES_COLOURS: [(Rgb, Rgb); 5] = [
     (Rgb(0x00, 0x6b, 0xa6), Rgb(0x5c, 0xb8, 0xf0)),
     (Rgb(0xc4, 0x55, 0x00), Rgb(0xff, 0x92, 0x4a)),
     (Rgb(0x00, 0x80, 0x5d), Rgb(0x2c, 0xc7, 0x9b)),
@@ -74,56 +74,58 @@ const SERIES_INKS: [(Rgb, Rgb); 5] = [
     (Rgb(0x4a, 0x4a, 0x4a), Rgb(0xd0, 0xd0, 0xd0)),
 ];
 
-impl Ink {
-    pub fn of_engine(engine: &str) -> Ink {
-        Ink::Engine(rank(engine).min(ENGINES.len() - 1))
+impl Colour {
+    pub fn of_engine(engine: &str) -> Colour {
+        Colour::Engine(rank(engine).min(CONFIGURATIONS.len() - 1))
     }
 
     /// (light, dark)
     pub fn pair(self) -> (Rgb, Rgb) {
         match self {
-            Ink::Paper => (Rgb(0xff, 0xff, 0xff), Rgb(0x16, 0x18, 0x1c)),
-            Ink::Text => (Rgb(0x1c, 0x1e, 0x21), Rgb(0xec, 0xec, 0xea)),
-            Ink::Quiet => (Rgb(0x5a, 0x5f, 0x66), Rgb(0xa9, 0xaf, 0xb7)),
-            Ink::Grid => (Rgb(0xe0, 0xe2, 0xe5), Rgb(0x33, 0x37, 0x3d)),
-            Ink::Engine(index) => ENGINE_INKS[index % ENGINE_INKS.len()],
-            Ink::Series(index) => SERIES_INKS[index % SERIES_INKS.len()],
-            Ink::Fixed(colour) => (colour, colour),
+            Colour::Paper => (Rgb(0xff, 0xff, 0xff), Rgb(0x16, 0x18, 0x1c)),
+            Colour::Text => (Rgb(0x1c, 0x1e, 0x21), Rgb(0xec, 0xec, 0xea)),
+            Colour::Quiet => (Rgb(0x5a, 0x5f, 0x66), Rgb(0xa9, 0xaf, 0xb7)),
+            Colour::Grid => (Rgb(0xe0, 0xe2, 0xe5), Rgb(0x33, 0x37, 0x3d)),
+            Colour::Engine(index) => CONFIGURATION_COLOURS[index % CONFIGURATION_COLOURS.len()],
+            Colour::Series(index) => SERIES_COLOURS[index % SERIES_COLOURS.len()],
+            Colour::Fixed(colour) => (colour, colour),
         }
     }
 
     /// What a plot inside the page writes: a variable, or the colour itself.
     pub fn themed(self) -> String {
         match self {
-            Ink::Fixed(colour) => colour.hex(),
+            Colour::Fixed(colour) => colour.hex(),
             other => format!("var(--{})", other.name()),
         }
     }
 
     fn name(self) -> String {
         match self {
-            Ink::Paper => "paper".into(),
-            Ink::Text => "text".into(),
-            Ink::Quiet => "quiet".into(),
-            Ink::Grid => "grid".into(),
-            Ink::Engine(index) => format!("e{}", index % ENGINE_INKS.len()),
-            Ink::Series(index) => format!("s{}", index % SERIES_INKS.len()),
-            Ink::Fixed(_) => String::new(),
+            Colour::Paper => "paper".into(),
+            Colour::Text => "text".into(),
+            Colour::Quiet => "quiet".into(),
+            Colour::Grid => "grid".into(),
+            Colour::Engine(index) => format!("e{}", index % CONFIGURATION_COLOURS.len()),
+            Colour::Series(index) => format!("s{}", index % SERIES_COLOURS.len()),
+            Colour::Fixed(_) => String::new(),
         }
     }
 }
 
 /// Declarations of all variables: (light, dark).
 pub fn variables() -> (String, String) {
-    let engines = (0..ENGINE_INKS.len()).map(Ink::Engine);
-    let series = (0..SERIES_INKS.len()).map(Ink::Series);
+    let engines = (0..CONFIGURATION_COLOURS.len()).map(Colour::Engine);
+    let series = (0..SERIES_COLOURS.len()).map(Colour::Series);
     let (mut light, mut dark) = (String::new(), String::new());
-    for ink in
-        [Ink::Paper, Ink::Text, Ink::Quiet, Ink::Grid].into_iter().chain(engines).chain(series)
+    for colour in [Colour::Paper, Colour::Text, Colour::Quiet, Colour::Grid]
+        .into_iter()
+        .chain(engines)
+        .chain(series)
     {
-        let (day, night) = ink.pair();
-        light += &format!("--{}:{};", ink.name(), day.hex());
-        dark += &format!("--{}:{};", ink.name(), night.hex());
+        let (day, night) = colour.pair();
+        light += &format!("--{}:{};", colour.name(), day.hex());
+        dark += &format!("--{}:{};", colour.name(), night.hex());
     }
     (light, dark)
 }
@@ -165,16 +167,16 @@ mod tests {
 
     #[test]
     fn every_ink_stands_out_from_the_page_in_both_themes() {
-        let (day, night) = Ink::Paper.pair();
-        let engines = (0..ENGINES.len()).map(Ink::Engine);
-        for ink in engines.chain((0..5).map(Ink::Series)) {
-            let (light, dark) = ink.pair();
-            assert!(light.contrast(day) >= 3.0, "{ink:?} {}", light.contrast(day));
-            assert!(dark.contrast(night) >= 3.0, "{ink:?} {}", dark.contrast(night));
+        let (day, night) = Colour::Paper.pair();
+        let engines = (0..CONFIGURATIONS.len()).map(Colour::Engine);
+        for colour in engines.chain((0..5).map(Colour::Series)) {
+            let (light, dark) = colour.pair();
+            assert!(light.contrast(day) >= 3.0, "{colour:?} {}", light.contrast(day));
+            assert!(dark.contrast(night) >= 3.0, "{colour:?} {}", dark.contrast(night));
         }
-        for ink in [Ink::Text, Ink::Quiet] {
-            let (light, dark) = ink.pair();
-            assert!(light.contrast(day) >= 4.5 && dark.contrast(night) >= 4.5, "{ink:?}");
+        for colour in [Colour::Text, Colour::Quiet] {
+            let (light, dark) = colour.pair();
+            assert!(light.contrast(day) >= 4.5 && dark.contrast(night) >= 4.5, "{colour:?}");
         }
     }
 
@@ -196,7 +198,7 @@ mod tests {
         assert!(
             light.contains("--e5:") && dark.contains("--e5:") && light.contains("--paper:#ffffff")
         );
-        assert_eq!(Ink::of_engine("image").themed(), "var(--e3)");
-        assert_eq!(rank("no such engine"), ENGINES.len());
+        assert_eq!(Colour::of_engine("image").themed(), "var(--e3)");
+        assert_eq!(rank("no such engine"), CONFIGURATIONS.len());
     }
 }

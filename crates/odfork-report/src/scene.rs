@@ -2,7 +2,7 @@
 //!
 //! Owns the few shapes all plots are made of. Coordinates are pixels of the drawing, y downwards, painted in order.
 
-use super::ink::Ink;
+use super::colour::Colour;
 
 pub type Spot = (f64, f64);
 
@@ -24,7 +24,7 @@ pub enum Mark {
     Bar,
 }
 
-/// In the order of `ink::ENGINES`.
+/// In the order of `colour::CONFIGURATIONS`.
 pub const MARKS: [Mark; 6] =
     [Mark::Circle, Mark::Square, Mark::Triangle, Mark::Diamond, Mark::Down, Mark::Bar];
 
@@ -32,34 +32,34 @@ pub const MARKS: [Mark; 6] =
 pub enum Shape {
     Line {
         points: Vec<Spot>,
-        ink: Ink,
+        colour: Colour,
         width: f64,
         dashed: bool,
     },
     Area {
         points: Vec<Spot>,
-        fill: Ink,
-        edge: Option<Ink>,
+        fill: Colour,
+        edge: Option<Colour>,
     },
     /// Raw samples: many, small, half transparent.
     Dots {
         points: Vec<Spot>,
         radius: f64,
-        ink: Ink,
+        colour: Colour,
         opacity: f64,
     },
     Sign {
         at: Spot,
         mark: Mark,
         size: f64,
-        ink: Ink,
+        colour: Colour,
         hollow: bool,
     },
     Text {
         at: Spot,
         text: String,
         size: f64,
-        ink: Ink,
+        colour: Colour,
         anchor: Anchor,
         upright: bool,
     },
@@ -83,41 +83,55 @@ impl Scene {
         Scene { width, height, title: title.into(), about: about.into(), shapes: Vec::new() }
     }
 
-    pub fn line(&mut self, points: &[Spot], ink: Ink, width: f64, dashed: bool) {
-        self.shapes.push(Shape::Line { points: points.to_vec(), ink, width, dashed });
+    pub fn line(&mut self, points: &[Spot], colour: Colour, width: f64, dashed: bool) {
+        self.shapes.push(Shape::Line { points: points.to_vec(), colour, width, dashed });
     }
 
-    pub fn area(&mut self, points: &[Spot], fill: Ink, edge: Option<Ink>) {
+    pub fn area(&mut self, points: &[Spot], fill: Colour, edge: Option<Colour>) {
         self.shapes.push(Shape::Area { points: points.to_vec(), fill, edge });
     }
 
     /// A rectangle from its upper left corner.
-    pub fn block(&mut self, (x, y): Spot, (width, height): (f64, f64), fill: Ink) {
+    pub fn block(&mut self, (x, y): Spot, (width, height): (f64, f64), fill: Colour) {
         self.area(&[(x, y), (x + width, y), (x + width, y + height), (x, y + height)], fill, None);
     }
 
-    pub fn dots(&mut self, points: Vec<Spot>, ink: Ink) {
+    pub fn dots(&mut self, points: Vec<Spot>, colour: Colour) {
         if !points.is_empty() {
-            self.shapes.push(Shape::Dots { points, radius: 1.8, ink, opacity: 0.35 });
+            self.shapes.push(Shape::Dots { points, radius: 1.8, colour, opacity: 0.35 });
         }
     }
 
-    pub fn sign(&mut self, at: Spot, mark: Mark, ink: Ink, hollow: bool) {
-        self.shapes.push(Shape::Sign { at, mark, size: 4.5, ink, hollow });
+    pub fn sign(&mut self, at: Spot, mark: Mark, colour: Colour, hollow: bool) {
+        self.shapes.push(Shape::Sign { at, mark, size: 4.5, colour, hollow });
     }
 
-    pub fn text(&mut self, at: Spot, text: &str, anchor: Anchor, ink: Ink) {
-        self.label(at, text, anchor, (LETTER, ink));
+    pub fn text(&mut self, at: Spot, text: &str, anchor: Anchor, colour: Colour) {
+        self.label(at, text, anchor, (LETTER, colour));
     }
 
-    pub fn label(&mut self, at: Spot, text: &str, anchor: Anchor, (size, ink): (f64, Ink)) {
-        self.shapes.push(Shape::Text { at, text: text.into(), size, ink, anchor, upright: true });
+    pub fn label(&mut self, at: Spot, text: &str, anchor: Anchor, (size, colour): (f64, Colour)) {
+        self.shapes.push(Shape::Text {
+            at,
+            text: text.into(),
+            size,
+            colour,
+            anchor,
+            upright: true,
+        });
     }
 
     /// Reads upwards: the name of a vertical axis.
-    pub fn vertical(&mut self, at: Spot, text: &str, ink: Ink) {
+    pub fn vertical(&mut self, at: Spot, text: &str, colour: Colour) {
         let (anchor, size) = (Anchor::Middle, LETTER);
-        self.shapes.push(Shape::Text { at, text: text.into(), size, ink, anchor, upright: false });
+        self.shapes.push(Shape::Text {
+            at,
+            text: text.into(),
+            size,
+            colour,
+            anchor,
+            upright: false,
+        });
     }
 }
 
@@ -156,7 +170,7 @@ mod tests {
     #[test]
     fn no_dots_are_no_shape() {
         let mut scene = Scene::new(10.0, 10.0, "t", "a");
-        scene.dots(Vec::new(), Ink::Text);
+        scene.dots(Vec::new(), Colour::Text);
         assert!(scene.shapes.is_empty());
     }
 }

@@ -4,9 +4,9 @@
 //! sides (`digest`); what was not measured together is left out.
 
 use crate::digest::{paired_ratio, Digest, Point};
-use crate::quantity::Unit;
 use crate::samples::{Recording, Sample};
 use crate::stats::Estimate;
+use crate::unit::Unit;
 
 const METRIC: &str = "each";
 /// The published size.

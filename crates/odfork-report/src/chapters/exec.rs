@@ -1,16 +1,16 @@
 //! Create and exec: time of one start by used memory, method, engine and actions; the published totals on their own axis.
 
-use super::super::bars::{Bars, Row};
-use super::super::blocks::{Block, Figure, Table};
-use super::super::chart::{self, Axis, Chart, Join, Series};
-use super::super::ink::Ink;
-use super::super::scale::Kind;
-use super::super::scene::MARKS;
 use super::{medians, times, Content};
+use crate::bars::{Bars, Row};
+use crate::blocks::{Block, Figure, Table};
+use crate::chart::{self, Axis, Chart, Join, Series};
+use crate::colour::Colour;
+use crate::scale::Kind;
+use crate::scene::MARKS;
 use odfork_samples::digest::{Digest, Point};
 use odfork_samples::published;
-use odfork_samples::quantity::Unit;
-use odfork_samples::starts;
+use odfork_samples::spawn_timings;
+use odfork_samples::unit::Unit;
 
 const METRIC: &str = "each";
 
@@ -47,17 +47,17 @@ pub fn build(digest: &Digest, id: &str) -> Content {
     ] {
         blocks.push(medians(digest, metric, &columns, caption));
     }
-    let headlines = starts::headlines(digest).iter().map(in_words).collect();
+    let headlines = spawn_timings::headlines(digest).iter().map(in_words).collect();
     Content { blocks, headlines }
 }
 
-fn in_words((what, ratio): &starts::Line) -> (String, String) {
+fn in_words((what, ratio): &spawn_timings::Line) -> (String, String) {
     (what.clone(), times(ratio))
 }
 
 fn table_of_ratios(digest: &Digest) -> Option<Block> {
     let mut table = Table::new("Ratios of the same rounds", &["what", "ratio (95 %)"], 1);
-    let rows = starts::ratios(digest);
+    let rows = spawn_timings::ratios(digest);
     table.rows.extend(rows.iter().map(in_words).map(|(what, ratio)| vec![what, ratio]));
     (!table.rows.is_empty()).then_some(Block::Table(table))
 }
@@ -67,7 +67,7 @@ fn starts_of(digest: &Digest, (engine, method): (&str, &str), series: Series) ->
     let mut series = series;
     let mut points: Vec<&Point> = digest
         .of_metric(METRIC)
-        .filter(|p| p.engine == engine && p.word("method") == method && starts::is_plain(p))
+        .filter(|p| p.engine == engine && p.word("method") == method && spawn_timings::is_plain(p))
         .collect();
     points.sort_by(|a, b| a.number("used").total_cmp(&b.number("used")));
     for point in points {
@@ -88,7 +88,7 @@ fn by_method(digest: &Digest, id: &str) -> Figure {
         // There are more methods than colours: when they begin again the mark is another, and the line is dashed.
         let again = place / 5;
         let mark = MARKS[(place + 2 * again) % MARKS.len()];
-        let mut series = Series::new(method, Ink::Series(place), mark);
+        let mut series = Series::new(method, Colour::Series(place), mark);
         series.join = if again == 0 { Join::Solid } else { Join::Dashed };
         starts_of(digest, ("plain", method), series)
     });
@@ -104,7 +104,7 @@ fn by_engine(digest: &Digest, id: &str) -> Figure {
     for engine in digest.engines(METRIC) {
         for (place, method) in ["fork+exec", "posix_spawn", "spawn"].into_iter().enumerate() {
             let label = format!("{engine}: {method}");
-            let mut series = Series::new(&label, Ink::of_engine(&engine), MARKS[place]);
+            let mut series = Series::new(&label, Colour::of_engine(&engine), MARKS[place]);
             series.join = if method == "fork+exec" { Join::Solid } else { Join::Dashed };
             all.push(starts_of(digest, (&engine, method), series));
         }
@@ -120,11 +120,11 @@ fn by_engine(digest: &Digest, id: &str) -> Figure {
 /// posix_spawn and spawn asked for the same, at one size.
 fn by_actions(digest: &Digest, id: &str) -> Option<Figure> {
     let mut rows: Vec<Row> = Vec::new();
-    for actions in starts::actions(digest) {
-        for (place, method) in METHODS.iter().enumerate().filter(|(_, m)| starts::acts(m)) {
-            let found = starts::at(digest, "plain", (method, &actions), SHOWN);
+    for actions in spawn_timings::actions(digest) {
+        for (place, method) in METHODS.iter().enumerate().filter(|(_, m)| spawn_timings::acts(m)) {
+            let found = spawn_timings::at(digest, "plain", (method, &actions), SHOWN);
             let row = |point| Row {
-                ink: Ink::Series(place),
+                colour: Colour::Series(place),
                 mark: MARKS[place % MARKS.len()],
                 ..super::micro::row_of(format!("{actions}: {method}"), point)
             };
@@ -152,7 +152,7 @@ fn theirs(id: &str) -> Option<Figure> {
         let system = if point.what.contains("BSD") { "FreeBSD" } else { "Linux" };
         let label = format!("{}, {system}", point.series);
         let place = all.iter().position(|series| series.label == label).unwrap_or_else(|| {
-            let mut series = Series::new(&label, Ink::Series(all.len()), MARKS[all.len() % 5]);
+            let mut series = Series::new(&label, Colour::Series(all.len()), MARKS[all.len() % 5]);
             series.hollow = true;
             all.push(series);
             all.len() - 1

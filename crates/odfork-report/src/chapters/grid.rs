@@ -1,17 +1,17 @@
 //! The grid of 1988: time against size with regression lines, per engine; slopes beside the published ones.
 
-use super::super::blocks::{Block, Figure, Table};
-use super::super::chart::{self, Axis, Chart, Join, Series};
-use super::super::ink::Ink;
-use super::super::regression::{estimate_slope, fit, Line};
-use super::super::scale::Kind;
-use super::super::scene::MARKS;
 use super::{headlines, medians, relief, Content};
+use crate::blocks::{Block, Figure, Table};
+use crate::chart::{self, Axis, Chart, Join, Series};
+use crate::colour::Colour;
+use crate::regression::{estimate_slope, fit, Line};
+use crate::scale::Kind;
+use crate::scene::MARKS;
+use odfork_samples::configurations::CONFIGURATIONS;
 use odfork_samples::digest::{Digest, Point};
-use odfork_samples::engines::ENGINES;
 use odfork_samples::published;
-use odfork_samples::quantity::{digits, trim, Unit};
 use odfork_samples::stats::Dice;
+use odfork_samples::unit::{digits, trim, Unit};
 
 pub const METRIC: &str = "real";
 /// The fractions of Figures 1 and 2.
@@ -114,8 +114,13 @@ fn fractions(part: &Part) -> Vec<f64> {
 }
 
 /// Points and raw samples of one engine and fraction, with their regression line.
-fn series(part: &Part, engine: &str, (label, ink, place): (&str, Ink, usize), frac: f64) -> Series {
-    let mut series = Series::new(label, ink, MARKS[place % MARKS.len()]);
+fn series(
+    part: &Part,
+    engine: &str,
+    (label, colour, place): (&str, Colour, usize),
+    frac: f64,
+) -> Series {
+    let mut series = Series::new(label, colour, MARKS[place % MARKS.len()]);
     for point in part.points(engine, part.forks).filter(|point| point.number("frac") == frac) {
         super::series::add(&mut series, point, point.number("bytes"));
     }
@@ -145,7 +150,7 @@ fn time_plots(part: &Part) -> Vec<Figure> {
                 series(
                     part,
                     &engine,
-                    (&format!("{frac} written"), Ink::Series(place), place),
+                    (&format!("{frac} written"), Colour::Series(place), place),
                     *frac,
                 )
             })
@@ -166,8 +171,8 @@ fn time_plots(part: &Part) -> Vec<Figure> {
     }
     let Some(&middle) = fractions(part).get(fractions(part).len() / 2) else { return figures };
     let line = |engine: &String| {
-        let place = ENGINES.iter().position(|known| known == engine).unwrap_or(0);
-        series(part, engine, (engine, Ink::of_engine(engine), place), middle)
+        let place = CONFIGURATIONS.iter().position(|known| known == engine).unwrap_or(0);
+        series(part, engine, (engine, Colour::of_engine(engine), place), middle)
     };
     let all: Vec<Series> = part
         .digest
@@ -219,8 +224,11 @@ fn published_lines(id: &str) -> Figure {
 
 fn published_series(line: &published::PublishedLine) -> Series {
     let machine = usize::from(!line.series.to_lowercase().contains("3b2"));
-    let mut series =
-        Series::new(&format!("{}, {}", line.series, line.frac), Ink::Series(machine * 3), MARKS[0]);
+    let mut series = Series::new(
+        &format!("{}, {}", line.series, line.frac),
+        Colour::Series(machine * 3),
+        MARKS[0],
+    );
     series.join = Join::Dashed;
     series
 }
@@ -237,7 +245,7 @@ fn samples_of(line: Line, far: f64) -> Vec<chart::Point> {
 fn growth(part: &Part) -> Figure {
     let mut all = Vec::new();
     for (place, engine) in part.digest.engines(METRIC).iter().enumerate() {
-        let drawn = series(part, engine, (engine, Ink::of_engine(engine), place), FRACTIONS[2]);
+        let drawn = series(part, engine, (engine, Colour::of_engine(engine), place), FRACTIONS[2]);
         let Some(line) = drawn.line.filter(|line| line.intercept > 0.0) else { continue };
         let scaled = |point: &chart::Point| chart::Point {
             x: point.x,
@@ -310,7 +318,7 @@ fn slopes(part: &Part) -> Block {
     };
     for engine in part.digest.engines(METRIC) {
         for frac in fractions(part) {
-            let drawn = series(part, &engine, ("", Ink::Text, 0), frac);
+            let drawn = series(part, &engine, ("", Colour::Text, 0), frac);
             let Some(line) = drawn.line else { continue };
             let slope = estimate_slope(&medians_of(&drawn), &mut Dice::new(1))
                 .and_then(|slope| slope.interval);

@@ -12,11 +12,11 @@ use serde::{Deserialize, Serialize};
 use super::blocks::{Block, Figure, Table};
 use super::chapters::{Chapter, Content};
 use super::chart::{Axis, Chart, Join, Point, Series};
-use super::ink::Ink;
+use super::colour::Colour;
 use super::scale::Kind;
 use super::scene::MARKS;
 use super::svg;
-use odfork_samples::quantity::Unit;
+use odfork_samples::unit::Unit;
 
 /// Name of the file in the folder of samples.
 pub const FILE: &str = "paging.json";
@@ -169,18 +169,18 @@ fn markdown_table(head: &[String], rows: &[Vec<String>]) -> String {
 }
 
 fn chart(curves: &Curves) -> Chart {
-    const INKS: [Ink; 6] = [
-        Ink::Series(4),
-        Ink::Series(0),
-        Ink::Series(1),
-        Ink::Series(2),
-        Ink::Series(3),
-        Ink::Engine(5),
+    const COLOURS: [Colour; 6] = [
+        Colour::Series(4),
+        Colour::Series(0),
+        Colour::Series(1),
+        Colour::Series(2),
+        Colour::Series(3),
+        Colour::Engine(5),
     ];
     let series = curves.series.iter().enumerate().map(|(at, (label, points))| {
-        let mut series = Series::new(label, INKS[at % INKS.len()], MARKS[at % MARKS.len()]);
-        series.join = if at < INKS.len() { Join::Solid } else { Join::Dashed };
-        series.hollow = at >= INKS.len();
+        let mut series = Series::new(label, COLOURS[at % COLOURS.len()], MARKS[at % MARKS.len()]);
+        series.join = if at < COLOURS.len() { Join::Solid } else { Join::Dashed };
+        series.hollow = at >= COLOURS.len();
         series.points = points.iter().map(|&(x, y)| Point { x, y, interval: None }).collect();
         series
     });

@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::blocks::{Block, Table};
 use super::chapters::{Chapter, PLANS};
-use super::ink;
+use super::colour;
 use super::svg::escape;
-use odfork_samples::quantity::{digits, Unit};
 use odfork_samples::samples::Recording;
+use odfork_samples::unit::{digits, Unit};
 
 /// All that a report says.
 #[derive(Debug)]
@@ -261,7 +261,7 @@ fn chapter(chapter: &Chapter) -> String {
 
 /// Everything before the content; the radio buttons come first, so that `:has()` and keyboards reach them.
 fn opening() -> String {
-    let (light, dark) = ink::variables();
+    let (light, dark) = colour::variables();
     let choices: String = [("auto", " checked"), ("light", ""), ("dark", "")]
         .iter()
         .map(|(name, checked)| format!("<label><input type=\"radio\" name=\"theme\" id=\"theme-{name}\"{checked}/>{name}</label>"))

@@ -3,7 +3,7 @@
 //! Owns linear, logarithmic and percentile scales. Ticks are round numbers inside the range, so a label never stands
 //! at a place that it does not name. A logarithmic scale has no place for zero: `at` gives None and the plot says so.
 
-use odfork_samples::quantity::{trim, Unit};
+use odfork_samples::unit::{trim, Unit};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {

@@ -1,16 +1,16 @@
 //! The other figures of 1988: time over (memory, fraction) as a surface, and real time against system time.
 
-use super::super::blocks::{Block, Figure};
-use super::super::chart::{self, Axis, Chart, Series};
-use super::super::ink::Ink;
-use super::super::scale::Kind;
-use super::super::scene::MARKS;
-use super::super::surface::Surface;
 use super::grid::{Part, HALF, METRIC};
+use crate::blocks::{Block, Figure};
+use crate::chart::{self, Axis, Chart, Series};
+use crate::colour::Colour;
+use crate::scale::Kind;
+use crate::scene::MARKS;
+use crate::surface::Surface;
+use odfork_samples::configurations::rank;
 use odfork_samples::digest::{pairs, Digest, Point};
-use odfork_samples::engines::rank;
-use odfork_samples::quantity::{digits, trim, Unit};
 use odfork_samples::stats::median;
+use odfork_samples::unit::{digits, trim, Unit};
 
 pub fn build(part: &Part) -> Vec<Block> {
     let mut surfaces = Vec::new();
@@ -82,7 +82,7 @@ fn relation(part: &Part, (from, word): (f64, &str)) -> Option<Figure> {
     for engine in part.digest.engines(METRIC) {
         let mut series = Series::new(
             &engine,
-            Ink::of_engine(&engine),
+            Colour::of_engine(&engine),
             MARKS[rank(&engine).min(MARKS.len() - 1)],
         );
         let mut counts: Vec<f64> = part.digest.numbers(METRIC, "forks");

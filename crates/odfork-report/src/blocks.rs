@@ -8,7 +8,7 @@ use super::scene::Scene;
 use super::svg::{self, escape};
 use odfork_samples::stats::Estimate;
 
-use odfork_samples::quantity::{digits, Unit};
+use odfork_samples::unit::{digits, Unit};
 
 #[derive(Clone, Debug)]
 pub struct Figure {

@@ -1,14 +1,14 @@
 //! The parent after fork: rounds of writes before and after, per page, by the way the child was made.
 
-use super::super::blocks::{Block, Figure, Table};
-use super::super::chart::{self, Axis, Chart, Series};
-use super::super::scale::Kind;
 use super::series::{all_engines, over, published};
 use super::{medians, Content};
+use crate::blocks::{Block, Figure, Table};
+use crate::chart::{self, Axis, Chart, Series};
+use crate::scale::Kind;
 use odfork_samples::digest::{paired_ratio, Digest, Point};
 use odfork_samples::published::PublishedPoint;
-use odfork_samples::quantity::Unit;
 use odfork_samples::stats::Estimate;
+use odfork_samples::unit::Unit;
 
 const METRIC: &str = "round";
 const PAGE: f64 = 4096.0;

@@ -3,10 +3,10 @@
 //! Owns the projection and the order of painting. Far facets are painted first, so near ones hide them. Places on the
 //! ground are steps of the grid, evenly spaced as in the 1988 figures; heights are linear and start at zero.
 
-use super::ink::{ramp, Ink};
+use super::colour::{ramp, Colour};
 use super::scale::{Kind, Scale};
 use super::scene::{Anchor, Scene, Spot};
-use odfork_samples::quantity::Unit;
+use odfork_samples::unit::Unit;
 
 /// `heights[i][j]` belongs to the i-th value across and the j-th value deep; None: not measured.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,7 +67,7 @@ impl Surface {
 
     pub fn scene(&self) -> Scene {
         let mut scene = Scene::new(SIZE.0, SIZE.1, &self.title, &self.about);
-        scene.label((10.0, 20.0), &self.title, Anchor::Start, (14.0, Ink::Text));
+        scene.label((10.0, 20.0), &self.title, Anchor::Start, (14.0, Colour::Text));
         let heights = self.heights.iter().flatten().flatten().copied();
         let scale = Scale::around(Kind::Linear, self.unit, heights, true);
         self.draw_ground(&mut scene, &scale);
@@ -80,7 +80,7 @@ impl Surface {
             let outline = corners.map(|(i, j, height)| {
                 project(place(i, across), place(j, deep), scale.at(height).unwrap_or(0.0))
             });
-            scene.area(&outline, Ink::Fixed(ramp(mean)), Some(Ink::Paper));
+            scene.area(&outline, Colour::Fixed(ramp(mean)), Some(Colour::Paper));
         }
         self.draw_labels(&mut scene);
         scene
@@ -89,20 +89,20 @@ impl Surface {
     /// Ground, back walls and the ticks of height: painted before everything else.
     fn draw_ground(&self, scene: &mut Scene, scale: &Scale) {
         let floor = [(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0), (0.0, 0.0)];
-        scene.line(&floor.map(|(a, d)| project(a, d, 0.0)), Ink::Grid, 1.0, false);
+        scene.line(&floor.map(|(a, d)| project(a, d, 0.0)), Colour::Grid, 1.0, false);
         for (value, label) in scale.ticks(5) {
             let Some(up) = scale.at(value) else { continue };
             let wall = [project(0.0, 1.0, up), project(1.0, 1.0, up), project(1.0, 0.0, up)];
-            scene.line(&wall, Ink::Grid, 1.0, false);
+            scene.line(&wall, Colour::Grid, 1.0, false);
             let end = wall[2];
             // Zero is the ground; its label would stand on those of the ground.
             if up <= 0.0 {
                 continue;
             }
-            scene.text((end.0 + 6.0, end.1 + 4.0), &label, Anchor::Start, Ink::Quiet);
+            scene.text((end.0 + 6.0, end.1 + 4.0), &label, Anchor::Start, Colour::Quiet);
         }
         for (a, d) in [(0.0, 1.0), (1.0, 1.0), (1.0, 0.0)] {
-            scene.line(&[project(a, d, 0.0), project(a, d, 1.0)], Ink::Grid, 1.0, false);
+            scene.line(&[project(a, d, 0.0), project(a, d, 1.0)], Colour::Grid, 1.0, false);
         }
     }
 
@@ -111,22 +111,32 @@ impl Surface {
         let stride = |labels: &[String]| if labels.len() > 5 { 2 } else { 1 };
         for (index, label) in self.across.1.iter().enumerate().step_by(stride(&self.across.1)) {
             let (x, y) = project(index as f64 / (across.max(2) - 1) as f64, 0.0, 0.0);
-            scene.text((x + 5.0, y + 15.0), label, Anchor::Start, Ink::Quiet);
+            scene.text((x + 5.0, y + 15.0), label, Anchor::Start, Colour::Quiet);
         }
         for (index, label) in self.deep.1.iter().enumerate().step_by(stride(&self.deep.1)) {
             let (x, y) = project(0.0, index as f64 / (deep.max(2) - 1) as f64, 0.0);
-            scene.text((x - 5.0, y + 15.0), label, Anchor::End, Ink::Quiet);
+            scene.text((x - 5.0, y + 15.0), label, Anchor::End, Colour::Quiet);
         }
         let right = SIZE.0 - 12.0;
-        scene.text((right, SIZE.1 - 14.0), &format!("{} →", self.across.0), Anchor::End, Ink::Text);
-        scene.text((12.0, SIZE.1 - 14.0), &format!("← {}", self.deep.0), Anchor::Start, Ink::Text);
+        scene.text(
+            (right, SIZE.1 - 14.0),
+            &format!("{} →", self.across.0),
+            Anchor::End,
+            Colour::Text,
+        );
+        scene.text(
+            (12.0, SIZE.1 - 14.0),
+            &format!("← {}", self.deep.0),
+            Anchor::Start,
+            Colour::Text,
+        );
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::scene::Shape;
     use super::*;
+    use crate::scene::Shape;
 
     #[test]
     fn near_facets_are_painted_after_far_ones() {

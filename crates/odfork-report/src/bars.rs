@@ -2,11 +2,11 @@
 //!
 //! Owns the drawing. Bars start at zero on a linear axis; on a logarithmic axis, which has no zero, a row is a point.
 
-use super::ink::Ink;
-use super::letters;
+use super::colour::Colour;
+use super::font;
 use super::scale::{Kind, Scale};
 use super::scene::{Anchor, Mark, Scene, LETTER};
-use odfork_samples::quantity::Unit;
+use odfork_samples::unit::Unit;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
@@ -14,7 +14,7 @@ pub struct Row {
     pub value: f64,
     pub interval: Option<(f64, f64)>,
     pub raw: Vec<f64>,
-    pub ink: Ink,
+    pub colour: Colour,
     pub mark: Mark,
     /// Published.
     pub hollow: bool,
@@ -50,14 +50,14 @@ impl Bars {
     pub fn scene(&self) -> Scene {
         let bottom = TOP + STEP * self.rows.len() as f64 + 6.0;
         let mut scene = Scene::new(WIDTH, bottom + 48.0, &self.title, &self.about);
-        scene.label((10.0, 20.0), &self.title, Anchor::Start, (14.0, Ink::Text));
+        scene.label((10.0, 20.0), &self.title, Anchor::Start, (14.0, Colour::Text));
         let values = self.rows.iter().flat_map(|row| {
             let (low, high) = row.interval.unwrap_or((row.value, row.value));
             row.raw.iter().copied().chain([low, row.value, high])
         });
         let scale = Scale::around(self.kind, self.unit, values, true);
         let widest =
-            self.rows.iter().map(|row| letters::width(&row.label, LETTER)).fold(20.0, f64::max);
+            self.rows.iter().map(|row| font::width(&row.label, LETTER)).fold(20.0, f64::max);
         let track = Track { left: widest.min(WIDTH * 0.5) + 22.0, right: WIDTH - 84.0, scale };
         self.draw_axis(&mut scene, &track, bottom);
         for (index, row) in self.rows.iter().enumerate() {
@@ -70,10 +70,10 @@ impl Bars {
         let mut taken = f64::NEG_INFINITY;
         for (value, label) in track.scale.ticks(6) {
             let Some(x) = track.at(value) else { continue };
-            scene.line(&[(x, TOP), (x, bottom)], Ink::Grid, 1.0, false);
-            let half = letters::width(&label, LETTER) / 2.0;
+            scene.line(&[(x, TOP), (x, bottom)], Colour::Grid, 1.0, false);
+            let half = font::width(&label, LETTER) / 2.0;
             if x - half > taken {
-                scene.text((x, bottom + 16.0), &label, Anchor::Middle, Ink::Quiet);
+                scene.text((x, bottom + 16.0), &label, Anchor::Middle, Colour::Quiet);
                 taken = x + half + 6.0;
             }
         }
@@ -81,43 +81,43 @@ impl Bars {
             ((track.left + track.right) / 2.0, bottom + 37.0),
             &self.label,
             Anchor::Middle,
-            Ink::Text,
+            Colour::Text,
         );
     }
 
     fn draw_row(&self, scene: &mut Scene, track: &Track, (row, y): (&Row, f64)) {
-        scene.text((track.left - 10.0, y + 4.0), &row.label, Anchor::End, Ink::Text);
+        scene.text((track.left - 10.0, y + 4.0), &row.label, Anchor::End, Colour::Text);
         let Some(x) = track.at(row.value) else { return };
         let bar = self.kind == Kind::Linear && !row.hollow;
         let zero = track.at(0.0).unwrap_or(track.left);
         if bar {
-            scene.block((zero, y - 7.0), ((x - zero).max(0.5), 14.0), row.ink);
+            scene.block((zero, y - 7.0), ((x - zero).max(0.5), 14.0), row.colour);
         }
         let dots = row.raw.iter().filter_map(|value| Some((track.at(*value)?, y)));
-        scene.dots(dots.collect(), if bar { Ink::Text } else { row.ink });
+        scene.dots(dots.collect(), if bar { Colour::Text } else { row.colour });
         let mut end = x;
         if let Some((low, high)) =
             row.interval.and_then(|(a, b)| Some((track.at(a)?, track.at(b)?)))
         {
-            let ink = if bar { Ink::Text } else { row.ink };
-            scene.line(&[(low, y), (high, y)], ink, 1.4, false);
+            let colour = if bar { Colour::Text } else { row.colour };
+            scene.line(&[(low, y), (high, y)], colour, 1.4, false);
             for side in [low, high] {
-                scene.line(&[(side, y - 4.0), (side, y + 4.0)], ink, 1.4, false);
+                scene.line(&[(side, y - 4.0), (side, y + 4.0)], colour, 1.4, false);
             }
             end = end.max(high);
         }
         if !bar {
-            scene.sign((x, y), row.mark, row.ink, row.hollow);
+            scene.sign((x, y), row.mark, row.colour, row.hollow);
         }
         end = row.raw.iter().filter_map(|value| track.at(*value)).fold(end, f64::max);
-        scene.text((end + 9.0, y + 4.0), &self.unit.write(row.value), Anchor::Start, Ink::Quiet);
+        scene.text((end + 9.0, y + 4.0), &self.unit.write(row.value), Anchor::Start, Colour::Quiet);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::scene::Shape;
     use super::*;
+    use crate::scene::Shape;
 
     fn bars(kind: Kind, hollow: bool) -> Bars {
         let row = |label: &str, value: f64| Row {
@@ -125,7 +125,7 @@ mod tests {
             value,
             interval: Some((value * 0.9, value * 1.1)),
             raw: vec![value * 2.0],
-            ink: Ink::Engine(0),
+            colour: Colour::Engine(0),
             mark: Mark::Circle,
             hollow,
         };

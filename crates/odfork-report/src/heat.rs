@@ -3,10 +3,10 @@
 //! Owns the drawing. Colours diverge from nearly white at no change; the number stands in each cell, so the map can be
 //! read without colours.
 
-use super::ink::{diverge, readable_on, Ink};
-use super::letters;
+use super::colour::{diverge, readable_on, Colour};
+use super::font;
 use super::scene::{Anchor, Scene, LETTER};
-use odfork_samples::quantity::{digits, trim};
+use odfork_samples::unit::{digits, trim};
 
 /// `cells[row][column]`: relative change, -0.5 for half the time; None: not measured.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,26 +24,26 @@ const TOP: f64 = 74.0;
 impl Heat {
     pub fn scene(&self) -> Scene {
         let widest =
-            self.rows.1.iter().map(|label| letters::width(label, LETTER)).fold(30.0, f64::max);
+            self.rows.1.iter().map(|label| font::width(label, LETTER)).fold(30.0, f64::max);
         let left = widest + 20.0;
-        let needed = letters::width(&self.title, 14.0) + 24.0;
+        let needed = font::width(&self.title, 14.0) + 24.0;
         let width = (left + CELL.0 * self.columns.1.len() as f64 + 14.0).max(needed);
         let height = TOP + CELL.1 * self.rows.1.len() as f64 + 16.0;
         let mut scene = Scene::new(width, height, &self.title, &self.about);
-        scene.label((10.0, 20.0), &self.title, Anchor::Start, (14.0, Ink::Text));
+        scene.label((10.0, 20.0), &self.title, Anchor::Start, (14.0, Colour::Text));
         scene.text(
             (10.0, 42.0),
             &format!("{}; across: {}", self.rows.0, self.columns.0),
             Anchor::Start,
-            Ink::Quiet,
+            Colour::Quiet,
         );
         for (column, label) in self.columns.1.iter().enumerate() {
             let x = left + CELL.0 * (column as f64 + 0.5);
-            scene.text((x, TOP - 8.0), label, Anchor::Middle, Ink::Text);
+            scene.text((x, TOP - 8.0), label, Anchor::Middle, Colour::Text);
         }
         for (row, label) in self.rows.1.iter().enumerate() {
             let y = TOP + CELL.1 * row as f64;
-            scene.text((left - 8.0, y + CELL.1 / 2.0 + 4.0), label, Anchor::End, Ink::Text);
+            scene.text((left - 8.0, y + CELL.1 / 2.0 + 4.0), label, Anchor::End, Colour::Text);
             for column in 0..self.columns.1.len() {
                 let cell =
                     self.cells.get(row).and_then(|cells| cells.get(column)).copied().flatten();
@@ -57,12 +57,12 @@ impl Heat {
 fn draw_cell(scene: &mut Scene, (x, y): (f64, f64), cell: Option<f64>) {
     let middle = (x + CELL.0 / 2.0, y + CELL.1 / 2.0 + 4.0);
     let Some(change) = cell.filter(|change| change.is_finite()) else {
-        scene.text(middle, "–", Anchor::Middle, Ink::Quiet);
+        scene.text(middle, "–", Anchor::Middle, Colour::Quiet);
         return;
     };
     let colour = diverge(change);
-    scene.block((x + 1.0, y + 1.0), (CELL.0 - 2.0, CELL.1 - 2.0), Ink::Fixed(colour));
-    scene.text(middle, &percent(change), Anchor::Middle, Ink::Fixed(readable_on(colour)));
+    scene.block((x + 1.0, y + 1.0), (CELL.0 - 2.0, CELL.1 - 2.0), Colour::Fixed(colour));
+    scene.text(middle, &percent(change), Anchor::Middle, Colour::Fixed(readable_on(colour)));
 }
 
 /// "+5.2 %", "−98 %".
@@ -75,8 +75,8 @@ pub fn percent(change: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::scene::Shape;
     use super::*;
+    use crate::scene::Shape;
 
     #[test]
     fn a_change_has_its_sign() {

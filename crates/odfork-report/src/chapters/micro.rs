@@ -1,17 +1,17 @@
 //! The smaller micro-benchmarks of 2021: write fault, fork plus access, profile.
 
-use super::super::bars::{Bars, Row};
-use super::super::blocks::{Block, Figure};
-use super::super::chart::{self, Axis, Chart, Join, Series};
-use super::super::heat::{percent, Heat};
-use super::super::ink::Ink;
-use super::super::scale::Kind;
-use super::super::scene::MARKS;
 use super::series::{percentiles, published};
 use super::{headlines, medians, Content};
+use crate::bars::{Bars, Row};
+use crate::blocks::{Block, Figure};
+use crate::chart::{self, Axis, Chart, Join, Series};
+use crate::colour::Colour;
+use crate::heat::{percent, Heat};
+use crate::scale::Kind;
+use crate::scene::MARKS;
+use odfork_samples::configurations::rank;
 use odfork_samples::digest::{paired_ratio, Digest, Point};
-use odfork_samples::engines::rank;
-use odfork_samples::quantity::Unit;
+use odfork_samples::unit::Unit;
 
 pub fn row_of(label: String, point: &Point) -> Row {
     let estimate = point.estimate();
@@ -21,7 +21,7 @@ pub fn row_of(label: String, point: &Point) -> Row {
         value: estimate.value,
         interval: estimate.interval,
         raw: point.values(),
-        ink: Ink::Engine(place),
+        colour: Colour::Engine(place),
         mark: MARKS[place],
         hollow: false,
     }
@@ -36,7 +36,7 @@ pub fn published_rows(name: &str, unit: Unit) -> Vec<Row> {
             value: point.y,
             interval: None,
             raw: Vec::new(),
-            ink: series.ink,
+            colour: series.colour,
             mark: series.mark,
             hollow: true,
         })
@@ -146,7 +146,8 @@ fn change_lines(digest: &Digest, engine: &str, points: &[&Point], id: &str) -> F
     reads.sort_unstable_by(|a, b| b.total_cmp(a));
     reads.dedup();
     let line = |(place, read): (usize, &f64)| {
-        let mut series = Series::new(&mix(*read), Ink::Series(place), MARKS[place % MARKS.len()]);
+        let mut series =
+            Series::new(&mix(*read), Colour::Series(place), MARKS[place % MARKS.len()]);
         series.join = Join::Solid;
         for point in points.iter().filter(|p| p.number("read") == *read) {
             let Some((y, interval)) = change(digest, point) else { continue };
@@ -217,13 +218,13 @@ fn profile(points: &[&Point], (engine, source): (&str, &str), bytes: f64, id: &s
     let rest: f64 = points.iter().skip(SHOWN).map(|point| point.median()).sum();
     if points.len() > SHOWN {
         let label = format!("{} others together", points.len() - SHOWN);
-        let ink = Ink::Quiet;
+        let colour = Colour::Quiet;
         rows.push(Row {
             label,
             value: rest,
             interval: None,
             raw: Vec::new(),
-            ink,
+            colour,
             mark: MARKS[0],
             hollow: false,
         });

@@ -2,13 +2,13 @@
 //!
 //! Set ODFORK_REPORT_DIR to keep the report of the first test there; tests/browser does.
 
-#[path = "dossier/invented.rs"]
+#[path = "invented.rs"]
 mod invented;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use odfork_report::dossier::{self, model};
+use odfork_report::model;
 
 fn folder(name: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("odfork-report-{name}-{}", std::process::id()));
@@ -137,7 +137,7 @@ fn whole_report_is_complete_and_self_contained() {
     let data = folder("whole");
     let out = kept.clone().unwrap_or_else(|| data.join("out"));
     invented::write_all(&data);
-    let written = dossier::report(&data, &out, invented_fit).unwrap();
+    let written = odfork_report::report(&data, &out, invented_fit).unwrap();
     let html = fs::read_to_string(&written.page).unwrap();
     let elements = elements(&html);
     let count = |name: &str| elements.iter().filter(|element| *element == name).count();
@@ -172,7 +172,7 @@ fn every_experiment_alone_gives_a_report() {
         let name = path.file_stem().unwrap().to_str().unwrap().to_string();
         let alone = folder(&format!("alone-{name}"));
         fs::copy(&path, alone.join(path.file_name().unwrap())).unwrap();
-        let written = dossier::report(&alone, &alone, no_fit).unwrap();
+        let written = odfork_report::report(&alone, &alone, no_fit).unwrap();
         let html = fs::read_to_string(&written.page).unwrap();
         elements(&html);
         assert!(written.plots >= 1 && html.contains("Not measured yet"), "{name}");
@@ -199,7 +199,7 @@ fn one_sample_a_point_and_a_cut_file_are_reported() {
         fs::write(&path, text).unwrap();
     }
     fs::write(all.join("foreign.jsonl"), "{\"a\": 1}\n").unwrap();
-    let written = dossier::report(&all, &all, no_fit).unwrap();
+    let written = odfork_report::report(&all, &all, no_fit).unwrap();
     let html = fs::read_to_string(&written.page).unwrap();
     elements(&html);
     check_plots(&all, &html);
@@ -222,7 +222,7 @@ fn an_unknown_experiment_and_hostile_words_do_no_harm() {
     fs::write(data.join("profile.jsonl"), line("../../x", "../../../y")).unwrap();
     fs::write(data.join("z.jsonl"), line("plain", "a").replace("\"profile\"", "\"<new>\""))
         .unwrap();
-    let written = dossier::report(&data, &data, no_fit).unwrap();
+    let written = odfork_report::report(&data, &data, no_fit).unwrap();
     let html = fs::read_to_string(&written.page).unwrap();
     elements(&html);
     check_references(&html);
@@ -235,7 +235,7 @@ fn an_unknown_experiment_and_hostile_words_do_no_harm() {
 fn what_cannot_be_done_is_one_line() {
     let data = folder("errors");
     let told = |folder: &Path, out: &Path| {
-        format!("{:#}", dossier::report(folder, out, no_fit).unwrap_err())
+        format!("{:#}", odfork_report::report(folder, out, no_fit).unwrap_err())
     };
     let none = told(&data.join("none"), &data);
     assert!(none.contains("cannot read the folder") && !none.contains('\n'), "{none}");

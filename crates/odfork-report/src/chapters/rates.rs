@@ -1,14 +1,14 @@
 //! Rates and shares: copying against page service, and what programs write.
 
-use super::super::bars::{Bars, Row};
-use super::super::blocks::{interval, Block, Figure, Table};
-use super::super::ink::Ink;
-use super::super::scale::Kind;
-use super::super::scene::MARKS;
 use super::micro::{published_rows, row_of, shorten};
 use super::{medians, Content};
+use crate::bars::{Bars, Row};
+use crate::blocks::{interval, Block, Figure, Table};
+use crate::colour::Colour;
+use crate::scale::Kind;
+use crate::scene::MARKS;
 use odfork_samples::digest::{paired_ratio, Digest, Point};
-use odfork_samples::quantity::{digits, Unit};
+use odfork_samples::unit::{digits, Unit};
 
 pub fn build_copy(digest: &Digest, id: &str) -> Content {
     let mut rows = Vec::new();
@@ -91,7 +91,7 @@ pub fn build_writes(digest: &Digest, id: &str) -> Content {
     let mut rows: Vec<Row> =
         points.iter().take(SHOWN).map(|point| row_of(label(point), point)).collect();
     rows.extend(published_rows("writes", Unit::Share).into_iter().map(|row| Row {
-        ink: Ink::Text,
+        colour: Colour::Text,
         mark: MARKS[3],
         ..row
     }));

@@ -3,16 +3,16 @@
 //! Owns how engines and sources look in every chapter: colour and mark by engine, hollow marks for published figures in
 //! the colour of the engine they correspond to.
 
-use super::super::blocks::{Block, Figure};
-use super::super::chart::{self, Axis, Chart, Join, Series};
-use super::super::ink::Ink;
-use super::super::scale::Kind;
-use super::super::scene::MARKS;
 use super::{medians, Content};
+use crate::blocks::{Block, Figure};
+use crate::chart::{self, Axis, Chart, Join, Series};
+use crate::colour::Colour;
+use crate::scale::Kind;
+use crate::scene::MARKS;
+use odfork_samples::configurations::{rank, CONFIGURATIONS};
 use odfork_samples::digest::{Digest, Point};
-use odfork_samples::engines::{rank, ENGINES};
 use odfork_samples::published::{self, PublishedPoint};
-use odfork_samples::quantity::{convert, Unit};
+use odfork_samples::unit::{convert, Unit};
 
 /// One engine's medians over a parameter, with raw samples behind.
 pub fn over(
@@ -22,7 +22,7 @@ pub fn over(
     wanted: impl Fn(&Point) -> bool,
 ) -> Series {
     let mut series =
-        Series::new(engine, Ink::of_engine(engine), MARKS[rank(engine).min(MARKS.len() - 1)]);
+        Series::new(engine, Colour::of_engine(engine), MARKS[rank(engine).min(MARKS.len() - 1)]);
     series.join = if engine == "null" { Join::Dashed } else { Join::Solid };
     for point in digest.of_metric(metric).filter(|point| point.engine == engine && wanted(point)) {
         let place = point.number(x);
@@ -47,16 +47,16 @@ pub fn all_engines(digest: &Digest, metric: &str) -> Vec<String> {
 }
 
 /// The engine of ours that a published series corresponds to.
-fn counterpart(series: &str) -> Ink {
+fn counterpart(series: &str) -> Colour {
     let words = series.to_lowercase();
     let engine = match () {
         () if words.contains("huge") => "hugetlb",
         () if words.contains("thp") => "thp",
         () if words.contains("demand") || words.contains("odf") => "kernel",
         () if words.contains("fork") => "plain",
-        () => return Ink::Text,
+        () => return Colour::Text,
     };
-    Ink::of_engine(engine)
+    Colour::of_engine(engine)
 }
 
 /// Published figures that fit the axis, one hollow series per published series.
@@ -100,7 +100,7 @@ pub fn percentiles(digest: &Digest, metric: &str, id: &str) -> Option<Block> {
         let (a, b) = (weight(a), weight(b));
         a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1))
     })?;
-    let series: Vec<Series> = ENGINES
+    let series: Vec<Series> = CONFIGURATIONS
         .iter()
         .filter_map(|engine| digest.twin(largest, engine))
         .filter(|point| rich(point))
@@ -132,7 +132,7 @@ fn parameter_text(point: &Point, name: &str) -> String {
 
 fn distribution(point: &Point) -> Series {
     let mark = MARKS[rank(&point.engine).min(MARKS.len() - 1)];
-    let mut series = Series::new(&point.engine, Ink::of_engine(&point.engine), mark);
+    let mut series = Series::new(&point.engine, Colour::of_engine(&point.engine), mark);
     series.join = if point.engine == "null" { Join::Dashed } else { Join::Solid };
     let mut values = point.values();
     values.sort_unstable_by(f64::total_cmp);
@@ -182,9 +182,9 @@ mod tests {
 
     #[test]
     fn published_series_take_the_colour_of_their_engine() {
-        assert_eq!(counterpart("On-demand-fork"), Ink::of_engine("kernel"));
-        assert_eq!(counterpart("fork with huge pages"), Ink::of_engine("hugetlb"));
-        assert_eq!(counterpart("fork"), Ink::of_engine("plain"));
-        assert_eq!(counterpart("3B2"), Ink::Text);
+        assert_eq!(counterpart("On-demand-fork"), Colour::of_engine("kernel"));
+        assert_eq!(counterpart("fork with huge pages"), Colour::of_engine("hugetlb"));
+        assert_eq!(counterpart("fork"), Colour::of_engine("plain"));
+        assert_eq!(counterpart("3B2"), Colour::Text);
     }
 }

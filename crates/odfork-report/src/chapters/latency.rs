@@ -1,13 +1,13 @@
 //! Latency of the call over the size of the memory: alone, three at once, and as a ratio to plain fork.
 
-use super::super::blocks::{Block, Figure};
-use super::super::chart::{Axis, Chart, Point, Series};
-use super::super::scale::Kind;
 use super::series::{all_engines, at_once, over, percentiles, published};
 use super::{headlines, medians, Content};
+use crate::blocks::{Block, Figure};
+use crate::chart::{Axis, Chart, Point, Series};
+use crate::scale::Kind;
 use odfork_samples::digest::Digest;
 use odfork_samples::published::PublishedPoint;
-use odfork_samples::quantity::Unit;
+use odfork_samples::unit::Unit;
 
 const METRIC: &str = "fork";
 

@@ -18,8 +18,8 @@ use serde_json::Value;
 use super::blocks::{interval, times, Block, Table};
 use odfork_samples::digest::{Digest, Point};
 use odfork_samples::published;
-use odfork_samples::quantity::{convert, digits, trim, Unit};
 use odfork_samples::samples::Recording;
+use odfork_samples::unit::{convert, digits, trim, Unit};
 
 /// What is known of an experiment before anything is measured.
 #[derive(Clone, Copy, Debug)]

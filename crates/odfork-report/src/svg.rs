@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use super::ink::Ink;
+use super::colour::Colour;
 use super::scene::{corners, Anchor, Mark, Scene, Shape, Spot};
 
 /// Text that cannot end an element or attribute; control characters, which XML forbids, become spaces.
@@ -37,7 +37,7 @@ pub fn inline(scene: &Scene, id: &str) -> String {
         escape(&scene.title)
     );
     let _ = write!(out, "<desc id=\"{id}-d\">{}</desc>", escape(&scene.about));
-    paint(scene, &Ink::themed, &mut out);
+    paint(scene, &Colour::themed, &mut out);
     out + "</svg>"
 }
 
@@ -51,7 +51,7 @@ pub fn file(scene: &Scene) -> String {
         escape(&scene.about)
     );
     out += "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>";
-    paint(scene, &|ink: Ink| ink.pair().0.hex(), &mut out);
+    paint(scene, &|colour: Colour| colour.pair().0.hex(), &mut out);
     out + "</svg>\n"
 }
 
@@ -63,36 +63,36 @@ fn opening(scene: &Scene) -> String {
     )
 }
 
-fn paint(scene: &Scene, colour: &dyn Fn(Ink) -> String, out: &mut String) {
+fn paint(scene: &Scene, written: &dyn Fn(Colour) -> String, out: &mut String) {
     for shape in &scene.shapes {
         match shape {
-            Shape::Line { points, ink, width, dashed } => {
+            Shape::Line { points, colour, width, dashed } => {
                 let dash = if *dashed { " stroke-dasharray=\"6 4\"" } else { "" };
-                let (way, ink, width) = (way(points), colour(*ink), number(*width));
-                let _ = write!(out, "<path d=\"{way}\" fill=\"none\" stroke=\"{ink}\" stroke-width=\"{width}\" stroke-linejoin=\"round\"{dash}/>");
+                let (way, colour, width) = (way(points), written(*colour), number(*width));
+                let _ = write!(out, "<path d=\"{way}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"{width}\" stroke-linejoin=\"round\"{dash}/>");
             }
             Shape::Area { points, fill, edge } => {
-                let edge = edge.map_or(String::new(), |ink| {
+                let edge = edge.map_or(String::new(), |colour| {
                     format!(
                         " stroke=\"{}\" stroke-width=\"0.7\" stroke-linejoin=\"round\"",
-                        colour(ink)
+                        written(colour)
                     )
                 });
                 let _ =
-                    write!(out, "<path d=\"{}Z\" fill=\"{}\"{edge}/>", way(points), colour(*fill));
+                    write!(out, "<path d=\"{}Z\" fill=\"{}\"{edge}/>", way(points), written(*fill));
             }
-            Shape::Dots { points, radius, ink, opacity } => {
+            Shape::Dots { points, radius, colour, opacity } => {
                 // A line of no length with round ends is a dot: the shortest way to write many.
                 let dots: String = points
                     .iter()
                     .map(|&(x, y)| format!("M{} {}h0", number(x), number(y)))
                     .collect();
-                let _ = write!(out, "<path d=\"{dots}\" fill=\"none\" stroke=\"{}\" stroke-opacity=\"{opacity}\" stroke-width=\"{}\" stroke-linecap=\"round\"/>", colour(*ink), number(radius * 2.0));
+                let _ = write!(out, "<path d=\"{dots}\" fill=\"none\" stroke=\"{}\" stroke-opacity=\"{opacity}\" stroke-width=\"{}\" stroke-linecap=\"round\"/>", written(*colour), number(radius * 2.0));
             }
-            Shape::Sign { at, mark, size, ink, hollow } => {
-                sign((*at, *mark, *size), &colour(*ink), *hollow, (colour(Ink::Paper), out))
+            Shape::Sign { at, mark, size, colour, hollow } => {
+                sign((*at, *mark, *size), &written(*colour), *hollow, (written(Colour::Paper), out))
             }
-            Shape::Text { at: (x, y), text, size, ink, anchor, upright } => {
+            Shape::Text { at: (x, y), text, size, colour, anchor, upright } => {
                 let anchor = match anchor {
                     Anchor::Start => "start",
                     Anchor::Middle => "middle",
@@ -104,7 +104,7 @@ fn paint(scene: &Scene, colour: &dyn Fn(Ink) -> String, out: &mut String) {
                 } else {
                     format!(" transform=\"rotate(-90 {x} {y})\"")
                 };
-                let _ = write!(out, "<text x=\"{x}\" y=\"{y}\" font-size=\"{}\" text-anchor=\"{anchor}\" fill=\"{}\"{turn}>{}</text>", number(*size), colour(*ink), escape(text));
+                let _ = write!(out, "<text x=\"{x}\" y=\"{y}\" font-size=\"{}\" text-anchor=\"{anchor}\" fill=\"{}\"{turn}>{}</text>", number(*size), written(*colour), escape(text));
             }
         }
     }
@@ -112,11 +112,11 @@ fn paint(scene: &Scene, colour: &dyn Fn(Ink) -> String, out: &mut String) {
 
 fn sign(
     (at, mark, size): (Spot, Mark, f64),
-    ink: &str,
+    colour: &str,
     hollow: bool,
     (paper, out): (String, &mut String),
 ) {
-    let (fill, edge) = if hollow { (paper.as_str(), ink) } else { (ink, paper.as_str()) };
+    let (fill, edge) = if hollow { (paper.as_str(), colour) } else { (colour, paper.as_str()) };
     let width = if hollow { "1.6" } else { "0.8" };
     let paint = format!("fill=\"{fill}\" stroke=\"{edge}\" stroke-width=\"{width}\"");
     let _ = match corners(mark, at, size) {
@@ -164,7 +164,7 @@ mod tests {
             "&lt;script&gt;&quot;a&quot; &amp; &#39;b&#39;  "
         );
         let mut scene = Scene::new(10.0, 10.0, "a<b", "c&d");
-        scene.text((1.0, 2.0), "</text><script>", Anchor::Start, Ink::Text);
+        scene.text((1.0, 2.0), "</text><script>", Anchor::Start, Colour::Text);
         for written in [inline(&scene, "x\"y"), file(&scene)] {
             assert!(!written.contains("<script>") && written.contains("a&lt;b"), "{written}");
         }
@@ -182,8 +182,8 @@ mod tests {
     #[test]
     fn the_page_has_variables_and_the_file_has_colours() {
         let mut scene = Scene::new(10.0, 10.0, "t", "d");
-        scene.dots(vec![(1.0, 1.0), (2.5, 2.0)], Ink::Engine(3));
-        scene.sign((5.0, 5.0), Mark::Circle, Ink::Engine(0), true);
+        scene.dots(vec![(1.0, 1.0), (2.5, 2.0)], Colour::Engine(3));
+        scene.sign((5.0, 5.0), Mark::Circle, Colour::Engine(0), true);
         assert!(
             inline(&scene, "p").contains("var(--e3)")
                 && inline(&scene, "p").contains("M1 1h0M2.5 2h0")

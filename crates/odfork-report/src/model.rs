@@ -6,11 +6,11 @@
 use super::blocks::{Block, Figure, Table};
 use super::chapters::{Chapter, Content};
 use super::chart::{self, Axis, Chart, Series};
-use super::ink::Ink;
+use super::colour::Colour;
 use super::scale::Kind;
 use super::scene::{Scene, MARKS};
 use super::svg;
-use odfork_samples::quantity::{trim, Unit};
+use odfork_samples::unit::{trim, Unit};
 
 /// One coefficient of one engine, in words: the fit knows its units.
 #[derive(Clone, Debug, Default)]
@@ -52,8 +52,8 @@ pub struct Model {
 }
 
 fn cloud((engine, points): &Cloud) -> Series {
-    let rank = odfork_samples::engines::rank(engine).min(MARKS.len() - 1);
-    let mut series = Series::new(engine, Ink::of_engine(engine), MARKS[rank]);
+    let rank = odfork_samples::configurations::rank(engine).min(MARKS.len() - 1);
+    let mut series = Series::new(engine, Colour::of_engine(engine), MARKS[rank]);
     series.points = points.iter().map(|&(x, y)| chart::Point { x, y, interval: None }).collect();
     series
 }
@@ -91,7 +91,7 @@ fn agreement(held_out: &[HeldOut]) -> Scene {
     let (low, high) =
         measured.fold((f64::INFINITY, 0.0f64), |(low, high), v| (low.min(v), high.max(v)));
     if low < high {
-        let mut equal = Series::new("predicted = measured", Ink::Quiet, MARKS[0]);
+        let mut equal = Series::new("predicted = measured", Colour::Quiet, MARKS[0]);
         equal.join = chart::Join::Dashed;
         let step = |index: i32| low * (high / low).powf(f64::from(index) / 64.0);
         equal.points =
