@@ -187,7 +187,7 @@ fn detail(v: &mut Vma, line: &[u8]) {
     let Some(colon) = line.iter().position(|&b| b == b':') else { return };
     let (key, value) = (&line[..colon], &line[colon + 1..]);
     match key {
-        b"Anonymous" | b"Swap" => v.anon += kilobytes(value),
+        b"Anonymous" | b"Swap" => v.anon = v.anon.saturating_add(kilobytes(value)),
         b"ProtectionKey" if kilobytes(value) != 0 => v.special = true,
         b"VmFlags" => {
             v.plain_flags = true;
@@ -203,7 +203,7 @@ fn detail(v: &mut Vma, line: &[u8]) {
 
 fn kilobytes(value: &[u8]) -> usize {
     let mut words = value.split(|&b| b == b' ').filter(|w| !w.is_empty());
-    words.next().and_then(dec).unwrap_or(0) as usize * 1024
+    (words.next().and_then(dec).unwrap_or(0) as usize).saturating_mul(1024)
 }
 
 /// Parses a hexadecimal number; `None` for anything else or too large.

@@ -127,6 +127,11 @@ impl Entries {
         self.small.saturating_add(self.huge.saturating_mul(HUGE / PAGE))
     }
 
+    fn add(&mut self, more: Entries) {
+        self.small = self.small.saturating_add(more.small);
+        self.huge = self.huge.saturating_add(more.huge);
+    }
+
     pub fn bytes(&self) -> u64 {
         self.as_small().saturating_mul(PAGE)
     }
@@ -211,19 +216,18 @@ impl Map {
         self.loaded |= mapping.path.contains("/libodfork.so");
         if mapping.shows_image() && mapping.length > SEED {
             self.image_mappings += 1;
-            self.image_bytes += mapping.length;
-            self.image_rewritten += mapping.anonymous;
+            self.image_bytes = self.image_bytes.saturating_add(mapping.length);
+            self.image_rewritten = self.image_rewritten.saturating_add(mapping.anonymous);
         }
         let entries = mapping.copied();
-        self.entries.small += entries.small;
-        self.entries.huge += entries.huge;
-        let content = mapping.anonymous + mapping.swapped;
+        self.entries.add(entries);
+        let content = mapping.content();
         match mapping.why_kept(content) {
-            None => {
-                self.freezable.small += entries.small;
-                self.freezable.huge += entries.huge;
+            None => self.freezable.add(entries),
+            Some(why) if content > 0 => {
+                let kept = self.kept.entry(why).or_default();
+                *kept = kept.saturating_add(content);
             }
-            Some(why) if content > 0 => *self.kept.entry(why).or_default() += content,
             Some(_) => {}
         }
     }
@@ -248,12 +252,15 @@ impl Mapping {
         let Some((key, value)) = line.split_once(':') else { return };
         let number: u64 =
             value.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0);
+        let bytes = number.saturating_mul(1024);
         match key {
-            "Rss" => self.resident = number * 1024,
-            "Anonymous" => self.anonymous = number * 1024,
-            "Swap" => self.swapped = number * 1024,
-            "AnonHugePages" => self.huge = number * 1024,
-            "ShmemPmdMapped" | "FilePmdMapped" => self.file_huge += number * 1024,
+            "Rss" => self.resident = bytes,
+            "Anonymous" => self.anonymous = bytes,
+            "Swap" => self.swapped = bytes,
+            "AnonHugePages" => self.huge = bytes,
+            "ShmemPmdMapped" | "FilePmdMapped" => {
+                self.file_huge = self.file_huge.saturating_add(bytes)
+            }
             "ProtectionKey" => self.key = number,
             "VmFlags" => {
                 self.flags = Some(value.split_whitespace().map(str::to_owned).collect());
@@ -275,14 +282,19 @@ impl Mapping {
     /// Fork skips a mapping without anonymous pages and copies all that is present in any other private one.
     fn copied(&self) -> Entries {
         let private = self.perms.ends_with('p') && !self.has("dc");
-        if !private || self.anonymous + self.swapped == 0 {
+        if !private || self.content() == 0 {
             return Entries::default();
         }
-        let huge = self.huge + self.file_huge;
+        let huge = self.huge.saturating_add(self.file_huge);
         Entries {
-            small: (self.resident.saturating_sub(huge) + self.swapped) / PAGE,
+            small: self.resident.saturating_sub(huge).saturating_add(self.swapped) / PAGE,
             huge: self.huge / HUGE,
         }
+    }
+
+    /// Anonymous bytes, in memory or swapped.
+    fn content(&self) -> u64 {
+        self.anonymous.saturating_add(self.swapped)
     }
 
     fn has(&self, flag: &str) -> bool {
