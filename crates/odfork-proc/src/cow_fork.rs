@@ -105,7 +105,8 @@ pub fn counters() -> Counters {
     parse(&fs::read_to_string(COUNTERS).unwrap_or_default())
 }
 
-fn parse(vmstat: &str) -> Counters {
+/// The counters in the text of /proc/vmstat; other lines are none.
+pub fn parse(vmstat: &str) -> Counters {
     let line = |line: &str| {
         let (name, count) = line.strip_prefix(COUNTER_PREFIX)?.split_once(' ')?;
         Some((name.to_owned(), count.trim().parse().ok()?))

@@ -23,7 +23,7 @@ mod mark;
 pub mod options;
 mod pagemap;
 mod pass;
-mod plan;
+pub mod plan;
 pub mod reason;
 mod registry;
 mod spans;
@@ -31,7 +31,7 @@ pub mod stats;
 mod survey;
 pub mod sys;
 pub mod thaw;
-mod vma;
+pub mod vma;
 
 pub(crate) use odfork_sys::args;
 

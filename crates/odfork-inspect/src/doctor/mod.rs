@@ -16,7 +16,7 @@ mod machine;
 mod price;
 mod ptrace;
 mod sample;
-mod smaps;
+pub mod smaps;
 mod snapshot;
 mod subject;
 mod watch;
