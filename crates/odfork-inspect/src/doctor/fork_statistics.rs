@@ -1,8 +1,10 @@
-//! Who forks, and what becomes of the children: a pure state machine over events, in whatever order they come.
+//! Who forks, and what becomes of the children: a pure state machine over events, in any order.
 //!
-//! A child may be seen to exec or end before its parent is seen to have made it (the kernel wakes the child first), so
-//! a life can begin without a birth. Time is handed in. Opens no file and knows nothing of ptrace.
+//! A child may be seen to exec or end before its parent is seen to have made it (the kernel wakes
+//! the child first), so a life can begin without a birth. Time is handed in. Opens no file and
+//! knows nothing of ptrace.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
@@ -11,8 +13,7 @@ use super::ptrace::Pid;
 use odfork_samples::stats::median;
 
 /// The system call that made a task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Call {
     Fork,
     Vfork,
@@ -23,8 +24,7 @@ pub enum Call {
 }
 
 /// What the new task shares with its maker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     /// A copy of the memory.
     Fork,
@@ -37,6 +37,18 @@ pub enum Class {
     Unknown,
 }
 
+impl Call {
+    fn word(self) -> &'static str {
+        match self {
+            Call::Fork => "fork",
+            Call::Vfork => "vfork",
+            Call::Clone => "clone",
+            Call::Clone3 => "clone3",
+            Call::Unknown => "unseen call",
+        }
+    }
+}
+
 impl Class {
     /// By the flags of clone and clone3.
     pub fn of_flags(flags: u64) -> Class {
@@ -46,6 +58,15 @@ impl Class {
             (_, true, true) => Class::Vfork,
             (_, true, false) => Class::Shared,
             _ => Class::Fork,
+        }
+    }
+    fn word(self) -> &'static str {
+        match self {
+            Class::Fork => "(fork)",
+            Class::Vfork => "(vfork-class)",
+            Class::Shared => "(shares memory)",
+            Class::Thread => "(thread)",
+            Class::Unknown => "(process)",
         }
     }
 }
@@ -89,34 +110,26 @@ struct Life {
     ended: bool,
 }
 
-/// What became of a child.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum Fate {
-    /// It did nothing but exec: a copy of the memory was not needed.
-    Execs,
-    /// It made children of its own and then ran another program.
-    ForksThenExecs,
-    /// It ended as the program it was born as.
-    Exits,
-    /// It was there at the end, still the same program.
-    Lives,
-}
-
+/// What became of children.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Fates {
+    /// They did nothing but exec: a copy of the memory was not needed.
     pub execs: u64,
+    /// They made children of their own and then ran another program.
     pub forks_then_execs: u64,
+    /// They ended as the program they were born as.
     pub exits: u64,
+    /// They were there at the end, still the same program.
     pub lives: u64,
 }
 
 impl Fates {
-    fn add(&mut self, fate: Fate) {
-        *match fate {
-            Fate::Execs => &mut self.execs,
-            Fate::ForksThenExecs => &mut self.forks_then_execs,
-            Fate::Exits => &mut self.exits,
-            Fate::Lives => &mut self.lives,
+    fn add(&mut self, life: &Life) {
+        *match (life.exec.is_some(), life.forked, life.ended) {
+            (true, false, _) => &mut self.execs,
+            (true, true, _) => &mut self.forks_then_execs,
+            (false, _, true) => &mut self.exits,
+            (false, _, false) => &mut self.lives,
         } += 1;
     }
 
@@ -174,12 +187,8 @@ pub struct ForkStatistics {
 impl ForkStatistics {
     pub fn new(root: Pid, name: &str) -> ForkStatistics {
         let life = Life { name: name.to_owned(), ..Life::default() };
-        ForkStatistics {
-            root,
-            living: HashMap::from([(root, life)]),
-            past: Vec::new(),
-            calls: BTreeMap::new(),
-        }
+        let living = HashMap::from([(root, life)]);
+        ForkStatistics { root, living, past: Vec::new(), calls: BTreeMap::new() }
     }
 
     /// Takes an event; `predicted_ns` is what a fork of the parent costs by the model, where known.
@@ -221,16 +230,25 @@ impl ForkStatistics {
         let mut summary = Summary::default();
         for (&(call, class), &count) in &self.calls {
             summary.calls.insert(format!("{} {}", call.word(), class.word()), count);
-            if class == Class::Thread {
-                summary.threads += count;
-            }
+            summary.threads += if class == Class::Thread { count } else { 0 };
         }
         let (mut makers, mut times, mut faults) = (BTreeMap::new(), Vec::new(), Vec::new());
         for life in self.living.values().chain(&self.past) {
             let Some(birth) = &life.birth else { continue };
-            summary.count(birth, life.fate(), birth.parent == self.root);
-            let maker: &mut Maker = makers.entry(birth.by.clone()).or_default();
-            maker.fates(birth.class).add(life.fate());
+            let maker: &mut Maker = makers.entry(&birth.by).or_default();
+            let [all, own, of_maker] = match birth.class {
+                Class::Fork | Class::Unknown => {
+                    [&mut summary.forks, &mut summary.own_forks, &mut maker.forks]
+                }
+                _ => [&mut summary.lent, &mut summary.own_lent, &mut maker.lent],
+            };
+            all.add(life);
+            of_maker.add(life);
+            if birth.parent == self.root {
+                own.add(life);
+            }
+            summary.processes += 1;
+            summary.predicted_ns += birth.predicted_ns.unwrap_or(0);
             maker.predicted_ns += birth.predicted_ns.unwrap_or(0);
             if let (Some((at, count)), Class::Fork) = (life.exec, birth.class) {
                 times.push((at - birth.at).max(0.0));
@@ -239,79 +257,21 @@ impl ForkStatistics {
         }
         summary.until_exec_s = median(&times);
         summary.faults_until_exec = median(&faults);
-        summary.makers = named(makers);
+        let named = |(name, maker): (&String, Maker)| {
+            let shell = SHELLS.contains(&name.trim_start_matches('-'));
+            Maker { name: name.clone(), shell, ..maker }
+        };
+        summary.makers = makers.into_iter().map(named).collect();
+        summary.makers.sort_by_key(|maker| Reverse(maker.children()));
         let shells = summary.makers.iter().filter(|maker| maker.shell);
-        summary.from_shells = shells.map(|maker| maker.forks.total() + maker.lent.total()).sum();
+        summary.from_shells = shells.map(Maker::children).sum();
         summary
     }
 }
 
-/// Largest first.
-fn named(makers: BTreeMap<String, Maker>) -> Vec<Maker> {
-    let mut list: Vec<Maker> = makers
-        .into_iter()
-        .map(|(name, maker)| {
-            let shell = SHELLS.contains(&name.trim_start_matches('-'));
-            Maker { name, shell, ..maker }
-        })
-        .collect();
-    list.sort_by_key(|maker| std::cmp::Reverse(maker.forks.total() + maker.lent.total()));
-    list
-}
-
-impl Summary {
-    fn count(&mut self, birth: &Birth, fate: Fate, own: bool) {
-        self.processes += 1;
-        self.predicted_ns += birth.predicted_ns.unwrap_or(0);
-        let copied = matches!(birth.class, Class::Fork | Class::Unknown);
-        if copied { &mut self.forks } else { &mut self.lent }.add(fate);
-        if own {
-            if copied { &mut self.own_forks } else { &mut self.own_lent }.add(fate);
-        }
-    }
-}
-
 impl Maker {
-    fn fates(&mut self, class: Class) -> &mut Fates {
-        match class {
-            Class::Fork | Class::Unknown => &mut self.forks,
-            _ => &mut self.lent,
-        }
-    }
-}
-
-impl Life {
-    fn fate(&self) -> Fate {
-        match (self.exec, self.forked, self.ended) {
-            (Some(_), false, _) => Fate::Execs,
-            (Some(_), true, _) => Fate::ForksThenExecs,
-            (None, _, true) => Fate::Exits,
-            (None, _, false) => Fate::Lives,
-        }
-    }
-}
-
-impl Call {
-    pub fn word(self) -> &'static str {
-        match self {
-            Call::Fork => "fork",
-            Call::Vfork => "vfork",
-            Call::Clone => "clone",
-            Call::Clone3 => "clone3",
-            Call::Unknown => "unseen call",
-        }
-    }
-}
-
-impl Class {
-    pub fn word(self) -> &'static str {
-        match self {
-            Class::Fork => "(fork)",
-            Class::Vfork => "(vfork-class)",
-            Class::Shared => "(shares memory)",
-            Class::Thread => "(thread)",
-            Class::Unknown => "(process)",
-        }
+    fn children(&self) -> u64 {
+        self.forks.total() + self.lent.total()
     }
 }
 

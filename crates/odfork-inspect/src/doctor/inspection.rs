@@ -1,9 +1,10 @@
-//! One inspection from beginning to end: look at the process, observe it, judge, recommend.
+//! One inspection from beginning to end: read the process, observe it, judge, recommend.
 //!
-//! Owns the order of the steps and the report they fill (`layout` lays it out, serde makes the JSON). A process that
-//! dies meanwhile leaves a report of what was known until then.
+//! Owns the order of the steps and the report they fill (`layout` makes its text, serde its JSON). A
+//! process that dies meanwhile leaves a report of what was known until then.
 
 use std::ffi::OsString;
+use std::io::Error;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,7 @@ use super::snapshot::Snapshots;
 use super::subject::{self, Subject};
 use super::watch::{self, End, Tracer};
 use crate::launch::{status_of, Launch};
+use odfork_proc::interrupt;
 
 /// Changes when a field changes its meaning or goes away.
 pub const SCHEMA: u32 = 1;
@@ -90,36 +92,29 @@ pub fn of_process(
     let subject = subject::inspect(pid)?;
     let mut report = report("process", pid.to_string(), &prices, remark);
     // The link works even when the file was replaced, but only for who may trace the process.
-    let eligibility = match &subject.program {
+    let program = match &subject.program {
         Some(_) => eligibility::of_program(format!("/proc/{pid}/exe").as_ref()),
         None => Eligibility { program: "unknown".into(), ..Eligibility::default() },
     };
-    report.eligibility = Surroundings::observe().judge(eligibility, &subject);
-    let mut snapshots = Snapshots::knowing(&prices, subject.memory.huge_share().unwrap_or(0.0));
-    let mut statistics = ForkStatistics::new(pid, &subject.name);
+    report.eligibility = Surroundings::observe().judge(program, &subject);
+    let snapshots = Snapshots::knowing(&prices, subject.memory.huge_share().unwrap_or(0.0));
     let start = Instant::now();
-    let loaded = subject.map.as_ref().is_some_and(|map| map.loaded);
-    let (end, method, reason) = if loaded {
+    let tracer = match &subject.map {
         // The runtime leaves memory plain while a tracer is attached.
-        let reason = "libodfork.so is loaded, and does not freeze while it is traced";
-        let end = Sampler::new(pid, false).run(&mut statistics, &mut snapshots, Some(limit));
-        (end, "sampling", Some(reason.to_owned()))
-    } else {
-        match Tracer::seize(pid) {
-            Ok(mut watch) => {
-                (watch.run(&mut statistics, &mut snapshots, Some(limit)), "ptrace", None)
-            }
-            Err(error) => {
-                let reason = watch::refusal(pid, &error);
-                let end =
-                    Sampler::new(pid, false).run(&mut statistics, &mut snapshots, Some(limit));
-                (end, "sampling", Some(reason))
-            }
+        Some(map) if map.loaded => {
+            Err("libodfork.so is loaded, and does not freeze while it is traced".to_owned())
         }
+        _ => seize(pid),
     };
+    let mut observer = Observer {
+        statistics: ForkStatistics::new(pid, &subject.name),
+        snapshots,
+        limit: Some(limit),
+    };
+    let (end, reason, _) = observer.watch(tracer, || Sampler::new(pid, false));
     report.subject = Some(subject);
-    report.observation = Some(observation((end, method, reason), start, statistics.summary()));
-    report.conclude(true, None);
+    report.observation = Some(observation(end, reason, start, observer.statistics.summary()));
+    report.conclude(true);
     Ok(report)
 }
 
@@ -133,50 +128,71 @@ pub fn of_command(
     let line: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
     let asked = subject::printable(&line.join(" "));
     let mut report = report("command", asked, &prices, remark);
-    let eligibility = eligibility::of_program(&words[0]);
-    let mut launch = Launch::prepare(words, output_to_error.then_some(std::io::stderr().as_fd()))?;
+    report.eligibility = eligibility::of_program(&words[0]);
+    let error = std::io::stderr();
+    let mut launch = Launch::prepare(words, output_to_error.then_some(error.as_fd()))?;
     let (pid, start) = (launch.pid, Instant::now());
-    let mut snapshots = Snapshots::empty(&prices);
-    let mut statistics = ForkStatistics::new(pid, "");
-    let watch = Tracer::seize(pid);
+    let (statistics, snapshots) = (ForkStatistics::new(pid, ""), Snapshots::empty(&prices));
+    let mut observer = Observer { statistics, snapshots, limit };
+    let tracer = seize(pid);
     launch.release();
-    let (mut end, executed, method, reason) = match watch {
-        Ok(mut watch) => {
-            let end = watch.run(&mut statistics, &mut snapshots, limit);
-            (end, watch.executed(), "ptrace", None)
-        }
-        Err(error) => {
-            let reason = watch::refusal(pid, &error);
-            let end = Sampler::new(pid, true).run(&mut statistics, &mut snapshots, limit);
-            (end, false, "sampling", Some(reason))
-        }
-    };
+    let (mut end, reason, executed) = observer.watch(tracer, || Sampler::new(pid, true));
     if let (End::Gone(_), false) = (end, executed) {
         if let Some(error) = launch.failure() {
-            return Ok(Err(NotExecuted(status_of(&error), why_not(words, &error))));
+            return Ok(Err(not_executed(words, &error)));
         }
     }
     if end == End::Interrupted {
         end = reap(pid).unwrap_or(end);
     }
-    report.subject = snapshots.largest();
-    report.eligibility = match &report.subject {
-        Some(subject) if subject.pid == pid => Surroundings::observe().judge(eligibility, subject),
-        _ => eligibility,
-    };
-    report.observation = Some(observation((end, method, reason), start, statistics.summary()));
-    report.conclude(false, Some(words));
+    report.subject = observer.snapshots.largest();
+    if let Some(subject) = report.subject.as_ref().filter(|subject| subject.pid == pid) {
+        report.eligibility = Surroundings::observe().judge(report.eligibility, subject);
+    }
+    report.observation = Some(observation(end, reason, start, observer.statistics.summary()));
+    report.conclude(false);
     Ok(Ok(report))
 }
 
-fn why_not(words: &[OsString], error: &std::io::Error) -> String {
+/// What observing fills.
+struct Observer<'a> {
+    statistics: ForkStatistics,
+    snapshots: Snapshots<'a>,
+    limit: Option<Duration>,
+}
+
+impl Observer<'_> {
+    /// By ptrace, or by sampling for the reason given; whether the process was seen to exec.
+    fn watch(
+        &mut self,
+        tracer: Result<Tracer, String>,
+        sampler: impl FnOnce() -> Sampler,
+    ) -> (End, Option<String>, bool) {
+        let Observer { statistics, snapshots, limit } = self;
+        match tracer {
+            Ok(mut tracer) => {
+                let end = tracer.run(statistics, snapshots, *limit);
+                (end, None, tracer.executed())
+            }
+            Err(reason) => (sampler().run(statistics, snapshots, *limit), Some(reason), false),
+        }
+    }
+}
+
+fn seize(pid: Pid) -> Result<Tracer, String> {
+    Tracer::seize(pid).map_err(|error| watch::refusal(pid, &error))
+}
+
+fn not_executed(words: &[OsString], error: &Error) -> NotExecuted {
     let name = words[0].to_string_lossy();
-    match status_of(error) {
+    let status = status_of(error);
+    let why = match status {
         127 => format!("'{name}' was not found; check the name or PATH"),
         _ => format!(
             "'{name}' cannot be executed ({error}); allow it with chmod +x, or name another file"
         ),
-    }
+    };
+    NotExecuted(status, why)
 }
 
 /// The same Ctrl-C has most likely ended the command; a moment shows.
@@ -192,9 +208,8 @@ fn reap(pid: Pid) -> Option<End> {
     None
 }
 
-type Ended = (End, &'static str, Option<String>);
-
-fn observation((end, method, reason): Ended, start: Instant, seen: Summary) -> Observation {
+/// `reason`: why it was not observed by ptrace.
+fn observation(end: End, reason: Option<String>, start: Instant, seen: Summary) -> Observation {
     let status = match end {
         End::Gone(Some(status)) if libc::WIFSIGNALED(status) => {
             Some(format!("signal {}", libc::WTERMSIG(status)))
@@ -203,11 +218,11 @@ fn observation((end, method, reason): Ended, start: Instant, seen: Summary) -> O
         _ => None,
     };
     Observation {
-        method,
+        method: if reason.is_some() { "sampling" } else { "ptrace" },
         reason,
         seconds: start.elapsed().as_secs_f64(),
         alive: !matches!(end, End::Gone(_)),
-        interrupted: end == End::Interrupted || odfork_proc::interrupt::asked(),
+        interrupted: end == End::Interrupted || interrupt::asked(),
         status,
         seen,
     }
@@ -238,42 +253,37 @@ impl Amounts {
 
 impl Report {
     /// Prices, predictions and advice, from what has been gathered.
-    fn conclude(&mut self, running: bool, words: Option<&[OsString]>) {
+    fn conclude(&mut self, running: bool) {
         let Some(subject) = &self.subject else {
             self.remarks.push("the command ended before its memory could be looked at".into());
             return;
         };
         let amounts = Amounts::of(subject);
-        self.predictions = self.prices.predict(amounts.whole, amounts.left).into();
+        let predictions = self.prices.predict(amounts.whole, amounts.left);
+        let [plain_ns, thp_ns, image_ns, _] = predictions.each_ref().map(|line| line.fork_ns);
         let now_ns = self.prices.now_ns(amounts.now);
-        self.now_ns = Some(now_ns);
-        let by = |engine: &str| {
-            let found = self.predictions.iter().find(|line| line.engine == engine);
-            found.map_or(now_ns, |line| line.fork_ns)
-        };
-        let eligibility = &self.eligibility;
-        let seen = self.observation.as_ref().map(|seen| {
-            let (forks, lent) = if running {
-                (seen.seen.own_forks, seen.seen.own_lent)
-            } else {
-                (seen.seen.forks, seen.seen.lent)
-            };
-            Seen { seconds: seen.seconds, forks, lent: lent.total(), alive: seen.alive }
+        let seen = self.observation.as_ref().map(|Observation { seconds, alive, seen, .. }| {
+            let (forks, lent) =
+                if running { (seen.own_forks, seen.own_lent) } else { (seen.forks, seen.lent) };
+            Seen { seconds: *seconds, forks, lent: lent.total(), alive: *alive }
         });
+        let Eligibility { obstacle, change, .. } = &self.eligibility;
         let facts = Facts {
             running,
-            command: words.map_or_else(|| subject.command.clone(), |_| self.asked.clone()),
+            command: if running { &subject.command } else { &self.asked }.clone(),
             now_ns,
-            plain_ns: by("plain"),
-            thp_ns: by("thp"),
-            image_ns: by("image"),
+            plain_ns,
+            thp_ns,
+            image_ns,
             bytes: amounts.whole.bytes(),
             huge_share: subject.memory.huge_share().unwrap_or(0.0),
             loaded: subject.map.as_ref().is_some_and(|map| map.loaded),
             frozen: subject.map.as_ref().is_some_and(|map| map.is_frozen()),
-            obstacle: eligibility.obstacle.clone().map(|why| (why, eligibility.change.clone())),
+            obstacle: obstacle.clone().map(|why| (why, change.clone())),
             seen,
         };
+        self.now_ns = Some(now_ns);
+        self.predictions = predictions.into();
         self.advice = Some(advice::recommend(&facts));
     }
 }
@@ -303,7 +313,7 @@ mod tests {
 
     #[test]
     fn ends_are_worded() {
-        let worded = |end| observation((end, "ptrace", None), Instant::now(), Summary::default());
+        let worded = |end| observation(end, None, Instant::now(), Summary::default());
         assert_eq!(worded(End::Gone(Some(3 << 8))).status.unwrap(), "exit status 3");
         assert_eq!(worded(End::Gone(Some(15))).status.unwrap(), "signal 15");
         assert!(worded(End::Over).alive && !worded(End::Gone(None)).alive);
