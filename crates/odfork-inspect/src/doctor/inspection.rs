@@ -6,7 +6,7 @@
 use std::ffi::OsString;
 use std::io::Error;
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Result;
 use serde::Serialize;
@@ -14,13 +14,14 @@ use serde::Serialize;
 use super::advice::{self, Advice, Facts, Seen};
 use super::eligibility::{self, Eligibility, Surroundings};
 use super::fork_statistics::{ForkStatistics, Summary};
+use super::log::{End, Log};
 use super::price::{Prediction, Prices};
 use super::ptrace::Pid;
 use super::sample::Sampler;
 use super::smaps::{Entries, PAGE};
 use super::snapshot::Snapshots;
 use super::subject::{self, Subject};
-use super::watch::{self, End, Tracer};
+use super::watch::{self, Tracer};
 use crate::launch::{status_of, Launch};
 use odfork_proc::interrupt;
 
@@ -98,7 +99,6 @@ pub fn of_process(
     };
     report.eligibility = Surroundings::observe().judge(program, &subject);
     let snapshots = Snapshots::knowing(&prices, subject.memory.huge_share().unwrap_or(0.0));
-    let start = Instant::now();
     let tracer = match &subject.map {
         // The runtime leaves memory plain while a tracer is attached.
         Some(map) if map.loaded => {
@@ -106,14 +106,10 @@ pub fn of_process(
         }
         _ => seize(pid),
     };
-    let mut observer = Observer {
-        statistics: ForkStatistics::new(pid, &subject.name),
-        snapshots,
-        limit: Some(limit),
-    };
-    let (end, reason, _) = observer.watch(tracer, || Sampler::new(pid, false));
+    let mut log = Log::begin(ForkStatistics::new(pid, &subject.name), snapshots);
+    let (end, reason, _) = observe(tracer, || Sampler::new(pid, false), &mut log, Some(limit));
     report.subject = Some(subject);
-    report.observation = Some(observation(end, reason, start, observer.statistics.summary()));
+    report.observation = Some(observation(end, reason, &log));
     report.conclude(true);
     Ok(report)
 }
@@ -131,12 +127,11 @@ pub fn of_command(
     report.eligibility = eligibility::of_program(&words[0]);
     let error = std::io::stderr();
     let mut launch = Launch::prepare(words, output_to_error.then_some(error.as_fd()))?;
-    let (pid, start) = (launch.pid, Instant::now());
-    let (statistics, snapshots) = (ForkStatistics::new(pid, ""), Snapshots::empty(&prices));
-    let mut observer = Observer { statistics, snapshots, limit };
+    let pid = launch.pid;
+    let mut log = Log::begin(ForkStatistics::new(pid, ""), Snapshots::empty(&prices));
     let tracer = seize(pid);
     launch.release();
-    let (mut end, reason, executed) = observer.watch(tracer, || Sampler::new(pid, true));
+    let (mut end, reason, executed) = observe(tracer, || Sampler::new(pid, true), &mut log, limit);
     if let (End::Gone(_), false) = (end, executed) {
         if let Some(error) = launch.failure() {
             return Ok(Err(not_executed(words, &error)));
@@ -145,37 +140,25 @@ pub fn of_command(
     if end == End::Interrupted {
         end = reap(pid).unwrap_or(end);
     }
-    report.subject = observer.snapshots.largest();
+    report.observation = Some(observation(end, reason, &log));
+    report.subject = log.snapshots.largest();
     if let Some(subject) = report.subject.as_ref().filter(|subject| subject.pid == pid) {
         report.eligibility = Surroundings::observe().judge(report.eligibility, subject);
     }
-    report.observation = Some(observation(end, reason, start, observer.statistics.summary()));
     report.conclude(false);
     Ok(Ok(report))
 }
 
-/// What observing fills.
-struct Observer<'a> {
-    statistics: ForkStatistics,
-    snapshots: Snapshots<'a>,
+/// Observes by ptrace, or by sampling for the reason given; says whether it was seen to exec.
+fn observe(
+    tracer: Result<Tracer, String>,
+    sampler: impl FnOnce() -> Sampler,
+    log: &mut Log,
     limit: Option<Duration>,
-}
-
-impl Observer<'_> {
-    /// By ptrace, or by sampling for the reason given; whether the process was seen to exec.
-    fn watch(
-        &mut self,
-        tracer: Result<Tracer, String>,
-        sampler: impl FnOnce() -> Sampler,
-    ) -> (End, Option<String>, bool) {
-        let Observer { statistics, snapshots, limit } = self;
-        match tracer {
-            Ok(mut tracer) => {
-                let end = tracer.run(statistics, snapshots, *limit);
-                (end, None, tracer.executed())
-            }
-            Err(reason) => (sampler().run(statistics, snapshots, *limit), Some(reason), false),
-        }
+) -> (End, Option<String>, bool) {
+    match tracer {
+        Ok(mut tracer) => (tracer.run(log, limit), None, tracer.executed()),
+        Err(reason) => (sampler().run(log, limit), Some(reason), false),
     }
 }
 
@@ -209,7 +192,7 @@ fn reap(pid: Pid) -> Option<End> {
 }
 
 /// `reason`: why it was not observed by ptrace.
-fn observation(end: End, reason: Option<String>, start: Instant, seen: Summary) -> Observation {
+fn observation(end: End, reason: Option<String>, log: &Log) -> Observation {
     let status = match end {
         End::Gone(Some(status)) if libc::WIFSIGNALED(status) => {
             Some(format!("signal {}", libc::WTERMSIG(status)))
@@ -220,11 +203,11 @@ fn observation(end: End, reason: Option<String>, start: Instant, seen: Summary) 
     Observation {
         method: if reason.is_some() { "sampling" } else { "ptrace" },
         reason,
-        seconds: start.elapsed().as_secs_f64(),
+        seconds: log.elapsed().as_secs_f64(),
         alive: !matches!(end, End::Gone(_)),
         interrupted: end == End::Interrupted || interrupt::asked(),
         status,
-        seen,
+        seen: log.statistics.summary(),
     }
 }
 
@@ -313,7 +296,9 @@ mod tests {
 
     #[test]
     fn ends_are_worded() {
-        let worded = |end| observation(end, None, Instant::now(), Summary::default());
+        let prices = Prices::built_in();
+        let log = Log::begin(ForkStatistics::new(1, ""), Snapshots::empty(&prices));
+        let worded = |end| observation(end, None, &log);
         assert_eq!(worded(End::Gone(Some(3 << 8))).status.unwrap(), "exit status 3");
         assert_eq!(worded(End::Gone(Some(15))).status.unwrap(), "signal 15");
         assert!(worded(End::Over).alive && !worded(End::Gone(None)).alive);

@@ -2,7 +2,7 @@
 //!
 //! Owns the command line and the exit status. The way of an answer: `subject` reads a process
 //! (`smaps` understands the text), `price` says what its fork costs by each engine, `watch` or
-//! `sample` observe it and feed `fork_statistics`, `snapshot` keeps the largest process at a fork,
+//! `sample` observe it and feed the `log` of `fork_statistics` and `snapshot`s at forks,
 //! `eligibility` says whether odfork can help, `advice` recommends, `layout` makes the text.
 
 mod advice;
@@ -12,6 +12,7 @@ mod fork_statistics;
 mod golden;
 mod inspection;
 mod layout;
+mod log;
 mod machine;
 mod price;
 mod ptrace;

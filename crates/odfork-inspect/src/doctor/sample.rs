@@ -1,22 +1,22 @@
-//! Observing without ptrace: looking at /proc again and again. Sees only what lives long enough to be seen.
+//! Observing without ptrace: reading /proc again and again. Sees only what lives long enough.
 //!
-//! Counts are lower bounds, and which call made a child is not known. A child counts as having executed when it runs
-//! another file than its maker; a program that executes itself is taken for a fork that stays.
+//! Counts are lower bounds, and which call made a child is not known. A child counts as having
+//! executed when it runs another file than its maker; a program that executes itself is taken for
+//! a fork that stays.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::fork_statistics::{Call, Class, Event, ForkStatistics};
+use super::fork_statistics::{Call, Class};
+use super::log::{End, Log};
 use super::ptrace::Pid;
-use super::snapshot::Snapshots;
 use super::subject;
-use super::watch::End;
 use odfork_proc::interrupt;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Watches `root`; `ours` says that it is our own child, to be waited for.
+/// Samples `root`; `ours` says that it is our own child, to be waited for.
 pub struct Sampler {
     root: Pid,
     ours: bool,
@@ -24,41 +24,30 @@ pub struct Sampler {
     known: HashMap<Pid, String>,
     /// Children from before.
     old: HashSet<Pid>,
-    start: Instant,
 }
 
 impl Sampler {
     pub fn new(root: Pid, ours: bool) -> Sampler {
         let old = if ours { HashSet::new() } else { children(root).into_iter().collect() };
-        let known = HashMap::from([(root, runs(root))]);
-        Sampler { root, ours, known, old, start: Instant::now() }
+        Sampler { root, ours, known: HashMap::from([(root, runs(root))]), old }
     }
 
-    /// Looks until the process ends, the time is over or Ctrl-C.
-    pub fn run(
-        &mut self,
-        statistics: &mut ForkStatistics,
-        snapshots: &mut Snapshots,
-        limit: Option<Duration>,
-    ) -> End {
+    /// Samples until the process ends, the time is over or Ctrl-C.
+    pub fn run(&mut self, log: &mut Log, limit: Option<Duration>) -> End {
         loop {
             if let Some(end) = self.ended() {
-                statistics.take(Event::Ended { pid: self.root }, self.seconds(), None);
+                log.ended(self.root);
                 return end;
             }
             if interrupt::asked() {
                 return End::Interrupted;
             }
-            if limit.is_some_and(|limit| self.start.elapsed() >= limit) {
+            if limit.is_some_and(|limit| log.elapsed() >= limit) {
                 return End::Over;
             }
-            self.look(statistics, snapshots);
+            self.scan(log);
             std::thread::sleep(POLL_INTERVAL);
         }
-    }
-
-    fn seconds(&self) -> f64 {
-        self.start.elapsed().as_secs_f64()
     }
 
     fn ended(&self) -> Option<End> {
@@ -72,22 +61,25 @@ impl Sampler {
         (pid == self.root).then_some(End::Gone(Some(status)))
     }
 
-    fn look(&mut self, statistics: &mut ForkStatistics, snapshots: &mut Snapshots) {
-        let at = self.seconds();
+    fn scan(&mut self, log: &mut Log) {
         for pid in self.known.keys().copied().collect::<Vec<_>>() {
             let now = runs(pid);
             if now.is_empty() {
                 self.known.remove(&pid);
-                statistics.take(Event::Ended { pid }, at, None);
+                log.ended(pid);
                 continue;
             }
             if self.known.insert(pid, now.clone()).is_some_and(|before| before != now) {
-                let name = subject::short_name(pid);
-                statistics.take(Event::Exec { pid, name, faults: None }, at, None);
+                log.exec(pid, None);
             }
             for child in children(pid) {
                 if !self.old.contains(&child) && !self.known.contains_key(&child) {
-                    self.meet(pid, child, &now, (statistics, snapshots));
+                    log.born(pid, child, Call::Unknown, Class::Unknown);
+                    let own = Some(runs(child)).filter(|own| !own.is_empty());
+                    if own.as_ref().is_some_and(|own| *own != now) {
+                        log.exec(child, None);
+                    }
+                    self.known.insert(child, own.unwrap_or_else(|| now.clone()));
                 }
             }
         }
@@ -95,28 +87,10 @@ impl Sampler {
             self.known.insert(self.root, String::new());
         }
     }
-
-    fn meet(
-        &mut self,
-        parent: Pid,
-        child: Pid,
-        theirs: &str,
-        books: (&mut ForkStatistics, &mut Snapshots),
-    ) {
-        let (at, (statistics, snapshots)) = (self.seconds(), books);
-        let predicted = snapshots.fork_of(parent);
-        let born = Event::Born { parent, child, call: Call::Unknown, class: Class::Unknown };
-        statistics.take(born, at, predicted);
-        let own = runs(child);
-        if !own.is_empty() && own != theirs {
-            let name = subject::short_name(child);
-            statistics.take(Event::Exec { pid: child, name, faults: None }, at, None);
-        }
-        self.known.insert(child, if own.is_empty() { theirs.to_owned() } else { own });
-    }
 }
 
-/// What a living process runs: its file, or its short name where the file may not be read. Empty when it is gone.
+/// What a living process runs: its file, or its short name where the file may not be read. Empty
+/// when it is gone.
 fn runs(pid: Pid) -> String {
     match subject::status(pid) {
         Some(status) if !status.is_zombie() => subject::program(pid).unwrap_or(status.name),
@@ -146,7 +120,9 @@ fn found_by_parent(pid: Pid) -> Vec<Pid> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::doctor::fork_statistics::ForkStatistics;
     use crate::doctor::price::Prices;
+    use crate::doctor::snapshot::Snapshots;
     use std::process::Command;
 
     #[test]
@@ -167,13 +143,13 @@ mod tests {
         let mut shell = Command::new("sh").args(["-c", "sleep 0.3; :"]).spawn().unwrap();
         let root = shell.id() as Pid;
         let prices = Prices::built_in();
-        let (mut statistics, mut snapshots) =
-            (ForkStatistics::new(root, "sh"), Snapshots::knowing(&prices, 0.0));
+        let snapshots = Snapshots::knowing(&prices, 0.0);
+        let mut log = Log::begin(ForkStatistics::new(root, "sh"), snapshots);
         let mut sampler = Sampler::new(root, false);
         sampler.old.clear();
-        let end = sampler.run(&mut statistics, &mut snapshots, Some(Duration::from_secs(20)));
+        let end = sampler.run(&mut log, Some(Duration::from_secs(20)));
         shell.wait().unwrap();
-        let seen = statistics.summary();
+        let seen = log.statistics.summary();
         assert_eq!((end, seen.forks.execs, seen.processes), (End::Gone(None), 1, 1), "{seen:?}");
     }
 }

@@ -1,38 +1,29 @@
 //! Observing by ptrace: every fork, exec and end of a process and its descendants, exactly.
 //!
-//! What the observed program could notice is kept from it: signals are passed on, job-control stops stay stops, and at
-//! the end every task is let go in the state it is in. System calls are not stopped, only births, execs and exits, so
-//! nothing is timed here. If we die, the kernel lets the tasks go.
+//! What the observed program could notice is kept from it: signals are passed on, job-control stops
+//! stay stops, and at the end every task is let go in the state it is in. System calls are not
+//! stopped, only births, execs and exits, so nothing is timed here. If we die, the kernel lets the
+//! tasks go.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use super::fork_statistics::{Call, Class, Event, ForkStatistics};
+use super::fork_statistics::{Call, Class};
+use super::log::{End, Log};
 use super::ptrace::{self, Doorbell, Pid, Stop, Wake};
-use super::snapshot::Snapshots;
 use super::subject;
 use odfork_proc::interrupt;
 
-/// How an observation ended.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum End {
-    /// The time was over, or Ctrl-C; the process goes on.
-    Over,
-    Interrupted,
-    /// The process ended, with its wait status where we are told it.
-    Gone(Option<i32>),
-}
-
 /// A pause this long at most, so that a Ctrl-C that came just before it is seen soon.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// A task that does not stop for being let go (it waits for a vforked child) is left to the end of this program.
+/// A task that does not stop for being let go (it waits for a vforked child) is left to the end of
+/// this program.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub struct Tracer {
     root: Pid,
     /// Task to process.
     tasks: HashMap<Pid, Pid>,
-    start: Instant,
     end: Option<i32>,
     gone: bool,
     executed: bool,
@@ -48,7 +39,7 @@ impl Tracer {
             let fresh: Vec<Pid> =
                 threads(root).into_iter().filter(|tid| !tasks.contains_key(tid)).collect();
             if fresh.is_empty() {
-                break;
+                return Ok(Tracer { root, tasks, end: None, gone: false, executed: false });
             }
             for tid in fresh {
                 // EPERM: the kernel attached it already, as the child of one of ours. ESRCH: gone.
@@ -56,8 +47,6 @@ impl Tracer {
                 tasks.insert(tid, root);
             }
         }
-        let start = Instant::now();
-        Ok(Tracer { root, tasks, start, end: None, gone: false, executed: false })
     }
 
     /// Whether the process named first was seen to run a program.
@@ -66,12 +55,7 @@ impl Tracer {
     }
 
     /// Observes until the process ends, the time is over or Ctrl-C; then lets everybody go.
-    pub fn run(
-        &mut self,
-        statistics: &mut ForkStatistics,
-        snapshots: &mut Snapshots,
-        limit: Option<Duration>,
-    ) -> End {
+    pub fn run(&mut self, log: &mut Log, limit: Option<Duration>) -> End {
         let bell = Doorbell::hang();
         let end = loop {
             if self.gone {
@@ -80,18 +64,17 @@ impl Tracer {
             if interrupt::asked() {
                 break End::Interrupted;
             }
-            let left =
-                limit.map_or(POLL_INTERVAL, |limit| limit.saturating_sub(self.start.elapsed()));
+            let left = limit.map_or(POLL_INTERVAL, |limit| limit.saturating_sub(log.elapsed()));
             if left.is_zero() {
                 break End::Over;
             }
             match ptrace::next() {
                 Wake::Idle => bell.pause(left.min(POLL_INTERVAL)),
                 Wake::Alone => self.gone = true,
-                Wake::Gone(pid, status) => self.buried(pid, status, statistics),
+                Wake::Gone(pid, status) => self.ended(pid, status, log),
                 Wake::Stopped(tid, stop) => {
                     // A task that is gone by now is reported again, as gone.
-                    self.note(tid, stop, (statistics, snapshots), |tid| {
+                    self.note(tid, stop, log, |tid| {
                         let _ = match stop {
                             Stop::Signal(signal) => ptrace::resume(tid, signal),
                             Stop::Group => ptrace::listen(tid),
@@ -101,7 +84,7 @@ impl Tracer {
                 }
             }
         };
-        self.release(&bell, statistics, snapshots);
+        self.release(&bell, log);
         if self.gone {
             End::Gone(self.end)
         } else {
@@ -117,61 +100,45 @@ impl Tracer {
             .or_insert_with(|| subject::status(tid).map_or(tid, |status| status.process))
     }
 
-    /// Learns what a stopped task tells, and lets it go by `go` as soon as nothing more is needed of it.
-    fn note(
-        &mut self,
-        tid: Pid,
-        stop: Stop,
-        (statistics, snapshots): (&mut ForkStatistics, &mut Snapshots),
-        go: impl FnOnce(Pid),
-    ) {
+    /// Logs why a task has stopped, and lets it go by `go` as soon as nothing more is needed of it.
+    fn note(&mut self, tid: Pid, stop: Stop, log: &mut Log, go: impl FnOnce(Pid)) {
         let pid = self.process_of(tid);
-        let at = self.start.elapsed().as_secs_f64();
         match stop {
             Stop::Born(event) => {
                 let (child, (call, class)) = (ptrace::message(tid), origin(tid, event));
                 go(tid);
                 let Ok(child) = child else { return };
-                let process = if class == Class::Thread { pid } else { child };
-                self.tasks.insert(child, process);
-                // Its memory can be read while it runs on.
-                let predicted = (class == Class::Fork).then(|| snapshots.fork_of(pid)).flatten();
-                statistics.take(Event::Born { parent: pid, child, call, class }, at, predicted);
+                self.tasks.insert(child, if class == Class::Thread { pid } else { child });
+                log.born(pid, child, call, class);
             }
             Stop::Exec => {
                 self.executed |= pid == self.root;
                 // All other threads are gone; the one that remains has the number of the process.
                 self.tasks.retain(|task, process| *process != pid || *task == pid);
                 self.tasks.insert(pid, pid);
-                let (name, faults) = (subject::short_name(pid), faults(pid));
+                log.exec(pid, faults(pid));
                 go(tid);
-                statistics.take(Event::Exec { pid, name, faults }, at, None);
             }
             // The memory is still there at this stop.
             Stop::Exiting if tid == self.root => {
-                snapshots.last_of(pid);
+                log.snapshots.last_of(pid);
                 go(tid);
             }
             _ => go(tid),
         }
     }
 
-    fn buried(&mut self, tid: Pid, status: i32, statistics: &mut ForkStatistics) {
+    fn ended(&mut self, tid: Pid, status: i32, log: &mut Log) {
         // A thread, or one that an exec of another thread has ended.
         let Some(pid) = self.tasks.remove(&tid).filter(|&pid| pid == tid) else { return };
-        statistics.take(Event::Ended { pid }, self.start.elapsed().as_secs_f64(), None);
+        log.ended(pid);
         if pid == self.root {
             (self.gone, self.end) = (true, Some(status));
         }
     }
 
     /// Lets every task go, with the signal it was about to get. Who is made meanwhile is let go too.
-    fn release(
-        &mut self,
-        bell: &Doorbell,
-        statistics: &mut ForkStatistics,
-        snapshots: &mut Snapshots,
-    ) {
+    fn release(&mut self, bell: &Doorbell, log: &mut Log) {
         let since = Instant::now();
         // An error: the task is gone already.
         self.tasks.retain(|&tid, _| ptrace::interrupt(tid).is_ok());
@@ -179,11 +146,11 @@ impl Tracer {
             match ptrace::next() {
                 Wake::Idle => bell.pause(Duration::from_millis(20)),
                 Wake::Alone => self.tasks.clear(),
-                Wake::Gone(pid, status) => self.buried(pid, status, statistics),
+                Wake::Gone(pid, status) => self.ended(pid, status, log),
                 Wake::Stopped(tid, stop) => {
                     let signal = if let Stop::Signal(signal) = stop { signal } else { 0 };
                     // A process stopped by job control stays stopped: the kernel sees to that.
-                    self.note(tid, stop, (statistics, snapshots), |tid| {
+                    self.note(tid, stop, log, |tid| {
                         let _ = ptrace::detach(tid, signal);
                     });
                     self.tasks.remove(&tid);
@@ -221,7 +188,8 @@ fn threads(pid: Pid) -> Vec<Pid> {
 /// Minor faults of a process so far: after a fork and before exec, about one for each page it touched.
 fn faults(pid: Pid) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name may hold blanks and brackets; what follows its last bracket is plain: state is field 3, minflt 10.
+    // The name may hold blanks and brackets; what follows its last bracket is plain: state is field
+    // 3, minflt 10.
     let (_, rest) = text.rsplit_once(") ")?;
     rest.split_whitespace().nth(7)?.parse().ok()
 }
