@@ -1,9 +1,10 @@
 //! The published figures, as data: where each comes from, and what stands beside ours.
 //!
-//! Owns the constants and nothing else: no fit, no judgement (see `fit::reproduction` for what our code makes of them).
-//! Facts only, each with its source and the place in it. x and y follow the parameters of our sample files, so a report
-//! can draw both in one picture: `latency` x bytes, y ns; `access` x share, y relative change of time; `parent-writes` x turn
-//! (1..10, `what` says before or after), y ns; `exec` x used bytes, y seconds; `grid` x bytes, y seconds for 1000 forks.
+//! Owns the constants: no fit, no judgement (see `fit::reproduction` for what our code makes of
+//! them). Facts only, each with its source and the place in it. x and y follow the parameters of our
+//! sample files, so a report can draw both in one picture: `latency` x bytes, y ns; `access` x
+//! share, y relative change of time; `parent-writes` x turn (1..10, `what` says before or after),
+//! y ns; `exec` x used bytes, y seconds; `grid` x bytes, y seconds for 1000 forks.
 
 mod applications;
 mod smith;
@@ -71,9 +72,9 @@ pub const EXPERIMENTS: [&str; 13] = [
 /// What was published for one experiment; empty when nothing was.
 pub fn points(experiment: &str) -> Vec<PublishedPoint> {
     match experiment {
-        "grid" => smith::grid(),
-        "copy-rate" => smith::copy_rates(),
-        "writes" => smith::writes(),
+        "grid" => smith::GRID.to_vec(),
+        "copy-rate" => smith::COPY_RATES.to_vec(),
+        "writes" => smith::WRITES.to_vec(),
         "latency" => systems::LATENCY.to_vec(),
         "profile" => systems::PROFILE.to_vec(),
         "fault" => systems::FAULT.to_vec(),
