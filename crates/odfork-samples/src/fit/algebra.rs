@@ -1,41 +1,34 @@
 //! Least squares by the normal equations, for the handful of unknowns a cost model has.
 //!
-//! Owns solving; knows nothing of forks. Columns are scaled to equal length first, because a process costs one unit and a
-//! page table a quarter of a million. What cannot be told apart (a singular system, numbers that are none) is None.
+//! Owns solving; knows nothing of forks. Columns are scaled to equal length first, because a process
+//! costs one unit and a page table a quarter of a million. What cannot be told apart (a singular
+//! system, numbers that are none) is None.
 
 /// Pivots below this share of a scaled column mean that two columns say the same.
 const SINGULAR: f64 = 1e-9;
 
-/// Solves the square system in place by elimination with pivoting.
-fn eliminate(mut matrix: Vec<Vec<f64>>, mut right: Vec<f64>) -> Option<Vec<f64>> {
-    let size = right.len();
+/// Solves the square system whose right side is the last column, by elimination with pivoting.
+fn eliminate(mut matrix: Vec<Vec<f64>>) -> Option<Vec<f64>> {
+    let size = matrix.len();
     for column in 0..size {
         let pivot = (column..size)
             .max_by(|&a, &b| matrix[a][column].abs().total_cmp(&matrix[b][column].abs()))?;
-        let size_of_pivot = matrix[pivot][column].abs();
-        if size_of_pivot.is_nan() || size_of_pivot <= SINGULAR {
+        matrix.swap(column, pivot);
+        let head = matrix[column].clone();
+        if head[column].is_nan() || head[column].abs() <= SINGULAR {
             return None;
         }
-        matrix.swap(column, pivot);
-        right.swap(column, pivot);
-        for row in column + 1..size {
-            let factor = matrix[row][column] / matrix[column][column];
-            let above = matrix[column].clone();
-            for (cell, upper) in matrix[row].iter_mut().zip(&above).skip(column) {
-                *cell -= factor * upper;
-            }
-            right[row] -= factor * right[column];
+        for (_, row) in matrix.iter_mut().enumerate().filter(|(index, _)| *index != column) {
+            let factor = row[column] / head[column];
+            row.iter_mut().zip(&head).for_each(|(cell, above)| *cell -= factor * above);
         }
     }
-    for column in (0..size).rev() {
-        let known: f64 = (column + 1..size).map(|inner| matrix[column][inner] * right[inner]).sum();
-        right[column] = (right[column] - known) / matrix[column][column];
-    }
-    right.iter().all(|value| value.is_finite()).then_some(right)
+    let solved = matrix.iter().enumerate().map(|(index, row)| row[size] / row[index]);
+    Some(solved.collect()).filter(|solved: &Vec<f64>| solved.iter().all(|value| value.is_finite()))
 }
 
-/// Coefficients that make the weighted squares of `values - rows x coefficients` least. None when the rows do not
-/// determine them.
+/// Coefficients that make the weighted squares of `values - rows x coefficients` least. None when
+/// the rows do not determine them.
 pub fn least_squares(rows: &[Vec<f64>], values: &[f64], weights: &[f64]) -> Option<Vec<f64>> {
     let size = rows.first()?.len();
     let even = rows.len() == values.len() && rows.len() == weights.len();
@@ -49,55 +42,44 @@ pub fn least_squares(rows: &[Vec<f64>], values: &[f64], weights: &[f64]) -> Opti
     if scales.iter().any(|&scale| !(scale > 0.0 && scale.is_finite())) {
         return None;
     }
-    let mut matrix = vec![vec![0.0; size]; size];
-    let mut right = vec![0.0; size];
+    let mut matrix = vec![vec![0.0; size + 1]; size];
     for ((row, value), weight) in rows.iter().zip(values).zip(weights) {
-        for a in 0..size {
+        for (a, sums) in matrix.iter_mut().enumerate() {
             let scaled = weight * row[a] / scales[a];
-            right[a] += scaled * value;
             for b in 0..size {
-                matrix[a][b] += scaled * row[b] / scales[b];
+                sums[b] += scaled * row[b] / scales[b];
             }
+            sums[size] += scaled * value;
         }
     }
-    let solved = eliminate(matrix, right)?;
+    let solved = eliminate(matrix)?;
     Some(solved.iter().zip(&scales).map(|(value, scale)| value / scale).collect())
 }
 
-/// The same with no coefficient below zero: a cost is never negative. Tries every choice of columns that stay (there are
-/// few) and keeps the best; a column that is dropped has coefficient zero.
+/// The same with no coefficient below zero: a cost is never negative. Tries every choice of columns
+/// that stay (there are few) and keeps the best; a dropped column has coefficient zero. Rows that do
+/// not determine all of the coefficients are not rescued by leaving some out.
 pub fn least_squares_of_costs(
     rows: &[Vec<f64>],
     values: &[f64],
     weights: &[f64],
 ) -> Option<Vec<f64>> {
-    let size = rows.first()?.len();
-    let mut best: Option<(f64, Vec<f64>)> = None;
-    for choice in (1u32..1 << size).rev() {
+    let good = |found: &Vec<f64>| found.iter().all(|&value| value >= 0.0);
+    let all = least_squares(rows, values, weights)?;
+    if good(&all) {
+        return Some(all);
+    }
+    let size = all.len();
+    let choices = (1u32..(1 << size) - 1).rev().filter_map(|choice| {
         let kept: Vec<usize> = (0..size).filter(|column| choice >> column & 1 == 1).collect();
         let narrow: Vec<Vec<f64>> =
             rows.iter().map(|row| kept.iter().map(|&column| row[column]).collect()).collect();
-        let Some(solved) = least_squares(&narrow, values, weights) else {
-            // Rows that do not determine all of the coefficients are not rescued by leaving some out.
-            if kept.len() == size {
-                return None;
-            }
-            continue;
-        };
-        if solved.iter().any(|&value| value < 0.0) {
-            continue;
-        }
+        let solved = least_squares(&narrow, values, weights).filter(good)?;
         let mut whole = vec![0.0; size];
         kept.iter().zip(&solved).for_each(|(&column, &value)| whole[column] = value);
-        if kept.len() == size {
-            return Some(whole);
-        }
-        let missed = squares(rows, values, weights, &whole);
-        if best.as_ref().is_none_or(|(least, _)| missed < *least) {
-            best = Some((missed, whole));
-        }
-    }
-    best.map(|(_, whole)| whole)
+        Some((squares(rows, values, weights, &whole), whole))
+    });
+    choices.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, whole)| whole)
 }
 
 /// What these coefficients leave of each value.
