@@ -5,7 +5,7 @@
 //! judged at its nominal size only; a figure missed is printed as missed and never fails a run.
 
 use crate::record::Record;
-use odfork_samples::stats::{estimate_median, estimate_ratio, Dice, Estimate};
+use odfork_samples::stats::{estimate_median, estimate_ratio, Estimate, Rng};
 
 /// How a figure is read, and the goal if it has one.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -109,19 +109,19 @@ pub struct Finding {
 }
 
 /// Judges a figure by what was recorded.
-pub fn judge(figure: Figure, record: &Record, dice: &mut Dice) -> Finding {
+pub fn judge(figure: Figure, record: &Record, rng: &mut Rng) -> Finding {
     let samples = |side: Side| record.samples(figure.experiment, side.arm, side.label);
     let (base, subject) = (samples(figure.base), samples(figure.subject));
     let ratio = match figure.goal {
-        Goal::Bytes(_) => estimate_median(subject, dice),
-        goal if goal.is_share() => estimate_ratio(subject, base, dice),
-        _ => estimate_ratio(base, subject, dice),
+        Goal::Bytes(_) => estimate_median(subject, rng),
+        goal if goal.is_share() => estimate_ratio(subject, base, rng),
+        _ => estimate_ratio(base, subject, rng),
     };
     Finding {
         figure,
-        base: estimate_median(base, dice),
-        subject: estimate_median(subject, dice),
-        third: figure.third.and_then(|third| estimate_median(samples(third), dice)),
+        base: estimate_median(base, rng),
+        subject: estimate_median(subject, rng),
+        third: figure.third.and_then(|third| estimate_median(samples(third), rng)),
         verdict: verdict(figure, record, ratio),
         ratio,
     }
@@ -176,7 +176,7 @@ mod tests {
     }
 
     fn judged(name: &str, record: &Record) -> Finding {
-        judge(find(name), record, &mut Dice::new(1))
+        judge(find(name), record, &mut Rng::with_seed(1))
     }
 
     #[test]

@@ -21,7 +21,7 @@ use odfork_bench::workload::{run_program, serve};
 use odfork_proc::cow_fork;
 use odfork_proc::interrupt;
 use odfork_samples::environment::{last_cpu, Environment};
-use odfork_samples::stats::Dice;
+use odfork_samples::stats::Rng;
 
 /// Other work on this machine beyond this load shows in the figures.
 const BUSY: f64 = 0.7;
@@ -72,9 +72,9 @@ fn drive(cli: &Cli) -> Result<ExitCode> {
             environment.load
         ));
     }
-    let mut dice = Dice::new(cli.seed);
+    let mut rng = Rng::with_seed(cli.seed);
     let findings: Vec<Finding> =
-        chosen.into_iter().map(|figure| judge(figure, &record, &mut dice)).collect();
+        chosen.into_iter().map(|figure| judge(figure, &record, &mut rng)).collect();
     print!("{}", table::render(&findings, &record));
     lines.findings(&findings);
     lines.end(&record)?;
@@ -88,7 +88,7 @@ fn measure(cli: &Cli, stage: Stage, chosen: &[Figure], lines: &mut Lines) -> Rec
     session::run(
         plan,
         &mut Processes::new(stage),
-        &mut Dice::new(cli.seed),
+        &mut Rng::with_seed(cli.seed),
         &mut Progress::on_stderr(seconds),
         lines,
     )

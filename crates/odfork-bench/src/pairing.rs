@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::experiments::{Act, Arm, Budget, Experiment, Measure, SubjectSpec};
 use crate::record::{Record, SeriesName};
-use odfork_samples::stats::{Dice, SAMPLES_FOR_INTERVAL};
+use odfork_samples::stats::{Rng, SAMPLES_FOR_INTERVAL};
 
 /// What an arm gave back for one sample.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,11 +42,11 @@ pub fn measure(
     experiment: &Experiment,
     measure: &Measure,
     record: &mut Record,
-    dice: &mut Dice,
+    rng: &mut Rng,
     tick: &mut dyn FnMut(f64),
 ) {
     for _ in 0..measure.budget.warmup {
-        if round(executor, experiment, measure, record, dice).is_none() {
+        if round(executor, experiment, measure, record, rng).is_none() {
             return;
         }
     }
@@ -57,7 +57,7 @@ pub fn measure(
             break;
         }
         tick(share(measure.budget, done, spent));
-        let Some(samples) = round(executor, experiment, measure, record, dice) else {
+        let Some(samples) = round(executor, experiment, measure, record, rng) else {
             return;
         };
         for (name, sample) in samples {
@@ -85,7 +85,7 @@ fn round(
     experiment: &Experiment,
     measure: &Measure,
     record: &mut Record,
-    dice: &mut Dice,
+    rng: &mut Rng,
 ) -> Option<Vec<(SeriesName, f64)>> {
     let mut arms: Vec<&Arm> = measure
         .arms
@@ -95,7 +95,7 @@ fn round(
     if arms.is_empty() {
         return None;
     }
-    dice.shuffle(&mut arms);
+    rng.shuffle(&mut arms);
     let mut samples = Vec::new();
     for arm in arms {
         if executor.interrupted() {
@@ -229,7 +229,7 @@ pub mod tests {
             &experiment,
             &experiment.measures[0],
             &mut record,
-            &mut Dice::new(1),
+            &mut Rng::with_seed(1),
             &mut |_| {},
         );
         record

@@ -11,7 +11,7 @@ use crate::pairing::{measure, Executor, Reply};
 use crate::progress::Progress;
 use crate::record::{Record, Sizes};
 use crate::workload::protocol::Command;
-use odfork_samples::stats::{median, Dice};
+use odfork_samples::stats::{median, Rng};
 
 /// A stock fork this many times longer than its processor time was disturbed.
 const DISTURBED: f64 = 1.25;
@@ -41,7 +41,7 @@ pub fn needed(plan: Vec<Experiment>, figures: &[Figure]) -> Vec<Experiment> {
 pub fn run(
     plan: Vec<Experiment>,
     executor: &mut dyn Executor,
-    dice: &mut Dice,
+    rng: &mut Rng,
     progress: &mut Progress,
     witness: &mut dyn Witness,
 ) -> Record {
@@ -54,7 +54,7 @@ pub fn run(
         }
         progress.begin(experiment.name, experiment.expected_seconds());
         if let Some(experiment) = fit(experiment, executor, &mut record) {
-            conduct(&experiment, executor, dice, progress, witness, &mut record);
+            conduct(&experiment, executor, rng, progress, witness, &mut record);
             witness.experiment_done(&experiment, &record);
         }
         progress.end();
@@ -112,7 +112,7 @@ fn fit(experiment: Experiment, executor: &dyn Executor, record: &mut Record) -> 
 fn conduct(
     experiment: &Experiment,
     executor: &mut dyn Executor,
-    dice: &mut Dice,
+    rng: &mut Rng,
     progress: &mut Progress,
     witness: &mut dyn Witness,
     record: &mut Record,
@@ -121,9 +121,9 @@ fn conduct(
     let count = experiment.measures.len() as f64;
     for (index, one) in experiment.measures.iter().enumerate() {
         let mut tick = |share: f64| {
-            progress.advance(experiment.name, (index as f64 + share) / count);
+            progress.advance(|| experiment.name.to_owned(), (index as f64 + share) / count);
         };
-        measure(executor, experiment, one, record, dice, &mut tick);
+        measure(executor, experiment, one, record, rng, &mut tick);
         if record.interrupted {
             break;
         }
@@ -251,7 +251,8 @@ mod tests {
 
     fn run_fake(plan: Vec<Experiment>, fake: &mut Fake) -> (Record, Listener) {
         let mut listener = Listener::default();
-        let record = run(plan, fake, &mut Dice::new(1), &mut Progress::silent(1.0), &mut listener);
+        let record =
+            run(plan, fake, &mut Rng::with_seed(1), &mut Progress::silent(1.0), &mut listener);
         (record, listener)
     }
 
@@ -268,7 +269,7 @@ mod tests {
         assert_eq!(listener.done.len(), count);
         assert_eq!(fake.stops, count);
         for figure in figures() {
-            let finding = judge(figure, &record, &mut Dice::new(1));
+            let finding = judge(figure, &record, &mut Rng::with_seed(1));
             let unavailable = matches!(finding.verdict, Verdict::Unavailable(_));
             // The fake has no memory to watch.
             assert_eq!(unavailable, figure.name == "freeze-memory", "{figure:?}");
@@ -293,7 +294,7 @@ mod tests {
         let note = record.notes.iter().find(|note| note.starts_with("size-8g"));
         assert!(note.unwrap().contains("scaled down from 8192 MB to 2048 MB"));
         let figure = figures().into_iter().find(|f| f.name == "fork-8g").unwrap();
-        let finding = judge(figure, &record, &mut Dice::new(1));
+        let finding = judge(figure, &record, &mut Rng::with_seed(1));
         assert_eq!(finding.verdict, Verdict::Scaled { size: 2 * GIB });
     }
 

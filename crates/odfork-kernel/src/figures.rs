@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use odfork_samples::stats::{estimate_median, estimate_ratio, median, Dice, Estimate};
+use odfork_samples::stats::{estimate_median, estimate_ratio, median, Estimate, Rng};
 use serde_json::{json, Value};
 
 /// One measured time.
@@ -109,35 +109,34 @@ pub const COUNTED: &str = ", counted";
 
 /// The whole table; a line that has no samples is left out.
 pub fn table(samples: &[Sample]) -> String {
-    let mut dice = Dice::new(1);
+    let mut rng = Rng::with_seed(1);
     let mut text = format!(
         "{:32} {:>18} {:>18} {:>24}  {}\n",
         "median", "plain", "kernel", "kernel / plain", "published; goal"
     );
-    text += &pairs(samples, "patched", &mut dice);
-    text += &at_once(samples, &mut dice);
-    text += &price_of_off(samples, &mut dice);
+    text += &pairs(samples, "patched", &mut rng);
+    text += &at_once(samples, &mut rng);
+    text += &price_of_off(samples, &mut rng);
     if samples.iter().any(|sample| sample.kernel.ends_with(COUNTED)) {
         text += "the same in instructions (1 us: a thousand)\n";
-        text += &pairs(samples, &format!("patched{COUNTED}"), &mut dice);
-        text += &counted_price_of_off(samples, &mut dice);
+        text += &pairs(samples, &format!("patched{COUNTED}"), &mut rng);
+        text += &counted_price_of_off(samples, &mut rng);
     }
     text
 }
 
 /// The lines of one kernel's two modes.
-fn pairs(samples: &[Sample], guest: &str, dice: &mut Dice) -> String {
+fn pairs(samples: &[Sample], guest: &str, rng: &mut Rng) -> String {
     let mut text = String::new();
     for row in &ROWS {
         let find = |mode: &str| series(samples, guest, row.measure, row.megabytes, mode);
         let (plain, kernel) = pair(&find("plain"), &find("kernel"));
         let only = values(&find("plain"));
-        let Some(left) = estimate_median(if plain.is_empty() { &only } else { &plain }, dice)
-        else {
+        let Some(left) = estimate_median(if plain.is_empty() { &only } else { &plain }, rng) else {
             continue;
         };
-        let right = estimate_median(&kernel, dice);
-        let ratio = estimate_ratio(&kernel, &plain, dice);
+        let right = estimate_median(&kernel, rng);
+        let ratio = estimate_ratio(&kernel, &plain, rng);
         let _ = writeln!(
             text,
             "{:32} {:>18} {:>18} {:>24}  {}",
@@ -152,20 +151,20 @@ fn pairs(samples: &[Sample], guest: &str, dice: &mut Dice) -> String {
 }
 
 /// Both in counting guests, where rounds can be paired although the kernels did not run together.
-fn counted_price_of_off(samples: &[Sample], dice: &mut Dice) -> String {
+fn counted_price_of_off(samples: &[Sample], rng: &mut Rng) -> String {
     let mut text = String::new();
     for (measure, megabytes) in [("fork", 4), ("fork", 512), ("fault", 512)] {
         let find = |kernel: &str| {
             series(samples, &format!("{kernel}{COUNTED}"), measure, megabytes, "plain")
         };
         let (off, unpatched) = pair(&find("off"), &find("unpatched"));
-        if let Some(found) = estimate_ratio(&off, &unpatched, dice) {
+        if let Some(found) = estimate_ratio(&off, &unpatched, rng) {
             let _ = writeln!(
                 text,
                 "{:32} {:>18} {:>18} {:>24}  within 1.02",
                 format!("off / unpatched, {measure} {megabytes} MB"),
-                time(estimate_median(&unpatched, dice)),
-                time(estimate_median(&off, dice)),
+                time(estimate_median(&unpatched, rng)),
+                time(estimate_median(&off, rng)),
                 share(Some(found)),
             );
         }
@@ -190,20 +189,20 @@ fn remark(row: &Row, ratio: Option<Estimate>) -> String {
 }
 
 /// Three forkers of one parent's tables against one alone.
-fn at_once(samples: &[Sample], dice: &mut Dice) -> String {
+fn at_once(samples: &[Sample], rng: &mut Rng) -> String {
     let mut text = String::new();
     for mode in ["plain", "kernel"] {
         let find = |measure: &str| series(samples, "patched", measure, 512, mode);
         let (one, three) = pair(&find("one-forker"), &find("three-forkers"));
-        let ratio = estimate_ratio(&three, &one, dice);
+        let ratio = estimate_ratio(&three, &one, rng);
         if let Some(found) = ratio {
             let goal = if mode == "kernel" { "at most 1.3" } else { "" };
             let _ = writeln!(
                 text,
                 "{:32} {:>18} {:>18} {:>24}  {goal}",
                 format!("three forkers / one, {mode}"),
-                time(estimate_median(&one, dice)),
-                time(estimate_median(&three, dice)),
+                time(estimate_median(&one, rng)),
+                time(estimate_median(&three, rng)),
                 share(Some(found))
             );
         }
@@ -212,7 +211,7 @@ fn at_once(samples: &[Sample], dice: &mut Dice) -> String {
 }
 
 /// Medians of boots in pairs: a boot is one sample here, for memory lies elsewhere in each.
-fn price_of_off(samples: &[Sample], dice: &mut Dice) -> String {
+fn price_of_off(samples: &[Sample], rng: &mut Rng) -> String {
     let mut text = String::new();
     for measure in ["fork", "fault"] {
         let boots = |kernel: &str| -> Vec<f64> {
@@ -226,13 +225,13 @@ fn price_of_off(samples: &[Sample], dice: &mut Dice) -> String {
             (1..=samples.iter().map(|s| s.boot).max().unwrap_or(0)).filter_map(of).collect()
         };
         let (off, unpatched) = (boots("off"), boots("unpatched"));
-        if let Some(found) = estimate_ratio(&off, &unpatched, dice) {
+        if let Some(found) = estimate_ratio(&off, &unpatched, rng) {
             let _ = writeln!(
                 text,
                 "{:32} {:>18} {:>18} {:>24}  within 1.02 ({} boots each)",
                 format!("off / unpatched, {measure} 512 MB"),
-                time(estimate_median(&unpatched, dice)),
-                time(estimate_median(&off, dice)),
+                time(estimate_median(&unpatched, rng)),
+                time(estimate_median(&off, rng)),
                 share(Some(found)),
                 off.len()
             );

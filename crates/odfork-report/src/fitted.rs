@@ -6,7 +6,7 @@
 use super::model::{Coefficient, HeldOut, Model};
 use odfork_samples::fit::{self, Analysis, Fit, Grid};
 use odfork_samples::samples::Recording;
-use odfork_samples::stats::Dice;
+use odfork_samples::stats::Rng;
 use odfork_samples::unit::Unit;
 
 const SEED: u64 = 1;
@@ -25,7 +25,7 @@ pub fn model(recordings: &[Recording]) -> Option<Model> {
     };
     for engine in fit::engines(grid) {
         for scale in ["modern", "1988"] {
-            let mut dice = Dice::new(SEED);
+            let mut rng = Rng::with_seed(SEED);
             let gathered = match Grid::gather(grid, &engine, scale) {
                 Ok(gathered) => gathered,
                 Err(why) => {
@@ -37,19 +37,19 @@ pub fn model(recordings: &[Recording]) -> Option<Model> {
                 }
             };
             if scale == "modern" {
-                match fit::fit(&gathered, &mut dice) {
+                match fit::fit(&gathered, &mut rng) {
                     Ok(fit) => add_fit(&mut model, &fit),
                     Err(why) => model.notes.push(format!("{engine}: {why:#}")),
                 }
             }
-            let rates = named("copy-rate").map(|rates| fit::copy_rates(rates, &engine, &mut dice));
+            let rates = named("copy-rate").map(|rates| fit::copy_rates(rates, &engine, &mut rng));
             // The published heaps go with the smallest copy, today's with the largest.
             let rate = rates.and_then(|rates| match scale {
                 "1988" => rates.into_iter().next(),
                 _ => rates.into_iter().next_back(),
             });
             let copy = rate.and_then(|rate| rate.copy).map(|copy| copy.value);
-            if let Ok(analysis) = fit::analyse(&gathered, copy, &mut dice) {
+            if let Ok(analysis) = fit::analyse(&gathered, copy, &mut rng) {
                 add_analysis(&mut model, &engine, scale, &analysis);
             }
         }

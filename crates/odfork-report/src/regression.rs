@@ -2,7 +2,7 @@
 //!
 //! Owns what the figures draw. The model of costs with all its terms is fitted elsewhere (`fit`).
 
-use odfork_samples::stats::{Dice, Estimate};
+use odfork_samples::stats::{Estimate, Rng};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Line {
@@ -36,12 +36,12 @@ pub fn fit(points: &[(f64, f64)]) -> Option<Line> {
 }
 
 /// Slope with its 95 % interval: points are resampled with replacement.
-pub fn estimate_slope(points: &[(f64, f64)], dice: &mut Dice) -> Option<Estimate> {
+pub fn estimate_slope(points: &[(f64, f64)], rng: &mut Rng) -> Option<Estimate> {
     let value = fit(points)?.slope;
     let count = points.len();
     let mut slopes: Vec<f64> = (0..1000)
         .filter_map(|_| {
-            let drawn: Vec<(f64, f64)> = (0..count).map(|_| points[dice.below(count)]).collect();
+            let drawn: Vec<(f64, f64)> = (0..count).map(|_| points[rng.usize(..count)]).collect();
             Some(fit(&drawn)?.slope)
         })
         .collect();
@@ -63,7 +63,7 @@ mod tests {
         assert!((line.slope - 2.0).abs() < 1e-12 && (line.intercept - 3.0).abs() < 1e-12);
         assert_eq!(line.explained, 1.0);
         assert_eq!(line.at(10.0).round(), 23.0);
-        let slope = estimate_slope(&points, &mut Dice::new(1)).unwrap();
+        let slope = estimate_slope(&points, &mut Rng::with_seed(1)).unwrap();
         let (low, high) = slope.interval.unwrap();
         assert!((low - 2.0).abs() < 1e-9 && (high - 2.0).abs() < 1e-9);
     }
@@ -75,7 +75,8 @@ mod tests {
             .collect();
         let line = fit(&points).unwrap();
         assert!(line.explained > 0.3 && line.explained < 0.95, "{line:?}");
-        let (low, high) = estimate_slope(&points, &mut Dice::new(1)).unwrap().interval.unwrap();
+        let (low, high) =
+            estimate_slope(&points, &mut Rng::with_seed(1)).unwrap().interval.unwrap();
         assert!(low < 1.0 && 1.0 < high);
     }
 
@@ -83,6 +84,6 @@ mod tests {
     fn one_place_has_no_slope() {
         assert_eq!(fit(&[]), None);
         assert_eq!(fit(&[(1.0, 2.0), (1.0, 5.0)]), None);
-        assert_eq!(estimate_slope(&[(1.0, 2.0)], &mut Dice::new(1)), None);
+        assert_eq!(estimate_slope(&[(1.0, 2.0)], &mut Rng::with_seed(1)), None);
     }
 }

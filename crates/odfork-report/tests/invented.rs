@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use odfork_samples::samples::{End, Line, Params, Run, Sample, Writer};
-use odfork_samples::stats::Dice;
+use odfork_samples::stats::Rng;
 use serde_json::{json, Value};
 
 const MB: f64 = 1048576.0;
@@ -17,7 +17,7 @@ const ENGINES: [&str; 5] = ["plain", "thp", "hugetlb", "image", "null"];
 struct File {
     writer: Writer,
     experiment: &'static str,
-    dice: Dice,
+    rng: Rng,
     count: u64,
     rounds: u32,
 }
@@ -37,14 +37,14 @@ impl File {
         writer.put(&Line::Note {
             text: "MADE UP for a test of the report: nothing here was measured <&>".into(),
         });
-        File { writer, experiment, dice: Dice::new(experiment.len() as u64), count: 0, rounds }
+        File { writer, experiment, rng: Rng::with_seed(experiment.len() as u64), count: 0, rounds }
     }
 
     /// `rounds` noisy samples around a value; about one in forty is an outlier.
     fn around(&mut self, engine: &str, (metric, unit): (&str, &str), value: f64, params: Value) {
         for round in 1..=self.rounds {
-            let noise = 0.95 + self.dice.below(1000) as f64 / 10_000.0;
-            let outlier = if self.dice.below(150) == 0 { 2.5 } else { 1.0 };
+            let noise = 0.95 + self.rng.usize(..1000) as f64 / 10_000.0;
+            let outlier = if self.rng.usize(..150) == 0 { 2.5 } else { 1.0 };
             self.put(engine, (metric, unit), value * noise * outlier, (&params, round));
         }
     }

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::configurations::rank;
 use crate::samples::{Params, Recording};
-use crate::stats::{self, Dice, Estimate};
+use crate::stats::{self, Estimate, Rng};
 use crate::unit::Unit;
 
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ impl Point {
     /// Seeded by nothing but the samples: the same file gives the same report.
     pub fn estimate(&self) -> Estimate {
         let nothing = Estimate { value: f64::NAN, interval: None, count: 0 };
-        stats::estimate_median(&self.values(), &mut Dice::new(SEED)).unwrap_or(nothing)
+        stats::estimate_median(&self.values(), &mut Rng::with_seed(SEED)).unwrap_or(nothing)
     }
 
     /// A parameter as a number; NaN when it is none.
@@ -152,7 +152,7 @@ impl Digest {
 /// median(top) / median(bottom) over the rounds that have both.
 pub fn paired_ratio(top: &Point, bottom: &Point) -> Option<Estimate> {
     let (tops, bottoms): (Vec<f64>, Vec<f64>) = pairs(top, bottom).into_iter().unzip();
-    stats::estimate_ratio(&tops, &bottoms, &mut Dice::new(SEED))
+    stats::estimate_ratio(&tops, &bottoms, &mut Rng::with_seed(SEED))
 }
 
 /// Samples of the same round: several of a round pair in the order they were taken.

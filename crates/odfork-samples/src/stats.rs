@@ -4,41 +4,14 @@
 //! middle is the median, the interval is the 2.5 % and 97.5 % quantile of medians of resamples. The
 //! resampling is seeded, so the same samples give the same report.
 
+/// A small seeded generator: order of points, resampling, choice of pages.
+pub use fastrand::Rng;
+
 /// Resamples per interval; the quantiles of a report do not move visibly beyond this.
 const RESAMPLES: usize = 2000;
 
 /// Fewer samples than this and an interval would only pretend to know something.
 pub const SAMPLES_FOR_INTERVAL: usize = 3;
-
-/// A small seeded generator (SplitMix64): order of pairs, resampling, choice of pages.
-#[derive(Clone, Debug)]
-pub struct Dice(u64);
-
-impl Dice {
-    pub fn new(seed: u64) -> Self {
-        Dice(seed)
-    }
-
-    pub fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// A number below `bound` (which must not be 0), by multiplication instead of division.
-    pub fn below(&mut self, bound: usize) -> usize {
-        ((u128::from(self.roll()) * bound as u128) >> 64) as usize
-    }
-
-    /// Puts the items into random order (Fisher and Yates).
-    pub fn shuffle<T>(&mut self, items: &mut [T]) {
-        for last in (1..items.len()).rev() {
-            items.swap(last, self.below(last + 1));
-        }
-    }
-}
 
 /// A number and the interval that holds it with 95 % confidence.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -76,10 +49,10 @@ fn median_in_place(samples: &mut [f64]) -> Option<f64> {
 }
 
 /// The median of a series with its interval.
-pub fn estimate_median(samples: &[f64], dice: &mut Dice) -> Option<Estimate> {
+pub fn estimate_median(samples: &[f64], rng: &mut Rng) -> Option<Estimate> {
     let value = median(samples)?;
     let mut resample = vec![0.0; samples.len()];
-    let interval = bootstrap(samples.len(), dice, |indices| {
+    let interval = bootstrap(samples.len(), rng, |indices| {
         fill(&mut resample, samples, indices);
         median_in_place(&mut resample)
     });
@@ -88,14 +61,14 @@ pub fn estimate_median(samples: &[f64], dice: &mut Dice) -> Option<Estimate> {
 
 /// median(top) / median(bottom) where sample i of both was taken in the same round: a round is
 /// resampled as a whole, so a disturbance that slowed both sides cancels.
-pub fn estimate_ratio(top: &[f64], bottom: &[f64], dice: &mut Dice) -> Option<Estimate> {
+pub fn estimate_ratio(top: &[f64], bottom: &[f64], rng: &mut Rng) -> Option<Estimate> {
     if top.len() != bottom.len() {
         return None;
     }
     let value = divide(median(top)?, median(bottom)?)?;
     let mut tops = vec![0.0; top.len()];
     let mut bottoms = vec![0.0; top.len()];
-    let interval = bootstrap(top.len(), dice, |indices| {
+    let interval = bootstrap(top.len(), rng, |indices| {
         fill(&mut tops, top, indices);
         fill(&mut bottoms, bottom, indices);
         divide(median_in_place(&mut tops)?, median_in_place(&mut bottoms)?)
@@ -116,7 +89,7 @@ fn fill(target: &mut [f64], source: &[f64], indices: &[usize]) {
 /// The 95 % percentile interval of `statistic` over resamples of `count` indices.
 fn bootstrap(
     count: usize,
-    dice: &mut Dice,
+    rng: &mut Rng,
     mut statistic: impl FnMut(&[usize]) -> Option<f64>,
 ) -> Option<(f64, f64)> {
     if count < SAMPLES_FOR_INTERVAL {
@@ -125,7 +98,7 @@ fn bootstrap(
     let mut indices = vec![0; count];
     let mut outcomes = Vec::with_capacity(RESAMPLES);
     for _ in 0..RESAMPLES {
-        indices.fill_with(|| dice.below(count));
+        indices.fill_with(|| rng.usize(..count));
         outcomes.extend(statistic(&indices));
     }
     if outcomes.is_empty() {
@@ -151,20 +124,20 @@ mod tests {
 
     #[test]
     fn equal_samples_give_an_interval_of_no_width() {
-        let estimate = estimate_median(&[5.0; 9], &mut Dice::new(1)).unwrap();
+        let estimate = estimate_median(&[5.0; 9], &mut Rng::with_seed(1)).unwrap();
         assert_eq!(estimate.interval, Some((5.0, 5.0)));
         assert_eq!(estimate.count, 9);
     }
 
     #[test]
     fn the_interval_holds_the_median_and_shrinks_with_more_samples() {
-        let mut dice = Dice::new(7);
+        let mut rng = Rng::with_seed(7);
         let mut noisy = |count: usize| -> Vec<f64> {
-            (0..count).map(|_| 100.0 + dice.below(40) as f64).collect()
+            (0..count).map(|_| 100.0 + rng.usize(..40) as f64).collect()
         };
         let (few, many) = (noisy(10), noisy(400));
         let width = |samples: &[f64]| {
-            let estimate = estimate_median(samples, &mut Dice::new(3)).unwrap();
+            let estimate = estimate_median(samples, &mut Rng::with_seed(3)).unwrap();
             let (low, high) = estimate.interval.unwrap();
             assert!(low <= estimate.value && estimate.value <= high);
             high - low
@@ -175,12 +148,12 @@ mod tests {
     /// The true median is known (119.5 for uniform 100..140): about 95 in 100 intervals must hold it.
     #[test]
     fn about_95_of_100_intervals_hold_the_true_median() {
-        let mut dice = Dice::new(99);
+        let mut rng = Rng::with_seed(99);
         let mut holding = 0;
         for _ in 0..200 {
             let samples: Vec<f64> =
-                (0..25).map(|_| 100.0 + dice.below(40_000) as f64 / 1000.0).collect();
-            let (low, high) = estimate_median(&samples, &mut dice).unwrap().interval.unwrap();
+                (0..25).map(|_| 100.0 + rng.usize(..40_000) as f64 / 1000.0).collect();
+            let (low, high) = estimate_median(&samples, &mut rng).unwrap().interval.unwrap();
             holding += usize::from(low <= 120.0 && 120.0 <= high);
         }
         assert!((180..=200).contains(&holding), "{holding} of 200");
@@ -191,7 +164,7 @@ mod tests {
         let weather = [1.0, 1.0, 3.0, 1.0, 2.0, 1.0, 1.5, 1.0];
         let slow: Vec<f64> = weather.iter().map(|w| 400.0 * w).collect();
         let fast: Vec<f64> = weather.iter().map(|w| 2.0 * w).collect();
-        let ratio = estimate_ratio(&slow, &fast, &mut Dice::new(5)).unwrap();
+        let ratio = estimate_ratio(&slow, &fast, &mut Rng::with_seed(5)).unwrap();
         assert_eq!(ratio.value, 200.0);
         let (low, high) = ratio.interval.unwrap();
         assert!((low - 200.0).abs() < 1e-9 && (high - 200.0).abs() < 1e-9);
@@ -199,15 +172,15 @@ mod tests {
 
     #[test]
     fn a_ratio_needs_pairs_and_a_positive_bottom() {
-        let mut dice = Dice::new(1);
-        assert_eq!(estimate_ratio(&[1.0, 2.0], &[1.0], &mut dice), None);
-        assert_eq!(estimate_ratio(&[1.0], &[0.0], &mut dice), None);
-        assert_eq!(estimate_ratio(&[], &[], &mut dice), None);
+        let mut rng = Rng::with_seed(1);
+        assert_eq!(estimate_ratio(&[1.0, 2.0], &[1.0], &mut rng), None);
+        assert_eq!(estimate_ratio(&[1.0], &[0.0], &mut rng), None);
+        assert_eq!(estimate_ratio(&[], &[], &mut rng), None);
     }
 
     #[test]
     fn two_samples_have_no_interval() {
-        let estimate = estimate_median(&[1.0, 2.0], &mut Dice::new(1)).unwrap();
+        let estimate = estimate_median(&[1.0, 2.0], &mut Rng::with_seed(1)).unwrap();
         assert_eq!(estimate.interval, None);
         assert!(!estimate.straddles(1.5));
     }
@@ -224,7 +197,7 @@ mod tests {
     fn the_same_seed_gives_the_same_order() {
         let order = |seed| {
             let mut items: Vec<u32> = (0..20).collect();
-            Dice::new(seed).shuffle(&mut items);
+            Rng::with_seed(seed).shuffle(&mut items);
             items
         };
         assert_eq!(order(1), order(1));

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::samples::Sample;
-use crate::stats::{estimate_median, estimate_ratio, median, Dice, Estimate};
+use crate::stats::{estimate_median, estimate_ratio, median, Estimate, Rng};
 
 /// Which samples: engine, act, metric.
 pub type Series = (&'static str, &'static str, &'static str);
@@ -207,21 +207,21 @@ impl Target {
     }
 
     fn estimate(&self, samples: &[Sample]) -> Option<Estimate> {
-        let mut dice = Dice::new(1);
+        let mut rng = Rng::with_seed(1);
         match self.of {
             Ratio(top, bottom) => {
                 let (top, bottom): (Vec<f64>, Vec<f64>) =
                     pairs(samples, top, bottom).into_iter().unzip();
-                estimate_ratio(&top, &bottom, &mut dice)
+                estimate_ratio(&top, &bottom, &mut rng)
             }
             Difference(first, second) => {
                 let all = pairs(samples, first, second);
                 let differences: Vec<f64> = all.into_iter().map(|(a, b)| a - b).collect();
-                estimate_median(&differences, &mut dice)
+                estimate_median(&differences, &mut rng)
             }
             One(series) => {
                 let values: Vec<f64> = rounds(samples, series).into_values().collect();
-                estimate_median(&values, &mut dice)
+                estimate_median(&values, &mut rng)
             }
             Sum(series) => {
                 let values: Vec<f64> = rounds(samples, series).into_values().collect();

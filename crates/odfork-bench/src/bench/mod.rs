@@ -34,7 +34,7 @@ use odfork_proc::cow_fork;
 use odfork_proc::interrupt;
 use odfork_samples::environment::{self, last_cpu, Environment};
 use odfork_samples::samples::{End, Line, Params, Run, Sample, Writer, SCHEMA};
-use odfork_samples::stats::Dice;
+use odfork_samples::stats::Rng;
 use pool::Pool;
 use runner::{Runner, Sink};
 use trial::{Brief, Effort, Group};
@@ -276,7 +276,7 @@ fn measure(
     let mut runner = Runner {
         experiment: name,
         executor: &mut processes,
-        dice: &mut Dice::new(seed),
+        rng: &mut Rng::with_seed(seed),
         progress: &mut progress,
         sink: keeper,
         begun,

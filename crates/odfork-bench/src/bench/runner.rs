@@ -15,7 +15,7 @@ use crate::pairing::{Executor, Reply};
 use crate::progress::Progress;
 use crate::workload::protocol::Command;
 use odfork_samples::samples::{Line, Sample};
-use odfork_samples::stats::{Dice, SAMPLES_FOR_INTERVAL};
+use odfork_samples::stats::{Rng, SAMPLES_FOR_INTERVAL};
 
 /// Asked of every subject before anything is measured: the first forks of a process are not like the rest.
 const WARM: Command = Command::Fork { calls: 3 };
@@ -29,7 +29,7 @@ pub trait Sink {
 pub struct Runner<'a> {
     pub experiment: &'static str,
     pub executor: &'a mut dyn Executor,
-    pub dice: &'a mut Dice,
+    pub rng: &'a mut Rng,
     pub progress: &'a mut Progress,
     pub sink: &'a mut dyn Sink,
     pub begun: Duration,
@@ -116,7 +116,8 @@ impl Runner<'_> {
             if self.stopped() || (done > 0 && spent + pace > limit.mul_f64(stretch)) {
                 return;
             }
-            self.progress.advance(title, (spent.as_secs_f64() / seconds.max(1e-9)).min(1.0));
+            self.progress
+                .advance(|| title.to_owned(), (spent.as_secs_f64() / seconds.max(1e-9)).min(1.0));
             self.round += 1;
             self.pass(floor, Some(self.round), patience);
             if floor.silent.iter().all(|&silent| silent) {
@@ -128,7 +129,7 @@ impl Runner<'_> {
     /// Every cell once, in random order; without a round, nothing is recorded.
     fn pass(&mut self, floor: &mut Floor, round: Option<u32>, until: Duration) {
         let mut order: Vec<usize> = (0..floor.cells.len()).collect();
-        self.dice.shuffle(&mut order);
+        self.rng.shuffle(&mut order);
         for index in order {
             if self.stopped() || self.executor.now() > until {
                 return;
@@ -347,7 +348,7 @@ mod tests {
         let mut runner = Runner {
             experiment: "latency",
             executor: fake,
-            dice: &mut Dice::new(1),
+            rng: &mut Rng::with_seed(1),
             progress: &mut Progress::silent(1.0),
             sink: &mut heard,
             begun: Duration::ZERO,

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::bench::catalogue::Entry;
 use odfork_samples::samples::{Params, Sample};
-use odfork_samples::stats::{estimate_median, estimate_ratio, median, Dice, Estimate};
+use odfork_samples::stats::{estimate_median, estimate_ratio, median, Estimate, Rng};
 
 /// (params as text, engine) -> (round, value), for one metric.
 type Series<'a> = BTreeMap<&'a str, Vec<(u32, f64)>>;
@@ -65,18 +65,18 @@ fn metric_table(entry: &Entry, metric: &str, samples: &[Sample]) -> String {
 }
 
 fn render(entry: &Entry, rows: &[(Params, Series)], unit: &str) -> String {
-    let mut dice = Dice::new(1);
+    let mut rng = Rng::with_seed(1);
     let mut text = String::new();
     for (params, series) in rows {
         let _ = writeln!(text, "{}", point_words(entry, params));
         for engine in entry.engines.iter().map(|engine| engine.word()) {
             let Some(values) = series.get(engine) else { continue };
             let numbers: Vec<f64> = values.iter().map(|(_, value)| *value).collect();
-            let Some(estimate) = estimate_median(&numbers, &mut dice) else { continue };
+            let Some(estimate) = estimate_median(&numbers, &mut rng) else { continue };
             let ratio = series
                 .get("plain")
                 .filter(|_| engine != "plain")
-                .and_then(|plain| paired_ratio(plain, values, unit, &mut dice));
+                .and_then(|plain| paired_ratio(plain, values, unit, &mut rng));
             let _ = writeln!(
                 text,
                 "  {engine:<8} {:<34} {}",
@@ -93,16 +93,16 @@ fn paired_ratio(
     plain: &[(u32, f64)],
     engine: &[(u32, f64)],
     unit: &str,
-    dice: &mut Dice,
+    rng: &mut Rng,
 ) -> Option<Estimate> {
     let of: BTreeMap<u32, f64> = plain.iter().copied().collect();
     let pairs: Vec<(f64, f64)> =
         engine.iter().filter_map(|(round, value)| Some((*of.get(round)?, *value))).collect();
     let (plain, engine): (Vec<f64>, Vec<f64>) = pairs.into_iter().unzip();
     if unit == "bytes/s" {
-        estimate_ratio(&engine, &plain, dice)
+        estimate_ratio(&engine, &plain, rng)
     } else {
-        estimate_ratio(&plain, &engine, dice)
+        estimate_ratio(&plain, &engine, rng)
     }
 }
 

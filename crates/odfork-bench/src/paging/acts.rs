@@ -10,7 +10,7 @@ use super::latency::Latencies;
 use super::pattern::PAGE;
 use super::region::Region;
 use super::zipf::Zipf;
-use odfork_samples::stats::Dice;
+use odfork_samples::stats::Rng;
 
 /// What can be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -93,7 +93,7 @@ pub struct Work {
     versions: Vec<u8>,
     /// Bytes the backend may keep resident.
     resident: u64,
-    dice: Dice,
+    rng: Rng,
     /// Which page a Zipf rank means: hot pages are scattered.
     places: Vec<u32>,
 }
@@ -104,11 +104,11 @@ pub struct Wrong(pub u64);
 
 impl Work {
     pub fn new(region: Region, resident: u64, seed: u64) -> Work {
-        let mut dice = Dice::new(seed);
+        let mut rng = Rng::with_seed(seed);
         let mut places: Vec<u32> = (0..region.pages() as u32).collect();
-        dice.shuffle(&mut places);
+        rng.shuffle(&mut places);
         let versions = vec![0; places.len()];
-        Work { region, versions, resident, dice, places }
+        Work { region, versions, resident, rng, places }
     }
 
     /// Carries out one act within `limit`.
@@ -199,7 +199,7 @@ impl Work {
 
     fn zipf(&mut self, count: u64, limit: Duration) -> Result<Done, Wrong> {
         let zipf = Zipf::new(self.region.pages(), EXPONENT);
-        self.draw(count, limit, |work| u64::from(work.places[zipf.draw(&mut work.dice) as usize]))
+        self.draw(count, limit, |work| u64::from(work.places[zipf.draw(&mut work.rng) as usize]))
     }
 
     fn phases(&mut self, limit: Duration) -> Result<Done, Wrong> {
@@ -209,7 +209,8 @@ impl Work {
         let begin = Instant::now();
         for start in places_of_phases(pages, set) {
             let left = limit.saturating_sub(begin.elapsed());
-            let part = self.draw(set, left, |work| start + work.dice.below(set as usize) as u64)?;
+            let part =
+                self.draw(set, left, |work| start + work.rng.usize(..set as usize) as u64)?;
             whole.accesses += part.accesses;
             whole.latencies.merge(&part.latencies);
             whole.cut |= part.cut;
@@ -223,12 +224,12 @@ impl Work {
         let pages = self.region.pages();
         let each = (pages / 4 / u64::from(count)).max(1);
         let (stop, wrong) = (AtomicBool::new(false), AtomicU64::new(u64::MAX));
-        let seeds: Vec<u64> = (0..count).map(|_| self.dice.roll()).collect();
+        let seeds: Vec<u64> = (0..count).map(|_| self.rng.u64(..)).collect();
         let begin = Instant::now();
         let one = |seed: u64| {
-            let (mut dice, mut done) = (Dice::new(seed), Done::default());
+            let (mut rng, mut done) = (Rng::with_seed(seed), Done::default());
             while done.accesses < each && !stop.load(Ordering::Relaxed) {
-                let number = dice.below(pages as usize) as u64;
+                let number = rng.usize(..pages as usize) as u64;
                 let before = Instant::now();
                 if before - begin > limit {
                     done.cut = true;
@@ -281,7 +282,7 @@ impl Work {
         let begin = Instant::now();
         let mut done = Done::default();
         loop {
-            let number = self.dice.below(set as usize) as u64;
+            let number = self.rng.usize(..set as usize) as u64;
             let before = Instant::now();
             if before - begin > limit {
                 break;

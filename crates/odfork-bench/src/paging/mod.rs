@@ -32,7 +32,7 @@ use log::{Head, Log};
 use odfork_proc::interrupt;
 use odfork_samples::environment::memory_available;
 use odfork_samples::samples::Params;
-use odfork_samples::stats::Dice;
+use odfork_samples::stats::Rng;
 use trial::{Outcome, Trial};
 
 pub const NAME: &str = "paging";
@@ -278,21 +278,21 @@ fn site(matches: &ArgMatches, effort: &str, (program, office): (PathBuf, PathBuf
 /// All rounds; whether they were interrupted.
 fn measure(plan: &Plan, ledger: &Shared, log: &mut Log) -> bool {
     let place = Place::find();
-    let mut dice = Dice::new(plan.seed.wrapping_add(u64::from(log.round)));
+    let mut rng = Rng::with_seed(plan.seed.wrapping_add(u64::from(log.round)));
     let mut engines = plan.engines.clone();
     let seconds = plan.site.region as f64 / (1 << 30) as f64 * 30.0;
     let planned = seconds * f64::from(plan.rounds) * engines.len() as f64;
     let mut progress = Progress::on_stderr(planned);
     for _ in 0..plan.rounds {
         log.round += 1;
-        dice.shuffle(&mut engines);
+        rng.shuffle(&mut engines);
         for backend in engines.clone() {
             if interrupt::asked() {
                 progress.clear();
                 return true;
             }
             progress.begin(&format!("round {}: {}", log.round, backend.word()), seconds);
-            let seed = dice.roll();
+            let seed = rng.u64(..);
             let outcome = Trial { site: &plan.site, place: &place, ledger, backend, seed }.run();
             progress.end();
             let goes_on = take(&plan.site, backend, outcome, log);

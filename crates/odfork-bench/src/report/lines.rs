@@ -204,7 +204,7 @@ mod tests {
     use crate::figures::judge;
     use crate::plan::{experiments, Effort};
     use crate::record::SeriesName;
-    use odfork_samples::stats::Dice;
+    use odfork_samples::stats::Rng;
     use std::cell::RefCell;
     use std::rc::Rc;
 
@@ -236,7 +236,7 @@ mod tests {
         lines.experiment_done(largest, &record);
         lines.engine_stats(largest, 1, r#"{"schema":1}"#);
         let figure = figures().into_iter().find(|f| f.name == "fork-8g").unwrap();
-        lines.findings(&[judge(figure, &record, &mut Dice::new(1))]);
+        lines.findings(&[judge(figure, &record, &mut Rng::with_seed(1))]);
         lines.end(&record).unwrap();
 
         let text = String::from_utf8(page.0.borrow().clone()).unwrap();

@@ -163,13 +163,13 @@ mod tests {
     use crate::catalogue::figures;
     use crate::figures::judge;
     use crate::record::{SeriesName, Sizes};
-    use odfork_samples::stats::Dice;
+    use odfork_samples::stats::Rng;
 
     fn findings(names: &[&str], record: &Record) -> Vec<Finding> {
         figures()
             .into_iter()
             .filter(|figure| names.contains(&figure.name))
-            .map(|figure| judge(figure, record, &mut Dice::new(1)))
+            .map(|figure| judge(figure, record, &mut Rng::with_seed(1)))
             .collect()
     }
 

@@ -4,7 +4,7 @@
 use anyhow::{ensure, Result};
 
 use super::slab::Slab;
-use odfork_samples::stats::Dice;
+use odfork_samples::stats::Rng;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Job {
@@ -46,7 +46,7 @@ impl Job {
 
 /// A tree that grows in one direction with links to older nodes, passes over it with look-ups in a table, an output file.
 fn compile(bytes: u64, seed: u64) -> Result<()> {
-    let mut dice = Dice::new(seed);
+    let mut rng = Rng::with_seed(seed);
     let (mut tree, mut symbols, mut output) =
         (Slab::map(bytes / 4 * 3)?, Slab::map(bytes / 8)?, Slab::map(bytes / 8)?);
     let (tree, symbols, output) = (tree.words(), symbols.words(), output.words());
@@ -55,9 +55,9 @@ fn compile(bytes: u64, seed: u64) -> Result<()> {
     for at in 0..nodes {
         // Mostly to what was parsed just now, sometimes far back.
         let reach = if at % 64 == 0 { at } else { at.min(4096) };
-        let link = |dice: &mut Dice| (at - dice.below(reach + 1)) as u64;
-        let value = dice.roll();
-        let node = [link(&mut dice), link(&mut dice), value, 0];
+        let link = |rng: &mut Rng| (at - rng.usize(..reach + 1)) as u64;
+        let value = rng.u64(..);
+        let node = [link(&mut rng), link(&mut rng), value, 0];
         tree[at * NODE..][..NODE].copy_from_slice(&node);
         expected = expected.wrapping_add(value);
     }
@@ -67,7 +67,7 @@ fn compile(bytes: u64, seed: u64) -> Result<()> {
             let sum = tree[left * NODE + 2] ^ tree[right * NODE + 2].rotate_left(pass as u32);
             tree[at * NODE + 3] = sum;
             if at % 16 == 0 {
-                let symbol = dice.below(symbols.len());
+                let symbol = rng.usize(..symbols.len());
                 symbols[symbol] = symbols[symbol].wrapping_add(sum | 1);
             }
         }
@@ -87,12 +87,12 @@ fn compile(bytes: u64, seed: u64) -> Result<()> {
 
 /// Random numbers, sorted twice (the second time what the first left, turned around).
 fn sort(bytes: u64, seed: u64) -> Result<()> {
-    let mut dice = Dice::new(seed);
+    let mut rng = Rng::with_seed(seed);
     let mut numbers = Slab::map(bytes)?;
     let numbers = numbers.words();
     let mut sum = 0u64;
     for number in numbers.iter_mut() {
-        *number = dice.roll();
+        *number = rng.u64(..);
         sum = sum.wrapping_add(*number);
     }
     numbers.sort_unstable();
@@ -109,7 +109,7 @@ fn sort(bytes: u64, seed: u64) -> Result<()> {
 
 /// Two half spaces; lists of pairs, of which half live on; when a space is full, what lives is copied to the other (Cheney).
 fn collect(bytes: u64, seed: u64) -> Result<()> {
-    let mut dice = Dice::new(seed);
+    let mut rng = Rng::with_seed(seed);
     let (mut from, mut to) = (Slab::map(bytes / 2)?, Slab::map(bytes / 2)?);
     let cells = from.words().len() / 2;
     // Roots of lists; cell 0 is nobody's.
@@ -118,7 +118,7 @@ fn collect(bytes: u64, seed: u64) -> Result<()> {
     for _ in 0..COLLECTIONS {
         let space = from.words();
         while free < cells {
-            let (root, value) = (dice.below(roots.len()), dice.roll() >> 1);
+            let (root, value) = (rng.usize(..roots.len()), rng.u64(..) >> 1);
             space[free * 2..][..2].copy_from_slice(&[roots[root] as u64, value]);
             roots[root] = free;
             sum = sum.wrapping_add(value);
@@ -126,7 +126,7 @@ fn collect(bytes: u64, seed: u64) -> Result<()> {
         }
         // Half of the lists are dropped, with all that hangs on them.
         for root in roots.iter_mut() {
-            if dice.roll() % 2 == 0 {
+            if rng.u64(..) % 2 == 0 {
                 let mut at = std::mem::take(root);
                 while at != 0 {
                     sum = sum.wrapping_sub(space[at * 2 + 1]);

@@ -25,7 +25,7 @@ use crate::progress::Progress;
 use odfork_proc::interrupt;
 use odfork_samples::environment::memory_available;
 use odfork_samples::samples::Params;
-use odfork_samples::stats::Dice;
+use odfork_samples::stats::Rng;
 pub use stage::WORDS;
 use stage::{Site, Way, ALL};
 
@@ -117,7 +117,7 @@ fn measure(
     (ledger, log): (&Shared, &mut Log),
 ) -> bool {
     let place = Place::find();
-    let mut dice = Dice::new(seed.wrapping_add(u64::from(log.round)));
+    let mut rng = Rng::with_seed(seed.wrapping_add(u64::from(log.round)));
     let mut cells: Vec<(Way, u64)> =
         ways.iter().flat_map(|&way| (1..=MOST).map(move |sessions| (way, sessions))).collect();
     let cost = |sessions: u64| sessions as f64 * site.bytes as f64 / f64::from(96 << 20) * 5.0;
@@ -125,7 +125,7 @@ fn measure(
     let mut progress = Progress::on_stderr(planned);
     for _ in 0..rounds {
         log.round += 1;
-        dice.shuffle(&mut cells);
+        rng.shuffle(&mut cells);
         for (way, sessions) in cells.clone() {
             if interrupt::asked() {
                 progress.clear();

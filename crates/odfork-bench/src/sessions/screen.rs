@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::stage::WORDS;
 use odfork_samples::samples::Sample;
-use odfork_samples::stats::{estimate_ratio, median, Dice};
+use odfork_samples::stats::{estimate_ratio, median, Rng};
 
 const TABLES: [(&str, &str, f64); 6] = [
     ("throughput", "scripts a minute", 1.0 / 60.0),
@@ -75,7 +75,7 @@ fn ratios(samples: &[Sample], most: u64) -> String {
                 let pairs =
                     ours.iter().filter_map(|(round, value)| Some((*value, *theirs.get(round)?)));
                 let (top, bottom): (Vec<f64>, Vec<f64>) = pairs.unzip();
-                let Some(ratio) = estimate_ratio(&top, &bottom, &mut Dice::new(1)) else {
+                let Some(ratio) = estimate_ratio(&top, &bottom, &mut Rng::with_seed(1)) else {
                     continue;
                 };
                 let interval = ratio

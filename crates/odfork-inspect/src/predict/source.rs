@@ -15,7 +15,7 @@ use super::size;
 use odfork_samples::environment::Environment;
 use odfork_samples::fit::{self, Fit, Grid, Load, Model, Prediction};
 use odfork_samples::samples::{self, Recording};
-use odfork_samples::stats::Dice;
+use odfork_samples::stats::Rng;
 
 /// Where results lie when nothing is said.
 const DEFAULT_DATA: &str = "odfork-results";
@@ -112,7 +112,7 @@ fn measured(question: &Question, folder: &Path) -> Result<Answers> {
 fn fit_engine(recording: &Recording, engine: &str) -> Result<Fit> {
     let grid = Grid::gather(recording, engine, "modern")
         .or_else(|modern| Grid::gather(recording, engine, "1988").map_err(|_| modern))?;
-    fit::fit(&grid, &mut Dice::new(SEED))
+    fit::fit(&grid, &mut Rng::with_seed(SEED))
 }
 
 fn read_off(fit: &Fit, question: &Question) -> Answer {

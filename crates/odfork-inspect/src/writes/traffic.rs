@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, Context, Result};
 
 use odfork_proc::interrupt;
-use odfork_samples::stats::Dice;
+use odfork_samples::stats::Rng;
 
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// A stopped server answers late; one that does not answer at all is an error.
@@ -28,14 +28,14 @@ struct Client {
 /// Load `keys`, mark, get as many, mark, set a tenth anew, mark, end.
 pub fn drive(pid: i32, socket: &Path, keys: u32) -> Result<()> {
     let mut client = Client { socket: BufReader::new(connect(socket)?), pid };
-    let mut dice = Dice::new(4);
+    let mut rng = Rng::with_seed(4);
     client.ask(&["PING"])?;
     client.mark()?;
     client.many(keys, |number| set(number, b'a'))?;
     client.mark()?;
-    client.many(keys, |_| words(&["GET", &key(dice.below(keys as usize) as u32)]))?;
+    client.many(keys, |_| words(&["GET", &key(rng.usize(..keys as usize) as u32)]))?;
     client.mark()?;
-    client.many(keys / 10, |_| set(dice.below(keys as usize) as u32, b'b'))?;
+    client.many(keys / 10, |_| set(rng.usize(..keys as usize) as u32, b'b'))?;
     client.mark()?;
     // The server closes the connection instead of answering.
     let _ = client.ask(&["SHUTDOWN", "NOSAVE"]);

@@ -10,7 +10,7 @@ use crate::scene::MARKS;
 use odfork_samples::configurations::CONFIGURATIONS;
 use odfork_samples::digest::{Digest, Point};
 use odfork_samples::published;
-use odfork_samples::stats::Dice;
+use odfork_samples::stats::Rng;
 use odfork_samples::unit::{digits, trim, Unit};
 
 pub const METRIC: &str = "real";
@@ -320,7 +320,7 @@ fn slopes(part: &Part) -> Block {
         for frac in fractions(part) {
             let drawn = series(part, &engine, ("", Colour::Text, 0), frac);
             let Some(line) = drawn.line else { continue };
-            let slope = estimate_slope(&medians_of(&drawn), &mut Dice::new(1))
+            let slope = estimate_slope(&medians_of(&drawn), &mut Rng::with_seed(1))
                 .and_then(|slope| slope.interval);
             let bounds = slope.map_or("–".into(), |(low, high)| {
                 format!("{} – {}", scientific(low), scientific(high))

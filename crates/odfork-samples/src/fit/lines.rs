@@ -8,7 +8,7 @@ use anyhow::{bail, Result};
 use super::algebra;
 use super::points::Grid;
 use crate::samples::Recording;
-use crate::stats::{estimate_median, Dice, Estimate, SAMPLES_FOR_INTERVAL};
+use crate::stats::{estimate_median, Estimate, Rng, SAMPLES_FOR_INTERVAL};
 
 /// Resamples for intervals of lines.
 const RESAMPLES: usize = 500;
@@ -97,7 +97,7 @@ fn best_service(lines: &[FracLine]) -> Option<f64> {
 }
 
 /// The lines of a grid with intervals, and their ratio to `copy`, a plain copy's bytes a second.
-pub fn analyse(grid: &Grid, copy: Option<f64>, dice: &mut Dice) -> Result<Analysis> {
+pub fn analyse(grid: &Grid, copy: Option<f64>, rng: &mut Rng) -> Result<Analysis> {
     let mut found = lines(grid);
     if found.is_empty() {
         bail!(
@@ -110,7 +110,7 @@ pub fn analyse(grid: &Grid, copy: Option<f64>, dice: &mut Dice) -> Result<Analys
     let mut ratios = Vec::new();
     if grid.rounds().len() >= SAMPLES_FOR_INTERVAL {
         let resamples: Vec<Vec<FracLine>> =
-            (0..RESAMPLES).map(|_| lines(&grid.resample(dice))).collect();
+            (0..RESAMPLES).map(|_| lines(&grid.resample(rng))).collect();
         ratios = resamples.iter().filter_map(|lines| ratio(lines)).collect();
         for line in &mut found {
             let same = |lines: &Vec<FracLine>| lines.iter().find(|l| l.frac == line.frac).cloned();
@@ -143,7 +143,7 @@ pub(super) fn middle_95(mut values: Vec<f64>) -> Option<(f64, f64)> {
 }
 
 /// Copy and service rates by size, of a recording of `copy-rate`. The plain copy is taken from any engine.
-pub fn copy_rates(recording: &Recording, engine: &str, dice: &mut Dice) -> Vec<CopyRate> {
+pub fn copy_rates(recording: &Recording, engine: &str, rng: &mut Rng) -> Vec<CopyRate> {
     let mut sizes: Vec<f64> = recording.samples.iter().map(|s| s.number("bytes")).collect();
     sizes.retain(|bytes| bytes.is_finite());
     sizes.sort_by(f64::total_cmp);
@@ -156,7 +156,7 @@ pub fn copy_rates(recording: &Recording, engine: &str, dice: &mut Dice) -> Vec<C
                 && s.value.is_finite()
                 && s.value > 0.0
         });
-        estimate_median(&good.map(|s| s.value).collect::<Vec<f64>>(), dice)
+        estimate_median(&good.map(|s| s.value).collect::<Vec<f64>>(), rng)
     };
     let row = |bytes| CopyRate {
         bytes,
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn slopes_and_service_rates_come_out_of_exact_data() {
         let grid = grid(|bytes, frac| 1e-4 + bytes * (2e-11 + 5e-10 * frac));
-        let found = analyse(&grid, Some(4e9), &mut Dice::new(1)).unwrap();
+        let found = analyse(&grid, Some(4e9), &mut Rng::with_seed(1)).unwrap();
         assert_eq!(found.lines.len(), 7);
         let half = &found.lines[3];
         assert!((half.slope / (10.0 * 2.7e-10) - 1.0).abs() < 1e-9, "{half:?}");
@@ -195,12 +195,12 @@ mod tests {
     #[test]
     fn a_falling_line_has_no_service_rate_and_one_size_no_line() {
         let falling = grid(|bytes, _| 1.0 - bytes * 1e-10);
-        let found = analyse(&falling, None, &mut Dice::new(1)).unwrap();
+        let found = analyse(&falling, None, &mut Rng::with_seed(1)).unwrap();
         assert!(found.service.is_none() && found.ratio.is_none());
         let samples = (0..3).map(|i| fixtures::sample((4096.0, 0.5, 1.0), i, 1.0)).collect();
         let one = Recording { samples, ..Recording::default() };
         let one = Grid::gather(&one, "plain", "modern").unwrap();
-        assert!(analyse(&one, None, &mut Dice::new(1)).is_err());
+        assert!(analyse(&one, None, &mut Rng::with_seed(1)).is_err());
     }
 
     #[test]
@@ -215,7 +215,7 @@ mod tests {
                 recording.samples.push(Sample { metric, engine, ..one });
             }
         }
-        let rates = copy_rates(&recording, "plain", &mut Dice::new(1));
+        let rates = copy_rates(&recording, "plain", &mut Rng::with_seed(1));
         assert_eq!(rates.len(), 1);
         assert_eq!(rates[0].copy.unwrap().value, 8e9);
         assert_eq!(rates[0].service.unwrap().value, 2e9);

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{bail, Result};
 
 use crate::samples::{Recording, Sample};
-use crate::stats::{median, Dice};
+use crate::stats::{median, Rng};
 
 /// One (bytes, frac) of the grid.
 #[derive(Clone, Debug, PartialEq)]
@@ -92,11 +92,11 @@ impl Grid {
 
     /// The grid as it might have come out: rounds drawn with replacement, each as a whole. A point none of whose rounds was
     /// drawn keeps its median.
-    pub fn resample(&self, dice: &mut Dice) -> Grid {
+    pub fn resample(&self, rng: &mut Rng) -> Grid {
         let rounds = self.rounds();
         let mut drawn: BTreeMap<u32, usize> = BTreeMap::new();
         for _ in 0..rounds.len() {
-            *drawn.entry(rounds[dice.below(rounds.len())]).or_default() += 1;
+            *drawn.entry(rounds[rng.usize(..rounds.len())]).or_default() += 1;
         }
         let mut grid = self.clone();
         for point in &mut grid.points {
@@ -207,9 +207,9 @@ mod tests {
     fn resampling_keeps_points_and_moves_medians() {
         let at = (4096.0, 0.5, 10.0);
         let grid = gather((0..9).map(|i| sample(at, i, f64::from(i + 1))).collect()).unwrap();
-        let mut dice = Dice::new(3);
+        let mut rng = Rng::with_seed(3);
         let medians: BTreeSet<u64> =
-            (0..50).map(|_| grid.resample(&mut dice).points[0].seconds as u64).collect();
+            (0..50).map(|_| grid.resample(&mut rng).points[0].seconds as u64).collect();
         assert!(medians.len() > 2, "{medians:?}");
         assert!(medians.iter().all(|m| (1..=9).contains(m)));
     }
