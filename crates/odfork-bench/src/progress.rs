@@ -1,6 +1,6 @@
-//! Progress on stderr: which experiment, how far, about how long still. Drawn only between samples.
+//! Progress on stderr: which group, how far, about how long still. Drawn only between samples.
 //!
-//! On a terminal one line that vanishes; otherwise (a log, CI) one line per experiment. The time left starts from
+//! On a terminal one line that vanishes; otherwise (a log, CI) a line per group, and one each ten seconds. The time left starts from
 //! the plan's budgets and is corrected by how this machine kept to them so far.
 
 use std::time::{Duration, Instant};
@@ -10,6 +10,9 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 /// Before this share of the plan is done, the pace of the machine is not known.
 const PACE_FROM: f64 = 0.03;
 
+/// Without a terminal, a group that takes longer says where it is.
+const SILENCE: Duration = Duration::from_secs(10);
+
 /// Where a run stands.
 pub struct Progress {
     bar: ProgressBar,
@@ -18,6 +21,7 @@ pub struct Progress {
     done: f64,
     current: f64,
     start: Instant,
+    said: Instant,
 }
 
 impl Progress {
@@ -42,10 +46,11 @@ impl Progress {
             done: 0.0,
             current: 0.0,
             start: Instant::now(),
+            said: Instant::now(),
         }
     }
 
-    /// An experiment of `seconds` begins.
+    /// A group of `seconds` begins.
     pub fn begin(&mut self, name: &str, seconds: f64) {
         self.current = seconds;
         let left = self.time_left(0.0, self.start.elapsed());
@@ -53,22 +58,25 @@ impl Progress {
             let percent = 100.0 * self.done / self.planned;
             eprintln!("[{percent:3.0} %] {name}, about {} left", words(left));
         }
-        self.bar.set_message(format!("{name}, about {} left", words(left)));
-        self.advance(name, 0.0);
+        self.said = Instant::now();
+        self.advance(|| name.to_owned(), 0.0);
     }
 
-    /// `share` of the current experiment is done.
-    pub fn advance(&mut self, name: &str, share: f64) {
-        if self.bar.is_hidden() {
-            return;
-        }
-        let left = self.time_left(share, self.start.elapsed());
+    /// `share` of the current group is done; `what` is being done now.
+    pub fn advance(&mut self, what: impl Fn() -> String, share: f64) {
         let position = (self.done + self.current * share) / self.planned;
-        self.bar.set_position((position * 1000.0) as u64);
-        self.bar.set_message(format!("{name}, about {} left", words(left)));
+        let left = self.time_left(share, self.start.elapsed());
+        if self.lines && self.said.elapsed() > SILENCE {
+            self.said = Instant::now();
+            eprintln!("[{:3.0} %] {}, about {} left", 100.0 * position, what(), words(left));
+        }
+        if !self.bar.is_hidden() {
+            self.bar.set_position((position * 1000.0) as u64);
+            self.bar.set_message(format!("{}, about {} left", what(), words(left)));
+        }
     }
 
-    /// The current experiment is over.
+    /// The current group is over.
     pub fn end(&mut self) {
         self.done += self.current;
         self.current = 0.0;

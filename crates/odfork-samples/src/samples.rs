@@ -25,6 +25,7 @@ pub enum Line {
     Run(Box<Run>),
     Sample(Sample),
     Note { text: String },
+    Skip(Skip),
     Engine { engine: String, detail: String },
     End(End),
 }
@@ -59,6 +60,14 @@ pub struct Sample {
     pub round: u32,
     /// Seconds since the run began.
     pub at_s: f64,
+}
+
+/// A point that gave no more samples, and why.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Skip {
+    pub engine: String,
+    pub params: Params,
+    pub reason: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -132,7 +141,9 @@ pub struct Recording {
     pub path: PathBuf,
     pub run: Option<Run>,
     pub samples: Vec<Sample>,
+    /// In the order of the file; of skipped points the engine and the reason, once.
     pub notes: Vec<String>,
+    pub skips: Vec<Skip>,
     /// (engine, what it says of itself)
     pub engines: Vec<(String, String)>,
     /// None: the run was killed or the file is cut.
@@ -212,11 +223,19 @@ pub fn read_folder(folder: &Path) -> Result<(Vec<Recording>, Vec<String>)> {
 }
 
 impl Recording {
-    fn take(&mut self, line: Line) {
+    /// Adds what a line says.
+    pub fn take(&mut self, line: Line) {
         match line {
             Line::Run(run) => self.run = Some(*run),
             Line::Sample(sample) => self.samples.push(sample),
             Line::Note { text } => self.notes.push(text),
+            Line::Skip(skip) => {
+                let text = format!("{}: {}", skip.engine, skip.reason);
+                if !self.notes.contains(&text) {
+                    self.notes.push(text);
+                }
+                self.skips.push(skip);
+            }
             Line::Engine { engine, detail } => self.engines.push((engine, detail)),
             Line::End(end) => self.end = Some(end),
         }

@@ -28,7 +28,7 @@ impl Sink for Keeper {
             Line::End(end) => {
                 self.notes.extend(end.wrongs.iter().map(|what| format!("WRONG: {what}")))
             }
-            Line::Note { .. } | Line::Run(_) | Line::Engine { .. } => {}
+            Line::Note { .. } | Line::Skip(_) | Line::Run(_) | Line::Engine { .. } => {}
         }
     }
 }
