@@ -1,4 +1,5 @@
-//! What the machine is: the facts a figure is worthless without. Reads /proc and /sys, writes nothing.
+//! What the machine is: the facts a figure is worthless without. Reads /proc and /sys, writes
+//! nothing.
 
 use std::fs;
 
@@ -75,7 +76,8 @@ impl Environment {
     }
 }
 
-/// Page-table work in a virtual machine costs several times what it costs on bare metal: a report must say which.
+/// Page-table work in a virtual machine costs several times what it costs on bare metal: a report
+/// must say which.
 fn hypervisor() -> String {
     let flagged = read("/proc/cpuinfo").lines().any(|line| {
         line.starts_with("flags") && line.split_whitespace().any(|w| w == "hypervisor")
@@ -103,10 +105,11 @@ pub fn memory_available() -> u64 {
 /// A freezing process may move this much between two readings before they no longer fit together.
 const TORN: u64 = 2 << 20;
 
-/// Bytes a freezing process holds: its anonymous pages and page tables, and the shared memory of the whole system, for
-/// image pages that are not mapped yet are counted nowhere else. Independent of what other programs allocate
-/// privately. Pages move from one count to the other meanwhile, so the first is read twice; None when it changed
-/// (the reader lost the processor in between), and for a process that is gone.
+/// Bytes a freezing process holds: its anonymous pages and page tables, and the shared memory of
+/// the whole system, for image pages that are not mapped yet are counted nowhere else. Independent
+/// of what other programs allocate privately. Pages move from one count to the other meanwhile, so
+/// the first is read twice; None when it changed (the reader lost the processor in between), and
+/// for a process that is gone.
 pub fn memory_held(pid: u32) -> Option<u64> {
     let own = || {
         let status = read(&format!("/proc/{pid}/status"));
@@ -143,7 +146,8 @@ fn chosen(choices: &str) -> String {
 
 /// The last processor this process may use, when there is more than one to choose from.
 pub fn last_cpu() -> Option<usize> {
-    // SAFETY: a zeroed set is empty; the call fills at most its size; CPU_ISSET is asked below CPU_SETSIZE.
+    // SAFETY: a zeroed set is empty; the call fills at most its size; CPU_ISSET is asked below
+    // CPU_SETSIZE.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         if libc::sched_getaffinity(0, std::mem::size_of_val(&set), &mut set) != 0 {

@@ -1,7 +1,8 @@
-//! Samples: the file format, the statistics, the published figures they stand beside, the cost model fitted to them.
+//! Samples: the file format, the statistics, the published figures they stand beside, the cost
+//! model fitted to them.
 //!
-//! Owns: everything that reads or condenses samples. Does not own: taking them (`odfork-bench`), showing them
-//! (`odfork-report`).
+//! Owns: everything that reads or condenses samples. Does not own: taking them (`odfork-bench`),
+//! showing them (`odfork-report`).
 
 pub mod configurations;
 pub mod digest;

@@ -1,7 +1,8 @@
 //! The shapes a cost model may have, and what a load amounts to in each of their terms.
 //!
-//! Owns the vocabulary: the three terms of Smith and Maguire, and the few that today's machines add. A form always holds the
-//! three; what else it holds is for the data to decide (see `model`). Amounts are counts, so coefficients are seconds apiece.
+//! Owns the vocabulary: the three terms of Smith and Maguire, and the few that today's machines
+//! add. A form always holds the three; what else it holds is for the data to decide (see `model`).
+//! Amounts are counts, so coefficients are seconds apiece.
 
 use odfork_model::{pages_written, PAGE_BYTES};
 
@@ -15,13 +16,16 @@ pub enum Term {
     Process,
     /// One page-table entry of the parent: copied in fork, torn down at exit.
     Entry,
-    /// One huge page of the parent: its entry, and the page table that is kept ready for splitting it.
+    /// One huge page of the parent: its entry, and the page table that is kept ready for splitting
+    /// it.
     Huge,
     /// One page the child writes: fault, copy, and the page given back.
     Copy,
-    /// What an entry costs more once there are so many that their page structures no longer stay in the caches.
+    /// What an entry costs more once there are so many that their page structures no longer stay in
+    /// the caches.
     FarEntry { beyond: u64 },
-    /// What a written page costs more once there are so many that they no longer come out of the caches.
+    /// What a written page costs more once there are so many that they no longer come out of the
+    /// caches.
     FarCopy { beyond: u64 },
     /// One 2 MB region the child writes into: a huge page split, or a page table made or unshared.
     Table,
@@ -82,8 +86,9 @@ pub struct Load {
 }
 
 impl Load {
-    /// The load of `bytes` of heap of which the child writes `frac`, under an engine. Transparent huge pages are one entry
-    /// each, but a written one is split and copied by 4 KB (Linux 5.8 and later); hugetlb pages are copied whole.
+    /// The load of `bytes` of heap of which the child writes `frac`, under an engine. Transparent
+    /// huge pages are one entry each, but a written one is split and copied by 4 KB (Linux 5.8 and
+    /// later); hugetlb pages are copied whole.
     pub fn of(engine: &str, bytes: f64, frac: f64) -> Load {
         let bytes = bytes as u64; // saturates; a size that is no number is 0
         let page = if engine == "hugetlb" { TABLE_BYTES } else { PAGE_BYTES };
@@ -125,8 +130,8 @@ impl Form {
         self.terms.iter().map(|term| term.amount(load) as f64).collect()
     }
 
-    /// All forms worth trying for an engine, the simplest family first. A family differs only in where its knees are. Only
-    /// plain forks copy entries enough for a knee among them.
+    /// All forms worth trying for an engine, the simplest family first. A family differs only in
+    /// where its knees are. Only plain forks copy entries enough for a knee among them.
     pub fn families(engine: &str) -> Vec<Vec<Form>> {
         let knees = || (8..=17).map(|power| 1u64 << power);
         let copies = || knees().map(|beyond| Term::FarCopy { beyond });

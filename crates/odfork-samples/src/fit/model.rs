@@ -1,6 +1,7 @@
 //! What a fit is made of: the model with its coefficients, judged points, predictions.
 //!
-//! Owns these values and how a time follows from them; `fitting` finds the coefficients. The three terms are
+//! Owns these values and how a time follows from them; `fitting` finds the coefficients. The three
+//! terms are
 //! `odfork_model::ForkTerms`, so the runtime and `odfork predict` add up the same sum.
 
 use odfork_model::ForkTerms;

@@ -1,8 +1,10 @@
-//! The published figures of Smith and Maguire 1988 put through our code: what comes out beside what they printed.
+//! The published figures of Smith and Maguire 1988 put through our code: what comes out beside what
+//! they printed.
 //!
-//! Owns the comparison. Their raw points are not readable in the text we have, so the points are their heap sizes on their
-//! printed lines; everything after that (line, service rate, ratio, three terms) is our fit. One raw point is readable, the
-//! largest of the grid; it takes no part in the fit and tests it.
+//! Owns the comparison. Their raw points are not readable in the text we have, so the points are
+//! their heap sizes on their printed lines; everything after that (line, service rate, ratio, three
+//! terms) is our fit. One raw point is readable, the largest of the grid; it takes no part in the
+//! fit and tests it.
 
 use odfork_model::ForkTerms;
 
@@ -49,7 +51,8 @@ pub fn three_terms(machine: &str) -> Option<ForkTerms> {
     let (mut rows, mut values) = (Vec::new(), Vec::new());
     for line in refitted_lines(machine) {
         for (bytes, seconds) in line.points {
-            // The lines run through the middle of the staircase of pages: a page counts as its share.
+            // The lines run through the middle of the staircase of pages: a page counts as its
+            // share.
             let pages = bytes / page as f64;
             rows.push(vec![1.0, pages, pages * line.frac]);
             values.push(seconds / FORKS);
@@ -85,8 +88,8 @@ fn row(what: String, unit: &'static str, both: (f64, f64), tolerance: f64) -> Re
     Reproduced { what, unit, published: both.0, found: both.1, tolerance }
 }
 
-/// Slopes, intercepts and page-service rates. The paper rounds pages a second up on one machine and down on the
-/// other; one page is the tolerance there.
+/// Slopes, intercepts and page-service rates. The paper rounds pages a second up on one machine and
+/// down on the other; one page is the tolerance there.
 fn line_rows(rows: &mut Vec<Reproduced>) {
     let pages = [[286.0, 319.0, 326.0], [827.0, 965.0, 1034.0]];
     for (&(machine, page), pages) in MACHINES.iter().zip(pages) {
@@ -124,7 +127,8 @@ fn copy_rows(rows: &mut Vec<Reproduced>) {
     }
 }
 
-/// A process, the paper's prediction, and the largest point of its grid against three terms that never saw it.
+/// A process, the paper's prediction, and the largest point of its grid against three terms that
+/// never saw it.
 fn prediction_rows(rows: &mut Vec<Reproduced>) {
     let lines = refitted_lines("3B2");
     let process = lines.iter().map(|line| line.intercept / FORKS).sum::<f64>() / lines.len() as f64;
@@ -179,7 +183,8 @@ mod tests {
             + 316_228.0 / 2048.0 * (terms.entry_ps + terms.copy_ps) as f64 / 1e9;
         assert!((smooth / 505.82 - 1.0).abs() < 0.01, "{smooth}");
         assert!(whole > smooth);
-        // A page costs more than its plain copy (2048 bytes at 810,841 bytes/s), as the paper's ratio says.
+        // A page costs more than its plain copy (2048 bytes at 810,841 bytes/s), as the paper's
+        // ratio says.
         assert!(terms.copy_ps as f64 / 1e12 > 2048.0 / 810_841.0);
     }
 }

@@ -1,8 +1,9 @@
 //! Whole programs of Zhao, Gong and Fonseca 2021 (on-demand-fork): what their users see.
 //!
-//! Owns these constants. x is what the row compares by (a percentile, a place in the table); times are nanoseconds.
+//! Owns these constants. x is what the row compares by (a percentile, a place in the table); times
+//! are nanoseconds.
 
-use super::{p, PublishedPoint, FORK, ODF};
+use super::figure::{p, PublishedPoint, FORK, ODF};
 
 const FIG_9: &str = "Zhao, Gong and Fonseca 2021, section 5.3.1, figure 9";
 const FIG_10: &str = "Zhao, Gong and Fonseca 2021, section 5.3.4, figure 10";

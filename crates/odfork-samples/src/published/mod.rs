@@ -1,56 +1,20 @@
 //! The published figures, as data: where each comes from, and what stands beside ours.
 //!
 //! Owns the constants: no fit, no judgement (see `fit::reproduction` for what our code makes of
-//! them). Facts only, each with its source and the place in it. x and y follow the parameters of our
-//! sample files, so a report can draw both in one picture: `latency` x bytes, y ns; `access` x
-//! share, y relative change of time; `parent-writes` x turn (1..10, `what` says before or after),
-//! y ns; `exec` x used bytes, y seconds; `grid` x bytes, y seconds for 1000 forks.
+//! them). Facts only, each with its source and the place in it. x and y follow the parameters of
+//! our sample files, so a report can draw both in one picture: `latency` x bytes, y ns; `access` x
+//! share, y relative change of time; `parent-writes` x turn (1..10, `what` says before or after), y
+//! ns; `exec` x used bytes, y seconds; `grid` x bytes, y seconds for 1000 forks.
 
 mod applications;
+mod figure;
 mod smith;
 mod systems;
 
+pub use figure::{PublishedLine, PublishedPoint};
 pub use smith::{
     COPY_BYTES, COPY_SECONDS, GRID_BYTES, GRID_FORKS, GRID_FRACS, MACHINES, PREDICTED,
 };
-
-/// One number somebody else measured.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct PublishedPoint {
-    pub series: &'static str,
-    pub x: f64,
-    pub y: f64,
-    /// Of y: ns, s, bytes/s, share, count, us, 1/s.
-    pub unit: &'static str,
-    pub what: &'static str,
-    pub source: &'static str,
-}
-
-/// A point in one line.
-const fn p(
-    (series, x, y): (&'static str, f64, f64),
-    unit: &'static str,
-    what: &'static str,
-    source: &'static str,
-) -> PublishedPoint {
-    PublishedPoint { series, x, y, unit, what, source }
-}
-
-/// Names of series that several tables share.
-const FORK: &str = "fork";
-const ODF: &str = "on-demand-fork";
-
-/// One printed regression line: y = slope x bytes + intercept, in seconds.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct PublishedLine {
-    pub series: &'static str,
-    /// Seconds a byte, for 1000 forks.
-    pub slope: f64,
-    /// Seconds, for 1000 forks.
-    pub intercept: f64,
-    pub frac: f64,
-    pub source: &'static str,
-}
 
 /// The names `points` knows.
 pub const EXPERIMENTS: [&str; 13] = [

@@ -4,7 +4,7 @@
 //! readable are six regression lines, one point, one prediction and the rates derived from them.
 //! Seconds are real time for 1000 forks.
 
-use super::{p, PublishedLine, PublishedPoint};
+use super::figure::{p, PublishedLine, PublishedPoint};
 
 /// Forks of the grid.
 pub const GRID_FORKS: [u32; 8] = [0, 1, 3, 10, 32, 100, 316, 1000];

@@ -1,9 +1,10 @@
-//! Microbenchmarks of others: Zhao, Gong and Fonseca 2021 (on-demand-fork), Tanaka 2019, Zahariev 2009.
+//! Microbenchmarks of others: Zhao, Gong and Fonseca 2021 (on-demand-fork), Tanaka 2019, Zahariev
+//! 2009.
 //!
-//! Owns these constants. Their figures 2, 4, 7 and 8 are plots; what stands here is what the text and the tables state.
-//! A "GB" of the 2021 paper is 2^30 bytes (it allocates in steps of 512 MB).
+//! Owns these constants. Their figures 2, 4, 7 and 8 are plots; what stands here is what the text
+//! and the tables state. A "GB" of the 2021 paper is 2^30 bytes (it allocates in steps of 512 MB).
 
-use super::{p, PublishedPoint, FORK, ODF};
+use super::figure::{p, PublishedPoint, FORK, ODF};
 
 const GB: f64 = (1u64 << 30) as f64;
 const MB: f64 = (1u64 << 20) as f64;
@@ -56,7 +57,8 @@ const LINUX_40: &str = "40 MB allocated: CPU seconds of a few thousand runs, Lin
 const BSD_20: &str = "20 MB allocated: CPU seconds of a few thousand runs, FreeBSD 7.1";
 const BSD_40: &str = "40 MB allocated: CPU seconds of a few thousand runs, FreeBSD 7.1";
 
-/// x used bytes, y seconds for an unstated number of runs ("a few thousand"): only ratios can be compared.
+/// x used bytes, y seconds for an unstated number of runs ("a few thousand"): only ratios can be
+/// compared.
 pub const EXEC: [PublishedPoint; 10] = [
     p(("vfork+exec", 10.0 * MB, 1.49), "s", LINUX_20, ZAHARIEV),
     p(("fork+exec", 10.0 * MB, 12.08), "s", LINUX_20, ZAHARIEV),
@@ -70,7 +72,8 @@ pub const EXEC: [PublishedPoint; 10] = [
     p(("fork+exec", 20.0 * MB, 33.94), "s", BSD_40, ZAHARIEV),
 ];
 
-/// Tens of nanoseconds as printed (seconds with eight digits): ten rounds before, ten after; 100,000 pages a round.
+/// Tens of nanoseconds as printed (seconds with eight digits): ten rounds before, ten after;
+/// 100,000 pages a round.
 const ROUNDS: [(&str, [u32; 20]); 4] = [
     (
         "Ruby 2.6.2 fork",
