@@ -12,3 +12,11 @@ pub fn check(name: &str, text: &str) {
     let expected = fs::read_to_string(&path).unwrap();
     assert!(text == expected, "{name} is not as recorded; it is now:\n{text}");
 }
+
+#[test]
+fn helps_are_as_recorded() {
+    for verb in crate::VERBS {
+        let help = (verb.command)().term_width(80).render_help().to_string();
+        check(&format!("help-{}.txt", verb.name), &help);
+    }
+}

@@ -76,12 +76,12 @@ struct Options {
 }
 
 pub fn command() -> Command {
-    let command = Command::new("doctor")
+    Options::augment_args(Command::new("doctor"))
         .about("Tell what fork costs a process and what would help")
         .override_usage(
             "odfork doctor [--json] [--for SECONDS] [--data DIR] [PID | -- COMMAND ARGS...]",
-        );
-    Options::augment_args(command).after_help(EXAMPLES)
+        )
+        .after_help(EXAMPLES)
 }
 
 /// A year is longer than anybody waits, and no clock overflows.

@@ -26,9 +26,9 @@ data the figures are used that the runtime starts from.
 Exit status: 0, or 2 when nothing can be predicted.";
 
 pub fn command() -> Command {
-    let command =
-        Command::new("predict").about("Predict the cost of forks from measured coefficients");
-    Words::augment_args(command).after_help(EXAMPLES)
+    Words::augment_args(Command::new("predict"))
+        .about("Predict the cost of forks from measured coefficients")
+        .after_help(EXAMPLES)
 }
 
 pub fn run(matches: &ArgMatches) -> u8 {

@@ -130,14 +130,14 @@ pub struct Request {
 }
 
 pub fn command() -> Command {
-    let command = Command::new("writes")
+    Words::augment_args(Command::new("writes"))
         .about("Measure what share of its pages and bytes a program changes")
         .override_usage(
             "odfork writes [OPTIONS] -- COMMAND [ARGS]...\n       \
              odfork writes [OPTIONS] --pid PID [--for SECONDS]\n       \
              odfork writes --suite [--quick] [--json FILE]",
-        );
-    Words::augment_args(command).after_help(HELP)
+        )
+        .after_help(HELP)
 }
 
 fn seconds(word: &str) -> Result<Duration, String> {
