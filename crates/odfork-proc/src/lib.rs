@@ -1,9 +1,17 @@
-//! What every tool of odfork needs from the machine: processes read through `/proc`, Ctrl-C, sizes and times as text.
+//! What every tool of odfork needs: processes read through `/proc` and stopped, sizes and times as text.
 //!
-//! Owns: the one place where a tool asks the kernel about a process. Does not own: measuring, the runtime.
+//! Owns: the one place where a tool asks the kernel about a process. Does not own: measuring, the
+//! runtime (which reads its own map without a heap).
 
 pub mod command;
 pub mod cow_fork;
 pub mod interrupt;
+pub mod maps;
+pub mod pagemap;
+pub mod process;
+pub mod ptrace;
+pub mod smaps;
+pub mod status;
 pub mod table;
 pub mod text;
+pub mod tracee;

@@ -1,7 +1,8 @@
 //! /proc/PID/maps, smaps, smaps_rollup and status, as the runtime and the tools read them.
 
 use odfork::vma::{parse_head, SmapsParser, Vma};
-use odfork_inspect::doctor::smaps::{Map, Rollup, Status};
+use odfork_inspect::doctor::smaps::Map;
+use odfork_proc::status::{Rollup, Status};
 
 /// The runtime's mappings of a text that comes in pieces of this size.
 fn mappings(text: &[u8], piece: usize) -> Vec<Vma> {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use odfork_image::{Delta, Error, Image, Process, RegionWish, Result, SaveOptions};
-use odfork_inspect::writes::target::Target;
+use odfork_proc::tracee::Tracee;
 
 use super::options::Wish;
 
@@ -21,9 +21,9 @@ pub fn save(
     }
     // `{:#}`: the whole chain of causes in one line.
     let refused = |error| Error::Refused(format!("{error:#}"));
-    let mut target = Target::seize(pid, None).map_err(refused)?;
+    let mut tracee = Tracee::seize(pid, None).map_err(refused)?;
     let begin = Instant::now();
-    target.stop().map_err(refused)?;
+    tracee.stop().map_err(refused)?;
     let mut stood = None;
     let saved = Process::other(pid).and_then(|mut process| {
         let regions = process.regions(regions)?;
@@ -33,7 +33,7 @@ pub fn save(
             let mut each = |done, total| {
                 // It need not wait for the disk.
                 if done == total {
-                    target.release();
+                    tracee.release();
                     stood = Some(begin.elapsed());
                 }
                 progress.as_mut().is_none_or(|progress| progress(done, total))
@@ -44,7 +44,7 @@ pub fn save(
         })
     });
     if stood.is_none() {
-        target.release();
+        tracee.release();
     }
     super::done(file, &saved?)?;
     let stood = stood.unwrap_or_else(|| begin.elapsed()).as_secs_f64();

@@ -112,8 +112,8 @@ impl Surroundings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::ptrace::Pid;
     use crate::doctor::subject;
+    use odfork_proc::process::Pid;
     use serde_json::json;
 
     #[test]

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 
-use super::ptrace::Pid;
+use odfork_proc::process::Pid;
 use odfork_samples::stats::median;
 
 /// The system call that made a task.

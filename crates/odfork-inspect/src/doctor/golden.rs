@@ -7,8 +7,9 @@ use super::inspection::{Observation, Report, SCHEMA};
 use super::layout;
 use super::machine::{Machine, Process, Size};
 use super::price::Prices;
-use super::smaps::{Entries, Map, Status};
+use super::smaps::{Entries, Map};
 use super::subject::{Memory, Subject};
+use odfork_proc::status::Status;
 use odfork_samples::environment::Environment;
 
 fn prices() -> Prices {

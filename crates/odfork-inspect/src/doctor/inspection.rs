@@ -16,7 +16,6 @@ use super::eligibility::{self, Eligibility, Surroundings};
 use super::fork_statistics::{ForkStatistics, Summary};
 use super::log::{End, Log};
 use super::price::{Prediction, Prices};
-use super::ptrace::Pid;
 use super::sample::Sampler;
 use super::smaps::{Entries, PAGE};
 use super::snapshot::Snapshots;
@@ -24,6 +23,7 @@ use super::subject::{self, Subject};
 use super::watch::{self, Tracer};
 use crate::launch::{status_of, Launch};
 use odfork_proc::interrupt;
+use odfork_proc::process::{self, Pid};
 
 /// Changes when a field changes its meaning or goes away.
 pub const SCHEMA: u32 = 1;
@@ -122,7 +122,7 @@ pub fn of_command(
     output_to_error: bool,
 ) -> Result<std::result::Result<Report, NotExecuted>> {
     let line: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
-    let asked = subject::printable(&line.join(" "));
+    let asked = process::printable(&line.join(" "));
     let mut report = report("command", asked, &prices, remark);
     report.eligibility = eligibility::of_program(&words[0]);
     let error = std::io::stderr();

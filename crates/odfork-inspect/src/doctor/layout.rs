@@ -5,7 +5,8 @@ use super::fork_statistics::{Fates, Summary};
 use super::inspection::{Observation, Report};
 use super::machine::Machine;
 use super::price::Prediction;
-use super::subject::{printable, Memory, Subject};
+use super::subject::{Memory, Subject};
+use odfork_proc::process::printable;
 use odfork_proc::table::columns;
 use odfork_proc::text::time;
 

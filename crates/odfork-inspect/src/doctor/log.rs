@@ -3,9 +3,8 @@
 use std::time::{Duration, Instant};
 
 use super::fork_statistics::{Call, Class, Event, ForkStatistics};
-use super::ptrace::Pid;
 use super::snapshot::Snapshots;
-use super::subject;
+use odfork_proc::process::{self, Pid};
 
 /// How an observation ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,7 +40,7 @@ impl<'a> Log<'a> {
     }
 
     pub fn exec(&mut self, pid: Pid, faults: Option<u64>) {
-        self.take(Event::Exec { pid, name: subject::short_name(pid), faults }, None);
+        self.take(Event::Exec { pid, name: process::short_name(pid), faults }, None);
     }
 
     pub fn ended(&mut self, pid: Pid) {

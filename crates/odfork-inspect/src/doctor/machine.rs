@@ -5,9 +5,10 @@
 use serde::Serialize;
 
 use super::price::{Prediction, Prices};
-use super::ptrace::Pid;
 use super::smaps::Entries;
-use super::subject::{self, Memory};
+use super::subject::Memory;
+use odfork_proc::process::{self, Pid};
+use odfork_proc::status::{Rollup, Status};
 use odfork_samples::environment::Environment;
 
 /// Processes listed.
@@ -77,10 +78,10 @@ fn steps(memory: u64) -> Vec<u64> {
 
 fn largest(prices: &Prices) -> Vec<Process> {
     let own = std::process::id() as Pid;
-    let mut found: Vec<_> = subject::all()
+    let mut found: Vec<_> = process::all()
         .into_iter()
         .filter(|pid| *pid != own)
-        .filter_map(|pid| Some((pid, subject::status(pid)?)))
+        .filter_map(|pid| Some((pid, Status::of_process(pid)?)))
         .filter(|(_, status)| status.anonymous + status.swapped >= WORTH)
         .collect();
     found.sort_by_key(|(_, status)| std::cmp::Reverse(status.anonymous + status.swapped));
@@ -88,7 +89,7 @@ fn largest(prices: &Prices) -> Vec<Process> {
         .into_iter()
         .take(LISTED)
         .map(|(pid, status)| {
-            let memory = Memory::sum(&status, subject::rollup(pid), None);
+            let memory = Memory::sum(&status, Rollup::of_process(pid), None);
             let fork_ns = prices.now_ns(memory.entries);
             Process { pid, name: status.name, memory, fork_ns }
         })

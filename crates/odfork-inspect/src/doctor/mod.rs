@@ -15,7 +15,6 @@ mod layout;
 mod log;
 mod machine;
 mod price;
-mod ptrace;
 mod sample;
 pub mod smaps;
 mod snapshot;

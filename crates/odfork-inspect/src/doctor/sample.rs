@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use super::fork_statistics::{Call, Class};
 use super::log::{End, Log};
-use super::ptrace::Pid;
-use super::subject;
 use odfork_proc::interrupt;
+use odfork_proc::process::{self, Pid};
+use odfork_proc::status::Status;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -52,7 +52,7 @@ impl Sampler {
 
     fn ended(&self) -> Option<End> {
         if !self.ours {
-            let there = subject::status(self.root).is_some_and(|status| !status.is_zombie());
+            let there = Status::of_process(self.root).is_some_and(|status| !status.is_zombie());
             return (!there).then_some(End::Gone(None));
         }
         let mut status = 0;
@@ -92,8 +92,8 @@ impl Sampler {
 /// What a living process runs: its file, or its short name where the file may not be read. Empty
 /// when it is gone.
 fn runs(pid: Pid) -> String {
-    match subject::status(pid) {
-        Some(status) if !status.is_zombie() => subject::program(pid).unwrap_or(status.name),
+    match Status::of_process(pid) {
+        Some(status) if !status.is_zombie() => process::program(pid).unwrap_or(status.name),
         _ => String::new(),
     }
 }
@@ -113,8 +113,8 @@ fn children(pid: Pid) -> Vec<Pid> {
 }
 
 fn found_by_parent(pid: Pid) -> Vec<Pid> {
-    let is_child = |&other: &Pid| subject::status(other).is_some_and(|s| s.parent == pid);
-    subject::all().into_iter().filter(is_child).collect()
+    let is_child = |&other: &Pid| Status::of_process(other).is_some_and(|s| s.parent == pid);
+    process::all().into_iter().filter(is_child).collect()
 }
 
 #[cfg(test)]

@@ -6,9 +6,10 @@
 use std::collections::HashMap;
 
 use super::price::Prices;
-use super::ptrace::Pid;
 use super::smaps::Entries;
 use super::subject::{self, Subject};
+use odfork_proc::process::Pid;
+use odfork_proc::status::{Rollup, Status};
 
 /// Below this the share of huge pages does not matter, and the coarse figure will do.
 const SMALL: u64 = 32 << 20;
@@ -36,7 +37,7 @@ impl<'a> Snapshots<'a> {
 
     /// What a fork of this process costs by the model now, nanoseconds.
     pub fn fork_of(&mut self, pid: Pid) -> Option<u64> {
-        let status = subject::status(pid)?;
+        let status = Status::of_process(pid)?;
         if self.known_share.is_none() {
             self.snapshot(pid, status.anonymous + status.swapped);
         }
@@ -48,7 +49,7 @@ impl<'a> Snapshots<'a> {
 
     /// The process is about to end: a snapshot unless there is one of a process at least as large.
     pub fn last_of(&mut self, pid: Pid) {
-        if let Some(status) = subject::status(pid).filter(|_| self.known_share.is_none()) {
+        if let Some(status) = Status::of_process(pid).filter(|_| self.known_share.is_none()) {
             self.snapshot(pid, status.anonymous + status.swapped);
         }
     }
@@ -75,7 +76,7 @@ impl<'a> Snapshots<'a> {
         match self.looked.get(&pid) {
             Some(&(before, share)) if before.abs_diff(anonymous) <= before / 4 => share,
             _ => {
-                let rollup = subject::rollup(pid).unwrap_or_default();
+                let rollup = Rollup::of_process(pid).unwrap_or_default();
                 let share = rollup.huge as f64 / rollup.anonymous.max(1) as f64;
                 self.looked.insert(pid, (anonymous, share));
                 share

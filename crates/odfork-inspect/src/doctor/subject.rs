@@ -9,8 +9,9 @@ use std::io::{Error, ErrorKind};
 use anyhow::{bail, Result};
 use serde::Serialize;
 
-use super::ptrace::Pid;
-use super::smaps::{Entries, Map, Rollup, Status, HUGE};
+use super::smaps::{Entries, Map, HUGE};
+use odfork_proc::process::{self, Pid};
+use odfork_proc::status::{Rollup, Status};
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Subject {
@@ -102,20 +103,9 @@ fn why(error: &Error) -> &'static str {
     }
 }
 
-/// /proc/PID/status alone, for a quick look.
-pub fn status(pid: Pid) -> Option<Status> {
-    let bytes = fs::read(format!("/proc/{pid}/status")).ok()?;
-    Some(Status::parse(&String::from_utf8_lossy(&bytes)))
-}
-
-/// smaps_rollup alone: walks the page tables, so it takes about as long as a fork.
-pub fn rollup(pid: Pid) -> Option<Rollup> {
-    Rollup::parse(&fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?)
-}
-
 /// Everything about a process that has memory. Errors name what is in the way in one line.
 pub fn inspect(pid: Pid) -> Result<Subject> {
-    let Some(status) = status(pid) else {
+    let Some(status) = Status::of_process(pid) else {
         bail!("no process {pid} that this user may see; `ps -e` lists them");
     };
     if status.is_zombie() {
@@ -137,45 +127,13 @@ pub fn inspect(pid: Pid) -> Result<Subject> {
     Ok(Subject {
         pid,
         name: status.name.clone(),
-        command: command_line(pid).unwrap_or_else(|| status.name.clone()),
-        program: program(pid),
+        command: process::command_line(pid).unwrap_or_else(|| status.name.clone()),
+        program: process::program(pid),
         memory: Memory::sum(&status, rollup, map.as_ref()),
         status,
         map,
         remarks,
     })
-}
-
-/// The program a process runs; a file that was replaced is named as it was.
-pub fn program(pid: Pid) -> Option<String> {
-    let path = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
-    Some(path.to_string_lossy().into_owned())
-}
-
-/// Name of the program, at most 15 characters, which anybody may read.
-pub fn short_name(pid: Pid) -> String {
-    fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned()
-}
-
-/// Control characters could rewrite the reader's terminal.
-pub fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
-}
-
-fn command_line(pid: Pid) -> Option<String> {
-    let bytes = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-    let words: Vec<String> = bytes
-        .split(|&byte| byte == 0)
-        .filter(|word| !word.is_empty())
-        .map(|word| printable(&String::from_utf8_lossy(word)))
-        .collect();
-    (!words.is_empty()).then(|| words.join(" "))
-}
-
-/// Numbers of all processes in /proc.
-pub fn all() -> Vec<Pid> {
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
 #[cfg(test)]
@@ -196,7 +154,7 @@ mod tests {
     fn what_has_no_memory_is_refused_in_one_line() {
         let gone = inspect(Pid::MAX).unwrap_err().to_string();
         assert!(gone.contains("no process") && !gone.contains('\n'), "{gone}");
-        if status(2).is_some_and(|status| status.name == "kthreadd") {
+        if Status::of_process(2).is_some_and(|status| status.name == "kthreadd") {
             assert!(inspect(2).unwrap_err().to_string().contains("kernel thread"));
         } else {
             println!("skipped: no kernel thread is visible here");
@@ -207,7 +165,7 @@ mod tests {
     fn a_zombie_is_called_one() {
         let mut child = std::process::Command::new("/bin/true").spawn().unwrap();
         let pid = child.id() as Pid;
-        while !status(pid).unwrap().is_zombie() {
+        while !Status::of_process(pid).unwrap().is_zombie() {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
         let error = inspect(pid).unwrap_err().to_string();
@@ -224,6 +182,5 @@ mod tests {
         let finer = Memory::sum(&status, Some(rollup), None);
         assert_eq!((finer.entries.small, finer.entries.huge), (1024, 2));
         assert_eq!((finer.huge_share(), finer.source), (Some(0.5), "smaps_rollup"));
-        assert_eq!(printable("a\u{1b}[2Jb"), "a?[2Jb");
     }
 }

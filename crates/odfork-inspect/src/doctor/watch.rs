@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 
 use super::fork_statistics::{Call, Class};
 use super::log::{End, Log};
-use super::ptrace::{self, Doorbell, Pid, Stop, Wake};
-use super::subject;
 use odfork_proc::interrupt;
+use odfork_proc::process::{self, Pid, Stat};
+use odfork_proc::ptrace::{self, BlockedSigchld, Stop, Wake};
+use odfork_proc::status::Status;
 
 /// A pause this long at most, so that a Ctrl-C that came just before it is seen soon.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -32,18 +33,18 @@ pub struct Tracer {
 impl Tracer {
     /// Attaches to all threads of a process. The error is that of its first thread.
     pub fn seize(root: Pid) -> std::io::Result<Tracer> {
-        ptrace::seize(root)?;
+        ptrace::seize(root, ptrace::ALL_CHILDREN)?;
         let mut tasks = HashMap::from([(root, root)]);
         // Threads made meanwhile by one not yet attached are found in the next round.
         loop {
             let fresh: Vec<Pid> =
-                threads(root).into_iter().filter(|tid| !tasks.contains_key(tid)).collect();
+                process::threads(root).into_iter().filter(|tid| !tasks.contains_key(tid)).collect();
             if fresh.is_empty() {
                 return Ok(Tracer { root, tasks, end: None, gone: false, executed: false });
             }
             for tid in fresh {
                 // EPERM: the kernel attached it already, as the child of one of ours. ESRCH: gone.
-                let _ = ptrace::seize(tid);
+                let _ = ptrace::seize(tid, ptrace::ALL_CHILDREN);
                 tasks.insert(tid, root);
             }
         }
@@ -56,7 +57,7 @@ impl Tracer {
 
     /// Observes until the process ends, the time is over or Ctrl-C; then lets everybody go.
     pub fn run(&mut self, log: &mut Log, limit: Option<Duration>) -> End {
-        let bell = Doorbell::hang();
+        let sigchld = BlockedSigchld::new();
         let end = loop {
             if self.gone {
                 break End::Gone(self.end);
@@ -69,7 +70,7 @@ impl Tracer {
                 break End::Over;
             }
             match ptrace::next() {
-                Wake::Idle => bell.pause(left.min(POLL_INTERVAL)),
+                Wake::Idle => sigchld.wait(left.min(POLL_INTERVAL)),
                 Wake::Alone => self.gone = true,
                 Wake::Gone(pid, status) => self.ended(pid, status, log),
                 Wake::Stopped(tid, stop) => {
@@ -84,7 +85,7 @@ impl Tracer {
                 }
             }
         };
-        self.release(&bell, log);
+        self.release(&sigchld, log);
         if self.gone {
             End::Gone(self.end)
         } else {
@@ -97,7 +98,7 @@ impl Tracer {
         *self
             .tasks
             .entry(tid)
-            .or_insert_with(|| subject::status(tid).map_or(tid, |status| status.process))
+            .or_insert_with(|| Status::of_process(tid).map_or(tid, |status| status.process))
     }
 
     /// Logs why a task has stopped, and lets it go by `go` as soon as nothing more is needed of it.
@@ -107,7 +108,7 @@ impl Tracer {
             Stop::Born(event) => {
                 let (child, (call, class)) = (ptrace::message(tid), origin(tid, event));
                 go(tid);
-                let Ok(child) = child else { return };
+                let Ok(child) = child.map(|number| number as Pid) else { return };
                 self.tasks.insert(child, if class == Class::Thread { pid } else { child });
                 log.born(pid, child, call, class);
             }
@@ -116,7 +117,7 @@ impl Tracer {
                 // All other threads are gone; the one that remains has the number of the process.
                 self.tasks.retain(|task, process| *process != pid || *task == pid);
                 self.tasks.insert(pid, pid);
-                log.exec(pid, faults(pid));
+                log.exec(pid, process::stat(pid, Stat::MinorFaults));
                 go(tid);
             }
             // The memory is still there at this stop.
@@ -138,13 +139,13 @@ impl Tracer {
     }
 
     /// Lets every task go, with the signal it was about to get. Who is made meanwhile is let go too.
-    fn release(&mut self, bell: &Doorbell, log: &mut Log) {
+    fn release(&mut self, sigchld: &BlockedSigchld, log: &mut Log) {
         let since = Instant::now();
         // An error: the task is gone already.
         self.tasks.retain(|&tid, _| ptrace::interrupt(tid).is_ok());
         while !self.tasks.is_empty() && since.elapsed() < RELEASE_TIMEOUT {
             match ptrace::next() {
-                Wake::Idle => bell.pause(Duration::from_millis(20)),
+                Wake::Idle => sigchld.wait(Duration::from_millis(20)),
                 Wake::Alone => self.tasks.clear(),
                 Wake::Gone(pid, status) => self.ended(pid, status, log),
                 Wake::Stopped(tid, stop) => {
@@ -180,31 +181,18 @@ fn origin(tid: Pid, event: i32) -> (Call, Class) {
     }
 }
 
-fn threads(pid: Pid) -> Vec<Pid> {
-    let Ok(entries) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
-    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
-}
-
-/// Minor faults of a process so far: after a fork and before exec, about one for each page it touched.
-fn faults(pid: Pid) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name may hold blanks and brackets; what follows its last bracket is plain: state is field
-    // 3, minflt 10.
-    let (_, rest) = text.rsplit_once(") ")?;
-    rest.split_whitespace().nth(7)?.parse().ok()
-}
-
 /// Why a process cannot be traced, in words for one line.
 pub fn refusal(pid: Pid, error: &std::io::Error) -> String {
     let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
-    let status = subject::status(pid).unwrap_or_default();
+    let status = Status::of_process(pid).unwrap_or_default();
     // SAFETY: always succeeds.
     let user = unsafe { libc::geteuid() };
     if error.raw_os_error() != Some(libc::EPERM) {
         format!("ptrace failed: {error}")
     } else if status.tracer != 0 {
         // The tracer is a task, perhaps not the first of its process.
-        let tracer = subject::status(status.tracer).map_or(status.tracer, |tracer| tracer.process);
+        let tracer =
+            Status::of_process(status.tracer).map_or(status.tracer, |tracer| tracer.process);
         format!("process {tracer} traces it already")
     } else if user != 0 && status.user_id != user {
         format!("it belongs to user {}; be that user, or root (CAP_SYS_PTRACE)", status.user_id)
@@ -219,14 +207,6 @@ pub fn refusal(pid: Pid, error: &std::io::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn own_faults_and_threads_are_readable() {
-        let own = std::process::id() as Pid;
-        assert!(faults(own).unwrap() > 0);
-        assert!(threads(own).contains(&own));
-        assert_eq!(faults(Pid::MAX), None);
-    }
 
     #[test]
     fn a_refusal_has_a_reason() {

@@ -3,8 +3,8 @@
 //! Newly populated memory counts as changed, as in Smith and Maguire 1988; memory given back is told apart and is in
 //! neither count.
 
-use super::maps::Mapping;
-use super::pages::PAGE;
+use odfork_proc::maps::Mapping;
+use odfork_proc::pagemap::PAGE;
 
 /// Counts of one mapping, or of all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,7 +83,7 @@ impl Change {
     /// Adds a mapping; neighbours of the same name are one spot.
     pub fn add(&mut self, mapping: &Mapping, counts: Counts) {
         self.counts.add(&counts);
-        let name = mapping.name();
+        let name = mapping.title();
         match self.spots.last_mut() {
             Some(last) if last.end == mapping.start && last.name == name => {
                 last.end = mapping.end;

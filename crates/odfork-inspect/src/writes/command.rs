@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::ptrace;
-use super::target::Target;
 use crate::launch::{status_of, Launch};
 use odfork_proc::interrupt;
+use odfork_proc::ptrace;
+use odfork_proc::tracee::Tracee;
 
 /// After Ctrl-C, before a command that goes on gets the next stronger signal.
 const SIGNAL_INTERVAL: Duration = Duration::from_secs(3);
@@ -26,21 +26,21 @@ pub fn launch(
     words: &[OsString],
     marker: Option<i32>,
     output: Option<BorrowedFd<'_>>,
-) -> Result<Result<Target, NotStarted>> {
+) -> Result<Result<Tracee, NotStarted>> {
     let mut launch = Launch::prepare(words, output)?;
-    let seized = Target::seize(launch.pid, marker);
+    let seized = Tracee::seize(launch.pid, marker);
     launch.release();
     let failure = launch.failure();
-    let mut target = seized?;
+    let mut tracee = seized?;
     let Some(error) = failure else {
         // The exec's own report: what follows is the command. Anything else is seen again.
-        let event = target.next(None)?;
-        target.go_on(event);
-        return Ok(Ok(target));
+        let event = tracee.next(None)?;
+        tracee.go_on(event);
+        return Ok(Ok(tracee));
     };
-    target.release();
+    tracee.release();
     // SAFETY: our own child, which has left by _exit; no status is wanted.
-    unsafe { libc::waitpid(target.pid, std::ptr::null_mut(), 0) };
+    unsafe { libc::waitpid(tracee.pid, std::ptr::null_mut(), 0) };
     let name = words[0].to_string_lossy();
     Ok(Err(match status_of(&error) {
         status @ 127 => NotStarted { status, line: format!("{name}: command not found") },

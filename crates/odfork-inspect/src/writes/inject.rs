@@ -42,7 +42,7 @@ pub fn probe() -> Result<(), String> {
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-pub fn userfault(_target: &mut super::target::Target) -> Result<OwnedFd> {
+pub fn userfault(_target: &mut odfork_proc::tracee::Tracee) -> Result<OwnedFd> {
     bail!("method scan is written for x86-64 only")
 }
 
@@ -59,9 +59,9 @@ mod x86 {
 
     use anyhow::{anyhow, bail, Context, Result};
 
-    use super::super::ptrace::{self, registers};
     use super::{shake_hands, userfaultfd};
-    use crate::writes::target::Target;
+    use odfork_proc::ptrace::{self, registers};
+    use odfork_proc::tracee::Tracee;
 
     /// The second is what a user without privileges may ask for.
     const FLAGS: [i64; 2] =
@@ -83,11 +83,11 @@ mod x86 {
     }
 
     /// The process must be stopped.
-    pub fn userfault(target: &mut Target) -> Result<OwnedFd> {
-        let tid = target.interrupted_thread().ok_or_else(|| {
-            anyhow!("no thread of process {} can make a system call for us", target.pid)
+    pub fn userfault(tracee: &mut Tracee) -> Result<OwnedFd> {
+        let tid = tracee.interrupted_thread().ok_or_else(|| {
+            anyhow!("no thread of process {} can make a system call for us", tracee.pid)
         })?;
-        let gate = gate(target.pid)?;
+        let gate = gate(tracee.pid)?;
         let mut made = Err(anyhow!("userfaultfd was not tried"));
         for flags in FLAGS {
             made = call(tid, gate, libc::SYS_userfaultfd, flags);
@@ -96,7 +96,7 @@ mod x86 {
             }
         }
         let theirs = made.context("userfaultfd in the process")?;
-        let ours = take(target.pid, theirs as i32);
+        let ours = take(tracee.pid, theirs as i32);
         call(tid, gate, libc::SYS_close, theirs).context("close in the process")?;
         let ours = ours?;
         shake_hands(&ours)?;

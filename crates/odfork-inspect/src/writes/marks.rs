@@ -10,9 +10,9 @@ use anyhow::{Context, Result};
 
 use super::change::{Change, Counts};
 use super::inject;
-use super::pages::{Run, FILE, PAGE, SOFT_DIRTY, WRITTEN};
 use super::scan::Scan;
-use super::target::Target;
+use odfork_proc::pagemap::{Run, FILE, PAGE, SOFT_DIRTY, WRITTEN};
+use odfork_proc::tracee::Tracee;
 
 /// Which bits are asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,24 +35,24 @@ impl Marks {
     }
 
     /// Counts what was written since the last scan, and clears the marks.
-    pub fn update(&mut self, target: &mut Target) -> Result<Change> {
+    pub fn update(&mut self, tracee: &mut Tracee) -> Result<Change> {
         if self.source == Source::Scan && self.faults.is_none() {
-            self.faults = Some(inject::userfault(target)?);
+            self.faults = Some(inject::userfault(tracee)?);
         }
         let scan = match &self.faults {
             // What is new since the last scan must be registered before it can be protected.
             Some(faults) => {
-                let unprotected = Scan::at(target.pid)?;
+                let unprotected = Scan::at(tracee.pid)?;
                 for area in &unprotected.areas {
                     inject::register(faults, area.mapping.start, area.mapping.end);
                 }
-                Scan::with(target.pid, |pagemap, mapping| {
+                Scan::with(tracee.pid, |pagemap, mapping| {
                     pagemap.runs_and_protect(mapping.start, mapping.end)
                 })?
             }
             None => {
-                let scan = Scan::at(target.pid)?;
-                clear_soft_dirty(target.pid)?;
+                let scan = Scan::at(tracee.pid)?;
+                clear_soft_dirty(tracee.pid)?;
                 scan
             }
         };
@@ -68,7 +68,7 @@ impl Marks {
             let mut counts = Counts { pages: area.pages(), ..Counts::default() };
             for run in area.runs.iter().filter(|run| run.has(mark) && !run.has(FILE)) {
                 counts.changed += run.pages();
-                let file = area.mapping.of_file();
+                let file = area.mapping.is_of_file();
                 counts.new += if file { 0 } else { run.pages() - overlap(&self.before, run) };
             }
             change.add(&area.mapping, counts);
@@ -97,7 +97,7 @@ pub fn probe_soft_dirty() -> Result<(), String> {
     let page = vec![1u8; 4 * PAGE as usize];
     let at = (page.as_ptr() as u64).next_multiple_of(PAGE);
     let dirty = || -> Result<bool> {
-        let runs = super::pages::Pagemap::open(pid)?.runs(at, at + PAGE)?;
+        let runs = odfork_proc::pagemap::Pagemap::open(pid)?.runs(at, at + PAGE)?;
         Ok(runs.iter().any(|run| run.has(SOFT_DIRTY)))
     };
     let tried = clear_soft_dirty(pid).and_then(|()| {

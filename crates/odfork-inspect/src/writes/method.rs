@@ -10,7 +10,7 @@ use super::inject;
 use super::marks::{probe_soft_dirty, Marks, Source};
 use super::scan::Scan;
 use super::snapshot::Snapshot;
-use super::target::Target;
+use odfork_proc::tracee::Tracee;
 
 /// A way to learn what changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,10 +93,10 @@ impl Detector {
     }
 
     /// What changed since the last call; the first one only begins. The process must be stopped.
-    pub fn update(&mut self, target: &mut Target) -> Result<Change> {
+    pub fn update(&mut self, tracee: &mut Tracee) -> Result<Change> {
         match self {
-            Detector::Marks(marks) => marks.update(target),
-            Detector::Compare(snapshot) => snapshot.update(&Scan::at(target.pid)?),
+            Detector::Marks(marks) => marks.update(tracee),
+            Detector::Compare(snapshot) => snapshot.update(&Scan::at(tracee.pid)?),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! odfork writes: what share of its memory a program changes.
 //!
-//! The way of a measurement: `options` reads the request, `command` or `target` gets hold of the
+//! The way of a measurement: `options` reads the request, `command` or `tracee` gets hold of the
 //! process, `session` says when it is scanned, `method` says how (`snapshot`, or `marks` with
 //! `inject`), both over `scan` (`maps`, `pages`); `change` is the result, `table` and `record`
 //! print it. `suite` is the standard set. This file only connects them.
@@ -8,19 +8,15 @@
 mod change;
 mod command;
 mod inject;
-mod maps;
 mod marks;
 mod method;
 mod options;
-mod pages;
-mod ptrace;
 mod record;
 mod scan;
 mod session;
 mod snapshot;
 mod suite;
 mod table;
-pub mod target;
 mod traffic;
 
 use std::ffi::OsString;
@@ -33,8 +29,8 @@ use self::command::{exit_status, launch, wait_for, NotStarted};
 use self::options::{Request, Subject};
 use self::record::Record;
 use self::session::{measure, Outcome};
-use self::target::Target;
 use odfork_proc::interrupt;
+use odfork_proc::tracee::Tracee;
 
 pub use self::options::command;
 
@@ -54,26 +50,26 @@ fn carry_out(request: &Request) -> Result<u8> {
     match &request.subject {
         Subject::Suite(quick) => suite::run(*quick, request, record),
         Subject::Process(pid) => {
-            let mut target = Target::seize(*pid, request.plan.marker)?;
+            let mut tracee = Tracee::seize(*pid, request.plan.marker)?;
             let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
             let program = format!("{} ({pid})", name.trim());
-            report(&program, measure(&mut target, &request.plan), request, record)
+            report(&program, measure(&mut tracee, &request.plan), request, record)
         }
         Subject::Command(words) => of_command(words, request, record),
     }
 }
 
 fn of_command(words: &[OsString], request: &Request, record: Record) -> Result<u8> {
-    let mut target = match launch(words, request.plan.marker, None)? {
-        Ok(target) => target,
+    let mut tracee = match launch(words, request.plan.marker, None)? {
+        Ok(tracee) => tracee,
         Err(NotStarted { status, line }) => {
             eprintln!("odfork writes: {line}");
             return Ok(status);
         }
     };
-    let mut outcome = measure(&mut target, &request.plan);
+    let mut outcome = measure(&mut tracee, &request.plan);
     if outcome.ended.is_none() {
-        outcome.ended = wait_for(target.pid, outcome.interrupted);
+        outcome.ended = wait_for(tracee.pid, outcome.interrupted);
     }
     let ended = outcome.ended.unwrap_or(0);
     let program = Path::new(&words[0]).file_name().unwrap_or(&words[0]);

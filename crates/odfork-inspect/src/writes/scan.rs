@@ -9,8 +9,8 @@ use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result};
 
-use super::maps::{private_mappings, Mapping};
-use super::pages::{Pagemap, Run, FILE};
+use odfork_proc::maps::{self, Mapping};
+use odfork_proc::pagemap::{Pagemap, Run, FILE};
 
 /// One mapping and its runs of pages.
 #[derive(Debug)]
@@ -47,9 +47,10 @@ impl Scan {
         let memory = File::open(&path).with_context(|| format!("cannot read {path}"))?;
         let mut pagemap = Pagemap::open(pid)?;
         let mut areas = Vec::new();
-        for mapping in private_mappings(pid)? {
+        let maps = maps::private_of_process(pid);
+        for mapping in maps.with_context(|| format!("cannot read /proc/{pid}/maps"))? {
             let mut runs = read(&mut pagemap, &mapping)?;
-            if !mapping.writable {
+            if !mapping.is_writable() {
                 runs.retain(|run| !run.has(FILE));
             }
             if !runs.is_empty() {

@@ -10,8 +10,8 @@ use anyhow::Result;
 
 use super::change::Change;
 use super::method::{Detector, Method};
-use super::target::{Event, Target};
 use odfork_proc::interrupt;
+use odfork_proc::tracee::{Event, Tracee};
 
 /// What is to be measured.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,7 +51,7 @@ pub struct Outcome {
 
 struct Session<'a> {
     plan: &'a Plan,
-    target: &'a mut Target,
+    tracee: &'a mut Tracee,
     detector: Detector,
     start: Instant,
     /// When the open phase began.
@@ -64,12 +64,12 @@ struct Session<'a> {
 }
 
 /// Measures until the process or the plan ends. The process is let go of.
-pub fn measure(target: &mut Target, plan: &Plan) -> Outcome {
+pub fn measure(tracee: &mut Tracee, plan: &Plan) -> Outcome {
     let start = Instant::now();
     let by_marker = plan.marker.is_some() && plan.after.is_zero();
     let mut session = Session {
         plan,
-        target,
+        tracee,
         detector: Detector::new(plan.method, plan.limit),
         start,
         open: None,
@@ -82,8 +82,8 @@ pub fn measure(target: &mut Target, plan: &Plan) -> Outcome {
     }
     let mut outcome = session.outcome;
     if outcome.ended.is_none() {
-        target.release();
-        outcome.ended = target.ended();
+        tracee.release();
+        outcome.ended = tracee.ended();
     }
     outcome
 }
@@ -91,7 +91,7 @@ pub fn measure(target: &mut Target, plan: &Plan) -> Outcome {
 impl Session<'_> {
     fn run(&mut self) -> Result<()> {
         loop {
-            match self.target.next(self.due())? {
+            match self.tracee.next(self.due())? {
                 Event::Time if interrupt::asked() => {
                     self.outcome.interrupted = true;
                     return self.close(Event::Time, true);
@@ -129,17 +129,17 @@ impl Session<'_> {
     /// Ends the open phase, if any, and begins the next one unless this was the last.
     fn close(&mut self, event: Event, last: bool) -> Result<()> {
         if self.open.is_none() && last {
-            self.target.go_on(event);
+            self.tracee.go_on(event);
             return Ok(());
         }
         let now = Instant::now();
-        self.target.stop()?;
-        let changed = self.detector.update(self.target);
+        self.tracee.stop()?;
+        let changed = self.detector.update(self.tracee);
         self.outcome.held += now.elapsed();
         let change = match changed {
             Ok(change) => change,
             Err(error) => {
-                self.target.go_on(event);
+                self.tracee.go_on(event);
                 return Err(error);
             }
         };
@@ -153,7 +153,7 @@ impl Session<'_> {
                 self.last = self.plan.length.map(|length| Instant::now() + length);
             }
         }
-        self.target.go_on(event);
+        self.tracee.go_on(event);
         Ok(())
     }
 
@@ -189,7 +189,7 @@ impl Session<'_> {
             self.first = Some(Instant::now() + self.plan.after);
         }
         self.detector = Detector::new(self.plan.method, self.plan.limit);
-        self.target.go_on(Event::Exec);
+        self.tracee.go_on(Event::Exec);
     }
 
     fn note(&mut self, text: &str) {

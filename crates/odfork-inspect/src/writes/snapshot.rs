@@ -12,8 +12,8 @@ use std::os::unix::fs::FileExt;
 use anyhow::{bail, Result};
 
 use super::change::{Change, Counts};
-use super::pages::{Run, FILE, PAGE};
 use super::scan::{Area, Scan};
+use odfork_proc::pagemap::{Run, FILE, PAGE};
 
 const PAGE_BYTES: usize = PAGE as usize;
 static ZEROS: [u8; PAGE_BYTES] = [0; PAGE_BYTES];

@@ -158,17 +158,17 @@ fn run_one(workload: &Workload, quick: bool, plan: &Plan, folder: &Path) -> Resu
     };
     let nowhere = fs::OpenOptions::new().write(true).open("/dev/null")?;
     let words = words(workload, work, folder, &file);
-    let mut target = match launch(&words, plan.marker, Some(nowhere.as_fd()))? {
-        Ok(target) => target,
+    let mut tracee = match launch(&words, plan.marker, Some(nowhere.as_fd()))? {
+        Ok(tracee) => tracee,
         Err(NotStarted { line, .. }) => bail!(line),
     };
     let traffic = workload.driven.then(|| {
-        let (pid, socket) = (target.pid, folder.join("redis.socket"));
+        let (pid, socket) = (tracee.pid, folder.join("redis.socket"));
         std::thread::spawn(move || traffic::drive(pid, &socket, work))
     });
-    let mut outcome = measure(&mut target, &plan);
+    let mut outcome = measure(&mut tracee, &plan);
     if outcome.ended.is_none() {
-        outcome.ended = wait_for(target.pid, outcome.interrupted || outcome.failure.is_some());
+        outcome.ended = wait_for(tracee.pid, outcome.interrupted || outcome.failure.is_some());
     }
     if let Some(Ok(Err(error))) = traffic.map(std::thread::JoinHandle::join) {
         if !outcome.interrupted {

@@ -1,7 +1,7 @@
 //! Which pages of a process hold content, and what the page tables say about them.
 //!
-//! Asks PAGEMAP_SCAN (Linux 6.7) or, where that is missing, reads the 64-bit entries of /proc/PID/pagemap. What
-//! the bits mean for a measurement is decided in `compare` and `marks`.
+//! Asks PAGEMAP_SCAN (Linux 6.7) or, where that is missing, reads the entries of
+//! `/proc/PID/pagemap`. Owns merging pages into runs; what the bits mean is the caller's business.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;

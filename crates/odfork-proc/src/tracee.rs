@@ -1,8 +1,9 @@
-//! The measured process on a leash: all its threads seized, stopped together, let go together, seen when it ends.
+//! A process under ptrace: all threads seized, stopped together, let go together, its end seen.
 //!
-//! Owns the states of the threads and the rule what a report of the kernel means. Signals of the program reach it as
-//! they would without us; only the marker signal is kept. Forked children are not followed. The last thread is held at
-//! its exit while the memory is still whole (PTRACE_EVENT_EXIT).
+//! Owns the states of the threads and what a report of the kernel means. Signals of the program
+//! reach it as they would without us; only the marker signal is kept. Forked children are not
+//! followed. The last thread is held at its exit while the memory is still whole
+//! (PTRACE_EVENT_EXIT).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
@@ -12,14 +13,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail, Context, Result};
 
-use super::ptrace::{self, Status};
-use odfork_proc::interrupt;
+use crate::ptrace::{self, Status};
+use crate::{interrupt, process};
 
 /// Between two looks for reports: short against a phase, long against a context switch.
-const NAP: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// A thread inside vfork cannot stop before its child execs.
-const STOP_PATIENCE: Duration = Duration::from_secs(10);
-const RELEASE_PATIENCE: Duration = Duration::from_secs(1);
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What happened, as the measuring sees it. At all but `Time` and `Gone` the thread concerned is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +48,7 @@ enum State {
 
 /// A seized process.
 #[derive(Debug)]
-pub struct Target {
+pub struct Tracee {
     pub pid: i32,
     marker: Option<i32>,
     threads: BTreeMap<i32, State>,
@@ -58,10 +59,10 @@ pub struct Target {
     gone: Option<Status>,
 }
 
-impl Target {
+impl Tracee {
     /// Seizes a process and all its threads.
-    pub fn seize(pid: i32, marker: Option<i32>) -> Result<Target> {
-        let mut target = Target {
+    pub fn seize(pid: i32, marker: Option<i32>) -> Result<Tracee> {
+        let mut tracee = Tracee {
             pid,
             marker,
             threads: BTreeMap::new(),
@@ -71,25 +72,27 @@ impl Target {
         };
         // Threads may come while we list: twice without a new one is enough, for children of seized ones are seized.
         loop {
-            let new: Vec<i32> =
-                tasks(pid).into_iter().filter(|tid| !target.threads.contains_key(tid)).collect();
+            let new: Vec<i32> = process::threads(pid)
+                .into_iter()
+                .filter(|tid| !tracee.threads.contains_key(tid))
+                .collect();
             if new.is_empty() {
                 break;
             }
             for tid in new {
-                match ptrace::seize(tid) {
+                match ptrace::seize(tid, ptrace::OWN_THREADS) {
                     Ok(()) => {
-                        target.threads.insert(tid, State::Running);
+                        tracee.threads.insert(tid, State::Running);
                     }
                     Err(_) if tid != pid => {}
                     Err(error) => bail!(refusal(pid, &error)),
                 }
             }
         }
-        if target.threads.is_empty() {
+        if tracee.threads.is_empty() {
             bail!("there is no process {pid}");
         }
-        Ok(target)
+        Ok(tracee)
     }
 
     /// Deals with reports until something happens that concerns the measuring.
@@ -106,7 +109,7 @@ impl Target {
             if interrupt::asked() || until.is_some_and(|until| Instant::now() >= until) {
                 return Ok(Event::Time);
             }
-            std::thread::sleep(NAP);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -127,7 +130,7 @@ impl Target {
 
     /// Stops every thread. Reports that come meanwhile are dealt with later.
     pub fn stop(&mut self) -> Result<()> {
-        let end = Instant::now() + STOP_PATIENCE;
+        let end = Instant::now() + STOP_TIMEOUT;
         for tid in self.running() {
             // A thread that has just ended cannot be stopped: its report is on the way.
             let _ = ptrace::interrupt(tid);
@@ -177,7 +180,7 @@ impl Target {
         if event == Event::Ending {
             for (tid, _) in std::mem::take(&mut self.threads) {
                 self.threads.insert(tid, State::Leaving);
-                let _ = ptrace::go_on(tid, 0);
+                let _ = ptrace::resume(tid, 0);
             }
             return;
         }
@@ -192,7 +195,7 @@ impl Target {
 
     fn run(&mut self, tid: i32, signal: i32) {
         self.threads.insert(tid, State::Running);
-        let _ = ptrace::go_on(tid, signal);
+        let _ = ptrace::resume(tid, signal);
     }
 
     /// Deals with one report.
@@ -254,7 +257,7 @@ impl Target {
             return Some(Event::Ending);
         }
         self.threads.insert(tid, State::Leaving);
-        let _ = ptrace::go_on(tid, 0);
+        let _ = ptrace::resume(tid, 0);
         None
     }
 
@@ -305,7 +308,7 @@ impl Target {
                 self.gone = Some(status);
             }
         }
-        let end = Instant::now() + RELEASE_PATIENCE;
+        let end = Instant::now() + RELEASE_TIMEOUT;
         for (tid, _) in std::mem::take(&mut self.threads) {
             self.detach(tid, signals.get(&tid).copied().unwrap_or(0), end);
         }
@@ -318,12 +321,6 @@ fn event_of(status: Status) -> i32 {
 
 fn is_thread(pid: i32, tid: i32) -> bool {
     Path::new(&format!("/proc/{pid}/task/{tid}")).exists()
-}
-
-fn tasks(pid: i32) -> Vec<i32> {
-    let entries = fs::read_dir(format!("/proc/{pid}/task"));
-    let names = entries.into_iter().flatten().flatten();
-    names.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
 fn refusal(pid: i32, error: &Error) -> anyhow::Error {
@@ -351,7 +348,7 @@ mod tests {
 
     #[test]
     fn a_process_that_is_not_there_is_told() {
-        let error = Target::seize(i32::MAX - 1, None).unwrap_err().to_string();
+        let error = Tracee::seize(i32::MAX - 1, None).unwrap_err().to_string();
         assert_eq!(error, format!("there is no process {}", i32::MAX - 1));
     }
 
