@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only
 // One case: a process group of its own, a time limit, one verdict, and nothing left behind.
-// The verdict lies in shared memory, so that every process of the case can give it; the first one counts.
+// Every process of the case can give a verdict. It writes its own slot of shared memory and then publishes the slot's
+// number by one compare-and-swap: the first published verdict counts, and a half-written one is never visible.
 #include "torture.h"
 #include <dirent.h>
 #include <poll.h>
 
-static struct { _Atomic int state; char context[200], leftover[200], text[1900]; } *result;
+#define MOST_VERDICTS 128	/* of one case: more than it has actors */
+
+static struct {
+	_Atomic int published;	/* slot number + 1; 0: no verdict yet */
+	_Atomic int claimed;	/* slots in use */
+	char context[200], leftover[200];
+	struct { enum verdict kind; char text[1900]; } slot[MOST_VERDICTS];
+} *result;
 uint64_t case_seed;
 static uint64_t random_state;
 
@@ -40,17 +48,23 @@ void *shared_memory(size_t size)
 	return p;
 }
 
-static _Noreturn void verdict(int state, const char *fmt, va_list list)
+static _Noreturn void give_verdict(enum verdict kind, const char *fmt, va_list list)
 {
-	int none = 0;
+	int number = atomic_fetch_add(&result->claimed, 1), none = 0;
 
-	if (atomic_compare_exchange_strong(&result->state, &none, -1)) {
-		int n = snprintf(result->text, sizeof(result->text), "%s", result->context);
+	if (number < MOST_VERDICTS) {
+		char *text = result->slot[number].text;
+		size_t size = sizeof(result->slot[number].text);
+		int n = snprintf(text, size, "%s", result->context);
 
-		vsnprintf(result->text + n, sizeof(result->text) - n, fmt, list);
-		atomic_store(&result->state, state);
+		result->slot[number].kind = kind;
+		vsnprintf(text + n, size - n, fmt, list);
+		atomic_compare_exchange_strong(&result->published, &none, number + 1);
 	}
-	_exit(99);
+	/* Whoever ends with this status promises that a verdict can be read. */
+	while (atomic_load(&result->published) == 0)
+		usleep(1000);
+	_exit(VERDICT_GIVEN);
 }
 
 void context(const char *fmt, ...)
@@ -75,7 +89,7 @@ _Noreturn void fail_at(const char *file, int line, const char *fmt, ...)
 
 	snprintf(longer, sizeof(longer), "%s (%s:%d)", fmt, name ? name + 1 : file, line);
 	va_start(list, fmt);
-	verdict(FAILED + 1, longer, list);
+	give_verdict(FAILED, longer, list);
 }
 
 _Noreturn void skip(const char *fmt, ...)
@@ -83,7 +97,7 @@ _Noreturn void skip(const char *fmt, ...)
 	va_list list;
 
 	va_start(list, fmt);
-	verdict(SKIPPED + 1, fmt, list);
+	give_verdict(SKIPPED, fmt, list);
 }
 
 void wait_ok(pid_t pid, const char *who)
@@ -94,8 +108,8 @@ void wait_ok(pid_t pid, const char *who)
 		must(errno == EINTR, "waiting for %s: %s", who, strerror(errno));
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
 		return;
-	if (WIFEXITED(status) && WEXITSTATUS(status) == 99)
-		_exit(99);	/* it has told its own verdict */
+	if (WIFEXITED(status) && WEXITSTATUS(status) == VERDICT_GIVEN)
+		_exit(VERDICT_GIVEN);
 	fail("%s ended with wait status 0x%x, expected exit 0", who, status);
 }
 
@@ -169,8 +183,10 @@ enum verdict run_case(const struct kase *k, char *message, size_t size)
 	enum verdict v = PASSED;
 
 	if (!result)
-		result = mmap(NULL, sizeof(*result), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	atomic_store(&result->state, 0);
+		result = mmap(NULL, sizeof(*result), PROT_READ | PROT_WRITE,
+			      MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	atomic_store(&result->published, 0);
+	atomic_store(&result->claimed, 0);
 	result->context[0] = result->leftover[0] = 0;
 	fflush(stdout);
 	pid_t pid = fork();
@@ -192,9 +208,11 @@ enum verdict run_case(const struct kase *k, char *message, size_t size)
 	}
 	close(p.fd);
 	waitpid(pid, &status, 0);
-	if (v == PASSED && atomic_load(&result->state) > 0) {
-		v = atomic_load(&result->state) - 1;
-		snprintf(message, size, "%s", result->text);
+	int published = atomic_load(&result->published);
+
+	if (v == PASSED && published > 0) {
+		v = result->slot[published - 1].kind;
+		snprintf(message, size, "%s", result->slot[published - 1].text);
 	} else if (v == PASSED && status != 0) {
 		v = FAILED;
 		snprintf(message, size, "the case's process ended with wait status 0x%x", status);

@@ -73,6 +73,7 @@ _Noreturn void fail_at(const char *file, int line, const char *fmt, ...) __attri
 _Noreturn void skip(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 #define fail(...) fail_at(__FILE__, __LINE__, __VA_ARGS__)
 #define must(cond, ...) do { if (!(cond)) fail(__VA_ARGS__); } while (0)
+#define VERDICT_GIVEN 99	/* exit status of a process whose case has a published verdict */
 enum verdict { PASSED, FAILED, SKIPPED };
 enum verdict run_case(const struct kase *k, char *message, size_t size);
 void context(const char *fmt, ...) __attribute__((format(printf, 1, 2)));	/* said with a failure: who did what */

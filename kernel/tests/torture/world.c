@@ -30,8 +30,8 @@ static void dead(struct world *w, int actor)
 
 	waitpid(w->a[actor].pid, &status, __WALL);
 	w->a[actor].live = false;
-	if (WIFEXITED(status) && WEXITSTATUS(status) == 99)
-		_exit(99);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == VERDICT_GIVEN)
+		_exit(VERDICT_GIVEN);
 	fail("actor %d died: wait status 0x%x%s, expected it to live", actor, status,
 	     WIFSIGNALED(status) ? " (by a signal)" : "");
 }
