@@ -4,8 +4,9 @@ use core::ffi::c_int;
 
 use odfork_pager_protocol::control::op;
 
-use crate::office::{self, Held};
-use crate::stack::steady;
+use crate::calls;
+use crate::stack::on_unpaged_stack;
+use crate::state::{self, Locked};
 
 /// No phase of its own.
 const NORMAL: c_int = 0;
@@ -19,10 +20,11 @@ const ANOMALOUS: c_int = 1;
 /// program is paged, or the advice is not known.
 #[no_mangle]
 pub extern "C" fn odfork_page_advise(advice: c_int) -> c_int {
-    if !office::is_active() || !(NORMAL..=ANOMALOUS).contains(&advice) {
+    if !state::is_active() || !(NORMAL..=ANOMALOUS).contains(&advice) {
         return -1;
     }
-    let answer = steady(move || office::ask(&Held::take(), op::ADVISE, [advice as u64, 0]));
+    let answer =
+        on_unpaged_stack(move || calls::ask(&Locked::take(), op::ADVISE, [advice as u64, 0]));
     match answer {
         0 => 0,
         _ => -1,

@@ -3,7 +3,7 @@
 
 use core::ffi::{c_char, c_int};
 
-use crate::next::Next;
+use crate::next_symbol::NextSymbol;
 use crate::pins;
 
 // Variadic in C: on x86-64 an argument that was not passed is an unused register.
@@ -19,7 +19,7 @@ macro_rules! open {
         /// As for open(2).
         #[no_mangle]
         pub unsafe extern "C" fn $name(path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int {
-            static NEXT: Next = Next::named($text);
+            static NEXT: NextSymbol = NextSymbol::named($text);
             // SAFETY: the C library's function of this type.
             unsafe {
                 let next = core::mem::transmute::<usize, Open>(NEXT.get());
@@ -42,7 +42,7 @@ macro_rules! open_at {
             flags: c_int,
             mode: libc::mode_t,
         ) -> c_int {
-            static NEXT: Next = Next::named($text);
+            static NEXT: NextSymbol = NextSymbol::named($text);
             // SAFETY: the C library's function of this type.
             unsafe {
                 let next = core::mem::transmute::<usize, OpenAt>(NEXT.get());
@@ -60,7 +60,7 @@ macro_rules! control {
         /// As for fcntl(2).
         #[no_mangle]
         pub unsafe extern "C" fn $name(fd: c_int, command: c_int, argument: usize) -> c_int {
-            static NEXT: Next = Next::named($text);
+            static NEXT: NextSymbol = NextSymbol::named($text);
             let argument = match command {
                 libc::F_SETFL => pins::without_direct(argument as c_int & !libc::O_ACCMODE) as usize,
                 _ => argument,

@@ -8,7 +8,7 @@ use core::ffi::{c_char, c_int, c_void};
 
 use libc::{gid_t, size_t, uid_t};
 
-use crate::next::Next;
+use crate::next_symbol::NextSymbol;
 use crate::worker;
 
 macro_rules! followed {
@@ -19,7 +19,7 @@ macro_rules! followed {
         /// As in the C library.
         #[no_mangle]
         pub unsafe extern "C" fn $name($($argument: $kind),*) -> c_int {
-            static NEXT: Next = Next::named($text);
+            static NEXT: NextSymbol = NextSymbol::named($text);
             // SAFETY: the C library's function of this type.
             let answer = unsafe {
                 core::mem::transmute::<usize, unsafe extern "C" fn($($kind),*) -> c_int>(NEXT.get())(
@@ -27,7 +27,7 @@ macro_rules! followed {
                 )
             };
             if answer == 0 {
-                worker::follow();
+                worker::follow_credentials();
             }
             answer
         }

@@ -1,19 +1,18 @@
 //! libodfork_pager.so: takes over a program's large anonymous memory and hands its paging to the
 //! daemon.
 //!
-//! ```text
-//!   wrappers   mmap, munmap, mremap, madvise, mlock: what touches paged memory
-//!   regions    the list of what is paged
-//!   mappings   whether it still is there
-//!   stack      where a thread works whose own stack is paged
-//!   office     connection, calls to the daemon
-//!   worker     the thread that unmaps pages when the daemon asks
-//!   pins, files  the kernel holds no page of it
-//!   fork, forks  a child gets the memory
-//!   identity   the thread follows a change of user
-//!   heap       malloc of large blocks, out of a paged region
-//!   advice     odfork_page_advise
-//! ```
+//! | module | owns |
+//! | --- | --- |
+//! | wrappers | mmap, munmap, mremap, madvise, mlock: what touches paged memory |
+//! | heap | malloc of large blocks, out of a paged region |
+//! | fork_wrappers, fork_handlers | a forked child gets the memory |
+//! | files, pins | the kernel holds no pin on a page of it |
+//! | identity | the worker thread follows a change of user |
+//! | advice | `odfork_page_advise` |
+//! | state, regions, mappings | what is paged, and whether it still is mapped |
+//! | connection, setup, calls | the supervisor, the userfaultfd, calls to the daemon |
+//! | worker | the thread that unmaps pages when the daemon asks |
+//! | descriptors, stack, proc_lines | life inside somebody else's program |
 //!
 //! Rules: on any doubt a mapping is left to the kernel. No heap, no standard library, no
 //! thread-local storage, no libc wrapper that could be interposed. Whoever holds the lock touches
@@ -22,20 +21,24 @@
 #![no_std]
 
 mod advice;
-mod bare;
+mod calls;
+mod connection;
+mod descriptors;
 mod files;
-mod fork;
-mod forks;
+mod fork_handlers;
+mod fork_wrappers;
 mod heap;
 mod identity;
-mod life;
-mod lines;
+mod init;
 mod mappings;
-mod next;
-mod office;
+mod next_symbol;
+mod panic;
 mod pins;
+mod proc_lines;
 mod regions;
+mod setup;
 mod stack;
+mod state;
 mod worker;
 mod wrappers;
 

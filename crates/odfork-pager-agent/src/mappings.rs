@@ -11,8 +11,9 @@ use odfork_pager_protocol::PAGE;
 use odfork_sys::abi::{pagemap, procmap};
 use odfork_sys::Errno;
 
+use crate::calls;
 use crate::ioctl;
-use crate::office::{self, Held, STATE};
+use crate::state::{Locked, STATE};
 
 /// The mapping that was asked about last; of one question, so not for long.
 #[derive(Default)]
@@ -102,21 +103,21 @@ fn is_watched(address: u64, len: u64) -> bool {
 }
 
 /// Takes out of the list what is not there any more. Where the kernel cannot be asked, nothing.
-pub fn forget_foreign(held: &mut Held) {
-    while let Some((address, len)) = first_foreign(held) {
-        if !held.regions().split(address, len) {
+pub fn forget_foreign(locked: &mut Locked) {
+    while let Some((address, len)) = first_foreign(locked) {
+        if !locked.regions().split(address, len) {
             return;
         }
-        while let Some(span) = held.regions().remove_one(address, len) {
-            office::publish(held);
-            office::ask(held, op::RELEASE, [span.offset, span.len]);
+        while let Some(span) = locked.regions().remove_one(address, len) {
+            calls::publish(locked);
+            calls::ask(locked, op::RELEASE, [span.offset, span.len]);
         }
     }
 }
 
-fn first_foreign(held: &mut Held) -> Option<(u64, u64)> {
+fn first_foreign(locked: &mut Locked) -> Option<(u64, u64)> {
     let mut known = Known::default();
-    for span in held.regions().list() {
+    for span in locked.regions().list() {
         let mut at = 0;
         while at < span.len {
             let (address, left) = (span.address + at, span.len - at);

@@ -24,7 +24,7 @@ use odfork_sys::abi::seccomp::{AUDIT_ARCH_X86_64, X32_SYSCALL_BIT};
 use odfork_sys::{args, call, raw, Errno, SysResult};
 
 use crate::close;
-use crate::lines::Lines;
+use crate::proc_lines::Lines;
 
 /// "allow": the program takes the risk.
 const VARIABLE: &CStr = c"ODFORK_PAGE_PINS";
@@ -158,13 +158,13 @@ static FILTER: [libc::sock_filter; LENGTH] = [
 /// the program and all it starts.
 fn install() -> SysResult<()> {
     let program = libc::sock_fprog { len: LENGTH as u16, filter: FILTER.as_ptr().cast_mut() };
-    let order = args![libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_TSYNC, &program];
+    let arguments = args![libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_TSYNC, &program];
     // SAFETY: a valid program, which the kernel copies and checks.
     let answer = unsafe {
-        match call(libc::SYS_seccomp, order) {
+        match call(libc::SYS_seccomp, arguments) {
             Err(Errno(libc::EACCES)) => {
                 call(libc::SYS_prctl, args![libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0])?;
-                call(libc::SYS_seccomp, order)
+                call(libc::SYS_seccomp, arguments)
             }
             other => other,
         }
@@ -199,8 +199,8 @@ fn has_pinning_files() -> SysResult<bool> {
         let mut room = Entries([0; 2048]);
         let mut found = false;
         while !found {
-            let order = args![folder, room.0.as_mut_ptr(), room.0.len()];
-            let got = match call(libc::SYS_getdents64, order) {
+            let arguments = args![folder, room.0.as_mut_ptr(), room.0.len()];
+            let got = match call(libc::SYS_getdents64, arguments) {
                 Ok(got) if got > 0 => got,
                 _ => break,
             };
@@ -230,8 +230,8 @@ unsafe fn pins(folder: c_int, fd: c_int) -> bool {
     let mut target = [0u8; 32];
     // SAFETY: valid buffers of the sizes given; a descriptor that is closed meanwhile is an error.
     unsafe {
-        let order = args![folder, name.as_ptr(), target.as_mut_ptr(), target.len()];
-        let len = call(libc::SYS_readlinkat, order).unwrap_or(0);
+        let arguments = args![folder, name.as_ptr(), target.as_mut_ptr(), target.len()];
+        let len = call(libc::SYS_readlinkat, arguments).unwrap_or(0);
         if &target[..len] == b"anon_inode:[io_uring]" {
             return true;
         }

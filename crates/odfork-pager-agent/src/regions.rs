@@ -4,7 +4,7 @@
 use odfork_pager_protocol::control::{Span, REGIONS};
 use odfork_pager_protocol::{BACKING_BYTES, PAGE};
 
-/// Kept free for regions that an unmapping splits.
+/// KeptFd free for regions that an unmapping splits.
 const SLACK: usize = 64;
 
 pub struct Regions {

@@ -24,7 +24,7 @@ static HIGHEST: AtomicUsize = AtomicUsize::new(0);
 static POOL: [AtomicUsize; KEPT] = [const { AtomicUsize::new(0) }; KEPT];
 
 /// This range is paged from now on.
-pub fn note(address: usize, len: usize) {
+pub fn note_paged(address: usize, len: usize) {
     LOWEST.fetch_min(address, Relaxed);
     HIGHEST.fetch_max(address + len, Relaxed);
 }
@@ -43,7 +43,7 @@ fn may_be_paged(address: usize) -> bool {
 }
 
 /// What goes to the other stack and comes back from it.
-struct Parcel<T, F> {
+struct StackCall<T, F> {
     work: MaybeUninit<F>,
     answer: MaybeUninit<T>,
 }
@@ -51,15 +51,15 @@ struct Parcel<T, F> {
 /// Does the work on a stack that is not paged. What it captures must be values: references to the
 /// caller's variables would lead back to the stack that is left. Signals wait meanwhile, if the
 /// stack is changed: their handlers know nothing of this one's size.
-pub fn steady<T, F: FnOnce() -> T>(work: F) -> T {
+pub fn on_unpaged_stack<T, F: FnOnce() -> T>(work: F) -> T {
     match may_be_paged(here()) {
-        true => elsewhere(work),
+        true => on_pool_stack(work),
         false => work(),
     }
 }
 
 /// The same, whatever stack the caller is on.
-pub fn elsewhere<T, F: FnOnce() -> T>(work: F) -> T {
+pub fn on_pool_stack<T, F: FnOnce() -> T>(work: F) -> T {
     let mask = block_signals();
     let Some((base, kept)) = take() else {
         // No memory: as good as can be.
@@ -67,34 +67,34 @@ pub fn elsewhere<T, F: FnOnce() -> T>(work: F) -> T {
         restore_signals(mask);
         return answer;
     };
-    let top = (base + STACK - size_of::<Parcel<T, F>>()) & !63;
-    let parcel = top as *mut Parcel<T, F>;
-    // SAFETY: the parcel lies above the stack's first frame, in memory of ours; `open` finds the
-    // work there and leaves the answer. r12 and r13 are kept by what is called; it does not unwind
-    // (panics end the process) and returns here once, in a forked child as well.
+    let top = (base + STACK - size_of::<StackCall<T, F>>()) & !63;
+    let stack_call = top as *mut StackCall<T, F>;
+    // SAFETY: the stack_call lies above the stack's first frame, in memory of ours; `open` finds
+    // the work there and leaves the answer. r12 and r13 are kept by what is called; it does not
+    // unwind (panics end the process) and returns here once, in a forked child as well.
     let answer = unsafe {
-        (&raw mut (*parcel).work).write(MaybeUninit::new(work));
+        (&raw mut (*stack_call).work).write(MaybeUninit::new(work));
         asm!(
             "xchg rsp, r12",
             "call r13",
             "mov rsp, r12",
             inout("r12") top => _,
             in("r13") open::<T, F>,
-            in("rdi") parcel,
+            in("rdi") stack_call,
             clobber_abi("C"),
         );
-        (*parcel).answer.assume_init_read()
+        (*stack_call).answer.assume_init_read()
     };
     give(base, kept);
     restore_signals(mask);
     answer
 }
 
-unsafe extern "C" fn open<T, F: FnOnce() -> T>(parcel: *mut Parcel<T, F>) {
-    // SAFETY: `elsewhere` filled it.
+unsafe extern "C" fn open<T, F: FnOnce() -> T>(stack_call: *mut StackCall<T, F>) {
+    // SAFETY: `on_pool_stack` filled it.
     unsafe {
-        let work = (*parcel).work.assume_init_read();
-        (*parcel).answer.write(work());
+        let work = (*stack_call).work.assume_init_read();
+        (*stack_call).answer.write(work());
     }
 }
 
@@ -133,7 +133,7 @@ fn give(base: usize, kept: Option<&AtomicUsize>) {
 }
 
 /// In a forked child: only the caller is on one.
-pub fn alone() {
+pub fn release_others() {
     let here = here();
     for place in &POOL {
         let base = place.load(Relaxed) & !BUSY;

@@ -20,10 +20,11 @@ use odfork_sys::{
     args, block_signals, call, clone_vfork, getpid, raw, restore_signals, ProcessLock, SysResult,
 };
 
-use crate::life::die;
+use crate::calls;
+use crate::init::die;
 use crate::mappings::Known;
-use crate::office::{self, Held, STATE};
 use crate::regions::Regions;
+use crate::state::{Locked, STATE};
 use crate::{
     futex_wait, futex_wait_briefly, futex_wake, ioctl, kernel_madvise, kernel_mmap, kernel_munmap,
 };
@@ -31,7 +32,7 @@ use crate::{
 const STACK: usize = 64 << 10;
 
 /// The process that has one, told before it is there: whoever changes its user waits for it.
-static BORN: AtomicI32 = AtomicI32::new(0);
+static WORKER_PROCESS: AtomicI32 = AtomicI32::new(0);
 
 /// Starts it for the control pages there are now.
 pub fn start() -> SysResult<()> {
@@ -47,13 +48,13 @@ pub fn start() -> SysResult<()> {
     let control = STATE.control.load(Acquire) as usize;
     // It inherits the mask: no signal of the program is ever delivered to it.
     let mask = block_signals();
-    BORN.store(getpid(), SeqCst);
+    WORKER_PROCESS.store(getpid(), SeqCst);
     // SAFETY: a new stack; `work` never returns, uses no thread-local storage and cannot unwind.
     // Without CLONE_VFORK the call returns at once.
     let started = unsafe { clone_vfork(flags as usize, stack + STACK, work, control) };
     restore_signals(mask);
     if started.is_err() {
-        BORN.store(0, SeqCst);
+        WORKER_PROCESS.store(0, SeqCst);
         kernel_munmap(stack, STACK);
     }
     started.map(drop)
@@ -65,14 +66,14 @@ extern "C" fn work(control: usize) -> i32 {
     let zap = unsafe { &(*(control as *const Control)).zap };
     loop {
         let asked = zap.asked.load(Acquire);
-        adopt();
+        apply_credentials();
         if asked == zap.answered.load(Relaxed) {
             futex_wait(&zap.asked, asked);
             continue;
         }
         let ranges = (zap.ranges.load(Acquire) as usize).min(ZAP_RANGES);
         zap.clean.iter().chain(&zap.failed).for_each(|word| word.store(0, Relaxed));
-        Held::take_by_worker(|regions| {
+        Locked::take_by_worker(|regions| {
             let (mut first, mut known) = (0, Known::default());
             for at in 0..ranges {
                 // SAFETY: inside the array; the daemon writes it before `asked` and leaves it until
@@ -91,16 +92,16 @@ extern "C" fn work(control: usize) -> i32 {
             }
         });
         zap.answered.store(asked, Release);
-        office::ring();
+        calls::ring();
     }
 }
 
 /// Users, groups and rights that a thread of the program has, and room for the worker's own.
 #[repr(C)]
-struct Wish {
+struct Credentials {
     users: [u32; 3],
     groups: [u32; 3],
-    rights: Rights,
+    capabilities: Capabilities,
     count: usize,
     list: [u32; MOST_GROUPS],
     own: [u32; MOST_GROUPS],
@@ -109,51 +110,51 @@ struct Wish {
 const MOST_GROUPS: usize = 65536;
 
 /// Capabilities as capget(2) gives them: effective, permitted, inheritable, twice.
-type Rights = [[u32; 3]; 2];
+type Capabilities = [[u32; 3]; 2];
 /// Version 3 of that interface, of the calling thread.
-const OWN_RIGHTS: [u32; 2] = [0x2008_0522, 0];
+const OWN_CAPABILITIES: [u32; 2] = [0x2008_0522, 0];
 
 struct Follow {
     lock: ProcessLock,
-    /// Address of the wish.
-    wish: AtomicUsize,
+    /// Address of the credentials.
+    credentials: AtomicUsize,
     done: AtomicU32,
 }
 
 static FOLLOW: Follow =
-    Follow { lock: ProcessLock::new(), wish: AtomicUsize::new(0), done: AtomicU32::new(0) };
+    Follow { lock: ProcessLock::new(), credentials: AtomicUsize::new(0), done: AtomicU32::new(0) };
 
-/// Gives the worker the caller's users and groups and no more than its rights, and waits until it
-/// has them.
-pub fn follow() {
+/// Gives the worker the caller's users and groups and no more than its capabilities, and waits
+/// until it has them.
+pub fn follow_credentials() {
     let me = getpid();
-    if BORN.load(SeqCst) != me {
+    if WORKER_PROCESS.load(SeqCst) != me {
         return;
     }
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let mask = block_signals();
     FOLLOW.lock.take();
-    let room = odfork_sys::check(kernel_mmap(0, size_of::<Wish>(), prot, flags, -1, 0));
+    let room = odfork_sys::check(kernel_mmap(0, size_of::<Credentials>(), prot, flags, -1, 0));
     let Ok(room) = room else {
         die(b"odfork page: no memory to tell the agent's thread of a change of user: ending\n")
     };
-    // SAFETY: new memory of that size, all zeros, which is a valid wish.
-    let wish = unsafe { &mut *(room as *mut Wish) };
-    [wish.users, wish.groups] = identity();
-    wish.rights = rights();
-    wish.count = own_groups(&mut wish.list);
+    // SAFETY: new memory of that size, all zeros, a valid value.
+    let credentials = unsafe { &mut *(room as *mut Credentials) };
+    [credentials.users, credentials.groups] = identity();
+    credentials.capabilities = capabilities();
+    credentials.count = own_groups(&mut credentials.list);
     FOLLOW.done.store(0, Relaxed);
-    FOLLOW.wish.store(room, Release);
-    while FOLLOW.done.load(Acquire) == 0 && BORN.load(SeqCst) == me {
+    FOLLOW.credentials.store(room, Release);
+    while FOLLOW.done.load(Acquire) == 0 && WORKER_PROCESS.load(SeqCst) == me {
         // Again and again: it may have been about to sleep.
-        if let Some(control) = office::control() {
+        if let Some(control) = crate::state::control() {
             futex_wake(&control.zap.asked);
         }
         futex_wait_briefly(&FOLLOW.done, 0);
     }
-    FOLLOW.wish.store(0, Relaxed);
-    kernel_munmap(room, size_of::<Wish>());
+    FOLLOW.credentials.store(0, Relaxed);
+    kernel_munmap(room, size_of::<Credentials>());
     FOLLOW.lock.give();
     restore_signals(mask);
 }
@@ -169,24 +170,24 @@ fn identity() -> [[u32; 3]; 2] {
     found
 }
 
-fn rights() -> Rights {
+fn capabilities() -> Capabilities {
     let mut found = [[0; 3]; 2];
-    let mut header = OWN_RIGHTS;
+    let mut header = OWN_CAPABILITIES;
     // SAFETY: a header and room for two sets.
     unsafe { raw(libc::SYS_capget, args![header.as_mut_ptr(), found.as_mut_ptr()]) };
     found
 }
 
-/// Gives up the rights that were not wished for; whether none is left.
-fn drop_rights(wished: &Rights) -> bool {
-    let own = rights();
-    let kept = [0, 1].map(|half| [0, 1, 2].map(|kind| own[half][kind] & wished[half][kind]));
-    let mut header = OWN_RIGHTS;
+/// Gives up the rights that were not wanted for; whether none is left.
+fn drop_capabilities(wanted: &Capabilities) -> bool {
+    let own = capabilities();
+    let kept = [0, 1].map(|half| [0, 1, 2].map(|kind| own[half][kind] & wanted[half][kind]));
+    let mut header = OWN_CAPABILITIES;
     if kept != own {
         // SAFETY: a header and two sets.
         unsafe { raw(libc::SYS_capset, args![header.as_mut_ptr(), kept.as_ptr()]) };
     }
-    rights() == kept
+    capabilities() == kept
 }
 
 fn own_groups(list: &mut [u32; MOST_GROUPS]) -> usize {
@@ -194,35 +195,36 @@ fn own_groups(list: &mut [u32; MOST_GROUPS]) -> usize {
     unsafe { call(libc::SYS_getgroups, args![MOST_GROUPS, list.as_mut_ptr()]) }.unwrap_or(0)
 }
 
-/// Takes what was wished for. What cannot be had ends the process, as when the C library's threads
+/// Takes what was wanted for. What cannot be had ends the process, as when the C library's threads
 /// get different answers.
-fn adopt() {
-    let room = FOLLOW.wish.swap(0, AcqRel);
+fn apply_credentials() {
+    let room = FOLLOW.credentials.swap(0, AcqRel);
     if room == 0 {
         return;
     }
-    // SAFETY: the caller of `follow` waits, and keeps it, until `done`.
-    let wish = unsafe { &mut *(room as *mut Wish) };
-    let same = |wish: &mut Wish| {
-        let count = own_groups(&mut wish.own);
-        wish.own[..count] == wish.list[..wish.count]
+    // SAFETY: the caller of `follow_credentials` waits, and keeps it, until `done`.
+    let credentials = unsafe { &mut *(room as *mut Credentials) };
+    let same = |credentials: &mut Credentials| {
+        let count = own_groups(&mut credentials.own);
+        credentials.own[..count] == credentials.list[..credentials.count]
     };
     // Groups before users: the right to change them goes with those.
-    if !same(wish) {
+    if !same(credentials) {
         // SAFETY: a list of that length.
-        unsafe { raw(libc::SYS_setgroups, args![wish.count, wish.list.as_ptr()]) };
+        unsafe { raw(libc::SYS_setgroups, args![credentials.count, credentials.list.as_ptr()]) };
     }
     let [users, groups] = identity();
-    for (number, own, wished) in
-        [(libc::SYS_setresgid, groups, wish.groups), (libc::SYS_setresuid, users, wish.users)]
-    {
-        if own != wished {
+    for (number, own, wanted) in [
+        (libc::SYS_setresgid, groups, credentials.groups),
+        (libc::SYS_setresuid, users, credentials.users),
+    ] {
+        if own != wanted {
             // SAFETY: plain numbers.
-            unsafe { raw(number, args![wished[0], wished[1], wished[2]]) };
+            unsafe { raw(number, args![wanted[0], wanted[1], wanted[2]]) };
         }
     }
-    let lost = drop_rights(&wish.rights);
-    if identity() != [wish.users, wish.groups] || !same(wish) || !lost {
+    let lost = drop_capabilities(&credentials.capabilities);
+    if identity() != [credentials.users, credentials.groups] || !same(credentials) || !lost {
         die(b"odfork page: the agent's thread cannot follow a change of user: ending\n");
     }
     FOLLOW.done.store(1, Release);

@@ -20,10 +20,11 @@ use odfork_pager_protocol::PAGE;
 use odfork_sys::abi::advice::{MADV_GUARD_INSTALL, MADV_GUARD_REMOVE};
 use odfork_sys::{args, raw};
 
-use crate::office::{self, mode, Held, STATE};
 use crate::regions::whole_pages;
-use crate::stack::steady;
+use crate::stack::on_unpaged_stack;
+use crate::state::{self, mode, Locked, STATE};
 use crate::{as_libc, kernel_madvise, kernel_mmap, kernel_munmap, set_errno};
+use crate::{calls, setup};
 
 /// What makes a mapping one that is left to the kernel.
 const NOT_OURS: c_int = libc::MAP_FIXED
@@ -41,7 +42,7 @@ fn is_ours(len: usize, prot: c_int, flags: c_int) -> bool {
         && prot == libc::PROT_READ | libc::PROT_WRITE
         && len >= STATE.threshold.load(Relaxed)
         && STATE.mode.load(Relaxed) != mode::OFF
-        && office::is_own()
+        && state::is_own()
 }
 
 /// mmap(2).
@@ -58,21 +59,21 @@ pub unsafe extern "C" fn mmap(
     offset: i64,
 ) -> *mut c_void {
     let at = address as usize;
-    as_libc(steady(move || map(at, len, prot, flags, fd, offset))) as *mut c_void
+    as_libc(on_unpaged_stack(move || map(at, len, prot, flags, fd, offset))) as *mut c_void
 }
 
 fn map(at: usize, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: i64) -> isize {
     if is_ours(len, prot, flags) {
         if let Some(pages) = whole_pages(len) {
-            let mut held = Held::take();
+            let mut locked = Locked::take();
             // On any failure the kernel gets it, as if we were not here.
-            if let Ok(mapped) = office::map_region(&mut held, at, pages) {
+            if let Ok(mapped) = setup::map_region(&mut locked, at, pages) {
                 return mapped as isize;
             }
         }
     }
     let call = || kernel_mmap(at, len, prot, flags, fd, offset);
-    match flags & libc::MAP_FIXED != 0 && office::is_active() {
+    match flags & libc::MAP_FIXED != 0 && state::is_active() {
         true => map_over(at, len, call).unwrap_or_else(call),
         false => call(),
     }
@@ -103,18 +104,18 @@ fn map_over(address: usize, len: usize, call: impl Fn() -> isize) -> Option<isiz
     if address % PAGE as u64 != 0 || len == 0 || address.checked_add(len)? > 1 << 47 {
         return None;
     }
-    let mut held = Held::take();
-    if !held.regions().overlaps(address, len) {
+    let mut locked = Locked::take();
+    if !locked.regions().overlaps(address, len) {
         return None;
     }
-    if !held.regions().split(address, len) {
+    if !locked.regions().split(address, len) {
         return Some(-(libc::ENOMEM as isize));
     }
     let answer = call();
     if odfork_sys::check(answer).is_ok() {
-        while let Some(span) = held.regions().remove_one(address, len) {
-            office::publish(&mut held);
-            office::ask(&held, op::RELEASE, [span.offset, span.len]);
+        while let Some(span) = locked.regions().remove_one(address, len) {
+            calls::publish(&mut locked);
+            calls::ask(&locked, op::RELEASE, [span.offset, span.len]);
         }
     }
     Some(answer)
@@ -127,12 +128,12 @@ fn map_over(address: usize, len: usize, call: impl Fn() -> isize) -> Option<isiz
 #[no_mangle]
 pub unsafe extern "C" fn munmap(address: *mut c_void, len: usize) -> c_int {
     let at = address as usize;
-    as_libc(steady(move || unmap(at, len))) as c_int
+    as_libc(on_unpaged_stack(move || unmap(at, len))) as c_int
 }
 
 fn unmap(at: usize, len: usize) -> isize {
     let call = || kernel_munmap(at, len);
-    match office::is_active() {
+    match state::is_active() {
         true => map_over(at, len, call).unwrap_or_else(call),
         false => call(),
     }
@@ -151,7 +152,8 @@ pub unsafe extern "C" fn mremap(
     target: *mut c_void,
 ) -> *mut c_void {
     // SAFETY: passed on to the caller.
-    let answer = steady(move || unsafe { remap(old as usize, old_len, new_len, flags, target) });
+    let answer =
+        on_unpaged_stack(move || unsafe { remap(old as usize, old_len, new_len, flags, target) });
     as_libc(answer) as *mut c_void
 }
 
@@ -164,13 +166,13 @@ unsafe fn remap(
     flags: c_int,
     target: *mut c_void,
 ) -> isize {
-    if office::is_active() {
+    if state::is_active() {
         let first = whole_pages(old_len.max(1)).unwrap_or(PAGE);
         let (mine, target_mine) = {
-            let mut held = Held::take();
+            let mut locked = Locked::take();
             let fixed = flags & libc::MREMAP_FIXED != 0;
-            let over = fixed && held.regions().overlaps(target as u64, new_len as u64);
-            (held.regions().overlaps(at as u64, first as u64), over)
+            let over = fixed && locked.regions().overlaps(target as u64, new_len as u64);
+            (locked.regions().overlaps(at as u64, first as u64), over)
         };
         if mine {
             // SAFETY: passed on to the caller.
@@ -203,7 +205,7 @@ unsafe fn move_paged(
     if old % PAGE != 0 || from == 0 || to == 0 || fixed && !may_move || keep && from != to {
         return -(libc::EINVAL as isize);
     }
-    if Held::take().regions().holding(old as u64, from as u64).is_none() {
+    if Locked::take().regions().holding(old as u64, from as u64).is_none() {
         return -(libc::EFAULT as isize);
     }
     if !fixed && !keep && to <= from {
@@ -246,8 +248,8 @@ unsafe fn move_paged(
 #[no_mangle]
 pub unsafe extern "C" fn madvise(address: *mut c_void, len: usize, advice: c_int) -> c_int {
     let at = address as usize;
-    let answer = match office::is_active() {
-        true => steady(move || advise(at, len, advice)),
+    let answer = match state::is_active() {
+        true => on_unpaged_stack(move || advise(at, len, advice)),
         false => kernel_madvise(at, len, advice),
     };
     as_libc(answer) as c_int
@@ -260,17 +262,17 @@ fn advise(address: usize, len: usize, advice: c_int) -> isize {
     else {
         return kernel_madvise(address, len, advice);
     };
-    let mut held = Held::take();
-    if is_kernels(advice) || !held.regions().overlaps(address as u64, pages as u64) {
-        drop(held);
+    let mut locked = Locked::take();
+    if is_kernels(advice) || !locked.regions().overlaps(address as u64, pages as u64) {
+        drop(locked);
         return kernel_madvise(address, len, advice);
     }
     let mut answer = 0;
     let (mut at, mut left) = (address as u64, pages as u64);
     while left > 0 {
-        let piece = held.regions().piece(at, left);
+        let piece = locked.regions().piece(at, left);
         let one = match piece.offset {
-            Some(offset) => advise_paged(&mut held, (piece.address, piece.len, offset), advice),
+            Some(offset) => advise_paged(&mut locked, (piece.address, piece.len, offset), advice),
             None => kernel_madvise(piece.address as usize, piece.len as usize, advice),
         };
         if one < 0 {
@@ -282,14 +284,18 @@ fn advise(address: usize, len: usize, advice: c_int) -> isize {
     answer
 }
 
-fn advise_paged(held: &mut Held, (address, len, offset): (u64, u64, u64), advice: c_int) -> isize {
+fn advise_paged(
+    locked: &mut Locked,
+    (address, len, offset): (u64, u64, u64),
+    advice: c_int,
+) -> isize {
     let mut mark = |set, clear| {
-        if !held.regions().split(address, len) {
+        if !locked.regions().split(address, len) {
             return -(libc::ENOMEM as isize);
         }
-        held.regions().mark(address, len, set, clear);
-        office::publish(held);
-        office::ask(held, op::REGIONS, [0; 2]) as isize
+        locked.regions().mark(address, len, set, clear);
+        calls::publish(locked);
+        calls::ask(locked, op::REGIONS, [0; 2]) as isize
     };
     match advice {
         libc::MADV_DONTFORK => mark(REGION_DONTFORK, 0),
@@ -297,7 +303,7 @@ fn advise_paged(held: &mut Held, (address, len, offset): (u64, u64, u64), advice
         libc::MADV_WIPEONFORK => mark(REGION_WIPEONFORK, 0),
         libc::MADV_KEEPONFORK => mark(0, REGION_WIPEONFORK),
         libc::MADV_DONTNEED | libc::MADV_FREE | libc::MADV_DONTNEED_LOCKED => {
-            office::ask(held, op::DISCARD, [offset, len]) as isize
+            calls::ask(locked, op::DISCARD, [offset, len]) as isize
         }
         libc::MADV_REMOVE | libc::MADV_COLLAPSE | MADV_GUARD_INSTALL | MADV_GUARD_REMOVE => {
             -(libc::EINVAL as isize)
@@ -369,7 +375,7 @@ pub unsafe extern "C" fn mlock2(address: *const c_void, len: usize, flags: libc:
 /// As for mlockall(2).
 #[no_mangle]
 pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
-    if office::is_active() {
+    if state::is_active() {
         set_errno(libc::ENOMEM);
         return -1;
     }
@@ -382,6 +388,6 @@ pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
 }
 
 fn holds_paged(address: usize, len: usize) -> bool {
-    let look = move || Held::take().regions().overlaps(address as u64, len as u64);
-    office::is_active() && steady(look)
+    let look = move || Locked::take().regions().overlaps(address as u64, len as u64);
+    state::is_active() && on_unpaged_stack(look)
 }

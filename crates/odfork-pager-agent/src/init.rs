@@ -6,8 +6,8 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use odfork_sys::{args, getpid, raw, Errno};
 
-use crate::fork;
-use crate::office::{mode, STATE};
+use crate::fork_handlers;
+use crate::state::{mode, STATE};
 
 /// Path of the supervisor's socket; without it the library does nothing.
 const SOCKET: &CStr = c"ODFORK_PAGE_SOCKET";
@@ -24,8 +24,8 @@ unsafe impl Sync for Path {}
 const LONGEST: usize = 108;
 static PATH: Path = Path(UnsafeCell::new([0; LONGEST]));
 
-extern "C" fn born() {
-    fork::register_handlers();
+extern "C" fn init() {
+    fork_handlers::register_handlers();
     // SAFETY: the environment is not changed by anybody while constructors run.
     let path = unsafe { libc::getenv(SOCKET.as_ptr()) };
     if path.is_null() {
@@ -49,7 +49,7 @@ extern "C" fn born() {
 
 #[used]
 #[link_section = ".init_array"]
-static BORN: extern "C" fn() = born;
+static INIT: extern "C" fn() = init;
 
 /// A variable's value, when it is a number.
 pub fn number(name: &CStr) -> Option<usize> {
@@ -69,7 +69,7 @@ pub fn socket_path() -> &'static CStr {
 }
 
 /// One line on standard error: the program runs, but without the limit it was started with.
-pub fn complain(why: Errno) {
+pub fn warn_not_paged(why: Errno) {
     let reason: &[u8] = match why.0 {
         libc::EMFILE | libc::ENFILE => b"no descriptors are left for one more program, here or in the daemon: raise the limit of open files (ulimit -Hn where the daemon starts)",
         libc::ENOENT | libc::ECONNREFUSED | libc::ECONNRESET | libc::EPIPE | libc::EPROTO => b"no daemon answers at ODFORK_PAGE_SOCKET: it was ended, or is of another version",

@@ -3,14 +3,14 @@
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use crate::life;
+use crate::init;
 
 /// A function of the next library in line.
-pub struct Next(&'static CStr, AtomicUsize);
+pub struct NextSymbol(&'static CStr, AtomicUsize);
 
-impl Next {
-    pub const fn named(name: &'static CStr) -> Next {
-        Next(name, AtomicUsize::new(0))
+impl NextSymbol {
+    pub const fn named(name: &'static CStr) -> NextSymbol {
+        NextSymbol(name, AtomicUsize::new(0))
     }
 
     pub fn get(&self) -> usize {
@@ -19,7 +19,7 @@ impl Next {
                 // SAFETY: a valid name.
                 let at = unsafe { libc::dlsym(libc::RTLD_NEXT, self.0.as_ptr()) } as usize;
                 if at == 0 {
-                    life::die(b"odfork page: no C library behind ours\n");
+                    init::die(b"odfork page: no C library behind ours\n");
                 }
                 self.1.store(at, Relaxed);
                 at

@@ -14,8 +14,9 @@ use core::sync::atomic::{
 
 use odfork_sys::gettid;
 
-use crate::next::Next;
-use crate::office::{self, Held};
+use crate::connection;
+use crate::next_symbol::NextSymbol;
+use crate::state::{self, Locked};
 use crate::{set_errno, stack};
 
 /// Bytes of the C library's description of a thread, at least.
@@ -23,24 +24,25 @@ const THREAD: u64 = 2048;
 const MOST: usize = 32;
 
 /// A call of fork that waits for its outcome.
-struct Order {
+struct PendingFork {
     /// 0: free.
     thread: AtomicI32,
     broken: AtomicU32,
     number: AtomicU64,
 }
 
-static ORDERS: [Order; MOST] = [const {
-    Order { thread: AtomicI32::new(0), broken: AtomicU32::new(0), number: AtomicU64::new(0) }
+static PENDING: [PendingFork; MOST] = [const {
+    PendingFork { thread: AtomicI32::new(0), broken: AtomicU32::new(0), number: AtomicU64::new(0) }
 }; MOST];
 static NUMBERS: AtomicU64 = AtomicU64::new(1);
 
-impl Order {
+impl PendingFork {
     /// None: too many threads fork at this moment.
-    fn claim() -> Option<&'static Order> {
+    fn claim() -> Option<&'static PendingFork> {
         let me = gettid();
-        let mut all = ORDERS.iter();
-        let free = |one: &&Order| one.thread.compare_exchange(0, me, Acquire, Relaxed).is_ok();
+        let mut all = PENDING.iter();
+        let free =
+            |one: &&PendingFork| one.thread.compare_exchange(0, me, Acquire, Relaxed).is_ok();
         let found = all.find(free)?;
         found.broken.store(0, Relaxed);
         found.number.store(NUMBERS.fetch_add(1, Relaxed), Relaxed);
@@ -51,10 +53,12 @@ impl Order {
 /// The handlers could not do what the child needs. True: the caller of fork will be told.
 pub fn mark_broken() -> bool {
     let me = gettid();
-    let mine = ORDERS.iter().filter(|order| order.thread.load(Relaxed) == me);
+    let mine = PENDING.iter().filter(|pending| pending.thread.load(Relaxed) == me);
     // The innermost: a handler of a signal may fork while a fork begins.
-    let Some(order) = mine.max_by_key(|order| order.number.load(Relaxed)) else { return false };
-    order.broken.store(1, Relaxed);
+    let Some(pending) = mine.max_by_key(|pending| pending.number.load(Relaxed)) else {
+        return false;
+    };
+    pending.broken.store(1, Relaxed);
     true
 }
 
@@ -64,23 +68,23 @@ pub fn mark_broken() -> bool {
 /// As for fork(2).
 #[no_mangle]
 pub unsafe extern "C" fn fork() -> libc::pid_t {
-    static NEXT: Next = Next::named(c"fork");
-    let order = match office::is_active() {
-        true => Order::claim(),
+    static NEXT: NextSymbol = NextSymbol::named(c"fork");
+    let pending = match state::is_active() {
+        true => PendingFork::claim(),
         false => None,
     };
     // SAFETY: the C library's function of this type.
-    let child = through(move || unsafe {
+    let child = on_fork_stack(move || unsafe {
         core::mem::transmute::<usize, unsafe extern "C" fn() -> libc::pid_t>(NEXT.get())()
     });
     if child == 0 {
         // Those of other threads, which are not here.
-        ORDERS.iter().for_each(|order| order.thread.store(0, Release));
+        PENDING.iter().for_each(|pending| pending.thread.store(0, Release));
         return 0;
     }
-    let Some(order) = order else { return child };
-    let broken = order.broken.load(Relaxed) != 0;
-    order.thread.store(0, Release);
+    let Some(pending) = pending else { return child };
+    let broken = pending.broken.load(Relaxed) != 0;
+    pending.thread.store(0, Release);
     if child > 0 && broken {
         // It has ended, or is about to. Somebody else may have waited for it.
         let _ = odfork_sys::wait4(child, libc::__WALL);
@@ -101,11 +105,11 @@ pub unsafe extern "C" fn forkpty(
     settings: *const c_void,
     size: *const c_void,
 ) -> c_int {
-    static NEXT: Next = Next::named(c"forkpty");
+    static NEXT: NextSymbol = NextSymbol::named(c"forkpty");
     type Kind =
         unsafe extern "C" fn(*mut c_int, *mut c_char, *const c_void, *const c_void) -> c_int;
     // SAFETY: the C library's function of this type.
-    through(move || unsafe {
+    on_fork_stack(move || unsafe {
         core::mem::transmute::<usize, Kind>(NEXT.get())(master, name, settings, size)
     })
 }
@@ -116,31 +120,31 @@ pub unsafe extern "C" fn forkpty(
 /// As for daemon(3).
 #[no_mangle]
 pub unsafe extern "C" fn daemon(keep_folder: c_int, keep_files: c_int) -> c_int {
-    static NEXT: Next = Next::named(c"daemon");
+    static NEXT: NextSymbol = NextSymbol::named(c"daemon");
     type Kind = unsafe extern "C" fn(c_int, c_int) -> c_int;
     // SAFETY: the C library's function of this type.
-    through(move || unsafe {
+    on_fork_stack(move || unsafe {
         core::mem::transmute::<usize, Kind>(NEXT.get())(keep_folder, keep_files)
     })
 }
 
-fn through(work: impl FnOnce() -> c_int) -> c_int {
-    if !office::is_active() {
+fn on_fork_stack(work: impl FnOnce() -> c_int) -> c_int {
+    if !state::is_active() {
         return work();
     }
     // SAFETY: no arguments.
     let (here, thread) = (stack::here() as u64, unsafe { libc::pthread_self() });
-    let (is_paged, may) = stack::steady(move || {
-        let mut held = Held::take();
-        let may = !held.regions().overlaps(thread, THREAD) && office::is_supervised();
-        (held.regions().overlaps(here, 1), may)
+    let (is_paged, may) = stack::on_unpaged_stack(move || {
+        let mut locked = Locked::take();
+        let may = !locked.regions().overlaps(thread, THREAD) && connection::is_supervised();
+        (locked.regions().overlaps(here, 1), may)
     });
     if !may {
         set_errno(libc::EAGAIN);
         return -1;
     }
     match is_paged {
-        true => stack::elsewhere(work),
+        true => stack::on_pool_stack(work),
         false => work(),
     }
 }

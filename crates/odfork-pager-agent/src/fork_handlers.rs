@@ -29,11 +29,15 @@ use odfork_pager_protocol::control::{op, Span, REGION_DONTFORK};
 use odfork_pager_protocol::PAGE;
 use odfork_sys::{args, block_signals, call, raw, restore_signals, SysResult};
 
+use crate::connection::{self, Welcome};
 use crate::heap;
-use crate::life::die;
-use crate::lines::Lines;
-use crate::office::{self, mode, Held, Welcome, STATE};
-use crate::{forks, kernel_madvise, kernel_mmap, kernel_munmap, mappings, stack};
+use crate::init::die;
+use crate::proc_lines::Lines;
+use crate::state::{self, mode, Locked, STATE};
+use crate::{
+    calls, descriptors, fork_wrappers, kernel_madvise, kernel_mmap, kernel_munmap, mappings, setup,
+    stack,
+};
 
 /// `Control::state` while a fork is under way.
 const FORKING: u32 = 1;
@@ -122,33 +126,33 @@ pub unsafe extern "C" fn __register_atfork(
 unsafe extern "C" fn prepare() {
     let mask = block_signals();
     heap::lock();
-    let mut held = Held::take();
+    let mut locked = Locked::take();
     FORK.broken.store(false, Relaxed);
-    if office::is_own() && !held.regions().is_empty() {
+    if state::is_own() && !locked.regions().is_empty() {
         // On a paged stack nothing can be unmapped, and the child would not have it.
-        let is_paged = held.regions().overlaps(stack::here() as u64, 1);
-        if is_paged || give_to_child(&mut held).is_err() {
+        let is_paged = locked.regions().overlaps(stack::here() as u64, 1);
+        if is_paged || give_to_child(&mut locked).is_err() {
             FORK.broken.store(true, Relaxed);
-            FORK.told.store(forks::mark_broken(), Relaxed);
+            FORK.told.store(fork_wrappers::mark_broken(), Relaxed);
         }
     }
-    held.into_mask();
+    locked.into_mask();
     // SAFETY: the lock is held.
     unsafe { *FORK.mask.get() = mask };
 }
 
-fn give_to_child(held: &mut Held) -> SysResult<()> {
-    mappings::forget_foreign(held);
-    let welcome = office::hello_for_child()?;
+fn give_to_child(locked: &mut Locked) -> SysResult<()> {
+    mappings::forget_foreign(locked);
+    let welcome = connection::hello_for_child()?;
     let id = u64::from(welcome.id);
     // SAFETY: the lock is held.
     unsafe { *FORK.child.get() = Some(welcome) };
-    list_protection(held)?;
-    let Some(control) = office::control() else { return Err(odfork_sys::Errno(libc::ENOTCONN)) };
+    list_protection(locked)?;
+    let Some(control) = state::control() else { return Err(odfork_sys::Errno(libc::ENOTCONN)) };
     control.state.store(FORKING, Release);
-    let mut result = office::ask(held, op::FREEZE, [0; 2]);
+    let mut result = calls::ask(locked, op::FREEZE, [0; 2]);
     if result == 0 {
-        for span in held.regions().list() {
+        for span in locked.regions().list() {
             let gone = kernel_madvise(
                 span.address as usize,
                 span.len as usize,
@@ -158,11 +162,11 @@ fn give_to_child(held: &mut Held) -> SysResult<()> {
         }
     }
     if result == 0 {
-        result = office::ask(held, op::SNAPSHOT, [id, 0]);
+        result = calls::ask(locked, op::SNAPSHOT, [id, 0]);
     }
     control.state.store(0, Release);
     if result != 0 {
-        office::ask(held, op::THAW, [0; 2]);
+        calls::ask(locked, op::THAW, [0; 2]);
         return Err(odfork_sys::Errno(-result));
     }
     Ok(())
@@ -176,7 +180,7 @@ unsafe extern "C" fn parent() {
         }
         drop_list();
         let mask = *FORK.mask.get();
-        drop(Held::from_mask(u64::MAX));
+        drop(Locked::from_mask(u64::MAX));
         heap::unlock();
         restore_signals(mask);
     }
@@ -186,7 +190,7 @@ unsafe extern "C" fn parent() {
 unsafe extern "C" fn child() {
     // SAFETY: prepare filled the cells; this is the only thread.
     let (welcome, mask) = unsafe { ((*FORK.child.get()).take(), *FORK.mask.get()) };
-    stack::alone();
+    stack::release_others();
     if FORK.broken.load(Relaxed) {
         if FORK.told.load(Relaxed) {
             // SAFETY: ends this process; whoever forked it waits for it.
@@ -194,17 +198,17 @@ unsafe extern "C" fn child() {
         }
         die(b"odfork page: the child of a fork could not be given its paged memory (store full?): it ends here\n");
     }
-    office::close_inherited();
-    let mut held = Held::take();
+    descriptors::close_inherited();
+    let mut locked = Locked::take();
     match welcome {
-        Some(welcome) if restore(&mut held, &welcome).is_err() => {
+        Some(welcome) if restore(&mut locked, &welcome).is_err() => {
             die(b"odfork page: the child of a fork could not map its paged memory: it ends here\n")
         }
         Some(_) => {}
-        None => start_fresh(&mut held),
+        None => start_fresh(&mut locked),
     }
     drop_list();
-    drop(held);
+    drop(locked);
     // As the agent's: it names the parent's process. Given back all the same, for a number that
     // comes again.
     heap::unlock();
@@ -212,22 +216,22 @@ unsafe extern "C" fn child() {
 }
 
 /// The parent had nothing paged: the child connects when it needs to.
-fn start_fresh(held: &mut Held) {
-    held.regions().clear();
+fn start_fresh(locked: &mut Locked) {
+    locked.regions().clear();
     if STATE.mode.load(Relaxed) == mode::CONNECTED {
         STATE.mode.store(mode::FRESH, Relaxed);
     }
     STATE.pid.store(odfork_sys::getpid(), Relaxed);
 }
 
-fn restore(held: &mut Held, welcome: &Welcome) -> SysResult<()> {
+fn restore(locked: &mut Locked, welcome: &Welcome) -> SysResult<()> {
     // Regions the child must not have are gone from its list.
-    while let Some(span) = first_with(held, REGION_DONTFORK) {
-        held.regions().remove_one(span.address, span.len);
+    while let Some(span) = first_with(locked, REGION_DONTFORK) {
+        locked.regions().remove_one(span.address, span.len);
     }
     // First of all, or the kernel puts a new mapping of ours where these belong. Nobody touches
     // them before they are registered: this is the only thread.
-    for span in held.regions().list() {
+    for span in locked.regions().list() {
         let (address, len) = (span.address as usize, span.len as usize);
         let prot = libc::PROT_READ | libc::PROT_WRITE;
         // Not over anything: the parent's mapping was not inherited.
@@ -235,24 +239,24 @@ fn restore(held: &mut Held, welcome: &Welcome) -> SysResult<()> {
         let offset = span.offset as i64;
         odfork_sys::check(kernel_mmap(address, len, prot, flags, welcome.backing, offset))?;
     }
-    office::settle(welcome)?;
-    for span in held.regions().list() {
-        office::register(span)?;
+    setup::attach(welcome)?;
+    for span in locked.regions().list() {
+        setup::register(span)?;
     }
-    restore_protection(held)?;
-    office::publish(held);
-    match office::ask(held, op::REGIONS, [0; 2]) {
+    restore_protection(locked)?;
+    calls::publish(locked);
+    match calls::ask(locked, op::REGIONS, [0; 2]) {
         0 => Ok(()),
         error => Err(odfork_sys::Errno(-error)),
     }
 }
 
-fn first_with(held: &mut Held, flag: u64) -> Option<Span> {
-    held.regions().list().iter().find(|span| span.flags & flag != 0).copied()
+fn first_with(locked: &mut Locked, flag: u64) -> Option<Span> {
+    locked.regions().list().iter().find(|span| span.flags & flag != 0).copied()
 }
 
 /// Notes every paged mapping whose protection is not the usual one.
-fn list_protection(held: &mut Held) -> SysResult<()> {
+fn list_protection(locked: &mut Locked) -> SysResult<()> {
     let bytes = LISTED * size_of::<Protected>();
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -266,7 +270,7 @@ fn list_protection(held: &mut Held) -> SysResult<()> {
     while let Some(line) = lines.next() {
         any = true;
         let Some(found) = parse(line) else { continue };
-        if found.prot == prot || !held.regions().overlaps(found.start, found.end - found.start) {
+        if found.prot == prot || !locked.regions().overlaps(found.start, found.end - found.start) {
             continue;
         }
         let at = FORK.listed.load(Relaxed) as usize;
@@ -284,14 +288,14 @@ fn list_protection(held: &mut Held) -> SysResult<()> {
     }
 }
 
-fn restore_protection(held: &mut Held) -> SysResult<()> {
+fn restore_protection(locked: &mut Locked) -> SysResult<()> {
     let list = FORK.list.load(Relaxed) as *const Protected;
     for at in 0..FORK.listed.load(Relaxed) as usize {
         // SAFETY: an entry that list_protection wrote.
         let one = unsafe { *list.add(at) };
         let mut address = one.start;
         while address < one.end {
-            let piece = held.regions().piece(address, one.end - address);
+            let piece = locked.regions().piece(address, one.end - address);
             if piece.offset.is_some() {
                 // SAFETY: memory of a region just mapped.
                 unsafe { call(libc::SYS_mprotect, args![address, piece.len, one.prot])? };
