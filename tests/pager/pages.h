@@ -99,7 +99,7 @@ static inline int is_paged(const void *at)
     while (maps && fgets(line, sizeof line, maps)) {
         unsigned long start, end;
         if (sscanf(line, "%lx-%lx", &start, &end) == 2 && (unsigned long)at >= start && (unsigned long)at < end)
-            found = strstr(line, "odfork-page-space") != NULL;
+            found = strstr(line, "odfork-page-backing") != NULL;
     }
     if (maps)
         fclose(maps);

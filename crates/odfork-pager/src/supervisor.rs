@@ -93,7 +93,7 @@ struct Supervisor {
 /// # Errors
 /// The daemon could not be started, or poll failed.
 pub fn run(plan: Plan) -> io::Result<()> {
-    let doorbell = sys::memory_file(c"odfork-page-bell", PAGE as u64)?;
+    let doorbell = sys::memory_file(c"odfork-page-doorbell", PAGE as u64)?;
     let kills = std::env::var(crash_points::TIMES).ok().and_then(|n| n.parse().ok()).unwrap_or(1);
     let files = sys::raise_open_files();
     sys::ask_for_senders(plan.socket.as_fd())?;
