@@ -32,82 +32,58 @@ impl Estimate {
 /// The middle value; the mean of the two middle ones when the count is even. None for no samples.
 pub fn median(samples: &[f64]) -> Option<f64> {
     let mut sorted = samples.to_vec();
-    median_in_place(&mut sorted)
+    sorted.sort_unstable_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => None,
+        count if count % 2 == 1 => Some(sorted[middle]),
+        _ => Some((sorted[middle - 1] + sorted[middle]) / 2.0),
+    }
 }
 
-fn median_in_place(samples: &mut [f64]) -> Option<f64> {
-    if samples.is_empty() {
-        return None;
-    }
-    samples.sort_unstable_by(f64::total_cmp);
-    let middle = samples.len() / 2;
-    Some(if samples.len() % 2 == 1 {
-        samples[middle]
-    } else {
-        (samples[middle - 1] + samples[middle]) / 2.0
-    })
+/// The 2.5 % and the 97.5 % quantile of the finite values.
+pub fn middle_95(mut values: Vec<f64>) -> Option<(f64, f64)> {
+    values.retain(|value| value.is_finite());
+    values.sort_unstable_by(f64::total_cmp);
+    let last = values.len().checked_sub(1)?;
+    let quantile = |share: f64| values[(last as f64 * share).round() as usize];
+    Some((quantile(0.025), quantile(0.975)))
 }
 
 /// The median of a series with its interval.
 pub fn estimate_median(samples: &[f64], rng: &mut Rng) -> Option<Estimate> {
     let value = median(samples)?;
-    let mut resample = vec![0.0; samples.len()];
-    let interval = bootstrap(samples.len(), rng, |indices| {
-        fill(&mut resample, samples, indices);
-        median_in_place(&mut resample)
-    });
-    Some(Estimate { value, interval, count: samples.len() })
+    Some(Estimate { value, interval: bootstrap(samples, rng, median), count: samples.len() })
 }
 
 /// median(top) / median(bottom) where sample i of both was taken in the same round: a round is
 /// resampled as a whole, so a disturbance that slowed both sides cancels.
 pub fn estimate_ratio(top: &[f64], bottom: &[f64], rng: &mut Rng) -> Option<Estimate> {
-    if top.len() != bottom.len() {
-        return None;
-    }
-    let value = divide(median(top)?, median(bottom)?)?;
-    let mut tops = vec![0.0; top.len()];
-    let mut bottoms = vec![0.0; top.len()];
-    let interval = bootstrap(top.len(), rng, |indices| {
-        fill(&mut tops, top, indices);
-        fill(&mut bottoms, bottom, indices);
-        divide(median_in_place(&mut tops)?, median_in_place(&mut bottoms)?)
-    });
-    Some(Estimate { value, interval, count: top.len() })
+    let rounds: Vec<(f64, f64)> = top.iter().copied().zip(bottom.iter().copied()).collect();
+    let ratio = |rounds: &[(f64, f64)]| {
+        let (tops, bottoms): (Vec<f64>, Vec<f64>) = rounds.iter().copied().unzip();
+        let bottom = median(&bottoms).filter(|bottom| *bottom > 0.0)?;
+        Some(median(&tops)? / bottom)
+    };
+    let value = ratio(&rounds).filter(|_| top.len() == bottom.len())?;
+    Some(Estimate { value, interval: bootstrap(&rounds, rng, ratio), count: rounds.len() })
 }
 
-fn divide(top: f64, bottom: f64) -> Option<f64> {
-    (bottom > 0.0).then(|| top / bottom)
-}
-
-fn fill(target: &mut [f64], source: &[f64], indices: &[usize]) {
-    for (slot, &index) in target.iter_mut().zip(indices) {
-        *slot = source[index];
-    }
-}
-
-/// The 95 % percentile interval of `statistic` over resamples of `count` indices.
-fn bootstrap(
-    count: usize,
+/// The 95 % percentile interval of `statistic` over resamples.
+fn bootstrap<T: Copy>(
+    samples: &[T],
     rng: &mut Rng,
-    mut statistic: impl FnMut(&[usize]) -> Option<f64>,
+    statistic: impl Fn(&[T]) -> Option<f64>,
 ) -> Option<(f64, f64)> {
-    if count < SAMPLES_FOR_INTERVAL {
+    if samples.len() < SAMPLES_FOR_INTERVAL {
         return None;
     }
-    let mut indices = vec![0; count];
-    let mut outcomes = Vec::with_capacity(RESAMPLES);
-    for _ in 0..RESAMPLES {
-        indices.fill_with(|| rng.usize(..count));
-        outcomes.extend(statistic(&indices));
-    }
-    if outcomes.is_empty() {
-        return None;
-    }
-    outcomes.sort_unstable_by(f64::total_cmp);
-    let last = (outcomes.len() - 1) as f64;
-    let quantile = |share: f64| outcomes[(last * share).round() as usize];
-    Some((quantile(0.025), quantile(0.975)))
+    let mut drawn = samples.to_vec();
+    let mut resample = || {
+        drawn.fill_with(|| samples[rng.usize(..samples.len())]);
+        statistic(&drawn)
+    };
+    middle_95((0..RESAMPLES).filter_map(|_| resample()).collect())
 }
 
 #[cfg(test)]
@@ -145,7 +121,8 @@ mod tests {
         assert!(width(&many) < width(&few));
     }
 
-    /// The true median is known (119.5 for uniform 100..140): about 95 in 100 intervals must hold it.
+    /// The true median is known (119.5 for uniform 100..140): about 95 in 100 intervals must hold
+    /// it.
     #[test]
     fn about_95_of_100_intervals_hold_the_true_median() {
         let mut rng = Rng::with_seed(99);

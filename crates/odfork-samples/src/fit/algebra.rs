@@ -1,8 +1,8 @@
 //! Least squares by the normal equations, for the handful of unknowns a cost model has.
 //!
-//! Owns solving; knows nothing of forks. Columns are scaled to equal length first, because a process
-//! costs one unit and a page table a quarter of a million. What cannot be told apart (a singular
-//! system, numbers that are none) is None.
+//! Owns solving; knows nothing of forks. Columns are scaled to equal length first, because a
+//! process costs one unit and a page table a quarter of a million. What cannot be told apart (a
+//! singular system, numbers that are none) is None.
 
 /// Pivots below this share of a scaled column mean that two columns say the same.
 const SINGULAR: f64 = 1e-9;
@@ -57,8 +57,8 @@ pub fn least_squares(rows: &[Vec<f64>], values: &[f64], weights: &[f64]) -> Opti
 }
 
 /// The same with no coefficient below zero: a cost is never negative. Tries every choice of columns
-/// that stay (there are few) and keeps the best; a dropped column has coefficient zero. Rows that do
-/// not determine all of the coefficients are not rescued by leaving some out.
+/// that stay (there are few) and keeps the best; a dropped column has coefficient zero. Rows that
+/// do not determine all of the coefficients are not rescued by leaving some out.
 pub fn least_squares_of_costs(
     rows: &[Vec<f64>],
     values: &[f64],

@@ -1,19 +1,19 @@
 //! The fit of one engine: which form, which coefficients, and how far off on unseen points.
 //!
-//! Relative errors count, because times span four decades; a point far off the others counts less (Huber), because machines
-//! disturb. The form is chosen by leaving out one training point after the other: the simplest whose error is within a
-//! tenth of the best. Held out are, of the distinct points in the order of bytes and frac, the second of every three (so the
-//! largest of a whole grid is among them); neither form nor knee nor coefficient sees them before they are judged. The
+//! Relative errors count, because times span four decades; a point far off the others counts less
+//! (Huber), because machines disturb. The form is chosen by leaving out one training point after
+//! the other: the simplest whose error is within a tenth of the best. Held out are, of the distinct
+//! points in the order of bytes and frac, the second of every three (so the largest of a whole grid
+//! is among them); neither form nor knee nor coefficient sees them before they are judged. The
 //! coefficients reported are then fitted to all points.
 
 use anyhow::{bail, Context, Result};
 
 use super::algebra;
 use super::forms::{Form, Load, Term};
-use super::lines::middle_95;
 use super::model::{Coefficient, Errors, Fit, Judged, Model};
 use super::points::{Grid, Point};
-use crate::stats::{median, Rng, SAMPLES_FOR_INTERVAL};
+use crate::stats::{median, middle_95, Rng, SAMPLES_FOR_INTERVAL};
 
 /// Refits of resampled rounds.
 const RESAMPLES: usize = 400;
@@ -120,7 +120,10 @@ pub fn fit(grid: &Grid, rng: &mut Rng) -> Result<Fit> {
     let engine = &grid.engine;
     if cases.len() < FEWEST {
         let found = cases.len();
-        bail!("engine {engine} has {found} usable points of grid, a fit needs {FEWEST}: run `odfork bench grid`");
+        bail!(
+            "engine {engine} has {found} usable points of grid, a fit needs {FEWEST}: \
+             run `odfork bench grid`"
+        );
     }
     let all: Vec<&Case> = cases.iter().collect();
     let held = |index: &usize| index % 3 == HELD_OUT;
@@ -129,7 +132,10 @@ pub fn fit(grid: &Grid, rng: &mut Rng) -> Result<Fit> {
     };
     let (training, unseen) = (pick(false), pick(true));
     let same = || {
-        format!("the points of engine {engine} differ too little to tell the terms apart: measure several sizes and fractions")
+        format!(
+            "the points of engine {engine} differ too little to tell the terms apart: \
+             measure several sizes and fractions"
+        )
     };
     let form = choose(engine, &training).with_context(same)?;
     let (trained, _) = solve(&form, &training).with_context(same)?;
@@ -215,7 +221,8 @@ mod tests {
             assert!(low <= found.value * 1.0001 && found.value <= high * 1.0001, "{found:?}");
         }
         assert!(fit.errors.worst < 1e-3, "{:?}", fit.errors);
-        // Without memory seven fractions are one point: 50 distinct ones, of which every third is held out.
+        // Without memory seven fractions are one point: 50 distinct ones, of which every third is
+        // held out.
         assert_eq!((fit.residuals.len(), fit.held_out.len()), (50, 17));
         assert!(fit.held_out.iter().any(|point| point.bytes == 1e9 && point.frac == 1.0));
     }

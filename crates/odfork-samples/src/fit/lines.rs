@@ -1,14 +1,16 @@
-//! The paper's analysis: for each fraction written, the regression line of time over heap size, and what follows from it.
+//! The paper's analysis: for each fraction written, the regression line of time over heap size, and
+//! what follows from it.
 //!
-//! Owns slopes, intercepts, page-service rates (forks x frac / slope) and their ratio to the rate of a plain memory copy. The
-//! lines are unweighted least squares over all sizes, as in Smith and Maguire 1988, so that their figures come out again.
+//! Owns slopes, intercepts, page-service rates (forks x frac / slope) and their ratio to the rate
+//! of a plain memory copy. The lines are unweighted least squares over all sizes, as in Smith and
+//! Maguire 1988, so that their figures come out again.
 
 use anyhow::{bail, Result};
 
 use super::algebra;
 use super::points::Grid;
 use crate::samples::Recording;
-use crate::stats::{estimate_median, Estimate, Rng, SAMPLES_FOR_INTERVAL};
+use crate::stats::{estimate_median, middle_95, Estimate, Rng, SAMPLES_FOR_INTERVAL};
 
 /// Resamples for intervals of lines.
 const RESAMPLES: usize = 500;
@@ -25,7 +27,8 @@ pub struct FracLine {
     /// Seconds.
     pub intercept: f64,
     pub intercept_interval: Option<(f64, f64)>,
-    /// Bytes a second at which written pages are served; None when nothing is written or the line does not rise.
+    /// Bytes a second at which written pages are served; None when nothing is written or the line
+    /// does not rise.
     pub service: Option<f64>,
     /// The points of the line: (bytes, seconds).
     pub points: Vec<(f64, f64)>,
@@ -57,7 +60,8 @@ pub struct CopyRate {
     pub service: Option<Estimate>,
 }
 
-/// Bytes a second at which the pages of `forks` children that write `frac` are served, from the slope in seconds a byte.
+/// Bytes a second at which the pages of `forks` children that write `frac` are served, from the
+/// slope in seconds a byte.
 pub fn service_rate(slope: f64, forks: f64, frac: f64) -> Option<f64> {
     let rate = forks * frac / slope;
     (rate.is_finite() && rate > 0.0).then_some(rate)
@@ -79,7 +83,8 @@ pub fn regress(points: Vec<(f64, f64)>, frac: f64, forks: f64) -> Option<FracLin
     })
 }
 
-/// One line per fraction that has at least two sizes. Times are scaled to the largest number of forks of the grid.
+/// One line per fraction that has at least two sizes. Times are scaled to the largest number of
+/// forks of the grid.
 fn lines(grid: &Grid) -> Vec<FracLine> {
     let forks = grid.points.iter().map(|point| point.forks).fold(0.0, f64::max);
     let mut fracs: Vec<f64> = grid.points.iter().map(|point| point.frac).collect();
@@ -101,7 +106,8 @@ pub fn analyse(grid: &Grid, copy: Option<f64>, rng: &mut Rng) -> Result<Analysis
     let mut found = lines(grid);
     if found.is_empty() {
         bail!(
-            "engine {} has no two heap sizes at one fraction: a line needs two; run `odfork bench grid`",
+            "engine {} has no two heap sizes at one fraction: a line needs two; \
+             run `odfork bench grid`",
             grid.engine
         );
     }
@@ -133,16 +139,8 @@ pub fn analyse(grid: &Grid, copy: Option<f64>, rng: &mut Rng) -> Result<Analysis
     })
 }
 
-/// The 2.5 % and the 97.5 % quantile.
-pub(super) fn middle_95(mut values: Vec<f64>) -> Option<(f64, f64)> {
-    values.retain(|value| value.is_finite());
-    values.sort_unstable_by(f64::total_cmp);
-    let last = values.len().checked_sub(1)?;
-    let quantile = |share: f64| values[(last as f64 * share).round() as usize];
-    Some((quantile(0.025), quantile(0.975)))
-}
-
-/// Copy and service rates by size, of a recording of `copy-rate`. The plain copy is taken from any engine.
+/// Copy and service rates by size, of a recording of `copy-rate`. The plain copy is taken from any
+/// engine.
 pub fn copy_rates(recording: &Recording, engine: &str, rng: &mut Rng) -> Vec<CopyRate> {
     let mut sizes: Vec<f64> = recording.samples.iter().map(|s| s.number("bytes")).collect();
     sizes.retain(|bytes| bytes.is_finite());

@@ -7,8 +7,7 @@
 use odfork_model::ForkTerms;
 
 use super::forms::{Form, Load, Term};
-use super::lines::middle_95;
-use crate::stats::median;
+use crate::stats::{median, middle_95};
 
 /// Coefficients with a form: the three terms are those of the runtime, the others come on top.
 #[derive(Clone, Debug, PartialEq, Eq)]

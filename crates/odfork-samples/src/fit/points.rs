@@ -1,7 +1,9 @@
-//! Samples of `grid` condensed: one point a (bytes, frac), the median of its rounds, and what resampling needs.
+//! Samples of `grid` condensed: one point a (bytes, frac), the median of its rounds, and what
+//! resampling needs.
 //!
-//! Owns choosing samples: metric `real`, one engine, one scale, the largest number of forks of each point (few forks drown
-//! in noise, as the paper found). Values that are no positive number are left out and counted.
+//! Owns choosing samples: metric `real`, one engine, one scale, the largest number of forks of each
+//! point (few forks drown in noise, as the paper found). Values that are no positive number are
+//! left out and counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -90,8 +92,8 @@ impl Grid {
         all.collect::<BTreeSet<u32>>().into_iter().collect()
     }
 
-    /// The grid as it might have come out: rounds drawn with replacement, each as a whole. A point none of whose rounds was
-    /// drawn keeps its median.
+    /// The grid as it might have come out: rounds drawn with replacement, each as a whole. A point
+    /// none of whose rounds was drawn keeps its median.
     pub fn resample(&self, rng: &mut Rng) -> Grid {
         let rounds = self.rounds();
         let mut drawn: BTreeMap<u32, usize> = BTreeMap::new();
@@ -151,7 +153,8 @@ pub mod fixtures {
         }
     }
 
-    /// A recording of `time(bytes, frac)` seconds a fork over a grid, three rounds that differ by a thousandth.
+    /// A recording of `time(bytes, frac)` seconds a fork over a grid, three rounds that differ by a
+    /// thousandth.
     pub fn recording(time: impl Fn(f64, f64) -> f64) -> Recording {
         let mut recording = Recording::default();
         for bytes in [0.0, 1e6, 3.162e6, 1e7, 3.162e7, 1e8, 3.162e8, 1e9] {
