@@ -7,21 +7,17 @@
 use std::ffi::{CString, OsString};
 use std::fs::File;
 use std::io::{Error, Read, Write};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
 
 use anyhow::{Context, Result};
+use rustix::pipe::{pipe_with, PipeFlags};
 
 /// A started command that has not executed its program yet. Dropped, it never does.
 pub struct Launch {
     pub pid: i32,
     release: File,
     failure: File,
-}
-
-struct Pipe {
-    read: OwnedFd,
-    write: OwnedFd,
 }
 
 /// What the child needs, all made before the fork.
@@ -46,12 +42,13 @@ impl Launch {
         let mut pointers: Vec<*const libc::c_char> =
             words.iter().map(|word| word.as_ptr()).collect();
         pointers.push(std::ptr::null());
-        let (release, failure) = (pipe()?, pipe()?);
+        let pipe = || pipe_with(PipeFlags::CLOEXEC).context("cannot start COMMAND: no pipe");
+        let ((wait, release), (failure, report)) = (pipe()?, pipe()?);
         let child = Child {
             words: &pointers,
-            wait: release.read.as_raw_fd(),
-            ours: release.write.as_raw_fd(),
-            failure: failure.write.as_raw_fd(),
+            wait: wait.as_raw_fd(),
+            ours: release.as_raw_fd(),
+            failure: report.as_raw_fd(),
             output: output.as_ref().map(AsRawFd::as_raw_fd),
         };
         // SAFETY: the child only makes system calls on memory and descriptors prepared above, then
@@ -60,7 +57,7 @@ impl Launch {
             -1 => Err(Error::last_os_error()).context("cannot start COMMAND: fork failed"),
             // SAFETY: as above; the pointers end with a null and their strings live on.
             0 => unsafe { child.run() },
-            pid => Ok(Launch { pid, release: release.write.into(), failure: failure.read.into() }),
+            pid => Ok(Launch { pid, release: release.into(), failure: failure.into() }),
         }
     }
 
@@ -75,17 +72,6 @@ impl Launch {
         let mut number = [0u8; 4];
         self.failure.read_exact(&mut number).ok()?;
         Some(Error::from_raw_os_error(i32::from_ne_bytes(number)))
-    }
-}
-
-fn pipe() -> Result<Pipe> {
-    let mut ends = [0; 2];
-    // SAFETY: room for two descriptors, which are ours alone afterwards.
-    unsafe {
-        if libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) != 0 {
-            return Err(Error::last_os_error()).context("cannot start COMMAND: no pipe");
-        }
-        Ok(Pipe { read: OwnedFd::from_raw_fd(ends[0]), write: OwnedFd::from_raw_fd(ends[1]) })
     }
 }
 

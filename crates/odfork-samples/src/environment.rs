@@ -3,9 +3,11 @@
 
 use std::fs;
 
+use rustix::thread::CpuSet;
 use serde::Serialize;
 
 use odfork_proc::cow_fork::{self, Support};
+use odfork_proc::status::{bytes_of, value_of};
 
 /// The machine at the start of a run.
 #[derive(Clone, Debug, Serialize)]
@@ -33,7 +35,7 @@ impl Environment {
         Environment {
             version: env!("CARGO_PKG_VERSION"),
             kernel: read("/proc/sys/kernel/osrelease"),
-            cpu: field(&read("/proc/cpuinfo"), "model name"),
+            cpu: value_of(&read("/proc/cpuinfo"), "model name").unwrap_or("unknown").into(),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             memory_bytes: memory("MemTotal"),
             available_bytes: memory_available(),
@@ -51,8 +53,7 @@ impl Environment {
                 .next()
                 .and_then(|word| word.parse().ok())
                 .unwrap_or(0.0),
-            // SAFETY: always succeeds.
-            user_id: unsafe { libc::geteuid() },
+            user_id: rustix::process::geteuid().as_raw(),
             unix_seconds: std::time::SystemTime::now()
                 .duration_since(std::time::UNIX_EPOCH)
                 .map_or(0, |time| time.as_secs()),
@@ -62,7 +63,8 @@ impl Environment {
     /// One line for the head of the report.
     pub fn summary(&self) -> String {
         format!(
-            "Linux {}, {} x {}, {:.1} GB of memory ({:.1} GB available), THP {}, virtualised: {}, load {:.2}{}",
+            "Linux {}, {} x {}, {:.1} GB of memory ({:.1} GB available), THP {}, virtualised: {}, \
+             load {:.2}{}",
             self.kernel,
             self.cores,
             self.cpu,
@@ -113,27 +115,14 @@ const TORN: u64 = 2 << 20;
 pub fn memory_held(pid: u32) -> Option<u64> {
     let own = || {
         let status = read(&format!("/proc/{pid}/status"));
-        (kilobytes(&status, "RssAnon") + kilobytes(&status, "VmPTE")) * 1024
+        bytes_of(&status, "RssAnon") + bytes_of(&status, "VmPTE")
     };
     let (before, shared, after) = (own(), memory("Shmem"), own());
     (after > 0 && before.abs_diff(after) <= TORN).then_some(after + shared)
 }
 
 fn memory(name: &str) -> u64 {
-    kilobytes(&read("/proc/meminfo"), name) * 1024
-}
-
-fn kilobytes(meminfo: &str, name: &str) -> u64 {
-    field(meminfo, name).trim_end_matches(" kB").parse().unwrap_or(0)
-}
-
-/// The value of the first `name : value` line.
-fn field(text: &str, name: &str) -> String {
-    text.lines()
-        .filter_map(|line| line.split_once(':'))
-        .find(|(key, _)| key.trim() == name)
-        .map(|(_, value)| value.trim().to_string())
-        .unwrap_or_else(|| "unknown".into())
+    bytes_of(&read("/proc/meminfo"), name)
 }
 
 /// The word in brackets of "always [madvise] never".
@@ -146,21 +135,8 @@ fn chosen(choices: &str) -> String {
 
 /// The last processor this process may use, when there is more than one to choose from.
 pub fn last_cpu() -> Option<usize> {
-    // SAFETY: a zeroed set is empty; the call fills at most its size; CPU_ISSET is asked below
-    // CPU_SETSIZE.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        if libc::sched_getaffinity(0, std::mem::size_of_val(&set), &mut set) != 0 {
-            return None;
-        }
-        let allowed: Vec<usize> =
-            (0..libc::CPU_SETSIZE as usize).filter(|&cpu| libc::CPU_ISSET(cpu, &set)).collect();
-        if allowed.len() > 1 {
-            allowed.last().copied()
-        } else {
-            None
-        }
-    }
+    let allowed = rustix::thread::sched_getaffinity(None).ok().filter(|set| set.count() > 1)?;
+    (0..CpuSet::MAX_CPU).rfind(|&cpu| allowed.is_set(cpu))
 }
 
 #[cfg(test)]
@@ -170,10 +146,10 @@ mod tests {
     #[test]
     fn fields_are_found_by_their_whole_name() {
         let meminfo = "MemTotal:       24000000 kB\nMemFree:  5 kB\nMemAvailable:   23000000 kB\n";
-        assert_eq!(kilobytes(meminfo, "MemAvailable"), 23_000_000);
-        assert_eq!(kilobytes(meminfo, "Mem"), 0);
-        assert_eq!(field("model name\t: Some CPU @ 2 GHz\n", "model name"), "Some CPU @ 2 GHz");
-        assert_eq!(field("", "model name"), "unknown");
+        assert_eq!(bytes_of(meminfo, "MemAvailable"), 23_000_000 << 10);
+        assert_eq!(bytes_of(meminfo, "Mem"), 0);
+        let cpu = value_of("model name\t: Some CPU @ 2 GHz\n", "model name");
+        assert_eq!((cpu, value_of("", "model name")), (Some("Some CPU @ 2 GHz"), None));
     }
 
     #[test]

@@ -51,15 +51,17 @@ pub use x86::{probe, userfault};
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use std::fs::{self, File};
+    use std::fs::File;
     use std::io::Error;
-    use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+    use std::os::fd::{FromRawFd, OwnedFd};
     use std::os::unix::fs::FileExt;
     use std::time::{Duration, Instant};
 
     use anyhow::{anyhow, bail, Context, Result};
+    use rustix::process::{pidfd_getfd, pidfd_open, Pid, PidfdFlags, PidfdGetfdFlags};
 
     use super::{shake_hands, userfaultfd};
+    use odfork_proc::maps;
     use odfork_proc::ptrace::{self, registers};
     use odfork_proc::tracee::Tracee;
 
@@ -105,15 +107,12 @@ mod x86 {
 
     /// Address of a `syscall` instruction the process has: in its vdso.
     fn gate(pid: i32) -> Result<u64> {
-        let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
-        let line = maps.lines().find(|line| line.ends_with("[vdso]")).context("no vdso")?;
-        let (start, end) =
-            line.split(' ').next().and_then(|w| w.split_once('-')).context("no vdso")?;
-        let (start, end) = (u64::from_str_radix(start, 16)?, u64::from_str_radix(end, 16)?);
-        let mut code = vec![0; (end - start) as usize];
-        File::open(format!("/proc/{pid}/mem"))?.read_exact_at(&mut code, start)?;
+        let vdso = maps::of_process(pid)?.into_iter().find(|mapping| mapping.name == "[vdso]");
+        let vdso = vdso.context("no vdso")?;
+        let mut code = vec![0; vdso.bytes() as usize];
+        File::open(format!("/proc/{pid}/mem"))?.read_exact_at(&mut code, vdso.start)?;
         let at = code.windows(2).position(|pair| pair == [0x0f, 0x05]);
-        Ok(start + at.context("the vdso holds no syscall instruction")? as u64)
+        Ok(vdso.start + at.context("the vdso holds no syscall instruction")? as u64)
     }
 
     /// Makes a stopped thread carry out one system call, and puts its registers back.
@@ -157,18 +156,8 @@ mod x86 {
 
     /// A copy of a descriptor of another process.
     fn take(pid: i32, theirs: i32) -> Result<OwnedFd> {
-        // SAFETY: makes descriptors; each result is owned by nobody else.
-        unsafe {
-            let process = libc::syscall(libc::SYS_pidfd_open, pid, 0);
-            if process < 0 {
-                return Err(Error::last_os_error()).context("pidfd_open");
-            }
-            let process = OwnedFd::from_raw_fd(process as i32);
-            let ours = libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), theirs, 0);
-            if ours < 0 {
-                return Err(Error::last_os_error()).context("pidfd_getfd");
-            }
-            Ok(OwnedFd::from_raw_fd(ours as i32))
-        }
+        let pid = Pid::from_raw(pid).context("no process")?;
+        let process = pidfd_open(pid, PidfdFlags::empty()).context("pidfd_open")?;
+        pidfd_getfd(process, theirs, PidfdGetfdFlags::empty()).context("pidfd_getfd")
     }
 }
