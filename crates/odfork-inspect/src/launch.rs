@@ -1,4 +1,5 @@
-//! Starting a command so that nothing of its life is missed: it waits before exec until it is released.
+//! Starting a command so that nothing of its life is missed: it waits before exec until it is
+//! released.
 //!
 //! Owns the fork, the exec in the child and how its failure is reported. The command keeps our
 //! terminal, process group and descriptors, as under time(1); only its standard output may go

@@ -1,4 +1,5 @@
-//! What a process costs to fork, what it writes, and what forks will cost: `odfork doctor`, `writes`, `predict`.
+//! What a process costs to fork, what it writes, and what forks will cost: `odfork doctor`,
+//! `writes`, `predict`.
 
 use odfork_proc::command::Verb;
 

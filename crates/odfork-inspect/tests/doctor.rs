@@ -1,8 +1,9 @@
 //! odfork doctor as its user meets it: real programs are watched, and must not notice.
 //!
-//! The command runs in a process of its own: this test program starts itself again with the words of the command line
-//! in its environment, because ptrace belongs to one thread and signals to one process. Counts are exact; no time
-//! decides anything. Where ptrace is not permitted the tests say so and end.
+//! The command runs in a process of its own: this test program starts itself again with the words
+//! of the command line in its environment, because ptrace belongs to one thread and signals to one
+//! process. Counts are exact; no time decides anything. Where ptrace is not permitted the tests say
+//! so and end.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::ExitStatusExt;

@@ -1,7 +1,8 @@
-//! odfork writes as its user meets it: a program that changes exactly so many pages, a process that dies, Ctrl-C, errors.
+//! odfork writes as its user meets it: a program that changes exactly so many pages, a process that
+//! dies, Ctrl-C, errors.
 //!
-//! The command is this test program itself: started again with the words in a variable, it runs `the_command` only, which
-//! hands them to the verb and exits with its status.
+//! The command is this test program itself: started again with the words in a variable, it runs
+//! `the_command` only, which hands them to the verb and exits with its status.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
@@ -13,7 +14,8 @@ use odfork_samples::samples;
 const WORDS: &str = "ODFORK_TEST_WRITES";
 const SEPARATOR: char = '\u{1f}';
 
-/// 1,000 pages behind guards, marks between the changes. Words: none, or "wait" to change a page every 10 ms for ever.
+/// 1,000 pages behind guards, marks between the changes. Words: none, or "wait" to change a page
+/// every 10 ms for ever.
 const PROGRAM: &str = r#"
 #include <signal.h>
 #include <string.h>
@@ -150,7 +152,8 @@ fn comparing_counts_exactly_the_pages_and_bytes_that_changed() {
     assert_eq!(hot(&shown, "50")[0][3..5], ["50", "50"], "new memory is changed memory");
     assert!(shown.contains("b: 10 pages were given back"), "{shown}");
 
-    // All of the process: besides them a page or two of stack, and data of libraries at the first call.
+    // All of the process: besides them a page or two of stack, and data of libraries at the first
+    // call.
     let count = |metric: &str, phase: &str| {
         read.values("plain", metric, |s| s.word("phase") == phase && s.word("method") == "compare")
             [0]

@@ -1,7 +1,8 @@
 //! Samples of one file, grouped: a point is one engine, one metric and one set of parameters.
 //!
-//! Owns pairing: a ratio is formed between samples of the same round only, as they were taken next to each other.
-//! Values stay raw here; medians and intervals are asked of a point when a table or plot needs them.
+//! Owns pairing: a ratio is formed between samples of the same round only, as they were taken next
+//! to each other. Values stay raw here; medians and intervals are asked of a point when a table or
+//! plot needs them.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -92,7 +93,8 @@ impl Digest {
         self.points.iter().filter(move |point| point.metric == metric)
     }
 
-    /// Engines that were measured with a metric, in the order of all legends; without the harness alone.
+    /// Engines that were measured with a metric, in the order of all legends; without the harness
+    /// alone.
     pub fn engines(&self, metric: &str) -> Vec<String> {
         let mut engines: Vec<String> = self
             .of_metric(metric)

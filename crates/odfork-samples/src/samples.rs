@@ -1,8 +1,10 @@
-//! Raw samples on disk: JSON Lines, one object a line, flushed as soon as it is known, read back tolerantly.
+//! Raw samples on disk: JSON Lines, one object a line, flushed as soon as it is known, read back
+//! tolerantly.
 //!
-//! The format is described for people in docs/samples.md. A file holds one experiment: a `run` line, then `sample`,
-//! `note` and `engine` lines, then one `end` line (missing when the run was killed). Files are only ever appended to
-//! line by line, so what a crash or a full disk cuts is at most the last line; reading drops it and says so.
+//! The format is described for people in docs/samples.md. A file holds one experiment: a `run`
+//! line, then `sample`, `note` and `engine` lines, then one `end` line (missing when the run was
+//! killed). Files are only ever appended to line by line, so what a crash or a full disk cuts is at
+//! most the last line; reading drops it and says so.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -169,7 +171,8 @@ impl Recording {
     }
 }
 
-/// Reads a file; broken lines are counted, not fatal. An error: nothing in it is a sample file of ours.
+/// Reads a file; broken lines are counted, not fatal. An error: nothing in it is a sample file of
+/// ours.
 pub fn read(path: &Path) -> Result<Recording> {
     let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     let text = String::from_utf8_lossy(&bytes);

@@ -1,7 +1,8 @@
-//! Ratios between ways to start a program: by memory, by method, by actions; for the report and for the terminal.
+//! Ratios between ways to start a program: by memory, by method, by actions; for the report and for
+//! the terminal.
 //!
-//! Owns which comparisons answer the experiment's questions. Every ratio is of medians over the rounds that have both
-//! sides (`digest`); what was not measured together is left out.
+//! Owns which comparisons answer the experiment's questions. Every ratio is of medians over the
+//! rounds that have both sides (`digest`); what was not measured together is left out.
 
 use crate::digest::{paired_ratio, Digest, Point};
 use crate::samples::{Recording, Sample};
@@ -127,7 +128,8 @@ fn under_engines(digest: &Digest, used: f64) -> Vec<Line> {
     ["image", "kernel"].iter().filter_map(engine).collect()
 }
 
-/// The ratios between ways to start a program, from the samples of `exec`: what, and how many times.
+/// The ratios between ways to start a program, from the samples of `exec`: what, and how many
+/// times.
 pub fn ratios_of_starts(samples: &[Sample]) -> Vec<Line> {
     ratios(&Digest::of(&Recording { samples: samples.to_vec(), ..Recording::default() }))
 }

@@ -1,7 +1,8 @@
 //! Units: how a number of a sample is written for people.
 //!
-//! Owns the wording of times, sizes, rates and shares: three significant digits, the unit beside each number. Sizes are
-//! binary (1 MB is 1024 KB), as in the published papers; sizes of the 1988 grid are odd and stay in bytes.
+//! Owns the wording of times, sizes, rates and shares: three significant digits, the unit beside
+//! each number. Sizes are binary (1 MB is 1024 KB), as in the published papers; sizes of the 1988
+//! grid are odd and stay in bytes.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {

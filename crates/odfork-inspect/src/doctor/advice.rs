@@ -1,6 +1,7 @@
 //! One recommendation from the facts, by rules in a fixed order. Pure.
 //!
-//! The first rule that fits speaks. Whatever costs little comes first: nobody should change a program for nothing.
+//! The first rule that fits speaks. Whatever costs little comes first: nobody should change a
+//! program for nothing.
 
 use serde::Serialize;
 

@@ -1,7 +1,9 @@
-//! Whether odfork could do anything for a program: what keeps the library out, and what would keep memory plain.
+//! Whether odfork could do anything for a program: what keeps the library out, and what would keep
+//! memory plain.
 //!
-//! The program's file is judged by `odfork check --json` (one judge for all), which is run when it can be found; the
-//! state of a process is judged here, by the runtime's rules (docs/limits.md). Nothing of the program is run.
+//! The program's file is judged by `odfork check --json` (one judge for all), which is run when it
+//! can be found; the state of a process is judged here, by the runtime's rules (docs/limits.md).
+//! Nothing of the program is run.
 
 use std::ffi::OsStr;
 use std::fs;

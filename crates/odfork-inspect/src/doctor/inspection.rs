@@ -1,7 +1,7 @@
 //! One inspection from beginning to end: read the process, observe it, judge, recommend.
 //!
-//! Owns the order of the steps and the report they fill (`layout` makes its text, serde its JSON). A
-//! process that dies meanwhile leaves a report of what was known until then.
+//! Owns the order of the steps and the report they fill (`layout` makes its text, serde its JSON).
+//! A process that dies meanwhile leaves a report of what was known until then.
 
 use std::ffi::OsString;
 use std::io::Error;

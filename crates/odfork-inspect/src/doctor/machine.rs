@@ -1,6 +1,7 @@
 //! Without an argument: what fork costs on this machine by size, and which processes pay most.
 //!
-//! Reads only what anybody may read of all processes, and the page-table sums of the largest few. Nothing is observed.
+//! Reads only what anybody may read of all processes, and the page-table sums of the largest few.
+//! Nothing is observed.
 
 use serde::Serialize;
 

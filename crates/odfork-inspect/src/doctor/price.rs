@@ -105,7 +105,8 @@ impl Prices {
         let fitted = |engine| slope(recording, engine, HUGE, plain.floor_ns);
         prices.thp = fitted("thp").unwrap_or(prices.thp);
         prices.kernel = fitted("kernel").unwrap_or(prices.kernel);
-        // An image leaves nothing to copy: its floor is its price, what was not frozen costs as always.
+        // An image leaves nothing to copy: its floor is its price, what was not frozen costs as
+        // always.
         prices.image = fitted("image").map_or(Price { fitted: false, ..prices.plain }, |image| {
             Price { entry_ns: plain.entry_ns, ..image }
         });

@@ -56,8 +56,8 @@ pub struct Map {
     pub kept: BTreeMap<&'static str, u64>,
     /// libodfork.so is mapped.
     pub loaded: bool,
-    /// Mappings that show an image, their length, and their rewritten (anonymous) bytes. What is resident says
-    /// nothing: a clean page of an image is mapped when it is next read.
+    /// Mappings that show an image, their length, and their rewritten (anonymous) bytes. What is
+    /// resident says nothing: a clean page of an image is mapped when it is next read.
     pub image_mappings: u64,
     pub image_bytes: u64,
     pub image_rewritten: u64,

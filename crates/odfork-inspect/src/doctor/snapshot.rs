@@ -1,7 +1,8 @@
 //! Snapshots of the memory of processes that fork, taken right after a fork or before their end.
 //!
-//! Owns what fork costs each of them by the model, and the snapshot of the largest. Reading a map takes about as long
-//! as a fork, so a process is looked at again only when it has grown by a quarter.
+//! Owns what fork costs each of them by the model, and the snapshot of the largest. Reading a map
+//! takes about as long as a fork, so a process is looked at again only when it has grown by a
+//! quarter.
 
 use std::collections::HashMap;
 
@@ -19,8 +20,8 @@ pub struct Snapshots<'a> {
     /// Anonymous bytes at the last close look, and the share of them in huge pages then.
     looked: HashMap<Pid, (u64, f64)>,
     largest: Option<Subject>,
-    /// Of a process inspected before: its share of huge pages. Looking closely holds a process up, so then only what
-    /// costs nothing is read.
+    /// Of a process inspected before: its share of huge pages. Looking closely holds a process up,
+    /// so then only what costs nothing is read.
     known_share: Option<f64>,
 }
 

@@ -1,7 +1,9 @@
-//! One process as it is now: memory, page tables, what of it could be frozen. Opens files of /proc and changes nothing.
+//! One process as it is now: memory, page tables, what of it could be frozen. Opens files of /proc
+//! and changes nothing.
 //!
-//! /proc/PID/status is readable by anybody; smaps_rollup and smaps only by who may trace the process. What cannot be
-//! read is left out and said in a remark; the sums then come from the next coarser file.
+//! /proc/PID/status is readable by anybody; smaps_rollup and smaps only by who may trace the
+//! process. What cannot be read is left out and said in a remark; the sums then come from the next
+//! coarser file.
 
 use std::fs;
 use std::io::{Error, ErrorKind};

@@ -138,7 +138,8 @@ impl Tracer {
         }
     }
 
-    /// Lets every task go, with the signal it was about to get. Who is made meanwhile is let go too.
+    /// Lets every task go, with the signal it was about to get. Who is made meanwhile is let go
+    /// too.
     fn release(&mut self, sigchld: &BlockedSigchld, log: &mut Log) {
         let since = Instant::now();
         // An error: the task is gone already.

@@ -1,4 +1,5 @@
-//! Where a prediction comes from: samples of `grid` in a folder, or the figures the runtime starts from.
+//! Where a prediction comes from: samples of `grid` in a folder, or the figures the runtime starts
+//! from.
 //!
 //! Owns finding and fitting the data, and the warnings that belong to it. Fitting says what data
 //! lack; one engine that cannot be fitted does not keep the others from being predicted.

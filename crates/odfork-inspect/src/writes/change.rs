@@ -1,7 +1,8 @@
-//! What changed in a phase: counts, and where. Pure numbers, filled by the methods and printed by `table`.
+//! What changed in a phase: counts, and where. Pure numbers, filled by the methods and printed by
+//! `table`.
 //!
-//! Newly populated memory counts as changed, as in Smith and Maguire 1988; memory given back is told apart and is in
-//! neither count.
+//! Newly populated memory counts as changed, as in Smith and Maguire 1988; memory given back is
+//! told apart and is in neither count.
 
 use odfork_proc::maps::Mapping;
 use odfork_proc::pagemap::PAGE;

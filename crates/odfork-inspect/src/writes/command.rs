@@ -68,7 +68,8 @@ pub fn wait_for(pid: i32, interrupted: bool) -> Option<i32> {
         told |= interrupt::asked();
         if told && Instant::now() >= next {
             if let Some(signal) = requests.next() {
-                // SAFETY: a child of ours that has not been waited for: the number is still its own.
+                // SAFETY: a child of ours that has not been waited for: the number is still its
+                // own.
                 unsafe { libc::kill(pid, signal) };
             }
             next = Instant::now() + SIGNAL_INTERVAL;

@@ -1,9 +1,10 @@
 //! A userfaultfd made inside another process, used from outside: what method "scan" needs.
 //!
-//! The kernel lets a process write-protect its own memory only. So one of its stopped threads is made to carry out
-//! userfaultfd(2), by an instruction it has already (the vdso holds one); pidfd_getfd gives us the descriptor, and a
-//! close(2) carried out the same way leaves the process with none. All ioctls come from us. When our descriptor is
-//! closed, the kernel takes all protection back. x86-64 only, Linux 6.7 for UFFD_FEATURE_WP_ASYNC.
+//! The kernel lets a process write-protect its own memory only. So one of its stopped threads is
+//! made to carry out userfaultfd(2), by an instruction it has already (the vdso holds one);
+//! pidfd_getfd gives us the descriptor, and a close(2) carried out the same way leaves the process
+//! with none. All ioctls come from us. When our descriptor is closed, the kernel takes all
+//! protection back. x86-64 only, Linux 6.7 for UFFD_FEATURE_WP_ASYNC.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -23,14 +24,16 @@ fn shake_hands(faults: &OwnedFd) -> Result<()> {
     Ok(())
 }
 
-/// Registers a mapping. One that cannot be (of a device, say) is left: all its pages count as written.
+/// Registers a mapping. One that cannot be (of a device, say) is left: all its pages count as
+/// written.
 pub fn register(faults: &OwnedFd, start: u64, end: u64) {
     let mut request = Register {
         range: Range { start, len: end - start },
         mode: userfaultfd::REGISTER_MODE_WP,
         ioctls: 0,
     };
-    // SAFETY: the structure is valid for the kernel to read and fill; the range is of the other process.
+    // SAFETY: the structure is valid for the kernel to read and fill; the range is of the other
+    // process.
     unsafe {
         libc::ioctl(faults.as_raw_fd(), userfaultfd::REGISTER, std::ptr::from_mut(&mut request));
     }

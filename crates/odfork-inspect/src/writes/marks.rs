@@ -1,7 +1,8 @@
 //! Methods "scan" and "soft-dirty": the kernel marks the pages that are written; nothing is copied.
 //!
-//! Both count pages, not bytes, and count a page written with the bytes it held. Soft-dirty bits are cleared by
-//! /proc/PID/clear_refs. A scan needs the memory registered with a userfaultfd of the process itself: see `inject`.
+//! Both count pages, not bytes, and count a page written with the bytes it held. Soft-dirty bits
+//! are cleared by /proc/PID/clear_refs. A scan needs the memory registered with a userfaultfd of
+//! the process itself: see `inject`.
 
 use std::fs;
 use std::os::fd::OwnedFd;

@@ -1,7 +1,7 @@
 //! The ways to learn what changed, which of them this machine has, and the choice.
 //!
-//! Owns the order of `--method auto` and the one line that says why a method is not taken. Bytes are counted by
-//! "compare" only, so it is what `auto` takes when bytes are wanted.
+//! Owns the order of `--method auto` and the one line that says why a method is not taken. Bytes
+//! are counted by "compare" only, so it is what `auto` takes when bytes are wanted.
 
 use anyhow::{bail, Result};
 

@@ -1,8 +1,10 @@
-//! A process looked at while it stands still: its private mappings, their pages with content, its memory.
+//! A process looked at while it stands still: its private mappings, their pages with content, its
+//! memory.
 //!
-//! Owns the rule which pages count: every page with content of a writable private mapping, and of the others those the
-//! process has written before (relocated data, memory a collector protects). Must be dropped before the process
-//! runs on or execs; reading does not populate pages, for only pages with content are read.
+//! Owns the rule which pages count: every page with content of a writable private mapping, and of
+//! the others those the process has written before (relocated data, memory a collector protects).
+//! Must be dropped before the process runs on or execs; reading does not populate pages, for only
+//! pages with content are read.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

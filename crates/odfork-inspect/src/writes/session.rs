@@ -1,8 +1,9 @@
 //! From a seized process to a list of phases: when a snapshot is taken, and what ends a phase.
 //!
-//! Owns the clock of a measurement. A phase begins at the start (or `--after`), at the marker signal or when an
-//! interval is over; it ends at the next one, at the end of the process, at Ctrl-C, or when the process becomes another
-//! program by exec, which makes what was seen so far worthless. What was measured is always kept.
+//! Owns the clock of a measurement. A phase begins at the start (or `--after`), at the marker
+//! signal or when an interval is over; it ends at the next one, at the end of the process, at
+//! Ctrl-C, or when the process becomes another program by exec, which makes what was seen so far
+//! worthless. What was measured is always kept.
 
 use std::time::{Duration, Instant};
 

@@ -1,10 +1,11 @@
-//! Method "compare": a snapshot of the memory is kept and the memory compared with it, byte by byte.
+//! Method "compare": a snapshot of the memory is kept and the memory compared with it, byte by
+//! byte.
 //!
 //! This is the method of Smith and Maguire 1988, who compared core dumps. It needs nothing of the
-//! kernel, and is the only one that counts bytes. Owns the snapshot: every page with content, except
-//! pages of zeros and pages of a file never written, which cost nothing. It is brought up to date in
-//! place, page by page, so it is held once. A page written with the bytes it held does not count as
-//! changed.
+//! kernel, and is the only one that counts bytes. Owns the snapshot: every page with content,
+//! except pages of zeros and pages of a file never written, which cost nothing. It is brought up to
+//! date in place, page by page, so it is held once. A page written with the bytes it held does not
+//! count as changed.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

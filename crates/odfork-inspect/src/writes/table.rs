@@ -1,4 +1,5 @@
-//! What a person reads: the table of phases, the mappings that changed most, and the paper's figures beside ours.
+//! What a person reads: the table of phases, the mappings that changed most, and the paper's
+//! figures beside ours.
 //!
 //! Owns words and columns; every number comes from `change`.
 

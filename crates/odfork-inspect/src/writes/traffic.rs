@@ -1,7 +1,9 @@
-//! The other side of redis-server in the standard set: fills it over its unix socket and marks the phases for it.
+//! The other side of redis-server in the standard set: fills it over its unix socket and marks the
+//! phases for it.
 //!
-//! Speaks as much of the Redis protocol as SET, GET, PING and SHUTDOWN take. Runs in a thread of its own. A mark
-//! is a signal sent while the server waits for us; the PING after it is answered when the server runs on.
+//! Speaks as much of the Redis protocol as SET, GET, PING and SHUTDOWN take. Runs in a thread of
+//! its own. A mark is a signal sent while the server waits for us; the PING after it is answered
+//! when the server runs on.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -65,7 +67,8 @@ impl Client {
     }
 
     fn mark(&mut self) -> Result<()> {
-        // SAFETY: sends a signal to the server, which is not waited for before this thread has ended or failed.
+        // SAFETY: sends a signal to the server, which is not waited for before this thread has
+        // ended or failed.
         unsafe { libc::kill(self.pid, libc::SIGURG) };
         self.ask(&["PING"])
     }
