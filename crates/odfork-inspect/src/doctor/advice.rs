@@ -54,131 +54,118 @@ pub struct Advice {
     pub text: String,
 }
 
-fn advise(rule: &'static str, text: String) -> Advice {
-    Advice { rule, text }
-}
-
 /// The recommendation.
 pub fn recommend(facts: &Facts) -> Advice {
     let rules = [frozen, cheap, never, lent, only_exec, obstacle, loaded, little];
-    rules.iter().find_map(|rule| rule(facts)).unwrap_or_else(|| run_it(facts))
+    let found = rules.iter().find_map(|rule| rule(facts));
+    let (rule, text) = found.unwrap_or_else(|| ("run", run_it(facts)));
+    Advice { rule, text }
 }
 
-fn frozen(facts: &Facts) -> Option<Advice> {
+/// A rule's name and what it says; None when it does not apply.
+type Rule = Option<(&'static str, String)>;
+
+fn frozen(facts: &Facts) -> Rule {
     let (now, plain) = (time(facts.now_ns), time(facts.plain_ns));
-    facts.frozen.then(|| {
-        if facts.now_ns * WORTH < facts.plain_ns {
-            advise(
-                "frozen",
-                format!("It is frozen already: fork takes about {now} instead of {plain}."),
-            )
-        } else {
-            let why = "most of it was rewritten since or cannot be frozen";
-            advise(
-                "frozen-worn",
-                format!("It is frozen, but fork takes about {now} of {plain}: {why}."),
-            )
-        }
-    })
-}
-
-fn cheap(facts: &Facts) -> Option<Advice> {
-    (facts.now_ns < CHEAP_NS).then(|| {
-        let (now, size) = (time(facts.now_ns), bytes(facts.bytes));
-        let huge = if facts.huge_share > 0.5 { ", most of it in huge pages" } else { "" };
-        advise("cheap", format!("Fork is already cheap ({now} for {size}{huge}); nothing to gain."))
-    })
-}
-
-fn never(facts: &Facts) -> Option<Advice> {
-    let seen = facts.seen.filter(|seen| seen.forks.total() + seen.lent == 0)?;
-    let period = if seen.alive {
-        format!("It never forked in the {:.1} s observed", seen.seconds)
+    if !facts.frozen {
+        None
+    } else if facts.now_ns * WORTH < facts.plain_ns {
+        let text = format!("It is frozen already: fork takes about {now} instead of {plain}.");
+        Some(("frozen", text))
     } else {
-        "It never forked".to_owned()
-    };
-    let longer = if seen.alive { "; observe longer with --for SECONDS" } else { "" };
-    let image = match (&facts.obstacle, helps(facts, facts.image_ns)) {
-        (None, true) => format!(", and about {} under `odfork run`", time(facts.image_ns)),
-        _ => String::new(),
-    };
-    let text = format!("{period}{longer}. A fork would take about {}{image}.", time(facts.now_ns));
-    Some(advise("never-forks", text))
+        let why = "most of it was rewritten since or cannot be frozen";
+        let text = format!("It is frozen, but fork takes about {now} of {plain}: {why}.");
+        Some(("frozen-worn", text))
+    }
 }
 
-fn lent(facts: &Facts) -> Option<Advice> {
+fn cheap(facts: &Facts) -> Rule {
+    let (now, size) = (time(facts.now_ns), bytes(facts.bytes));
+    let huge = if facts.huge_share > 0.5 { ", most of it in huge pages" } else { "" };
+    let text = format!("Fork is already cheap ({now} for {size}{huge}); nothing to gain.");
+    (facts.now_ns < CHEAP_NS).then_some(("cheap", text))
+}
+
+fn never(facts: &Facts) -> Rule {
+    let seen = facts.seen.filter(|seen| seen.forks.total() + seen.lent == 0)?;
+    let mut text = "It never forked".to_owned();
+    if seen.alive {
+        let seconds = seen.seconds;
+        text += &format!(" in the {seconds:.1} s observed; observe longer with --for SECONDS");
+    }
+    text += &format!(". A fork would take about {}", time(facts.now_ns));
+    if facts.obstacle.is_none() && helps(facts, facts.image_ns) {
+        text += &format!(", and about {} under `odfork run`", time(facts.image_ns));
+    }
+    Some(("never-forks", text + "."))
+}
+
+fn lent(facts: &Facts) -> Rule {
     let seen = facts.seen.filter(|seen| seen.forks.total() == 0)?;
     let text = format!(
-        "All its {} children were made by vfork-class calls (vfork, posix_spawn), which copy no memory; nothing to gain.",
+        "All its {} children were made by vfork-class calls (vfork, posix_spawn), which copy no \
+         memory; nothing to gain.",
         seen.lent
     );
-    Some(advise("vfork-class", text))
+    Some(("vfork-class", text))
 }
 
-fn only_exec(facts: &Facts) -> Option<Advice> {
+fn only_exec(facts: &Facts) -> Rule {
     let forks = facts.seen?.forks;
-    if (forks.execs as f64) < MOSTLY * forks.total() as f64 {
+    let (execs, all) = (forks.execs, forks.total());
+    if (execs as f64) < MOSTLY * all as f64 {
         return None;
     }
-    let which = match (forks.execs, forks.total()) {
-        (execs, all) if execs == all => format!("Its children only exec (all {all})"),
-        (execs, all) => format!("Its children only exec ({execs} of {all})"),
-    };
+    let which = if execs == all { format!("all {all}") } else { format!("{execs} of {all}") };
+    let now = time(facts.now_ns);
     let spawn = format!(
-        "{which}: use posix_spawn or vfork, which copy nothing; each fork takes about {}.",
-        time(facts.now_ns)
+        "Its children only exec ({which}): use posix_spawn or vfork, which copy nothing; each fork \
+         takes about {now}."
     );
-    let without = match (&facts.obstacle, helps(facts, facts.image_ns)) {
-        (None, true) => format!(
-            " Where the program cannot be changed, {} brings about {}; it does not help more than that.",
-            start(facts),
-            time(facts.image_ns)
-        ),
-        _ => thp(facts),
+    let without = if facts.obstacle.is_none() && helps(facts, facts.image_ns) {
+        let (start, image) = (start(facts), time(facts.image_ns));
+        format!(
+            " Where the program cannot be changed, {start} brings about {image}; it does not help \
+             more than that."
+        )
+    } else {
+        thp(facts)
     };
-    Some(advise("only-exec", spawn + &without))
+    Some(("only-exec", spawn + &without))
 }
 
-fn obstacle(facts: &Facts) -> Option<Advice> {
+fn obstacle(facts: &Facts) -> Rule {
     let (why, change) = facts.obstacle.as_ref()?;
     let change = if change.is_empty() { String::new() } else { format!(" ({change})") };
     let hint = thp(facts);
-    let text = format!("It cannot be accelerated because it {why}{change}.{hint}");
-    Some(advise("cannot", text))
+    Some(("cannot", format!("It cannot be accelerated because it {why}{change}.{hint}")))
 }
 
-fn loaded(facts: &Facts) -> Option<Advice> {
-    facts.loaded.then(|| {
-        let text = format!(
-            "libodfork.so is loaded and nothing is frozen yet: it freezes once its forks have cost as much as freezing \
-             does, or at the first one with ODFORK_FREEZE=eager. Fork then takes about {} instead of {}.",
-            time(facts.image_ns),
-            time(facts.now_ns)
-        );
-        advise("loaded", text)
-    })
-}
-
-fn little(facts: &Facts) -> Option<Advice> {
-    (!helps(facts, facts.image_ns)).then(|| {
-        let text = format!(
-            "odfork could freeze too little of its memory: fork would still take about {} of {}.{}",
-            time(facts.image_ns),
-            time(facts.now_ns),
-            thp(facts)
-        );
-        advise("little-to-freeze", text)
-    })
-}
-
-fn run_it(facts: &Facts) -> Advice {
+fn loaded(facts: &Facts) -> Rule {
+    let (now, image) = (time(facts.now_ns), time(facts.image_ns));
     let text = format!(
-        "{}: fork would take about {} instead of {}.",
-        capital(&start(facts)),
-        time(facts.image_ns),
-        time(facts.now_ns)
+        "libodfork.so is loaded and nothing is frozen yet: it freezes once its forks have cost as \
+         much as freezing does, or at the first one with ODFORK_FREEZE=eager. Fork then takes \
+         about {image} instead of {now}."
     );
-    advise("run", text)
+    facts.loaded.then_some(("loaded", text))
+}
+
+fn little(facts: &Facts) -> Rule {
+    let (now, image, hint) = (time(facts.now_ns), time(facts.image_ns), thp(facts));
+    let text = format!(
+        "odfork could freeze too little of its memory: fork would still take about {image} of \
+         {now}.{hint}"
+    );
+    (!helps(facts, facts.image_ns)).then_some(("little-to-freeze", text))
+}
+
+fn run_it(facts: &Facts) -> String {
+    let (now, image) = (time(facts.now_ns), time(facts.image_ns));
+    let start = start(facts);
+    // The sentence begins with it: its first letter is ASCII.
+    let (first, rest) = (start[..1].to_uppercase(), &start[1..]);
+    format!("{first}{rest}: fork would take about {image} instead of {now}.")
 }
 
 fn helps(facts: &Facts, with_ns: f64) -> bool {
@@ -194,19 +181,11 @@ fn thp(facts: &Facts) -> String {
     if facts.huge_share > 0.5 || !helps(facts, facts.thp_ns) {
         return String::new();
     }
+    let (now, thp) = (time(facts.now_ns), time(facts.thp_ns));
     format!(
-        " Huge pages (THP) would bring {} to {}: madvise(MADV_HUGEPAGE) in the program, or \
-         /sys/kernel/mm/transparent_hugepage/enabled set to always.",
-        time(facts.now_ns),
-        time(facts.thp_ns)
+        " Huge pages (THP) would bring {now} to {thp}: madvise(MADV_HUGEPAGE) in the program, or \
+         /sys/kernel/mm/transparent_hugepage/enabled set to always."
     )
-}
-
-fn capital(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| {
-        first.to_uppercase().collect::<String>() + letters.as_str()
-    })
 }
 
 /// Bytes with three digits and a fitting unit.

@@ -110,15 +110,15 @@ pub fn inspect(pid: Pid) -> Result<Subject> {
     let Some(status) = Status::of_process(pid) else {
         bail!("no process {pid} that this user may see; `ps -e` lists them");
     };
+    let (name, parent) = (&status.name, status.parent);
     if status.is_zombie() {
-        let parent = status.parent;
-        bail!("process {pid} ({}) is a zombie: it has ended and its parent {parent} has not asked for its status", status.name);
+        bail!(
+            "process {pid} ({name}) is a zombie: it has ended and its parent {parent} has not \
+             asked for its status"
+        );
     }
     if !status.has_memory {
-        bail!(
-            "process {pid} ({}) is a kernel thread: it has no memory and never forks",
-            status.name
-        );
+        bail!("process {pid} ({name}) is a kernel thread: it has no memory and never forks");
     }
     if status.process != pid {
         bail!("{pid} is a thread of process {}; name that one", status.process);

@@ -15,67 +15,67 @@ use super::scan::Scan;
 use odfork_proc::pagemap::{Run, FILE, PAGE, SOFT_DIRTY, WRITTEN};
 use odfork_proc::tracee::Tracee;
 
-/// Which bits are asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
-    Scan,
-    SoftDirty,
-}
-
-/// What was populated at the last scan, and the userfaultfd of a scan.
+/// What was populated at the last scan.
 #[derive(Debug)]
 pub struct Marks {
-    source: Source,
+    /// The bit of a page that was written.
+    mark: u64,
     before: Vec<Run>,
+    /// Of method scan, once begun.
     faults: Option<OwnedFd>,
 }
 
 impl Marks {
-    pub fn new(source: Source) -> Marks {
-        Marks { source, before: Vec::new(), faults: None }
+    pub fn scan() -> Marks {
+        Marks { mark: WRITTEN, before: Vec::new(), faults: None }
+    }
+
+    pub fn soft_dirty() -> Marks {
+        Marks { mark: SOFT_DIRTY, ..Marks::scan() }
     }
 
     /// Counts what was written since the last scan, and clears the marks.
     pub fn update(&mut self, tracee: &mut Tracee) -> Result<Change> {
-        if self.source == Source::Scan && self.faults.is_none() {
-            self.faults = Some(inject::userfault(tracee)?);
-        }
-        let scan = match &self.faults {
-            // What is new since the last scan must be registered before it can be protected.
-            Some(faults) => {
-                let unprotected = Scan::at(tracee.pid)?;
-                for area in &unprotected.areas {
-                    inject::register(faults, area.mapping.start, area.mapping.end);
-                }
-                Scan::with(tracee.pid, |pagemap, mapping| {
-                    pagemap.runs_and_protect(mapping.start, mapping.end)
-                })?
-            }
-            None => {
-                let scan = Scan::at(tracee.pid)?;
-                clear_soft_dirty(tracee.pid)?;
-                scan
-            }
+        let scan = if self.mark == WRITTEN {
+            self.protect(tracee)?
+        } else {
+            let scan = Scan::at(tracee.pid)?;
+            clear_soft_dirty(tracee.pid)?;
+            scan
         };
-        let change = self.count(&scan);
-        self.before = scan.areas.iter().flat_map(|area| area.runs.iter().copied()).collect();
+        let now: Vec<Run> = scan.areas.iter().flat_map(|area| area.runs.iter().copied()).collect();
+        let change = self.count(&scan, &now);
+        self.before = now;
         Ok(change)
     }
 
-    fn count(&self, scan: &Scan) -> Change {
-        let mark = if self.source == Source::Scan { WRITTEN } else { SOFT_DIRTY };
+    fn protect(&mut self, tracee: &mut Tracee) -> Result<Scan> {
+        let faults = match self.faults.take() {
+            Some(faults) => faults,
+            None => inject::userfault(tracee)?,
+        };
+        // What is new since the last scan must be registered before it can be protected.
+        for area in &Scan::at(tracee.pid)?.areas {
+            inject::register(&faults, area.mapping.start, area.mapping.end);
+        }
+        self.faults = Some(faults);
+        Scan::with(tracee.pid, |pagemap, mapping| {
+            pagemap.runs_and_protect(mapping.start, mapping.end)
+        })
+    }
+
+    fn count(&self, scan: &Scan, now: &[Run]) -> Change {
         let mut change = Change::default();
         for area in &scan.areas {
             let mut counts = Counts { pages: area.pages(), ..Counts::default() };
-            for run in area.runs.iter().filter(|run| run.has(mark) && !run.has(FILE)) {
+            for run in area.runs.iter().filter(|run| run.has(self.mark) && !run.has(FILE)) {
                 counts.changed += run.pages();
                 let file = area.mapping.is_of_file();
                 counts.new += if file { 0 } else { run.pages() - overlap(&self.before, run) };
             }
             change.add(&area.mapping, counts);
         }
-        let now: Vec<Run> = scan.areas.iter().flat_map(|a| a.runs.iter().copied()).collect();
-        change.gone = self.before.iter().map(|run| run.pages() - overlap(&now, run)).sum();
+        change.gone = self.before.iter().map(|run| run.pages() - overlap(now, run)).sum();
         change
     }
 }

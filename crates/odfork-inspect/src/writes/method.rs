@@ -7,7 +7,7 @@ use anyhow::{bail, Result};
 
 use super::change::Change;
 use super::inject;
-use super::marks::{probe_soft_dirty, Marks, Source};
+use super::marks::{probe_soft_dirty, Marks};
 use super::scan::Scan;
 use super::snapshot::Snapshot;
 use odfork_proc::tracee::Tracee;
@@ -62,10 +62,7 @@ impl Method {
 
     fn automatic(bytes: bool) -> (Method, Vec<String>) {
         let mut passed = Vec::new();
-        for method in Method::ALL {
-            if bytes && !method.counts_bytes() {
-                continue;
-            }
+        for method in Method::ALL.into_iter().filter(|method| !bytes || method.counts_bytes()) {
             match method.probe() {
                 Ok(()) => return (method, passed),
                 Err(why) => passed.push(format!("method {} not taken: {why}", method.word())),
@@ -86,8 +83,8 @@ impl Detector {
     /// `limit`: bytes a snapshot may take.
     pub fn new(method: Method, limit: u64) -> Detector {
         match method {
-            Method::Scan => Detector::Marks(Marks::new(Source::Scan)),
-            Method::SoftDirty => Detector::Marks(Marks::new(Source::SoftDirty)),
+            Method::Scan => Detector::Marks(Marks::scan()),
+            Method::SoftDirty => Detector::Marks(Marks::soft_dirty()),
             Method::Compare => Detector::Compare(Snapshot::new(limit)),
         }
     }

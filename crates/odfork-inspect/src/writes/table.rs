@@ -28,7 +28,8 @@ pub const PUBLISHED: [Published; 3] = [
     Published {
         program: "planner (sbcl)",
         phase: "run",
-        text: "Franz Lisp, ABSTRIPS run: 270 of 1,198 pages (512 bytes), 0.23; 77,910 of 613,376 bytes, 0.13",
+        text: "Franz Lisp, ABSTRIPS run: 270 of 1,198 pages (512 bytes), 0.23; \
+               77,910 of 613,376 bytes, 0.13",
     },
     Published {
         program: "hanoi (emacs)",
@@ -114,25 +115,16 @@ pub fn suite(rows: &[SuiteRow], method: Method) -> String {
     }
     let mut text = columns(&table);
     text.push_str("\nSmith and Maguire 1988, section 4, for comparison (\"less than half\"):\n");
-    for figure in PUBLISHED {
-        let ours =
-            rows.iter().find(|row| row.program == figure.program && row.phase == figure.phase);
-        let ours = ours.map_or_else(
-            || "not measured".into(),
-            |row| match method.counts_bytes() {
-                true => format!(
-                    "pages {:.2}, bytes {:.2}",
-                    row.counts.page_share(),
-                    row.counts.byte_share()
-                ),
-                false => format!("pages {:.2}", row.counts.page_share()),
-            },
-        );
-        let _ = writeln!(
-            text,
-            "  {}\n    ours ({}, {}): {ours}",
-            figure.text, figure.program, figure.phase
-        );
+    for Published { program, phase, text: published } in PUBLISHED {
+        let counts = rows.iter().find(|row| row.program == program && row.phase == phase);
+        let ours = match counts.map(|row| &row.counts) {
+            None => "not measured".into(),
+            Some(counts) if method.counts_bytes() => {
+                format!("pages {:.2}, bytes {:.2}", counts.page_share(), counts.byte_share())
+            }
+            Some(counts) => format!("pages {:.2}", counts.page_share()),
+        };
+        let _ = writeln!(text, "  {published}\n    ours ({program}, {phase}): {ours}");
     }
     text
 }
