@@ -2,10 +2,13 @@
 //!
 //! Owns the drawing. Bars start at zero on a linear axis; on a logarithmic axis, which has no zero, a row is a point.
 
-use super::colour::Colour;
-use super::font;
-use super::scale::{Kind, Scale};
-use super::scene::{Anchor, Mark, Scene, LETTER};
+use crate::axis::{Kind, Scale, Track};
+use crate::blocks::Figure;
+use crate::chart::{error_bar, Style};
+use crate::colour::Colour;
+use crate::drawing::{Anchor, Drawing, LETTER};
+use crate::font;
+use odfork_samples::digest::Point;
 use odfork_samples::unit::Unit;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -14,17 +17,32 @@ pub struct Row {
     pub value: f64,
     pub interval: Option<(f64, f64)>,
     pub raw: Vec<f64>,
-    pub colour: Colour,
-    pub mark: Mark,
+    pub style: Style,
     /// Published.
     pub hollow: bool,
 }
 
+impl Row {
+    pub fn new(label: String, value: f64, style: Style) -> Row {
+        Row { label, value, interval: None, raw: Vec::new(), style, hollow: false }
+    }
+
+    pub fn measured(label: String, point: &Point) -> Row {
+        let estimate = point.estimate();
+        Row {
+            interval: estimate.interval,
+            raw: point.values(),
+            ..Row::new(label, estimate.value, Style::of_configuration(&point.engine))
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
-pub struct Bars {
-    pub title: String,
-    pub about: String,
-    pub label: String,
+pub struct Bars<'a> {
+    pub title: &'a str,
+    pub about: &'a str,
+    pub caption: &'a str,
+    pub label: &'a str,
     pub kind: Kind,
     pub unit: Unit,
     pub rows: Vec<Row>,
@@ -34,136 +52,92 @@ const WIDTH: f64 = 720.0;
 const STEP: f64 = 26.0;
 const TOP: f64 = 42.0;
 
-struct Track {
-    left: f64,
-    right: f64,
-    scale: Scale,
-}
-
-impl Track {
-    fn at(&self, value: f64) -> Option<f64> {
-        self.scale.at(value).map(|share| self.left + share * (self.right - self.left))
+impl Bars<'_> {
+    pub fn figure(&self, name: &str) -> Figure {
+        Figure::new(name, self.caption, self.drawing())
     }
-}
 
-impl Bars {
-    pub fn scene(&self) -> Scene {
+    fn drawing(&self) -> Drawing {
         let bottom = TOP + STEP * self.rows.len() as f64 + 6.0;
-        let mut scene = Scene::new(WIDTH, bottom + 48.0, &self.title, &self.about);
-        scene.label((10.0, 20.0), &self.title, Anchor::Start, (14.0, Colour::Text));
+        let mut drawing = Drawing::new((WIDTH, bottom + 48.0), self.title, self.about);
         let values = self.rows.iter().flat_map(|row| {
             let (low, high) = row.interval.unwrap_or((row.value, row.value));
             row.raw.iter().copied().chain([low, row.value, high])
         });
         let scale = Scale::around(self.kind, self.unit, values, true);
-        let widest =
-            self.rows.iter().map(|row| font::width(&row.label, LETTER)).fold(20.0, f64::max);
-        let track = Track { left: widest.min(WIDTH * 0.5) + 22.0, right: WIDTH - 84.0, scale };
-        self.draw_axis(&mut scene, &track, bottom);
+        let labels = self.rows.iter().map(|row| font::width(&row.label, LETTER));
+        let low = labels.fold(20.0, f64::max).min(WIDTH * 0.5) + 22.0;
+        let track = Track { scale, low, high: WIDTH - 84.0 };
+        track.draw_below(&mut drawing, (TOP, bottom), 6, self.label);
         for (index, row) in self.rows.iter().enumerate() {
-            self.draw_row(&mut scene, &track, (row, TOP + STEP * (index as f64 + 0.5)));
+            self.draw_row(&mut drawing, &track, (row, TOP + STEP * (index as f64 + 0.5)));
         }
-        scene
+        drawing
     }
 
-    fn draw_axis(&self, scene: &mut Scene, track: &Track, bottom: f64) {
-        let mut taken = f64::NEG_INFINITY;
-        for (value, label) in track.scale.ticks(6) {
-            let Some(x) = track.at(value) else { continue };
-            scene.line(&[(x, TOP), (x, bottom)], Colour::Grid, 1.0, false);
-            let half = font::width(&label, LETTER) / 2.0;
-            if x - half > taken {
-                scene.text((x, bottom + 16.0), &label, Anchor::Middle, Colour::Quiet);
-                taken = x + half + 6.0;
-            }
-        }
-        scene.text(
-            ((track.left + track.right) / 2.0, bottom + 37.0),
-            &self.label,
-            Anchor::Middle,
-            Colour::Text,
-        );
-    }
-
-    fn draw_row(&self, scene: &mut Scene, track: &Track, (row, y): (&Row, f64)) {
-        scene.text((track.left - 10.0, y + 4.0), &row.label, Anchor::End, Colour::Text);
+    fn draw_row(&self, drawing: &mut Drawing, track: &Track, (row, y): (&Row, f64)) {
+        drawing.text((track.low - 10.0, y + 4.0), &row.label, Anchor::End, Colour::Text);
         let Some(x) = track.at(row.value) else { return };
         let bar = self.kind == Kind::Linear && !row.hollow;
-        let zero = track.at(0.0).unwrap_or(track.left);
+        let zero = track.at(0.0).unwrap_or(track.low);
         if bar {
-            scene.block((zero, y - 7.0), ((x - zero).max(0.5), 14.0), row.colour);
+            drawing.block((zero, y - 7.0), ((x - zero).max(0.5), 14.0), row.style.colour);
         }
-        let dots = row.raw.iter().filter_map(|value| Some((track.at(*value)?, y)));
-        scene.dots(dots.collect(), if bar { Colour::Text } else { row.colour });
-        let mut end = x;
-        if let Some((low, high)) =
-            row.interval.and_then(|(a, b)| Some((track.at(a)?, track.at(b)?)))
-        {
-            let colour = if bar { Colour::Text } else { row.colour };
-            scene.line(&[(low, y), (high, y)], colour, 1.4, false);
-            for side in [low, high] {
-                scene.line(&[(side, y - 4.0), (side, y + 4.0)], colour, 1.4, false);
-            }
+        let over = if bar { Colour::Text } else { row.style.colour };
+        let raw: Vec<f64> = row.raw.iter().filter_map(|value| track.at(*value)).collect();
+        drawing.dots(&raw.iter().map(|x| (*x, y)).collect::<Vec<_>>(), over);
+        let mut end = raw.into_iter().fold(x, f64::max);
+        let ends = row.interval.and_then(|(low, high)| Some((track.at(low)?, track.at(high)?)));
+        if let Some((low, high)) = ends {
+            error_bar(drawing, ((low, y), (high, y)), over);
             end = end.max(high);
         }
         if !bar {
-            scene.sign((x, y), row.mark, row.colour, row.hollow);
+            drawing.sign((x, y), row.style.mark, row.style.colour, row.hollow);
         }
-        end = row.raw.iter().filter_map(|value| track.at(*value)).fold(end, f64::max);
-        scene.text((end + 9.0, y + 4.0), &self.unit.write(row.value), Anchor::Start, Colour::Quiet);
+        let value = self.unit.write(row.value);
+        drawing.text((end + 9.0, y + 4.0), &value, Anchor::Start, Colour::Quiet);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scene::Shape;
 
-    fn bars(kind: Kind, hollow: bool) -> Bars {
+    fn drawn(kind: Kind, hollow: bool) -> String {
         let row = |label: &str, value: f64| Row {
-            label: label.into(),
-            value,
             interval: Some((value * 0.9, value * 1.1)),
             raw: vec![value * 2.0],
-            colour: Colour::Engine(0),
-            mark: Mark::Circle,
             hollow,
+            ..Row::new(label.into(), value, Style::of_configuration("plain"))
         };
         let rows = vec![row("a", 10.0), row("b", 30.0)];
-        Bars {
-            title: "t".into(),
-            about: "a".into(),
-            label: "time".into(),
-            kind,
-            unit: Unit::Nanoseconds,
-            rows,
-        }
+        let (title, about, caption, label, unit) = ("t", "a", "c", "time", Unit::Nanoseconds);
+        Bars { title, about, caption, label, kind, unit, rows }.drawing().file()
     }
 
     #[test]
     fn a_bar_is_as_long_as_its_value() {
-        let shapes = bars(Kind::Linear, false).scene().shapes;
-        let length = |shape: &Shape| match shape {
-            Shape::Area { points, .. } => Some(points[1].0 - points[0].0),
-            _ => None,
+        let svg = drawn(Kind::Linear, false);
+        let length = |polygon: &str| {
+            let numbers = polygon.split([' ', '"']).filter_map(|word| word.parse::<f64>().ok());
+            let numbers: Vec<f64> = numbers.collect();
+            numbers[2] - numbers[0]
         };
-        let lengths: Vec<f64> = shapes.iter().filter_map(length).collect();
-        assert!((lengths[1] / lengths[0] - 3.0).abs() < 1e-6, "{lengths:?}");
+        let lengths: Vec<f64> = svg.split("<polygon").skip(1).map(length).collect();
+        assert!((lengths[1] / lengths[0] - 3.0).abs() < 1e-3, "{lengths:?}");
     }
 
     #[test]
     fn a_log_axis_has_points_and_no_bars() {
-        let shapes = bars(Kind::Log, false).scene().shapes;
-        assert!(!shapes.iter().any(|shape| matches!(shape, Shape::Area { .. })));
-        assert_eq!(shapes.iter().filter(|shape| matches!(shape, Shape::Sign { .. })).count(), 2);
+        let svg = drawn(Kind::Log, false);
+        assert!(!svg.contains("<polygon"));
+        assert_eq!(svg.matches("<circle").count(), 2);
     }
 
     #[test]
     fn published_rows_are_hollow_and_the_value_is_written() {
-        let shapes = bars(Kind::Linear, true).scene().shapes;
-        assert!(shapes.iter().any(|shape| matches!(shape, Shape::Sign { hollow: true, .. })));
-        assert!(shapes
-            .iter()
-            .any(|shape| matches!(shape, Shape::Text { text, .. } if text == "30 ns")));
+        let svg = drawn(Kind::Linear, true);
+        assert!(svg.contains("r=\"4.5\" fill=\"#ffffff\"") && svg.contains(">30 ns</text>"));
     }
 }

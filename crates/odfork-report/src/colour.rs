@@ -1,38 +1,37 @@
-//! Colours and marks: which engine has which, in light and in dark.
+//! Colours by purpose, in light and in dark.
 //!
 //! Owns the palette. The hues are those of Okabe and Ito, darkened for white paper and lightened for a dark page, so
-//! that they stay apart for colour-blind readers and keep 3:1 against the page. No engine is told by colour alone: each
-//! also has its own mark. A plot in the page names CSS variables; a plot file carries the light values.
+//! that they stay apart for colour-blind readers and keep 3:1 against the page. A drawing names CSS variables;
+//! `plain` writes the light values in their place, for a file of its own.
 
 use odfork_samples::configurations::{rank, CONFIGURATIONS};
 
 /// Red, green, blue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rgb(pub u8, pub u8, pub u8);
+pub struct Rgb(pub u32);
 
 impl Rgb {
     pub fn hex(self) -> String {
-        format!("#{:02x}{:02x}{:02x}", self.0, self.1, self.2)
+        format!("#{:06x}", self.0)
+    }
+
+    fn channels(self) -> [f64; 3] {
+        [16, 8, 0].map(|shift| f64::from(self.0 >> shift & 0xff))
     }
 
     /// Between two colours, `share` of the way from `self`.
     fn mix(self, other: Rgb, share: f64) -> Rgb {
-        let blend =
-            |a: u8, b: u8| (f64::from(a) + (f64::from(b) - f64::from(a)) * share).round() as u8;
-        Rgb(blend(self.0, other.0), blend(self.1, other.1), blend(self.2, other.2))
+        let both = self.channels().into_iter().zip(other.channels());
+        Rgb(both.fold(0, |mixed, (a, b)| mixed << 8 | (a + (b - a) * share).round() as u32))
     }
 
     /// WCAG 2 relative luminance.
     fn luminance(self) -> f64 {
-        let part = |value: u8| {
-            let share = f64::from(value) / 255.0;
-            if share <= 0.04045 {
-                share / 12.92
-            } else {
-                ((share + 0.055) / 1.055).powf(2.4)
-            }
-        };
-        0.2126 * part(self.0) + 0.7152 * part(self.1) + 0.0722 * part(self.2)
+        let [red, green, blue] = self.channels().map(|value| match value / 255.0 {
+            share if share <= 0.04045 => share / 12.92,
+            share => ((share + 0.055) / 1.055).powf(2.4),
+        });
+        0.2126 * red + 0.7152 * green + 0.0722 * blue
     }
 
     /// WCAG 2 contrast of two colours, 1 to 21.
@@ -50,94 +49,73 @@ pub enum Colour {
     Quiet,
     Grid,
     /// Position in `CONFIGURATIONS`.
-    Engine(usize),
-    /// Series that are not engines: fractions, sources, read mixes.
+    Configuration(usize),
+    /// Series that are not configurations: fractions, sources, read mixes.
     Series(usize),
     /// The same in both themes.
     Fixed(Rgb),
 }
 
-const CONFIGURATION_COLOURS: [(Rgb, Rgb); 6] = [
-    (Rgb(0x4a, 0x4a, 0x4a), Rgb(0xd0, 0xd0, 0xd0)),
-    (Rgb(0x00, 0x6b, 0xa6), Rgb(0x5c, 0xb8, 0xf0)),
-    (Rgb(0x00, 0x80, 0x5d), Rgb(0x2c, 0xc7, 0x9b)),
-    (Rgb(0xc4, 0x55, 0x00), Rgb(0xff, 0x92, 0x4a)),
-    (Rgb(0xa8, 0x43, 0x82), Rgb(0xe6, 0x9f, 0xc9)),
-    (Rgb(0x80, 0x80, 0x80), Rgb(0x96, 0x96, 0x96)),
-];
-
-const SERIES_COLOURS: [(Rgb, Rgb); 5] = [
-    (Rgb(0x00, 0x6b, 0xa6), Rgb(0x5c, 0xb8, 0xf0)),
-    (Rgb(0xc4, 0x55, 0x00), Rgb(0xff, 0x92, 0x4a)),
-    (Rgb(0x00, 0x80, 0x5d), Rgb(0x2c, 0xc7, 0x9b)),
-    (Rgb(0xa8, 0x43, 0x82), Rgb(0xe6, 0x9f, 0xc9)),
-    (Rgb(0x4a, 0x4a, 0x4a), Rgb(0xd0, 0xd0, 0xd0)),
+/// CSS variable, light, dark.
+const PALETTE: [(&str, Rgb, Rgb); 15] = [
+    ("paper", Rgb(0xffffff), Rgb(0x16181c)),
+    ("text", Rgb(0x1c1e21), Rgb(0xececea)),
+    ("quiet", Rgb(0x5a5f66), Rgb(0xa9afb7)),
+    ("grid", Rgb(0xe0e2e5), Rgb(0x33373d)),
+    ("e0", Rgb(0x4a4a4a), Rgb(0xd0d0d0)),
+    ("e1", Rgb(0x006ba6), Rgb(0x5cb8f0)),
+    ("e2", Rgb(0x00805d), Rgb(0x2cc79b)),
+    ("e3", Rgb(0xc45500), Rgb(0xff924a)),
+    ("e4", Rgb(0xa84382), Rgb(0xe69fc9)),
+    ("e5", Rgb(0x808080), Rgb(0x969696)),
+    ("s0", Rgb(0x006ba6), Rgb(0x5cb8f0)),
+    ("s1", Rgb(0xc45500), Rgb(0xff924a)),
+    ("s2", Rgb(0x00805d), Rgb(0x2cc79b)),
+    ("s3", Rgb(0xa84382), Rgb(0xe69fc9)),
+    ("s4", Rgb(0x4a4a4a), Rgb(0xd0d0d0)),
 ];
 
 impl Colour {
-    pub fn of_engine(engine: &str) -> Colour {
-        Colour::Engine(rank(engine).min(CONFIGURATIONS.len() - 1))
+    pub fn of_configuration(name: &str) -> Colour {
+        Colour::Configuration(rank(name).min(CONFIGURATIONS.len() - 1))
     }
 
-    /// (light, dark)
-    pub fn pair(self) -> (Rgb, Rgb) {
-        match self {
-            Colour::Paper => (Rgb(0xff, 0xff, 0xff), Rgb(0x16, 0x18, 0x1c)),
-            Colour::Text => (Rgb(0x1c, 0x1e, 0x21), Rgb(0xec, 0xec, 0xea)),
-            Colour::Quiet => (Rgb(0x5a, 0x5f, 0x66), Rgb(0xa9, 0xaf, 0xb7)),
-            Colour::Grid => (Rgb(0xe0, 0xe2, 0xe5), Rgb(0x33, 0x37, 0x3d)),
-            Colour::Engine(index) => CONFIGURATION_COLOURS[index % CONFIGURATION_COLOURS.len()],
-            Colour::Series(index) => SERIES_COLOURS[index % SERIES_COLOURS.len()],
-            Colour::Fixed(colour) => (colour, colour),
-        }
+    fn entry(self) -> Result<(&'static str, Rgb, Rgb), Rgb> {
+        Ok(PALETTE[match self {
+            Colour::Paper => 0,
+            Colour::Text => 1,
+            Colour::Quiet => 2,
+            Colour::Grid => 3,
+            Colour::Configuration(index) => 4 + index % 6,
+            Colour::Series(index) => 10 + index % 5,
+            Colour::Fixed(colour) => return Err(colour),
+        }])
     }
 
-    /// What a plot inside the page writes: a variable, or the colour itself.
-    pub fn themed(self) -> String {
-        match self {
-            Colour::Fixed(colour) => colour.hex(),
-            other => format!("var(--{})", other.name()),
-        }
+    /// What a drawing writes: a variable, or the colour itself.
+    pub fn css(self) -> String {
+        self.entry().map_or_else(Rgb::hex, |(name, ..)| format!("var(--{name})"))
     }
+}
 
-    fn name(self) -> String {
-        match self {
-            Colour::Paper => "paper".into(),
-            Colour::Text => "text".into(),
-            Colour::Quiet => "quiet".into(),
-            Colour::Grid => "grid".into(),
-            Colour::Engine(index) => format!("e{}", index % CONFIGURATION_COLOURS.len()),
-            Colour::Series(index) => format!("s{}", index % SERIES_COLOURS.len()),
-            Colour::Fixed(_) => String::new(),
-        }
-    }
+/// A drawing with its light colours instead of variables.
+pub fn plain(drawing: &str) -> String {
+    PALETTE.iter().fold(drawing.to_owned(), |drawing, (name, light, _)| {
+        drawing.replace(&format!("var(--{name})"), &light.hex())
+    })
 }
 
 /// Declarations of all variables: (light, dark).
 pub fn variables() -> (String, String) {
-    let engines = (0..CONFIGURATION_COLOURS.len()).map(Colour::Engine);
-    let series = (0..SERIES_COLOURS.len()).map(Colour::Series);
-    let (mut light, mut dark) = (String::new(), String::new());
-    for colour in [Colour::Paper, Colour::Text, Colour::Quiet, Colour::Grid]
-        .into_iter()
-        .chain(engines)
-        .chain(series)
-    {
-        let (day, night) = colour.pair();
-        light += &format!("--{}:{};", colour.name(), day.hex());
-        dark += &format!("--{}:{};", colour.name(), night.hex());
-    }
-    (light, dark)
+    let declare = |colour: fn(&(&str, Rgb, Rgb)) -> Rgb| {
+        PALETTE.iter().map(|entry| format!("--{}:{};", entry.0, colour(entry).hex())).collect()
+    };
+    (declare(|entry| entry.1), declare(|entry| entry.2))
 }
 
 /// Low to high, dark blue to yellow (the ends and middle of the cividis map, made for colour-blind readers).
 pub fn ramp(share: f64) -> Rgb {
-    const STOPS: [Rgb; 4] = [
-        Rgb(0x0a, 0x2f, 0x6e),
-        Rgb(0x5c, 0x63, 0x72),
-        Rgb(0xa5, 0x9c, 0x74),
-        Rgb(0xfd, 0xe7, 0x45),
-    ];
+    const STOPS: [Rgb; 4] = [Rgb(0x0a2f6e), Rgb(0x5c6372), Rgb(0xa59c74), Rgb(0xfde745)];
     let share = if share.is_nan() { 0.0 } else { share };
     let place = share.clamp(0.0, 1.0) * (STOPS.len() - 1) as f64;
     let index = (place as usize).min(STOPS.len() - 2);
@@ -146,14 +124,13 @@ pub fn ramp(share: f64) -> Rgb {
 
 /// -1 (faster, blue) over 0 (nearly white) to 1 (slower, orange).
 pub fn diverge(value: f64) -> Rgb {
-    let middle = Rgb(0xf4, 0xf4, 0xf2);
-    let end = if value < 0.0 { Rgb(0x1f, 0x6f, 0xb4) } else { Rgb(0xc4, 0x55, 0x00) };
-    middle.mix(end, value.abs().min(1.0))
+    let end = if value < 0.0 { Rgb(0x1f6fb4) } else { Rgb(0xc45500) };
+    Rgb(0xf4f4f2).mix(end, value.abs().min(1.0))
 }
 
 /// Black or white, whichever reads better on a colour.
 pub fn readable_on(colour: Rgb) -> Rgb {
-    let (black, white) = (Rgb(0, 0, 0), Rgb(0xff, 0xff, 0xff));
+    let (black, white) = (Rgb(0), Rgb(0xffffff));
     if colour.contrast(black) >= colour.contrast(white) {
         black
     } else {
@@ -166,24 +143,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_ink_stands_out_from_the_page_in_both_themes() {
-        let (day, night) = Colour::Paper.pair();
-        let engines = (0..CONFIGURATIONS.len()).map(Colour::Engine);
-        for colour in engines.chain((0..5).map(Colour::Series)) {
-            let (light, dark) = colour.pair();
+    fn every_colour_stands_out_from_the_page_in_both_themes() {
+        let (_, day, night) = PALETTE[0];
+        let configurations = (0..CONFIGURATIONS.len()).map(Colour::Configuration);
+        for colour in configurations.chain((0..5).map(Colour::Series)) {
+            let (_, light, dark) = colour.entry().unwrap();
             assert!(light.contrast(day) >= 3.0, "{colour:?} {}", light.contrast(day));
             assert!(dark.contrast(night) >= 3.0, "{colour:?} {}", dark.contrast(night));
         }
         for colour in [Colour::Text, Colour::Quiet] {
-            let (light, dark) = colour.pair();
+            let (_, light, dark) = colour.entry().unwrap();
             assert!(light.contrast(day) >= 4.5 && dark.contrast(night) >= 4.5, "{colour:?}");
         }
     }
 
     #[test]
     fn ramps_end_where_they_should_and_labels_on_them_can_be_read() {
-        assert_eq!(ramp(0.0), Rgb(0x0a, 0x2f, 0x6e));
-        assert_eq!(ramp(2.0), Rgb(0xfd, 0xe7, 0x45));
+        assert_eq!(ramp(0.0), Rgb(0x0a2f6e));
+        assert_eq!(ramp(2.0), Rgb(0xfde745));
         assert_eq!(ramp(f64::NAN), ramp(0.0));
         assert_ne!(diverge(-1.0), diverge(1.0));
         for step in -10..=10 {
@@ -198,7 +175,8 @@ mod tests {
         assert!(
             light.contains("--e5:") && dark.contains("--e5:") && light.contains("--paper:#ffffff")
         );
-        assert_eq!(Colour::of_engine("image").themed(), "var(--e3)");
-        assert_eq!(rank("no such engine"), CONFIGURATIONS.len());
+        assert_eq!(Colour::of_configuration("image").css(), "var(--e3)");
+        assert_eq!(plain("x var(--e3) y"), "x #c45500 y");
+        assert_eq!(rank("no such configuration"), CONFIGURATIONS.len());
     }
 }

@@ -1,76 +1,81 @@
-//! Letters without fonts: outlines of the letters a plot uses, and how wide a text is.
+//! The font of PNG plots: how wide a text is, and its outline as an SVG path.
 //!
-//! Owns `glyphs.txt` (taken once from DejaVu Sans; its licence stands there). A machine without fonts draws the same PNG
-//! as any other, and margins are computed with the widths of the letters instead of guessed.
+//! The font comes with the program (crate dejavu), so a machine without fonts draws the same plots as any other, and
+//! margins are computed from the letters instead of guessed.
 
-use std::collections::BTreeMap;
+use std::fmt::Write;
 use std::sync::OnceLock;
 
-use tiny_skia::{Path, PathBuilder, Transform};
+use ttf_parser::{Face, GlyphId, OutlineBuilder};
 
-/// Units of the outlines in one letter size.
-const EM: f64 = 1000.0;
-
-struct Glyph {
-    advance: f64,
-    outline: &'static str,
+fn face() -> &'static Face<'static> {
+    static FACE: OnceLock<Face<'static>> = OnceLock::new();
+    FACE.get_or_init(|| Face::parse(dejavu::sans::regular(), 0).expect("the font is built in"))
 }
 
-fn glyphs() -> &'static BTreeMap<char, Glyph> {
-    static GLYPHS: OnceLock<BTreeMap<char, Glyph>> = OnceLock::new();
-    GLYPHS.get_or_init(|| {
-        let lines = include_str!("glyphs.txt").lines().filter(|line| !line.starts_with('#'));
-        lines.filter_map(parse).collect()
-    })
+/// A letter the font does not have is drawn as a question mark.
+fn glyph(letter: char) -> GlyphId {
+    let face = face();
+    face.glyph_index(letter).or_else(|| face.glyph_index('?')).unwrap_or_default()
 }
 
-fn parse(line: &'static str) -> Option<(char, Glyph)> {
-    let mut fields = line.splitn(3, ' ');
-    let letter = char::from_u32(u32::from_str_radix(fields.next()?, 16).ok()?)?;
-    let advance = fields.next()?.parse().ok()?;
-    Some((letter, Glyph { advance, outline: fields.next().unwrap_or("") }))
-}
-
-/// A letter we have no outline for is drawn as a question mark.
-fn glyph(letter: char) -> &'static Glyph {
-    static NOTHING: Glyph = Glyph { advance: 600.0, outline: "" };
-    let glyphs = glyphs();
-    glyphs.get(&letter).or_else(|| glyphs.get(&'?')).unwrap_or(&NOTHING)
+fn advance(glyph: GlyphId) -> f64 {
+    f64::from(face().glyph_hor_advance(glyph).unwrap_or(0))
 }
 
 /// How wide a text of letters of `size` is.
 pub fn width(text: &str, size: f64) -> f64 {
-    text.chars().map(|letter| glyph(letter).advance).sum::<f64>() * size / EM
+    let units: f64 = text.chars().map(|letter| advance(glyph(letter))).sum();
+    units * size / f64::from(face().units_per_em())
 }
 
-/// The outline of a text whose base line begins at the origin, y downwards; None when it is blank.
-pub fn outline(text: &str, size: f64) -> Option<Path> {
-    let mut builder = PathBuilder::new();
-    let mut at = 0.0;
-    for letter in text.chars() {
-        let glyph = glyph(letter);
-        trace(glyph.outline, at, &mut builder);
-        at += glyph.advance;
+/// The outline of a text whose base line begins at the origin, y downwards, as the data of an SVG path.
+pub fn outline(text: &str, size: f64) -> String {
+    let scale = size / f64::from(face().units_per_em());
+    let mut path = Path { data: String::new(), scale, x: 0.0 };
+    for glyph in text.chars().map(glyph) {
+        face().outline_glyph(glyph, &mut path);
+        path.x += advance(glyph);
     }
-    let scale = (size / EM) as f32;
-    builder.finish()?.transform(Transform::from_scale(scale, -scale))
+    path.data
 }
 
-/// Follows "M179 729L179 458Q1 2 3 4Z".
-fn trace(outline: &str, shift: f64, builder: &mut PathBuilder) {
-    let starts: Vec<usize> =
-        outline.char_indices().filter(|(_, c)| c.is_ascii_alphabetic()).map(|(i, _)| i).collect();
-    for (index, &start) in starts.iter().enumerate() {
-        let end = starts.get(index + 1).copied().unwrap_or(outline.len());
-        let numbers: Vec<f32> =
-            outline[start + 1..end].split(' ').filter_map(|word| word.parse().ok()).collect();
-        let x = |place: usize| numbers[place] + shift as f32;
-        match (&outline[start..=start], numbers.len()) {
-            ("M", 2) => builder.move_to(x(0), numbers[1]),
-            ("L", 2) => builder.line_to(x(0), numbers[1]),
-            ("Q", 4) => builder.quad_to(x(0), numbers[1], x(2), numbers[3]),
-            _ => builder.close(),
+struct Path {
+    data: String,
+    scale: f64,
+    /// Where the letter begins, in units of the font.
+    x: f64,
+}
+
+impl Path {
+    fn put(&mut self, command: char, spots: &[(f32, f32)]) {
+        self.data.push(command);
+        for &(x, y) in spots {
+            let (x, y) = ((self.x + f64::from(x)) * self.scale, -f64::from(y) * self.scale);
+            let _ = write!(self.data, "{x:.2} {y:.2} ");
         }
+    }
+}
+
+impl OutlineBuilder for Path {
+    fn move_to(&mut self, x: f32, y: f32) {
+        self.put('M', &[(x, y)]);
+    }
+
+    fn line_to(&mut self, x: f32, y: f32) {
+        self.put('L', &[(x, y)]);
+    }
+
+    fn quad_to(&mut self, x1: f32, y1: f32, x: f32, y: f32) {
+        self.put('Q', &[(x1, y1), (x, y)]);
+    }
+
+    fn curve_to(&mut self, x1: f32, y1: f32, x2: f32, y2: f32, x: f32, y: f32) {
+        self.put('C', &[(x1, y1), (x2, y2), (x, y)]);
+    }
+
+    fn close(&mut self) {
+        self.data.push('Z');
     }
 }
 
@@ -81,8 +86,12 @@ mod tests {
     #[test]
     fn every_letter_of_a_plot_has_an_outline() {
         for letter in ('!'..='~').chain("×÷·µ–±²≥°−".chars()) {
-            let glyph = glyphs().get(&letter).unwrap_or_else(|| panic!("{letter} is missing"));
-            assert!(glyph.advance > 100.0 && glyph.outline.ends_with('Z'), "{letter}");
+            let outline = outline(&letter.to_string(), 1000.0);
+            assert!(
+                width(&letter.to_string(), 1000.0) > 100.0 && outline.ends_with('Z'),
+                "{letter}"
+            );
+            assert!(face().glyph_index(letter).is_some(), "{letter} is missing");
         }
     }
 
@@ -96,10 +105,16 @@ mod tests {
 
     #[test]
     fn an_outline_lies_above_the_base_line_and_is_as_wide_as_told() {
-        let bounds = outline("HHH", 100.0).unwrap().bounds();
-        assert!(bounds.top() < -60.0 && bounds.bottom().abs() < 1.0);
-        assert!(f64::from(bounds.right()) < width("HHH", 100.0));
-        assert!(f64::from(bounds.right()) > 0.9 * width("HHH", 100.0));
-        assert!(outline("  ", 100.0).is_none());
+        let outline = outline("HHH", 100.0);
+        let numbers =
+            outline.split(|c: char| c.is_alphabetic() || c == ' ').filter(|n| !n.is_empty());
+        let numbers: Vec<f64> = numbers.map(|number| number.parse().unwrap()).collect();
+        let extreme = |from: usize, sign: f64| {
+            numbers.iter().skip(from).step_by(2).fold(f64::MIN, |most, n| most.max(sign * n)) * sign
+        };
+        assert!(extreme(1, -1.0) < -60.0 && extreme(1, 1.0).abs() < 1.0);
+        assert!(extreme(0, 1.0) < width("HHH", 100.0));
+        assert!(extreme(0, 1.0) > 0.9 * width("HHH", 100.0));
+        assert!(super::outline("  ", 100.0).is_empty());
     }
 }

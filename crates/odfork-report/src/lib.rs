@@ -1,26 +1,24 @@
 //! odfork report: one HTML file and its plots from recorded samples.
 //!
-//! The way of a report: `digest` groups samples, `chapters` choose plots and tables (`blocks`), `chart`, `bars`, `heat` and
-//! `surface` draw them as shapes (`scene`), `svg` and `raster` write shapes, `page` puts everything into one file.
+//! The way of a report: `digest` groups samples, `chapters` choose plots and tables (`blocks`), `chart`, `bars`, `heat`
+//! and `surface` draw them (`drawing`: SVG, and PNG from it), `page` puts everything into one file.
 //! Owns the command and the files it writes. Does not measure, does not fit: `model` shows what `fit` hands over.
 
+mod axis;
 mod bars;
 mod blocks;
 mod chapters;
 mod chart;
 mod colour;
+mod drawing;
 pub mod fitted;
 mod font;
 mod heat;
 pub mod model;
 mod page;
-mod raster;
 mod regression;
-mod scale;
-mod scene;
 pub mod study;
 mod surface;
-mod svg;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -31,7 +29,6 @@ use clap::{Arg, ArgMatches, Command};
 
 use blocks::{Block, Figure};
 use chapters::{Chapter, PLANS};
-pub use model::residual_plot;
 use odfork_proc::command::{cannot, Verb};
 use odfork_samples::samples::{read_folder, Recording};
 
@@ -125,7 +122,7 @@ pub fn report(
     let html =
         page::Page { recordings: &recordings, chapters: &chapters, remarks: &outside }.html();
     let page = out.join("report.html");
-    write(&page, html.as_bytes())?;
+    write(&page, drawing::clean(&html.0).as_bytes())?;
     let experiments = recordings.len() + usize::from(study);
     Ok(Written { page, experiments, plots, remarks })
 }
@@ -143,7 +140,7 @@ fn chapters_of(recordings: &[Recording]) -> Vec<Chapter> {
         let count = seen.entry(key).or_insert(0);
         *count += 1;
         let suffix = if *count == 1 { String::new() } else { format!("-{count}") };
-        chapters::make(recording, &suffix)
+        chapters::chapter(recording, &suffix)
     };
     recordings.iter().map(&mut make).collect()
 }
@@ -164,8 +161,8 @@ fn write_plots(chapters: &[Chapter], out: &Path) -> Result<usize> {
         .collect();
     for figure in &figures {
         let base = out.join("plots").join(&figure.name);
-        write(&base.with_extension("svg"), svg::file(&figure.scene).as_bytes())?;
-        write(&base.with_extension("png"), &raster::png(&figure.scene)?)?;
+        write(&base.with_extension("svg"), figure.drawing.file().as_bytes())?;
+        write(&base.with_extension("png"), &figure.drawing.png()?)?;
     }
     Ok(figures.len())
 }

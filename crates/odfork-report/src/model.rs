@@ -3,13 +3,13 @@
 //! Owns the layout only. The fit is made elsewhere (`fit`) and handed over as ready rows; without one the chapter says
 //! how to make it.
 
-use super::blocks::{Block, Figure, Table};
-use super::chapters::{Chapter, Content};
-use super::chart::{self, Axis, Chart, Series};
-use super::colour::Colour;
-use super::scale::Kind;
-use super::scene::{Scene, MARKS};
-use super::svg;
+use crate::axis::Axis;
+use crate::blocks::{Block, Figure, Table};
+use crate::chapters::{grouped, Chapter, Content};
+use crate::chart::{Chart, Join, Series, Style};
+use crate::colour::Colour;
+use crate::drawing::Mark;
+use odfork_samples::stats::median;
 use odfork_samples::unit::{trim, Unit};
 
 /// One coefficient of one engine, in words: the fit knows its units.
@@ -52,67 +52,56 @@ pub struct Model {
 }
 
 fn cloud((engine, points): &Cloud) -> Series {
-    let rank = odfork_samples::configurations::rank(engine).min(MARKS.len() - 1);
-    let mut series = Series::new(engine, Colour::of_engine(engine), MARKS[rank]);
-    series.points = points.iter().map(|&(x, y)| chart::Point { x, y, interval: None }).collect();
-    series
+    Series::new(engine, Style::of_configuration(engine)).through(points.iter().copied())
 }
 
-fn residual_scene(clouds: &[Cloud]) -> Scene {
-    let axes = (
-        Axis::new("predicted time", Kind::Log, Unit::Seconds),
-        Axis::from_zero("(measured − predicted) / predicted", Unit::Share),
-    );
-    let about =
-        "Relative residual of each fitted point against its predicted time, one mark per point.";
-    let mut chart =
-        Chart::new("Residuals of the cost model", about, axes, clouds.iter().map(cloud).collect());
-    chart.level = Some(0.0);
-    chart.scene()
-}
-
-/// The residual plot alone, as an SVG file: (predicted seconds, relative residual) per engine.
-pub fn residual_plot(clouds: &[Cloud]) -> String {
-    svg::file(&residual_scene(clouds))
-}
-
-fn agreement(held_out: &[HeldOut]) -> Scene {
-    let mut clouds: Vec<Cloud> = Vec::new();
-    for point in held_out {
-        let place =
-            clouds.iter().position(|(engine, _)| *engine == point.engine).unwrap_or_else(|| {
-                clouds.push((point.engine.clone(), Vec::new()));
-                clouds.len() - 1
-            });
-        clouds[place].1.push((point.measured, point.predicted));
+fn residuals(clouds: &[Cloud]) -> Figure {
+    Chart {
+        name: "model-residuals".into(),
+        title: "Residuals of the cost model".into(),
+        about: "Relative residual of each fitted point against its predicted time, one mark per point.".into(),
+        caption: "Every fitted point. A model that is right scatters around the dashed line without a shape.".into(),
+        x: Axis::log("predicted time", Unit::Seconds),
+        y: Axis::from_zero("(measured − predicted) / predicted", Unit::Share),
+        series: clouds.iter().map(cloud).collect(),
+        level: Some(0.0),
+        ..Chart::default()
     }
-    let mut all: Vec<Series> = clouds.iter().map(cloud).collect();
+    .figure()
+}
+
+fn agreement(held_out: &[HeldOut]) -> Figure {
+    let spots = held_out.iter().map(|p| (p.engine.clone(), (p.measured, p.predicted)));
+    let clouds: Vec<Cloud> = grouped(spots);
+    let mut series: Vec<Series> = clouds.iter().map(cloud).collect();
     let measured = held_out.iter().map(|point| point.measured).filter(|value| *value > 0.0);
     let (low, high) =
         measured.fold((f64::INFINITY, 0.0f64), |(low, high), v| (low.min(v), high.max(v)));
     if low < high {
-        let mut equal = Series::new("predicted = measured", Colour::Quiet, MARKS[0]);
-        equal.join = chart::Join::Dashed;
         let step = |index: i32| low * (high / low).powf(f64::from(index) / 64.0);
-        equal.points =
-            (0..=64).map(step).map(|x| chart::Point { x, y: x, interval: None }).collect();
-        all.push(equal);
+        let style = Style { colour: Colour::Quiet, mark: Mark::Circle };
+        let equal = Series::new("predicted = measured", style).joined(Join::Dashed);
+        series.push(equal.through((0..=64).map(step).map(|x| (x, x))));
     }
-    let axes = (
-        Axis::new("measured", Kind::Log, Unit::Seconds),
-        Axis::new("predicted", Kind::Log, Unit::Seconds),
-    );
-    let about = "Predicted against measured time of points that the fit has not seen; the dashed line is equality.";
-    Chart::new("Prediction of points not fitted", about, axes, all).scene()
+    Chart {
+        name: "model-held-out".into(),
+        title: "Prediction of points not fitted".into(),
+        about: "Predicted against measured time of points that the fit has not seen; the dashed line is equality.".into(),
+        caption: "Points the fit has not seen. On the dashed line the prediction is exact.".into(),
+        x: Axis::log("measured", Unit::Seconds),
+        y: Axis::log("predicted", Unit::Seconds),
+        series,
+        ..Chart::default()
+    }
+    .figure()
 }
 
 /// The chapter; without a model it says what to run.
 pub fn chapter(model: Option<&Model>) -> Chapter {
-    let mut content = Content::default();
-    match model {
-        None => content.blocks.push(Block::Text("No model was fitted: it needs samples of the experiment grid. Run `odfork bench grid`, then make the report again.".into())),
-        Some(model) => fill(model, &mut content),
-    }
+    let content = model.map_or_else(
+        || Content { blocks: vec![Block::Text("No model was fitted: it needs samples of the experiment grid. Run `odfork bench grid`, then make the report again.".into())], headlines: Vec::new() },
+        contents,
+    );
     Chapter {
         id: "model".into(),
         row: "M02".into(),
@@ -123,40 +112,31 @@ pub fn chapter(model: Option<&Model>) -> Chapter {
     }
 }
 
-fn fill(model: &Model, content: &mut Content) {
-    let blocks = &mut content.blocks;
-    blocks.push(Block::Text(model.intro.clone()));
+fn contents(model: &Model) -> Content {
+    let mut headlines = Vec::new();
+    let mut blocks = vec![Block::Text(model.intro.clone())];
     let head = ["engine", "coefficient", "value", "95 % interval", "published"];
-    let mut table = Table::new("Coefficients", &head, 2);
-    for line in &model.coefficients {
+    let row = |line: &Coefficient| {
         let Coefficient { engine, name, value, interval, published } = line.clone();
-        table.rows.push(vec![engine, name, value, interval, published]);
-    }
-    blocks.push(Block::Table(table));
+        vec![engine, name, value, interval, published]
+    };
+    let rows = model.coefficients.iter().map(row);
+    blocks.push(Table::new("Coefficients", &head, 2).with(rows).into());
     if model.residuals.iter().any(|(_, points)| !points.is_empty()) {
-        let caption = "Every fitted point. A model that is right scatters around the dashed line without a shape.";
-        blocks.push(Block::Figures(vec![Figure::new(
-            "model-residuals",
-            caption,
-            residual_scene(&model.residuals),
-        )]));
+        blocks.push(residuals(&model.residuals).into());
     }
     if !model.held_out.is_empty() {
-        let caption = "Points the fit has not seen. On the dashed line the prediction is exact.";
-        blocks.push(Block::Figures(vec![Figure::new(
-            "model-held-out",
-            caption,
-            agreement(&model.held_out),
-        )]));
-        blocks.push(Block::Table(held_out_table(&model.held_out)));
-        let errors: Vec<f64> =
-            model.held_out.iter().map(error).filter(|error| error.is_finite()).collect();
-        if let Some(middle) = odfork_samples::stats::median(&errors) {
+        blocks.push(agreement(&model.held_out).into());
+        blocks.push(held_out_table(&model.held_out).into());
+        let errors = model.held_out.iter().map(error).filter(|error| error.is_finite());
+        let errors: Vec<f64> = errors.collect();
+        if let Some(middle) = median(&errors) {
             let place = format!("median error of {} predictions", errors.len());
-            content.headlines.push((place, trim(&Unit::Share.write(middle))));
+            headlines.push((place, trim(&Unit::Share.write(middle))));
         }
     }
-    content.blocks.extend(model.notes.iter().cloned().map(Block::Text));
+    blocks.extend(model.notes.iter().cloned().map(Block::Text));
+    Content { blocks, headlines }
 }
 
 fn error(point: &HeldOut) -> f64 {
@@ -165,27 +145,25 @@ fn error(point: &HeldOut) -> f64 {
 
 fn held_out_table(held_out: &[HeldOut]) -> Table {
     let head = ["engine", "point", "predicted", "measured", "error"];
-    let mut table = Table::new("Predicted against measured, points not fitted", &head, 2);
-    for point in held_out {
-        table.rows.push(vec![
-            point.engine.clone(),
-            point.place.clone(),
-            Unit::Seconds.write(point.predicted),
-            Unit::Seconds.write(point.measured),
-            Unit::Share.write(error(point)),
-        ]);
-    }
-    table
+    let row = |point: &HeldOut| {
+        let times = [point.predicted, point.measured].map(|time| Unit::Seconds.write(time));
+        let [predicted, measured] = times;
+        let error = Unit::Share.write(error(point));
+        vec![point.engine.clone(), point.place.clone(), predicted, measured, error]
+    };
+    Table::new("Predicted against measured, points not fitted", &head, 2)
+        .with(held_out.iter().map(row))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use maud::Render;
 
     #[test]
     fn without_a_fit_the_chapter_says_what_to_run() {
         let chapter = chapter(None);
-        assert!(chapter.content.blocks[0].html().contains("odfork bench grid"));
+        assert!(chapter.content.blocks[0].render().0.contains("odfork bench grid"));
         assert!(chapter.content.headlines.is_empty());
     }
 
@@ -209,13 +187,13 @@ mod tests {
             notes: vec!["A note.".into()],
         };
         let chapter = chapter(Some(&model));
-        let html: String = chapter.content.blocks.iter().map(Block::html).collect();
+        let html: String = chapter.content.blocks.iter().map(|block| block.render().0).collect();
         assert!(
             html.contains("0.25 µs") && html.contains("&lt;here&gt;") && html.contains("A note.")
         );
         assert!(html.contains("model-residuals") && html.contains("model-held-out"));
         assert_eq!(chapter.content.headlines[0].1, "10 %");
-        assert!(residual_plot(&model.residuals).starts_with("<?xml"));
-        assert!(residual_plot(&[]).contains("<svg"));
+        assert!(residuals(&model.residuals).drawing.file().starts_with("<?xml"));
+        assert!(residuals(&[]).drawing.file().contains("<svg"));
     }
 }

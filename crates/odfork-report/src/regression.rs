@@ -2,6 +2,7 @@
 //!
 //! Owns what the figures draw. The model of costs with all its terms is fitted elsewhere (`fit`).
 
+use odfork_samples::fit::algebra;
 use odfork_samples::stats::{Estimate, Rng};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -20,19 +21,14 @@ impl Line {
 
 /// None below two different x.
 pub fn fit(points: &[(f64, f64)]) -> Option<Line> {
-    let count = points.len() as f64;
-    let (mean_x, mean_y) =
-        points.iter().fold((0.0, 0.0), |(x, y), point| (x + point.0 / count, y + point.1 / count));
-    let sum = |part: &dyn Fn(&(f64, f64)) -> f64| points.iter().map(part).sum::<f64>();
-    let xx = sum(&|(x, _)| (x - mean_x).powi(2));
-    let xy = sum(&|(x, y)| (x - mean_x) * (y - mean_y));
-    let yy = sum(&|(_, y)| (y - mean_y).powi(2));
-    let slope = xy / xx;
-    if xx <= 0.0 || !slope.is_finite() {
-        return None;
-    }
-    let explained = if yy > 0.0 { (slope * xy / yy).clamp(0.0, 1.0) } else { 1.0 };
-    Some(Line { slope, intercept: mean_y - slope * mean_x, explained })
+    let (xs, ys): (Vec<f64>, Vec<f64>) = points.iter().copied().unzip();
+    let (slope, intercept) = algebra::line(&xs, &ys)?;
+    let mean = ys.iter().sum::<f64>() / ys.len() as f64;
+    let square =
+        |part: &dyn Fn(&(f64, f64)) -> f64| points.iter().map(|p| part(p).powi(2)).sum::<f64>();
+    let (all, rest) = (square(&|(_, y)| y - mean), square(&|(x, y)| y - intercept - slope * x));
+    let explained = if all > 0.0 { (1.0 - rest / all).clamp(0.0, 1.0) } else { 1.0 };
+    Some(Line { slope, intercept, explained })
 }
 
 /// Slope with its 95 % interval: points are resampled with replacement.

@@ -9,13 +9,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use super::blocks::{Block, Figure, Table};
-use super::chapters::{Chapter, Content};
-use super::chart::{Axis, Chart, Join, Point, Series};
-use super::colour::Colour;
-use super::scale::Kind;
-use super::scene::MARKS;
-use super::svg;
+use crate::axis::{Axis, Kind};
+use crate::blocks::{Block, Figure, Table};
+use crate::chapters::{Chapter, Content};
+use crate::chart::{Chart, Join, Series, Style};
+use crate::colour::Colour;
+use crate::drawing::MARKS;
 use odfork_samples::unit::Unit;
 
 /// Name of the file in the folder of samples.
@@ -76,18 +75,18 @@ impl Study {
             format!("cannot make {}; name a folder that can be written with --dir", plots.display())
         })?;
         let study = Study { schema: SCHEMA, ..self.clone() };
-        super::write(&folder.join(FILE), serde_json::to_string(&study)?.as_bytes())?;
+        crate::write(&folder.join(FILE), serde_json::to_string(&study)?.as_bytes())?;
         for curves in &self.curves {
             let path = plots.join(&curves.name).with_extension("svg");
-            super::write(&path, svg::file(&chart(curves).scene()).as_bytes())?;
+            crate::write(&path, figure(curves).drawing.file().as_bytes())?;
         }
         let markdown = folder.join("paging.md");
-        super::write(&markdown, self.markdown().as_bytes())?;
+        crate::write(&markdown, self.markdown().as_bytes())?;
         Ok(markdown)
     }
 
     /// `None` where there is no such file.
-    pub(super) fn read(folder: &Path) -> Result<Option<Study>> {
+    pub(crate) fn read(folder: &Path) -> Result<Option<Study>> {
         let path = folder.join(FILE);
         let Ok(text) = fs::read_to_string(&path) else { return Ok(None) };
         let study: Study = serde_json::from_str(&text).with_context(|| {
@@ -122,22 +121,16 @@ impl Study {
         text
     }
 
-    pub(super) fn chapter(&self) -> Chapter {
+    pub(crate) fn chapter(&self) -> Chapter {
         let mut blocks: Vec<Block> = self.intro.iter().cloned().map(Block::Text).collect();
-        let mut claims = Table::new("Claims of the paper", &CLAIM_HEAD, CLAIM_HEAD.len());
-        claims.rows = self.claims.iter().map(claim_row).collect();
-        blocks.push(Block::Table(claims));
-        let figure =
-            |curves: &Curves| Figure::of_chart(&curves.name, &curves.caption, &chart(curves));
+        let claims = Table::new("Claims of the paper", &CLAIM_HEAD, CLAIM_HEAD.len());
+        blocks.push(claims.with(self.claims.iter().map(claim_row)).into());
         blocks.push(Block::Figures(self.curves.iter().map(figure).collect()));
-        blocks.extend(self.grids.iter().map(|grid| {
-            Block::Table(Table {
-                caption: grid.caption.clone(),
-                head: grid.head.clone(),
-                rows: grid.rows.clone(),
-                words: grid.words,
-            })
-        }));
+        let table = |grid: &Grid| {
+            let Grid { caption, head, rows, words } = grid.clone();
+            Block::Table(Table { caption, head, rows, words })
+        };
+        blocks.extend(self.grids.iter().map(table));
         let headline = |claim: &Claim| (claim.name.clone(), claim.verdict.clone());
         Chapter {
             id: "paging".into(),
@@ -168,32 +161,39 @@ fn markdown_table(head: &[String], rows: &[Vec<String>]) -> String {
     line(head) + &line(&rule) + &body
 }
 
-fn chart(curves: &Curves) -> Chart {
+fn figure(curves: &Curves) -> Figure {
     const COLOURS: [Colour; 6] = [
         Colour::Series(4),
         Colour::Series(0),
         Colour::Series(1),
         Colour::Series(2),
         Colour::Series(3),
-        Colour::Engine(5),
+        Colour::Configuration(5),
     ];
     let series = curves.series.iter().enumerate().map(|(at, (label, points))| {
-        let mut series = Series::new(label, COLOURS[at % COLOURS.len()], MARKS[at % MARKS.len()]);
-        series.join = if at < COLOURS.len() { Join::Solid } else { Join::Dashed };
-        series.hollow = at >= COLOURS.len();
-        series.points = points.iter().map(|&(x, y)| Point { x, y, interval: None }).collect();
-        series
+        let style = Style { colour: COLOURS[at % COLOURS.len()], mark: MARKS[at % MARKS.len()] };
+        let again = at >= COLOURS.len();
+        let join = if again { Join::Dashed } else { Join::Solid };
+        let series = Series::new(label, style).joined(join).through(points.iter().copied());
+        Series { hollow: again, ..series }
     });
-    let axes = (
-        Axis::new(&curves.x, Kind::Linear, Unit::Share),
-        Axis::new(&curves.y, Kind::Log, Unit::Number),
-    );
-    Chart::new(&curves.title, &curves.caption, axes, series.collect())
+    Chart {
+        name: curves.name.clone(),
+        title: curves.title.clone(),
+        about: curves.caption.clone(),
+        caption: curves.caption.clone(),
+        x: Axis::new(&curves.x, Kind::Linear, Unit::Share),
+        y: Axis::log(&curves.y, Unit::Number),
+        series: series.collect(),
+        ..Chart::default()
+    }
+    .figure()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use maud::Render;
 
     fn study() -> Study {
         Study {
@@ -236,7 +236,8 @@ mod tests {
         assert!(markdown.contains("![sort](plots/paging-sort.svg)"));
         assert!(fs::read_to_string(folder.join("plots/paging-sort.svg")).unwrap().contains("<svg"));
         assert_eq!(Study::read(&folder).unwrap(), Some(study()));
-        let html: String = study().chapter().content.blocks.iter().map(Block::html).collect();
+        let html: String =
+            study().chapter().content.blocks.iter().map(|block| block.render().0).collect();
         assert!(html.contains("close &lt;to&gt; LRU") && html.contains("<svg"));
         fs::write(folder.join(FILE), "{").unwrap();
         assert!(Study::read(&folder).unwrap_err().to_string().contains("is damaged"));

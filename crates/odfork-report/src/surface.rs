@@ -3,9 +3,9 @@
 //! Owns the projection and the order of painting. Far facets are painted first, so near ones hide them. Places on the
 //! ground are steps of the grid, evenly spaced as in the 1988 figures; heights are linear and start at zero.
 
-use super::colour::{ramp, Colour};
-use super::scale::{Kind, Scale};
-use super::scene::{Anchor, Scene, Spot};
+use crate::axis::{Kind, Scale};
+use crate::colour::{ramp, Colour};
+use crate::drawing::{Anchor, Drawing, Spot};
 use odfork_samples::unit::Unit;
 
 /// `heights[i][j]` belongs to the i-th value across and the j-th value deep; None: not measured.
@@ -65,12 +65,11 @@ impl Surface {
         Some([at(i, j)?, at(i + 1, j)?, at(i + 1, j + 1)?, at(i, j + 1)?])
     }
 
-    pub fn scene(&self) -> Scene {
-        let mut scene = Scene::new(SIZE.0, SIZE.1, &self.title, &self.about);
-        scene.label((10.0, 20.0), &self.title, Anchor::Start, (14.0, Colour::Text));
+    pub fn drawing(&self) -> Drawing {
+        let mut drawing = Drawing::new(SIZE, &self.title, &self.about);
         let heights = self.heights.iter().flatten().flatten().copied();
         let scale = Scale::around(Kind::Linear, self.unit, heights, true);
-        self.draw_ground(&mut scene, &scale);
+        self.draw_ground(&mut drawing, &scale);
         let (across, deep) = self.steps();
         let place = |index: usize, steps: usize| index as f64 / (steps.max(2) - 1) as f64;
         for facet in painting_order(across, deep) {
@@ -80,51 +79,51 @@ impl Surface {
             let outline = corners.map(|(i, j, height)| {
                 project(place(i, across), place(j, deep), scale.at(height).unwrap_or(0.0))
             });
-            scene.area(&outline, Colour::Fixed(ramp(mean)), Some(Colour::Paper));
+            drawing.area(&outline, Colour::Fixed(ramp(mean)), Some(Colour::Paper));
         }
-        self.draw_labels(&mut scene);
-        scene
+        self.draw_labels(&mut drawing);
+        drawing
     }
 
     /// Ground, back walls and the ticks of height: painted before everything else.
-    fn draw_ground(&self, scene: &mut Scene, scale: &Scale) {
+    fn draw_ground(&self, drawing: &mut Drawing, scale: &Scale) {
         let floor = [(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0), (0.0, 0.0)];
-        scene.line(&floor.map(|(a, d)| project(a, d, 0.0)), Colour::Grid, 1.0, false);
+        drawing.line(&floor.map(|(a, d)| project(a, d, 0.0)), Colour::Grid, 1.0, false);
         for (value, label) in scale.ticks(5) {
             let Some(up) = scale.at(value) else { continue };
             let wall = [project(0.0, 1.0, up), project(1.0, 1.0, up), project(1.0, 0.0, up)];
-            scene.line(&wall, Colour::Grid, 1.0, false);
+            drawing.line(&wall, Colour::Grid, 1.0, false);
             let end = wall[2];
             // Zero is the ground; its label would stand on those of the ground.
             if up <= 0.0 {
                 continue;
             }
-            scene.text((end.0 + 6.0, end.1 + 4.0), &label, Anchor::Start, Colour::Quiet);
+            drawing.text((end.0 + 6.0, end.1 + 4.0), &label, Anchor::Start, Colour::Quiet);
         }
         for (a, d) in [(0.0, 1.0), (1.0, 1.0), (1.0, 0.0)] {
-            scene.line(&[project(a, d, 0.0), project(a, d, 1.0)], Colour::Grid, 1.0, false);
+            drawing.line(&[project(a, d, 0.0), project(a, d, 1.0)], Colour::Grid, 1.0, false);
         }
     }
 
-    fn draw_labels(&self, scene: &mut Scene) {
+    fn draw_labels(&self, drawing: &mut Drawing) {
         let (across, deep) = self.steps();
         let stride = |labels: &[String]| if labels.len() > 5 { 2 } else { 1 };
         for (index, label) in self.across.1.iter().enumerate().step_by(stride(&self.across.1)) {
             let (x, y) = project(index as f64 / (across.max(2) - 1) as f64, 0.0, 0.0);
-            scene.text((x + 5.0, y + 15.0), label, Anchor::Start, Colour::Quiet);
+            drawing.text((x + 5.0, y + 15.0), label, Anchor::Start, Colour::Quiet);
         }
         for (index, label) in self.deep.1.iter().enumerate().step_by(stride(&self.deep.1)) {
             let (x, y) = project(0.0, index as f64 / (deep.max(2) - 1) as f64, 0.0);
-            scene.text((x - 5.0, y + 15.0), label, Anchor::End, Colour::Quiet);
+            drawing.text((x - 5.0, y + 15.0), label, Anchor::End, Colour::Quiet);
         }
         let right = SIZE.0 - 12.0;
-        scene.text(
+        drawing.text(
             (right, SIZE.1 - 14.0),
             &format!("{} →", self.across.0),
             Anchor::End,
             Colour::Text,
         );
-        scene.text(
+        drawing.text(
             (12.0, SIZE.1 - 14.0),
             &format!("← {}", self.deep.0),
             Anchor::Start,
@@ -136,7 +135,6 @@ impl Surface {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scene::Shape;
 
     #[test]
     fn near_facets_are_painted_after_far_ones() {
@@ -179,10 +177,7 @@ mod tests {
             heights: vec![vec![Some(1.0); 3]; 3],
             unit: Unit::Seconds,
         };
-        let facets = |surface: &Surface| {
-            let shapes = surface.scene().shapes;
-            shapes.iter().filter(|shape| matches!(shape, Shape::Area { .. })).count()
-        };
+        let facets = |surface: &Surface| surface.drawing().file().matches("<polygon").count();
         assert_eq!(facets(&surface), 4);
         surface.heights[0][0] = None;
         assert_eq!(facets(&surface), 3);

@@ -23,3 +23,14 @@ pub const SESSION_WAYS: [&str; 3] = ["kernel", "pager", "swapping"];
 pub fn rank(engine: &str) -> usize {
     CONFIGURATIONS.iter().position(|known| *known == engine).unwrap_or(CONFIGURATIONS.len())
 }
+
+/// Position in legends and tables: configurations, then backends, then unknown words.
+pub fn place(word: &str) -> usize {
+    match rank(word) {
+        known if known < CONFIGURATIONS.len() => known,
+        unknown => {
+            let backend = BACKENDS.iter().position(|known| *known == word);
+            unknown + backend.unwrap_or(BACKENDS.len())
+        }
+    }
+}

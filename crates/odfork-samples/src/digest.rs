@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::configurations::rank;
+use crate::configurations::place;
 use crate::samples::{Params, Recording};
 use crate::stats::{self, Estimate, Rng};
 use crate::unit::Unit;
@@ -101,21 +101,14 @@ impl Digest {
             .map(|point| point.engine.clone())
             .filter(|e| e != "null")
             .collect();
-        engines.sort_by(|a, b| rank(a).cmp(&rank(b)).then(a.cmp(b)));
+        engines.sort_by(|a, b| place(a).cmp(&place(b)).then(a.cmp(b)));
         engines.dedup();
         engines
     }
 
     /// The different values of a numeric parameter, rising.
     pub fn numbers(&self, metric: &str, name: &str) -> Vec<f64> {
-        let mut numbers: Vec<f64> = self
-            .of_metric(metric)
-            .map(|point| point.number(name))
-            .filter(|n| n.is_finite())
-            .collect();
-        numbers.sort_unstable_by(f64::total_cmp);
-        numbers.dedup();
-        numbers
+        distinct(self.of_metric(metric), name)
     }
 
     /// The different words of a parameter.
@@ -151,6 +144,15 @@ impl Digest {
     }
 }
 
+/// The different values of a numeric parameter among some points, rising.
+pub fn distinct<'a>(points: impl Iterator<Item = &'a Point>, name: &str) -> Vec<f64> {
+    let mut numbers: Vec<f64> =
+        points.map(|point| point.number(name)).filter(|number| number.is_finite()).collect();
+    numbers.sort_unstable_by(f64::total_cmp);
+    numbers.dedup();
+    numbers
+}
+
 /// median(top) / median(bottom) over the rounds that have both.
 pub fn paired_ratio(top: &Point, bottom: &Point) -> Option<Estimate> {
     let (tops, bottoms): (Vec<f64>, Vec<f64>) = pairs(top, bottom).into_iter().unzip();
@@ -176,7 +178,7 @@ fn order(a: &Point, b: &Point) -> Ordering {
         let both = a.params.iter().zip(b.params.iter());
         both.map(|((_, a), (_, b))| compare(a, b)).find(|o| o.is_ne()).unwrap_or(Ordering::Equal)
     };
-    let engines = || rank(&a.engine).cmp(&rank(&b.engine)).then(a.engine.cmp(&b.engine));
+    let engines = || place(&a.engine).cmp(&place(&b.engine)).then(a.engine.cmp(&b.engine));
     a.metric.cmp(&b.metric).then_with(params).then_with(engines)
 }
 

@@ -1,79 +1,89 @@
-//! Latency of the call over the size of the memory: alone, three at once, and as a ratio to plain fork.
+//! Latency of the call over the size of the memory: alone, three at once, as a ratio to plain fork; and the first
+//! write fault after it.
 
-use super::series::{all_engines, at_once, over, percentiles, published};
-use super::{headlines, medians, Content};
+use super::series::{over, percentiles, published, published_rows};
+use super::{headlines, Content};
+use crate::axis::{Axis, Kind};
+use crate::bars::{Bars, Row};
 use crate::blocks::{Block, Figure};
-use crate::chart::{Axis, Chart, Point, Series};
-use crate::scale::Kind;
-use odfork_samples::digest::Digest;
+use crate::chart::{Chart, Point, Series};
+use odfork_samples::digest::{self, Digest};
 use odfork_samples::published::PublishedPoint;
 use odfork_samples::unit::Unit;
 
 const METRIC: &str = "fork";
 
 pub fn build(digest: &Digest, id: &str) -> Content {
-    let mut blocks = Vec::new();
-    for processes in digest.numbers(METRIC, "processes") {
-        blocks.push(Block::Figures(vec![times(digest, id, processes)]));
-    }
-    blocks.extend(gains(digest, id).map(|figure| Block::Figures(vec![figure])));
+    let counts = digest.numbers(METRIC, "processes");
+    let mut blocks: Vec<Block> =
+        counts.into_iter().map(|processes| times(digest, id, processes).into()).collect();
+    blocks.extend(gains(digest, id).map(Block::from));
     blocks.extend(percentiles(digest, METRIC, id));
-    let columns = [("bytes", "memory", Unit::Bytes), ("processes", "at once", Unit::Count)];
-    blocks.push(medians(digest, METRIC, &columns, "Time of the fork call"));
-    blocks.push(medians(digest, "fork-cpu", &columns, "Processor time of the caller in fork"));
-    blocks.push(medians(digest, "total", &columns, "Fork, child's exit and wait together"));
-    let alone = |point: &odfork_samples::digest::Point| point.number("processes") == 1.0;
-    Content { blocks, headlines: headlines(digest, METRIC, ("bytes", Unit::Bytes), alone) }
+    let alone = |point: &digest::Point| point.number("processes") == 1.0;
+    Content { blocks, headlines: headlines(digest, METRIC, alone) }
+}
+
+/// Whether a published figure was taken with three processes forking at once.
+fn at_once(point: &PublishedPoint) -> bool {
+    let words = format!("{} {}", point.series, point.what).to_lowercase();
+    ["three", "concurrent", "3 at once", "3 processes", "at once"]
+        .iter()
+        .any(|word| words.contains(word))
 }
 
 fn times(digest: &Digest, id: &str, processes: f64) -> Figure {
     let many = processes > 1.0;
-    let series_of = |engine: &String| {
-        over(digest, METRIC, (engine, "bytes"), |point| point.number("processes") == processes)
-    };
-    let mut series: Vec<Series> = all_engines(digest, METRIC).iter().map(series_of).collect();
+    let mut series = over(
+        digest,
+        METRIC,
+        |point| point.number("bytes"),
+        |point| point.number("processes") == processes,
+    );
     series.extend(published("latency", Unit::Nanoseconds, |point| at_once(point) == many));
     let words = if many { format!("{processes} processes at once") } else { "one process".into() };
-    let title = format!("fork call over memory, {words}");
-    let about = "Time of the fork call against the size of the memory, both logarithmic: one line per engine, published figures as hollow marks.";
-    let axes = (
-        Axis::new("memory of the process", Kind::Log, Unit::Bytes),
-        Axis::new("time of the fork call", Kind::Log, Unit::Nanoseconds),
-    );
-    let chart = Chart::new(&title, about, axes, series);
-    let caption = "Median and 95 % interval; faint dots are all raw samples, outliers included. Hollow marks were published, on another machine.";
-    Figure::of_chart(&format!("{id}-{processes}"), caption, &chart)
+    Chart {
+        name: format!("{id}-{processes}"),
+        title: format!("fork call over memory, {words}"),
+        about: "Time of the fork call against the size of the memory, both logarithmic: one line per engine, published figures as hollow marks.".into(),
+        caption: "Median and 95 % interval; faint dots are all raw samples, outliers included. Hollow marks were published, on another machine.".into(),
+        x: Axis::log("memory of the process", Unit::Bytes),
+        y: Axis::log("time of the fork call", Unit::Nanoseconds),
+        series,
+        ..Chart::default()
+    }
+    .figure()
 }
 
 fn gains(digest: &Digest, id: &str) -> Option<Figure> {
-    let mut all = Vec::new();
-    for engine in digest.engines(METRIC).iter().filter(|engine| *engine != "plain") {
-        let mut series = over(digest, METRIC, (engine, "bytes"), |_| false);
-        for point in
-            digest.of_metric(METRIC).filter(|p| p.engine == *engine && p.number("processes") == 1.0)
-        {
-            let Some(gain) = digest.gain(point) else { continue };
-            series.points.push(Point {
-                x: point.number("bytes"),
-                y: gain.value,
-                interval: gain.interval,
-            });
-        }
-        all.push(series);
-    }
-    if all.iter().all(|series| series.points.is_empty()) {
+    let of_configuration = |name: &String| {
+        let mut series = Series::of_configuration(name);
+        let alone =
+            digest.of_metric(METRIC).filter(|p| p.engine == *name && p.number("processes") == 1.0);
+        series.points.extend(alone.filter_map(|point| {
+            let gain = digest.gain(point)?;
+            Some(Point { x: point.number("bytes"), y: gain.value, interval: gain.interval })
+        }));
+        series
+    };
+    let engines = digest.engines(METRIC);
+    let mut series: Vec<Series> =
+        engines.iter().filter(|name| *name != "plain").map(of_configuration).collect();
+    if series.iter().all(|series| series.points.is_empty()) {
         return None;
     }
-    all.extend(published_gain());
-    let axes = (
-        Axis::new("memory of the process", Kind::Log, Unit::Bytes),
-        Axis::new("plain fork / engine", Kind::Log, Unit::Times),
-    );
-    let about = "How many times faster than plain fork each engine is, against the size of the memory, one process.";
-    let mut chart = Chart::new("How many times faster than plain fork", about, axes, all);
-    chart.level = Some(1.0);
-    let caption = "Ratio of medians, formed between samples of the same round, with its 95 % interval. Above the dashed line the engine is faster.";
-    Some(Figure::of_chart(&format!("{id}-ratio"), caption, &chart))
+    series.extend(published_gain());
+    let chart = Chart {
+        name: format!("{id}-ratio"),
+        title: "How many times faster than plain fork".into(),
+        about: "How many times faster than plain fork each engine is, against the size of the memory, one process.".into(),
+        caption: "Ratio of medians, formed between samples of the same round, with its 95 % interval. Above the dashed line the engine is faster.".into(),
+        x: Axis::log("memory of the process", Unit::Bytes),
+        y: Axis::log("plain fork / engine", Unit::Times),
+        series,
+        level: Some(1.0),
+        ..Chart::default()
+    };
+    Some(chart.figure())
 }
 
 /// The published ratio of fork to on-demand-fork, from means at the same size.
@@ -84,10 +94,31 @@ fn published_gain() -> Option<Series> {
     let (fork, shared) = (find("fork")?, find("on-demand-fork")?);
     let ratio = |point: &Point| {
         let other = shared.points.iter().find(|other| other.x == point.x)?;
-        Some(Point { x: point.x, y: point.y / other.y, interval: None })
+        Some(Point::new(point.x, point.y / other.y))
     };
     let points = fork.points.iter().filter_map(ratio).collect();
-    Some(Series { label: "published: on-demand-fork".into(), points, ..shared.clone() })
+    Some(Series { points, ..shared.clone() })
+}
+
+pub fn build_fault(digest: &Digest, id: &str) -> Content {
+    let row = |point: &digest::Point| {
+        let size = Unit::Bytes.write(point.number("bytes"));
+        Row::measured(format!("{}, {size}", point.engine), point)
+    };
+    let mut rows: Vec<Row> = digest.of_metric("fault").map(row).collect();
+    rows.extend(published_rows("fault", Unit::Nanoseconds));
+    let bars = Bars {
+        title: "First write of a child into the middle of its memory",
+        about: "One row per engine and size: median, interval and raw samples on a logarithmic axis; published figures hollow.",
+        caption: "Median, 95 % interval and all raw samples. Hollow: Table 1 of the paper.",
+        label: "time of the write",
+        kind: Kind::Log,
+        unit: Unit::Nanoseconds,
+        rows,
+    };
+    let mut blocks = vec![bars.figure(id).into()];
+    blocks.extend(percentiles(digest, "fault", id));
+    Content { blocks, headlines: headlines(digest, "fault", |_| true) }
 }
 
 #[cfg(test)]

@@ -1,15 +1,12 @@
-//! Memory larger than what may be resident: accesses a second by act and backend, latencies, the promised figures; and
-//! sessions at rising load.
+//! Memory larger than what may be resident: accesses a second by act and backend, the promised figures; and sessions at
+//! rising load.
 
-use super::series::add;
 use super::Content;
+use crate::axis::{Axis, Kind};
 use crate::bars::{Bars, Row};
 use crate::blocks::{interval, Block, Figure, Table};
-use crate::chart::{Axis, Chart, Join, Series};
-use crate::colour::Colour;
-use crate::scale::Kind;
-use crate::scene::MARKS;
-use odfork_samples::configurations;
+use crate::chart::{Chart, Join, Series, Style};
+use odfork_samples::configurations::{BACKENDS, SESSION_WAYS};
 use odfork_samples::digest::{Digest, Point};
 use odfork_samples::samples::Sample;
 use odfork_samples::targets::TARGETS;
@@ -26,82 +23,29 @@ const ACTS: [(&str, &str); 6] = [
 ];
 
 pub fn build_paging(digest: &Digest, id: &str) -> Content {
-    let figures: Vec<Figure> = ACTS.iter().filter_map(|act| rates(digest, id, *act)).collect();
-    let mut blocks: Vec<Block> =
-        figures.into_iter().map(|figure| Block::Figures(vec![figure])).collect();
     let (targets, headlines) = judged(digest);
-    blocks.insert(0, Block::Table(targets));
-    for (metric, caption) in [
-        ("p50", "Median latency of an access, its check included"),
-        ("p99", "99th percentile of the latency of an access"),
-        ("major", "Page-ins on demand for each access"),
-        ("reclaims", "Reclaims for each access"),
-        ("reclaim", "A reclaim, as the faulting thread sees it"),
-        ("simulation-cpu", "Processor time of reference simulation, at most"),
-        ("memory", "Most memory of the backend's processes, page cache included"),
-    ] {
-        blocks.push(Block::Table(by_act(digest, metric, caption)));
-    }
+    let mut blocks = vec![targets.into()];
+    blocks.extend(ACTS.iter().filter_map(|act| rates(digest, id, *act)).map(Block::from));
     Content { blocks, headlines }
 }
 
-fn place(engine: &str) -> usize {
-    configurations::BACKENDS
-        .iter()
-        .position(|word| *word == engine)
-        .unwrap_or(configurations::BACKENDS.len())
-}
-
-fn ordered<'a>(digest: &'a Digest, metric: &'a str) -> Vec<&'a Point> {
-    let mut points: Vec<&Point> = digest.of_metric(metric).collect();
-    points.sort_by_key(|point| (point.word("act"), place(&point.engine)));
-    points
-}
-
 fn rates(digest: &Digest, id: &str, (act, title): (&str, &str)) -> Option<Figure> {
-    let row = |point: &&Point| {
-        let (estimate, at) = (point.estimate(), place(&point.engine));
-        Row {
-            label: point.engine.clone(),
-            value: estimate.value,
-            interval: estimate.interval,
-            raw: point.values(),
-            colour: Colour::Series(at),
-            mark: MARKS[at % MARKS.len()],
-            hollow: false,
-        }
+    let row = |point: &Point| {
+        let place = BACKENDS.iter().position(|name| *name == point.engine);
+        let style = Style::of_series(place.unwrap_or(BACKENDS.len()));
+        Row { style, ..Row::measured(point.engine.clone(), point) }
     };
-    let points = ordered(digest, "rate");
-    let rows: Vec<Row> = points.iter().filter(|point| point.word("act") == act).map(row).collect();
-    if rows.is_empty() {
-        return None;
-    }
+    let points = digest.of_metric("rate").filter(|point| point.word("act") == act);
     let bars = Bars {
-        title: title.into(),
-        about: "Accesses to pages of 4 KB in a second, one row for each backend; every page read is compared with what was written.".into(),
-        label: "accesses a second".into(),
+        title,
+        about: "Accesses to pages of 4 KB in a second, one row for each backend; every page read is compared with what was written.",
+        caption: "Median and 95 % interval over rounds; faint dots are single rounds. To the right is faster.",
+        label: "accesses a second",
         kind: Kind::Log,
         unit: Unit::PerSecond,
-        rows,
+        rows: points.map(row).collect(),
     };
-    let caption = "Median and 95 % interval over rounds; faint dots are single rounds. To the right is faster.";
-    Some(Figure::new(&format!("{id}-{act}"), caption, bars.scene()))
-}
-
-fn by_act(digest: &Digest, metric: &str, caption: &str) -> Table {
-    let mut table =
-        Table::new(caption, &["act", "backend", "median", "95 % interval", "rounds"], 2);
-    for point in ordered(digest, metric) {
-        let estimate = point.estimate();
-        table.rows.push(vec![
-            point.word("act"),
-            point.engine.clone(),
-            point.unit.write(estimate.value),
-            interval(&estimate, point.unit),
-            estimate.count.to_string(),
-        ]);
-    }
-    table
+    (!bars.rows.is_empty()).then(|| bars.figure(&format!("{id}-{act}")))
 }
 
 /// The table of targets, and the ratios to the kernel's swap file for the front page.
@@ -145,97 +89,62 @@ fn samples_of(digest: &Digest) -> Vec<Sample> {
     digest.points.iter().flat_map(of_point).collect()
 }
 
-pub fn build_sessions(digest: &Digest, id: &str) -> Content {
-    let mut blocks = Vec::new();
-    for (metric, title, label, kind, unit) in [
+/// Metric, title, and the vertical axis.
+fn session_plots() -> [(&'static str, &'static str, Axis); 4] {
+    [
         (
             "throughput",
             "Throughput against the number of sessions",
-            "scripts a second",
-            Kind::Linear,
-            Unit::PerSecond,
+            Axis::from_zero("scripts a second", Unit::PerSecond),
         ),
         (
             "completion",
             "Mean time of a script against the number of sessions",
-            "time of a script",
-            Kind::Linear,
-            Unit::Seconds,
+            Axis::from_zero("time of a script", Unit::Seconds),
         ),
         (
             "response-p99",
             "The trivial command, 99th percentile, against the number of sessions",
-            "response",
-            Kind::Log,
-            Unit::Nanoseconds,
+            Axis::log("response", Unit::Nanoseconds),
         ),
         (
             "response-p50",
             "The trivial command, median, against the number of sessions",
-            "response",
-            Kind::Log,
-            Unit::Nanoseconds,
+            Axis::log("response", Unit::Nanoseconds),
         ),
-    ] {
-        let series: Vec<Series> = configurations::SESSION_WAYS
-            .iter()
-            .enumerate()
-            .map(|(at, engine)| {
-                let mut series = Series::new(engine, Colour::Series(at), MARKS[at]);
-                series.join = Join::Solid;
-                for point in digest.of_metric(metric).filter(|point| point.engine == *engine) {
-                    add(&mut series, point, point.number("sessions"));
-                }
-                series
-            })
-            .filter(|series| !series.points.is_empty())
-            .collect();
-        if series.is_empty() {
-            continue;
-        }
-        let vertical = match kind {
-            Kind::Linear => Axis::from_zero(label, unit),
-            _ => Axis::new(label, kind, unit),
-        };
-        let axes = (Axis::new("sessions at once", Kind::Linear, Unit::Count), vertical);
-        let about = "One line for each way of sharing the memory: by the kernel's paging, by our pager, by whole-process swapping.";
-        let chart = Chart::new(title, about, axes, series);
-        let caption = "Median and 95 % interval over rounds; faint dots are single rounds.";
-        blocks.push(Block::Figures(vec![Figure::of_chart(
-            &format!("{id}-{metric}"),
-            caption,
-            &chart,
-        )]));
-    }
-    for (metric, caption) in [
-        ("page-ins", "Page-ins on demand"),
-        ("user", "User time of the scripts"),
-        ("system", "System time of the scripts"),
-    ] {
-        blocks.push(Block::Table(by_sessions(digest, metric, caption)));
-    }
-    Content { blocks, headlines: Vec::new() }
+    ]
 }
 
-fn by_sessions(digest: &Digest, metric: &str, caption: &str) -> Table {
-    let mut table =
-        Table::new(caption, &["engine", "sessions", "median", "95 % interval", "rounds"], 1);
-    for point in digest.of_metric(metric) {
-        let estimate = point.estimate();
-        table.rows.push(vec![
-            point.engine.clone(),
-            digits(point.number("sessions")),
-            point.unit.write(estimate.value),
-            interval(&estimate, point.unit),
-            estimate.count.to_string(),
-        ]);
+pub fn build_sessions(digest: &Digest, id: &str) -> Content {
+    let line = |metric: &str, (place, way): (usize, &&str)| {
+        let points = digest.of_metric(metric).filter(|point| point.engine == **way);
+        let series = Series::new(way, Style::of_series(place)).joined(Join::Solid);
+        series.measured(points, |point| point.number("sessions"))
+    };
+    let plot = |(metric, title, y): (&str, &str, Axis)| {
+        let all = SESSION_WAYS.iter().enumerate().map(|way| line(metric, way));
+        let chart = Chart {
+            name: format!("{id}-{metric}"),
+            title: title.into(),
+            about: "One line for each way of sharing the memory: by the kernel's paging, by our pager, by whole-process swapping.".into(),
+            caption: "Median and 95 % interval over rounds; faint dots are single rounds.".into(),
+            x: Axis::new("sessions at once", Kind::Linear, Unit::Count),
+            y,
+            series: all.filter(|series| !series.points.is_empty()).collect(),
+            ..Chart::default()
+        };
+        (!chart.series.is_empty()).then(|| chart.figure().into())
+    };
+    Content {
+        blocks: session_plots().into_iter().filter_map(plot).collect(),
+        headlines: Vec::new(),
     }
-    table
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use maud::Render;
     use odfork_samples::samples::{Params, Recording};
 
     fn digest(metric: &str, key: &str, values: [serde_json::Value; 2]) -> Digest {
@@ -265,7 +174,7 @@ mod tests {
             build_paging(&digest("rate", "act", ["zipf".into(), "seq-read".into()]), "paging");
         let figures = content.blocks.iter().filter(|block| matches!(block, Block::Figures(_)));
         assert_eq!(figures.count(), 2);
-        let html: String = content.blocks.iter().map(Block::html).collect();
+        let html: String = content.blocks.iter().map(|block| block.render().0).collect();
         assert!(html.contains("Reads by Zipf") && html.contains("not measured"), "{html}");
         assert!(
             content

@@ -1,16 +1,89 @@
-//! Axes: where a value lies between the ends, and which values get a tick.
+//! Axes: where a value lies between the ends, which values get a tick, and where both are on a drawing.
 //!
 //! Owns linear, logarithmic and percentile scales. Ticks are round numbers inside the range, so a label never stands
 //! at a place that it does not name. A logarithmic scale has no place for zero: `at` gives None and the plot says so.
 
+use crate::colour::Colour;
+use crate::drawing::{Anchor, Drawing, LETTER};
+use crate::font;
 use odfork_samples::unit::{trim, Unit};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
+    #[default]
     Linear,
     Log,
     /// Equal steps for 50, 90, 99, 99.9 %: room for the slow end.
     Percentile,
+}
+
+/// What a plot says of an axis.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Axis {
+    pub label: String,
+    pub kind: Kind,
+    pub unit: Unit,
+    from_zero: bool,
+}
+
+impl Axis {
+    pub fn new(label: &str, kind: Kind, unit: Unit) -> Axis {
+        Axis { label: label.into(), kind, unit, from_zero: false }
+    }
+
+    pub fn log(label: &str, unit: Unit) -> Axis {
+        Axis::new(label, Kind::Log, unit)
+    }
+
+    pub fn from_zero(label: &str, unit: Unit) -> Axis {
+        Axis { from_zero: true, ..Axis::new(label, Kind::Linear, unit) }
+    }
+
+    pub fn around(&self, values: impl Iterator<Item = f64>) -> Scale {
+        Scale::around(self.kind, self.unit, values, self.from_zero)
+    }
+
+    /// Whether the axis has a place for a value.
+    pub fn holds(&self, value: f64) -> bool {
+        value.is_finite() && (self.kind != Kind::Log || value > 0.0)
+    }
+}
+
+/// A scale between two pixels.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Track {
+    pub scale: Scale,
+    pub low: f64,
+    pub high: f64,
+}
+
+impl Track {
+    pub fn at(&self, value: f64) -> Option<f64> {
+        self.scale.at(value).map(|share| self.low + share * (self.high - self.low))
+    }
+
+    /// Lines and labels of a horizontal axis, and its name below.
+    pub fn draw_below(
+        &self,
+        drawing: &mut Drawing,
+        (top, bottom): (f64, f64),
+        ticks: usize,
+        name: &str,
+    ) {
+        let mut taken = f64::NEG_INFINITY;
+        for (value, label) in self.scale.ticks(ticks) {
+            let Some(x) = self.at(value) else { continue };
+            drawing.line(&[(x, top), (x, bottom)], Colour::Grid, 1.0, false);
+            let half = font::width(&label, LETTER) / 2.0;
+            // A label that would touch its neighbour is left away; its line stays.
+            if x - half > taken && x + half < drawing.width {
+                drawing.text((x, bottom + 17.0), &label, Anchor::Middle, Colour::Quiet);
+                taken = x + half + 6.0;
+            }
+        }
+        let middle = (self.low + self.high) / 2.0;
+        drawing.text((middle, bottom + 38.0), name, Anchor::Middle, Colour::Text);
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
