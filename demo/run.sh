@@ -1,9 +1,9 @@
 #!/bin/sh
-# run.sh - prepares and runs the demo: installs what is missing, compiles sqlite_units, starts demo.py.
+# run.sh - prepares and runs the demo: installs what is missing, compiles sqlite_units, starts `odfork bench demo`.
 #
 # Owns: packages, the compiler call, the temporary folder. Environment: ODFORK = path of the odfork
-# program (default: target/release/odfork beside this folder). Arguments go to demo.py (--help lists
-# them). Leaves nothing behind.
+# program (default: target/release/odfork beside this folder). Arguments go to `odfork bench demo`
+# (--help lists them). Leaves nothing behind.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 odfork=${ODFORK:-$here/../target/release/odfork}
@@ -30,15 +30,14 @@ install_missing() {
         || { echo "demo: apt-get failed; needed: $wanted" >&2; return 1; }
 }
 
-case " $* " in *" --control "*) odfork=none ;; esac     # stock fork on both sides needs no odfork
-if [ "$odfork" != none ] && [ ! -x "$odfork" ]; then
+if [ ! -x "$odfork" ]; then
     echo "demo: no odfork program at $odfork; build it with: cargo build --release --workspace (or set ODFORK)" >&2
     exit 2
 fi
 install_missing || exit 2
 folder=$(mktemp -d) || exit 2
 trap 'rm -rf "$folder"' EXIT
-trap : INT TERM         # demo.py answers to these; this shell only waits and cleans up
+trap : INT TERM         # `odfork bench demo` answers to these; this shell only waits and cleans up
 gcc -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -o "$folder/sqlite_units" \
     "$here/sqlite_units.c" "$here/shop_tests.c" "$here/shop_load.c" "$here/shop_model.c" -lsqlite3 || exit 2
-/usr/bin/python3 -B "$here/demo.py" --odfork "$odfork" --units "$folder/sqlite_units" "$@"
+"$odfork" bench demo --units "$folder/sqlite_units" --python-dict "$here/python_dict.py" "$@"

@@ -8,18 +8,23 @@
 //! commands produce it, `session` starts them, `pairing` interleaves the samples, `executor` talks to
 //! the processes (`workload` is their side), `stats` condenses, `figures` judges, `report` prints.
 
+mod accounting;
+pub mod baselines;
 pub mod bench;
 pub mod catalogue;
 pub mod cli;
+pub mod demo;
 pub mod executor;
 pub mod experiments;
 pub mod figures;
 #[cfg(test)]
 mod golden;
 pub mod link;
+mod mapping;
+mod options;
+mod pager;
 pub mod paging;
 pub mod pairing;
-pub mod peers;
 pub mod plan;
 pub mod progress;
 pub mod record;
@@ -28,5 +33,6 @@ pub mod report;
 pub mod runner;
 pub mod session;
 pub mod sessions;
+mod spread;
 pub mod verbs;
 pub mod workload;

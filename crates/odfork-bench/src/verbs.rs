@@ -2,7 +2,7 @@
 
 use odfork_proc::command::Verb;
 
-use crate::peers::ledger;
+use crate::baselines::journal;
 use crate::{bench, paging, sessions};
 
 pub const VERBS: [Verb; 5] = [
@@ -10,5 +10,5 @@ pub const VERBS: [Verb; 5] = [
     Verb { name: "subject", command: bench::subject_command, run: bench::run_subject },
     Verb { name: "paged", command: paging::program::command, run: paging::program::run },
     Verb { name: "session", command: sessions::program::command, run: sessions::program::run },
-    Verb { name: "tidy", command: ledger::command, run: ledger::run },
+    Verb { name: "cleanup", command: journal::command, run: journal::run },
 ];

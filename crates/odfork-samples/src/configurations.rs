@@ -17,7 +17,7 @@ pub const BACKENDS: [&str; 9] = [
 ];
 
 /// Who pages in the experiment `sessions`.
-pub const SESSION_WAYS: [&str; 3] = ["kernel", "pager", "swapping"];
+pub const SESSION_MODES: [&str; 3] = ["kernel", "pager", "swapping"];
 
 /// Position of an engine in `CONFIGURATIONS`; unknown words come last.
 pub fn rank(engine: &str) -> usize {

@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{bail, Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
+use crate::demo;
 use crate::executor::{Processes, Stage};
 use crate::paging;
 use crate::pairing::Executor;
@@ -44,9 +45,10 @@ pub use crate::cli::{run_subject, subject_command};
 const FOLDER: &str = "odfork-results";
 const INTERRUPTED: u8 = 130;
 /// Experiments with a runner of their own; `all` leaves them out: they set up swap, and take longer.
-const OTHERS: [(&str, &str, &str, &str); 2] = [
+const OTHERS: [(&str, &str, &str, &str); 3] = [
     (paging::NAME, paging::ROW, paging::QUESTION, paging::PUBLISHED),
     (sessions::NAME, sessions::ROW, sessions::QUESTION, sessions::PUBLISHED),
+    (demo::NAME, demo::ROW, demo::QUESTION, demo::PUBLISHED),
 ];
 /// Loading memory, rough: for the time left.
 const LOAD_BYTES_PER_S: f64 = 7e8;
@@ -83,6 +85,7 @@ pub fn command() -> Command {
         .subcommands(experiments)
         .subcommand(paging::command())
         .subcommand(sessions::command())
+        .subcommand(demo::command())
         .subcommand(with_options(
             Command::new("all")
                 .about("Every experiment but paging and sessions, one after the other"),
@@ -171,6 +174,7 @@ pub fn run(matches: &ArgMatches) -> u8 {
         Some(("all", inner)) => all(inner),
         Some((paging::NAME, inner)) => paging::run(inner),
         Some((sessions::NAME, inner)) => sessions::run(inner),
+        Some((demo::NAME, inner)) => demo::run(inner),
         Some((name, inner)) => match Entry::find(name) {
             Some(entry) => one(entry, inner),
             None => Err(anyhow::anyhow!("no experiment {name}; see `odfork bench list`")),

@@ -1,14 +1,17 @@
-//! Who pages: the backends of the experiment, their words, what each is asked, and how its workload process is started.
+//! Who pages: the backends of the experiment, their words, what each is asked, and how its workload
+//! process is started.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use super::acts::Act;
+use super::op::Op;
+use crate::baselines::swap;
 use crate::link::Link;
-use crate::peers::swap;
+use crate::pager::plain;
+use odfork_samples::samples::Params;
 
-/// Engines of this experiment, in the order of every table.
+/// In the order of every table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Backend {
     /// A memory limit and swap on a file.
@@ -37,39 +40,48 @@ pub const ALL: [Backend; 9] =
     [SwapFile, Zram, Mmap, Pager, PagerLz4, PagerTwo, Umap4K, Umap64K, Bare];
 pub use odfork_samples::configurations::BACKENDS as WORDS;
 
-/// Threads of the act in which many fault at once.
+/// Threads of the op in which many fault at once.
 pub const MANY: u32 = 8;
 /// Reclaims alone; what was read is compared before and after.
-const RECLAIM: [Act; 3] = [Act::Settle, Act::Reclaim, Act::Settle];
-const IN_ORDER: [Act; 2] = [Act::SeqRead, Act::SeqWrite];
-const REST: [Act; 5] = [Act::Warm, Act::Zipf, Act::Phase, Act::Threads(1), Act::Threads(MANY)];
+const RECLAIM: [Op; 3] = [Op::Settle, Op::Reclaim, Op::Settle];
+const IN_ORDER: [Op; 2] = [Op::SeqRead, Op::SeqWrite];
+const REST: [Op; 5] = [Op::Warm, Op::Zipf, Op::Phase, Op::Threads(1), Op::Threads(MANY)];
 
 /// What every workload process of a run is told, and where things lie.
 #[derive(Clone, Debug)]
-pub struct Site {
+pub struct Settings {
     /// This program.
     pub program: PathBuf,
     /// Bytes of memory of the workload.
     pub region: u64,
     /// Bytes of it that may be resident.
     pub resident: u64,
-    /// Most time of an act.
+    /// Most time of an op.
     pub limit: Duration,
     /// Folder on a disk: swap file, mapped file, the pager's store.
     pub store: PathBuf,
-    /// Folder of the socket.
-    pub office: PathBuf,
+    /// Temporary folder of the sockets.
+    pub folder: PathBuf,
     /// The umap library, if the user has one.
     pub umap: Option<PathBuf>,
 }
 
+impl Settings {
+    /// Of every sample.
+    pub fn params(&self) -> Params {
+        [("bytes", self.region), ("resident", self.resident)]
+            .map(|(name, bytes)| (name.to_string(), bytes.into()))
+            .into()
+    }
+}
+
 impl Backend {
     pub fn word(self) -> &'static str {
-        WORDS[ALL.iter().position(|&backend| backend == self).unwrap_or(0)]
+        WORDS[self as usize]
     }
 
     pub fn from_word(word: &str) -> Option<Backend> {
-        WORDS.iter().position(|known| *known == word).map(|at| ALL[at])
+        ALL.into_iter().find(|backend| backend.word() == word)
     }
 
     pub fn is_pager(self) -> bool {
@@ -81,30 +93,31 @@ impl Backend {
     }
 
     /// What it is asked in one round, in this order.
-    pub fn acts(self) -> Vec<Act> {
+    pub fn ops(self) -> Vec<Op> {
         match self {
-            Bare => vec![Act::Continue],
+            Bare => vec![Op::Continue],
             // Only the comparison of one handler with two needs it.
-            PagerTwo => vec![Act::Fill, Act::SeqRead, Act::Threads(1), Act::Threads(MANY)],
+            PagerTwo => vec![Op::Fill, Op::SeqRead, Op::Threads(1), Op::Threads(MANY)],
             // Their file is full from the beginning.
             Mmap | Umap4K | Umap64K => [&IN_ORDER[..], &REST].concat(),
-            SwapFile | Zram => [&[Act::Fill][..], &IN_ORDER, &REST].concat(),
-            Pager | PagerLz4 => [&[Act::Fill][..], &IN_ORDER, &REST, &RECLAIM].concat(),
+            SwapFile | Zram => [&[Op::Fill][..], &IN_ORDER, &REST].concat(),
+            Pager | PagerLz4 => [&[Op::Fill][..], &IN_ORDER, &REST, &RECLAIM].concat(),
         }
     }
 
     /// Bytes its control group may use; None: it bounds itself, the group only counts.
-    pub fn group_limit(self, site: &Site) -> Option<u64> {
-        matches!(self, SwapFile | Zram | Mmap).then(|| site.resident + allowance(site.region))
+    pub fn group_limit(self, settings: &Settings) -> Option<u64> {
+        let bounded = matches!(self, SwapFile | Zram | Mmap);
+        bounded.then(|| settings.resident + allowance(settings.region))
     }
 
     /// Why it cannot be had here; None: it can, as far as one sees from outside.
-    pub fn refusal(self, site: &Site) -> Option<String> {
+    pub fn refusal(self, settings: &Settings) -> Option<String> {
         match self {
             SwapFile => swap::refusal(),
             Zram => swap::zram_refusal(),
-            Pager | PagerLz4 | PagerTwo => probe_pager(site).err(),
-            Umap4K | Umap64K if site.umap.is_none() => {
+            Pager | PagerLz4 | PagerTwo => probe_pager(settings).err(),
+            Umap4K | Umap64K if settings.umap.is_none() => {
                 Some("give the folder of a built libumap.so with --umap DIR".into())
             }
             _ => None,
@@ -112,43 +125,46 @@ impl Backend {
     }
 
     /// The process, not yet started; `seed` of its accesses.
-    pub fn command(self, site: &Site, seed: u64) -> Command {
-        let mut command = if self.is_pager() {
-            let (store, compress) = match self {
-                Pager => (site.store.as_path(), "none"),
-                _ => (Path::new("memory"), "lz4"),
-            };
-            let mut run = pager_run(site, store, compress, if self == PagerTwo { 2 } else { 1 });
-            run.arg("--socket").arg(self.socket(site, seed)).arg("--").arg(&site.program);
-            run
-        } else {
-            plain(&site.program)
+    pub fn command(self, settings: &Settings, seed: u64) -> Command {
+        let mut command = match self {
+            Pager => pager_run(settings, (&settings.store, "none", 1)),
+            PagerLz4 => pager_run(settings, (Path::new("memory"), "lz4", 1)),
+            PagerTwo => pager_run(settings, (Path::new("memory"), "lz4", 2)),
+            _ => plain(&settings.program),
         };
-        command.arg("paged");
-        command.args(["--region", &site.region.to_string()]);
-        command.args(["--resident", &site.resident.to_string()]);
-        command.args(["--limit", &site.limit.as_millis().to_string()]);
-        command.args(["--seed", &seed.to_string()]);
-        if self.maps_file() {
-            command.arg("--file").arg(self.file(site));
+        if self.is_pager() {
+            command.arg("--socket").arg(self.socket(settings, seed)).arg("--");
+            command.arg(&settings.program);
         }
-        if let (Umap4K | Umap64K, Some(library)) = (self, &site.umap) {
+        command.arg("paged");
+        for (name, number) in [
+            ("--region", settings.region),
+            ("--resident", settings.resident),
+            ("--limit", settings.limit.as_millis() as u64),
+            ("--seed", seed),
+        ] {
+            command.args([name, &number.to_string()]);
+        }
+        if self.maps_file() {
+            command.arg("--file").arg(self.file(settings));
+        }
+        if let (Umap4K | Umap64K, Some(library)) = (self, &settings.umap) {
             let page = if self == Umap4K { 4 << 10 } else { 64 << 10 };
             command.arg("--umap").arg(library);
             command.env("UMAP_PAGESIZE", page.to_string());
-            command.env("UMAP_BUFSIZE", (site.resident / page).to_string());
+            command.env("UMAP_BUFSIZE", (settings.resident / page).to_string());
         }
         command
     }
 
     /// Where the pager of one trial is asked: a daemon of an earlier one may still be there.
-    pub fn socket(self, site: &Site, seed: u64) -> PathBuf {
-        site.office.join(format!("{}-{seed:x}.sock", self.word()))
+    pub fn socket(self, settings: &Settings, seed: u64) -> PathBuf {
+        settings.folder.join(format!("{}-{seed:x}.sock", self.word()))
     }
 
     /// The file it maps, where it does.
-    pub fn file(self, site: &Site) -> PathBuf {
-        site.store.join(format!("odfork-{}-{}", self.word(), std::process::id()))
+    pub fn file(self, settings: &Settings) -> PathBuf {
+        settings.store.join(format!("odfork-{}-{}", self.word(), std::process::id()))
     }
 }
 
@@ -157,37 +173,25 @@ pub fn allowance(region: u64) -> u64 {
     (4 << 20) + region * 3 / 256
 }
 
-/// A command whose environment says nothing of us.
-pub fn plain(program: &Path) -> Command {
-    let mut command = Command::new(program);
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("ODFORK_PAGE_") && name != "ODFORK_PAGE_LIB" {
-            command.env_remove(name);
-        }
-    }
-    command.env_remove("LD_PRELOAD");
-    command
-}
-
 /// `odfork page run` with a daemon of our own; the program and its arguments are still to come.
-fn pager_run(site: &Site, store: &Path, compress: &str, handlers: u32) -> Command {
-    let mut command = plain(&site.program);
-    command.args(["page", "run", "--limit", &site.resident.to_string()]);
+fn pager_run(settings: &Settings, (store, compress, handlers): (&Path, &str, u32)) -> Command {
+    let mut command = plain(&settings.program);
+    command.args(["page", "run", "--limit", &settings.resident.to_string()]);
     command.arg("--store").arg(store);
     command.args(["--compress", compress, "--handlers", &handlers.to_string()]);
     // What does not fit into memory is all of the region, whatever it compresses to.
-    command.args(["--store-size", &(site.region + (site.region >> 2)).to_string()]);
+    command.args(["--store-size", &(settings.region + (settings.region >> 2)).to_string()]);
     // The lists of the workload are not what is paged here.
     command.args(["--malloc", "0"]);
     command
 }
 
 /// Runs `true` under the pager.
-fn probe_pager(site: &Site) -> Result<(), String> {
-    let mut command = plain(&site.program);
+fn probe_pager(settings: &Settings) -> Result<(), String> {
+    let mut command = plain(&settings.program);
     command.args(["page", "run", "--limit", "16M", "--store", "memory", "--socket"]);
-    command.arg(site.office.join("probe.sock")).args(["--", "true"]);
-    command.stderr(std::process::Stdio::piped());
+    command.arg(settings.folder.join("probe.sock")).args(["--", "true"]);
+    command.stderr(Stdio::piped());
     let mut link = Link::spawn(&mut command).map_err(|error| format!("{error:#}"))?;
     match link.finish(Duration::from_secs(10)) {
         Ok(status) if status.success() => Ok(()),
@@ -202,20 +206,20 @@ fn probe_pager(site: &Site) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    pub fn site() -> Site {
-        Site {
+    pub fn settings() -> Settings {
+        Settings {
             program: "/bin/odfork".into(),
             region: 1 << 30,
             resident: 256 << 20,
             limit: Duration::from_secs(5),
             store: "/var/tmp".into(),
-            office: "/tmp/o".into(),
+            folder: "/tmp/o".into(),
             umap: Some("/opt/umap/libumap.so".into()),
         }
     }
 
     fn words(backend: Backend) -> String {
-        let command = backend.command(&site(), 7);
+        let command = backend.command(&settings(), 7);
         let words = command.get_args().map(|word| word.to_string_lossy().into_owned());
         words.collect::<Vec<_>>().join(" ")
     }
@@ -242,7 +246,7 @@ mod tests {
         }
         assert!(words(Pager).contains("--store /var/tmp --compress none --handlers 1"));
         assert!(words(PagerTwo).contains("--store memory --compress lz4 --handlers 2"));
-        let umap = Umap64K.command(&site(), 1);
+        let umap = Umap64K.command(&settings(), 1);
         let size = umap.get_envs().find(|(name, _)| *name == "UMAP_BUFSIZE").unwrap().1;
         assert_eq!(size.unwrap(), "4096");
     }
@@ -250,16 +254,16 @@ mod tests {
     #[test]
     fn only_what_the_kernel_pages_is_bounded_by_the_group() {
         let bounded: Vec<Backend> =
-            ALL.into_iter().filter(|backend| backend.group_limit(&site()).is_some()).collect();
+            ALL.into_iter().filter(|backend| backend.group_limit(&settings()).is_some()).collect();
         assert_eq!(bounded, [SwapFile, Zram, Mmap]);
-        assert_eq!(SwapFile.group_limit(&site()), Some((256 + 16) << 20));
+        assert_eq!(SwapFile.group_limit(&settings()), Some((256 + 16) << 20));
     }
 
     #[test]
     fn umap_without_a_library_says_how_to_give_one() {
-        let without = Site { umap: None, ..site() };
+        let without = Settings { umap: None, ..settings() };
         assert!(Umap4K.refusal(&without).unwrap().contains("--umap DIR"));
-        assert_eq!(Umap4K.refusal(&site()), None);
+        assert_eq!(Umap4K.refusal(&settings()), None);
     }
 
     #[test]
@@ -270,10 +274,10 @@ mod tests {
                 Of::Ratio(a, b) | Of::Difference(a, b) => vec![a, b],
                 Of::One(a) | Of::Sum(a) => vec![a],
             };
-            for (engine, act, _) in both {
-                let at = WORDS.iter().position(|word| *word == engine).unwrap();
-                let asked = ALL[at].acts().iter().any(|known| known.word() == act);
-                assert!(asked || act.is_empty(), "{}: {engine} is not asked {act}", target.what);
+            for (backend, op, _) in both {
+                let at = WORDS.iter().position(|word| *word == backend).unwrap();
+                let asked = ALL[at].ops().iter().any(|known| known.word() == op);
+                assert!(asked || op.is_empty(), "{}: {backend} is not asked {op}", target.what);
             }
         }
     }

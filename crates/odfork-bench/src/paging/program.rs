@@ -1,7 +1,9 @@
-//! `odfork paged`: the process whose memory is paged. Maps a region, does acts by name, answers with one JSON line each.
+//! `odfork paged`: the process whose memory is paged. Maps a region, does ops by name, answers each
+//! with one line of JSON.
 //!
-//! It knows nothing of who pages it: the same program runs under a memory limit with swap, over a mapped file, under the
-//! pager, over umap. It ends with standard input, or at the first page with wrong content.
+//! It does not know who pages it: the same program runs under a memory limit with swap, over a
+//! mapped file, under the pager, over umap. It ends with standard input, or at the first page with
+//! wrong content.
 
 use std::io::{BufRead, Write};
 use std::path::PathBuf;
@@ -11,9 +13,11 @@ use anyhow::{Context, Result};
 use clap::{Args, FromArgMatches};
 use serde::{Deserialize, Serialize};
 
-use super::acts::{Act, Done, Work, FAULT_NS};
-use super::bare;
+use super::continue_fault::bare_continue;
+use super::op::Op;
 use super::region::{Region, Source};
+use super::workload::{Done, Workload};
+use crate::accounting::Usage;
 
 #[derive(Clone, Debug, Args)]
 pub struct Options {
@@ -32,18 +36,16 @@ pub struct Options {
     /// Seed of the accesses
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Most milliseconds of an act
+    /// Most milliseconds of an op
     #[arg(long, value_name = "MS", default_value_t = 10_000)]
     pub limit: u64,
 }
 
 impl Options {
     fn source(&self) -> Source {
-        match (&self.file, &self.umap) {
-            (Some(file), Some(library)) => {
-                Source::Umap { library: library.clone(), file: file.clone() }
-            }
-            (Some(file), None) => Source::File(file.clone()),
+        match (self.file.clone(), self.umap.clone()) {
+            (Some(file), Some(library)) => Source::Umap { library, file },
+            (Some(file), None) => Source::File(file),
             (None, _) => Source::Anonymous,
         }
     }
@@ -52,10 +54,9 @@ impl Options {
 /// One answer. Times are nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
-    pub act: String,
     pub accesses: u64,
     pub ns: u64,
-    /// Of single accesses; 0 when the act does not time them.
+    /// Of single accesses; 0 when the op does not time them.
     pub p50: f64,
     pub p99: f64,
     /// Of those that took longer than any access without a fault.
@@ -67,10 +68,9 @@ pub struct Answer {
     pub minor: u64,
     /// Processor time of this process.
     pub cpu_ns: u64,
-    pub cut: bool,
-    /// What was wrong: a page number. Nothing can be measured any more.
+    /// A page with wrong content. Nothing can be measured any more.
     pub wrong: Option<u64>,
-    /// Why this act cannot be done here.
+    /// Why this op cannot be done here.
     pub unavailable: Option<String>,
 }
 
@@ -80,7 +80,7 @@ pub fn command() -> clap::Command {
         .hide(true)
         .after_help(
             "Examples:\n  printf 'fill\\nzipf\\n' | odfork paged --region 134217728 --resident 33554432\n\n\
-             Acts: fill, seq-read, seq-write, warm, zipf, phase, threads-N, reclaim, continue.",
+             Ops: fill, seq-read, seq-write, warm, zipf, phase, threads-N, settle, reclaim, continue.",
         )
 }
 
@@ -92,21 +92,21 @@ pub fn run(matches: &clap::ArgMatches) -> u8 {
 }
 
 fn serve(options: &Options) -> Result<u8> {
-    // Huge pages would make pages of 4 KB and of 2 MB stand against each other.
+    // With huge pages, pages of 4 KB would be compared with pages of 2 MB.
     // SAFETY: a flag of this process.
     unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
     let region = Region::map(&options.source(), options.region)?;
-    let mut work = Work::new(region, options.resident, options.seed);
+    let mut workload = Workload::new(region, options.resident, options.seed);
     let limit = Duration::from_millis(options.limit);
     let (input, mut output) = (std::io::stdin().lock(), std::io::stdout().lock());
     let mut wrong = false;
     for line in input.lines() {
         let line = line?;
         let word = line.trim();
-        let act = Act::from_word(word).with_context(|| {
-            format!("there is no act '{word}'; see odfork paged --help for the list")
+        let op = Op::from_word(word).with_context(|| {
+            format!("there is no op '{word}'; see odfork paged --help for the list")
         })?;
-        let answer = perform(&mut work, act, limit);
+        let answer = perform(&mut workload, op, limit);
         wrong = answer.wrong.is_some();
         writeln!(output, "{}", serde_json::to_string(&answer)?)?;
         output.flush()?;
@@ -114,43 +114,43 @@ fn serve(options: &Options) -> Result<u8> {
             break;
         }
     }
-    // Straight out: what a library of the user's does at exit is not measured and must not hang.
+    // At once: what a library of the user's does at exit is not measured and must not hang.
     // SAFETY: ends the process; everything is flushed.
     unsafe { libc::_exit(i32::from(wrong)) }
 }
 
-fn perform(work: &mut Work, act: Act, limit: Duration) -> Answer {
+fn perform(workload: &mut Workload, op: Op, limit: Duration) -> Answer {
     let before = Usage::now();
-    let outcome = match act {
-        Act::Continue => bare::bare_continue(limit / 8).map_err(|why| (None, Some(why))),
-        _ => work.perform(act, limit).map_err(|wrong| (Some(wrong.0), None)),
+    let mut answer = match op {
+        Op::Continue => bare_continue(limit / 8).map_or_else(
+            |why| Answer { unavailable: Some(why), ..Answer::default() },
+            |done| Answer::of(&done),
+        ),
+        _ => workload.perform(op, limit).map_or_else(
+            |wrong| Answer { wrong: Some(wrong.0), ..Answer::default() },
+            |done| Answer::of(&done),
+        ),
     };
-    let used = Usage::now();
-    let mut answer = Answer {
-        act: act.word(),
-        major: used.major - before.major,
-        minor: used.minor - before.minor,
-        cpu_ns: used.cpu_ns - before.cpu_ns,
-        ..Answer::default()
-    };
-    match outcome {
-        Ok(done) => answer.take(&done),
-        Err((wrong, unavailable)) => (answer.wrong, answer.unavailable) = (wrong, unavailable),
-    }
+    let after = Usage::now();
+    answer.major = after.major - before.major;
+    answer.minor = after.minor - before.minor;
+    answer.cpu_ns = after.user_ns + after.system_ns - before.user_ns - before.system_ns;
     answer
 }
 
 impl Answer {
-    fn take(&mut self, done: &Done) {
+    fn of(done: &Done) -> Answer {
         let latencies = &done.latencies;
-        self.accesses = done.accesses;
-        self.ns = done.ns;
-        self.cut = done.cut;
-        self.p50 = latencies.quantile(0.5);
-        self.p99 = latencies.quantile(0.99);
-        self.slow = latencies.count_above(FAULT_NS);
-        self.slow_p50 = latencies.quantile_above(FAULT_NS, 0.5);
-        self.slow_p99 = latencies.quantile_above(FAULT_NS, 0.99);
+        Answer {
+            accesses: done.accesses,
+            ns: done.ns,
+            p50: latencies.quantile(0.5),
+            p99: latencies.quantile(0.99),
+            slow: latencies.slow_count(),
+            slow_p50: latencies.slow_quantile(0.5),
+            slow_p99: latencies.slow_quantile(0.99),
+            ..Answer::default()
+        }
     }
 
     /// Accesses per second.
@@ -159,35 +159,10 @@ impl Answer {
     }
 }
 
-/// What the kernel has counted of this process so far.
-struct Usage {
-    major: u64,
-    minor: u64,
-    cpu_ns: u64,
-}
-
-impl Usage {
-    fn now() -> Usage {
-        // SAFETY: zeroed is a valid value, and the call fills it.
-        let usage = unsafe {
-            let mut usage: libc::rusage = std::mem::zeroed();
-            libc::getrusage(libc::RUSAGE_SELF, &mut usage);
-            usage
-        };
-        let ns =
-            |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1_000;
-        Usage {
-            major: usage.ru_majflt as u64,
-            minor: usage.ru_minflt as u64,
-            cpu_ns: ns(usage.ru_utime) + ns(usage.ru_stime),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::paging::pattern::PAGE;
+    use crate::paging::page::PAGE;
 
     #[test]
     fn the_definition_is_sound_and_hidden() {
@@ -205,8 +180,8 @@ mod tests {
     #[test]
     fn an_answer_survives_the_pipe_and_counts_faults() {
         let region = Region::map(&Source::Anonymous, 64 * PAGE).unwrap();
-        let mut work = Work::new(region, 32 * PAGE, 1);
-        let answer = perform(&mut work, Act::Fill, Duration::from_secs(1));
+        let mut workload = Workload::new(region, 32 * PAGE, 1);
+        let answer = perform(&mut workload, Op::Fill, Duration::from_secs(1));
         assert_eq!((answer.accesses, answer.wrong), (64, None));
         assert!(answer.minor > 0 && answer.rate() > 0.0);
         let text = serde_json::to_string(&answer).unwrap();

@@ -1,18 +1,20 @@
-//! The memory the workload works on: anonymous, a mapped file, or a region of the umap library if the user has one.
+//! The memory of the workload: anonymous, a mapped file, or a region of the umap library if the
+//! user has one.
 //!
-//! Owns how it is obtained and the one place where its pages are touched. It stays until the process ends.
+//! Owns how it is obtained, and the one place where its pages are touched.
 
 use std::ffi::{c_int, c_void, CString};
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write};
-use std::os::fd::{AsRawFd, IntoRawFd};
+use std::os::fd::IntoRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{bail, Context, Result};
 
-use super::pattern::{self, PAGE, WORDS};
+use super::page::{self, PAGE, WORDS};
+use crate::mapping::Mapping;
 
 /// Where the memory comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,14 +29,17 @@ pub enum Source {
     },
 }
 
-/// Pages by number. Two threads may read the same page; whoever writes is alone (the acts see to it).
-#[derive(Clone, Copy, Debug)]
+/// Pages by number. Threads may read the same page; whoever writes is alone (the workload sees to
+/// it).
+#[derive(Debug)]
 pub struct Region {
     base: *mut [u64; WORDS],
     pages: u64,
+    /// None: the library's, which stays until the process ends.
+    _mapping: Option<Mapping>,
 }
 
-// SAFETY: plain memory that is never unmapped; the acts let threads read only (see the type).
+// SAFETY: plain memory; the workload lets threads read only (see the type).
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
@@ -45,25 +50,22 @@ impl Region {
     /// Maps `bytes`, rounded up to whole pages.
     ///
     /// # Errors
-    /// No memory, a file that cannot be made or is too large for its disk, a library without `umap`.
+    /// No memory, a file that cannot be opened, a library without `umap`.
     pub fn map(source: &Source, bytes: u64) -> Result<Region> {
         let pages = bytes.div_ceil(PAGE).max(1);
-        let length =
-            usize::try_from(pages * PAGE).context("the region does not fit this processor")?;
-        let base = match source {
-            Source::Anonymous => {
-                mmap(length, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1)?
-            }
-            Source::File(path) => {
-                let file = open(path, 0)?;
-                mmap(length, libc::MAP_SHARED, file.as_raw_fd())?
-            }
+        let bytes = pages * PAGE;
+        let mapping = match source {
+            Source::Anonymous => Mapping::anonymous(bytes),
+            Source::File(path) => Mapping::of_file(&open(path, 0)?, bytes),
             Source::Umap { library, file } => {
-                let file = open(file, libc::O_DIRECT)?;
-                umap(library, length, file.into_raw_fd())?
+                let base = umap(library, bytes as usize, open(file, libc::O_DIRECT)?)?;
+                return Ok(Region { base: base.cast(), pages, _mapping: None });
             }
         };
-        Ok(Region { base: base.cast(), pages })
+        let mapping = mapping.with_context(|| {
+            format!("{} MB cannot be mapped; take a smaller --region", bytes >> 20)
+        })?;
+        Ok(Region { base: mapping.base().cast(), pages, _mapping: Some(mapping) })
     }
 
     pub fn pages(&self) -> u64 {
@@ -72,19 +74,19 @@ impl Region {
 
     fn page(&self, number: u64) -> *mut [u64; WORDS] {
         assert!(number < self.pages, "page {number} of {}", self.pages);
-        // SAFETY: inside the mapping, which stays.
+        // SAFETY: inside the mapping, which lives as long as `self`.
         unsafe { self.base.add(number as usize) }
     }
 
-    /// Whether the page holds its pattern of that version.
+    /// Whether the page holds its content of that version.
     pub fn check(&self, number: u64, version: u8) -> bool {
-        // SAFETY: readable memory; nobody writes it meanwhile (see the type). Shared files are ours alone.
-        pattern::holds(unsafe { &*self.page(number) }, number, version)
+        // SAFETY: readable memory; nobody writes it meanwhile (see the type). Files are ours alone.
+        page::holds(unsafe { &*self.page(number) }, number, version)
     }
 
     pub fn fill(&self, number: u64, version: u8) {
         // SAFETY: writable memory, and the writer is alone.
-        pattern::write(unsafe { &mut *self.page(number) }, number, version);
+        page::write(unsafe { &mut *self.page(number) }, number, version);
     }
 
     /// Reads one word: what a fault costs, and no more.
@@ -94,22 +96,9 @@ impl Region {
     }
 }
 
-fn mmap(length: usize, flags: c_int, descriptor: c_int) -> Result<*mut c_void> {
-    let protection = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a new mapping where the kernel likes.
-    let base =
-        unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, descriptor, 0) };
-    if base == libc::MAP_FAILED {
-        let error = std::io::Error::last_os_error();
-        bail!("{} MB cannot be mapped: {error}; take a smaller --region", length >> 20);
-    }
-    Ok(base)
-}
-
 fn open(path: &Path, flags: c_int) -> Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).custom_flags(flags);
-    options.open(path).with_context(|| {
+    let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path);
+    file.with_context(|| {
         format!("cannot open {}; name another folder with --store-dir", path.display())
     })
 }
@@ -120,34 +109,29 @@ fn open(path: &Path, flags: c_int) -> Result<File> {
 /// It cannot be made, or the disk is full.
 pub fn write_file(path: &Path, bytes: u64) -> Result<()> {
     let pages = bytes.div_ceil(PAGE).max(1);
-    let told = || {
-        format!(
-            "cannot write {} MB to {}; name another folder with --store-dir",
-            pages >> 8,
-            path.display()
-        )
-    };
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600);
-    let file = options.open(path).with_context(told)?;
-    let mut out = BufWriter::with_capacity(1 << 20, &file);
-    let mut page = [0; WORDS];
-    for number in 0..pages {
-        pattern::write(&mut page, number, 0);
-        for word in page {
-            out.write_all(&word.to_ne_bytes()).with_context(told)?;
+    let write = || -> std::io::Result<()> {
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        let mut out = BufWriter::with_capacity(1 << 20, &file);
+        let mut page = [0; WORDS];
+        for number in 0..pages {
+            page::write(&mut page, number, 0);
+            page.iter().try_for_each(|word| out.write_all(&word.to_ne_bytes()))?;
         }
-    }
-    out.flush().with_context(told)?;
-    drop(out);
-    file.sync_all().with_context(told)?;
-    // SAFETY: a valid descriptor; advice.
-    unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
-    Ok(())
+        out.flush()?;
+        drop(out);
+        file.sync_all()?;
+        let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
+        Ok(())
+    };
+    write().with_context(|| {
+        let (megabytes, path) = (pages >> 8, path.display());
+        format!("cannot write {megabytes} MB to {path}; name another folder with --store-dir")
+    })
 }
 
 /// The region stays, and with it the descriptor.
-fn umap(library: &Path, length: usize, descriptor: c_int) -> Result<*mut c_void> {
+fn umap(library: &Path, length: usize, file: File) -> Result<*mut c_void> {
     let name = CString::new(library.as_os_str().as_bytes())?;
     // SAFETY: a valid name; the library's constructors are its own business, the user named it.
     let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW) };
@@ -158,10 +142,11 @@ fn umap(library: &Path, length: usize, descriptor: c_int) -> Result<*mut c_void>
         bail!("{} cannot be loaded or has no function umap; build umap 2 and give the folder of libumap.so", library.display());
     }
     let protection = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: the C function of umap.h: (addr, length, prot, flags, fd, offset), the shape of mmap.
+    let file = file.into_raw_fd();
+    // SAFETY: the C function of umap.h: (addr, length, prot, flags, fd, offset), as mmap.
     let base = unsafe {
         let umap: Umap = std::mem::transmute::<*mut c_void, Umap>(symbol);
-        umap(std::ptr::null_mut(), length, protection, libc::MAP_PRIVATE, descriptor, 0)
+        umap(std::ptr::null_mut(), length, protection, libc::MAP_PRIVATE, file, 0)
     };
     if base == libc::MAP_FAILED {
         bail!("umap() refused {} MB: {}", length >> 20, std::io::Error::last_os_error());

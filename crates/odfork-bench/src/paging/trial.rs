@@ -1,162 +1,148 @@
-//! One backend in one round: set up, start the workload, ask for its acts one by one, put everything back.
+//! One backend in one round: set up, start the workload, ask its ops one by one, undo everything.
 //!
-//! Steps: 1. swap, 2. group, 3. process, 4. acts (with the pager's counters before and after each), 5. the group's peak and
-//! kills, 6. back. The order in which things are put back is the reverse: process, group, swap.
+//! Steps: 1. swap, 2. group, 3. process, 4. ops (with the pager's counters before and after each),
+//! 5. the group's peak and kills. Undone in reverse order: process, group, swap.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::acts::Act;
-use super::backend::{plain, Backend, Site};
+use super::backend::{Backend, Settings};
+use super::op::Op;
 use super::program::Answer;
 use super::region::write_file;
+use crate::accounting::cpu_ns;
+use crate::baselines::cgroup::{Group, Limit, Parent};
+use crate::baselines::journal::{Cleanup, Journal, Undo};
+use crate::baselines::swap;
 use crate::link::{Link, Loss};
-use crate::peers::group::{Bound, Group, Place};
-use crate::peers::ledger::{Debt, Shared, Undo};
-use crate::peers::swap::Swap;
-use crate::peers::tasks;
+use crate::pager;
+use crate::runner;
+use crate::runner::{Outcome, Reply};
 
-/// One number: metric, unit, value.
-pub type Number = (&'static str, &'static str, f64);
-
-/// What a trial gave.
-#[derive(Debug, Default)]
-pub struct Outcome {
-    /// By act; what belongs to all of it has none.
-    pub numbers: Vec<(Option<Act>, Number)>,
-    pub notes: Vec<String>,
-    /// Why it is no use to try this backend again.
-    pub refused: Option<String>,
-    /// Wrong content: the run fails in the end.
-    pub wrong: Option<String>,
-    pub interrupted: bool,
-}
-
-/// Beyond the act's own limit: filling and reading everything once more, on a slow disk.
-const PATIENCE: Duration = Duration::from_secs(240);
-/// Swap is larger than what lies on it.
-const SPARE: u64 = 4;
+/// Beyond the op's own limit: filling and reading everything once more, on a slow disk.
+const TIMEOUT: Duration = Duration::from_secs(240);
 const NS: f64 = 1e9;
 
+/// Metric, unit, value.
+type Number = (&'static str, &'static str, f64);
+
+/// Numbers of an op; what belongs to all of a trial has none.
+fn put(reply: &mut Reply, op: &str, numbers: Vec<Number>) {
+    let made = |(metric, unit, value)| runner::Number::new(metric, unit, value).with("act", op);
+    reply.numbers.extend(numbers.into_iter().map(made));
+}
+
 pub struct Trial<'a> {
-    pub site: &'a Site,
-    pub place: &'a Result<Place, String>,
-    pub ledger: &'a Shared,
+    pub settings: &'a Settings,
+    pub parent: &'a Result<Parent, String>,
+    pub journal: &'a Journal,
     pub backend: Backend,
     pub seed: u64,
 }
 
 impl Trial<'_> {
-    pub fn run(&self) -> Outcome {
-        let mut outcome = Outcome::default();
-        if let Err(why) = self.attempt(&mut outcome) {
-            outcome.refused = Some(why);
+    pub fn run(&self) -> Reply {
+        let mut reply = Reply::default();
+        if let Err(outcome) = self.attempt(&mut reply) {
+            reply.outcome = outcome;
         }
-        outcome
+        reply
     }
 
-    fn attempt(&self, outcome: &mut Outcome) -> Result<(), String> {
-        let swap_bytes = self.site.region + self.site.region / SPARE;
-        let _swap = match self.backend {
-            Backend::SwapFile => Some(Swap::on_file(self.ledger, &self.site.store, swap_bytes)?),
-            Backend::Zram => Some(Swap::on_zram(self.ledger, swap_bytes)?),
-            _ => None,
+    fn attempt(&self, reply: &mut Reply) -> Result<(), Outcome> {
+        // Swap is larger than what lies on it.
+        let swap_bytes = self.settings.region + self.settings.region / 4;
+        let swap = match self.backend {
+            Backend::SwapFile => swap::on_file(self.journal, &self.settings.store, swap_bytes),
+            Backend::Zram => swap::on_zram(self.journal, swap_bytes),
+            _ => Ok(Vec::new()),
         };
-        let _file = self.mapped_file()?;
-        let group = self.group()?;
-        let mut command = self.backend.command(self.site, self.seed);
+        let _swap = swap.map_err(Outcome::Refused)?;
+        let _file = self.mapped_file().map_err(Outcome::Refused)?;
+        let group = self.group().map_err(Outcome::Refused)?;
+        let mut command = self.backend.command(self.settings, self.seed);
         if let Some(group) = &group {
-            group.enter(&mut command)?;
+            group.enter(&mut command).map_err(Outcome::Refused)?;
         }
         let begin = Instant::now();
-        let mut link = Link::spawn(&mut command).map_err(|error| format!("{error:#}"))?;
-        let ended = self.acts(&mut link, group.as_ref(), outcome);
+        let link = Link::spawn(&mut command);
+        let mut link = link.map_err(|error| Outcome::Refused(format!("{error:#}")))?;
+        let ended = self.ops(&mut link, group.as_ref(), reply);
+        let kills = group.as_ref().map_or(0, Group::kills);
         if let Some(group) = &group {
-            outcome
-                .numbers
-                .extend(group.peak().map(|peak| (None, ("memory", "bytes", peak as f64))));
-            let kills = group.kills();
-            outcome.numbers.push((None, ("killed", "count", kills as f64)));
-            if kills > 0 {
-                outcome.notes.push(format!(
-                    "{}: killed after {:.0} s: no memory left in its group",
-                    self.backend.word(),
-                    begin.elapsed().as_secs_f64()
-                ));
-                return Ok(());
-            }
+            let peak = group.peak().map(|peak| ("memory", "bytes", peak as f64));
+            let numbers = peak.into_iter().chain([("killed", "count", kills as f64)]);
+            put(reply, "", numbers.collect());
         }
-        match ended {
-            Ok(()) => Ok(()),
-            Err(Loss::Interrupted) => {
-                outcome.interrupted = true;
-                Ok(())
-            }
-            Err(loss) => Err(loss.to_string()),
+        if kills > 0 {
+            let (word, seconds) = (self.backend.word(), begin.elapsed().as_secs_f64());
+            let why = "no memory left in its group";
+            reply.notes.push(format!("{word}: killed after {seconds:.0} s: {why}"));
+            return Ok(());
         }
+        ended
     }
 
     /// The file it maps; written here, so that nobody's group is charged for it.
-    fn mapped_file(&self) -> Result<Option<Debt>, String> {
+    fn mapped_file(&self) -> Result<Option<Cleanup>, String> {
         if !self.backend.maps_file() {
             return Ok(None);
         }
-        let path = self.backend.file(self.site);
-        let debt = self.ledger.owe(Undo::Unlink(path.clone()));
-        write_file(&path, self.site.region).map_err(|error| format!("{error:#}"))?;
-        Ok(Some(debt))
+        let path = self.backend.file(self.settings);
+        let cleanup = self.journal.record(Undo::RemoveFile(path.clone()));
+        write_file(&path, self.settings.region).map_err(|error| format!("{error:#}"))?;
+        Ok(Some(cleanup))
     }
 
     /// None: nobody needs it, and there is none.
     fn group(&self) -> Result<Option<Group>, String> {
-        let limit = self.backend.group_limit(self.site);
-        match self.place {
-            Ok(place) => {
-                let bound = limit.map_or(Bound::None, Bound::Kill);
-                place.make(self.ledger, self.backend.word(), bound).map(Some)
+        let limit = self.backend.group_limit(self.settings);
+        match self.parent {
+            Ok(parent) => {
+                let limit = limit.map_or(Limit::None, Limit::Kill);
+                parent.make(self.journal, self.backend.word(), limit).map(Some)
             }
             Err(why) if limit.is_some() => Err(why.clone()),
             Err(_) => Ok(None),
         }
     }
 
-    fn acts(
+    fn ops(
         &self,
         link: &mut Link,
         group: Option<&Group>,
-        outcome: &mut Outcome,
-    ) -> Result<(), Loss> {
-        for act in self.backend.acts() {
-            let before = Counters::read(self, link.pid(), group);
-            link.send(&act.word())?;
-            let line = link.receive(self.site.limit + PATIENCE)?;
-            let answer: Answer = serde_json::from_str(&line)
-                .map_err(|_| Loss::Ended(format!("it said {line:?} instead of an answer")))?;
-            if let Some(page) = answer.wrong {
-                outcome.wrong = Some(format!(
-                    "{}, {}: wrong content of page {page}",
-                    self.backend.word(),
-                    act.word()
-                ));
-                return Ok(());
-            }
+        reply: &mut Reply,
+    ) -> Result<(), Outcome> {
+        let name = self.backend.word();
+        for op in self.backend.ops() {
+            let (before, word) = (Counters::read(self, link.pid(), group), op.word());
+            let answer = self.ask(link, &word)?;
             if let Some(why) = answer.unavailable {
-                outcome.notes.push(format!("{}: {why}", self.backend.word()));
+                reply.notes.push(format!("{name}: {why}"));
                 continue;
             }
-            if act == Act::Fill {
-                if let Err(why) = self.is_paged() {
-                    outcome.wrong = Some(why);
-                    return Ok(());
-                }
+            if let Some(page) = answer.wrong {
+                return Err(Outcome::Wrong(format!("{word}: wrong content of page {page}")));
+            }
+            if op == Op::Fill {
+                self.is_paged().map_err(Outcome::Wrong)?;
             }
             let after = Counters::read(self, link.pid(), group);
-            let numbers = numbers(self.backend, act, &answer, &after.since(&before));
-            outcome.numbers.extend(numbers.into_iter().map(|number| (Some(act), number)));
+            put(reply, &word, numbers(self.backend, op, &answer, &after.since(&before)));
         }
         Ok(())
+    }
+
+    fn ask(&self, link: &mut Link, word: &str) -> Result<Answer, Outcome> {
+        let said = link.send(word).and_then(|()| link.receive(self.settings.limit + TIMEOUT));
+        let line = said.map_err(|loss| match loss {
+            Loss::Interrupted => Outcome::Interrupted,
+            loss => Outcome::Refused(loss.to_string()),
+        })?;
+        serde_json::from_str(&line)
+            .map_err(|_| Outcome::Refused(format!("it said {line:?} instead of an answer")))
     }
 
     /// A pager that lets everything stay in memory would win every race.
@@ -164,28 +150,23 @@ impl Trial<'_> {
         if !self.backend.is_pager() {
             return Ok(());
         }
-        let status = self.status().unwrap_or_default();
+        let status = self.status();
         let programs = status["programs"].as_array().cloned().unwrap_or_default();
         let pages =
             |name: &str| programs.iter().filter_map(|program| program[name].as_u64()).sum::<u64>();
         let (mapped, held) = (pages("mapped"), pages("resident") + pages("reclaimable"));
-        let (wanted, most) = (self.site.region >> 12, self.site.resident >> 12);
+        let (wanted, most) = (self.settings.region >> 12, self.settings.resident >> 12);
         if mapped >= wanted && held <= most {
             return Ok(());
         }
         Err(format!(
-            "{}: not paged: {mapped} pages known of {wanted}, {held} in memory, {most} allowed",
-            self.backend.word()
+            "not paged: {mapped} pages known of {wanted}, {held} in memory, {most} allowed"
         ))
     }
 
-    fn status(&self) -> Option<Value> {
-        let mut command = plain(&self.site.program);
-        command
-            .args(["page", "status", "--json", "--socket"])
-            .arg(self.backend.socket(self.site, self.seed));
-        let output = command.output().ok()?;
-        serde_json::from_slice(&output.stdout).ok()
+    fn status(&self) -> Value {
+        let socket = self.backend.socket(self.settings, self.seed);
+        pager::status(&self.settings.program, &socket).unwrap_or_default()
     }
 }
 
@@ -210,16 +191,15 @@ impl Counters {
     fn read(trial: &Trial, workload: u32, group: Option<&Group>) -> Counters {
         let mut values = BTreeMap::new();
         if trial.backend.is_pager() {
-            let status = trial.status().unwrap_or_default();
-            for (name, path) in COUNTS {
-                values.extend(
-                    status.pointer(path).and_then(Value::as_u64).map(|count| (name, count)),
-                );
-            }
+            let status = trial.status();
+            let count = |path: &str| status.pointer(path).and_then(Value::as_u64);
+            values.extend(COUNTS.iter().filter_map(|(name, path)| Some((*name, count(path)?))));
             // All but the thread that works: daemon, supervisor, agent.
             let processes = group.map(Group::processes).unwrap_or_default();
-            let cpu = processes.iter().map(|&pid| tasks::cpu_ns(pid, pid == workload));
-            values.insert("pager-cpu", cpu.sum());
+            values.insert(
+                "pager-cpu",
+                processes.iter().map(|&pid| cpu_ns(pid, pid == workload)).sum(),
+            );
         }
         Counters { at: Some(Instant::now()), values }
     }
@@ -234,69 +214,72 @@ impl Counters {
     }
 }
 
-/// The numbers of one act.
-fn numbers(
-    backend: Backend,
-    act: Act,
-    answer: &Answer,
-    counts: &BTreeMap<&'static str, u64>,
-) -> Vec<Number> {
-    let mut numbers: Vec<Number> = Vec::new();
-    let accesses = answer.accesses.max(1) as f64;
-    let count = |name: &str| counts.get(name).map(|&count| count as f64);
-    if act == Act::Settle {
-        return numbers;
+type Counts = BTreeMap<&'static str, u64>;
+
+/// The numbers of one op.
+fn numbers(backend: Backend, op: Op, answer: &Answer, counts: &Counts) -> Vec<Number> {
+    match op {
+        Op::Settle => Vec::new(),
+        Op::Continue => bare_numbers(answer),
+        Op::Reclaim => reclaim_numbers(answer, counts),
+        _ => access_numbers(backend, answer, counts),
     }
-    if matches!(act, Act::Reclaim | Act::Continue) {
-        // Few slow accesses are noise of the machine, not faults.
-        if answer.slow > 100 {
-            numbers.push((
-                "reclaim",
-                "ns",
-                if act == Act::Continue { answer.p50 } else { answer.slow_p50 },
-            ));
-            numbers.push((
-                "reclaim-p99",
-                "ns",
-                if act == Act::Continue { answer.p99 } else { answer.slow_p99 },
-            ));
-        }
-        if act == Act::Continue {
-            numbers.push(("reclaim-cpu", "ns", answer.cpu_ns as f64 / accesses));
-        }
-        if let (Some(cpu), Some(time)) = (count("pager-cpu"), count("time")) {
-            // The faulting thread's own part of a reclaim is at most the reclaim: so this is at most too much.
-            let faulting = answer.slow as f64 * answer.slow_p50;
-            numbers.push(("simulation-cpu", "share", (cpu + faulting) / time));
-            numbers.push((
-                "reclaim-rate",
-                "1/s",
-                answer.slow as f64 / (answer.ns.max(1) as f64 / NS),
-            ));
-        }
-        return numbers;
+}
+
+/// Fewer slow accesses are noise of the machine, not faults.
+const LEAST_SLOW: u64 = 100;
+
+fn bare_numbers(answer: &Answer) -> Vec<Number> {
+    let mut numbers = Vec::new();
+    if answer.slow > LEAST_SLOW {
+        numbers = vec![("reclaim", "ns", answer.p50), ("reclaim-p99", "ns", answer.p99)];
     }
-    numbers.push(("rate", "1/s", answer.rate()));
+    numbers.push(("reclaim-cpu", "ns", answer.cpu_ns as f64 / answer.accesses.max(1) as f64));
+    numbers
+}
+
+fn reclaim_numbers(answer: &Answer, counts: &Counts) -> Vec<Number> {
+    let mut numbers = Vec::new();
+    if answer.slow > LEAST_SLOW {
+        numbers = vec![("reclaim", "ns", answer.slow_p50), ("reclaim-p99", "ns", answer.slow_p99)];
+    }
+    if let (Some(&cpu), Some(&time)) = (counts.get("pager-cpu"), counts.get("time")) {
+        let slow = answer.slow as f64;
+        // The faulting thread's own part of a reclaim is at most the reclaim: an upper bound.
+        let share = (cpu as f64 + slow * answer.slow_p50) / time as f64;
+        let rate = slow / (answer.ns.max(1) as f64 / NS);
+        numbers.extend([("simulation-cpu", "share", share), ("reclaim-rate", "1/s", rate)]);
+    }
+    numbers
+}
+
+fn access_numbers(backend: Backend, answer: &Answer, counts: &Counts) -> Vec<Number> {
+    let mut numbers = vec![("rate", "1/s", answer.rate())];
     if answer.p50 > 0.0 {
-        numbers.push(("p50", "ns", answer.p50));
-        numbers.push(("p99", "ns", answer.p99));
+        numbers.extend([("p50", "ns", answer.p50), ("p99", "ns", answer.p99)]);
+        if answer.slow > 0 {
+            let slow = [("fault-p50", "ns", answer.slow_p50), ("fault-p99", "ns", answer.slow_p99)];
+            numbers.extend(slow);
+        }
     }
-    if answer.slow > 0 && answer.p50 > 0.0 {
-        numbers.push(("fault-p50", "ns", answer.slow_p50));
-        numbers.push(("fault-p99", "ns", answer.slow_p99));
-    }
+    let count = |name: &str| counts.get(name).copied();
     let major = match backend {
-        Backend::SwapFile | Backend::Zram | Backend::Mmap => Some(answer.major as f64),
+        Backend::SwapFile | Backend::Zram | Backend::Mmap => Some(answer.major),
         // umap tells nobody what it reads.
         Backend::Umap4K | Backend::Umap64K | Backend::Bare => None,
         _ => count("page-ins"),
     };
-    numbers.extend(major.map(|major| ("major", "share", major / accesses)));
-    let reclaims =
-        count("reclaims-loop").zip(count("reclaims-pool")).map(|(loops, pool)| loops + pool);
-    numbers.extend(reclaims.map(|reclaims| ("reclaims", "share", reclaims / accesses)));
-    numbers.extend(count("prefetched").map(|pages| ("prefetched", "share", pages / accesses)));
-    numbers.extend(count("page-outs").map(|pages| ("page-outs", "share", pages / accesses)));
+    let reclaims = count("reclaims-loop").zip(count("reclaims-pool"));
+    let shares = [
+        ("major", major),
+        ("reclaims", reclaims.map(|(active, pool)| active + pool)),
+        ("prefetched", count("prefetched")),
+        ("page-outs", count("page-outs")),
+    ];
+    let accesses = answer.accesses.max(1) as f64;
+    let per_access =
+        |(name, count): (_, Option<u64>)| Some((name, "share", count? as f64 / accesses));
+    numbers.extend(shares.into_iter().filter_map(per_access));
     numbers
 }
 
@@ -322,12 +305,12 @@ mod tests {
         };
         let counts =
             BTreeMap::from([("page-ins", 270), ("reclaims-loop", 100), ("reclaims-pool", 40)]);
-        let kernel = numbers(Backend::SwapFile, Act::Zipf, &answer, &BTreeMap::new());
+        let kernel = numbers(Backend::SwapFile, Op::Zipf, &answer, &BTreeMap::new());
         assert_eq!((find(&kernel, "rate"), find(&kernel, "major")), (Some(2000.0), Some(0.25)));
         assert_eq!(find(&kernel, "reclaims"), None);
-        let ours = numbers(Backend::Pager, Act::Zipf, &answer, &counts);
+        let ours = numbers(Backend::Pager, Op::Zipf, &answer, &counts);
         assert_eq!((find(&ours, "major"), find(&ours, "reclaims")), (Some(0.27), Some(0.14)));
-        assert_eq!(find(&numbers(Backend::Umap4K, Act::Zipf, &answer, &counts), "major"), None);
+        assert_eq!(find(&numbers(Backend::Umap4K, Op::Zipf, &answer, &counts), "major"), None);
     }
 
     #[test]
@@ -342,16 +325,16 @@ mod tests {
             ..Answer::default()
         };
         let counts = BTreeMap::from([("pager-cpu", 50_000_000), ("time", 1_000_000_000)]);
-        let ours = numbers(Backend::Pager, Act::Reclaim, &answer, &counts);
+        let ours = numbers(Backend::Pager, Op::Reclaim, &answer, &counts);
         assert_eq!(find(&ours, "reclaim"), Some(7000.0));
         assert!((find(&ours, "simulation-cpu").unwrap() - 0.057).abs() < 1e-9);
-        let bare = numbers(Backend::Bare, Act::Continue, &answer, &BTreeMap::new());
+        let bare = numbers(Backend::Bare, Op::Continue, &answer, &BTreeMap::new());
         assert_eq!(
             (find(&bare, "reclaim"), find(&bare, "reclaim-cpu")),
             (Some(40.0), Some(6000.0))
         );
         let quiet = Answer { slow: 3, ..answer };
-        assert_eq!(find(&numbers(Backend::Pager, Act::Reclaim, &quiet, &counts), "reclaim"), None);
+        assert_eq!(find(&numbers(Backend::Pager, Op::Reclaim, &quiet, &counts), "reclaim"), None);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Ranks drawn by Zipf's law, by rejection from the inverted integral (Hoermann and Derflinger 1996): no table, any size.
+//! Ranks drawn by Zipf's law, by rejection from the inverted integral (Hoermann and Derflinger
+//! 1996): no table, any size.
 
 use odfork_samples::stats::Rng;
 
@@ -36,7 +37,7 @@ impl Zipf {
 
     pub fn draw(&self, rng: &mut Rng) -> u64 {
         loop {
-            let share = (rng.u64(..) >> 11) as f64 / (1u64 << 53) as f64;
+            let share = rng.f64();
             let height = self.high + share * (self.low - self.high);
             let x = self.inverse(height);
             let rank = x.round().clamp(1.0, self.count as f64);

@@ -1,9 +1,9 @@
-//! What a session does: a compile, a sort, a program that collects garbage. Each uses its memory in its own way, and checks
-//! its own result, so that a page that was lost or mixed up is noticed.
+//! What a session does: a compile, a sort, a program that collects garbage. Each uses its memory in
+//! its own way, and checks its own result, so that a page that was lost or mixed up is noticed.
 
 use anyhow::{ensure, Result};
 
-use super::slab::Slab;
+use crate::mapping::Mapping;
 use odfork_samples::stats::Rng;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,11 +44,15 @@ impl Job {
     }
 }
 
-/// A tree that grows in one direction with links to older nodes, passes over it with look-ups in a table, an output file.
+/// A tree that grows in one direction with links to older nodes, passes over it with look-ups in a
+/// table, an output file.
 fn compile(bytes: u64, seed: u64) -> Result<()> {
     let mut rng = Rng::with_seed(seed);
-    let (mut tree, mut symbols, mut output) =
-        (Slab::map(bytes / 4 * 3)?, Slab::map(bytes / 8)?, Slab::map(bytes / 8)?);
+    let (mut tree, mut symbols, mut output) = (
+        Mapping::anonymous(bytes / 4 * 3)?,
+        Mapping::anonymous(bytes / 8)?,
+        Mapping::anonymous(bytes / 8)?,
+    );
     let (tree, symbols, output) = (tree.words(), symbols.words(), output.words());
     let nodes = tree.len() / NODE;
     let mut expected = 0u64;
@@ -88,7 +92,7 @@ fn compile(bytes: u64, seed: u64) -> Result<()> {
 /// Random numbers, sorted twice (the second time what the first left, turned around).
 fn sort(bytes: u64, seed: u64) -> Result<()> {
     let mut rng = Rng::with_seed(seed);
-    let mut numbers = Slab::map(bytes)?;
+    let mut numbers = Mapping::anonymous(bytes)?;
     let numbers = numbers.words();
     let mut sum = 0u64;
     for number in numbers.iter_mut() {
@@ -107,10 +111,11 @@ fn sort(bytes: u64, seed: u64) -> Result<()> {
     Ok(())
 }
 
-/// Two half spaces; lists of pairs, of which half live on; when a space is full, what lives is copied to the other (Cheney).
+/// Two half spaces; lists of pairs, of which half live on; when a space is full, what lives is
+/// copied to the other (Cheney).
 fn collect(bytes: u64, seed: u64) -> Result<()> {
     let mut rng = Rng::with_seed(seed);
-    let (mut from, mut to) = (Slab::map(bytes / 2)?, Slab::map(bytes / 2)?);
+    let (mut from, mut to) = (Mapping::anonymous(bytes / 2)?, Mapping::anonymous(bytes / 2)?);
     let cells = from.words().len() / 2;
     // Roots of lists; cell 0 is nobody's.
     let mut roots = vec![0usize; 256];

@@ -1,14 +1,17 @@
-//! `odfork session`: one process of a session: the script of three jobs, or the trivial command again and again.
+//! `odfork session`: one process of a session: the script of three jobs, or the trivial command
+//! again and again.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::{Args, FromArgMatches};
+use rustix::event::{PollFd, PollFlags};
 use serde::{Deserialize, Serialize};
 
 use super::jobs;
-use super::slab::Slab;
+use crate::accounting::Usage;
+use crate::mapping::Mapping;
 
 #[derive(Clone, Debug, Args)]
 pub struct Options {
@@ -57,24 +60,13 @@ fn serve(options: &Options) -> Result<u8> {
         Some(period) => trivial(options.bytes, Duration::from_millis(period.max(1)))?,
         None => script(options),
     };
-    let usage = usage();
-    let ns = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1_000;
-    report.user_ns = ns(usage.ru_utime);
-    report.system_ns = ns(usage.ru_stime);
-    report.major = usage.ru_majflt as u64;
+    let usage = Usage::now();
+    (report.user_ns, report.system_ns) = (usage.user_ns, usage.system_ns);
+    report.major = usage.major;
     let mut output = std::io::stdout().lock();
     writeln!(output, "{}", serde_json::to_string(&report)?)?;
     output.flush()?;
     Ok(u8::from(report.wrong.is_some()))
-}
-
-fn usage() -> libc::rusage {
-    // SAFETY: zeroed is a valid value, and the call fills it.
-    unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_SELF, &mut usage);
-        usage
-    }
 }
 
 /// Sessions begin with different jobs, so that not all sort at the same time.
@@ -92,10 +84,11 @@ fn script(options: &Options) -> Report {
     report
 }
 
-/// Due on a fixed schedule: whoever is late for one is late for those behind it, too, as at a terminal that hangs.
+/// Due on a fixed schedule: whoever is late for one is late for those behind it, too, as at a
+/// terminal that hangs.
 fn trivial(bytes: u64, period: Duration) -> Result<Report> {
-    let mut slab = Slab::map(bytes)?;
-    let words = slab.words();
+    let mut memory = Mapping::anonymous(bytes)?;
+    let words = memory.words();
     let mut report = Report::default();
     let begin = Instant::now();
     for turn in 1u32.. {
@@ -120,15 +113,12 @@ fn ended(time: Duration) -> bool {
     let begin = Instant::now();
     loop {
         let left = time.saturating_sub(begin.elapsed());
-        let wait =
-            libc::timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos().into() };
-        let mut entry = libc::pollfd { fd: 0, events: libc::POLLIN, revents: 0 };
-        // SAFETY: one valid entry, a valid time.
-        match unsafe { libc::ppoll(&mut entry, 1, &wait, std::ptr::null()) } {
-            0 => return false,
-            count if count > 0 => return true,
-            _ if left.is_zero() => return false,
-            _ => {}
+        let (input, wait) = (std::io::stdin(), left.try_into().ok());
+        match rustix::event::poll(&mut [PollFd::new(&input, PollFlags::IN)], wait.as_ref()) {
+            Ok(0) => return false,
+            Ok(_) => return true,
+            Err(_) if left.is_zero() => return false,
+            Err(_) => {}
         }
     }
 }

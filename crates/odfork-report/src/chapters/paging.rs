@@ -6,7 +6,7 @@ use crate::axis::{Axis, Kind};
 use crate::bars::{Bars, Row};
 use crate::blocks::{interval, Block, Figure, Table};
 use crate::chart::{Chart, Join, Series, Style};
-use odfork_samples::configurations::{BACKENDS, SESSION_WAYS};
+use odfork_samples::configurations::{BACKENDS, SESSION_MODES};
 use odfork_samples::digest::{Digest, Point};
 use odfork_samples::samples::Sample;
 use odfork_samples::targets::TARGETS;
@@ -122,7 +122,7 @@ pub fn build_sessions(digest: &Digest, id: &str) -> Content {
         series.measured(points, |point| point.number("sessions"))
     };
     let plot = |(metric, title, y): (&str, &str, Axis)| {
-        let all = SESSION_WAYS.iter().enumerate().map(|way| line(metric, way));
+        let all = SESSION_MODES.iter().enumerate().map(|way| line(metric, way));
         let chart = Chart {
             name: format!("{id}-{metric}"),
             title: title.into(),

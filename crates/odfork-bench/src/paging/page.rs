@@ -1,7 +1,9 @@
-//! What stands in a page of the workload: half of it cannot be compressed, half of it is one word again and again.
+//! The content of a page of the workload: half of it cannot be compressed, half is one word again
+//! and again.
 //!
-//! Every word follows from the page's number and its version (how often it was written), so that a page that was lost, mixed
-//! up with another, torn, or is an older copy of itself is noticed by whoever reads it. Pure.
+//! Every word follows from the page's number and its version (how often it was written). So a page
+//! that was lost, mixed up with another, torn, or is an older copy of itself is noticed by whoever
+//! reads it. Pure.
 
 /// Words of 8 bytes in a page.
 pub const WORDS: usize = 512;
@@ -30,7 +32,8 @@ pub fn write(page: &mut [u64; WORDS], number: u64, version: u8) {
     plain.fill(seed);
 }
 
-/// Whether a page holds exactly what `write` put there. All words are looked at, whatever the first says: the time is the same.
+/// Whether a page holds exactly what `write` put there. All words are read, whatever the first
+/// says: the time is the same.
 pub fn holds(page: &[u64; WORDS], number: u64, version: u8) -> bool {
     let seed = seed(number, version);
     let (noise, plain) = page.split_at(NOISE);

@@ -1,0 +1,227 @@
+//! Who decides which pages of the sessions are in memory: the kernel, our pager, or whole sessions
+//! taking turns.
+//!
+//! Whole-process swapping: one session runs, the others are stopped (SIGSTOP) and written out whole
+//! (MADV_PAGEOUT by another process, Linux 5.10); after its turn the next one comes. The memory
+//! limit is that of the kernel's paging.
+
+use std::fs;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rustix::process::{kill_process, pidfd_open, Pid, PidfdFlags, Signal};
+
+use crate::baselines::cgroup::{Group, Limit, Parent};
+use crate::baselines::journal::Journal;
+use crate::baselines::swap::{self, Swap};
+use crate::link::Link;
+use crate::pager::{plain, status};
+use odfork_samples::samples::Params;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    Kernel,
+    Pager,
+    Swapping,
+}
+
+pub const ALL: [Mode; 3] = [Mode::Kernel, Mode::Pager, Mode::Swapping];
+pub use odfork_samples::configurations::SESSION_MODES as WORDS;
+/// A session's turn under whole-process swapping.
+pub const TURN: Duration = Duration::from_secs(1);
+/// A process's own memory beside what it is told to use.
+const PROCESS: u64 = 1 << 20;
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What the sessions of a point need. Fields drop in this order: processes, then limit, then swap.
+pub struct Environment {
+    daemon: Option<Link>,
+    pub group: Option<Group>,
+    _swap: Swap,
+}
+
+/// What all points of a run share.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub program: PathBuf,
+    /// Bytes of one session's jobs, and what all sessions together may have in memory.
+    pub bytes: u64,
+    pub limit: u64,
+    /// Folder on a disk: swap file, the pager's store.
+    pub store: PathBuf,
+    /// Temporary folder of the socket.
+    pub folder: PathBuf,
+    /// Most time of a point.
+    pub timeout: Duration,
+}
+
+impl Settings {
+    /// Of every sample.
+    pub fn params(&self, sessions: u64) -> Params {
+        [("sessions", sessions), ("bytes", self.bytes), ("limit", self.limit)]
+            .map(|(name, number)| (name.to_string(), number.into()))
+            .into()
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.join("sessions.sock")
+    }
+
+    /// Page-ins the pager has made for all programs so far; None: no pager answers.
+    fn page_ins(&self) -> Option<u64> {
+        status(&self.program, &self.socket())?.pointer("/totals/page_ins")?.as_u64()
+    }
+}
+
+impl Mode {
+    pub fn word(self) -> &'static str {
+        WORDS[self as usize]
+    }
+
+    /// Why it cannot be had; None: it can, as far as one sees from outside.
+    pub fn refusal(self) -> Option<String> {
+        match self {
+            Mode::Kernel | Mode::Swapping => swap::refusal(),
+            Mode::Pager => None,
+        }
+    }
+
+    /// Sets up limit, swap or daemon for so many sessions.
+    ///
+    /// # Errors
+    /// What is missing: one line.
+    pub fn environment(
+        self,
+        settings: &Settings,
+        (parent, journal): (&Result<Parent, String>, &Journal),
+        sessions: u64,
+    ) -> Result<Environment, String> {
+        if self == Mode::Pager {
+            let group = match parent {
+                Ok(parent) => Some(parent.make(journal, "sessions", Limit::None)?),
+                Err(_) => None,
+            };
+            let daemon = Some(daemon(settings, group.as_ref())?);
+            return Ok(Environment { daemon, group, _swap: Vec::new() });
+        }
+        let bytes = sessions * settings.bytes * 2 + (64 << 20);
+        let swap = swap::on_file(journal, &settings.store, bytes)?;
+        let limit = Limit::Wait(settings.limit + 2 * sessions * PROCESS);
+        let group = parent.clone()?.make(journal, "sessions", limit)?;
+        Ok(Environment { daemon: None, group: Some(group), _swap: swap })
+    }
+
+    /// A process of a session, not yet started.
+    pub fn command(self, settings: &Settings) -> Command {
+        let mut command = plain(&settings.program);
+        if self == Mode::Pager {
+            command.args(["page", "run", "--socket"]).arg(settings.socket());
+            command.arg("--").arg(&settings.program);
+        }
+        command.arg("session");
+        command
+    }
+}
+
+/// The pager's daemon, answering.
+fn daemon(settings: &Settings, group: Option<&Group>) -> Result<Link, String> {
+    let mut command = plain(&settings.program);
+    command.args(["page", "daemon", "--limit", &settings.limit.to_string(), "--store"]);
+    command.arg(&settings.store).arg("--socket").arg(settings.socket());
+    if let Some(group) = group {
+        group.enter(&mut command)?;
+    }
+    let mut link = Link::spawn(&mut command).map_err(|error| format!("{error:#}"))?;
+    let begin = Instant::now();
+    while settings.page_ins().is_none() {
+        if begin.elapsed() > START_TIMEOUT {
+            link.kill();
+            return Err(
+                "`odfork page daemon` does not answer within 10 s; try it for the reason".into()
+            );
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(link)
+}
+
+impl Environment {
+    /// Page-ins of the pager so far; None: there is no pager.
+    pub fn page_ins(&self, settings: &Settings) -> Option<u64> {
+        self.daemon.as_ref().and_then(|_| settings.page_ins())
+    }
+}
+
+impl Drop for Environment {
+    fn drop(&mut self) {
+        if let Some(daemon) = &mut self.daemon {
+            daemon.kill();
+        }
+    }
+}
+
+/// Stops the processes of one session and writes their memory out.
+pub fn swap_out(processes: &[u32]) {
+    signal(processes, Signal::STOP);
+    // Failing costs only that the kernel writes the pages out itself when it needs the memory.
+    for &pid in processes {
+        let _ = page_out(pid);
+    }
+}
+
+pub fn swap_in(processes: &[u32]) {
+    signal(processes, Signal::CONT);
+}
+
+/// Children of ours that were not waited for: the numbers are their own.
+fn signal(processes: &[u32], signal: Signal) {
+    for pid in processes.iter().filter_map(|&pid| Pid::from_raw(pid as i32)) {
+        let _ = kill_process(pid, signal);
+    }
+}
+
+fn page_out(pid: u32) -> Option<()> {
+    let process = pidfd_open(Pid::from_raw(pid as i32)?, PidfdFlags::empty()).ok()?;
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
+    for (start, length) in anonymous(&maps) {
+        let range = libc::iovec { iov_base: start as *mut _, iov_len: length };
+        let (process, advice) = (process.as_raw_fd(), libc::MADV_PAGEOUT);
+        // SAFETY: advice about another process's memory; one range, valid for the call.
+        unsafe { libc::syscall(libc::SYS_process_madvise, process, &range, 1, advice, 0) };
+    }
+    Some(())
+}
+
+/// Start and length of the private writable anonymous mappings.
+fn anonymous(maps: &str) -> Vec<(usize, usize)> {
+    let range = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let fits = words.len() >= 5
+            && words[1] == "rw-p"
+            && words[4] == "0"
+            && !words.get(5).is_some_and(|name| name.starts_with("[v"));
+        let (start, end) = words.first().filter(|_| fits)?.split_once('-')?;
+        let start = usize::from_str_radix(start, 16).ok()?;
+        Some((start, usize::from_str_radix(end, 16).ok()? - start))
+    };
+    maps.lines().filter_map(range).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_means_one_mode() {
+        assert_eq!(ALL.map(Mode::word), WORDS);
+    }
+
+    #[test]
+    fn only_private_writable_anonymous_memory_is_swapped_out() {
+        let maps = "1000-3000 rw-p 00000000 00:00 0 [heap]\n4000-5000 r--p 00000000 00:00 0\n\
+                    6000-7000 rw-p 00001000 08:01 77 /lib/x.so\n8000-a000 rw-p 00000000 00:00 0\nrubbish\n";
+        assert_eq!(anonymous(maps), [(0x1000, 0x2000), (0x8000, 0x2000)]);
+    }
+}
