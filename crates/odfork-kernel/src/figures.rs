@@ -1,42 +1,22 @@
 //! Samples of the guest's benchmark, and the table made of them: medians, ratios of pairs, and what was published.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use odfork_bench::runner::Number;
+use odfork_samples::samples::Sample;
 use odfork_samples::stats::{estimate_median, estimate_ratio, median, Estimate, Rng};
-use serde_json::{json, Value};
+use serde_json::Value;
 
-/// One measured time.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Sample {
-    /// "patched" (pairs of modes), "off" or "unpatched" (pairs of boots)
-    pub kernel: String,
-    pub boot: u32,
-    pub measure: String,
-    pub bytes: u64,
-    pub mode: String,
-    pub round: u32,
-    pub ns: f64,
-}
-
-impl Sample {
-    /// From a line of the guest's program; None when it is none.
-    pub fn read(line: &[u8], kernel: &str, boot: u32) -> Option<Sample> {
-        let value: Value = serde_json::from_slice(line).ok()?;
-        Some(Sample {
-            kernel: kernel.into(),
-            boot,
-            measure: value["measure"].as_str()?.into(),
-            bytes: value["bytes"].as_u64()?,
-            mode: value["mode"].as_str()?.into(),
-            round: u32::try_from(value["round"].as_u64()?).ok()?,
-            ns: value["ns"].as_f64()?,
-        })
-    }
-
-    pub fn json(&self) -> Value {
-        json!({ "kind": "sample", "kernel": self.kernel, "boot": self.boot, "measure": self.measure,
-            "bytes": self.bytes, "mode": self.mode, "round": self.round, "ns": self.ns })
-    }
+/// From a line of the guest's program; None when it is none. The mode is the configuration.
+pub fn read(line: &[u8]) -> Option<Number> {
+    let value: Value = serde_json::from_slice(line).ok()?;
+    let number = Number::new(value["measure"].as_str()?, "ns", value["ns"].as_f64()?);
+    Some(Number {
+        engine: Some(value["mode"].as_str()?.into()),
+        round: Some(u32::try_from(value["round"].as_u64()?).ok()?),
+        ..number.with("bytes", value["bytes"].as_u64()?)
+    })
 }
 
 /// A line of the table: what is measured, and the published figures in ns where there are some.
@@ -117,7 +97,7 @@ pub fn table(samples: &[Sample]) -> String {
     text += &pairs(samples, "patched", &mut rng);
     text += &at_once(samples, &mut rng);
     text += &price_of_off(samples, &mut rng);
-    if samples.iter().any(|sample| sample.kernel.ends_with(COUNTED)) {
+    if samples.iter().any(|sample| sample.word("kernel").ends_with(COUNTED)) {
         text += "the same in instructions (1 us: a thousand)\n";
         text += &pairs(samples, &format!("patched{COUNTED}"), &mut rng);
         text += &counted_price_of_off(samples, &mut rng);
@@ -215,14 +195,12 @@ fn price_of_off(samples: &[Sample], rng: &mut Rng) -> String {
     let mut text = String::new();
     for measure in ["fork", "fault"] {
         let boots = |kernel: &str| -> Vec<f64> {
-            let of = |boot: u32| {
-                let found = samples
-                    .iter()
-                    .filter(|s| s.kernel == kernel && s.boot == boot && s.measure == measure)
-                    .filter(|s| s.bytes == 512 << 20);
-                median(&found.map(|s| s.ns).collect::<Vec<_>>())
-            };
-            (1..=samples.iter().map(|s| s.boot).max().unwrap_or(0)).filter_map(of).collect()
+            let mut boots: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+            let of = |s: &&Sample| is_of(s, kernel, measure, 512);
+            for sample in samples.iter().filter(of) {
+                boots.entry(sample.number("boot") as u64).or_default().push(sample.value);
+            }
+            boots.values().filter_map(|values| median(values)).collect()
         };
         let (off, unpatched) = (boots("off"), boots("unpatched"));
         if let Some(found) = estimate_ratio(&off, &unpatched, rng) {
@@ -247,20 +225,24 @@ fn series<'a>(
     megabytes: u64,
     mode: &str,
 ) -> Vec<&'a Sample> {
-    let is = |s: &&Sample| {
-        s.kernel == kernel && s.measure == measure && s.bytes == megabytes << 20 && s.mode == mode
-    };
+    let is = |s: &&Sample| is_of(s, kernel, measure, megabytes) && s.engine == mode;
     samples.iter().filter(is).collect()
 }
 
+fn is_of(sample: &Sample, kernel: &str, measure: &str, megabytes: u64) -> bool {
+    sample.word("kernel") == kernel
+        && sample.metric == measure
+        && sample.number("bytes") == (megabytes << 20) as f64
+}
+
 fn values(series: &[&Sample]) -> Vec<f64> {
-    series.iter().map(|sample| sample.ns).collect()
+    series.iter().map(|sample| sample.value).collect()
 }
 
 /// Only rounds that both have: the i-th of both belong together.
 fn pair(left: &[&Sample], right: &[&Sample]) -> (Vec<f64>, Vec<f64>) {
     let partner = |sample: &Sample| right.iter().find(|other| other.round == sample.round);
-    left.iter().filter_map(|sample| Some((sample.ns, partner(sample)?.ns))).unzip()
+    left.iter().filter_map(|sample| Some((sample.value, partner(sample)?.value))).unzip()
 }
 
 fn micro(ns: f64) -> String {
@@ -302,25 +284,36 @@ mod tests {
     use super::*;
 
     fn sample(kernel: &str, boot: u32, measure: &str, mode: &str, round: u32, ns: f64) -> Sample {
-        let bytes = if measure == "write-one" { 1 << 30 } else { 512 << 20 };
+        let bytes: u64 = if measure == "write-one" { 1 << 30 } else { 512 << 20 };
+        let line = format!(
+            r#"{{"measure":"{measure}","bytes":{bytes},"mode":"{mode}","round":{round},"ns":{ns}}}"#
+        );
+        recorded(line.as_bytes(), kernel, boot)
+    }
+
+    /// As the runner records a line of a guest.
+    fn recorded(line: &[u8], kernel: &str, boot: u32) -> Sample {
+        let number = read(line).unwrap().with("boot", boot).with("kernel", kernel);
         Sample {
-            kernel: kernel.into(),
-            boot,
-            measure: measure.into(),
-            bytes,
-            mode: mode.into(),
-            round,
-            ns,
+            experiment: "kernel".into(),
+            engine: number.engine.unwrap(),
+            metric: number.metric,
+            unit: number.unit.into(),
+            value: number.value,
+            params: number.params,
+            round: number.round.unwrap(),
+            at_s: 0.0,
         }
     }
 
     #[test]
-    fn a_line_of_the_guest_is_a_sample_and_noise_is_not() {
+    fn a_line_of_the_guest_is_a_number_and_noise_is_not() {
         let line =
             br#"{"measure":"fork","bytes":1073741824,"mode":"kernel","round":3,"ns":230000}"#;
-        let read = Sample::read(line, "patched", 0).unwrap();
-        assert_eq!((read.bytes >> 30, read.round, read.ns), (1, 3, 230_000.0));
-        assert_eq!(Sample::read(b"hello\n", "patched", 0), None);
+        let read_back = recorded(line, "patched", 0);
+        assert_eq!(read_back.number("bytes") as u64 >> 30, 1);
+        assert_eq!((read_back.round, read_back.value), (3, 230_000.0));
+        assert_eq!(read(b"hello\n"), None);
     }
 
     #[test]
@@ -367,7 +360,7 @@ mod tests {
         let samples: Vec<Sample> = lines
             .map(|line| {
                 let parts: Vec<&str> = line.splitn(3, '\t').collect();
-                Sample::read(parts[2].as_bytes(), parts[0], parts[1].parse().unwrap()).unwrap()
+                recorded(parts[2].as_bytes(), parts[0], parts[1].parse().unwrap())
             })
             .collect();
         let table = table(&samples);
