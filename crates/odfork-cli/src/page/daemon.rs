@@ -1,4 +1,5 @@
-//! `odfork page daemon`: the supervisor in the foreground; `odfork page serve`: the daemon it starts.
+//! `odfork page daemon`: the supervisor in the foreground; `odfork page serve`: the daemon it
+//! starts.
 
 use std::fs::File;
 use std::io::{ErrorKind, Write};
@@ -188,8 +189,8 @@ pub fn run(given: &ArgMatches) -> Result<u8> {
     done.map(|()| 0)
 }
 
-/// Begins again without what the user's environment preloads (that may be our own agent: a supervisor must not be paged),
-/// and without descriptors that happen to be open here.
+/// Begins again without what the user's environment preloads (that may be our own agent: a
+/// supervisor must not be paged), and without descriptors that happen to be open here.
 fn start_bare() -> Result<()> {
     const PRELOAD: &str = "LD_PRELOAD";
     let mut again = Process::new("/proc/self/exe");

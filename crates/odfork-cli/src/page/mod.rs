@@ -1,16 +1,17 @@
 //! `odfork page`: the pager, and its policies on traces.
 //!
-//! This file lists the commands of the group and carries one out. A new one is a file with `command()` and `run()`, and a
-//! line in `COMMANDS`. Errors are one line and exit status 2, as everywhere in `odfork`.
+//! This file lists the commands of the group and carries one out. A new one is a file with
+//! `command()` and `run()`, and a line in `COMMANDS`. Errors are one line and exit status 2, as
+//! everywhere in `odfork`.
 
 mod compare;
 mod daemon;
-mod engine;
 mod probe;
 mod results;
 mod run;
 mod set;
 mod simulate;
+mod simulation;
 mod sizes;
 mod source;
 mod status;

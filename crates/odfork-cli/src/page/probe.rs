@@ -1,4 +1,5 @@
-//! Whether this user's programs can be paged at all: tried, not guessed; and what is missing when not.
+//! Whether this user's programs can be paged at all: tried, not guessed; and what is missing when
+//! not.
 
 use std::fs;
 use std::io::{self, Error};

@@ -1,4 +1,5 @@
-//! One line of results: as JSON (`--json`, and the files of `odfork page compare`) and as a row of a table.
+//! One line of results: as JSON (`--json`, and the files of `odfork page compare`) and as a row of
+//! a table.
 
 use odfork_policy::cost::{Tally, RATIOS};
 use serde_json::{json, Map, Value};
@@ -76,20 +77,4 @@ pub fn head(prices: &Prices) -> Vec<String> {
         ["policy", "frames", "faults", "per ref", "reclaims", "writes"].map(str::to_owned).into();
     head.extend(prices.ratios.iter().map(|ratio| format!("cost {ratio}:1")));
     head
-}
-
-/// Columns under each other: the first to the left, numbers to the right.
-pub fn table(rows: &[Vec<String>]) -> String {
-    let columns = rows.first().map_or(0, Vec::len);
-    let width = |at: usize| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    let mut text = String::new();
-    for row in rows {
-        for (at, cell) in row.iter().enumerate() {
-            let wide = widths[at];
-            text += &if at == 0 { format!("{cell:<wide$}") } else { format!("  {cell:>wide$}") };
-        }
-        text.push('\n');
-    }
-    text
 }

@@ -1,4 +1,5 @@
-//! `odfork page run`: starts the daemon if there is none, and becomes the program with the agent preloaded.
+//! `odfork page run`: starts the daemon if there is none, and becomes the program with the agent
+//! preloaded.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
@@ -7,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{anyhow, bail, Context, Result};
+use anyhow::{bail, Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use odfork_pager::endpoint::{self, Lease};
 use odfork_pager::sys;
@@ -15,6 +16,7 @@ use odfork_pager_protocol::wire::Message;
 
 use super::daemon;
 use super::probe;
+use super::status::{is_nobody, no_answer};
 use crate::environment::Environment;
 use crate::library::{preload_list, PRELOAD};
 use crate::verdict::{examine, Answer, Refusal};
@@ -111,8 +113,8 @@ pub fn run(given: &ArgMatches) -> Result<u8> {
     exec(&words)
 }
 
-/// A daemon that stays until the program ends, started if there is none. None: the program is to run without.
-/// Why the pager's library would not be loaded into a program, or would not see its memory; what cannot be known is tried.
+/// Why the pager's library would not be loaded into a program, or would not see its memory; what
+/// cannot be known is tried.
 fn unpageable(name: &OsStr) -> Option<String> {
     let Answer::No(refusal) = examine(name, &Environment::inherited()).answer else { return None };
     let why = match refusal {
@@ -128,6 +130,8 @@ fn unpageable(name: &OsStr) -> Option<String> {
     Some(format!("{} {why}", name.to_string_lossy()))
 }
 
+/// A daemon that stays until the program ends, started if there is none. None: the program is to
+/// run without.
 fn lease(given: &ArgMatches, socket: &Path) -> Result<Option<Lease>> {
     let mut started = false;
     // One that is just ending, or being started by somebody else, is there or gone soon.
@@ -136,11 +140,11 @@ fn lease(given: &ArgMatches, socket: &Path) -> Result<Option<Lease>> {
             Ok(Ok(lease)) if started => return Ok(Some(lease)),
             Ok(Ok(lease)) => {
                 let status = endpoint::status(socket);
-                say_joined(given, &status.map_err(|error| trouble(socket, &error))?)?;
+                say_joined(given, &status.map_err(|error| no_answer(&error, socket))?)?;
                 return Ok(Some(lease));
             }
             Ok(Err(refused)) => return refusal(given, &refused),
-            Err(error) if !is_nobody(&error) => return Err(trouble(socket, &error)),
+            Err(error) if !is_nobody(&error) => return Err(no_answer(&error, socket)),
             Err(_) => {}
         }
         match daemon::start(given, socket) {
@@ -152,14 +156,6 @@ fn lease(given: &ArgMatches, socket: &Path) -> Result<Option<Lease>> {
         }
     }
     bail!("the daemon at {} comes and goes; its log is beside the socket", socket.display())
-}
-
-fn trouble(socket: &Path, error: &io::Error) -> anyhow::Error {
-    let socket = socket.display();
-    match error.kind() {
-        io::ErrorKind::TimedOut => anyhow!("the daemon at {socket} does not answer (stopped?)"),
-        _ => anyhow!("the daemon at {socket} cannot be asked: {error}"),
-    }
 }
 
 fn refusal(given: &ArgMatches, refused: &Message) -> Result<Option<Lease>> {
@@ -178,7 +174,8 @@ fn refusal(given: &ArgMatches, refused: &Message) -> Result<Option<Lease>> {
     Ok(None)
 }
 
-/// The lease lives as long as the program and what it starts: its descriptor survives exec, far from theirs.
+/// The lease lives as long as the program and what it starts: its descriptor survives exec, far
+/// from theirs.
 fn hold(socket: &OwnedFd) -> io::Result<()> {
     const FAR: i32 = 690;
     // SAFETY: plain calls on a descriptor of ours.
@@ -188,12 +185,6 @@ fn hold(socket: &OwnedFd) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// No daemon there.
-pub fn is_nobody(error: &io::Error) -> bool {
-    use io::ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset, NotFound};
-    matches!(error.kind(), NotFound | ConnectionRefused | ConnectionReset | BrokenPipe)
 }
 
 /// The running daemon's limit holds; another one asked for is said to be ignored.

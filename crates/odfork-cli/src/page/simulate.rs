@@ -6,9 +6,10 @@ use anyhow::{ensure, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use odfork_policy::policy::{Spec, NAMES};
 use odfork_proc::interrupt;
+use odfork_proc::table::columns;
 
-use super::engine::{simulate, Outcome};
-use super::results::{head, table, Prices, Row};
+use super::results::{head, Prices, Row};
+use super::simulation::{simulate, Outcome};
 use super::sizes::{frames, policies};
 use super::source::Source;
 
@@ -158,7 +159,7 @@ fn print(
         let cells: Vec<_> =
             std::iter::once(head(prices)).chain(rows.map(|row| row.cells(prices))).collect();
         let references = outcome.summary.references;
-        format!("{trace}: {references} references to {pages} pages\n{}", table(&cells))
+        format!("{trace}: {references} references to {pages} pages\n{}", columns(&cells))
     };
     std::io::stdout().lock().write_all(text.as_bytes())?;
     Ok(())

@@ -1,4 +1,5 @@
-//! Sizes of memory and policies as the command line gives them: `--frames 10,20,100..1000:100`, `--policy fifo,clock:insert=0`.
+//! Sizes of memory and policies as the command line gives them: `--frames 10,20,100..1000:100`,
+//! `--policy fifo,clock:insert=0`.
 
 use anyhow::{bail, ensure, Context, Result};
 use odfork_policy::policy::{Spec, NAMES};
@@ -47,8 +48,8 @@ fn range(part: &str) -> Result<(u32, u32, u32)> {
     Ok((first, last, step))
 }
 
-/// Policies with the text they were asked by. Commas part policies and options alike: what begins with a policy's name is
-/// a policy.
+/// Policies with the text they were asked by. Commas separate policies and options alike: what
+/// begins with a policy's name is a policy.
 pub fn policies<'a>(lists: impl Iterator<Item = &'a String>) -> Result<Vec<(String, Spec)>> {
     let mut texts: Vec<String> = Vec::new();
     for list in lists {

@@ -1,4 +1,5 @@
-//! Traces as streams of batches: files or standard input, plain or packed (told by their first bytes, not by the name).
+//! Traces as streams of batches: files or standard input, plain or packed (told by their first
+//! bytes, not by the name).
 
 use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read};

@@ -61,7 +61,7 @@ pub fn run(given: &ArgMatches) -> Result<u8> {
 /// Why there was no answer, in one line.
 pub fn no_answer(error: &io::Error, socket: &Path) -> Error {
     let at = socket.display();
-    if super::run::is_nobody(error) {
+    if is_nobody(error) {
         anyhow::anyhow!("no daemon is running at {at}; 'odfork page run' starts one")
     } else if error.kind() == io::ErrorKind::TimedOut {
         anyhow::anyhow!(
@@ -72,94 +72,90 @@ pub fn no_answer(error: &io::Error, socket: &Path) -> Error {
     }
 }
 
+/// No daemon there.
+pub fn is_nobody(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset, NotFound};
+    matches!(error.kind(), NotFound | ConnectionRefused | ConnectionReset | BrokenPipe)
+}
+
 fn megabytes(pages: &Value) -> String {
     format!("{:.1}", pages.as_f64().unwrap_or(0.0) / 256.0)
 }
 
 /// The table; rates when there is an earlier answer of the same daemon.
 fn table(now: &Value, before: Option<&Value>) -> String {
-    let mut text = String::new();
-    let get = |name: &str| &now[name];
-    let time = now["uptime_ns"].as_f64().unwrap_or(0.0);
-    let then = before.map_or(0.0, |before| before["uptime_ns"].as_f64().unwrap_or(0.0));
-    let seconds = if then > 0.0 && time > then { (time - then) / 1e9 } else { time / 1e9 };
+    format!("{}{}\n{}", memory(now), rates(now, before), programs(now))
+}
+
+fn memory(now: &Value) -> String {
+    let (limit, store) = (now["limit_bytes"].as_u64().unwrap_or(0) >> 20, &now["store"]);
+    let [held, pool, low, leaving] =
+        ["loop", "pool", "order_point", "leaving"].map(|name| megabytes(&now[name]));
+    let [medium, compress] = ["medium", "compress"].map(|name| store[name].as_str().unwrap_or("?"));
+    let [used, most] =
+        ["used_bytes", "most_bytes"].map(|name| store[name].as_f64().unwrap_or(0.0) / 1048576.0);
+    let is_full = now["store_full_now"].as_bool() == Some(true);
+    let full = if is_full { ", FULL: programs wait for room" } else { "" };
+    format!(
+        "memory   limit {limit} MB: in use {held}, pool {pool} (low watermark {low}), leaving {leaving}\n\
+         store    {medium} ({compress}): {used:.1} of {most:.1} MB{full}\n"
+    )
+}
+
+/// Counts a second and latencies.
+fn rates(now: &Value, before: Option<&Value>) -> String {
+    let time = |value: &Value| value["uptime_ns"].as_f64().unwrap_or(0.0);
+    let before = before.filter(|before| time(before) > 0.0 && time(now) > time(before));
+    let seconds = (time(now) - before.map_or(0.0, time)) / 1e9;
     let rate = |path: &str| {
         let count = |value: &Value| value.pointer(path).and_then(Value::as_f64).unwrap_or(0.0);
-        let old = if then > 0.0 && time > then { before.map_or(0.0, count) } else { 0.0 };
-        (count(now) - old) / seconds.max(0.001)
+        (count(now) - before.map_or(0.0, count)) / seconds.max(0.001)
     };
-    let _ = writeln!(
-        text,
-        "memory   limit {} MB: in use {}, pool {} (low watermark {}), leaving {}",
-        get("limit_bytes").as_u64().unwrap_or(0) >> 20,
-        megabytes(get("loop")),
-        megabytes(get("pool")),
-        megabytes(get("order_point")),
-        megabytes(get("leaving")),
-    );
-    let store = get("store");
-    let _ = writeln!(
-        text,
-        "store    {} ({}): {:.1} of {:.1} MB{}",
-        store["medium"].as_str().unwrap_or("?"),
-        store["compress"].as_str().unwrap_or("?"),
-        store["used_bytes"].as_f64().unwrap_or(0.0) / 1048576.0,
-        store["most_bytes"].as_f64().unwrap_or(0.0) / 1048576.0,
-        if get("store_full_now").as_bool() == Some(true) {
-            ", FULL: programs wait for room"
-        } else {
-            ""
-        },
-    );
-    let _ = writeln!(
-        text,
-        "rates/s  faults {:.0}, reclaims {:.0}, page-ins {:.0}+{:.0}, page-outs {:.0}, zeros {:.0}, scanned {:.0} (law {})",
+    let reclaims =
+        rate("/clock/reclaims_loop") + rate("/clock/reclaims_pool") + rate("/clock/prefetch_used");
+    let counts = format!(
+        "faults {:.0}, reclaims {reclaims:.0}, page-ins {:.0}+{:.0}, page-outs {:.0}, zeros {:.0}, scanned {:.0} (law {})",
         rate("/totals/faults"),
-        rate("/clock/reclaims_loop") + rate("/clock/reclaims_pool") + rate("/clock/prefetch_used"),
         rate("/totals/page_ins"),
         rate("/totals/prefetched"),
         rate("/totals/page_outs"),
         rate("/totals/zero_fills"),
         rate("/clock/scanned"),
-        get("scan_rate"),
+        now["scan_rate"],
     );
     let micro = |path: &str| now.pointer(path).and_then(Value::as_f64).unwrap_or(0.0) / 1000.0;
-    let _ = writeln!(
-        text,
-        "latency  reclaim p50 {:.0} p99 {:.0} us, page-in p50 {:.0} p99 {:.0} us (upper bounds of powers of two)",
+    format!(
+        "rates/s  {counts}\n\
+         latency  reclaim p50 {:.0} p99 {:.0} us, page-in p50 {:.0} p99 {:.0} us (upper bounds of powers of two)\n",
         micro("/totals/reclaim/p50_ns"),
         micro("/totals/reclaim/p99_ns"),
         micro("/totals/page_in/p50_ns"),
         micro("/totals/page_in/p99_ns"),
-    );
-    let _ = writeln!(
-        text,
-        "\n{:>8} {:<16} {:>9} {:>9} {:>9} {:>10} {:>9} {:>10}  state",
-        "pid", "program", "mapped MB", "resident", "reclaim.", "faults", "page-ins", "reclaims"
-    );
-    for program in get("programs").as_array().into_iter().flatten() {
+    )
+}
+
+/// A line for each program.
+fn programs(now: &Value) -> String {
+    let line = |[pid, name, rest @ ..]: [&str; 8]| {
+        let [mapped, resident, reclaimable, faults, page_ins, reclaims] = rest;
+        format!("{pid:>8} {name:<16} {mapped:>9} {resident:>9} {reclaimable:>9} {faults:>10} {page_ins:>9} {reclaims:>10}")
+    };
+    let head =
+        ["pid", "program", "mapped MB", "resident", "reclaim.", "faults", "page-ins", "reclaims"];
+    let mut text = format!("{}  state\n", line(head));
+    for program in now["programs"].as_array().into_iter().flatten() {
         let is = |name: &str| program[name].as_bool() == Some(true);
-        let state = if is("swapped_out") {
-            "swapped out"
-        } else if is("frozen") {
-            "forking"
-        } else if is("anomalous") {
-            "anomalous"
-        } else {
-            "runs"
-        };
-        let _ = writeln!(
-            text,
-            "{:>8} {:<16} {:>9} {:>9} {:>9} {:>10} {:>9} {:>10}  {state}",
-            program["pid"].to_string(),
-            program["name"].as_str().unwrap_or("?"),
-            megabytes(&program["mapped"]),
-            megabytes(&program["resident"]),
-            megabytes(&program["reclaimable"]),
-            program["faults"].to_string(),
-            program["page_ins"].to_string(),
-            program["reclaims"].to_string(),
-        );
+        let states =
+            [("swapped_out", "swapped out"), ("frozen", "forking"), ("anomalous", "anomalous")];
+        let state = states.iter().find(|(name, _)| is(name)).map_or("runs", |(_, words)| words);
+        let pages = ["mapped", "resident", "reclaimable"].map(|name| megabytes(&program[name]));
+        let counts =
+            ["pid", "faults", "page_ins", "reclaims"].map(|name| program[name].to_string());
+        let [pid, faults, page_ins, reclaims] = counts.each_ref().map(String::as_str);
+        let [mapped, resident, reclaimable] = pages.each_ref().map(String::as_str);
+        let name = program["name"].as_str().unwrap_or("?");
+        let cells = [pid, name, mapped, resident, reclaimable, faults, page_ins, reclaims];
+        let _ = writeln!(text, "{}  {state}", line(cells));
     }
     text
 }

@@ -9,7 +9,7 @@ use odfork_policy::policy::Spec;
 use odfork_policy::trace::{Batch, Summary};
 use odfork_proc::interrupt;
 
-use super::super::engine::simulate_kept;
+use super::super::simulation::simulate_kept;
 use super::super::source::Source;
 
 /// Memory as a share of a trace's distinct pages.
@@ -17,8 +17,7 @@ pub const SHARES: [f64; 10] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95
 
 /// Fixed partitions that claims C3 and C4 are about.
 pub const FRACTIONS: [&str; 9] = ["0.1", "0.25", "0.5", "0.6", "0.7", "0.8", "0.9", "0.95", "1"];
-pub const SIZES: [&str; 10] =
-    ["25", "50", "100", "200", "300", "400", "600", "800", "1200", "1600"];
+const SIZES: [&str; 10] = ["25", "50", "100", "200", "300", "400", "600", "800", "1200", "1600"];
 
 const OTHERS: [&str; 14] = [
     "min",
@@ -36,6 +35,12 @@ const OTHERS: [&str; 14] = [
     "sws:window=100000",
     "pff:threshold=1000",
 ];
+
+/// All fixed partitions, as policies.
+pub fn partitions() -> impl Iterator<Item = String> {
+    let fractions = FRACTIONS.iter().map(|share| format!("vms:fraction={share}"));
+    fractions.chain(SIZES.iter().map(|size| format!("vms:size={size}")))
+}
 
 /// A trace in memory.
 pub struct Trace {
@@ -91,12 +96,8 @@ pub struct Results {
 impl Results {
     /// `None` after Ctrl-C.
     pub fn simulate(traces: &[Trace]) -> Result<Option<Results>> {
-        let partitions = FRACTIONS
-            .iter()
-            .map(|share| format!("vms:fraction={share}"))
-            .chain(SIZES.iter().map(|size| format!("vms:size={size}")));
         let policies: Vec<String> =
-            OTHERS.iter().map(|&name| name.to_owned()).chain(partitions).collect();
+            OTHERS.iter().map(|&name| name.to_owned()).chain(partitions()).collect();
         let specs: Vec<Spec> =
             policies.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
         let mut results = Results { traces: Vec::new(), policies, tallies: Vec::new() };

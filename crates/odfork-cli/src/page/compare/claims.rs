@@ -1,9 +1,10 @@
-//! The claims, judged. Every verdict follows from a rule written here, before the numbers are known.
+//! The claims, judged. Every verdict follows from a rule written here, before the numbers are
+//! known.
 
 use odfork_policy::cost::RATIOS;
 use odfork_report::study::Claim;
 
-use super::cases::{Results, FRACTIONS, SHARES, SIZES};
+use super::cases::{partitions, Results, FRACTIONS, SHARES};
 use super::mix::Together;
 
 /// "Very close": at most this many times the faults, on the mean; and at every point.
@@ -12,9 +13,9 @@ const CLOSE: f64 = 1.10;
 const WITHIN: f64 = 1.05;
 
 /// Geometric mean and worst of ratios, with the place of the worst.
-struct Spread {
-    mean: f64,
-    worst: f64,
+pub struct Spread {
+    pub mean: f64,
+    pub worst: f64,
     at: (usize, usize),
 }
 
@@ -120,18 +121,13 @@ fn inferior(results: &Results) -> Claim {
 }
 
 /// Cost over the best fixed partition of the same case.
-fn over_best(results: &Results, policy: &str, ratio: f64) -> Spread {
+pub fn over_best(results: &Results, policy: &str, ratio: f64) -> Spread {
     let all: Vec<String> = partitions().collect();
     spread(results.cases().map(|(t, s)| {
         let cost = |policy: &str| results.of(t, policy, s).cost(ratio, 0.0);
         let best = all.iter().map(|policy| cost(policy)).fold(f64::INFINITY, f64::min);
         ((t, s), cost(policy) / best)
     }))
-}
-
-pub fn partitions() -> impl Iterator<Item = String> {
-    let fractions = FRACTIONS.iter().map(|share| format!("vms:fraction={share}"));
-    fractions.chain(SIZES.iter().map(|size| format!("vms:size={size}")))
 }
 
 fn robust(results: &Results) -> Claim {

@@ -3,8 +3,8 @@
 use odfork_policy::cost::RATIOS;
 use odfork_report::study::{Curves, Grid};
 
-use super::cases::{frames, Results, SHARES};
-use super::claims;
+use super::cases::{self, frames, Results, SHARES};
+use super::claims::over_best;
 use super::mix::{Together, POLICIES};
 
 /// In the order of legends.
@@ -87,7 +87,7 @@ fn grid(caption: &str, head: &[&str], words: usize, rows: Vec<Vec<String>>) -> G
 }
 
 pub fn traces(results: &Results) -> Grid {
-    let row = |trace: &super::cases::About| {
+    let row = |trace: &cases::About| {
         let marked = if trace.marked { "yes" } else { "no" };
         vec![
             trace.name.clone(),
@@ -100,7 +100,8 @@ pub fn traces(results: &Results) -> Grid {
     grid("Traces.", &head, 1, results.traces.iter().map(row).collect())
 }
 
-/// What sampling costs (the paper: 400 pages in a window of 100 ms at 250 us each are all of the processor).
+/// What sampling costs (the paper: 400 pages in a window of 100 ms at 250 us each are all of the
+/// processor).
 pub fn sampling(results: &Results) -> Grid {
     let middle = SHARES.len() / 2;
     let mut rows = Vec::new();
@@ -110,7 +111,7 @@ pub fn sampling(results: &Results) -> Grid {
             let pages = tally.sampled as f64 / tally.samples.max(1) as f64;
             let busy =
                 tally.reclaims as f64 * RECLAIM_US / (trace.references as f64 * REFERENCE_US);
-            // All pages of a sample are reclaimed once a window at worst; a tenth of a processor for that.
+            // At worst all pages of a sample are reclaimed once a window, in a tenth of a processor.
             let window = pages * RECLAIM_US / 0.1 / 1000.0;
             rows.push(vec![
                 trace.name.clone(),
@@ -159,25 +160,15 @@ pub fn together(all: &[Together]) -> Grid {
 
 /// Cost of every fixed partition and of the clock over the best partition of each case.
 fn partition_rows(results: &Results) -> Vec<Vec<String>> {
-    let all: Vec<String> = claims::partitions().collect();
-    let policies = ["clock", "clock:insert=0", "unix", "fifo"].iter().map(|&p| p.to_owned());
-    policies
-        .chain(all.iter().cloned())
-        .map(|policy| {
-            let mut row = vec![policy.clone()];
-            for ratio in RATIOS {
-                let (mut logs, mut worst, mut count) = (0.0, 0.0f64, 0);
-                for (t, s) in results.cases() {
-                    let cost = |policy: &str| results.of(t, policy, s).cost(ratio, 0.0);
-                    let best = all.iter().map(|p| cost(p)).fold(f64::INFINITY, f64::min);
-                    let over = cost(&policy) / best;
-                    (logs, worst, count) = (logs + over.ln(), worst.max(over), count + 1);
-                }
-                row.push(format!("{:.3} / {worst:.2}", (logs / f64::from(count)).exp()));
-            }
-            row
-        })
-        .collect()
+    let clocks = ["clock", "clock:insert=0", "unix", "fifo"].iter().map(|&policy| policy.into());
+    let row = |policy: String| {
+        let cells = RATIOS.map(|ratio| {
+            let over = over_best(results, &policy, ratio);
+            format!("{:.3} / {:.2}", over.mean, over.worst)
+        });
+        std::iter::once(policy).chain(cells).collect()
+    };
+    clocks.chain(cases::partitions()).map(row).collect()
 }
 
 pub fn partitions(results: &Results) -> Grid {

@@ -1,5 +1,5 @@
-//! Several programs in one memory: their traces interleaved, evenly or one after the other as in a pipeline, under one
-//! global clock and under clocks of their own.
+//! Several programs in one memory: their traces interleaved, evenly or one after the other as in a
+//! pipeline, under one global clock and under clocks of their own.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use odfork_policy::cost::Tally;
 use odfork_policy::policy::Spec;
 use odfork_policy::trace::{Batch, Page, Reference};
 
-use super::super::engine::simulate_kept;
+use super::super::simulation::simulate_kept;
 use super::cases::Trace;
 
 /// References of one program before the next has its turn.

@@ -1,4 +1,5 @@
-//! From accesses as lackey writes them (`I  04001000,3`, ` L 1ffeffe7e,8`, ` S`, ` M`) to page references.
+//! From accesses as lackey writes them (`I  04001000,3`, ` L 1ffeffe7e,8`, ` S`, ` M`) to page
+//! references.
 
 use std::collections::HashSet;
 

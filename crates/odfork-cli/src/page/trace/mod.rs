@@ -1,8 +1,9 @@
 //! `odfork page trace`: the page references of a real program, recorded by valgrind's tool lackey.
 //!
-//! Valgrind runs the program and writes every access into a pipe; `filter` makes page references of them, `sink` writes
-//! these plain or packed. A program can mark anomalous phases by writing `# anomalous on` and `# anomalous off`
-//! to the descriptor that ODFORK_PAGE_MARKS names: it is the same pipe, so the marks stand where they belong.
+//! Valgrind runs the program and writes every access into a pipe; `filter` makes page references of
+//! them, `sink` writes these plain or packed. A program can mark anomalous phases by writing
+//! `# anomalous on` and `# anomalous off` to the descriptor that ODFORK_PAGE_MARKS names: it is the
+//! same pipe, so the marks stand where they belong.
 
 mod filter;
 mod sink;
@@ -202,7 +203,8 @@ fn copy(log: &mut impl BufRead, filter: &mut Filter, sink: &mut Sink) -> Result<
 
 /// The program under valgrind, and the end of the pipe to read.
 fn start(words: &[OsString], output: Stdio) -> Result<(Child, OwnedFd)> {
-    // Inherited on purpose, twice: valgrind takes the first for itself, the program finds the second under its number.
+    // Inherited on purpose, twice: valgrind takes the first for itself, the program finds the
+    // second under its number.
     let (reader, log) = rustix::pipe::pipe().context("cannot make a pipe")?;
     let marks = rustix::io::dup(&log).context("cannot duplicate a pipe")?;
     rustix::io::fcntl_setfd(&reader, rustix::io::FdFlags::CLOEXEC)

@@ -1,7 +1,8 @@
 //! Runs policies over a trace: one thread reads, as many work as there are processors.
 //!
-//! A piece of the trace goes to every worker and through all its policies while it is in the cache. What a policy must know of
-//! the whole trace beforehand (to divide memory between processes) makes a second round over the pieces kept.
+//! A piece of the trace goes to every worker and through all its policies while it is in the cache.
+//! What a policy must know of the whole trace beforehand (to divide memory between processes) makes
+//! a second round over the pieces kept.
 
 use std::io::{IsTerminal, Write};
 use std::sync::mpsc::{sync_channel, SyncSender};
