@@ -80,7 +80,7 @@ fn traceable() -> bool {
     refused.is_none()
 }
 
-/// A program to be looked at; killed at the end of the test.
+/// A program to be inspected; killed at the end of the test.
 struct Target(Child);
 
 impl Target {

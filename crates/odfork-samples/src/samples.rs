@@ -37,7 +37,7 @@ pub enum Line {
 pub struct Run {
     pub schema: u32,
     pub experiment: String,
-    /// Row of the mission the experiment serves: "M08".
+    /// Number of the goal that the experiment serves, such as "M08".
     pub row: String,
     /// quick, default or full.
     pub effort: String,
@@ -93,7 +93,7 @@ impl Sample {
     }
 }
 
-/// Writes one file. A write that fails is remembered and told at the end: measuring goes on.
+/// Writes one file. A write that fails is remembered and reported at the end: measuring goes on.
 pub struct Writer {
     out: BufWriter<File>,
     path: PathBuf,

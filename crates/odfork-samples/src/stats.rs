@@ -138,9 +138,9 @@ mod tests {
 
     #[test]
     fn a_disturbance_shared_by_a_round_cancels_in_the_ratio() {
-        let weather = [1.0, 1.0, 3.0, 1.0, 2.0, 1.0, 1.5, 1.0];
-        let slow: Vec<f64> = weather.iter().map(|w| 400.0 * w).collect();
-        let fast: Vec<f64> = weather.iter().map(|w| 2.0 * w).collect();
+        let disturbance = [1.0, 1.0, 3.0, 1.0, 2.0, 1.0, 1.5, 1.0];
+        let slow: Vec<f64> = disturbance.iter().map(|factor| 400.0 * factor).collect();
+        let fast: Vec<f64> = disturbance.iter().map(|factor| 2.0 * factor).collect();
         let ratio = estimate_ratio(&slow, &fast, &mut Rng::with_seed(5)).unwrap();
         assert_eq!(ratio.value, 200.0);
         let (low, high) = ratio.interval.unwrap();

@@ -15,7 +15,7 @@ const MOSTLY: f64 = 0.9;
 /// An engine that does not halve the time is not worth a word.
 const WORTH: f64 = 2.0;
 
-/// What the rules look at.
+/// What the rules decide by.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     /// A process that runs already, and cannot be given a library any more.

@@ -36,9 +36,9 @@ fn subject(frozen: bool) -> Subject {
         freezable: Entries { small: 200_000, huge: 500 },
         kept: [("below 1 MB", 40 << 10), ("file", 3 << 20)].into(),
         loaded: frozen,
-        image_mappings: if frozen { 4 } else { 0 },
-        image_bytes: if frozen { 1 << 30 } else { 0 },
-        image_rewritten: if frozen { 5 << 20 } else { 0 },
+        backing_mappings: if frozen { 4 } else { 0 },
+        backing_bytes: if frozen { 1 << 30 } else { 0 },
+        backing_rewritten: if frozen { 5 << 20 } else { 0 },
         pinned: false,
     };
     let status = Status { name: "server\u{7}".into(), threads: 3, ..Status::default() };

@@ -1,4 +1,4 @@
-//! One inspection from beginning to end: read the process, observe it, judge, recommend.
+//! One inspection from beginning to end: read the process, observe it, recommend.
 //!
 //! Owns the order of the steps and the report they fill (`layout` makes its text, serde its JSON).
 //! A process that dies meanwhile leaves a report of what was known until then.
@@ -225,7 +225,7 @@ impl Amounts {
             // Not known what could be frozen: hope for all.
             return Amounts { now, whole: now, left: Entries::default() };
         };
-        let clean = map.image_bytes.saturating_sub(map.image_rewritten) / PAGE;
+        let clean = map.backing_bytes.saturating_sub(map.backing_rewritten) / PAGE;
         let left = Entries {
             small: now.small.saturating_sub(map.freezable.small),
             huge: now.huge.saturating_sub(map.freezable.huge),
@@ -238,7 +238,7 @@ impl Report {
     /// Prices, predictions and advice, from what has been gathered.
     fn conclude(&mut self, running: bool) {
         let Some(subject) = &self.subject else {
-            self.remarks.push("the command ended before its memory could be looked at".into());
+            self.remarks.push("the command ended before its memory could be read".into());
             return;
         };
         let amounts = Amounts::of(subject);
@@ -282,9 +282,9 @@ mod tests {
         subject.memory.entries = Entries { small: 110, huge: 3 };
         subject.map = Some(Map {
             freezable: Entries { small: 100, huge: 2 },
-            image_mappings: 1,
-            image_bytes: 1010 * PAGE,
-            image_rewritten: 10 * PAGE,
+            backing_mappings: 1,
+            backing_bytes: 1010 * PAGE,
+            backing_rewritten: 10 * PAGE,
             ..Map::default()
         });
         let amounts = Amounts::of(&subject);

@@ -116,8 +116,8 @@ fn memory(page: &mut Page, subject: &Subject) {
             page.row("stays", &kept.join(", "));
         }
         if map.is_frozen() {
-            let (size, rewritten) = (bytes(map.image_bytes), bytes(map.image_rewritten));
-            let count = map.image_mappings;
+            let (size, rewritten) = (bytes(map.backing_bytes), bytes(map.backing_rewritten));
+            let count = map.backing_mappings;
             let frozen = format!("{size} in {count} mappings, {rewritten} rewritten since");
             page.row("frozen", &frozen);
         } else if map.loaded {
@@ -247,7 +247,7 @@ pub fn machine(machine: &Machine) -> String {
     if !machine.prices.kernel_offered {
         page.wrap("kernel: on-demand-fork, which this kernel does not have.");
     }
-    page.title("Largest processes that may be looked at");
+    page.title("Largest processes that this user may read");
     let processes = machine.processes.iter().map(|process| {
         let Memory { anonymous, page_tables, .. } = process.memory;
         let huge = process.memory.huge_share().map_or("?".into(), percent);

@@ -1,7 +1,7 @@
 //! Classes of mappings: what a fork copies, what the runtime could freeze, and why not the rest.
 //!
 //! Pure: no file is opened here. The rule is the runtime's (crates/odfork, vma.rs: `can_freeze`,
-//! `HARMLESS`), told once more because the tools reach the runtime only as a user does; a change
+//! `HARMLESS`), written once more because the tools reach the runtime only as a user does; a change
 //! there is a change here. Parsing is `odfork_proc::smaps`.
 
 use std::collections::BTreeMap;
@@ -56,17 +56,20 @@ pub struct Map {
     pub kept: BTreeMap<&'static str, u64>,
     /// libodfork.so is mapped.
     pub loaded: bool,
-    /// Mappings that show an image, their length, and their rewritten (anonymous) bytes. What is
-    /// resident says nothing: a clean page of an image is mapped when it is next read.
-    pub image_mappings: u64,
-    pub image_bytes: u64,
-    pub image_rewritten: u64,
+    /// Mappings that show a backing file, their length, and their rewritten (anonymous) bytes. What
+    /// is resident says nothing: a clean page of the file is mapped when it is next read.
+    #[serde(rename = "image_mappings")]
+    pub backing_mappings: u64,
+    #[serde(rename = "image_bytes")]
+    pub backing_bytes: u64,
+    #[serde(rename = "image_rewritten")]
+    pub backing_rewritten: u64,
     /// A mapping by which a device writes to memory: nothing is frozen then.
     pub pinned: bool,
 }
 
-/// The runtime keeps pages of an image mapped for itself; they are no frozen memory.
-const SEED: u64 = 64 << 10;
+/// An anchor mapping: pages of a backing file that the runtime maps for itself, no frozen memory.
+const ANCHOR: u64 = 64 << 10;
 
 const READ_WRITE: u32 = (libc::PROT_READ | libc::PROT_WRITE) as u32;
 
@@ -85,7 +88,7 @@ impl Map {
     }
 
     pub fn is_frozen(&self) -> bool {
-        self.image_mappings > 0
+        self.backing_mappings > 0
     }
 
     fn add(&mut self, usage: &Usage) {
@@ -93,10 +96,10 @@ impl Map {
         self.mappings += 1;
         self.pinned |= RINGS.iter().any(|ring| path.starts_with(ring));
         self.loaded |= path.contains("/libodfork.so");
-        if shows_image(mapping) && mapping.bytes() > SEED {
-            self.image_mappings += 1;
-            self.image_bytes = self.image_bytes.saturating_add(mapping.bytes());
-            self.image_rewritten = self.image_rewritten.saturating_add(usage.anonymous);
+        if shows_backing_file(mapping) && mapping.bytes() > ANCHOR {
+            self.backing_mappings += 1;
+            self.backing_bytes = self.backing_bytes.saturating_add(mapping.bytes());
+            self.backing_rewritten = self.backing_rewritten.saturating_add(usage.anonymous);
         }
         let entries = copied(usage);
         self.entries.add(entries);
@@ -113,7 +116,7 @@ impl Map {
 }
 
 /// Shows a backing file of the runtime.
-fn shows_image(mapping: &Mapping) -> bool {
+fn shows_backing_file(mapping: &Mapping) -> bool {
     // A file of the runtime's own tmpfs, which is mounted nowhere, has no name but its number.
     let number = mapping.name.strip_prefix("/#").and_then(|rest| rest.strip_suffix(" (deleted)"));
     let unnamed =
@@ -144,7 +147,7 @@ fn why_kept(usage: &Usage, content: u64) -> Option<&'static str> {
         .as_ref()
         .is_some_and(|flags| flags.iter().all(|flag| HARMLESS.contains(&flag.as_str())));
     match () {
-        () if shows_image(mapping) => Some("image, rewritten"),
+        () if shows_backing_file(mapping) => Some("image, rewritten"),
         () if mapping.shared => Some("shared"),
         () if usage.has("ht") => Some("hugetlb"),
         () if mapping.is_of_file() || mapping.device != (0, 0) => Some("file"),
@@ -224,8 +227,8 @@ mod tests {
             7f90-7fa0 rw-s 00000000 00:0e 7  anon_inode:[io_uring]\nVmFlags: rd wr\n";
         let map = Map::parse(text);
         assert!(map.loaded && map.is_frozen() && map.pinned);
-        assert_eq!((map.image_mappings, map.image_rewritten), (2, 8192));
-        assert_eq!(map.image_bytes, (1 << 30) + (1 << 20));
+        assert_eq!((map.backing_mappings, map.backing_rewritten), (2, 8192));
+        assert_eq!(map.backing_bytes, (1 << 30) + (1 << 20));
         assert_eq!(map.entries, Entries { small: 2, huge: 0 });
         assert_eq!(Map::parse("garbage\n\u{0}:\n"), Map::default());
     }

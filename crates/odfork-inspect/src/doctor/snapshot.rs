@@ -1,7 +1,7 @@
 //! Snapshots of the memory of processes that fork, taken right after a fork or before their end.
 //!
 //! Owns what fork costs each of them by the model, and the snapshot of the largest. Reading a map
-//! takes about as long as a fork, so a process is looked at again only when it has grown by a
+//! takes about as long as a fork, so a process is read again only when it has grown by a
 //! quarter.
 
 use std::collections::HashMap;
@@ -17,10 +17,10 @@ const SMALL: u64 = 32 << 20;
 
 pub struct Snapshots<'a> {
     prices: &'a Prices,
-    /// Anonymous bytes at the last close look, and the share of them in huge pages then.
-    looked: HashMap<Pid, (u64, f64)>,
+    /// Anonymous bytes when the sums were last read, and the share of them in huge pages then.
+    shares: HashMap<Pid, (u64, f64)>,
     largest: Option<Subject>,
-    /// Of a process inspected before: its share of huge pages. Looking closely holds a process up,
+    /// Of a process inspected before: its share of huge pages. Reading the sums holds a process up,
     /// so then only what costs nothing is read.
     known_share: Option<f64>,
 }
@@ -28,7 +28,7 @@ pub struct Snapshots<'a> {
 impl<'a> Snapshots<'a> {
     /// For a command: nothing is known of it, and snapshots are taken.
     pub fn empty(prices: &'a Prices) -> Snapshots<'a> {
-        Snapshots { prices, looked: HashMap::new(), largest: None, known_share: None }
+        Snapshots { prices, shares: HashMap::new(), largest: None, known_share: None }
     }
 
     /// For a process that was inspected.
@@ -74,12 +74,12 @@ impl<'a> Snapshots<'a> {
         if anonymous < SMALL {
             return 0.0;
         }
-        match self.looked.get(&pid) {
+        match self.shares.get(&pid) {
             Some(&(before, share)) if before.abs_diff(anonymous) <= before / 4 => share,
             _ => {
                 let rollup = Rollup::of_process(pid).unwrap_or_default();
                 let share = rollup.huge as f64 / rollup.anonymous.max(1) as f64;
-                self.looked.insert(pid, (anonymous, share));
+                self.shares.insert(pid, (anonymous, share));
                 share
             }
         }

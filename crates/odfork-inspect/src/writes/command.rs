@@ -48,9 +48,9 @@ pub fn launch(
     }))
 }
 
-/// Waits for a command of ours that runs on unmeasured; after Ctrl-C it is told to end.
+/// Waits for a command of ours that runs on unmeasured; after Ctrl-C it is made to end.
 pub fn wait_for(pid: i32, interrupted: bool) -> Option<i32> {
-    let mut told = interrupted;
+    let mut ending = interrupted;
     let mut requests = [libc::SIGINT, libc::SIGTERM, libc::SIGKILL].into_iter();
     let mut next = Instant::now();
     loop {
@@ -65,8 +65,8 @@ pub fn wait_for(pid: i32, interrupted: bool) -> Option<i32> {
             Err(error) if error.raw_os_error() == Some(libc::ECHILD) => return None,
             _ => {}
         }
-        told |= interrupt::asked();
-        if told && Instant::now() >= next {
+        ending |= interrupt::asked();
+        if ending && Instant::now() >= next {
             if let Some(signal) = requests.next() {
                 // SAFETY: a child of ours that has not been waited for: the number is still its
                 // own.

@@ -63,10 +63,11 @@ mod x86 {
     use anyhow::{anyhow, bail, Context, Result};
     use rustix::process::{pidfd_getfd, pidfd_open, Pid, PidfdFlags, PidfdGetfdFlags};
 
-    use super::{shake_hands, userfaultfd};
+    use crate::writes::inject::shake_hands;
     use odfork_proc::maps;
     use odfork_proc::ptrace::{self, registers};
     use odfork_proc::tracee::Tracee;
+    use odfork_sys::abi::userfaultfd;
 
     /// The second is what a user without privileges may ask for.
     const FLAGS: [i64; 2] =

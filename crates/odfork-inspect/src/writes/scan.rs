@@ -1,4 +1,4 @@
-//! A process looked at while it stands still: its private mappings, their pages with content, its
+//! A process scanned while it is stopped: its private mappings, their pages with content, its
 //! memory.
 //!
 //! Owns the rule which pages count: every page with content of a writable private mapping, and of

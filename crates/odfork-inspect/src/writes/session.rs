@@ -111,7 +111,7 @@ impl Session<'_> {
                 Event::Gone(status) => {
                     self.outcome.ended = Some(status);
                     if self.open.is_some() {
-                        self.note("the process was gone before its last phase could be looked at");
+                        self.note("the process was gone before its last phase could be scanned");
                     }
                     return Ok(());
                 }

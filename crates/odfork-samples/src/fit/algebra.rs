@@ -84,8 +84,8 @@ pub fn least_squares_of_costs(
 
 /// What these coefficients leave of each value.
 pub fn residuals(rows: &[Vec<f64>], values: &[f64], coefficients: &[f64]) -> Vec<f64> {
-    let told = |row: &Vec<f64>| row.iter().zip(coefficients).map(|(a, b)| a * b).sum::<f64>();
-    rows.iter().zip(values).map(|(row, value)| value - told(row)).collect()
+    let modelled = |row: &Vec<f64>| row.iter().zip(coefficients).map(|(a, b)| a * b).sum::<f64>();
+    rows.iter().zip(values).map(|(row, value)| value - modelled(row)).collect()
 }
 
 /// Weighted sum of squares that these coefficients leave.

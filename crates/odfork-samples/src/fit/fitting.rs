@@ -321,24 +321,24 @@ mod tests {
     #[test]
     fn a_fit_of_fixed_samples_is_as_recorded() {
         let uneven = |bytes: f64, frac: f64| 1.0 + 0.03 * (bytes.sqrt() * 0.7 + frac * 11.0).sin();
-        let mut told = String::new();
+        let mut text = String::new();
         for engine in ["plain", "thp"] {
             let fit = fitted(engine, |bytes, frac| {
                 let load = Load::of("plain", bytes, frac);
                 let far = load.written.saturating_sub(2048) as f64 * 1.0e-6;
                 (three(bytes, frac) + far) * uneven(bytes, frac)
             });
-            told += &format!("{}\n{:?} {:?}\n", fit.form.describe(), fit.model, fit.range);
+            text += &format!("{}\n{:?} {:?}\n", fit.form.describe(), fit.model, fit.range);
             for point in fit.held_out.iter().chain(&fit.residuals[40..]) {
-                told += &format!("{:e} {:.1} {:e}\n", point.bytes, point.frac, point.predicted);
+                text += &format!("{:e} {:.1} {:e}\n", point.bytes, point.frac, point.predicted);
             }
         }
         if std::env::var_os("ODFORK_BLESS").is_some() {
-            std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/fit.txt"), &told)
+            std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/fit.txt"), &text)
                 .unwrap();
         }
         let recorded =
             std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/fit.txt"));
-        assert!(told == recorded.unwrap(), "{told}");
+        assert!(text == recorded.unwrap(), "{text}");
     }
 }

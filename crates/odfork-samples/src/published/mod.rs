@@ -2,7 +2,7 @@
 //!
 //! Owns the constants: no fit, no judgement (see `fit::reproduction` for what our code makes of
 //! them). Facts only, each with its source and the place in it. x and y follow the parameters of
-//! our sample files, so a report can draw both in one picture: `latency` x bytes, y ns; `access` x
+//! our sample files, so a report can draw both in one plot: `latency` x bytes, y ns; `access` x
 //! share, y relative change of time; `parent-writes` x turn (1..10, `what` says before or after), y
 //! ns; `exec` x used bytes, y seconds; `grid` x bytes, y seconds for 1000 forks.
 
