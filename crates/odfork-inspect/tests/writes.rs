@@ -4,12 +4,12 @@
 //! The command is this test program itself: started again with the words in a variable, it runs
 //! `the_command` only, which hands them to the verb and exits with its status.
 
-use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use odfork_inspect::writes;
 use odfork_samples::samples;
+use tempfile::TempDir;
 
 const WORDS: &str = "ODFORK_TEST_WRITES";
 const SEPARATOR: char = '\u{1f}';
@@ -75,31 +75,27 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn place(name: &str) -> PathBuf {
-    std::env::temp_dir().join(format!("odfork-test-{name}-{}", std::process::id()))
-}
-
-/// The program, compiled; removed when it goes out of scope.
-struct Program(PathBuf);
+/// The program, compiled, in a folder that is removed when it goes out of scope.
+struct Program(TempDir);
 
 impl Program {
-    fn compile(name: &str) -> Program {
-        let (source, binary) = (place(&format!("{name}.c")), place(name));
+    fn compile() -> Program {
+        let folder = tempfile::tempdir().unwrap();
+        let source = folder.path().join("program.c");
         std::fs::write(&source, PROGRAM).unwrap();
-        let built =
-            Command::new("cc").args(["-O1", "-x", "c", "-o"]).arg(&binary).arg(&source).status();
-        std::fs::remove_file(&source).unwrap();
-        assert!(built.expect("cc is needed (Debian package gcc)").success());
-        Program(binary)
+        let mut compiler = Command::new("cc");
+        compiler.arg("-O1").arg(&source).arg("-o").arg(folder.path().join("program"));
+        assert!(compiler.status().expect("cc is needed (Debian package gcc)").success());
+        Program(folder)
     }
 
-    fn path(&self) -> &str {
-        self.0.to_str().unwrap()
+    fn path(&self) -> String {
+        self.0.path().join("program").to_str().unwrap().to_owned()
     }
 
     /// Started with "wait"; it has touched its pages when its process has more than 1,000 of them.
     fn waiting(&self) -> Child {
-        let child = Command::new(&self.0).arg("wait").spawn().unwrap();
+        let child = Command::new(self.path()).arg("wait").spawn().unwrap();
         let resident = || -> Option<u64> {
             let statm = std::fs::read_to_string(format!("/proc/{}/statm", child.id())).ok()?;
             statm.split(' ').nth(1)?.parse().ok()
@@ -108,12 +104,6 @@ impl Program {
             std::thread::sleep(Duration::from_millis(5));
         }
         child
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
     }
 }
 
@@ -131,13 +121,12 @@ fn hot(output: &str, pages: &str) -> Vec<Vec<String>> {
 
 #[test]
 fn comparing_counts_exactly_the_pages_and_bytes_that_changed() {
-    let program = Program::compile("exact");
-    let json = place("exact.jsonl");
+    let program = Program::compile();
+    let json = program.0.path().join("exact.jsonl");
     let words = ["--bytes", "--phases", "a,b", "--json", json.to_str().unwrap(), "--"];
-    let output = run(&[&words[..], &[program.path()]].concat());
+    let output = run(&[&words[..], &[&program.path()]].concat());
     let (shown, errors) = (text(&output.stdout), text(&output.stderr));
     let read = samples::read(&json).unwrap();
-    std::fs::remove_file(&json).unwrap();
     assert_eq!(output.status.code(), Some(7), "{shown}{errors}");
 
     // The mapping behind the guards is nobody else's: its counts have no noise.
@@ -166,8 +155,8 @@ fn comparing_counts_exactly_the_pages_and_bytes_that_changed() {
 
 #[test]
 fn a_scan_counts_the_same_pages() {
-    let program = Program::compile("scan");
-    let output = run(&["--method", "scan", "--phases", "a,b", "--", program.path()]);
+    let program = Program::compile();
+    let output = run(&["--method", "scan", "--phases", "a,b", "--", &program.path()]);
     let (shown, errors) = (text(&output.stdout), text(&output.stderr));
     if errors.contains("cannot be had") {
         eprintln!("skipped: {errors}");
@@ -181,7 +170,7 @@ fn a_scan_counts_the_same_pages() {
 
 #[test]
 fn a_process_that_dies_meanwhile_leaves_what_was_measured() {
-    let program = Program::compile("dies");
+    let program = Program::compile();
     let target = program.waiting();
     let pid = target.id().to_string();
     let child =
@@ -197,7 +186,7 @@ fn a_process_that_dies_meanwhile_leaves_what_was_measured() {
 
 #[test]
 fn ctrl_c_ends_the_phase_and_the_process_lives_on_untraced() {
-    let program = Program::compile("interrupt");
+    let program = Program::compile();
     let target = program.waiting();
     let pid = target.id().to_string();
     let child = command(&["--method", "compare", "--pid", &pid]).spawn().unwrap();
@@ -219,16 +208,16 @@ fn ctrl_c_ends_the_phase_and_the_process_lives_on_untraced() {
 
 #[test]
 fn what_cannot_be_is_told_in_one_line() {
-    let program = Program::compile("errors");
-    let missing = place("missing").join("file");
-    let missing = missing.to_str().unwrap();
+    let program = Program::compile();
+    let (path, missing) = (program.path(), program.path() + "-missing/file");
+    let (path, missing) = (path.as_str(), missing.as_str());
     for (words, status, line) in [
-        (&["--json", missing, "--", program.path()][..], 2, "cannot write"),
+        (&["--json", missing, "--", path][..], 2, "cannot write"),
         (&["--", "/no/such/command"], 127, "command not found"),
         (&["--", "/etc/passwd"], 126, "cannot be executed"),
         (&["--pid", "2147483646"], 2, "there is no process 2147483646"),
         (&[], 2, "--pid PID"),
-        (&["--bytes", "--memory", "1", "--phases", "a", "--", program.path()], 1, "--memory"),
+        (&["--bytes", "--memory", "1", "--phases", "a", "--", path], 1, "--memory"),
     ] {
         let words: Vec<&str> = words.to_vec();
         let output = if words.is_empty() { run(&["--top", "1"]) } else { run(&words) };

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{bail, Context, Result};
@@ -95,7 +95,7 @@ impl Sample {
 
 /// Writes one file. A write that fails is remembered and reported at the end: measuring goes on.
 pub struct Writer {
-    out: BufWriter<File>,
+    file: File,
     path: PathBuf,
     failure: Option<std::io::Error>,
 }
@@ -106,21 +106,20 @@ impl Writer {
         let file = File::create(path).with_context(|| {
             format!("cannot write {}; name a file or folder that can be written", path.display())
         })?;
-        Ok(Writer { out: BufWriter::new(file), path: path.to_path_buf(), failure: None })
+        Ok(Writer { file, path: path.to_path_buf(), failure: None })
     }
 
     /// Goes on at the end of a file of ours.
     pub fn append(path: &Path) -> Result<Writer> {
         let file = File::options().append(true).open(path);
         let file = file.with_context(|| format!("cannot add to {}", path.display()))?;
-        Ok(Writer { out: BufWriter::new(file), path: path.to_path_buf(), failure: None })
+        Ok(Writer { file, path: path.to_path_buf(), failure: None })
     }
 
     pub fn put(&mut self, line: &Line) {
         let written = serde_json::to_string(line)
             .map_err(std::io::Error::from)
-            .and_then(|text| writeln!(self.out, "{text}"))
-            .and_then(|()| self.out.flush());
+            .and_then(|text| self.file.write_all((text + "\n").as_bytes()));
         if let Err(error) = written {
             self.failure.get_or_insert(error);
         }
@@ -249,12 +248,6 @@ impl Recording {
 mod tests {
     use super::*;
 
-    fn folder(name: &str) -> PathBuf {
-        let folder = std::env::temp_dir().join(format!("odfork-{name}-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        folder
-    }
-
     fn sample(value: f64) -> Sample {
         Sample {
             experiment: "latency".into(),
@@ -270,8 +263,8 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_and_a_cut_line_is_told() {
-        let folder = folder("samples");
-        let path = folder.join("latency.jsonl");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("latency.jsonl");
         let mut writer = Writer::create(&path).unwrap();
         for value in [1.0, 2.0] {
             writer.put(&Line::Sample(sample(value)));
@@ -287,18 +280,16 @@ mod tests {
         let cut = read(&path).unwrap();
         assert_eq!(cut.samples, whole.samples);
         assert!(cut.damage.unwrap().contains("the first is 3"));
-        let (recordings, remarks) = read_folder(&folder).unwrap();
+        let (recordings, remarks) = read_folder(folder.path()).unwrap();
         assert_eq!((recordings.len(), remarks.len()), (1, 1));
-        fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
     fn a_foreign_file_and_an_empty_folder_are_told_in_one_line() {
-        let folder = folder("foreign");
-        fs::write(folder.join("other.jsonl"), "{\"a\":1}\n\u{0}\n").unwrap();
-        let error = read_folder(&folder).unwrap_err().to_string();
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("other.jsonl"), "{\"a\":1}\n\u{0}\n").unwrap();
+        let error = read_folder(folder.path()).unwrap_err().to_string();
         assert!(error.contains("no sample files"), "{error}");
-        assert!(read(&folder.join("none.jsonl")).is_err());
-        fs::remove_dir_all(folder).unwrap();
+        assert!(read(&folder.path().join("none.jsonl")).is_err());
     }
 }
