@@ -13,39 +13,38 @@
 
 use crate::args;
 use crate::freeze::{freeze_piece, Content, Tools};
-use crate::helper::Scratch;
 use crate::image;
 use crate::pagemap::{Pagemap, Want};
 use crate::plan::Piece;
 use crate::reason::{Done, Reason, Stop};
-use crate::registry::{Image, Registry};
+use crate::registry::{Image, Registry, MAX_IMAGES};
+use crate::scratch::{Results, Scratch, View};
+use crate::step::Step;
 use crate::survey::Subject;
 use crate::sys::{self, Kernel, PAGE};
 use crate::vma::{Vma, READ, WRITE};
 
-const SHARED_VIEW: usize = 0;
-const FRESH_VIEW: usize = 1;
-
 /// True if nobody but this process can show the image.
 pub fn alone(s: &mut Scratch, pagemap: i32, image: &Image) -> bool {
-    s.kernel.step = "beacon";
+    s.kernel.enter(Step::Probe);
     if image.beacon == 0 || image.seed_shared == 0 {
         return false;
     }
-    let Scratch { kernel, pagemap: buf, .. } = s;
-    Pagemap { fd: pagemap, buf }.exclusive(kernel, image.beacon).unwrap_or(false)
+    Pagemap { fd: pagemap, buf: &mut s.work.pagemap }
+        .exclusive(&s.kernel, image.beacon)
+        .unwrap_or(false)
 }
 
 /// Folds every dirty image mapping. Stops at the first failure; what is folded
 /// by then is whole, the rest stays dirty, which is only slower.
 pub fn fold_all(s: &mut Scratch, tools: &Tools, subject: &Subject) -> Done<()> {
     for (slot, image) in subject.registry.live() {
-        if s.gone[slot] == 1 || !is_dirty(s, image) {
+        if s.results.is_gone(slot) || !is_dirty(s, image) {
             continue;
         }
         // A page that is in a pipe or a socket has no mapping a beacon could show.
         if !subject.spliced && alone(s, tools.pagemap, image) {
-            s.report.folded += fold_in_place(s, subject, tools.pagemap, image)?;
+            s.results.report.folded.add(fold_in_place(s, subject, tools.pagemap, image)?);
         } else {
             rebuild(s, subject, tools, image)?;
         }
@@ -54,7 +53,7 @@ pub fn fold_all(s: &mut Scratch, tools: &Tools, subject: &Subject) -> Done<()> {
 }
 
 fn is_dirty(s: &Scratch, image: &Image) -> bool {
-    (0..s.vma_count).any(|i| {
+    (0..s.vma_count()).any(|i| {
         let v = s.vma(i);
         v.shows(image.dev, image.inode) && v.anon > 0
     })
@@ -73,13 +72,13 @@ fn foldable(s: &Scratch, subject: &Subject, v: &Vma, image: &Image) -> bool {
 
 /// Copies the dirty pages into the image and maps it afresh.
 fn fold_in_place(s: &mut Scratch, subject: &Subject, pagemap: i32, image: &Image) -> Done<usize> {
-    s.kernel.step = "fold";
+    s.kernel.enter(Step::Refreeze);
     let fail = |step| move |e| Stop::failed(Reason::Step, step, e);
-    let view = image::shared_view(s, image).map_err(fail("fold"))?;
-    s.note_view(SHARED_VIEW, view, image.span);
+    let view = image::shared_view(s, image).map_err(fail(Step::Refreeze))?;
+    s.results.note_view(View::Shared, view, image.span);
     let mut bytes = 0;
     let mut result = Ok(());
-    for i in 0..s.vma_count {
+    for i in 0..s.vma_count() {
         let v = s.vma(i);
         if foldable(s, subject, &v, image) {
             match copy_dirty(s, pagemap, &v, view) {
@@ -94,17 +93,16 @@ fn fold_in_place(s: &mut Scratch, subject: &Subject, pagemap: i32, image: &Image
     if result.is_ok() {
         result = remap(s, subject, image);
     }
-    s.drop_view(SHARED_VIEW);
+    s.results.drop_view(View::Shared);
     result.map(|()| bytes)
 }
 
 /// Step `fold`: private copies of one mapping go to their place in the file.
 fn copy_dirty(s: &mut Scratch, pagemap: i32, v: &Vma, view: usize) -> Done<usize> {
-    s.kernel.step = "fold";
+    s.kernel.enter(Step::Refreeze);
     let mut bytes = 0;
-    let marked = s.marked == 1;
-    let Scratch { kernel, pagemap: buf, .. } = s;
-    let mut each = |_: &mut Kernel, a: usize, b: usize| {
+    let marked = s.work.marked;
+    let mut each = |_: &Kernel, a: usize, b: usize| {
         let to = view + v.offset as usize + (a - v.start);
         // SAFETY: `a..b` is readable program memory that nobody writes now
         // (signals blocked, threads held); `to` is the same place of the file in
@@ -113,26 +111,26 @@ fn copy_dirty(s: &mut Scratch, pagemap: i32, v: &Vma, view: usize) -> Done<usize
         bytes += b - a;
         Ok(())
     };
-    Pagemap { fd: pagemap, buf }
+    Pagemap { fd: pagemap, buf: &mut s.work.pagemap }
         .runs(
-            kernel,
+            &s.kernel,
             (v.start, v.end),
             if marked { Want::DirtyMarked } else { Want::Dirty },
             &mut each,
         )
-        .map_err(|e| Stop::failed(Reason::Step, "fold", e))?;
+        .map_err(|e| Stop::failed(Reason::Step, Step::Refreeze, e))?;
     Ok(bytes)
 }
 
 /// Step `remap`: moves a fresh private mapping of the file over each folded one.
 /// Until then the private copies stay, with the same bytes as the file.
 fn remap(s: &mut Scratch, subject: &Subject, image: &Image) -> Done<()> {
-    s.kernel.step = "remap";
-    let fail = |e| Stop::failed(Reason::Step, "remap", e);
+    s.kernel.enter(Step::Remap);
+    let fail = |e| Stop::failed(Reason::Step, Step::Remap, e);
     let fresh = image::private_view(s, image).map_err(fail)?;
-    s.note_view(FRESH_VIEW, fresh, image.span);
+    s.results.note_view(View::Fresh, fresh, image.span);
     let mut result = Ok(());
-    for i in 0..s.vma_count {
+    for i in 0..s.vma_count() {
         let v = s.vma(i);
         if !foldable(s, subject, &v, image) {
             continue;
@@ -155,13 +153,13 @@ fn remap(s: &mut Scratch, subject: &Subject, image: &Image) -> Done<()> {
             break;
         }
     }
-    s.drop_view(FRESH_VIEW);
+    s.results.drop_view(View::Fresh);
     result
 }
 
 /// Puts every dirty mapping of an image that others may show into a new image.
 fn rebuild(s: &mut Scratch, subject: &Subject, tools: &Tools, image: &Image) -> Done<()> {
-    for i in 0..s.vma_count {
+    for i in 0..s.vma_count() {
         let v = s.vma(i);
         if !foldable(s, subject, &v, image) {
             continue;
@@ -169,7 +167,7 @@ fn rebuild(s: &mut Scratch, subject: &Subject, tools: &Tools, image: &Image) -> 
         let pages = v.len() / PAGE;
         let kind = if tools.source.huge() { image.kind() } else { crate::plan::Kind::Small };
         let piece = Piece { start: v.start, end: v.end, pages, kind };
-        s.report.rebuilt += freeze_piece(s, tools, &piece, &v, Content::Image)?;
+        s.results.report.rebuilt.add(freeze_piece(s, tools, &piece, &v, Content::Image)?);
     }
     Ok(())
 }
@@ -177,7 +175,7 @@ fn rebuild(s: &mut Scratch, subject: &Subject, tools: &Tools, image: &Image) -> 
 /// Gives back file pages that no mapping of this process shows any more.
 /// Only while alone: a child may still show them.
 pub fn punch_unseen(s: &mut Scratch, pagemap: i32, image: &Image) -> Done<()> {
-    let seen: usize = (0..s.vma_count)
+    let seen: usize = (0..s.vma_count())
         .map(|i| s.vma(i))
         .filter(|v| v.shows(image.dev, image.inode))
         .map(|v| v.len())
@@ -186,10 +184,10 @@ pub fn punch_unseen(s: &mut Scratch, pagemap: i32, image: &Image) -> Done<()> {
     if made < seen + (4 << 20) || !alone(s, pagemap, image) {
         return Ok(());
     }
-    s.kernel.step = "punch";
-    let fail = |e| Stop::failed(Reason::Step, "punch", e);
+    s.kernel.enter(Step::Punch);
+    let fail = |e| Stop::failed(Reason::Step, Step::Punch, e);
     let view = image::shared_view(s, image).map_err(fail)?;
-    s.note_view(SHARED_VIEW, view, image.span);
+    s.results.note_view(View::Shared, view, image.span);
     let mut at = image::DATA;
     let mut result = Ok(());
     while at < image.span && result.is_ok() {
@@ -201,7 +199,7 @@ pub fn punch_unseen(s: &mut Scratch, pagemap: i32, image: &Image) -> Done<()> {
         }
         at = end;
     }
-    s.drop_view(SHARED_VIEW);
+    s.results.drop_view(View::Shared);
     result
 }
 
@@ -209,7 +207,7 @@ pub fn punch_unseen(s: &mut Scratch, pagemap: i32, image: &Image) -> Done<()> {
 /// or the end of the image twice.
 fn next_seen(s: &Scratch, image: &Image, at: usize) -> (usize, usize) {
     let mut best = (image.span, image.span);
-    for i in 0..s.vma_count {
+    for i in 0..s.vma_count() {
         let v = s.vma(i);
         let (from, to) = (v.offset as usize, v.offset as usize + v.len());
         if v.shows(image.dev, image.inode) && to > at && from.max(at) < best.0 {
@@ -220,13 +218,11 @@ fn next_seen(s: &Scratch, image: &Image, at: usize) -> (usize, usize) {
 }
 
 /// Removes what is left of images that nothing shows, after a survey.
-pub fn drop_unseen(registry: &mut Registry, gone: &[u8]) {
-    for (slot, &g) in gone.iter().enumerate() {
-        if g == 1 {
-            if let Some(image) = registry.remove(slot) {
-                image::uproot(&image);
-                drop_beacon(registry, image.beacon);
-            }
+pub fn drop_unseen(registry: &mut Registry, results: &Results) {
+    for slot in (0..MAX_IMAGES).filter(|&slot| results.is_gone(slot)) {
+        if let Some(image) = registry.remove(slot) {
+            image::uproot(&image);
+            drop_beacon(registry, image.beacon);
         }
     }
 }

@@ -13,12 +13,13 @@
 //! was: nothing has to be undone. Extra memory is one chunk at most.
 
 use crate::args;
-use crate::helper::Scratch;
 use crate::image::{self, Source, DATA};
 use crate::pagemap::{Pagemap, Want};
 use crate::plan::{part_len, Kind, Piece, Planner, MAX_PIECES};
 use crate::reason::{Done, Reason, Stop};
 use crate::registry::Image;
+use crate::scratch::{Scratch, TEXT};
+use crate::step::Step;
 use crate::sys::{Errno, Kernel, SysResult, HUGE, PAGE};
 use crate::vma::Vma;
 
@@ -44,12 +45,11 @@ pub struct Tools {
 
 /// Freezes one anonymous mapping. Returns bytes copied.
 pub fn freeze_vma(s: &mut Scratch, tools: &Tools, vma: &Vma) -> Done<usize> {
-    s.kernel.step = "plan";
-    let fail = |e| Stop::failed(Reason::Step, "plan", e);
+    s.kernel.enter(Step::Plan);
+    let fail = |e| Stop::failed(Reason::Step, Step::Plan, e);
     let mut planner = Planner::new(vma.start, vma.end, tools.source.huge());
-    let Scratch { kernel, pagemap, .. } = s;
-    Pagemap { fd: tools.pagemap, buf: pagemap }
-        .runs(kernel, (vma.start, vma.end), Want::Populated, &mut |_, a, b| {
+    Pagemap { fd: tools.pagemap, buf: &mut s.work.pagemap }
+        .runs(&s.kernel, (vma.start, vma.end), Want::Populated, &mut |_, a, b| {
             planner.feed(a, b);
             Ok(())
         })
@@ -73,14 +73,13 @@ pub fn freeze_piece(
     vma: &Vma,
     content: Content,
 ) -> Done<usize> {
-    let slot = s.created_count;
-    if slot >= s.images_left {
+    if s.results.created_count() >= s.work.images_left {
         return Err(Stop::of(Reason::MapLimit));
     }
     let part = part_len(piece);
     let last = Part::at(piece, part, piece.len().div_ceil(part) - 1);
     let span = (last.offset + last.end - last.start).next_multiple_of(PAGE);
-    let fd = tools.source.file(&mut s.kernel, piece.kind, span)?;
+    let fd = tools.source.file(&s.kernel, piece.kind, span)?;
     let done = fill(s, tools, fd, (piece, part, span), vma, content);
     crate::survey::close(fd);
     done
@@ -94,9 +93,8 @@ fn fill(
     vma: &Vma,
     content: Content,
 ) -> Done<usize> {
-    let fail = |e| Stop::failed(Reason::Step, "image", e);
-    let (dev, inode) = image::identity(&mut s.kernel, fd).map_err(fail)?;
-    let slot = s.created_count;
+    let fail = |e| Stop::failed(Reason::Step, Step::Backing, e);
+    let (dev, inode) = image::identity(&s.kernel, fd).map_err(fail)?;
     let mut im = Image {
         dev,
         inode,
@@ -110,9 +108,8 @@ fn fill(
     };
     let seeded = image::plant_seeds(s, fd, &mut im);
     // From here on the image counts: its mappings may be in the program.
-    s.created[slot] = im;
-    s.created_count += 1;
-    seeded.map_err(|e| Stop::failed(Reason::Step, "seed", e))?;
+    s.results.create(&im);
+    seeded.map_err(|e| Stop::failed(Reason::Step, Step::Anchor, e))?;
     let mut bytes = 0;
     for i in 0..piece.len().div_ceil(part) {
         let p = Part::at(piece, part, i);
@@ -122,11 +119,10 @@ fn fill(
             let offset = p.offset + (at - p.start);
             let copied = copy(s, tools, fd, (at, end), offset, content)?;
             // Before mapping: should the helper be killed in between, the range is known.
-            s.created[slot].end = end;
-            s.created[slot].bytes += copied;
+            s.results.extend_latest(end, copied);
             map(s, fd, (at, end), offset, vma)?;
             bytes += copied;
-            s.report.frozen += copied;
+            s.results.report.frozen.add(copied);
             at = end;
         }
     }
@@ -158,29 +154,29 @@ fn copy(
     offset: usize,
     content: Content,
 ) -> Done<usize> {
-    s.kernel.step = "copy";
+    s.kernel.enter(Step::Copy);
     let mut bytes = 0;
-    let mut write = |k: &mut Kernel, a: usize, b: usize| {
+    let mut write = |k: &Kernel, a: usize, b: usize| {
         bytes += b - a;
         write_all(k, fd, a, b - a, offset + (a - start))
     };
-    let Scratch { kernel, pagemap, text, swap, .. } = s;
+    let kernel = s.kernel;
     let done = match content {
-        Content::Anonymous => Pagemap { fd: tools.pagemap, buf: pagemap }.runs(
-            kernel,
+        Content::Anonymous => Pagemap { fd: tools.pagemap, buf: &mut s.work.pagemap }.runs(
+            &kernel,
             (start, end),
             Want::Populated,
             &mut write,
         ),
         // A page that is swapped out is not resident: with swap, copy everything.
-        Content::Image if *swap == 1 => write(kernel, start, end),
-        Content::Image => resident(kernel, text, (start, end), &mut write),
+        Content::Image if s.work.swap => write(&kernel, start, end),
+        Content::Image => resident(&kernel, &mut s.work.text, (start, end), &mut write),
     };
-    done.map_err(|e| Stop::failed(Reason::Step, "copy", e))?;
+    done.map_err(|e| Stop::failed(Reason::Step, Step::Copy, e))?;
     Ok(bytes)
 }
 
-fn write_all(k: &mut Kernel, fd: i32, at: usize, len: usize, offset: usize) -> SysResult<()> {
+fn write_all(k: &Kernel, fd: i32, at: usize, len: usize, offset: usize) -> SysResult<()> {
     let mut done = 0;
     while done < len {
         let a = args![fd, at + done, len - done, offset + done];
@@ -196,10 +192,10 @@ fn write_all(k: &mut Kernel, fd: i32, at: usize, len: usize, offset: usize) -> S
 /// Runs of pages of an image mapping that have content: in the file's page
 /// cache or copied on write (`mincore`; the rest are holes, which read as zeros).
 fn resident(
-    k: &mut Kernel,
-    vec: &mut [u8; 1 << 16],
+    k: &Kernel,
+    vec: &mut [u8; TEXT],
     (start, end): (usize, usize),
-    each: &mut dyn FnMut(&mut Kernel, usize, usize) -> SysResult<()>,
+    each: &mut dyn FnMut(&Kernel, usize, usize) -> SysResult<()>,
 ) -> SysResult<()> {
     let pages = (end - start) / PAGE;
     debug_assert!(pages <= vec.len());
@@ -227,7 +223,7 @@ fn map(
     offset: usize,
     vma: &Vma,
 ) -> Done<()> {
-    s.kernel.step = "map";
+    s.kernel.enter(Step::Map);
     let prot = i32::from(vma.perms & 7);
     let reserve = if vma.noreserve { libc::MAP_NORESERVE } else { 0 };
     let flags = libc::MAP_PRIVATE | libc::MAP_FIXED | reserve;
@@ -237,7 +233,7 @@ fn map(
         Ok(_) => Ok(()),
         Err(e) => {
             rescue(s, a);
-            Err(Stop::failed(Reason::Step, "map", e))
+            Err(Stop::failed(Reason::Step, Step::Map, e))
         }
     }
 }
@@ -247,8 +243,8 @@ fn map(
 /// ran out in the middle. Then the content is in the file only: keep trying.
 fn rescue(s: &mut Scratch, a: [usize; 6]) {
     for _ in 0..1000 {
-        let vec = s.text.as_mut_ptr();
-        let pages = (CHUNK / PAGE).min(s.text.len());
+        let vec = s.work.text.as_mut_ptr();
+        let pages = (CHUNK / PAGE).min(s.work.text.len());
         debug_assert!(a[1] / PAGE <= pages);
         // SAFETY: asks about the range only; ENOMEM means that part of it is unmapped.
         let there = unsafe { crate::sys::call(libc::SYS_mincore, args![a[0], a[1], vec]) };

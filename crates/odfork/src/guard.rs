@@ -16,14 +16,13 @@
 //! guard is closing the descriptor, which happens also when the helper is killed.
 
 use crate::args;
-use crate::helper::Scratch;
 use crate::reason::{Done, Reason, Stop};
+use crate::scratch::{Scratch, TEXT};
+use crate::step::Step;
 use crate::survey::{self, digits, field, Path, Subject};
 use crate::sys::{self, Errno, Kernel, SysResult, PAGE};
 use crate::vma::{dec, hex, parse_head, Vma, READ, SHARED, WRITE};
 
-/// Threads whose stacks are watched at most; with more, fork stays plain.
-pub const MAX_STACKS: usize = 1024;
 /// How long threads may take to come to rest, in rounds of 0.2 ms.
 const ROUNDS: u32 = 250;
 /// A stack is protected from a little below its pointer to so far above: no
@@ -55,15 +54,15 @@ impl Guard {
     /// Step `hold`. `threads` is their number, the caller included.
     /// `images`: protect every image, not only those a fold will replace.
     pub fn hold(s: &mut Scratch, subject: &Subject, threads: u64, images: bool) -> Done<Guard> {
-        s.kernel.step = "hold";
-        let refuse = |e| Stop::failed(Reason::Threads, "hold", e);
-        let uffd = open_uffd(&mut s.kernel).map_err(refuse)?;
+        s.kernel.enter(Step::Quiesce);
+        let refuse = |e| Stop::failed(Reason::Threads, Step::Quiesce, e);
+        let uffd = open_uffd(&s.kernel).map_err(refuse)?;
         let guard = Guard { uffd };
         if threads > 1 && pinned(s, subject) {
             return Err(Stop::of(Reason::Pinned));
         }
-        s.kernel.step = "hold";
-        s.marked = 1;
+        s.kernel.enter(Step::Quiesce);
+        s.work.marked = true;
         protect(s, subject, uffd, images || threads > 1).map_err(refuse)?;
         if threads > 1 {
             rest(s, subject)?;
@@ -81,7 +80,7 @@ impl Guard {
     }
 }
 
-fn open_uffd(k: &mut Kernel) -> SysResult<i32> {
+fn open_uffd(k: &Kernel) -> SysResult<i32> {
     let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
     // SAFETY: a descriptor of the helper's; the argument block is 24 bytes.
     unsafe {
@@ -96,11 +95,12 @@ fn open_uffd(k: &mut Kernel) -> SysResult<i32> {
 /// Without threads, of the images only those that are dirty: protecting a file
 /// mapping leaves a marker in every page-table entry, until it is replaced.
 fn protect(s: &mut Scratch, subject: &Subject, uffd: i32, images: bool) -> SysResult<()> {
-    let fd = survey::open(&mut s.kernel, c"/proc/self/maps")?;
-    let Scratch { kernel, text, vmas, vma_count, .. } = s;
-    let dirty = |v: &Vma| vmas[..*vma_count].iter().any(|d| d.start == v.start && d.anon > 0);
+    let fd = survey::open(&s.kernel, c"/proc/self/maps")?;
+    let kernel = s.kernel;
+    let (vmas, text) = s.vmas_and_text();
+    let dirty = |v: &Vma| vmas.iter().any(|d| d.start == v.start && d.anon > 0);
     let mut result = Ok(());
-    let read = each_map_line(kernel, fd, text, &mut |k, v| {
+    let read = each_map_line(&kernel, fd, text, &mut |k, v| {
         if guardable(&v, subject) && (images || v.inode == 0 || dirty(&v)) {
             for (start, end) in around_descriptors(&v, subject) {
                 if result.is_ok() {
@@ -119,7 +119,7 @@ fn guardable(v: &Vma, subject: &Subject) -> bool {
     private && (anonymous || subject.registry.find(v.dev, v.inode).is_some())
 }
 
-fn protect_vma(k: &mut Kernel, uffd: i32, v: &Vma) -> SysResult<()> {
+fn protect_vma(k: &Kernel, uffd: i32, v: &Vma) -> SysResult<()> {
     let missing = if v.inode == 0 { MODE_MISSING } else { 0 };
     let (start, len) = (v.start as u64, v.len() as u64);
     let mut register = [start, len, MODE_WP | missing, 0];
@@ -145,10 +145,10 @@ fn protect_vma(k: &mut Kernel, uffd: i32, v: &Vma) -> SysResult<()> {
 
 /// Calls `each` for every line of the process map.
 fn each_map_line(
-    k: &mut Kernel,
+    k: &Kernel,
     fd: i32,
-    text: &mut [u8; 1 << 16],
-    each: &mut dyn FnMut(&mut Kernel, Vma),
+    text: &mut [u8; TEXT],
+    each: &mut dyn FnMut(&Kernel, Vma),
 ) -> SysResult<()> {
     let mut keep = 0;
     loop {
@@ -171,9 +171,9 @@ fn each_map_line(
 /// Waits until every other thread rests; notes their stacks.
 fn rest(s: &mut Scratch, subject: &Subject) -> Done<()> {
     for _ in 0..ROUNDS {
-        s.kernel.step = "hold";
-        s.stack_count = 0;
-        if all_rest(s, subject).map_err(|e| Stop::failed(Reason::Threads, "hold", e))? {
+        s.kernel.enter(Step::Quiesce);
+        s.forget_stacks();
+        if all_rest(s, subject).map_err(|e| Stop::failed(Reason::Threads, Step::Quiesce, e))? {
             return Ok(());
         }
         pause();
@@ -196,7 +196,7 @@ fn each_number(
     dir: &Path,
     goes_on: &mut dyn FnMut(&mut Scratch, u64) -> SysResult<bool>,
 ) -> SysResult<bool> {
-    let fd = survey::open(&mut s.kernel, dir.c_str())?;
+    let fd = survey::open(&s.kernel, dir.c_str())?;
     let mut buf = [0u64; 512];
     let mut answer = Ok(true);
     while answer == Ok(true) {
@@ -244,7 +244,7 @@ fn thread_rests(s: &mut Scratch, pid: i32, tid: u64) -> SysResult<bool> {
     let (pid, tid) = (digits(pid as u64, &mut a), digits(tid, &mut b));
     let path = Path::join(&[b"/proc/", pid, b"/task/", tid, b"/syscall"]);
     let mut text = [0u8; 256];
-    let line = match survey::slurp(&mut s.kernel, path.c_str(), &mut text) {
+    let line = match survey::slurp(&s.kernel, path.c_str(), &mut text) {
         // The thread ended meanwhile.
         Err(Errno(libc::ENOENT | libc::ESRCH)) => return Ok(true),
         other => other?.trim_ascii(),
@@ -253,12 +253,7 @@ fn thread_rests(s: &mut Scratch, pid: i32, tid: u64) -> SysResult<bool> {
     if call.is_some_and(changes_map) {
         return Ok(false);
     }
-    match s.stacks.get_mut(s.stack_count) {
-        Some(slot) => *slot = sp,
-        None => return Ok(false),
-    }
-    s.stack_count += 1;
-    Ok(true)
+    Ok(s.note_stack(sp))
 }
 
 /// A line of `/proc/PID/syscall`: `running`, or `-1 sp pc` (in a fault), or
@@ -320,7 +315,7 @@ fn descriptor_pins(s: &mut Scratch, pid: &[u8], fd: u64) -> bool {
     let mut number = [0u8; 20];
     let path = Path::join(&[b"/proc/", pid, b"/fdinfo/", digits(fd, &mut number)]);
     let mut text = [0u8; 512];
-    let Ok(info) = survey::slurp(&mut s.kernel, path.c_str(), &mut text) else { return false };
+    let Ok(info) = survey::slurp(&s.kernel, path.c_str(), &mut text) else { return false };
     let ring = info.windows(7).any(|w| w == b"SqMask:");
     // Octal; the digit of 0o40000 is O_DIRECT on x86-64.
     let flags = field(info, b"flags:").unwrap_or(0);
@@ -355,18 +350,18 @@ fn around_descriptors<'a>(
 }
 
 fn next_descriptor(subject: &Subject, at: usize, end: usize) -> Option<(usize, usize)> {
-    let pages = |&d: &usize| {
+    let pages = |d: usize| {
         let from = (d & !(PAGE - 1)).max(at);
         (from, (d + DESCRIPTOR).next_multiple_of(PAGE).min(end))
     };
-    subject.descriptors.iter().filter(|&&d| d != 0).map(pages).filter(|w| w.0 < w.1).min()
+    subject.descriptors().filter(|&d| d != 0).map(pages).filter(|w| w.0 < w.1).min()
 }
 
 /// The next range at or after `at` in a mapping that belongs to a resting
 /// stack (it stays as it is, so that its owner stays held) or to a thread descriptor.
 pub fn window(s: &Scratch, subject: &Subject, v: &Vma, at: usize) -> Option<(usize, usize)> {
-    let mut first = if s.marked == 1 { next_descriptor(subject, at, v.end) } else { None };
-    for &sp in &s.stacks[..s.stack_count.min(MAX_STACKS)] {
+    let mut first = if s.work.marked { next_descriptor(subject, at, v.end) } else { None };
+    for &sp in s.stacks() {
         let from = (sp & !(PAGE - 1)).saturating_sub(STACK_BELOW).max(at);
         let to = (sp + STACK_ABOVE).next_multiple_of(PAGE).min(v.end);
         if from < to && to > at && first.is_none_or(|w| from < w.0) {

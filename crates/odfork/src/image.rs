@@ -7,10 +7,11 @@
 //! as root or, failing that, in a user namespace that only the helper enters.
 
 use crate::args;
-use crate::helper::Scratch;
 use crate::plan::Kind;
 use crate::reason::{Done, Reason, Stop};
 use crate::registry::Image;
+use crate::scratch::Scratch;
+use crate::step::Step;
 use crate::sys::{Errno, Kernel, SysResult, HUGE, PAGE};
 
 /// Content begins here in the file; page 0 is the seeds'.
@@ -40,8 +41,8 @@ pub struct Source {
 
 impl Source {
     /// Finds out what can be had, by doing it.
-    pub fn open(k: &mut Kernel, allowed: Allowed) -> Done<Source> {
-        k.step = "image";
+    pub fn open(k: &Kernel, allowed: Allowed) -> Done<Source> {
+        k.enter(Step::Backing);
         let mount = match allowed {
             Allowed::Small => None,
             _ => huge_tmpfs(k).or_else(|_| enter_namespace(k).and_then(|()| huge_tmpfs(k))).ok(),
@@ -63,9 +64,9 @@ impl Source {
     }
 
     /// A new empty file, sized, with read and write access.
-    pub fn file(&self, k: &mut Kernel, kind: Kind, need: usize) -> Done<i32> {
-        k.step = "image";
-        let fail = |e| Stop::failed(Reason::Step, "image", e);
+    pub fn file(&self, k: &Kernel, kind: Kind, need: usize) -> Done<i32> {
+        k.enter(Step::Backing);
+        let fail = |e| Stop::failed(Reason::Step, Step::Backing, e);
         let flags = libc::O_TMPFILE | libc::O_RDWR | libc::O_CLOEXEC;
         // SAFETY: static strings; descriptors of this task alone.
         let fd = unsafe {
@@ -82,12 +83,12 @@ impl Source {
             k.call(libc::SYS_ftruncate, args![fd, FILE_SIZE])
                 .or_else(|_| k.call(libc::SYS_ftruncate, args![fd, need]))
         };
-        sized.map_err(|e| Stop::failed(Reason::Limit, "image", e))?;
+        sized.map_err(|e| Stop::failed(Reason::Limit, Step::Backing, e))?;
         Ok(fd as i32)
     }
 }
 
-fn huge_tmpfs(k: &mut Kernel) -> SysResult<i32> {
+fn huge_tmpfs(k: &Kernel) -> SysResult<i32> {
     // SAFETY: static strings; descriptors of this task alone.
     unsafe {
         let fs = k.call(libc::SYS_fsopen, args![c"tmpfs".as_ptr(), 1])?;
@@ -103,7 +104,7 @@ fn huge_tmpfs(k: &mut Kernel) -> SysResult<i32> {
 
 /// Moves the helper into a user and mount namespace of its own, where it may
 /// mount a tmpfs. The program stays where it is.
-fn enter_namespace(k: &mut Kernel) -> SysResult<()> {
+fn enter_namespace(k: &Kernel) -> SysResult<()> {
     // SAFETY: the helper is a process of its own with one thread; static strings.
     unsafe {
         let (uid, gid) = (k.call(libc::SYS_geteuid, [0; 6])?, k.call(libc::SYS_getegid, [0; 6])?);
@@ -142,7 +143,7 @@ fn id_line(out: &mut [u8; 32], id: usize) -> usize {
 }
 
 /// Writes a line to a file of `/proc`.
-pub fn write_file(k: &mut Kernel, path: &core::ffi::CStr, text: &[u8]) -> SysResult<()> {
+pub fn write_file(k: &Kernel, path: &core::ffi::CStr, text: &[u8]) -> SysResult<()> {
     // SAFETY: valid path and text; the descriptor is the helper's.
     unsafe {
         let a = args![libc::AT_FDCWD, path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC, 0];
@@ -154,7 +155,7 @@ pub fn write_file(k: &mut Kernel, path: &core::ffi::CStr, text: &[u8]) -> SysRes
 }
 
 /// Device and inode of an open file, in the form of the process map.
-pub fn identity(k: &mut Kernel, fd: i32) -> SysResult<(u64, u64)> {
+pub fn identity(k: &Kernel, fd: i32) -> SysResult<(u64, u64)> {
     // SAFETY: stat is plain data for the kernel to fill.
     unsafe {
         let mut st: libc::stat = core::mem::zeroed();
@@ -166,12 +167,12 @@ pub fn identity(k: &mut Kernel, fd: i32) -> SysResult<(u64, u64)> {
 
 /// Maps the two seeds of a new image; neither goes to children.
 pub fn plant_seeds(s: &mut Scratch, fd: i32, image: &mut Image) -> SysResult<()> {
-    s.kernel.step = "seed";
+    s.kernel.enter(Step::Anchor);
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     for (flag, seed) in
         [(libc::MAP_PRIVATE, &mut image.seed_private), (libc::MAP_SHARED, &mut image.seed_shared)]
     {
-        let hint = s.place(PAGE);
+        let hint = s.results.place(PAGE);
         // SAFETY: new one-page mappings.
         unsafe {
             let at = s.kernel.call(libc::SYS_mmap, args![hint, PAGE, prot, flag, fd, 0])?;
@@ -196,10 +197,10 @@ pub fn uproot(image: &Image) {
 /// nobody ever writes. While it is mapped exclusively, no descendant that could
 /// show an image of its time is alive.
 pub fn light_beacon(s: &mut Scratch) -> SysResult<usize> {
-    s.kernel.step = "beacon";
+    s.kernel.enter(Step::Probe);
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    let hint = s.place(PAGE);
+    let hint = s.results.place(PAGE);
     // SAFETY: a new mapping, written once before it is protected.
     unsafe {
         let at = s.kernel.call(libc::SYS_mmap, args![hint, PAGE, prot, flags, -1isize, 0])?;
@@ -215,7 +216,7 @@ pub fn light_beacon(s: &mut Scratch) -> SysResult<usize> {
 /// Reserves addresses for a view, so that 2 MB pages of the file can be mapped as such.
 fn reserve(s: &mut Scratch, span: usize) -> SysResult<usize> {
     let room = span.next_multiple_of(HUGE) + HUGE;
-    let hint = s.zone.next_multiple_of(HUGE) + HUGE;
+    let hint = s.results.zone().next_multiple_of(HUGE) + HUGE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let a = args![hint, room, libc::PROT_NONE, flags, -1isize, 0];
     // SAFETY: new addresses, of which an aligned part is kept.

@@ -1,147 +1,194 @@
-//! The one lock of the runtime, and the dance that keeps a fork from copying
-//! a half-changed state.
+//! The one lock of the runtime, and what only its holder may touch.
 //!
-//! Whoever holds the lock has all signals blocked (a handler that forks must
-//! not wait for its own thread) and runs no code of the program, so waiting
-//! for it always ends. It is never held across the program's fork: handlers of
-//! `pthread_atfork` take the program's locks, whose owners may be waiting here.
+//! Owns the lock, the protocol that keeps a fork from copying a half-changed state, and the cell
+//! with that state: the guard that [`Lock::hold`] returns is the only way to it.
+//!
+//! Rules: the holder has all signals blocked, so no handler that forks waits for its own thread.
+//! It runs no code of the program, so waiting for it always ends. It is never held across the
+//! program's fork: handlers of `pthread_atfork` take the program's locks, whose owners may be
+//! waiting here. A thread does not take it twice.
 //!
 //! ```text
 //! thread A: freeze                 thread B: fork
-//!   lock                             forking += 1
-//!   forking != 0? -> leave it        locked? -> wait until it is free
-//!   change, unlock                   fork(2); forking -= 1
+//!   hold                             calls += 1
+//!   calls != 0? -> leave it          held? -> wait until it is free
+//!   change, release                  fork(2); calls -= 1
 //! ```
-//! Either A sees B forking and does nothing, or B sees the lock and waits.
+//! Either A sees B's call and does nothing, or B sees the lock and waits.
 
-use core::sync::atomic::{AtomicI32, AtomicU32, Ordering::SeqCst};
+use core::cell::UnsafeCell;
+use core::marker::PhantomData;
+use core::ops::{Deref, DerefMut};
+use core::sync::atomic::Ordering::SeqCst;
 
-use crate::args;
-use crate::sys;
+use crate::sync::{self, AtomicBool, AtomicU32};
 
-/// The lock; its value is the pid of the holder's process, 0 when free.
-pub struct Lock {
-    holder: AtomicI32,
-    forking: AtomicU32,
+/// The lock, and the state it guards.
+#[repr(C)]
+pub struct Lock<T> {
+    held: AtomicBool,
+    /// Calls of the program under way that no change may overlap.
+    calls: AtomicU32,
+    guarded: UnsafeCell<T>,
 }
 
-/// The lock is held, signals are blocked; dropped, both end.
-pub struct Held<'a> {
-    lock: &'a Lock,
+// SAFETY: `guarded` is reached through a `Held` only, and there is at most one at a time:
+// `hold` waits for the flag, and `take_over` demands the proof that nobody else is there.
+unsafe impl<T: Send> Sync for Lock<T> {}
+
+/// The lock is held and signals are blocked; dropped, both end.
+///
+/// It stays in its thread, whose signal mask it keeps.
+pub struct Held<'a, T> {
+    lock: &'a Lock<T>,
     mask: u64,
+    in_this_thread: PhantomData<*mut ()>,
 }
 
-impl Default for Lock {
-    fn default() -> Self {
-        Self::new()
+/// A call of the program is under way; dropped, it is over.
+pub struct Call<'a, T> {
+    lock: &'a Lock<T>,
+}
+
+/// Proof that no other task can reach the state now, nor an interrupted frame of this one.
+pub struct OnlyTask(());
+
+impl OnlyTask {
+    /// The task that `detect_child` chose in a process that fork has just made.
+    ///
+    /// # Safety
+    /// The memory is a copy made by fork: tasks that held the lock in the original are not here.
+    /// Tasks made since are kept out by the caller until the guard is dropped.
+    pub unsafe fn chosen_in_a_child() -> Self {
+        OnlyTask(())
     }
 }
 
-impl Lock {
+impl<T> Lock<T> {
     /// Free.
-    pub const fn new() -> Self {
-        Lock { holder: AtomicI32::new(0), forking: AtomicU32::new(0) }
+    pub const fn new(guarded: T) -> Self {
+        Lock {
+            held: AtomicBool::new(false),
+            calls: AtomicU32::new(0),
+            guarded: UnsafeCell::new(guarded),
+        }
     }
 
-    /// Waits for the lock. A holder of another pid is a copy inherited by a fork
-    /// that went past the wrappers: it will never let go, so it is overruled.
-    pub fn hold(&self) -> Held<'_> {
-        let mask = sys::block_signals();
-        let me = sys::getpid();
+    /// Waits for the lock.
+    pub fn hold(&self) -> Held<'_, T> {
+        let mask = sync::block_signals();
         let mut rounds = 0u32;
-        while let Err(other) = self.holder.compare_exchange(0, me, SeqCst, SeqCst) {
-            if other != me {
-                self.holder.store(me, SeqCst);
-                break;
-            }
-            pause(rounds);
+        while self.held.compare_exchange(false, true, SeqCst, SeqCst).is_err() {
+            sync::pause(rounds);
             rounds = rounds.saturating_add(1);
         }
-        Held { lock: self, mask }
+        Held { lock: self, mask, in_this_thread: PhantomData }
+    }
+
+    /// The lock as a new process takes it, however fork has copied it.
+    pub fn take_over(&self, _: OnlyTask) -> Held<'_, T> {
+        let mask = sync::block_signals();
+        self.held.store(true, SeqCst);
+        self.calls.store(0, SeqCst);
+        Held { lock: self, mask, in_this_thread: PhantomData }
     }
 
     /// Announces a fork, or another call of the program that must not meet a
     /// change half-way, and waits until nothing is being changed.
-    pub fn begin_call(&self) {
-        self.forking.fetch_add(1, SeqCst);
-        if self.holder.load(SeqCst) == 0 {
-            return;
-        }
-        let me = sys::getpid();
+    pub fn begin_call(&self) -> Call<'_, T> {
+        self.calls.fetch_add(1, SeqCst);
         let mut rounds = 0u32;
-        while self.holder.load(SeqCst) == me {
-            pause(rounds);
+        while self.is_held() {
+            sync::pause(rounds);
             rounds = rounds.saturating_add(1);
         }
+        Call { lock: self }
     }
 
-    /// The call is over, in the parent.
-    pub fn end_call(&self) {
-        // A fork in a signal handler that interrupted this one may have reset it.
-        let _ = self.forking.fetch_update(SeqCst, SeqCst, |n| n.checked_sub(1));
-    }
-
-    /// In a new child: nobody else is here.
-    pub fn reset(&self) {
-        self.holder.store(0, SeqCst);
-        self.forking.store(0, SeqCst);
+    /// Somebody holds it, in this process or in the one that this is a copy of.
+    pub fn is_held(&self) -> bool {
+        self.held.load(SeqCst)
     }
 }
 
-impl Held<'_> {
+impl<T> Held<'_, T> {
     /// Some thread is inside such a call right now.
     pub fn calls_under_way(&self) -> bool {
-        self.lock.forking.load(SeqCst) != 0
+        self.lock.calls.load(SeqCst) != 0
     }
 }
 
-impl Drop for Held<'_> {
+impl<T> Deref for Held<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: the lock is held; `&mut` needs this guard mutably.
+        unsafe { &*self.lock.guarded.get() }
+    }
+}
+
+impl<T> DerefMut for Held<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: the lock is held, and this guard is borrowed for as long.
+        unsafe { &mut *self.lock.guarded.get() }
+    }
+}
+
+impl<T> Drop for Held<'_, T> {
     fn drop(&mut self) {
-        self.lock.holder.store(0, SeqCst);
-        sys::restore_signals(self.mask);
+        self.lock.held.store(false, SeqCst);
+        sync::restore_signals(self.mask);
     }
 }
 
-fn pause(rounds: u32) {
-    if rounds < 50 {
-        core::hint::spin_loop();
-        return;
+impl<T> Drop for Call<'_, T> {
+    fn drop(&mut self) {
+        // A fork in a signal handler that interrupted this one may have reset it.
+        let _ = self.lock.calls.fetch_update(SeqCst, SeqCst, |n| n.checked_sub(1));
     }
-    let ns = if rounds < 1000 { 10_000 } else { 1_000_000 };
-    let t = libc::timespec { tv_sec: 0, tv_nsec: ns };
-    // SAFETY: sleeps; an early return only means another look.
-    unsafe { sys::raw(libc::SYS_nanosleep, args![&t, 0]) };
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const ROUNDS: u64 = if cfg!(miri) { 20 } else { 500 };
+
     #[test]
     fn counts_are_exact_under_contention() {
-        static LOCK: Lock = Lock::new();
-        static mut N: u64 = 0;
+        static LOCK: Lock<u64> = Lock::new(0);
         let threads: Vec<_> = (0..4)
             .map(|_| {
                 std::thread::spawn(|| {
-                    for _ in 0..500 {
-                        let _held = LOCK.hold();
-                        // SAFETY: under the lock.
-                        unsafe { N += 1 };
+                    for _ in 0..ROUNDS {
+                        *LOCK.hold() += 1;
                     }
                 })
             })
             .collect();
         threads.into_iter().for_each(|t| t.join().unwrap());
-        // SAFETY: all threads are gone.
-        assert_eq!(unsafe { N }, 2000);
+        assert_eq!(*LOCK.hold(), 4 * ROUNDS);
     }
 
     #[test]
     fn an_inherited_lock_is_overruled() {
-        let lock = Lock::new();
-        lock.holder.store(1, SeqCst);
-        drop(lock.hold());
-        assert_eq!(lock.holder.load(SeqCst), 0);
+        let lock = Lock::new(7);
+        core::mem::forget(lock.begin_call());
+        core::mem::forget(lock.hold());
+        assert!(lock.is_held());
+        // SAFETY: no other thread knows this lock, and the guards are forgotten.
+        let held = lock.take_over(unsafe { OnlyTask::chosen_in_a_child() });
+        assert_eq!((*held, held.calls_under_way()), (7, false));
+        drop(held);
+        assert!(!lock.is_held());
+    }
+
+    #[test]
+    fn a_call_is_seen_until_it_ends() {
+        let lock = Lock::new(());
+        let call = lock.begin_call();
+        assert!(lock.hold().calls_under_way());
+        drop(call);
+        assert!(!lock.hold().calls_under_way());
     }
 }

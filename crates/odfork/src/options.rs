@@ -7,6 +7,7 @@
 use core::ffi::CStr;
 
 use crate::image::Allowed;
+use crate::step::Step;
 use crate::sys::Fault;
 use crate::vma::dec;
 
@@ -116,10 +117,7 @@ pub fn parse_fault(text: &[u8]) -> Fault {
     if let Some(nth) = dec(number) {
         return Fault::Nth { nth: nth as u32, onward, errno };
     }
-    let mut name = [0u8; 16];
-    let n = what.len().min(name.len());
-    name[..n].copy_from_slice(&what[..n]);
-    Fault::Step { name, errno }
+    Step::named(what).map_or(Fault::None, |step| Fault::Step { step, errno })
 }
 
 #[cfg(test)]
@@ -130,7 +128,7 @@ mod tests {
     fn faults() {
         assert_eq!(parse_fault(b"7:12"), Fault::Nth { nth: 7, onward: false, errno: 12 });
         assert_eq!(parse_fault(b"7+:12"), Fault::Nth { nth: 7, onward: true, errno: 12 });
-        assert!(matches!(parse_fault(b"copy:5"), Fault::Step { errno: 5, .. }));
+        assert_eq!(parse_fault(b"copy:5"), Fault::Step { step: Step::Copy, errno: 5 });
         for bad in ["", "7", "7:", "7:0", ":", "7:x"] {
             assert_eq!(parse_fault(bad.as_bytes()), Fault::None, "{bad:?}");
         }

@@ -77,10 +77,10 @@ impl Pagemap<'_> {
     /// Calls `each(kernel, start, end)` for every wanted run in `start..end`, in rising order.
     pub fn runs(
         &mut self,
-        k: &mut Kernel,
+        k: &Kernel,
         range: (usize, usize),
         want: Want,
-        each: &mut dyn FnMut(&mut Kernel, usize, usize) -> SysResult<()>,
+        each: &mut dyn FnMut(&Kernel, usize, usize) -> SysResult<()>,
     ) -> SysResult<()> {
         let mut at = range.0;
         while at < range.1 {
@@ -101,10 +101,10 @@ impl Pagemap<'_> {
 
     fn scan(
         &mut self,
-        k: &mut Kernel,
+        k: &Kernel,
         (start, end): (usize, usize),
         want: Want,
-        each: &mut dyn FnMut(&mut Kernel, usize, usize) -> SysResult<()>,
+        each: &mut dyn FnMut(&Kernel, usize, usize) -> SysResult<()>,
     ) -> SysResult<usize> {
         let unwanted = if want == Want::Dirty { IS_FILE } else { IS_PFNZERO };
         let mut arg = ScanArg {
@@ -134,10 +134,10 @@ impl Pagemap<'_> {
 
     fn entries(
         &mut self,
-        k: &mut Kernel,
+        k: &Kernel,
         (start, end): (usize, usize),
         want: Want,
-        each: &mut dyn FnMut(&mut Kernel, usize, usize) -> SysResult<()>,
+        each: &mut dyn FnMut(&Kernel, usize, usize) -> SysResult<()>,
     ) -> SysResult<usize> {
         let pages = ((end - start) / PAGE).min(REGIONS);
         let buf = self.buf.entries.as_mut_ptr();
@@ -168,7 +168,7 @@ impl Pagemap<'_> {
 
     /// True if the page at `addr` is present and mapped by nobody else
     /// (bit 56, "exclusively mapped").
-    pub fn exclusive(&mut self, k: &mut Kernel, addr: usize) -> SysResult<bool> {
+    pub fn exclusive(&mut self, k: &Kernel, addr: usize) -> SysResult<bool> {
         let mut entry = 0u64;
         // SAFETY: `entry` is valid for 8 bytes.
         unsafe { k.call(libc::SYS_pread64, args![self.fd, &mut entry, 8, addr / PAGE * 8]) }?;

@@ -19,15 +19,15 @@ use odfork_model::{CostModel, Rental};
 use crate::fold;
 use crate::freeze::{self, Tools};
 use crate::guard::{self, Guard};
-use crate::helper::Scratch;
 use crate::image::{self, Allowed, Source};
 use crate::reason::{Done, Reason, Stop};
 use crate::registry::MAX_IMAGES;
+use crate::scratch::{Scratch, View};
+use crate::step::Step;
 use crate::survey::{self, Subject};
 use crate::sys::{now_ns, PAGE};
 use crate::vma::Vma;
 
-const BEACON_VIEW: usize = 2;
 /// Anonymous memory, ELF headers, private huge pages: the kernel's default.
 const DEFAULT_CORE_FILTER: u64 = 0x33;
 
@@ -52,21 +52,21 @@ pub struct Order<'a> {
 }
 
 /// The job of one pass.
-pub fn job(s: &mut Scratch, order: usize) -> Done<()> {
-    // SAFETY: the caller passes the address of an `Order` in its frame and waits.
-    let o = unsafe { *(order as *const Order) };
+pub fn job(s: &mut Scratch, order: &Order) -> Done<()> {
+    // A copy on the task's own stack: the caller's may be part of what is frozen.
+    let o = *order;
     if o.shared_vm {
         return Err(Stop::of(Reason::SharedVm));
     }
     let threads = survey::fences(s, &o.subject)?;
-    let no_proc = |e| Stop::failed(Reason::NoProc, "pagemap", e);
-    s.kernel.step = "pagemap";
-    let pagemap = survey::open(&mut s.kernel, c"/proc/self/pagemap").map_err(no_proc)?;
+    let no_proc = |e| Stop::failed(Reason::NoProc, Step::Pagemap, e);
+    s.kernel.enter(Step::Pagemap);
+    let pagemap = survey::open(&s.kernel, c"/proc/self/pagemap").map_err(no_proc)?;
     survey::survey(s, &o.subject, false)?;
     if !due(s, &o.decide)? {
         return Ok(());
     }
-    s.report.acted = 1;
+    s.results.report.acted.set(1);
     if threads > 1 && o.subject.pi_futexes {
         return Err(Stop::of(Reason::Threads));
     }
@@ -74,7 +74,7 @@ pub fn job(s: &mut Scratch, order: usize) -> Done<()> {
         Ok(guard) => Some(guard),
         // Alone, nobody in the process can write meanwhile.
         Err(_) if threads == 1 => {
-            s.marked = 0;
+            s.work.marked = false;
             None
         }
         Err(stop) => return Err(stop),
@@ -92,8 +92,11 @@ pub fn job(s: &mut Scratch, order: usize) -> Done<()> {
 
 /// Step `decide`.
 fn due(s: &Scratch, decide: &Decide) -> Done<bool> {
-    let (new, dirty, shown) =
-        (s.report.eligible as u64, s.report.dirty as u64, s.report.shown as u64);
+    let (new, dirty, shown) = (
+        s.results.report.eligible.get() as u64,
+        s.results.report.dirty.get() as u64,
+        s.results.report.shown.get() as u64,
+    );
     let page = PAGE as u64;
     if new + dirty == 0 {
         return Err(Stop::of(Reason::NotWorth));
@@ -109,41 +112,40 @@ fn due(s: &Scratch, decide: &Decide) -> Done<bool> {
 }
 
 fn act(s: &mut Scratch, o: &Order, pagemap: i32) -> Done<()> {
-    s.images_left = o.subject.registry.room().min(MAX_IMAGES);
-    let source = Source::open(&mut s.kernel, o.allowed)?;
-    s.report.huge = u32::from(source.huge());
+    s.work.images_left = o.subject.registry.room().min(MAX_IMAGES);
+    let source = Source::open(&s.kernel, o.allowed)?;
     let beacon = choose_beacon(s, o, pagemap);
     let tools = Tools { source, pagemap, beacon };
     let begin = now_ns();
     let folded = fold_and_punch(s, &tools, o);
-    s.report.fold_ns = now_ns() - begin;
+    s.results.report.fold_ns.set((now_ns() - begin) as usize);
     let begin = now_ns();
     let frozen = folded.and_then(|()| freeze_new(s, &tools, &o.subject));
-    s.report.freeze_ns = now_ns() - begin;
-    let used = (0..s.created_count).any(|i| s.created[i].beacon == beacon);
+    s.results.report.freeze_ns.set((now_ns() - begin) as usize);
+    let used = s.results.created().any(|i| i.beacon == beacon);
     if used {
-        s.forget_view(BEACON_VIEW);
+        s.results.forget_view(View::Beacon);
     } else {
-        s.drop_view(BEACON_VIEW);
+        s.results.drop_view(View::Beacon);
     }
     frozen
 }
 
 fn fold_and_punch(s: &mut Scratch, tools: &Tools, o: &Order) -> Done<()> {
-    if s.report.dirty > 0 {
+    if s.results.report.dirty.get() > 0 {
         // What cannot be folded in place is copied whole.
         let rebuilding = o
             .subject
             .registry
             .live()
-            .filter(|(slot, im)| s.gone[*slot] == 0 && im.seed_shared == 0)
+            .filter(|(slot, im)| !s.results.is_gone(*slot) && im.seed_shared == 0)
             .map(|(_, im)| im.bytes)
             .sum();
         survey::room(s, rebuilding)?;
         fold::fold_all(s, tools, &o.subject)?;
     }
     for (slot, im) in o.subject.registry.live() {
-        if s.gone[slot] == 0 {
+        if !s.results.is_gone(slot) {
             fold::punch_unseen(s, tools.pagemap, im)?;
         }
     }
@@ -151,12 +153,12 @@ fn fold_and_punch(s: &mut Scratch, tools: &Tools, o: &Order) -> Done<()> {
 }
 
 fn freeze_new(s: &mut Scratch, tools: &Tools, subject: &Subject) -> Done<()> {
-    if s.report.eligible == 0 {
+    if s.results.report.eligible.get() == 0 {
         return Ok(());
     }
-    survey::room(s, s.report.eligible)?;
+    survey::room(s, s.results.report.eligible.get())?;
     keep_in_cores(s);
-    for i in 0..s.vma_count {
+    for i in 0..s.vma_count() {
         let v = s.vma(i);
         if v.can_freeze() {
             let mut at = v.start;
@@ -176,24 +178,24 @@ fn freeze_new(s: &mut Scratch, tools: &Tools, subject: &Subject) -> Done<()> {
 /// which is what frozen memory is: ask for them, unless the program has chosen a
 /// filter of its own. Failure costs only that.
 fn keep_in_cores(s: &mut Scratch) {
-    s.kernel.step = "core";
+    s.kernel.enter(Step::Core);
     let mut text = [0u8; 32];
-    let now = survey::slurp(&mut s.kernel, c"/proc/self/coredump_filter", &mut text);
+    let now = survey::slurp(&s.kernel, c"/proc/self/coredump_filter", &mut text);
     if now.ok().and_then(|t| crate::vma::hex(t.trim_ascii())) == Some(DEFAULT_CORE_FILTER) {
-        let _ = image::write_file(&mut s.kernel, c"/proc/self/coredump_filter", b"0x37");
+        let _ = image::write_file(&s.kernel, c"/proc/self/coredump_filter", b"0x37");
     }
 }
 
 /// Step `beacon`: one that is exclusive now serves new images too; else a new one.
 fn choose_beacon(s: &mut Scratch, o: &Order, pagemap: i32) -> usize {
     for (slot, im) in o.subject.registry.live() {
-        if s.gone[slot] == 0 && fold::alone(s, pagemap, im) {
+        if !s.results.is_gone(slot) && fold::alone(s, pagemap, im) {
             return im.beacon;
         }
     }
     match image::light_beacon(s) {
         Ok(at) => {
-            s.note_view(BEACON_VIEW, at, PAGE);
+            s.results.note_view(View::Beacon, at, PAGE);
             at
         }
         Err(_) => 0,

@@ -1,5 +1,6 @@
 //! Why memory was left as it was: the words of the statistics.
 
+use crate::step::Step;
 use crate::sys::Errno;
 
 /// Why a freeze, a fold or a thaw did not happen, or stopped half-way. Whatever
@@ -150,8 +151,8 @@ impl Stop {
     }
 
     /// A stop because of `errno` in `step`.
-    pub const fn failed(reason: Reason, step: &'static str, e: Errno) -> Self {
-        Stop { reason, step, errno: e.0 }
+    pub const fn failed(reason: Reason, step: Step, e: Errno) -> Self {
+        Stop { reason, step: step.name(), errno: e.0 }
     }
 }
 

@@ -1,8 +1,8 @@
 //! The images this process has, and where the program's memory shows them.
 //!
-//! Owns the list of images and a conservative map of addresses ("may be
-//! frozen"). The truth about any address is the kernel's map of the process;
-//! this map only says when there is no need to ask.
+//! Owns the list of images, which the lock guards, and conservative sets of addresses ("may be
+//! frozen"), which are read at any time and changed under the lock. The truth about any address
+//! is the kernel's map of the process; these sets only say when there is no need to ask.
 
 use crate::plan::Kind;
 use crate::spans::Spans;
@@ -52,17 +52,54 @@ impl Image {
     }
 }
 
-/// All images of the process.
+/// What is known about addresses without asking the kernel.
+pub struct Addresses {
+    /// They may show an image.
+    frozen: Spans,
+    /// They were frozen once: the kernel may hold several mappings where the program made one,
+    /// which only `mremap` minds.
+    split: Spans,
+    /// The program gave their mappings a property (`MADV_DONTFORK`, a lock, ...) that joining
+    /// them with others would lose.
+    special: Spans,
+}
+
+impl Addresses {
+    /// Nothing is known to be frozen.
+    pub const fn new() -> Self {
+        Addresses { frozen: Spans::new(), split: Spans::new(), special: Spans::new() }
+    }
+
+    /// True if any address of `start..end` may show an image.
+    pub fn may_be_frozen(&self, start: usize, end: usize) -> bool {
+        self.frozen.touches(start, end)
+    }
+
+    /// True if `start..end` may consist of more mappings than the program made.
+    pub fn may_be_split(&self, start: usize, end: usize) -> bool {
+        self.split.touches(start, end)
+    }
+
+    /// True if a part of `start..end` may have a property of its own.
+    pub fn may_be_special(&self, start: usize, end: usize) -> bool {
+        self.special.touches(start, end)
+    }
+
+    /// True while any memory may be frozen.
+    pub fn any_frozen(&self) -> bool {
+        self.may_be_frozen(0, usize::MAX)
+    }
+}
+
+impl Default for Addresses {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// All images of the process. Who has it mutably holds the lock, and so may change [`Addresses`].
 pub struct Registry {
     images: [Image; MAX_IMAGES],
-    /// Addresses that may show an image.
-    frozen: Spans,
-    /// Addresses that were frozen once: the kernel may hold several mappings where
-    /// the program made one, which only `mremap` minds.
-    split: Spans,
-    /// Addresses whose mappings the program gave a property (`MADV_DONTFORK`, a lock, ...)
-    /// that joining them with others would lose.
-    special: Spans,
 }
 
 const EMPTY: Image = Image {
@@ -88,20 +125,15 @@ impl Default for Registry {
 impl Registry {
     /// No image.
     pub const fn new() -> Self {
-        Registry {
-            images: [EMPTY; MAX_IMAGES],
-            frozen: Spans::new(),
-            split: Spans::new(),
-            special: Spans::new(),
-        }
+        Registry { images: [EMPTY; MAX_IMAGES] }
     }
 
     /// Adds an image; false when the list is full.
-    pub fn add(&mut self, image: Image) -> bool {
+    pub fn add(&mut self, addresses: &Addresses, image: Image) -> bool {
         let Some(slot) = self.images.iter_mut().find(|i| i.live == 0) else { return false };
         *slot = Image { live: 1, ..image };
-        self.frozen.cover(image.start, image.end);
-        self.split.cover(image.start, image.end);
+        addresses.frozen.cover(image.start, image.end);
+        addresses.split.cover(image.start, image.end);
         true
     }
 
@@ -135,7 +167,10 @@ impl Registry {
 
     /// After fork, in the child: the images belong to the parent; the seeds
     /// were not inherited (`MADV_DONTFORK`).
-    pub fn inherit(&mut self) {
+    pub fn inherit(&mut self, addresses: &Addresses) {
+        for spans in [&addresses.frozen, &addresses.split, &addresses.special] {
+            spans.recover();
+        }
         for i in self.images.iter_mut().filter(|i| i.live == 1) {
             i.seed_private = 0;
             i.seed_shared = 0;
@@ -143,34 +178,14 @@ impl Registry {
         }
     }
 
-    /// True if any address of `start..end` may show an image.
-    pub fn may_be_frozen(&self, start: usize, end: usize) -> bool {
-        self.frozen.touches(start, end)
-    }
-
-    /// True if `start..end` may consist of more mappings than the program made.
-    pub fn may_be_split(&self, start: usize, end: usize) -> bool {
-        self.split.touches(start, end)
-    }
-
     /// Notes that the program gives `start..end` a property of its own.
-    pub fn note_special(&mut self, start: usize, end: usize) {
-        self.special.cover(start, end);
-    }
-
-    /// True if a part of `start..end` may have such a property.
-    pub fn may_be_special(&self, start: usize, end: usize) -> bool {
-        self.special.touches(start, end)
+    pub fn note_special(&mut self, addresses: &Addresses, start: usize, end: usize) {
+        addresses.special.cover(start, end);
     }
 
     /// Notes that `start..end` certainly shows no image any more.
-    pub fn uncover(&mut self, start: usize, end: usize) {
-        self.frozen.uncover(start, end);
-    }
-
-    /// True while any memory may be frozen.
-    pub fn any(&self) -> bool {
-        self.may_be_frozen(0, usize::MAX)
+    pub fn uncover(&mut self, addresses: &Addresses, start: usize, end: usize) {
+        addresses.frozen.uncover(start, end);
     }
 }
 
@@ -180,9 +195,10 @@ mod tests {
 
     #[test]
     fn slots_are_reused() {
-        let mut reg = Box::new(Registry::new());
+        let (mut reg, addresses) = (Box::new(Registry::new()), Box::new(Addresses::new()));
         let image = Image { inode: 5, dev: 7, start: 0, end: 10, ..Image::default() };
-        assert!(reg.add(image));
+        assert!(reg.add(&addresses, image));
+        assert!(addresses.may_be_frozen(9, 20) && !addresses.may_be_frozen(10, 20));
         let slot = reg.find(7, 5).unwrap();
         assert_eq!(reg.remove(slot).map(|i| i.inode), Some(5));
         assert_eq!((reg.find(7, 5), reg.room()), (None, MAX_IMAGES));

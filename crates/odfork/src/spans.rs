@@ -1,13 +1,39 @@
 //! A set of addresses as sorted intervals, of fixed size and conservative: when
-//! it is full it claims more than it was given, never less. Pure.
+//! it is full, or being changed, it claims more than it was given, never less. Pure.
+//!
+//! It is read at any time: in every thread, and in a signal handler that interrupted a reader or
+//! a fork's child. So it consists of atomics and a sequence number (odd while it is changed), and
+//! a reader that met a change answers "yes". Only one thread at a time may change it.
+
+use core::sync::atomic::{
+    fence, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
 /// Intervals at most.
 const MAX_SPANS: usize = 4096;
 
 /// The set.
 pub struct Spans {
-    spans: [(usize, usize); MAX_SPANS],
-    count: usize,
+    sequence: AtomicUsize,
+    count: AtomicUsize,
+    spans: [Span; MAX_SPANS],
+}
+
+struct Span {
+    start: AtomicUsize,
+    end: AtomicUsize,
+}
+
+impl Span {
+    fn get(&self) -> (usize, usize) {
+        (self.start.load(Relaxed), self.end.load(Relaxed))
+    }
+
+    fn set(&self, (start, end): (usize, usize)) {
+        self.start.store(start, Relaxed);
+        self.end.store(end, Relaxed);
+    }
 }
 
 impl Default for Spans {
@@ -19,64 +45,113 @@ impl Default for Spans {
 impl Spans {
     /// Empty.
     pub const fn new() -> Self {
-        Spans { spans: [(0, 0); MAX_SPANS], count: 0 }
+        #[allow(clippy::declare_interior_mutable_const)]
+        const NONE: Span = Span { start: AtomicUsize::new(0), end: AtomicUsize::new(0) };
+        Spans {
+            sequence: AtomicUsize::new(0),
+            count: AtomicUsize::new(0),
+            spans: [NONE; MAX_SPANS],
+        }
     }
 
-    /// True if any address of `start..end` is in the set.
+    /// True if any address of `start..end` is in the set, or may be.
     pub fn touches(&self, start: usize, end: usize) -> bool {
-        let spans = &self.spans[..self.count];
-        let i = spans.partition_point(|s| s.1 <= start);
-        spans.get(i).is_some_and(|s| s.0 < end)
+        let before = self.sequence.load(Acquire);
+        let spans = self.in_use();
+        let i = spans.partition_point(|s| s.end.load(Relaxed) <= start);
+        let found = spans.get(i).is_some_and(|s| s.start.load(Relaxed) < end);
+        fence(Acquire);
+        found || before % 2 == 1 || self.sequence.load(Relaxed) != before
+    }
+
+    fn in_use(&self) -> &[Span] {
+        &self.spans[..self.count.load(Relaxed).min(MAX_SPANS)]
     }
 
     /// Adds `start..end`.
-    pub fn cover(&mut self, start: usize, end: usize) {
-        let spans = &mut self.spans[..self.count];
-        let first = spans.partition_point(|s| s.1 < start);
-        let last = spans.partition_point(|s| s.0 <= end);
-        if first == last {
-            self.insert(first, (start, end));
-        } else {
-            let merged = (start.min(spans[first].0), end.max(spans[last - 1].1));
-            spans[first] = merged;
-            self.spans.copy_within(last..self.count, first + 1);
-            self.count -= last - first - 1;
-        }
-    }
-
-    fn insert(&mut self, at: usize, span: (usize, usize)) {
-        if self.count < MAX_SPANS {
-            self.spans.copy_within(at..self.count, at + 1);
-            self.spans[at] = span;
-            self.count += 1;
-        } else if at > 0 {
-            // Full: widen the neighbour. Too much is only slower, never wrong.
-            self.spans[at - 1].1 = span.1;
-        } else {
-            self.spans[0].0 = span.0;
-        }
+    pub fn cover(&self, start: usize, end: usize) {
+        self.change(|| self.merge(start, end));
     }
 
     /// Takes `start..end` out.
-    pub fn uncover(&mut self, start: usize, end: usize) {
-        let mut i = self.spans[..self.count].partition_point(|s| s.1 <= start);
-        while i < self.count && self.spans[i].0 < end {
-            let (a, b) = self.spans[i];
+    pub fn uncover(&self, start: usize, end: usize) {
+        self.change(|| self.cut(start, end));
+    }
+
+    /// In a process that fork made while another thread of its parent changed the set: it will
+    /// never be finished, so everything is claimed.
+    pub fn recover(&self) {
+        if self.sequence.load(Relaxed) % 2 == 1 {
+            self.change(|| {
+                self.spans[0].set((0, usize::MAX));
+                self.count.store(1, Relaxed);
+            });
+        }
+    }
+
+    fn change(&self, change: impl FnOnce()) {
+        let before = self.sequence.load(Relaxed);
+        self.sequence.store(before | 1, Relaxed);
+        fence(Release);
+        change();
+        self.sequence.store((before | 1) + 1, Release);
+    }
+
+    fn merge(&self, start: usize, end: usize) {
+        let spans = self.in_use();
+        let first = spans.partition_point(|s| s.get().1 < start);
+        let last = spans.partition_point(|s| s.get().0 <= end);
+        if last <= first {
+            self.insert(first, (start, end));
+        } else {
+            let merged = (start.min(spans[first].get().0), end.max(spans[last - 1].get().1));
+            spans[first].set(merged);
+            self.remove(first + 1, last);
+        }
+    }
+
+    fn insert(&self, at: usize, span: (usize, usize)) {
+        let count = self.in_use().len();
+        if count < MAX_SPANS {
+            for i in (at..count).rev() {
+                self.spans[i + 1].set(self.spans[i].get());
+            }
+            self.spans[at].set(span);
+            self.count.store(count + 1, Relaxed);
+        } else if at > 0 {
+            // Full: widen the neighbour. Too much is only slower, never wrong.
+            self.spans[at - 1].end.store(span.1, Relaxed);
+        } else {
+            self.spans[0].start.store(span.0, Relaxed);
+        }
+    }
+
+    fn remove(&self, from: usize, to: usize) {
+        let count = self.in_use().len();
+        for i in to..count {
+            self.spans[i - (to - from)].set(self.spans[i].get());
+        }
+        self.count.store(count - (to - from), Relaxed);
+    }
+
+    fn cut(&self, start: usize, end: usize) {
+        let mut i = self.in_use().partition_point(|s| s.get().1 <= start);
+        while i < self.in_use().len() && self.spans[i].get().0 < end {
+            let (a, b) = self.spans[i].get();
             match (a < start, b > end) {
-                (true, true) if self.count == MAX_SPANS => return,
+                (true, true) if self.in_use().len() == MAX_SPANS => return,
                 (true, true) => {
-                    self.spans[i].1 = start;
                     self.insert(i + 1, (end, b));
+                    self.spans[i].set((a, start));
                     return;
                 }
-                (true, false) => self.spans[i].1 = start,
+                (true, false) => self.spans[i].set((a, start)),
                 (false, true) => {
-                    self.spans[i].0 = end;
+                    self.spans[i].set((end, b));
                     return;
                 }
                 (false, false) => {
-                    self.spans.copy_within(i + 1..self.count, i);
-                    self.count -= 1;
+                    self.remove(i, i + 1);
                     continue;
                 }
             }
@@ -89,13 +164,15 @@ impl Spans {
 mod tests {
     use super::*;
 
+    const STEPS: usize = if cfg!(miri) { 200 } else { 5000 };
+
     /// The simple model: one bit per page of a small address space.
     #[test]
     fn cover_and_uncover_agree_with_a_bitmap() {
-        let mut spans = Box::new(Spans::new());
+        let spans = Box::new(Spans::new());
         let mut model = [false; 64];
         let mut seed = 1u32;
-        for _ in 0..5000 {
+        for _ in 0..STEPS {
             let mut next = |n: u32| {
                 seed = seed.wrapping_mul(1664525).wrapping_add(1013904223);
                 (seed >> 16) as usize % n as usize
@@ -116,12 +193,39 @@ mod tests {
 
     #[test]
     fn a_full_map_stays_conservative() {
-        let mut spans = Box::new(Spans::new());
+        let spans = Box::new(Spans::new());
         for i in 0..MAX_SPANS + 10 {
             spans.cover(10 * i + 10, 10 * i + 15);
         }
         for i in 0..MAX_SPANS + 10 {
             assert!(spans.touches(10 * i + 10, 10 * i + 15));
         }
+    }
+
+    #[test]
+    fn what_was_left_half_changed_claims_everything() {
+        let spans = Box::new(Spans::new());
+        spans.cover(10, 20);
+        spans.recover();
+        assert!(!spans.touches(30, 40));
+        spans.sequence.fetch_add(1, Relaxed);
+        assert!(spans.touches(30, 40));
+        spans.recover();
+        assert!(spans.touches(30, 40));
+        spans.uncover(30, 40);
+        assert!(!spans.touches(30, 40) && spans.touches(10, 20) && spans.touches(50, 60));
+    }
+
+    /// Whoever reads while others move about never misses what is in the set all the time.
+    #[test]
+    fn a_reader_never_misses_what_stays() {
+        static SPANS: Spans = Spans::new();
+        SPANS.cover(1000, 1010);
+        let reader = std::thread::spawn(|| (0..STEPS).all(|_| SPANS.touches(1004, 1005)));
+        for i in 0..STEPS {
+            SPANS.cover(10 * (i % 90), 10 * (i % 90) + 5);
+            SPANS.uncover(10 * ((i + 7) % 90), 10 * ((i + 7) % 90) + 5);
+        }
+        assert!(reader.join().unwrap());
     }
 }

@@ -123,14 +123,27 @@ impl Stats {
         0
     }
 
-    /// Starts over, in a child.
-    pub fn reset(&mut self) {
-        let (engine, reason) = (self.engine.load(Relaxed), self.last_reason.load(Relaxed));
-        let frozen = self.frozen_bytes.load(Relaxed);
-        *self = Stats::new();
-        self.engine.store(engine, Relaxed);
-        self.last_reason.store(reason, Relaxed);
-        self.frozen_bytes.store(frozen, Relaxed);
+    /// Starts over, in a child; what its memory is stays.
+    pub fn reset(&self) {
+        let counters = [
+            &self.freezes,
+            &self.freeze_ns,
+            &self.freeze_bytes,
+            &self.folds_in_place,
+            &self.folds_rebuilt,
+            &self.fold_ns,
+            &self.fold_bytes,
+            &self.thaws,
+            &self.thaw_bytes,
+            &self.forks,
+            &self.forks_failed,
+            &self.fork_max_ns,
+            &self.dirty_pages,
+            &self.image_bytes,
+        ];
+        counters.into_iter().chain(&self.fallbacks).for_each(|n| n.store(0, Relaxed));
+        self.fork_min_ns.store(u64::MAX, Relaxed);
+        self.histogram.iter().chain(&self.errnos).for_each(|n| n.store(0, Relaxed));
     }
 }
 
@@ -342,6 +355,21 @@ mod tests {
         s.count_fork(14_000_000);
         assert!((40_000..45_100).contains(&s.percentile(500)));
         assert_eq!(s.percentile(1000), 14_000_000);
+    }
+
+    #[test]
+    fn a_child_keeps_what_its_memory_is() {
+        let s = Stats::new();
+        s.count_fork(40_000);
+        s.count_stop(&Stop::of(Reason::Memory));
+        s.engine.store(2, Relaxed);
+        s.frozen_bytes.store(7, Relaxed);
+        s.image_bytes.store(7, Relaxed);
+        s.reset();
+        assert_eq!((s.engine_word(), s.reason(), s.percentile(990)), ("huge", Reason::Memory, 0));
+        assert_eq!(s.fork_min_ns.load(Relaxed), u64::MAX);
+        assert_eq!((s.frozen_bytes.load(Relaxed), s.image_bytes.load(Relaxed)), (7, 0));
+        assert!(s.fallbacks.iter().all(|n| n.load(Relaxed) == 0));
     }
 
     #[test]

@@ -4,11 +4,13 @@
 //! all. It changes nothing. The rules of `helper` apply.
 
 use core::ffi::CStr;
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::args;
-use crate::helper::{Scratch, MAX_VMAS};
 use crate::reason::{Done, Reason, Stop};
-use crate::registry::Registry;
+use crate::registry::{Addresses, Registry};
+use crate::scratch::{Scratch, MAX_VMAS};
+use crate::step::Step;
 use crate::sys::{self, Kernel, SysResult};
 use crate::vma::{dec, SmapsParser, Vma};
 
@@ -19,20 +21,28 @@ pub struct Subject<'a> {
     pub pid: i32,
     pub tid: i32,
     pub registry: &'a Registry,
+    pub addresses: &'a Addresses,
     /// The runtime's own writable memory, page aligned: never frozen.
     pub own: (usize, usize),
     /// Mappings with less anonymous memory than this stay.
     pub min_bytes: usize,
     /// Addresses of thread descriptors (`pthread_t`), 0 for none.
-    pub descriptors: &'a [usize],
+    pub descriptors: &'a [AtomicUsize],
     /// Contended PI futexes may exist, which userfaultfd cannot hold.
     pub pi_futexes: bool,
     /// Pages of images may be in pipes or sockets (`vmsplice`, `MSG_ZEROCOPY`).
     pub spliced: bool,
 }
 
+impl Subject<'_> {
+    /// The thread descriptors noted so far, 0 for none.
+    pub fn descriptors(&self) -> impl Iterator<Item = usize> + '_ {
+        self.descriptors.iter().map(|d| d.load(Relaxed))
+    }
+}
+
 /// Opens a file for reading.
-pub fn open(k: &mut Kernel, path: &CStr) -> SysResult<i32> {
+pub fn open(k: &Kernel, path: &CStr) -> SysResult<i32> {
     let flags = libc::O_RDONLY | libc::O_CLOEXEC;
     // SAFETY: a valid path.
     unsafe { k.call(libc::SYS_openat, args![libc::AT_FDCWD, path.as_ptr(), flags, 0]) }
@@ -45,13 +55,13 @@ pub fn close(fd: i32) {
     unsafe { sys::raw(libc::SYS_close, args![fd]) };
 }
 
-fn read(k: &mut Kernel, fd: i32, buf: &mut [u8]) -> SysResult<usize> {
+fn read(k: &Kernel, fd: i32, buf: &mut [u8]) -> SysResult<usize> {
     // SAFETY: the buffer is valid for its length.
     unsafe { k.call(libc::SYS_read, args![fd, buf.as_mut_ptr(), buf.len()]) }
 }
 
 /// Reads the beginning of a small file.
-pub fn slurp<'a>(k: &mut Kernel, path: &CStr, buf: &'a mut [u8]) -> SysResult<&'a [u8]> {
+pub fn slurp<'a>(k: &Kernel, path: &CStr, buf: &'a mut [u8]) -> SysResult<&'a [u8]> {
     let fd = open(k, path)?;
     let mut n = 0;
     let result = loop {
@@ -113,23 +123,23 @@ pub fn digits(n: u64, buf: &mut [u8; 20]) -> &[u8] {
 
 /// Threads of the process, if nothing about its fences forbids freezing.
 pub fn fences(s: &mut Scratch, subject: &Subject) -> Done<u64> {
-    s.kernel.step = "fences";
-    let no_proc = |e| Stop::failed(Reason::NoProc, "fences", e);
+    s.kernel.enter(Step::Fences);
+    let no_proc = |e| Stop::failed(Reason::NoProc, Step::Fences, e);
     let mut number = [0u8; 20];
     let path = Path::join(&[b"/proc/", digits(subject.pid as u64, &mut number), b"/status"]);
-    let text = slurp(&mut s.kernel, path.c_str(), &mut s.text).map_err(no_proc)?;
+    let text = slurp(&s.kernel, path.c_str(), &mut s.work.text).map_err(no_proc)?;
     // /proc of another PID namespace shows somebody else under our number.
     let pid = field(text, b"Pid:");
     let (tracer, threads) = (field(text, b"TracerPid:"), field(text, b"Threads:"));
-    if pid != Some(subject.pid as u64) || threads.is_none() || !is_own_proc(&mut s.kernel) {
+    if pid != Some(subject.pid as u64) || threads.is_none() || !is_own_proc(&s.kernel) {
         return Err(Stop::of(Reason::NoProc));
     }
     if tracer != Some(0) {
         return Err(Stop::of(Reason::Traced));
     }
-    let text = slurp(&mut s.kernel, c"/proc/meminfo", &mut s.text);
-    s.swap = u32::from(text.ok().and_then(|t| field(t, b"SwapTotal:")) != Some(0));
-    let text = slurp(&mut s.kernel, c"/proc/sys/vm/overcommit_memory", &mut s.text);
+    let text = slurp(&s.kernel, c"/proc/meminfo", &mut s.work.text);
+    s.work.swap = text.ok().and_then(|t| field(t, b"SwapTotal:")) != Some(0);
+    let text = slurp(&s.kernel, c"/proc/sys/vm/overcommit_memory", &mut s.work.text);
     if text.is_ok_and(|t| t.starts_with(b"2")) {
         return Err(Stop::of(Reason::Overcommit));
     }
@@ -138,7 +148,7 @@ pub fn fences(s: &mut Scratch, subject: &Subject) -> Done<u64> {
 
 /// The first process of a namespace may find its parent under its own number: `/proc/self` has
 /// this helper's number only in the `/proc` of its own namespace.
-fn is_own_proc(k: &mut Kernel) -> bool {
+fn is_own_proc(k: &Kernel) -> bool {
     let mut name = [0u8; 20];
     let a = args![c"/proc/self".as_ptr(), name.as_mut_ptr(), name.len()];
     // SAFETY: a valid path, and a buffer of the length told.
@@ -151,37 +161,31 @@ fn is_own_proc(k: &mut Kernel) -> bool {
 ///
 /// `guarded`: our own guard holds the process, so being watched is no obstacle.
 pub fn survey(s: &mut Scratch, subject: &Subject, guarded: bool) -> Done<()> {
-    s.kernel.step = "survey";
-    let no_proc = |e| Stop::failed(Reason::NoProc, "survey", e);
-    let fd = open(&mut s.kernel, c"/proc/self/smaps").map_err(no_proc)?;
-    (s.vma_count, s.surveyed) = (0, 0);
-    (s.report.eligible, s.report.dirty, s.report.shown) = (0, 0, 0);
+    s.kernel.enter(Step::Scan);
+    let no_proc = |e| Stop::failed(Reason::NoProc, Step::Scan, e);
+    let fd = open(&s.kernel, c"/proc/self/smaps").map_err(no_proc)?;
+    s.results.report.restart_scan();
     for (slot, _) in subject.registry.live() {
-        s.gone[slot] = 1;
+        s.results.set_gone(slot, true);
     }
     let (mut parser, mut pins) = (SmapsParser::new(), false);
     let mut map_count = 0usize;
+    let (kernel, results) = (s.kernel, s.results);
+    let (mut kept, text) = s.restart_vmas();
     loop {
-        let n = read(&mut s.kernel, fd, &mut s.text).map_err(no_proc)?;
-        let Scratch { text, vmas, vma_count, report, gone, .. } = s;
+        let n = read(&kernel, fd, text).map_err(no_proc)?;
         let mut each = |v: &Vma| {
             let v = &if guarded { v.unguarded() } else { *v };
             map_count += 1;
             pins |= v.pins;
-            let mut keep = |v: Vma| {
-                if let Some(slot) = vmas.get_mut(*vma_count) {
-                    *slot = v;
-                    *vma_count += 1;
-                }
-            };
             if v.can_freeze() && v.anon >= subject.min_bytes {
-                report.eligible += v.anon;
-                around(v, subject.own).into_iter().flatten().for_each(&mut keep);
+                results.report.eligible.add(v.anon);
+                around(v, subject.own).into_iter().flatten().for_each(|v| kept.push(v));
             } else if let Some(slot) = image_of(v, subject.registry) {
-                gone[slot] = 0;
-                report.dirty += v.anon;
-                report.shown += v.len();
-                keep(*v);
+                results.set_gone(slot, false);
+                results.report.dirty.add(v.anon);
+                results.report.shown.add(v.len());
+                kept.push(*v);
             }
         };
         match n {
@@ -193,18 +197,18 @@ pub fn survey(s: &mut Scratch, subject: &Subject, guarded: bool) -> Done<()> {
         }
     }
     close(fd);
-    s.surveyed = 1;
+    results.report.surveyed.set(1);
     if pins {
         return Err(Stop::of(Reason::Pinned));
     }
-    if s.vma_count >= MAX_VMAS || map_count + 64 > max_map_count(s) {
+    if s.vma_count() >= MAX_VMAS || map_count + 64 > max_map_count(s) {
         return Err(Stop::of(Reason::MapLimit));
     }
     Ok(())
 }
 
 fn max_map_count(s: &mut Scratch) -> usize {
-    let text = slurp(&mut s.kernel, c"/proc/sys/vm/max_map_count", &mut s.text);
+    let text = slurp(&s.kernel, c"/proc/sys/vm/max_map_count", &mut s.work.text);
     let number = text.ok().and_then(|t| dec(t.trim_ascii()));
     number.unwrap_or(65530) as usize
 }
@@ -232,8 +236,8 @@ fn around(v: &Vma, own: (usize, usize)) -> [Option<Vma>; 2] {
 /// A page rewritten after freezing exists twice until it is folded. A cgroup
 /// limit is a wall, so all of it must fit; of the machine's memory a quarter must.
 pub fn room(s: &mut Scratch, bytes: usize) -> Done<()> {
-    s.kernel.step = "memory";
-    let text = slurp(&mut s.kernel, c"/proc/meminfo", &mut s.text);
+    s.kernel.enter(Step::Memory);
+    let text = slurp(&s.kernel, c"/proc/meminfo", &mut s.work.text);
     let free = text.ok().and_then(|t| field(t, b"MemAvailable:")).unwrap_or(u64::MAX >> 12);
     if ((free * 1024) as usize) < bytes / 4 + (64 << 20) {
         return Err(Stop::of(Reason::Memory));
@@ -248,7 +252,7 @@ pub fn room(s: &mut Scratch, bytes: usize) -> Done<()> {
 /// when there is no limit (or none that can be read).
 fn cgroup_room(s: &mut Scratch) -> Option<usize> {
     let mut text = [0u8; 1024];
-    let text: &[u8] = slurp(&mut s.kernel, c"/proc/self/cgroup", &mut text).ok()?;
+    let text: &[u8] = slurp(&s.kernel, c"/proc/self/cgroup", &mut text).ok()?;
     let line = text
         .split(|&b| b == b'\n')
         .find(|l| l.starts_with(b"0::") || l.windows(8).any(|w| w == b":memory:"))?;
@@ -264,7 +268,7 @@ fn cgroup_room(s: &mut Scratch) -> Option<usize> {
         let trimmed = dir.strip_suffix(b"/").unwrap_or(dir);
         let number = |s: &mut Scratch, name: &[u8]| {
             let path = Path::join(&[root, trimmed, name]);
-            let text = slurp(&mut s.kernel, path.c_str(), &mut s.text).ok()?;
+            let text = slurp(&s.kernel, path.c_str(), &mut s.work.text).ok()?;
             dec(text.trim_ascii())
         };
         if let (Some(max), Some(now)) = (number(s, limit), number(s, usage)) {

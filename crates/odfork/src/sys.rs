@@ -5,7 +5,11 @@
 //! does not own any policy. Calls of the freeze path go through [`Kernel`], which
 //! counts them and lets a test make the N-th one fail (`ODFORK_FAULT`).
 
+use core::sync::atomic::{AtomicU32, AtomicU8, Ordering::Relaxed};
+
 pub use odfork_sys::*;
+
+use crate::step::Step;
 
 /// Where the runtime's own mappings go: far from heap, libraries and stack, so
 /// that no hole the program leaves is ever filled by one of ours.
@@ -64,59 +68,97 @@ pub enum Fault {
         onward: bool,
         errno: i32,
     },
-    /// Every call made in the named step.
+    /// Every call made in that step.
     Step {
-        name: [u8; 16],
+        step: Step,
         errno: i32,
     },
 }
 
-/// The freeze path's door to the kernel: counts calls, injects faults.
-#[derive(Clone, Copy, Debug)]
-pub struct Kernel {
-    pub calls: u32,
-    pub injected: u32,
-    pub fault: Fault,
-    pub step: &'static str,
+/// What was called so far. Atomic: a task that is killed leaves it behind for another to read.
+#[derive(Debug)]
+pub struct Trace {
+    calls: AtomicU32,
+    injected: AtomicU32,
+    step: AtomicU8,
 }
 
-impl Kernel {
-    /// A door that has seen nothing and injects nothing.
+impl Trace {
+    /// Nothing yet.
     pub const fn new() -> Self {
-        Kernel { calls: 0, injected: 0, fault: Fault::None, step: "" }
+        Trace { calls: AtomicU32::new(0), injected: AtomicU32::new(0), step: AtomicU8::new(0) }
+    }
+
+    /// Calls so far, and failures injected.
+    pub fn counts(&self) -> (u32, u32) {
+        (self.calls.load(Relaxed), self.injected.load(Relaxed))
+    }
+
+    /// Where it is.
+    pub fn step(&self) -> Step {
+        Step::numbered(self.step.load(Relaxed))
+    }
+
+    /// Goes on where another trace is.
+    pub fn follow(&self, other: &Trace) {
+        let (calls, injected) = other.counts();
+        self.calls.store(calls, Relaxed);
+        self.injected.store(injected, Relaxed);
+    }
+}
+
+impl Default for Trace {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The freeze path's door to the kernel: counts calls, injects faults. One task uses it at a time.
+#[derive(Clone, Copy, Debug)]
+pub struct Kernel<'a> {
+    trace: &'a Trace,
+    fault: Fault,
+}
+
+impl<'a> Kernel<'a> {
+    /// A door that counts in `trace`.
+    pub const fn new(trace: &'a Trace, fault: Fault) -> Self {
+        Kernel { trace, fault }
+    }
+
+    /// The calls that follow belong to this step.
+    pub fn enter(&self, step: Step) {
+        self.trace.step.store(step as u8, Relaxed);
+    }
+
+    /// Counts a call; the failure a test asked for in its place.
+    pub fn count(&self) -> SysResult<()> {
+        let calls = self.trace.calls.load(Relaxed).saturating_add(1);
+        self.trace.calls.store(calls, Relaxed);
+        let Some(e) = self.fault_now(calls) else { return Ok(()) };
+        let injected = self.trace.injected.load(Relaxed).saturating_add(1);
+        self.trace.injected.store(injected, Relaxed);
+        Err(Errno(e))
     }
 
     /// Makes a counted call, or the failure a test asked for in its place.
     ///
     /// # Safety
     /// As for [`raw`].
-    pub unsafe fn call(&mut self, nr: i64, a: [usize; 6]) -> SysResult<usize> {
-        self.calls = self.calls.saturating_add(1);
-        if let Some(e) = self.fault_now() {
-            self.injected = self.injected.saturating_add(1);
-            return Err(Errno(e));
-        }
+    pub unsafe fn call(&self, nr: i64, a: [usize; 6]) -> SysResult<usize> {
+        self.count()?;
         // SAFETY: passed on to the caller.
         unsafe { call(nr, a) }
     }
 
-    fn fault_now(&self) -> Option<i32> {
+    fn fault_now(&self, calls: u32) -> Option<i32> {
         match self.fault {
             Fault::None => None,
             Fault::Nth { nth, onward, errno } => {
-                (self.calls == nth || (onward && self.calls > nth)).then_some(errno)
+                (calls == nth || (onward && calls > nth)).then_some(errno)
             }
-            Fault::Step { name, errno } => {
-                let want = name.split(|&b| b == 0).next().unwrap_or(&[]);
-                (self.step.as_bytes() == want).then_some(errno)
-            }
+            Fault::Step { step, errno } => (self.trace.step() == step).then_some(errno),
         }
-    }
-}
-
-impl Default for Kernel {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
@@ -126,13 +168,22 @@ mod tests {
 
     #[test]
     fn the_nth_call_fails_and_only_it() {
-        let mut k = Kernel::new();
-        k.fault = Fault::Nth { nth: 2, onward: false, errno: 12 };
-        // SAFETY: getpid has no arguments.
-        let got: [SysResult<usize>; 3] =
-            core::array::from_fn(|_| unsafe { k.call(libc::SYS_getpid, [0; 6]) });
+        let trace = Trace::new();
+        let k = Kernel::new(&trace, Fault::Nth { nth: 2, onward: false, errno: 12 });
+        let got: [SysResult<()>; 3] = core::array::from_fn(|_| k.count());
         assert!(got[0].is_ok() && got[2].is_ok());
         assert_eq!(got[1], Err(Errno(12)));
-        assert_eq!((k.calls, k.injected), (3, 1));
+        assert_eq!(trace.counts(), (3, 1));
+    }
+
+    #[test]
+    fn a_step_fails_while_it_lasts() {
+        let trace = Trace::new();
+        let k = Kernel::new(&trace, Fault::Step { step: Step::Copy, errno: 5 });
+        assert_eq!(k.count(), Ok(()));
+        k.enter(Step::Copy);
+        assert_eq!(k.count(), Err(Errno(5)));
+        k.enter(Step::Map);
+        assert_eq!(k.count(), Ok(()));
     }
 }

@@ -6,16 +6,16 @@
 
 use crate::args;
 use crate::guard::Guard;
-use crate::helper::Scratch;
 use crate::pagemap::{Pagemap, Want};
 use crate::reason::{Done, Reason, Stop};
 use crate::registry::Registry;
+use crate::scratch::{Scratch, View};
+use crate::step::Step;
 use crate::survey::{self, Subject};
 use crate::sys::{self, Errno, Kernel, SysResult};
 use crate::vma::{parse_head, Vma, EXEC, READ, SHARED, WRITE};
 
 const CHUNK: usize = 32 << 20;
-const FRESH_VIEW: usize = 0;
 /// `_IOWR('f', 17, struct procmap_query)`, 104 bytes.
 const PROCMAP_QUERY: usize = 0xc068_6611;
 const COVERING_OR_NEXT: u64 = 0x10;
@@ -66,12 +66,12 @@ pub struct Order<'a> {
 }
 
 /// The job: every part of the range that shows an image becomes anonymous.
-pub fn job(s: &mut Scratch, order: usize) -> Done<()> {
-    // SAFETY: the caller passes the address of an `Order` in its frame and waits.
-    let o = unsafe { *(order as *const Order) };
-    s.kernel.step = "thaw";
-    let fail = |e| Stop::failed(Reason::NoProc, "thaw", e);
-    let fd = survey::open(&mut s.kernel, c"/proc/self/maps").map_err(fail)?;
+pub fn job(s: &mut Scratch, order: &Order) -> Done<()> {
+    // A copy on the task's own stack: the caller's may be part of what is thawed.
+    let o = *order;
+    s.kernel.enter(Step::Thaw);
+    let fail = |e| Stop::failed(Reason::NoProc, Step::Thaw, e);
+    let fd = survey::open(&s.kernel, c"/proc/self/maps").map_err(fail)?;
     // Content that is given up needs no guard: whoever writes to it meanwhile
     // races with the program's own call.
     let guard = match o.content {
@@ -92,8 +92,8 @@ pub fn job(s: &mut Scratch, order: usize) -> Done<()> {
 }
 
 fn thaw(s: &mut Scratch, o: &Order, fd: i32) -> Done<()> {
-    s.kernel.step = "thaw";
-    let fail = |e| Stop::failed(Reason::NoProc, "thaw", e);
+    s.kernel.enter(Step::Thaw);
+    let fail = |e| Stop::failed(Reason::NoProc, Step::Thaw, e);
     if o.content == Content::Join && join(s, o, fd)? {
         return Ok(());
     }
@@ -103,7 +103,7 @@ fn thaw(s: &mut Scratch, o: &Order, fd: i32) -> Done<()> {
         let (start, end) = (v.start.max(at), v.end.min(o.end));
         if start < end && is_image(&v, o.subject.registry) {
             if refuses(s, (start, end), o.content) {
-                s.report.refused = 1;
+                s.results.report.refused.set(1);
                 break;
             }
             by_hand |= replace(s, &v, (start, end), o)?;
@@ -137,7 +137,7 @@ fn is_image(v: &Vma, registry: &Registry) -> bool {
 /// After zeros were written by hand the kernel must not hear the advice for
 /// those pages again (it would show the image): the rest of the range hears it here.
 fn advise_others(s: &mut Scratch, o: &Order, fd: i32) -> SysResult<()> {
-    s.report.by_hand = 1;
+    s.results.report.by_hand.set(1);
     let Content::Zero(advice) = o.content else { return Ok(()) };
     let mut at = o.start;
     while at < o.end {
@@ -157,8 +157,8 @@ fn advise_others(s: &mut Scratch, o: &Order, fd: i32) -> SysResult<()> {
 /// are thawed one by one: the kernel may move mixed mappings too (Linux 6.17), and an
 /// image that moved or grew unseen would show its file.
 fn join(s: &mut Scratch, o: &Order, fd: i32) -> Done<bool> {
-    let fail = |e| Stop::failed(Reason::NoProc, "thaw", e);
-    if o.subject.registry.may_be_special(o.start, o.end) {
+    let fail = |e| Stop::failed(Reason::NoProc, Step::Thaw, e);
+    if o.subject.addresses.may_be_special(o.start, o.end) {
         return Ok(false);
     }
     let (mut at, mut perms, mut parts) = (o.start, None, 0);
@@ -175,7 +175,7 @@ fn join(s: &mut Scratch, o: &Order, fd: i32) -> Done<bool> {
     let first = covering_or_next(s, fd, o.start).map_err(fail)?.unwrap_or_default();
     if parts > 1 || is_image(&first, o.subject.registry) {
         keep_content(s, o, (o.start, o.end), prot)?;
-        s.report.thawed += o.end - o.start;
+        s.results.report.thawed.add(o.end - o.start);
     }
     Ok(true)
 }
@@ -206,10 +206,10 @@ fn covering_or_next(s: &mut Scratch, fd: i32, addr: usize) -> SysResult<Option<V
 
 /// The same from the text of the map, for kernels before 6.11.
 fn from_text(s: &mut Scratch, addr: usize) -> SysResult<Option<Vma>> {
-    let fd = survey::open(&mut s.kernel, c"/proc/self/maps")?;
+    let fd = survey::open(&s.kernel, c"/proc/self/maps")?;
     let (mut found, mut keep) = (None, 0);
     while found.is_none() {
-        let room = &mut s.text[keep..];
+        let room = &mut s.work.text[keep..];
         // SAFETY: the buffer is valid for its length.
         let n = match unsafe {
             s.kernel.call(libc::SYS_read, args![fd, room.as_mut_ptr(), room.len()])
@@ -222,10 +222,10 @@ fn from_text(s: &mut Scratch, addr: usize) -> SysResult<Option<Vma>> {
             }
         };
         let filled = keep + n;
-        let last = s.text[..filled].iter().rposition(|&b| b == b'\n').map_or(0, |p| p + 1);
-        let lines = s.text[..last].split(|&b| b == b'\n');
+        let last = s.work.text[..filled].iter().rposition(|&b| b == b'\n').map_or(0, |p| p + 1);
+        let lines = s.work.text[..last].split(|&b| b == b'\n');
         found = lines.filter_map(parse_head).find(|v| v.end > addr);
-        s.text.copy_within(last..filled, 0);
+        s.work.text.copy_within(last..filled, 0);
         keep = filled - last;
     }
     survey::close(fd);
@@ -235,9 +235,9 @@ fn from_text(s: &mut Scratch, addr: usize) -> SysResult<Option<Vma>> {
 /// Replaces a part of an image mapping; true if zeros were written by hand instead.
 fn replace(s: &mut Scratch, v: &Vma, (start, end): (usize, usize), o: &Order) -> Done<bool> {
     let prot = i32::from(v.perms & 7);
-    s.report.thawed += end - start;
+    s.results.report.thawed.add(end - start);
     match o.content {
-        Content::Zero(_) => match anonymous(&mut s.kernel, (start, end), prot) {
+        Content::Zero(_) => match anonymous(&s.kernel, (start, end), prot) {
             Ok(()) => Ok(false),
             Err(stop) => write_zeros(s, (start, end)).map(|()| true).map_err(|_| stop),
         },
@@ -249,28 +249,28 @@ fn replace(s: &mut Scratch, v: &Vma, (start, end): (usize, usize), o: &Order) ->
 /// zeros are written, through `/proc/self/mem` so that protection does not matter.
 fn write_zeros(s: &mut Scratch, (start, end): (usize, usize)) -> SysResult<()> {
     let a = args![libc::AT_FDCWD, c"/proc/self/mem".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC, 0];
-    s.text.fill(0);
+    s.work.text.fill(0);
     // SAFETY: writes zeros over content that the program gave up.
     unsafe {
         let fd = s.kernel.call(libc::SYS_openat, a)?;
         let mut at = start;
         while at < end {
-            let n = s.text.len().min(end - at);
-            at += s.kernel.call(libc::SYS_pwrite64, args![fd, s.text.as_ptr(), n, at])?;
+            let n = s.work.text.len().min(end - at);
+            at += s.kernel.call(libc::SYS_pwrite64, args![fd, s.work.text.as_ptr(), n, at])?;
         }
         survey::close(fd as i32);
     }
     Ok(())
 }
 
-fn anonymous(k: &mut Kernel, (start, end): (usize, usize), prot: i32) -> Done<()> {
-    k.step = "thaw";
+fn anonymous(k: &Kernel, (start, end): (usize, usize), prot: i32) -> Done<()> {
+    k.enter(Step::Thaw);
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
     let a = args![start, end - start, prot, flags, -1isize, 0];
     // SAFETY: the range shows an image of ours; its content is saved or unwanted.
     unsafe { k.call(libc::SYS_mmap, a) }
         .map(|_| ())
-        .map_err(|e| Stop::failed(Reason::Step, "thaw", e))
+        .map_err(|e| Stop::failed(Reason::Step, Step::Thaw, e))
 }
 
 /// Anonymous memory is filled elsewhere and then moved over the range at once,
@@ -288,14 +288,14 @@ fn keep_content(s: &mut Scratch, o: &Order, (start, end): (usize, usize), prot: 
 }
 
 fn thaw_chunk(s: &mut Scratch, o: &Order, (at, to): (usize, usize), prot: i32) -> Done<()> {
-    let fail = |e| Stop::failed(Reason::Step, "thaw", e);
+    let fail = |e| Stop::failed(Reason::Step, Step::Thaw, e);
     let (len, rw) = (to - at, libc::PROT_READ | libc::PROT_WRITE);
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    let hint = s.zone.next_multiple_of(sys::HUGE) + sys::HUGE;
+    let hint = s.results.zone().next_multiple_of(sys::HUGE) + sys::HUGE;
     // SAFETY: a new mapping.
     let fresh = unsafe { s.kernel.call(libc::SYS_mmap, args![hint, len, rw, flags, -1isize, 0]) }
         .map_err(fail)?;
-    s.note_view(FRESH_VIEW, fresh, len);
+    s.results.note_view(View::Fresh, fresh, len);
     let filled = fill(s, o, (at, to), fresh, prot);
     let how = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
     // SAFETY: the range shows image memory of ours (or is joined with it), and
@@ -307,9 +307,9 @@ fn thaw_chunk(s: &mut Scratch, o: &Order, (at, to): (usize, usize), prot: i32) -
         s.kernel.call(libc::SYS_mremap, args![fresh, len, len, how, at]).map_err(fail)
     });
     if moved.is_ok() {
-        s.forget_view(FRESH_VIEW);
+        s.results.forget_view(View::Fresh);
     } else {
-        s.drop_view(FRESH_VIEW);
+        s.results.drop_view(View::Fresh);
     }
     moved.map(|_| ())
 }
@@ -317,8 +317,8 @@ fn thaw_chunk(s: &mut Scratch, o: &Order, (at, to): (usize, usize), prot: i32) -
 /// Copies a range: what an image shows as a whole, anonymous parts where they
 /// are populated (a guard may hold the rest, and it is zero).
 fn fill(s: &mut Scratch, o: &Order, (at, to): (usize, usize), fresh: usize, prot: i32) -> Done<()> {
-    let fail = |e| Stop::failed(Reason::Step, "thaw", e);
-    let open = |s: &mut Scratch, path| survey::open(&mut s.kernel, path).map_err(fail);
+    let fail = |e| Stop::failed(Reason::Step, Step::Thaw, e);
+    let open = |s: &mut Scratch, path| survey::open(&s.kernel, path).map_err(fail);
     let maps = open(s, c"/proc/self/maps")?;
     let pagemap = open(s, c"/proc/self/pagemap")?;
     let mut from = at;
@@ -329,7 +329,7 @@ fn fill(s: &mut Scratch, o: &Order, (at, to): (usize, usize), fresh: usize, prot
         if a >= b {
             break;
         }
-        let mut copy = |_: &mut Kernel, a: usize, b: usize| {
+        let mut copy = |_: &Kernel, a: usize, b: usize| {
             // SAFETY: readable memory of the program, and its place in the fresh mapping.
             unsafe {
                 core::ptr::copy_nonoverlapping(a as *const u8, (fresh + a - at) as *mut u8, b - a)
@@ -341,12 +341,11 @@ fn fill(s: &mut Scratch, o: &Order, (at, to): (usize, usize), fresh: usize, prot
             unsafe { s.kernel.call(libc::SYS_mprotect, args![a, b - a, libc::PROT_READ]) }
                 .map_err(fail)?;
         }
-        let Scratch { kernel, pagemap: buf, .. } = s;
         if is_image(&v, o.subject.registry) {
-            copy(kernel, a, b).map_err(fail)?;
+            copy(&s.kernel, a, b).map_err(fail)?;
         } else {
-            Pagemap { fd: pagemap, buf }
-                .runs(kernel, (a, b), Want::Populated, &mut copy)
+            Pagemap { fd: pagemap, buf: &mut s.work.pagemap }
+                .runs(&s.kernel, (a, b), Want::Populated, &mut copy)
                 .map_err(fail)?;
         }
     }

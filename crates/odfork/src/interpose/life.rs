@@ -28,7 +28,7 @@ static ENDS: extern "C" fn() = ends;
 /// Writes the statistics, once, if they were asked for and this is the process
 /// they were asked of (not a child it forked).
 pub fn report() {
-    let o = &engine::state().options;
+    let o = engine::state().options();
     if o.report == Report::None {
         return;
     }
@@ -43,7 +43,7 @@ pub fn report() {
 /// Not inlined: its buffer would be touched at every exit, five pages of stack for nothing.
 #[inline(never)]
 fn write_report(me: i32) {
-    let o = &engine::state().options;
+    let o = engine::state().options();
     let (calls, injected) = engine::calls();
     let context = Context { pid: me, program: program_name(), calls, injected };
     let mut text = Text::<16384>::new();

@@ -1,0 +1,199 @@
+//! A pass as its caller sees it: run in the helper task, then taken over into the state.
+//!
+//! Owns the registry's, the account's and the statistics' part of a pass. Under the lock.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use odfork_model::{CostModel, Rental};
+
+use super::state::{Owned, State};
+use crate::fold;
+use crate::helper::{self, Finished, Job};
+use crate::pass::{self, Decide};
+use crate::reason::{Done, Reason, Stop};
+use crate::registry::Registry;
+use crate::scratch::Report;
+use crate::survey::Subject;
+use crate::sys::{self, PAGE};
+
+/// Mappings with less anonymous memory are not worth a mapping of their own (1 MB).
+const MIN_BYTES: usize = 1 << 20;
+
+/// What forks have cost and what cleaning would.
+pub struct Account {
+    pub model: CostModel,
+    pub rental: Rental,
+    /// Entries the next fork copies, when a pass has just found out.
+    pub entries: Option<u64>,
+    /// Bytes of address space that show images.
+    pub shown: u64,
+}
+
+impl Account {
+    /// Nothing paid, nothing measured.
+    pub const fn new() -> Self {
+        Account { model: CostModel::new(), rental: Rental::new(), entries: None, shown: 0 }
+    }
+}
+
+/// Takes the forks since the last look into the rental account.
+pub fn take_forks(st: &State, account: &mut Account) {
+    let (ns, forks) = (st.unpaid_ns.swap(0, Relaxed), st.unpaid_forks.swap(0, Relaxed));
+    if forks == 0 {
+        return;
+    }
+    if let Some(entries) = account.entries.take() {
+        account.model.observe_fork(entries, st.last_fork_ns.load(Relaxed));
+    }
+    for _ in 0..forks.min(1000) {
+        account.rental.charge(account.model.rent_ns(ns / forks));
+    }
+}
+
+/// Runs a pass in the helper and takes over what it did.
+pub fn pass(st: &State, owned: &mut Owned, decide: Decide) -> Done<()> {
+    make_spliced_word(st, owned)?;
+    let Owned { shared_vm, account, scratch, zone, registry } = owned;
+    let order = pass::Order {
+        subject: subject(st, registry),
+        allowed: st.options().image,
+        shared_vm: *shared_vm,
+        decide,
+    };
+    let door = (&st.trace, st.options().fault);
+    let outcome = match helper::run(door, scratch, zone, Job::Pass(&order)) {
+        Ok(finished) => {
+            let outcome = finished.outcome();
+            take_images(st, registry, &finished, &outcome);
+            if finished.results.report.surveyed.flag() {
+                account.shown = shown(&finished.results.report);
+            }
+            count(st, registry, account.shown, &finished.results.report);
+            if outcome.is_ok() {
+                learn(account, &finished.results.report);
+            }
+            outcome
+        }
+        Err(stop) => Err(stop),
+    };
+    scratch.clear();
+    if let Err(stop) = &outcome {
+        st.stats.count_stop(stop);
+        if stop.reason == Reason::Seccomp {
+            // A filter kills for what the helper does: make no more calls of our own.
+            st.set_barred(stop.reason);
+        }
+        account.rental.refused();
+    }
+    outcome
+}
+
+/// What the helper needs to know about the process.
+pub fn subject<'a>(st: &'a State, registry: &'a Registry) -> Subject<'a> {
+    if let Some(setup) = st.setup.get() {
+        st.threads.note_main(setup.main_thread);
+    }
+    Subject {
+        // Not the stored pid: after a fork past the wrappers that is the parent's.
+        pid: sys::getpid(),
+        tid: sys::gettid(),
+        registry,
+        addresses: &st.addresses,
+        own: st.own_range(),
+        min_bytes: MIN_BYTES,
+        descriptors: st.threads.descriptors(),
+        pi_futexes: st.pi_futexes.load(Relaxed) != 0 || st.threads.overflowed(),
+        spliced: st.spliced_word().is_some_and(|word| word.load(Relaxed) != 0),
+    }
+}
+
+/// A word that all descendants share, before there is anything to say in it.
+fn make_spliced_word(st: &State, owned: &mut Owned) -> Done<()> {
+    if st.spliced_word().is_some() {
+        return Ok(());
+    }
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+    // SAFETY: a new mapping, never unmapped.
+    unsafe {
+        let at = sys::mmap(owned.zone, PAGE, prot, flags)
+            .map_err(|e| Stop::failed(Reason::Limit, crate::step::Step::Helper, e))?;
+        st.set_spliced_word(at);
+    }
+    owned.zone += PAGE;
+    Ok(())
+}
+
+/// Images that nothing shows go, those made come in.
+fn take_images(st: &State, registry: &mut Registry, f: &Finished, outcome: &Done<()>) {
+    let died = matches!(outcome, Err(Stop { reason: Reason::Helper | Reason::Seccomp, .. }));
+    if f.results.report.surveyed.flag() {
+        fold::drop_unseen(registry, f.results);
+    }
+    for mut image in f.results.created() {
+        if died {
+            image.beacon = 0;
+        }
+        if image.end > image.start {
+            st.ever_frozen.store(1, Relaxed);
+            // Room was checked by the pass: it makes no more images than fit.
+            registry.add(&st.addresses, image);
+        } else {
+            crate::image::uproot(&image);
+        }
+    }
+}
+
+/// Bytes of address space that show images after the pass.
+fn shown(r: &Report) -> u64 {
+    (r.shown.get() + r.frozen.get()) as u64
+}
+
+fn count(st: &State, registry: &Registry, shown: u64, r: &Report) {
+    let stats = &st.stats;
+    if r.surveyed.flag() {
+        stats.dirty_pages.store((r.dirty.get() / PAGE) as u64, Relaxed);
+    }
+    let get = |n: &crate::scratch::Number| n.get() as u64;
+    let (frozen, rebuilt, folded) = (get(&r.frozen), get(&r.rebuilt), get(&r.folded));
+    if frozen > rebuilt {
+        stats.freezes.fetch_add(1, Relaxed);
+        stats.freeze_bytes.fetch_add(frozen - rebuilt, Relaxed);
+        stats.freeze_ns.fetch_add(get(&r.freeze_ns), Relaxed);
+    }
+    if folded > 0 {
+        stats.folds_in_place.fetch_add(1, Relaxed);
+    }
+    if rebuilt > 0 {
+        stats.folds_rebuilt.fetch_add(1, Relaxed);
+    }
+    if folded + rebuilt > 0 {
+        stats.fold_bytes.fetch_add(folded + rebuilt, Relaxed);
+        stats.fold_ns.fetch_add(get(&r.fold_ns), Relaxed);
+    }
+    let images: usize = registry.live().map(|(_, i)| i.bytes).sum();
+    stats.image_bytes.store(images as u64, Relaxed);
+    st.registry_in_use.store(u32::from(images > 0), Relaxed);
+    stats.frozen_bytes.store(shown, Relaxed);
+    let huge = registry.live().any(|(_, i)| i.huge == 1);
+    let engine = if images == 0 { 0 } else { 1 + u32::from(huge) };
+    stats.engine.store(engine, Relaxed);
+}
+
+/// What a pass that ended well teaches about costs.
+fn learn(account: &mut Account, r: &Report) {
+    let (eligible, dirty, shown) = (r.eligible.get(), r.dirty.get(), r.shown.get() as u64);
+    let model = &mut account.model;
+    if r.acted.flag() {
+        account.rental.bought();
+        account.entries = None;
+        model.observe_freeze(r.frozen.get() as u64, r.freeze_ns.get() as u64);
+        model.observe_fold((r.folded.get() / PAGE) as u64, shown, r.fold_ns.get() as u64);
+    } else {
+        let entries = ((eligible + dirty) / PAGE) as u64;
+        let price = model.clean_ns(eligible as u64, (dirty / PAGE) as u64, shown);
+        account.rental.limit(model.avoidable_ns(entries));
+        account.rental.looked(price, model.look_ns(entries, shown));
+        account.entries = Some(entries);
+    }
+}

@@ -1,0 +1,85 @@
+//! Whose state is this? A process made by fork finds out here, and begins one of its own.
+//!
+//! Owns the change of the state from a process to its child, and the way to the lock. Every
+//! entrance of the runtime that goes to the lock comes through here first.
+//!
+//! Rules: called in the program, in signal handlers and in new children: no heap.
+
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use odfork_model::Rental;
+
+use super::state::{state, Owned, State};
+use crate::lock::{Held, OnlyTask};
+use crate::reason::Reason;
+use crate::sys;
+
+/// The state is this process's own, at the latest now. False for a task that borrows another
+/// process's memory (a vfork child): the state is not its own.
+pub fn detect_child() -> bool {
+    let st = state();
+    let me = sys::getpid();
+    if is_ours(st, me) {
+        return true;
+    }
+    if st.mark.is_borrowed(me) {
+        return false;
+    }
+    // A handler that interrupted this and forks would wait below for what it interrupted.
+    let mask = sys::block_signals();
+    // Several threads of a new process may find out at once: one begins its state.
+    let parent = st.pid.load(SeqCst);
+    if parent != -me
+        && !is_ours(st, me)
+        && st.pid.compare_exchange(parent, -me, SeqCst, SeqCst).is_ok()
+    {
+        begin_child(st);
+        st.pid.store(me, SeqCst);
+    }
+    while st.pid.load(SeqCst) != me {
+        core::hint::spin_loop();
+    }
+    sys::restore_signals(mask);
+    true
+}
+
+/// The state was begun by process `me`. A child in another pid namespace may have its parent's
+/// number: its mark is not set.
+fn is_ours(st: &State, me: i32) -> bool {
+    st.pid.load(SeqCst) == me && st.mark.is_set() != Some(false)
+}
+
+/// A state of its own for a new process.
+fn begin_child(st: &State) {
+    // SAFETY: fork has copied this memory and one thread. Only the one that `detect_child` chose
+    // comes here; others made since wait there, because every way to the lock leads through it.
+    let mut owned = st.lock.take_over(unsafe { OnlyTask::chosen_in_a_child() });
+    owned.registry.inherit(&st.addresses);
+    owned.scratch.forget();
+    owned.account.rental = Rental::new();
+    owned.account.entries = None;
+    st.stats.reset();
+    st.faults.store(u64::MAX, Relaxed);
+    st.unpaid_ns.store(0, Relaxed);
+    st.unpaid_forks.store(0, Relaxed);
+    if st.barred() == Reason::Helper {
+        // Its tasks are born where it was born itself (`with_new_namespace`).
+        st.set_barred(Reason::None);
+    }
+    // From now on this memory is its own, whatever borrows it or is copied from it.
+    if st.mark.is_set() == Some(false) {
+        st.mark.set();
+    }
+}
+
+/// Waits for the lock of this process's state, or of the one whose memory this task borrows.
+///
+/// The mark is set before: a child made by any fork while the lock is held finds its copy of the
+/// mark wiped, so it knows that the copied lock is nobody's.
+pub fn hold() -> Held<'static, Owned> {
+    let st = state();
+    if detect_child() && st.mark.is_set().is_none() {
+        st.mark.set();
+    }
+    st.lock.hold()
+}

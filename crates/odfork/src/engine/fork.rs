@@ -1,0 +1,165 @@
+//! One fork: decide, freeze or fold, fork, record.
+//!
+//! Owns the decision whether a pass is due before a fork, and what is remembered after it. A fork
+//! for which nothing is due makes one system call besides fork(2): getpid, in the parent.
+
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use super::apply::{pass, take_forks};
+use super::child::{detect_child, hold};
+use super::notes::bar;
+use super::state::{state, Owned, State};
+use crate::options::Freeze;
+use crate::pass::Decide;
+use crate::reason::{Done, Reason, Stop};
+use crate::sys;
+
+/// Minor faults since the last look before an eager process looks again (1 MB of pages).
+const EAGER_FAULTS: u64 = 256;
+
+/// Fork time that passes before the rental account is looked at: below that,
+/// not even freezing a 1 MB process could be due.
+const SETTLE_NS: u64 = 1_000_000;
+
+/// How long images may go without a look when the process forks (10 s).
+const STALE_NS: u64 = 10_000_000_000;
+
+/// Calls the program's fork, made cheap where that pays.
+///
+/// # Safety
+/// `real` must be fork(2) or behave like it: return twice.
+pub unsafe fn fork(real: impl Fn() -> i32) -> i32 {
+    let st = state();
+    if st.barred() == Reason::Seccomp || !detect_child() {
+        return real();
+    }
+    prepare(st);
+    let call = st.lock.begin_call();
+    let begin = sys::now_ns();
+    let pid = real();
+    if pid == 0 {
+        // CHILD: nothing is written here, each page of ours would be a fault. The
+        // child finds out that it is one (`detect_child`) when it next needs the runtime.
+        core::mem::forget(call);
+        return 0;
+    }
+    let ns = sys::now_ns() - begin;
+    drop(call);
+    record(st, pid, ns);
+    pid
+}
+
+/// Before a fork: looks whether freezing or folding is due, and does it.
+fn prepare(st: &State) {
+    // Another library's constructor that forks before ours: the options are not read yet.
+    let Some(setup) = st.setup.get() else { return };
+    let freeze = setup.options.freeze;
+    if freeze == Freeze::Never || st.barred() != Reason::None || !may_be_due(st, freeze) {
+        return;
+    }
+    if !passes_inspection(st) {
+        return;
+    }
+    let mut owned = hold();
+    let decide = match freeze {
+        Freeze::Eager => Some(Decide::Always),
+        _ => by_rental_rule(st, &mut owned),
+    };
+    if let Some(decide) = decide.filter(|_| !owned.calls_under_way()) {
+        let _ = pass(st, &mut owned, decide);
+        if freeze == Freeze::Eager && st.barred() == Reason::None {
+            st.faults.store(sys::minor_faults(), Relaxed);
+        }
+        st.last_pass_ns.store(sys::now_ns(), Relaxed);
+    }
+}
+
+/// The cheap question before every fork: a fork of a small process asks only this.
+fn may_be_due(st: &State, freeze: Freeze) -> bool {
+    if is_stale(st) {
+        return true;
+    }
+    match freeze {
+        Freeze::Eager => {
+            let last = st.faults.load(Relaxed);
+            last == u64::MAX || sys::minor_faults() >= last + EAGER_FAULTS
+        }
+        _ => st.unpaid_ns.load(Relaxed) >= SETTLE_NS,
+    }
+}
+
+/// Images were not looked at for a while: memory that the program has unmapped
+/// since is still held by their seeds.
+fn is_stale(st: &State) -> bool {
+    st.registry_in_use.load(Relaxed) != 0
+        && sys::now_ns() - st.last_pass_ns.load(Relaxed) > STALE_NS
+}
+
+/// Asked without the lock: the inspection of the code takes the loader's. Who comes while another
+/// thread inspects does not wait for it, nor does the child of a fork made meanwhile.
+fn passes_inspection(st: &State) -> bool {
+    const UNDER_WAY: u32 = 1;
+    const DONE: u32 = 2;
+    let Some(setup) = st.setup.get() else { return false };
+    if st.inspected.compare_exchange(0, UNDER_WAY, SeqCst, SeqCst).is_ok() {
+        let found = (setup.inspect)(sys::getpid() == st.born.load(Relaxed));
+        if found != Reason::None {
+            bar(found);
+        }
+        st.inspected.store(DONE, SeqCst);
+    }
+    st.inspected.load(SeqCst) == DONE && st.barred() == Reason::None
+}
+
+/// The rental account is worth a look at the process, or the images need one.
+fn by_rental_rule(st: &State, owned: &mut Owned) -> Option<Decide> {
+    take_forks(st, &mut owned.account);
+    let account = &owned.account;
+    let floor = account.model.look_floor_ns(st.last_fork_ns.load(Relaxed), account.shown);
+    (account.rental.worth_looking(floor) || is_stale(st))
+        .then_some(Decide::Rental(account.model, account.rental))
+}
+
+/// After a fork in the parent: what was paid, for the rental rule. No lock and
+/// no system call: the amounts wait in counters until somebody looks.
+fn record(st: &State, pid: i32, ns: u64) {
+    if pid < 0 {
+        st.stats.forks_failed.fetch_add(1, Relaxed);
+        return;
+    }
+    st.stats.count_fork(ns);
+    if st.options().freeze == Freeze::Auto {
+        st.last_fork_ns.store(ns, Relaxed);
+        st.unpaid_ns.fetch_add(ns, Relaxed);
+        st.unpaid_forks.fetch_add(1, Relaxed);
+    }
+}
+
+/// Freezes and folds now, whatever the rental rule says.
+pub fn freeze_now() -> Done<()> {
+    let st = state();
+    if st.setup.get().is_none() {
+        return Err(Stop::of(Reason::NotLoaded));
+    }
+    if !detect_child() {
+        return Err(Stop::of(Reason::SharedVm));
+    }
+    if st.barred() != Reason::None || !passes_inspection(st) {
+        let under_way = st.barred() == Reason::None;
+        return Err(Stop::of(if under_way { Reason::Threads } else { st.barred() }));
+    }
+    let mut owned = hold();
+    if owned.calls_under_way() {
+        return Err(Stop::of(Reason::Threads));
+    }
+    let done = match pass(st, &mut owned, Decide::Always) {
+        Err(Stop { reason: Reason::NotWorth, .. }) if st.addresses.any_frozen() => Ok(()),
+        other => other,
+    };
+    if done.is_ok() {
+        // The next fork need not look again at what was cleaned just now.
+        st.faults.store(sys::minor_faults(), Relaxed);
+        st.last_pass_ns.store(sys::now_ns(), Relaxed);
+    }
+    done
+}

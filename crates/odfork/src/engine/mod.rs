@@ -1,0 +1,70 @@
+//! The image engine seen from the program: one fork, and what else reaches frozen memory.
+//!
+//! Owns the runtime's state and the order of things; everything that moves memory is a job for
+//! the helper task. The way of one fork, in this order of files:
+//!
+//! ```text
+//! fork()  ->  child.rs   is this memory ours?
+//!         ->  fork.rs    prepare: is a pass due?      ->  apply.rs  run it, take over what it did
+//!         ->  the program's fork(2)
+//!         ->  fork.rs    parent: record the time      child: nothing, until child.rs is asked
+//! ```
+
+mod apply;
+mod child;
+mod fork;
+mod notes;
+mod state;
+mod thaw;
+
+pub use fork::{fork, freeze_now};
+pub use notes::{
+    bar, before_filter, before_raw_fork, before_thread, note_pi_futex, note_shared_vm, note_splice,
+    note_thread, with_new_namespace,
+};
+pub use state::{state, Notes, Setup, State};
+pub use thaw::{call_if_plain, may_be_frozen, thaw_all, with_property, with_thawed};
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::options::{Freeze, Options};
+use crate::reason::Reason;
+use crate::sys;
+
+/// Begins: reads the options. Called once, from the library's constructor, in the thread
+/// with that descriptor. Everything in the program's tree that is executed comes through
+/// here, most of it to end soon without a fork: what can wait, waits.
+pub fn start(main_thread: usize, inspect: fn(bool) -> Reason) {
+    let st = state();
+    let options = Options::from_env();
+    if !st.setup.set(Setup { options, inspect, main_thread }) {
+        return;
+    }
+    if options.freeze == Freeze::Never {
+        st.stats.last_reason.store(Reason::Never as u32, Relaxed);
+    }
+    let me = sys::getpid();
+    st.pid.store(me, Relaxed);
+    st.born.store(me, Relaxed);
+}
+
+/// The process that loaded the library by exec; its forked children do not report.
+pub fn born() -> i32 {
+    state().born.load(Relaxed)
+}
+
+/// A system-call filter was noticed.
+pub fn is_fenced() -> bool {
+    state().barred() == Reason::Seccomp
+}
+
+/// True once any memory of this process was frozen: a cheap first question for
+/// the wrappers.
+pub fn anything_frozen() -> bool {
+    state().was_frozen()
+}
+
+/// Calls of the freeze path so far, and failures injected by a test.
+pub fn calls() -> (u32, u32) {
+    state().trace.counts()
+}

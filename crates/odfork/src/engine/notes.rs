@@ -1,0 +1,87 @@
+//! What the wrappers have seen the program do, as far as it matters to freezing.
+//!
+//! Owns the reasons never to freeze, and what a pass must know about tasks, filters and pages
+//! that leave the process. It moves no memory itself.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::child::{detect_child, hold};
+use super::is_fenced;
+use super::state::state;
+use super::thaw::thaw_all;
+use crate::reason::{Reason, Stop};
+
+/// Never freeze again in this process.
+pub fn bar(reason: Reason) {
+    let st = state();
+    // Held: a pass under way ends before.
+    let _owned = hold();
+    st.set_barred(reason);
+    st.stats.count_stop(&Stop::of(reason));
+}
+
+/// The program is about to install a system-call filter: give back what later
+/// needs system calls of ours, and make none from now on.
+pub fn before_filter() {
+    if !is_fenced() {
+        let _ = thaw_all();
+        bar(Reason::Seccomp);
+    }
+}
+
+/// Makes a call after which the next child is the first of a new pid namespace, or in a time
+/// namespace where nobody may share this memory. A helper of ours must not be that child: the
+/// namespace would end with it, and every fork after it fail. So memory that may need one is
+/// given back before, and none is made until the call was refused, or in this process's children.
+pub fn with_new_namespace(call: impl FnOnce() -> isize) -> isize {
+    if !detect_child() || state().barred() != Reason::None {
+        return call();
+    }
+    let _ = thaw_all();
+    bar(Reason::Helper);
+    let ret = call();
+    if ret < 0 {
+        state().set_barred(Reason::None);
+    }
+    ret
+}
+
+/// A thread is about to be made: the last moment at which a new process is
+/// certainly alone in finding out that it is one.
+pub fn before_thread() {
+    detect_child();
+}
+
+/// A thread was made; `descriptor` is its `pthread_t`. A process with more
+/// threads than can be remembered is left plain while it has any.
+pub fn note_thread(descriptor: usize) {
+    state().threads.note(descriptor);
+}
+
+/// The program uses futex operations that fail on protected pages.
+pub fn note_pi_futex() {
+    state().pi_futexes.store(1, Relaxed);
+}
+
+/// Pages of this process go into a pipe or a socket: no image they may belong to
+/// is overwritten any more, in this process or any other that shares it.
+pub fn note_splice() {
+    if let Some(word) = state().spliced_word() {
+        word.store(1, Relaxed);
+    }
+}
+
+/// A task is about to be made past the C library's fork: what it does to the memory is not
+/// known, and it must find out whether the memory is its own.
+pub fn before_raw_fork() {
+    let mark = &state().mark;
+    if mark.is_set() != Some(true) && !is_fenced() && detect_child() {
+        mark.set();
+    }
+}
+
+/// A task that shares this address space and is no thread was started.
+pub fn note_shared_vm() {
+    before_raw_fork();
+    hold().shared_vm = true;
+}

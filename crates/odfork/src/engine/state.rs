@@ -1,0 +1,260 @@
+//! The runtime's state, one of it in a process.
+//!
+//! Owns what there is and who may touch it: what may be read at any time is atomic ([`State`]),
+//! the rest ([`Owned`]) is reached through the lock's guard. All of it lies together, so that it
+//! can be left out when the memory around it is frozen.
+
+use core::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize,
+    Ordering::{Relaxed, SeqCst},
+};
+
+use super::apply::Account;
+use crate::lock::Lock;
+use crate::mark::Mark;
+use crate::once::SetOnce;
+use crate::options::Options;
+use crate::reason::Reason;
+use crate::registry::{Addresses, Registry};
+use crate::scratch::ScratchMapping;
+use crate::stats::Stats;
+use crate::sys::{Trace, PAGE, ZONE};
+
+/// Threads whose descriptors are remembered.
+const MAX_THREADS: usize = 4096;
+
+/// What the constructor finds out.
+#[derive(Clone, Copy)]
+pub struct Setup {
+    pub options: Options,
+    /// Looks for reasons to leave the program alone; asked once in a process, before its
+    /// first pass. Told whether this is the process that was executed.
+    pub inspect: fn(bool) -> Reason,
+    /// Descriptor of the thread that ran the constructor.
+    pub main_thread: usize,
+}
+
+/// What the wrappers and the report remember. Not in statics of their own: the library has no
+/// other page that is written when it is loaded, and each would be one more fault in every exec.
+pub struct Notes {
+    /// Where the next functions in line are, by the wrappers' numbers; 0: not looked up.
+    pub next: [AtomicUsize; 5],
+    /// 1: the next realloc is glibc's, whose chunks can be told apart; 2: it is not.
+    pub realloc_kind: AtomicUsize,
+    /// The statistics were written.
+    pub reported: AtomicBool,
+}
+
+impl Notes {
+    const fn new() -> Self {
+        #[allow(clippy::declare_interior_mutable_const)]
+        const NOWHERE: AtomicUsize = AtomicUsize::new(0);
+        Notes { next: [NOWHERE; 5], realloc_kind: NOWHERE, reported: AtomicBool::new(false) }
+    }
+}
+
+/// Thread descriptors (`pthread_t`): the main thread's, then newest over oldest.
+pub struct Threads {
+    noted: AtomicUsize,
+    descriptors: [AtomicUsize; MAX_THREADS],
+}
+
+impl Threads {
+    const fn new() -> Self {
+        #[allow(clippy::declare_interior_mutable_const)]
+        const NONE: AtomicUsize = AtomicUsize::new(0);
+        Threads { noted: AtomicUsize::new(0), descriptors: [NONE; MAX_THREADS] }
+    }
+
+    /// Those in use, 0 for none.
+    pub fn descriptors(&self) -> &[AtomicUsize] {
+        &self.descriptors[..MAX_THREADS.min(self.noted.load(SeqCst) + 1)]
+    }
+
+    /// Notes the main thread's.
+    pub fn note_main(&self, descriptor: usize) {
+        self.descriptors[0].store(descriptor, Relaxed);
+    }
+
+    /// Notes another thread's, unless it is known.
+    pub fn note(&self, descriptor: usize) {
+        if self.descriptors().iter().all(|d| d.load(Relaxed) != descriptor) {
+            let n = self.noted.fetch_add(1, SeqCst);
+            self.descriptors[1 + n % (MAX_THREADS - 1)].store(descriptor, SeqCst);
+        }
+    }
+
+    /// Some may have been overwritten.
+    pub fn overflowed(&self) -> bool {
+        self.noted.load(SeqCst) >= MAX_THREADS
+    }
+}
+
+/// Everything the runtime knows.
+#[repr(C, align(4096))]
+pub struct State {
+    // What a fork or the constructor writes comes first, in one page: after the fork or
+    // exec, that page is one copy-on-write fault, and more pages would be more faults.
+    pub setup: SetOnce<Setup>,
+    pub notes: Notes,
+    pub stats: Stats,
+    /// The process whose state this is; negative while it begins.
+    pub pid: AtomicI32,
+    /// The process that loaded the library by exec: it alone reports.
+    pub born: AtomicI32,
+    pub mark: Mark,
+    /// Time of the latest pass, and whether there are images.
+    pub last_pass_ns: AtomicU64,
+    pub registry_in_use: AtomicU32,
+    pub last_fork_ns: AtomicU64,
+    /// Minor faults at the last look; `u64::MAX` before the first.
+    pub faults: AtomicU64,
+    /// Time of forks not yet charged, and their number.
+    pub unpaid_ns: AtomicU64,
+    pub unpaid_forks: AtomicU64,
+    /// A reason (its number) never to freeze in this process.
+    barred: AtomicU32,
+    pub inspected: AtomicU32,
+    pub pi_futexes: AtomicU32,
+    /// Where a word shared with all descendants is: image pages went into a pipe or socket.
+    spliced_word: AtomicUsize,
+    /// 1 from the first freeze on, in this process or an ancestor.
+    pub ever_frozen: AtomicU32,
+    /// System calls of the freeze path so far.
+    pub trace: Trace,
+    pub lock: Lock<Owned>,
+    pub threads: Threads,
+    pub addresses: Addresses,
+}
+
+/// What the lock guards.
+#[repr(C)]
+pub struct Owned {
+    /// A task outside the process runs in its memory (seen by the clone wrapper).
+    pub shared_vm: bool,
+    pub account: Account,
+    pub scratch: ScratchMapping,
+    /// Address hint for the runtime's next mapping.
+    pub zone: usize,
+    pub registry: Registry,
+}
+
+impl State {
+    const fn new() -> Self {
+        State {
+            setup: SetOnce::new(),
+            notes: Notes::new(),
+            stats: Stats::new(),
+            pid: AtomicI32::new(0),
+            born: AtomicI32::new(0),
+            mark: Mark::new(),
+            last_pass_ns: AtomicU64::new(0),
+            registry_in_use: AtomicU32::new(0),
+            last_fork_ns: AtomicU64::new(0),
+            faults: AtomicU64::new(u64::MAX),
+            unpaid_ns: AtomicU64::new(0),
+            unpaid_forks: AtomicU64::new(0),
+            barred: AtomicU32::new(0),
+            inspected: AtomicU32::new(0),
+            pi_futexes: AtomicU32::new(0),
+            spliced_word: AtomicUsize::new(0),
+            ever_frozen: AtomicU32::new(0),
+            trace: Trace::new(),
+            lock: Lock::new(Owned::new()),
+            threads: Threads::new(),
+            addresses: Addresses::new(),
+        }
+    }
+
+    /// The switches; defaults before the constructor has read them.
+    pub fn options(&self) -> &Options {
+        static DEFAULTS: Options = Options::new();
+        self.setup.get().map_or(&DEFAULTS, |setup| &setup.options)
+    }
+
+    /// Why this process is never frozen, or none.
+    pub fn barred(&self) -> Reason {
+        let i = self.barred.load(Relaxed) as usize;
+        Reason::ALL.get(i).copied().unwrap_or_default()
+    }
+
+    /// Sets that.
+    pub fn set_barred(&self, reason: Reason) {
+        self.barred.store(reason as u32, Relaxed);
+    }
+
+    /// Memory was frozen, in this process or an ancestor.
+    pub fn was_frozen(&self) -> bool {
+        self.ever_frozen.load(Relaxed) != 0
+    }
+
+    /// A word shared with all descendants, once there is one.
+    pub fn spliced_word(&self) -> Option<&AtomicU32> {
+        let at = self.spliced_word.load(SeqCst);
+        // SAFETY: 0, or a shared page mapped for the life of the process.
+        (at != 0).then(|| unsafe { &*(at as *const AtomicU32) })
+    }
+
+    /// Tells where that word is.
+    ///
+    /// # Safety
+    /// A page mapped shared, writable and zeroed, for the life of the process.
+    pub unsafe fn set_spliced_word(&self, at: usize) {
+        self.spliced_word.store(at, SeqCst);
+    }
+
+    /// The runtime's own writable memory, page aligned.
+    pub fn own_range(&self) -> (usize, usize) {
+        let start = core::ptr::from_ref(self) as usize;
+        (start, (start + size_of::<State>()).next_multiple_of(PAGE))
+    }
+}
+
+impl Owned {
+    const fn new() -> Self {
+        Owned {
+            shared_vm: false,
+            account: Account::new(),
+            scratch: ScratchMapping::new(),
+            zone: ZONE,
+            registry: Registry::new(),
+        }
+    }
+}
+
+static STATE: State = State::new();
+
+/// The state of this process, or of the one whose memory it borrows.
+pub fn state() -> &'static State {
+    &STATE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::mem::offset_of;
+
+    /// One copy-on-write fault after exec, one after fork.
+    #[test]
+    fn what_is_written_at_the_start_lies_in_one_page() {
+        let lock = offset_of!(State, lock);
+        let small = offset_of!(Owned, registry);
+        assert!(lock + size_of::<Lock<u64>>() + small < PAGE, "{lock} + {small}");
+        assert_eq!(align_of::<State>(), PAGE);
+    }
+
+    #[test]
+    fn threads_are_noted_once() {
+        let threads = Box::new(Threads::new());
+        threads.note_main(7);
+        for descriptor in [7, 8, 9, 8] {
+            threads.note(descriptor);
+        }
+        let seen: Vec<usize> = threads.descriptors().iter().map(|d| d.load(Relaxed)).collect();
+        assert_eq!(seen, [7, 8, 9]);
+        assert!(!threads.overflowed());
+        (0..MAX_THREADS).for_each(|i| threads.note(100 + i));
+        assert!(threads.overflowed());
+        assert_eq!(threads.descriptors()[0].load(Relaxed), 7);
+    }
+}

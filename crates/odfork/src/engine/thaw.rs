@@ -1,0 +1,120 @@
+//! Calls of the program that frozen memory would answer differently: thaw first, then call.
+//!
+//! Owns the order of the two and keeps a freeze from coming in between; the thaw itself is a job
+//! for the helper task.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::apply::subject;
+use super::child::{detect_child, hold};
+use super::state::{state, Owned, State};
+use crate::fold;
+use crate::helper::{self, Job};
+use crate::reason::Done;
+use crate::registry::MAX_IMAGES;
+use crate::sys::PAGE;
+use crate::thaw::{Content, Order};
+
+/// True if a range may be frozen.
+pub fn may_be_frozen(start: usize, len: usize) -> bool {
+    call_if_plain(start, len, false, || ()).is_none()
+}
+
+/// Makes a call of the program's on a range that is not frozen, with no freeze
+/// in between; `None` if some of the range may be frozen or, where it matters that
+/// the range is `whole`, may be split.
+pub fn call_if_plain<T>(
+    start: usize,
+    len: usize,
+    whole: bool,
+    call: impl FnOnce() -> T,
+) -> Option<T> {
+    let st = state();
+    if st.was_frozen() || st.lock.is_held() {
+        // A lock that fork has copied while it was held would never be free.
+        detect_child();
+    }
+    let _call = st.lock.begin_call();
+    let end = start.saturating_add(len);
+    let frozen = st.was_frozen()
+        && (st.addresses.may_be_frozen(start, end)
+            || whole && st.addresses.may_be_split(start, end));
+    (!frozen).then(call)
+}
+
+/// Thaws a range and then makes the program's own call, with no freeze in
+/// between. `call` hears whether the thaw succeeded, and whether it did all
+/// there was to do (zeros by hand).
+pub fn with_thawed<T>(
+    start: usize,
+    len: usize,
+    content: Content,
+    moves: bool,
+    call: impl FnOnce(Done<bool>) -> T,
+) -> T {
+    let mut owned = hold();
+    call(thaw_range(state(), &mut owned, start, len, content, moves))
+}
+
+/// Makes a call that gives a range a property (not to be inherited, locked, ...):
+/// the range is thawed, and neither frozen again while it has the property (the
+/// survey sees to that) nor joined with its neighbours.
+pub fn with_property<T>(start: usize, len: usize, call: impl FnOnce() -> T) -> T {
+    let st = state();
+    let mut owned = hold();
+    // Where no thaw is to be had the property goes to the image's mapping, as far as it can.
+    let _ = thaw_range(st, &mut owned, start, len, Content::Join, false);
+    owned.registry.note_special(&st.addresses, start, start.saturating_add(len));
+    call()
+}
+
+fn thaw_range(
+    st: &State,
+    owned: &mut Owned,
+    start: usize,
+    len: usize,
+    content: Content,
+    moves: bool,
+) -> Done<bool> {
+    let end = start.saturating_add(len);
+    let join = content == Content::Join;
+    if !(st.addresses.may_be_frozen(start, end) || join && st.addresses.may_be_split(start, end)) {
+        return Ok(false);
+    }
+    let Owned { scratch, zone, registry, .. } = owned;
+    let order = Order { start, end, content, moves, subject: subject(st, registry) };
+    let door = (&st.trace, st.options().fault);
+    let finished = helper::run(door, scratch, zone, Job::Thaw(&order))?;
+    let (outcome, report) = (finished.outcome(), &finished.results.report);
+    let (by_hand, refused) = (report.by_hand.flag(), report.refused.flag());
+    let bytes = report.thawed.get() as u64;
+    scratch.clear();
+    outcome?;
+    // What was not replaced still shows an image.
+    if !by_hand && !join && !refused {
+        registry.uncover(&st.addresses, start, end);
+    }
+    if bytes > 0 {
+        st.stats.thaws.fetch_add(1, Relaxed);
+        st.stats.thaw_bytes.fetch_add(bytes, Relaxed);
+    }
+    Ok(by_hand)
+}
+
+/// Makes all memory anonymous again, and lets go of the images.
+pub fn thaw_all() -> Done<()> {
+    let st = state();
+    let mut owned = hold();
+    thaw_range(st, &mut owned, 0, usize::MAX & !(PAGE - 1), Content::Keep, false)?;
+    for slot in 0..MAX_IMAGES {
+        if let Some(image) = owned.registry.remove(slot) {
+            crate::image::uproot(&image);
+            fold::drop_beacon(&owned.registry, image.beacon);
+        }
+    }
+    owned.account.shown = 0;
+    st.stats.frozen_bytes.store(0, Relaxed);
+    st.stats.image_bytes.store(0, Relaxed);
+    st.stats.engine.store(0, Relaxed);
+    Ok(())
+}

@@ -1,0 +1,547 @@
+//! The scratch memory of a job: what it works with and what it leaves behind.
+//!
+//! Owns the shared mapping and who may reach which part of it, when:
+//!
+//! ```text
+//! part        caller, before      helper task, while       caller, after the
+//!             it starts a task    the caller sleeps        task has ended
+//! ---------   -----------------   ----------------------   ------------------
+//! Results     &, reset            &, written               &, read
+//! Work        nothing             the only &mut (`Work`)   nothing
+//! stack       nothing             the task's own           nothing
+//! ```
+//! [`Results`] are atomics: the task may be killed between any two instructions, and what it had
+//! stored by then counts. Nothing else passes from the task to the caller.
+
+use core::cell::UnsafeCell;
+use core::ptr::NonNull;
+use core::sync::atomic::{
+    AtomicU32, AtomicU64, AtomicU8, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+use crate::args;
+use crate::pagemap;
+use crate::reason::{Done, Reason, Stop};
+use crate::registry::{Image, MAX_IMAGES};
+use crate::step::Step;
+use crate::sys::{self, Kernel, Trace, PAGE};
+use crate::vma::Vma;
+
+/// Mappings of interest a job can look at; more are left alone.
+pub const MAX_VMAS: usize = 16384;
+/// Threads whose stacks are watched at most; with more, fork stays plain.
+pub const MAX_STACKS: usize = 1024;
+/// Bytes of text read at once.
+pub const TEXT: usize = 1 << 16;
+const STACK: usize = 512 << 10;
+const TOTAL: usize = (size_of::<Memory>() + STACK).next_multiple_of(PAGE);
+
+/// A number that one task writes and another reads later.
+#[derive(Default, Debug)]
+pub struct Number(AtomicU64);
+
+impl Number {
+    pub fn get(&self) -> usize {
+        self.0.load(Relaxed) as usize
+    }
+
+    pub fn set(&self, n: usize) {
+        self.0.store(n as u64, Relaxed);
+    }
+
+    pub fn add(&self, n: usize) {
+        self.set(self.get() + n);
+    }
+
+    pub fn flag(&self) -> bool {
+        self.get() == 1
+    }
+}
+
+/// What a job found and did.
+#[derive(Default, Debug)]
+pub struct Report {
+    /// Anonymous bytes that may be frozen.
+    pub eligible: Number,
+    /// Bytes of image mappings dirtied by the process.
+    pub dirty: Number,
+    /// Bytes of images the process shows (clean and dirty).
+    pub shown: Number,
+    /// Bytes copied into new images, and time for it in ns.
+    pub frozen: Number,
+    pub freeze_ns: Number,
+    /// Dirty bytes folded in place, bytes of mappings rebuilt, time in ns.
+    pub folded: Number,
+    pub rebuilt: Number,
+    pub fold_ns: Number,
+    pub thawed: Number,
+    /// 1: zeros were written where the mapping could not be replaced.
+    pub by_hand: Number,
+    /// 1: thawing stopped at memory whose content the kernel will not give up.
+    pub refused: Number,
+    /// 1: the job looked and decided to act.
+    pub acted: Number,
+    /// 1: the map of the process was read to its end ([`Results::is_gone`] is meaningful).
+    pub surveyed: Number,
+    /// 1: the address space is limited (RLIMIT_AS): what is left is the program's.
+    pub space_limited: Number,
+}
+
+impl Report {
+    /// Forgets what an earlier scan found.
+    pub fn restart_scan(&self) {
+        [&self.surveyed, &self.eligible, &self.dirty, &self.shown].iter().for_each(|n| n.set(0));
+    }
+
+    /// Forgets what an earlier job left.
+    fn clear(&self) {
+        let all = [
+            &self.eligible,
+            &self.dirty,
+            &self.shown,
+            &self.frozen,
+            &self.freeze_ns,
+            &self.folded,
+            &self.rebuilt,
+            &self.fold_ns,
+            &self.thawed,
+            &self.by_hand,
+            &self.refused,
+            &self.acted,
+            &self.surveyed,
+            &self.space_limited,
+        ];
+        all.iter().for_each(|n| n.set(0));
+    }
+}
+
+/// A mapping made only for the job, to be removed if it dies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum View {
+    /// An image, to be written.
+    Shared,
+    /// What will be moved over memory of the program.
+    Fresh,
+    /// A beacon that no image needs yet.
+    Beacon,
+}
+
+const VIEWS: [View; 3] = [View::Shared, View::Fresh, View::Beacon];
+
+/// An image as the task leaves it behind, word by word.
+#[derive(Default)]
+struct Record {
+    dev: AtomicU64,
+    inode: AtomicU64,
+    start: AtomicUsize,
+    end: AtomicUsize,
+    span: AtomicUsize,
+    seed_private: AtomicUsize,
+    seed_shared: AtomicUsize,
+    beacon: AtomicUsize,
+    bytes: AtomicUsize,
+    huge: AtomicU32,
+}
+
+impl Record {
+    fn store(&self, image: &Image) {
+        self.dev.store(image.dev, Relaxed);
+        self.inode.store(image.inode, Relaxed);
+        self.start.store(image.start, Relaxed);
+        self.end.store(image.end, Relaxed);
+        self.span.store(image.span, Relaxed);
+        self.seed_private.store(image.seed_private, Relaxed);
+        self.seed_shared.store(image.seed_shared, Relaxed);
+        self.beacon.store(image.beacon, Relaxed);
+        self.bytes.store(image.bytes, Relaxed);
+        self.huge.store(image.huge, Relaxed);
+    }
+
+    fn load(&self) -> Image {
+        Image {
+            dev: self.dev.load(Relaxed),
+            inode: self.inode.load(Relaxed),
+            start: self.start.load(Relaxed),
+            end: self.end.load(Relaxed),
+            span: self.span.load(Relaxed),
+            seed_private: self.seed_private.load(Relaxed),
+            seed_shared: self.seed_shared.load(Relaxed),
+            beacon: self.beacon.load(Relaxed),
+            bytes: self.bytes.load(Relaxed),
+            huge: self.huge.load(Relaxed),
+            live: 1,
+        }
+    }
+}
+
+/// How a job ended, if it ended by itself.
+#[derive(Default)]
+struct Ending {
+    done: AtomicU32,
+    /// 1: early, for the reason and in the step of these numbers.
+    stopped: AtomicU32,
+    reason: AtomicU32,
+    step: AtomicU8,
+    errno: AtomicU32,
+}
+
+/// What a job leaves behind; all zeros is valid, as the kernel maps it.
+pub struct Results {
+    pub trace: Trace,
+    pub report: Report,
+    created: [Record; MAX_IMAGES],
+    created_count: AtomicUsize,
+    gone: [AtomicU8; MAX_IMAGES],
+    views: [(AtomicUsize, AtomicUsize); VIEWS.len()],
+    /// Where the runtime's own mappings go next (a hint; see `sys::ZONE`).
+    zone: AtomicUsize,
+    ending: Ending,
+}
+
+impl Results {
+    /// As new, for the next job, which goes on counting calls where `trace` is.
+    pub fn begin(&self, trace: &Trace, zone: usize) {
+        self.trace.follow(trace);
+        self.report.clear();
+        self.created_count.store(0, Relaxed);
+        self.gone.iter().for_each(|g| g.store(0, Relaxed));
+        VIEWS.iter().for_each(|&v| self.forget_view(v));
+        self.zone.store(zone, Relaxed);
+        self.ending.done.store(0, Relaxed);
+        self.ending.stopped.store(0, Relaxed);
+    }
+
+    /// The images made.
+    pub fn created(&self) -> impl Iterator<Item = Image> + '_ {
+        self.created[..self.created_count()].iter().map(Record::load)
+    }
+
+    pub fn created_count(&self) -> usize {
+        self.created_count.load(Acquire).min(MAX_IMAGES)
+    }
+
+    /// Adds an image; from here on it counts.
+    pub fn create(&self, image: &Image) {
+        let n = self.created_count();
+        if let Some(record) = self.created.get(n) {
+            record.store(image);
+            self.created_count.store(n + 1, Release);
+        }
+    }
+
+    /// The latest image is about to show more: up to `end`, with so many bytes more.
+    pub fn extend_latest(&self, end: usize, bytes: usize) {
+        if let Some(record) = self.created_count().checked_sub(1).map(|n| &self.created[n]) {
+            record.end.store(end, Relaxed);
+            record.bytes.fetch_add(bytes, Relaxed);
+        }
+    }
+
+    /// No mapping shows the image in that registry slot any more.
+    pub fn is_gone(&self, slot: usize) -> bool {
+        self.gone.get(slot).is_some_and(|g| g.load(Relaxed) == 1)
+    }
+
+    pub fn set_gone(&self, slot: usize, gone: bool) {
+        if let Some(g) = self.gone.get(slot) {
+            g.store(u8::from(gone), Relaxed);
+        }
+    }
+
+    /// An address hint for `len` bytes of the runtime's own.
+    pub fn place(&self, len: usize) -> usize {
+        self.zone.fetch_add(len.next_multiple_of(PAGE), Relaxed)
+    }
+
+    pub fn zone(&self) -> usize {
+        self.zone.load(Relaxed)
+    }
+
+    /// Notes a temporary mapping.
+    pub fn note_view(&self, view: View, start: usize, len: usize) {
+        let (at, size) = &self.views[view as usize];
+        size.store(0, Relaxed);
+        at.store(start, Relaxed);
+        size.store(len, Release);
+    }
+
+    /// Forgets a temporary mapping without unmapping it.
+    pub fn forget_view(&self, view: View) {
+        self.views[view as usize].1.store(0, Relaxed);
+    }
+
+    /// Removes a temporary mapping.
+    pub fn drop_view(&self, view: View) {
+        let (at, len) = &self.views[view as usize];
+        if len.load(Acquire) != 0 {
+            // SAFETY: noted by the job as its own.
+            unsafe { sys::munmap(at.load(Relaxed), len.load(Relaxed)) };
+        }
+        self.forget_view(view);
+    }
+
+    /// Removes what a job that died could not remove.
+    pub fn drop_views(&self) {
+        VIEWS.iter().for_each(|&v| self.drop_view(v));
+    }
+
+    /// The job's last word.
+    pub fn end(&self, done: Done<()>) {
+        let e = &self.ending;
+        if let Err(stop) = done {
+            e.reason.store(stop.reason as u32, Relaxed);
+            let step = Step::named(stop.step.as_bytes()).unwrap_or_default();
+            e.step.store(step as u8, Relaxed);
+            e.errno.store(stop.errno as u32, Relaxed);
+            e.stopped.store(1, Relaxed);
+        }
+        e.done.store(1, Release);
+    }
+
+    /// That word; `None` if the task died before.
+    pub fn ending(&self) -> Option<Done<()>> {
+        let e = &self.ending;
+        if e.done.load(Acquire) != 1 {
+            return None;
+        }
+        if e.stopped.load(Relaxed) == 0 {
+            return Some(Ok(()));
+        }
+        let reason = e.reason.load(Relaxed) as usize;
+        Some(Err(Stop {
+            reason: Reason::ALL.get(reason).copied().unwrap_or_default(),
+            step: Step::numbered(e.step.load(Relaxed)).name(),
+            errno: e.errno.load(Relaxed) as i32,
+        }))
+    }
+}
+
+/// What a job works with. Nobody but the helper task touches it; all zeros is valid, and so is
+/// whatever an earlier task left that was killed.
+pub struct Work {
+    /// Images the registry still has room for.
+    pub images_left: usize,
+    /// The machine has swap space.
+    pub swap: bool,
+    /// Threads run, so guarded pages carry markers in the page tables.
+    pub marked: bool,
+    vmas: [Vma; MAX_VMAS],
+    vma_count: usize,
+    /// Stack pointers of other threads, while a guard holds them.
+    stacks: [usize; MAX_STACKS],
+    stack_count: usize,
+    pub pagemap: pagemap::Buffers,
+    pub text: [u8; TEXT],
+}
+
+impl Work {
+    /// As new, for the next job.
+    pub fn begin(&mut self) {
+        (self.vma_count, self.stack_count, self.images_left) = (0, 0, 0);
+        (self.swap, self.marked) = (false, false);
+    }
+}
+
+/// The mappings and stacks a scan kept.
+pub struct Kept<'a> {
+    vmas: &'a mut [Vma; MAX_VMAS],
+    count: &'a mut usize,
+}
+
+impl Kept<'_> {
+    /// Keeps one more, while there is room.
+    pub fn push(&mut self, v: Vma) {
+        if let Some(slot) = self.vmas.get_mut(*self.count) {
+            *slot = v;
+            *self.count += 1;
+        }
+    }
+}
+
+/// A job's view of all this. Lives on the task's own stack.
+pub struct Scratch<'a> {
+    pub kernel: Kernel<'a>,
+    pub results: &'a Results,
+    pub work: &'a mut Work,
+}
+
+impl Scratch<'_> {
+    /// The mappings the scan kept.
+    pub fn vmas(&self) -> &[Vma] {
+        &self.work.vmas[..self.vma_count()]
+    }
+
+    /// One of them.
+    pub fn vma(&self, i: usize) -> Vma {
+        self.vmas().get(i).copied().unwrap_or_default()
+    }
+
+    pub fn vma_count(&self) -> usize {
+        self.work.vma_count.min(MAX_VMAS)
+    }
+
+    /// The place for the next scan's mappings, and the buffer it reads text into.
+    pub fn restart_vmas(&mut self) -> (Kept<'_>, &mut [u8; TEXT]) {
+        let Work { vmas, vma_count, text, .. } = &mut *self.work;
+        *vma_count = 0;
+        (Kept { vmas, count: vma_count }, text)
+    }
+
+    /// The mappings kept, while text is being read.
+    pub fn vmas_and_text(&mut self) -> (&[Vma], &mut [u8; TEXT]) {
+        let Work { vmas, vma_count, text, .. } = &mut *self.work;
+        (&vmas[..(*vma_count).min(MAX_VMAS)], text)
+    }
+
+    /// Stack pointers of the threads that rest.
+    pub fn stacks(&self) -> &[usize] {
+        &self.work.stacks[..self.work.stack_count.min(MAX_STACKS)]
+    }
+
+    pub fn forget_stacks(&mut self) {
+        self.work.stack_count = 0;
+    }
+
+    /// Notes one; false when there is no room.
+    pub fn note_stack(&mut self, pointer: usize) -> bool {
+        let Some(slot) = self.work.stacks.get_mut(self.work.stack_count) else { return false };
+        *slot = pointer;
+        self.work.stack_count += 1;
+        true
+    }
+}
+
+/// The mapping as it lies in memory; the task's stack follows.
+#[repr(C)]
+pub struct Memory {
+    pub results: Results,
+    work: UnsafeCell<Work>,
+}
+
+impl Memory {
+    /// Where the task's buffers are. Only the task itself makes a reference of it.
+    pub fn work(&self) -> *mut Work {
+        self.work.get()
+    }
+
+    /// The end of the task's stack, in a mapping of [`ScratchMapping`].
+    pub fn stack_top(at: NonNull<Memory>) -> usize {
+        (at.as_ptr() as usize + TOTAL) & !63
+    }
+}
+
+/// The scratch memory of a process. Kept once mapped, so that thawing needs no
+/// new mapping when limits are reached; not inherited by children.
+pub struct ScratchMapping {
+    at: Option<NonNull<Memory>>,
+}
+
+// SAFETY: the address of a mapping that any thread of the process may use; who has this value
+// mutably holds the runtime's lock.
+unsafe impl Send for ScratchMapping {}
+
+impl ScratchMapping {
+    /// Not mapped yet.
+    pub const fn new() -> Self {
+        ScratchMapping { at: None }
+    }
+
+    /// After a job whose results were read: gives the memory back where it is scarce.
+    pub fn clear(&mut self) {
+        let Some(at) = self.at else { return };
+        // Told by the helper: asking is a system call that a filter may forbid.
+        // SAFETY: our own mapping, which lives until it is unmapped here.
+        if unsafe { at.as_ref() }.results.report.space_limited.flag() {
+            // SAFETY: our own mapping; no helper runs, and results borrow `self`.
+            unsafe { sys::munmap(at.as_ptr() as usize, TOTAL) };
+            self.at = None;
+        }
+    }
+
+    /// In a child: the parent's was not inherited.
+    pub fn forget(&mut self) {
+        self.at = None;
+    }
+
+    /// The memory, mapped now if need be at the hint `zone`.
+    pub fn map(&mut self, kernel: &Kernel, zone: &mut usize) -> Done<NonNull<Memory>> {
+        if let Some(at) = self.at {
+            return Ok(at);
+        }
+        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let prot = libc::PROT_READ | libc::PROT_WRITE;
+        let fail = |e| Stop::failed(Reason::Limit, Step::Helper, e);
+        // SAFETY: a new mapping.
+        let at = unsafe {
+            let a = args![*zone, TOTAL, prot, flags, -1isize, 0];
+            let at = kernel.call(libc::SYS_mmap, a).map_err(fail)?;
+            let a = args![at, TOTAL, libc::MADV_DONTFORK];
+            if let Err(e) = kernel.call(libc::SYS_madvise, a) {
+                sys::munmap(at, TOTAL);
+                return Err(fail(e));
+            }
+            at
+        };
+        *zone += TOTAL.next_multiple_of(sys::HUGE);
+        self.at = NonNull::new(at as *mut Memory);
+        self.at.ok_or(Stop::of(Reason::Limit))
+    }
+}
+
+impl Default for ScratchMapping {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn results() -> Box<Results> {
+        // SAFETY: all zeros is valid (atomics only), as in the mapping.
+        unsafe { Box::<Results>::new_zeroed().assume_init() }
+    }
+
+    #[test]
+    fn an_image_counts_once_it_is_whole() {
+        let r = results();
+        let image = Image { dev: 1, inode: 2, start: 3, end: 3, huge: 1, ..Image::default() };
+        r.extend_latest(9, 9);
+        assert_eq!(r.created().count(), 0);
+        r.create(&image);
+        r.extend_latest(8, 5);
+        let want = Image { end: 8, bytes: 5, live: 1, ..image };
+        assert_eq!(r.created().collect::<Vec<_>>(), [want]);
+        r.begin(&Trace::new(), 0x1000);
+        assert_eq!((r.created_count(), r.zone()), (0, 0x1000));
+    }
+
+    #[test]
+    fn the_last_word_is_read_as_it_was_said() {
+        let r = results();
+        assert_eq!(r.ending(), None);
+        let stop = Stop { reason: Reason::Memory, step: Step::Copy.name(), errno: 12 };
+        r.end(Err(stop));
+        assert_eq!(r.ending(), Some(Err(stop)));
+        r.begin(&Trace::new(), 0);
+        r.end(Ok(()));
+        assert_eq!(r.ending(), Some(Ok(())));
+    }
+
+    #[test]
+    fn kept_mappings_stop_where_the_room_ends() {
+        // SAFETY: all zeros is valid, as in the mapping.
+        let mut work = unsafe { Box::<Work>::new_zeroed().assume_init() };
+        let (results, trace) = (results(), Trace::new());
+        let kernel = Kernel::new(&trace, crate::sys::Fault::None);
+        let mut s = Scratch { kernel, results: &results, work: &mut work };
+        let (mut kept, _) = s.restart_vmas();
+        (0..MAX_VMAS + 3).for_each(|i| kept.push(Vma { start: i, ..Vma::default() }));
+        assert_eq!((s.vma_count(), s.vma(7).start, s.vma(MAX_VMAS).start), (MAX_VMAS, 7, 0));
+        assert!((0..MAX_STACKS).all(|i| s.note_stack(i)) && !s.note_stack(0));
+        s.forget_stacks();
+        assert!(s.stacks().is_empty());
+    }
+}

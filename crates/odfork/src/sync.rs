@@ -1,0 +1,38 @@
+//! What the lock takes from outside: atomics, the signal mask, a pause.
+//!
+//! Owns nothing else. It is a file of its own so that the lock's model test can put others in
+//! their place, and because Miri knows no system calls.
+
+pub use core::sync::atomic::{AtomicBool, AtomicU32};
+
+#[cfg(not(miri))]
+pub use crate::sys::{block_signals, restore_signals};
+
+/// Waits before the next look: spins at first, then sleeps longer.
+#[cfg(not(miri))]
+pub fn pause(rounds: u32) {
+    if rounds < 50 {
+        core::hint::spin_loop();
+        return;
+    }
+    let ns = if rounds < 1000 { 10_000 } else { 1_000_000 };
+    let t = libc::timespec { tv_sec: 0, tv_nsec: ns };
+    // SAFETY: sleeps; an early return only means another look.
+    unsafe { crate::sys::raw(libc::SYS_nanosleep, crate::args![&t, 0]) };
+}
+
+#[cfg(miri)]
+mod without_kernel {
+    /// Miri delivers no signals.
+    pub fn block_signals() -> u64 {
+        0
+    }
+
+    pub fn restore_signals(_mask: u64) {}
+
+    pub fn pause(_rounds: u32) {
+        std::thread::yield_now();
+    }
+}
+#[cfg(miri)]
+pub use without_kernel::{block_signals, pause, restore_signals};
