@@ -19,9 +19,14 @@ mod image;
 #[cfg(feature = "interpose")]
 pub mod interpose;
 mod lock;
+#[cfg(test)]
+mod lock_tests;
 mod mark;
 mod once;
+#[cfg(test)]
+mod once_tests;
 pub mod options;
+mod owner;
 mod pagemap;
 mod pass;
 pub mod plan;

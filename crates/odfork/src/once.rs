@@ -1,14 +1,13 @@
-//! A value that is set once and read at any time.
+//! What happens once in a process: a value that is set, work that is done.
 //!
-//! Owns the cell for what the constructor finds out. Not a lock: who reads before it is set gets
-//! nothing, and a second value is refused.
+//! Owns the cell for what the constructor finds out, and the gate before an inspection. Neither
+//! is a lock: who comes meanwhile does not wait, it gets nothing.
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
-use core::sync::atomic::{
-    AtomicU32,
-    Ordering::{Acquire, Relaxed, Release},
-};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+
+use crate::sync::AtomicU32;
 
 const EMPTY: u32 = 0;
 const BEING_SET: u32 = 1;
@@ -47,32 +46,24 @@ impl<T: Copy> SetOnce<T> {
     }
 }
 
-impl<T: Copy> Default for SetOnce<T> {
-    fn default() -> Self {
-        Self::new()
-    }
+/// Work that one thread does.
+pub struct RunOnce {
+    phase: AtomicU32,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+impl RunOnce {
+    /// Not done yet.
+    pub const fn new() -> Self {
+        RunOnce { phase: AtomicU32::new(EMPTY) }
+    }
 
-    #[test]
-    fn one_of_many_threads_sets_it() {
-        static CELL: SetOnce<[usize; 4]> = SetOnce::new();
-        assert_eq!(CELL.get(), None);
-        let threads: Vec<_> = (0..4)
-            .map(|i| {
-                std::thread::spawn(move || {
-                    let won = CELL.set([i; 4]);
-                    (won, CELL.get().copied())
-                })
-            })
-            .collect();
-        let ends: Vec<_> = threads.into_iter().map(|t| t.join().unwrap()).collect();
-        assert_eq!(ends.iter().filter(|(won, _)| *won).count(), 1);
-        let value = CELL.get().copied().unwrap();
-        assert!(ends.iter().all(|(_, seen)| seen.is_none_or(|v| v == value)));
-        assert!(!CELL.set([9; 4]));
+    /// Does it, unless another thread has begun; true if it is done. In a child of a fork made
+    /// while another thread was at it, it never will be.
+    pub fn run(&self, work: impl FnOnce()) -> bool {
+        if self.phase.compare_exchange(EMPTY, BEING_SET, SeqCst, SeqCst).is_ok() {
+            work();
+            self.phase.store(SET, SeqCst);
+        }
+        self.phase.load(SeqCst) == SET
     }
 }

@@ -3,7 +3,7 @@
 //! Owns nothing else. It is a file of its own so that the lock's model test can put others in
 //! their place, and because Miri knows no system calls.
 
-pub use core::sync::atomic::{AtomicBool, AtomicU32};
+pub use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32};
 
 #[cfg(not(miri))]
 pub use crate::sys::{block_signals, restore_signals};

@@ -5,7 +5,7 @@
 //!
 //! Rules: called in the program, in signal handlers and in new children: no heap.
 
-use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::Ordering::Relaxed;
 
 use odfork_model::Rental;
 
@@ -27,18 +27,7 @@ pub fn detect_child() -> bool {
     }
     // A handler that interrupted this and forks would wait below for what it interrupted.
     let mask = sys::block_signals();
-    // Several threads of a new process may find out at once: one begins its state.
-    let parent = st.pid.load(SeqCst);
-    if parent != -me
-        && !is_ours(st, me)
-        && st.pid.compare_exchange(parent, -me, SeqCst, SeqCst).is_ok()
-    {
-        begin_child(st);
-        st.pid.store(me, SeqCst);
-    }
-    while st.pid.load(SeqCst) != me {
-        core::hint::spin_loop();
-    }
+    st.owner.pass_to(me, || is_ours(st, me), || begin_child(st));
     sys::restore_signals(mask);
     true
 }
@@ -46,7 +35,7 @@ pub fn detect_child() -> bool {
 /// The state was begun by process `me`. A child in another pid namespace may have its parent's
 /// number: its mark is not set.
 fn is_ours(st: &State, me: i32) -> bool {
-    st.pid.load(SeqCst) == me && st.mark.is_set() != Some(false)
+    st.owner.is(me) && st.mark.is_set() != Some(false)
 }
 
 /// A state of its own for a new process.

@@ -3,7 +3,7 @@
 //! Owns the decision whether a pass is due before a fork, and what is remembered after it. A fork
 //! for which nothing is due makes one system call besides fork(2): getpid, in the parent.
 
-use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::Ordering::Relaxed;
 
 use super::apply::{pass, take_forks};
 use super::child::{detect_child, hold};
@@ -98,17 +98,14 @@ fn is_stale(st: &State) -> bool {
 /// Asked without the lock: the inspection of the code takes the loader's. Who comes while another
 /// thread inspects does not wait for it, nor does the child of a fork made meanwhile.
 fn passes_inspection(st: &State) -> bool {
-    const UNDER_WAY: u32 = 1;
-    const DONE: u32 = 2;
     let Some(setup) = st.setup.get() else { return false };
-    if st.inspected.compare_exchange(0, UNDER_WAY, SeqCst, SeqCst).is_ok() {
+    let done = st.inspection.run(|| {
         let found = (setup.inspect)(sys::getpid() == st.born.load(Relaxed));
         if found != Reason::None {
             bar(found);
         }
-        st.inspected.store(DONE, SeqCst);
-    }
-    st.inspected.load(SeqCst) == DONE && st.barred() == Reason::None
+    });
+    done && st.barred() == Reason::None
 }
 
 /// The rental account is worth a look at the process, or the images need one.

@@ -44,7 +44,7 @@ pub fn start(main_thread: usize, inspect: fn(bool) -> Reason) {
         st.stats.last_reason.store(Reason::Never as u32, Relaxed);
     }
     let me = sys::getpid();
-    st.pid.store(me, Relaxed);
+    st.owner.set(me);
     st.born.store(me, Relaxed);
 }
 

@@ -12,8 +12,9 @@ use core::sync::atomic::{
 use super::apply::Account;
 use crate::lock::Lock;
 use crate::mark::Mark;
-use crate::once::SetOnce;
+use crate::once::{RunOnce, SetOnce};
 use crate::options::Options;
+use crate::owner::Owner;
 use crate::reason::Reason;
 use crate::registry::{Addresses, Registry};
 use crate::scratch::ScratchMapping;
@@ -98,8 +99,8 @@ pub struct State {
     pub setup: SetOnce<Setup>,
     pub notes: Notes,
     pub stats: Stats,
-    /// The process whose state this is; negative while it begins.
-    pub pid: AtomicI32,
+    /// The process whose state this is.
+    pub owner: Owner,
     /// The process that loaded the library by exec: it alone reports.
     pub born: AtomicI32,
     pub mark: Mark,
@@ -114,7 +115,7 @@ pub struct State {
     pub unpaid_forks: AtomicU64,
     /// A reason (its number) never to freeze in this process.
     barred: AtomicU32,
-    pub inspected: AtomicU32,
+    pub inspection: RunOnce,
     pub pi_futexes: AtomicU32,
     /// Where a word shared with all descendants is: image pages went into a pipe or socket.
     spliced_word: AtomicUsize,
@@ -145,7 +146,7 @@ impl State {
             setup: SetOnce::new(),
             notes: Notes::new(),
             stats: Stats::new(),
-            pid: AtomicI32::new(0),
+            owner: Owner::new(),
             born: AtomicI32::new(0),
             mark: Mark::new(),
             last_pass_ns: AtomicU64::new(0),
@@ -155,7 +156,7 @@ impl State {
             unpaid_ns: AtomicU64::new(0),
             unpaid_forks: AtomicU64::new(0),
             barred: AtomicU32::new(0),
-            inspected: AtomicU32::new(0),
+            inspection: RunOnce::new(),
             pi_futexes: AtomicU32::new(0),
             spliced_word: AtomicUsize::new(0),
             ever_frozen: AtomicU32::new(0),
