@@ -6,6 +6,7 @@
 
 use crate::learned::Learned;
 use crate::terms::ForkTerms;
+use crate::units::{ps_to_ns, saturate, unit_ps, PS_PER_S};
 
 /// Bytes of one page, and of what one page-table entry maps.
 pub const PAGE_BYTES: u64 = 4096;
@@ -253,27 +254,6 @@ impl CostModel {
     const fn fold_part_ns(&self, dirty_pages: u64, mapped_bytes: u64) -> u64 {
         let scan = ps_to_ns(mapped_bytes / PAGE_BYTES, self.scan_page_ps);
         ps_to_ns(dirty_pages, self.fold_page_ps.get()).saturating_add(scan)
-    }
-}
-
-const PS_PER_S: u128 = 1_000_000_000_000;
-
-/// `count` units of `unit_ps` picoseconds, in nanoseconds. Two 64-bit factors cannot overflow 128 bits.
-pub(crate) const fn ps_to_ns(count: u64, unit_ps: u64) -> u64 {
-    saturate(count as u128 * unit_ps as u128 / 1000)
-}
-
-/// Picoseconds per unit when `count` units took `ns` nanoseconds; nothing measured counts as one unit.
-const fn unit_ps(ns: u64, count: u64) -> u64 {
-    let count = if count == 0 { 1 } else { count };
-    saturate(ns as u128 * 1000 / count as u128)
-}
-
-pub(crate) const fn saturate(wide: u128) -> u64 {
-    if wide > u64::MAX as u128 {
-        u64::MAX
-    } else {
-        wide as u64
     }
 }
 

@@ -43,6 +43,7 @@ mod learned;
 mod rental;
 mod terms;
 pub mod trace;
+mod units;
 
 pub use cost::{CostModel, Defaults, PAGE_BYTES};
 pub use rental::Rental;

@@ -8,7 +8,7 @@
 //! for in fork(): entries are copied, no page is. The *round* is fork, the child's writes, its exit and the wait
 //! (experiment `grid`): an entry is copied and torn down, a written page is faulted in, copied and freed.
 
-use crate::cost::{ps_to_ns, saturate};
+use crate::units::{ps_to_ns, saturate};
 
 /// Coefficients of one engine on one machine.
 ///

@@ -20,6 +20,7 @@ use crate::reason::{Done, Reason, Stop};
 use crate::scratch::{Scratch, TEXT};
 use crate::step::Step;
 use crate::survey::{self, digits, field, Path, Subject};
+use crate::sys::abi::userfaultfd;
 use crate::sys::{self, Errno, Kernel, SysResult, PAGE};
 use crate::vma::{dec, hex, parse_head, Vma, READ, SHARED, WRITE};
 
@@ -33,17 +34,8 @@ const STACK_BELOW: usize = 64 << 10;
 /// Bytes of a thread descriptor (glibc's `struct pthread`, with its rseq area), from its address.
 const DESCRIPTOR: usize = 4096;
 
-const UFFD_API: u64 = 0xAA;
-/// `UFFDIO_API`, `_IOWR(0xAA, 0x3F, 24 bytes)`.
-const IOC_API: usize = 0xc018_aa3f;
-/// `UFFDIO_REGISTER`, `_IOWR(0xAA, 0x00, 32 bytes)`.
-const IOC_REGISTER: usize = 0xc020_aa00;
-/// `UFFDIO_WRITEPROTECT`, `_IOWR(0xAA, 0x06, 24 bytes)`.
-const IOC_WRITEPROTECT: usize = 0xc018_aa06;
-/// `UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_WP_HUGETLBFS_SHMEM` (Linux 5.19).
-const FEATURES: u64 = 1 | 1 << 12;
-const MODE_MISSING: u64 = 1;
-const MODE_WP: u64 = 2;
+const FEATURES: u64 =
+    userfaultfd::FEATURE_PAGEFAULT_FLAG_WP | userfaultfd::FEATURE_WP_HUGETLBFS_SHMEM;
 
 /// The process held still; ends when released or when the helper exits.
 pub struct Guard {
@@ -82,11 +74,12 @@ impl Guard {
 
 fn open_uffd(k: &Kernel) -> SysResult<i32> {
     let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
-    // SAFETY: a descriptor of the helper's; the argument block is 24 bytes.
+    let mut api =
+        userfaultfd::Api { api: userfaultfd::VERSION, features: FEATURES, ..Default::default() };
+    // SAFETY: a descriptor of the helper's; the argument is what the request takes.
     unsafe {
         let fd = k.call(libc::SYS_userfaultfd, args![flags])?;
-        let mut api = [UFFD_API, FEATURES, 0u64];
-        k.call(libc::SYS_ioctl, args![fd, IOC_API, &mut api])?;
+        k.call(libc::SYS_ioctl, args![fd, userfaultfd::API, &mut api])?;
         Ok(fd as i32)
     }
 }
@@ -120,20 +113,21 @@ fn guardable(v: &Vma, subject: &Subject) -> bool {
 }
 
 fn protect_vma(k: &Kernel, uffd: i32, v: &Vma) -> SysResult<()> {
-    let missing = if v.inode == 0 { MODE_MISSING } else { 0 };
-    let (start, len) = (v.start as u64, v.len() as u64);
-    let mut register = [start, len, MODE_WP | missing, 0];
-    let mut wp = [start, len, 1u64];
-    // SAFETY: protecting pages changes no content; argument blocks as in the uapi.
+    let missing = if v.inode == 0 { userfaultfd::REGISTER_MODE_MISSING } else { 0 };
+    let range = userfaultfd::Range { start: v.start as u64, len: v.len() as u64 };
+    let mode = userfaultfd::REGISTER_MODE_WP | missing;
+    let mut register = userfaultfd::Register { range, mode, ioctls: 0 };
+    let mut wp = userfaultfd::WriteProtect { range, mode: userfaultfd::WRITEPROTECT_MODE_WP };
+    // SAFETY: protecting pages changes no content; the arguments are what the requests take.
     unsafe {
-        match k.call(libc::SYS_ioctl, args![uffd, IOC_REGISTER, &mut register]) {
+        match k.call(libc::SYS_ioctl, args![uffd, userfaultfd::REGISTER, &mut register]) {
             // A mapping of a kind userfaultfd does not know is never frozen; one
             // that the program watches itself (EBUSY) ends the attempt.
             Err(Errno(libc::EINVAL | libc::EPERM)) => return Ok(()),
             other => other?,
         };
         for _ in 0..1000 {
-            match k.call(libc::SYS_ioctl, args![uffd, IOC_WRITEPROTECT, &mut wp]) {
+            match k.call(libc::SYS_ioctl, args![uffd, userfaultfd::WRITEPROTECT, &mut wp]) {
                 Err(Errno(libc::EAGAIN)) => pause(),
                 Err(Errno(libc::ENOENT)) => return Ok(()),
                 other => return other.map(|_| ()),

@@ -2,45 +2,11 @@
 //! as the kernel shows them.
 //!
 //! Uses the PAGEMAP_SCAN ioctl (Linux 6.7) and, where that is missing, the
-//! 64-bit entries of `/proc/self/pagemap` (bit 63 present, 62 swapped, 61 file
-//! page; `Documentation/admin-guide/mm/pagemap.rst`).
+//! 64-bit entries of `/proc/self/pagemap`.
 
 use crate::args;
+use crate::sys::abi::pagemap::{self as abi, Region, ScanArg};
 use crate::sys::{Errno, Kernel, SysResult, PAGE};
-
-const IS_FILE: u64 = 1 << 2;
-const IS_PRESENT: u64 = 1 << 3;
-const IS_SWAPPED: u64 = 1 << 4;
-const IS_PFNZERO: u64 = 1 << 5;
-/// `_IOWR('f', 16, struct pm_scan_arg)`, 96 bytes.
-const PAGEMAP_SCAN: usize = 0xc060_6610;
-
-/// One run of pages found by PAGEMAP_SCAN (uapi `struct page_region`).
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-pub struct Region {
-    start: u64,
-    end: u64,
-    categories: u64,
-}
-
-/// uapi `struct pm_scan_arg`.
-#[repr(C)]
-#[derive(Default)]
-struct ScanArg {
-    size: u64,
-    flags: u64,
-    start: u64,
-    end: u64,
-    walk_end: u64,
-    vec: u64,
-    vec_len: u64,
-    max_pages: u64,
-    category_inverted: u64,
-    category_mask: u64,
-    category_anyof_mask: u64,
-    return_mask: u64,
-}
 
 /// What to look for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,21 +72,21 @@ impl Pagemap<'_> {
         want: Want,
         each: &mut dyn FnMut(&Kernel, usize, usize) -> SysResult<()>,
     ) -> SysResult<usize> {
-        let unwanted = if want == Want::Dirty { IS_FILE } else { IS_PFNZERO };
+        let unwanted = if want == Want::Dirty { abi::IS_FILE } else { abi::IS_PFNZERO };
         let mut arg = ScanArg {
-            size: core::mem::size_of::<ScanArg>() as u64,
+            size: size_of::<ScanArg>() as u64,
             start: start as u64,
             end: end as u64,
             vec: self.buf.regions.as_mut_ptr() as u64,
             vec_len: REGIONS as u64,
             category_inverted: unwanted,
             category_mask: unwanted,
-            category_anyof_mask: IS_PRESENT | IS_SWAPPED,
-            return_mask: IS_PRESENT,
+            category_anyof_mask: abi::IS_PRESENT | abi::IS_SWAPPED,
+            return_mask: abi::IS_PRESENT,
             ..ScanArg::default()
         };
         // SAFETY: `arg` and the region buffer are valid for the kernel to fill.
-        let n = unsafe { k.call(libc::SYS_ioctl, args![self.fd, PAGEMAP_SCAN, &mut arg]) }?;
+        let n = unsafe { k.call(libc::SYS_ioctl, args![self.fd, abi::SCAN, &mut arg]) }?;
         let found = &self.buf.regions[..n.min(REGIONS)];
         let reached = reached(found, arg.walk_end as usize);
         if reached <= start {
@@ -142,9 +108,12 @@ impl Pagemap<'_> {
         let pages = ((end - start) / PAGE).min(REGIONS);
         let buf = self.buf.entries.as_mut_ptr();
         // SAFETY: the buffer holds REGIONS entries of 8 bytes.
-        let n =
-            unsafe { k.call(libc::SYS_pread64, args![self.fd, buf, pages * 8, start / PAGE * 8]) }?
-                / 8;
+        let n = unsafe {
+            k.call(
+                libc::SYS_pread64,
+                args![self.fd, buf, pages * abi::ENTRY_BYTES, start / PAGE * abi::ENTRY_BYTES],
+            )
+        }? / 8;
         if n == 0 {
             return Err(Errno(libc::EIO));
         }
@@ -166,13 +135,12 @@ impl Pagemap<'_> {
         Ok(start + n * PAGE)
     }
 
-    /// True if the page at `addr` is present and mapped by nobody else
-    /// (bit 56, "exclusively mapped").
+    /// True if the page at `addr` is present and mapped by nobody else.
     pub fn exclusive(&mut self, k: &Kernel, addr: usize) -> SysResult<bool> {
         let mut entry = 0u64;
         // SAFETY: `entry` is valid for 8 bytes.
         unsafe { k.call(libc::SYS_pread64, args![self.fd, &mut entry, 8, addr / PAGE * 8]) }?;
-        Ok(entry >> 63 == 1 && entry >> 56 & 1 == 1)
+        Ok(entry & abi::ENTRY_PRESENT != 0 && entry & abi::ENTRY_EXCLUSIVE != 0)
     }
 }
 
@@ -184,21 +152,16 @@ fn reached(found: &[Region], walk_end: usize) -> usize {
 }
 
 fn wanted(entry: u64, want: Want) -> bool {
-    let (present, file) = (entry >> 63 == 1, entry >> 61 & 1 == 1);
-    // Swap type 31 is a marker, not a page (SWP_PTE_MARKER, Linux 5.19).
-    let marker = want == Want::DirtyMarked && !present && entry & 0x1f == 31;
-    entry >> 62 != 0 && !marker && (want == Want::Populated || !file)
+    let has = |bit: u64| entry & bit != 0;
+    let (present, file) = (has(abi::ENTRY_PRESENT), has(abi::ENTRY_FILE));
+    let swap_type = entry & abi::ENTRY_SWAP_TYPE;
+    let marker = want == Want::DirtyMarked && !present && swap_type == abi::SWAP_TYPE_MARKER;
+    (present || has(abi::ENTRY_SWAPPED)) && !marker && (want == Want::Populated || !file)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn uapi_sizes() {
-        assert_eq!(core::mem::size_of::<ScanArg>(), 96);
-        assert_eq!(core::mem::size_of::<Region>(), 24);
-    }
 
     #[test]
     fn the_next_call_never_goes_back() {

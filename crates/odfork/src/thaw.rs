@@ -12,35 +12,11 @@ use crate::registry::Registry;
 use crate::scratch::{Scratch, View};
 use crate::step::Step;
 use crate::survey::{self, Subject};
+use crate::sys::abi::procmap;
 use crate::sys::{self, Errno, Kernel, SysResult};
 use crate::vma::{parse_head, Vma, EXEC, READ, SHARED, WRITE};
 
 const CHUNK: usize = 32 << 20;
-/// `_IOWR('f', 17, struct procmap_query)`, 104 bytes.
-const PROCMAP_QUERY: usize = 0xc068_6611;
-const COVERING_OR_NEXT: u64 = 0x10;
-
-/// uapi `struct procmap_query`.
-#[repr(C)]
-#[derive(Default)]
-struct Query {
-    size: u64,
-    flags: u64,
-    addr: u64,
-    start: u64,
-    end: u64,
-    vma_flags: u64,
-    page_size: u64,
-    offset: u64,
-    inode: u64,
-    major: u32,
-    minor: u32,
-    name_size: u32,
-    build_id_size: u32,
-    name: u64,
-    build_id: u64,
-}
-
 /// What becomes of the content.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Content {
@@ -181,20 +157,20 @@ fn join(s: &mut Scratch, o: &Order, fd: i32) -> Done<bool> {
 }
 
 fn covering_or_next(s: &mut Scratch, fd: i32, addr: usize) -> SysResult<Option<Vma>> {
-    let mut q = Query {
-        size: core::mem::size_of::<Query>() as u64,
-        flags: COVERING_OR_NEXT,
-        addr: addr as u64,
-        ..Query::default()
+    let mut q = procmap::Query {
+        size: size_of::<procmap::Query>() as u64,
+        flags: procmap::COVERING_OR_NEXT_VMA,
+        address: addr as u64,
+        ..Default::default()
     };
     // SAFETY: the query is valid for the kernel to read and fill.
-    match unsafe { s.kernel.call(libc::SYS_ioctl, args![fd, PROCMAP_QUERY, &mut q]) } {
+    match unsafe { s.kernel.call(libc::SYS_ioctl, args![fd, procmap::QUERY, &mut q]) } {
         Ok(_) => Ok(Some(Vma {
             start: q.start as usize,
             end: q.end as usize,
             perms: (q.vma_flags as u8) & (READ | WRITE | EXEC | SHARED),
             offset: q.offset,
-            dev: ((q.major as u64) << 32) | q.minor as u64,
+            dev: (u64::from(q.device_major) << 32) | u64::from(q.device_minor),
             inode: q.inode,
             ..Vma::default()
         })),
@@ -352,14 +328,4 @@ fn fill(s: &mut Scratch, o: &Order, (at, to): (usize, usize), fresh: usize, prot
     survey::close(maps);
     survey::close(pagemap);
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn uapi_size() {
-        assert_eq!(core::mem::size_of::<Query>(), 104);
-    }
 }

@@ -183,8 +183,7 @@ fn a_child_begins_its_state_once_before_any_of_its_threads_goes_on() {
                 process.memory.fork();
             })
         };
-        let threads =
-            vec![freeze(process.clone()), fork(process.clone()), freeze(process.clone())];
+        let threads = vec![freeze(process.clone()), fork(process.clone()), freeze(process.clone())];
         join(threads);
         let held = process.lock.hold();
         assert!(!held.calls_under_way(), "calls of threads that are not here are counted");

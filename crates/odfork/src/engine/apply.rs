@@ -1,10 +1,8 @@
 //! A pass as its caller sees it: run in the helper task, then taken over into the state.
 //!
-//! Owns the registry's, the account's and the statistics' part of a pass. Under the lock.
+//! Owns the registry's and the statistics' part of a pass. Under the lock.
 
 use core::sync::atomic::Ordering::Relaxed;
-
-use odfork_model::{CostModel, Rental};
 
 use super::state::{Owned, State};
 use crate::fold;
@@ -18,37 +16,6 @@ use crate::sys::{self, PAGE};
 
 /// Mappings with less anonymous memory are not worth a mapping of their own (1 MB).
 const MIN_BYTES: usize = 1 << 20;
-
-/// What forks have cost and what cleaning would.
-pub struct Account {
-    pub model: CostModel,
-    pub rental: Rental,
-    /// Entries the next fork copies, when a pass has just found out.
-    pub entries: Option<u64>,
-    /// Bytes of address space that show images.
-    pub shown: u64,
-}
-
-impl Account {
-    /// Nothing paid, nothing measured.
-    pub const fn new() -> Self {
-        Account { model: CostModel::new(), rental: Rental::new(), entries: None, shown: 0 }
-    }
-}
-
-/// Takes the forks since the last look into the rental account.
-pub fn take_forks(st: &State, account: &mut Account) {
-    let (ns, forks) = (st.unpaid_ns.swap(0, Relaxed), st.unpaid_forks.swap(0, Relaxed));
-    if forks == 0 {
-        return;
-    }
-    if let Some(entries) = account.entries.take() {
-        account.model.observe_fork(entries, st.last_fork_ns.load(Relaxed));
-    }
-    for _ in 0..forks.min(1000) {
-        account.rental.charge(account.model.rent_ns(ns / forks));
-    }
-}
 
 /// Runs a pass in the helper and takes over what it did.
 pub fn pass(st: &State, owned: &mut Owned, decide: Decide) -> Done<()> {
@@ -70,7 +37,7 @@ pub fn pass(st: &State, owned: &mut Owned, decide: Decide) -> Done<()> {
             }
             count(st, registry, account.shown, &finished.results.report);
             if outcome.is_ok() {
-                learn(account, &finished.results.report);
+                account.learn(&finished.results.report);
             }
             outcome
         }
@@ -178,22 +145,4 @@ fn count(st: &State, registry: &Registry, shown: u64, r: &Report) {
     let huge = registry.live().any(|(_, i)| i.huge == 1);
     let engine = if images == 0 { 0 } else { 1 + u32::from(huge) };
     stats.engine.store(engine, Relaxed);
-}
-
-/// What a pass that ended well teaches about costs.
-fn learn(account: &mut Account, r: &Report) {
-    let (eligible, dirty, shown) = (r.eligible.get(), r.dirty.get(), r.shown.get() as u64);
-    let model = &mut account.model;
-    if r.acted.flag() {
-        account.rental.bought();
-        account.entries = None;
-        model.observe_freeze(r.frozen.get() as u64, r.freeze_ns.get() as u64);
-        model.observe_fold((r.folded.get() / PAGE) as u64, shown, r.fold_ns.get() as u64);
-    } else {
-        let entries = ((eligible + dirty) / PAGE) as u64;
-        let price = model.clean_ns(eligible as u64, (dirty / PAGE) as u64, shown);
-        account.rental.limit(model.avoidable_ns(entries));
-        account.rental.looked(price, model.look_ns(entries, shown));
-        account.entries = Some(entries);
-    }
 }

@@ -7,8 +7,6 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use odfork_model::Rental;
-
 use super::state::{state, Owned, State};
 use crate::lock::{Held, OnlyTask};
 use crate::reason::Reason;
@@ -45,8 +43,7 @@ fn begin_child(st: &State) {
     let mut owned = st.lock.take_over(unsafe { OnlyTask::chosen_in_a_child() });
     owned.registry.inherit(&st.addresses);
     owned.scratch.forget();
-    owned.account.rental = Rental::new();
-    owned.account.entries = None;
+    owned.account.begin_child();
     st.stats.reset();
     st.faults.store(u64::MAX, Relaxed);
     st.unpaid_ns.store(0, Relaxed);

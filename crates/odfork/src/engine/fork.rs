@@ -5,7 +5,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::apply::{pass, take_forks};
+use super::apply::pass;
 use super::child::{detect_child, hold};
 use super::notes::bar;
 use super::state::{state, Owned, State};
@@ -30,7 +30,7 @@ const STALE_NS: u64 = 10_000_000_000;
 /// `real` must be fork(2) or behave like it: return twice.
 pub unsafe fn fork(real: impl Fn() -> i32) -> i32 {
     let st = state();
-    if st.barred() == Reason::Seccomp || !detect_child() {
+    if st.is_fenced() || !detect_child() {
         return real();
     }
     prepare(st);
@@ -110,9 +110,11 @@ fn passes_inspection(st: &State) -> bool {
 
 /// The rental account is worth a look at the process, or the images need one.
 fn by_rental_rule(st: &State, owned: &mut Owned) -> Option<Decide> {
-    take_forks(st, &mut owned.account);
-    let account = &owned.account;
-    let floor = account.model.look_floor_ns(st.last_fork_ns.load(Relaxed), account.shown);
+    let (ns, forks) = (st.unpaid_ns.swap(0, Relaxed), st.unpaid_forks.swap(0, Relaxed));
+    let last_ns = st.last_fork_ns.load(Relaxed);
+    let account = &mut owned.account;
+    account.charge(ns, forks, last_ns);
+    let floor = account.model.look_floor_ns(last_ns, account.shown);
     (account.rental.worth_looking(floor) || is_stale(st))
         .then_some(Decide::Rental(account.model, account.rental))
 }

@@ -10,6 +10,7 @@
 //!         ->  fork.rs    parent: record the time      child: nothing, until child.rs is asked
 //! ```
 
+mod account;
 mod apply;
 mod child;
 mod fork;
@@ -55,7 +56,7 @@ pub fn born() -> i32 {
 
 /// A system-call filter was noticed.
 pub fn is_fenced() -> bool {
-    state().barred() == Reason::Seccomp
+    state().is_fenced()
 }
 
 /// True once any memory of this process was frozen: a cheap first question for

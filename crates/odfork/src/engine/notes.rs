@@ -6,7 +6,6 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::child::{detect_child, hold};
-use super::is_fenced;
 use super::state::state;
 use super::thaw::thaw_all;
 use crate::reason::{Reason, Stop};
@@ -23,7 +22,7 @@ pub fn bar(reason: Reason) {
 /// The program is about to install a system-call filter: give back what later
 /// needs system calls of ours, and make none from now on.
 pub fn before_filter() {
-    if !is_fenced() {
+    if !state().is_fenced() {
         let _ = thaw_all();
         bar(Reason::Seccomp);
     }
@@ -75,7 +74,7 @@ pub fn note_splice() {
 /// known, and it must find out whether the memory is its own.
 pub fn before_raw_fork() {
     let mark = &state().mark;
-    if mark.is_set() != Some(true) && !is_fenced() && detect_child() {
+    if mark.is_set() != Some(true) && !state().is_fenced() && detect_child() {
         mark.set();
     }
 }

@@ -9,7 +9,7 @@ use core::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 
-use super::apply::Account;
+use super::account::Account;
 use crate::lock::Lock;
 use crate::mark::Mark;
 use crate::once::{RunOnce, SetOnce};
@@ -179,7 +179,12 @@ impl State {
         Reason::ALL.get(i).copied().unwrap_or_default()
     }
 
-    /// Sets that.
+    /// A system-call filter was noticed.
+    pub fn is_fenced(&self) -> bool {
+        self.barred() == Reason::Seccomp
+    }
+
+    /// Sets that reason.
     pub fn set_barred(&self, reason: Reason) {
         self.barred.store(reason as u32, Relaxed);
     }

@@ -1,29 +1,32 @@
-//! Birth and end of the library in a process: constructor, report at exit.
+//! Beginning and end of the library in a process: constructor, report at exit.
+//!
+//! Owns `_exit` and `_Exit` too: a program that leaves by them is reported on like any other.
 
+use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::options::Report;
 use crate::stats::{self, Context, Text};
 use crate::{args, engine, sys};
 
-extern "C" fn born() {
-    super::wrappers::resolve();
+extern "C" fn init() {
+    super::next::resolve();
     // SAFETY: asks for the calling thread's descriptor.
     let thread = unsafe { libc::pthread_self() } as usize;
     engine::start(thread, super::program::inspect);
 }
 
-extern "C" fn ends() {
+extern "C" fn fini() {
     report();
 }
 
 #[used]
 #[link_section = ".init_array"]
-static BORN: extern "C" fn() = born;
+static INIT: extern "C" fn() = init;
 
 #[used]
 #[link_section = ".fini_array"]
-static ENDS: extern "C" fn() = ends;
+static FINI: extern "C" fn() = fini;
 
 /// Writes the statistics, once, if they were asked for and this is the process
 /// they were asked of (not a child it forked).
@@ -117,4 +120,23 @@ fn write_all(fd: i32, mut bytes: &[u8]) {
             _ => return,
         }
     }
+}
+
+/// _exit(2): the report of a program that leaves without exit(3).
+#[no_mangle]
+pub unsafe extern "C" fn _exit(status: c_int) -> ! {
+    report();
+    // SAFETY: ends the process.
+    unsafe {
+        loop {
+            sys::raw(libc::SYS_exit_group, args![status]);
+        }
+    }
+}
+
+/// _Exit(3).
+#[no_mangle]
+pub unsafe extern "C" fn _Exit(status: c_int) -> ! {
+    // SAFETY: the same function by its other name.
+    unsafe { _exit(status) }
 }

@@ -1,13 +1,40 @@
-//! The library inside a program: wrapped functions of the C library
-//! ([`wrappers`]), constructor and report at exit ([`life`]), and which programs
-//! are left alone ([`program`]). Compiled with the feature `interpose`.
+//! The library inside a program: wrapped functions of the C library, constructor and report at exit
+//! ([`life`]), and which programs are left alone ([`program`]). Compiled with the feature
+//! `interpose`.
 //!
 //! Rules: nothing here may panic (a panic would abort somebody's program), no
 //! heap, no stdio; `errno` changes only where the wrapped function would change it.
+//!
+//! Each wrapper does one thing more than the function it stands for, and only
+//! when memory it touches may be frozen; results and `errno` are the
+//! function's own. Why each is here:
+//!
+//! | function | on frozen memory the kernel would |
+//! | --- | --- |
+//! | fork | copy page tables that need not be there |
+//! | madvise DONTNEED, FREE, ... | show the image again instead of zeros, or refuse |
+//! | mremap | grow into the image's file instead of zeros |
+//! | madvise DONTFORK, DONTDUMP; mlock, mlock2, mlockall | lose the property when it is thawed: it is thawed first |
+//! | process_madvise | do as madvise, for this process too (Linux 6.13) |
+//! | realloc | (inside libc) do the same by mremap |
+//! | syscall | do any of these without the wrapper |
+//! | prctl, syscall | get a filter installed that kills for our later calls |
+//! | pthread_create, pthread_mutexattr_setprotocol | (guard) fail where a protected page is written without retry |
+//! | vmsplice, setsockopt | keep a page of an image beyond its mappings |
+//! | unshare | make our helper the first process of the program's new namespace |
+//! | clone | let a task that is no thread write while memory moves |
 
+mod advice;
+mod errno;
+mod fork;
 mod life;
+mod locking;
+mod next;
 mod program;
-mod wrappers;
+mod remap;
+mod splice;
+mod syscall;
+mod tasks;
 
+pub use fork::fork;
 pub use life::panicked;
-pub use wrappers::fork;

@@ -1,0 +1,95 @@
+//! madvise(2), process_madvise(2): the kernel would show a backing file's content again where the
+//! program gave content up, or refuse.
+
+use core::ffi::{c_int, c_void};
+
+use super::errno::{as_libc, get_errno, set_errno};
+use crate::sys::abi::advice::MADV_GUARD_INSTALL;
+use crate::sys::{self, PAGE};
+use crate::thaw::Content;
+use crate::{args, engine};
+
+/// What has to happen to frozen memory before an advice may be carried out.
+fn advice_needs(advice: c_int) -> Option<Content> {
+    match advice {
+        libc::MADV_DONTNEED | libc::MADV_FREE | libc::MADV_DONTNEED_LOCKED | MADV_GUARD_INSTALL => {
+            Some(Content::Zero(advice))
+        }
+        libc::MADV_REMOVE => Some(Content::Keep),
+        _ => None,
+    }
+}
+
+/// Advice that gives a mapping a property. Memory that has one is never frozen, so it
+/// must not be when it gets one: a thaw later would lose it.
+fn is_property(advice: c_int) -> bool {
+    matches!(advice, libc::MADV_WIPEONFORK | libc::MADV_DONTFORK | libc::MADV_DONTDUMP)
+}
+
+/// This kernel knows the advice: it accepts it for an empty range.
+fn is_known_advice(advice: c_int) -> bool {
+    // SAFETY: an empty range.
+    unsafe { sys::raw(libc::SYS_madvise, args![0, 0, advice]) == 0 }
+}
+
+/// madvise by the kernel, after frozen memory was thawed as the advice needs.
+pub fn advise(addr: usize, len: usize, advice: c_int) -> isize {
+    // SAFETY: the program's own call.
+    let call = || unsafe { sys::raw(libc::SYS_madvise, args![addr, len, advice]) };
+    let Some(pages) = len.checked_next_multiple_of(PAGE) else { return call() };
+    if addr % PAGE != 0 || addr.checked_add(pages).is_none() {
+        return call();
+    }
+    if is_property(advice) {
+        return engine::with_property(addr, pages, call);
+    }
+    let Some(content) = advice_needs(advice).filter(|_| is_known_advice(advice)) else {
+        return call();
+    };
+    if let Some(answer) = engine::call_if_plain(addr, pages, false, call) {
+        return answer;
+    }
+    engine::with_thawed(addr, pages, content, false, |thawed| {
+        match (thawed, content) {
+            (Ok(true), _) => 0,
+            // Without the helper zeros cannot be had: say that the advice failed,
+            // which madvise(2) allows, rather than show old content.
+            (Err(_), Content::Zero(_)) => -(libc::EAGAIN as isize),
+            _ => call(),
+        }
+    })
+}
+
+/// madvise(2): frozen memory becomes anonymous first where the advice means its content.
+#[no_mangle]
+pub unsafe extern "C" fn madvise(addr: *mut c_void, len: usize, advice: c_int) -> c_int {
+    let errno = get_errno();
+    let ret = advise(addr as usize, len, advice);
+    set_errno(errno);
+    as_libc(ret) as c_int
+}
+
+/// process_madvise by the kernel: for frozen memory the answer of kernels before
+/// 6.13, which knew no advice there that gives content up.
+pub fn advise_by_vector(a: [usize; 6]) -> isize {
+    if engine::anything_frozen() && advice_needs(a[3] as c_int).is_some() {
+        return -(libc::EINVAL as isize);
+    }
+    // SAFETY: the program's own call.
+    unsafe { sys::raw(libc::SYS_process_madvise, a) }
+}
+
+/// process_madvise(2).
+#[no_mangle]
+pub unsafe extern "C" fn process_madvise(
+    pidfd: c_int,
+    vec: *const c_void,
+    count: usize,
+    advice: c_int,
+    flags: core::ffi::c_uint,
+) -> isize {
+    let errno = get_errno();
+    let ret = advise_by_vector(args![pidfd, vec, count, advice, flags]);
+    set_errno(errno);
+    as_libc(ret)
+}

@@ -1,0 +1,26 @@
+//! The calling thread's `errno`, and results as the C library gives them.
+
+use crate::sys;
+
+/// Sets it.
+pub fn set_errno(e: i32) {
+    // SAFETY: libc's thread-local errno always exists.
+    unsafe { *libc::__errno_location() = e };
+}
+
+/// Reads it.
+pub fn get_errno() -> i32 {
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() }
+}
+
+/// As libc's wrappers return: -1 and errno, or the value.
+pub fn as_libc(ret: isize) -> isize {
+    match sys::check(ret) {
+        Ok(v) => v as isize,
+        Err(e) => {
+            set_errno(e.0);
+            -1
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! mlock(2) and its kin: memory is thawed first, a lock would stay behind with the backing file.
+
+use core::ffi::{c_int, c_long, c_void};
+
+use super::errno::{as_libc, get_errno, set_errno};
+use crate::sys::{self, PAGE};
+use crate::{args, engine};
+
+/// Locks memory, thawed before: a lock would stay behind with the image.
+pub fn lock(nr: c_long, addr: usize, len: usize, flags: usize) -> isize {
+    // SAFETY: the program's own call.
+    let call = || unsafe { sys::raw(nr, args![addr, len, flags]) };
+    let start = addr & !(PAGE - 1);
+    let pages = len.checked_add(addr - start).and_then(|n| n.checked_next_multiple_of(PAGE));
+    let Some(pages) = pages.filter(|&n| n > 0 && start.checked_add(n).is_some()) else {
+        return call();
+    };
+    engine::with_property(start, pages, call)
+}
+
+/// mlock(2).
+#[no_mangle]
+pub unsafe extern "C" fn mlock(addr: *const c_void, len: usize) -> c_int {
+    let errno = get_errno();
+    let ret = lock(libc::SYS_mlock, addr as usize, len, 0);
+    set_errno(errno);
+    as_libc(ret) as c_int
+}
+
+/// mlock2(2).
+#[no_mangle]
+pub unsafe extern "C" fn mlock2(
+    addr: *const c_void,
+    len: usize,
+    flags: core::ffi::c_uint,
+) -> c_int {
+    let errno = get_errno();
+    let ret = lock(libc::SYS_mlock2, addr as usize, len, flags as usize);
+    set_errno(errno);
+    as_libc(ret) as c_int
+}
+
+/// Locks all memory, thawed before.
+pub fn lock_all(flags: usize) -> isize {
+    if engine::anything_frozen() {
+        let _ = engine::thaw_all();
+    }
+    // SAFETY: the program's own call.
+    engine::with_property(0, usize::MAX, || unsafe { sys::raw(libc::SYS_mlockall, args![flags]) })
+}
+
+/// mlockall(2).
+#[no_mangle]
+pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
+    let errno = get_errno();
+    let ret = lock_all(flags as usize);
+    set_errno(errno);
+    as_libc(ret) as c_int
+}

@@ -1,0 +1,36 @@
+//! vmsplice(2), setsockopt(2): a page may stay in a pipe or a socket beyond its mappings.
+
+use core::ffi::c_int;
+
+use super::errno::{as_libc, get_errno, set_errno};
+use crate::{args, engine, sys};
+
+/// vmsplice(2): pages of ours may go into a pipe and outlive their mappings.
+#[no_mangle]
+pub unsafe extern "C" fn vmsplice(fd: c_int, iov: usize, count: usize, flags: u32) -> isize {
+    engine::note_splice();
+    let errno = get_errno();
+    // SAFETY: the caller's own call.
+    let ret = unsafe { sys::raw(libc::SYS_vmsplice, args![fd, iov, count, flags]) };
+    set_errno(errno);
+    as_libc(ret)
+}
+
+/// setsockopt(2): so may they by MSG_ZEROCOPY.
+#[no_mangle]
+pub unsafe extern "C" fn setsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: usize,
+    len: u32,
+) -> c_int {
+    if level == libc::SOL_SOCKET && name == libc::SO_ZEROCOPY {
+        engine::note_splice();
+    }
+    let errno = get_errno();
+    // SAFETY: the caller's own call.
+    let ret = unsafe { sys::raw(libc::SYS_setsockopt, args![fd, level, name, value, len]) };
+    set_errno(errno);
+    as_libc(ret) as c_int
+}

@@ -1,0 +1,93 @@
+//! clone(2), pthread_create(3), unshare(2), pthread_mutexattr_setprotocol(3): what a pass must know
+//! about tasks that are not made by fork, and about threads that nobody can hold still.
+
+use core::ffi::c_int;
+
+use super::errno::{as_libc, get_errno, set_errno};
+use super::next::Next;
+use crate::{args, engine, sys};
+
+/// A task in this address space that is neither a thread nor a vfork child.
+pub fn shares_memory(flags: c_int) -> bool {
+    flags & libc::CLONE_VM != 0 && flags & (libc::CLONE_THREAD | libc::CLONE_VFORK) == 0
+}
+
+/// clone(3).
+#[no_mangle]
+pub unsafe extern "C" fn clone(
+    f: usize,
+    stack: usize,
+    flags: c_int,
+    arg: usize,
+    a: usize,
+    b: usize,
+    c: usize,
+) -> c_int {
+    if shares_memory(flags) {
+        engine::note_shared_vm();
+    } else {
+        engine::before_raw_fork();
+    }
+    // SAFETY: the next clone in line, with the caller's arguments.
+    let next: extern "C" fn(usize, usize, c_int, usize, usize, usize, usize) -> c_int =
+        unsafe { core::mem::transmute(Next::Clone.get()) };
+    next(f, stack, flags, arg, a, b, c)
+}
+
+/// Futex operations that the kernel does not retry after a page fault: those on
+/// priority-inheriting locks, and FUTEX_WAKE_OP.
+pub fn is_pi(op: usize) -> bool {
+    matches!(op & 0x7f, 5..=8 | 11..=13)
+}
+
+/// pthread_mutexattr_setprotocol(3): a priority-inheriting mutex is about to be made.
+#[no_mangle]
+pub unsafe extern "C" fn pthread_mutexattr_setprotocol(attr: usize, protocol: c_int) -> c_int {
+    const PTHREAD_PRIO_INHERIT: c_int = 1;
+    if protocol == PTHREAD_PRIO_INHERIT {
+        engine::note_pi_futex();
+    }
+    // SAFETY: the next function in line, with the caller's arguments.
+    let next: extern "C" fn(usize, c_int) -> c_int =
+        unsafe { core::mem::transmute(Next::SetProtocol.get()) };
+    next(attr, protocol)
+}
+
+/// pthread_create(3): remembers where the thread's descriptor lies.
+#[no_mangle]
+pub unsafe extern "C" fn pthread_create(
+    thread: *mut usize,
+    attr: usize,
+    start: usize,
+    arg: usize,
+) -> c_int {
+    // SAFETY: the next function in line, with the caller's arguments.
+    let next: extern "C" fn(*mut usize, usize, usize, usize) -> c_int =
+        unsafe { core::mem::transmute(Next::PthreadCreate.get()) };
+    engine::before_thread();
+    let result = next(thread, attr, start, arg);
+    if result == 0 {
+        // SAFETY: written by the call.
+        engine::note_thread(unsafe { *thread });
+    }
+    result
+}
+
+/// unshare by the kernel.
+pub fn leave_namespaces(flags: usize) -> isize {
+    // SAFETY: the program's own call.
+    let call = || unsafe { sys::raw(libc::SYS_unshare, args![flags]) };
+    match flags as c_int & (libc::CLONE_NEWPID | libc::CLONE_NEWTIME) {
+        0 => call(),
+        _ => engine::with_new_namespace(call),
+    }
+}
+
+/// unshare(2): the next child is the first of a namespace, and must be the program's.
+#[no_mangle]
+pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
+    let errno = get_errno();
+    let ret = leave_namespaces(flags as usize);
+    set_errno(errno);
+    as_libc(ret) as c_int
+}
