@@ -32,7 +32,7 @@ impl Row {
         Row {
             interval: estimate.interval,
             raw: point.values(),
-            ..Row::new(label, estimate.value, Style::of_configuration(&point.engine))
+            ..Row::new(label, estimate.value, Style::of_configuration(&point.configuration))
         }
     }
 }

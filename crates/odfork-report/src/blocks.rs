@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn a_table_is_a_table_and_escapes() {
         let row = vec!["<b>".to_string(), "1 & 2".into()];
-        let table = Table::new("cap<tion", &["engine", "value"], 1).with([row.clone()]);
+        let table = Table::new("cap<tion", &["configuration", "value"], 1).with([row.clone()]);
         let one = html(table.clone());
         for part in [
             "<caption>cap&lt;tion</caption>",

@@ -11,27 +11,27 @@ use odfork_samples::unit::Unit;
 
 const SEED: u64 = 1;
 
-/// Fits every engine of the grid; None when there is nothing to fit.
+/// Fits every configuration of the grid; None when there is nothing to fit.
 pub fn model(recordings: &[Recording]) -> Option<Model> {
     let named = |name: &str| recordings.iter().find(|recording| recording.experiment() == name);
     let grid = named("grid")?;
     let mut model = Model {
-        intro: "Each engine's points of the grid, the median of their rounds, fitted by least squares of relative \
+        intro: "Each configuration's points of the grid, the median of their rounds, fitted by least squares of relative \
                 errors: process + page-table entries x cost + pages written x cost, the three terms of Smith and Maguire, \
                 and further terms where points that were held out ask for them. The time is that of one fork with child, \
                 exit and wait. The same sum is the freeze rule of the runtime."
             .into(),
         ..Model::default()
     };
-    for engine in fit::engines(grid) {
+    for configuration in fit::engines(grid) {
         for scale in ["modern", "1988"] {
             let mut rng = Rng::with_seed(SEED);
-            let gathered = match Grid::gather(grid, &engine, scale) {
+            let gathered = match Grid::gather(grid, &configuration, scale) {
                 Ok(gathered) => gathered,
                 Err(why) => {
                     // The old scale is measured with plain alone unless there is time: nothing is amiss.
                     if scale == "modern" {
-                        model.notes.push(format!("{engine}: {why:#}"));
+                        model.notes.push(format!("{configuration}: {why:#}"));
                     }
                     continue;
                 }
@@ -39,10 +39,11 @@ pub fn model(recordings: &[Recording]) -> Option<Model> {
             if scale == "modern" {
                 match fit::fit(&gathered, &mut rng) {
                     Ok(fit) => add_fit(&mut model, &fit),
-                    Err(why) => model.notes.push(format!("{engine}: {why:#}")),
+                    Err(why) => model.notes.push(format!("{configuration}: {why:#}")),
                 }
             }
-            let rates = named("copy-rate").map(|rates| fit::copy_rates(rates, &engine, &mut rng));
+            let rates =
+                named("copy-rate").map(|rates| fit::copy_rates(rates, &configuration, &mut rng));
             // The published heaps go with the smallest copy, today's with the largest.
             let rate = rates.and_then(|rates| match scale {
                 "1988" => rates.into_iter().next(),
@@ -50,7 +51,7 @@ pub fn model(recordings: &[Recording]) -> Option<Model> {
             });
             let copy = rate.and_then(|rate| rate.copy).map(|copy| copy.value);
             if let Ok(analysis) = fit::analyse(&gathered, copy, &mut rng) {
-                add_analysis(&mut model, &engine, scale, &analysis);
+                add_analysis(&mut model, &configuration, scale, &analysis);
             }
         }
     }
@@ -62,7 +63,7 @@ fn add_fit(model: &mut Model, fit: &Fit) {
     for coefficient in &fit.coefficients {
         let interval = coefficient.interval;
         model.coefficients.push(Coefficient {
-            engine: fit.engine.clone(),
+            configuration: fit.engine.clone(),
             name: format!("{}: {}", coefficient.term.name(), coefficient.term.meaning()),
             value: seconds(coefficient.value),
             interval: interval
@@ -74,7 +75,7 @@ fn add_fit(model: &mut Model, fit: &Fit) {
     let residual = |point: &fit::Judged| (point.predicted, point.measured / point.predicted - 1.0);
     model.residuals.push((fit.engine.clone(), fit.residuals.iter().map(residual).collect()));
     model.held_out.extend(fit.held_out.iter().map(|point| HeldOut {
-        engine: fit.engine.clone(),
+        configuration: fit.engine.clone(),
         place: format!("{}, {} written", Unit::Bytes.write(point.bytes), point.frac),
         predicted: point.predicted,
         measured: point.measured,
@@ -90,7 +91,7 @@ fn add_fit(model: &mut Model, fit: &Fit) {
 }
 
 /// The analysis of 1988 with our numbers: lines, service rates, and their ratio to memory copy.
-fn add_analysis(model: &mut Model, engine: &str, scale: &str, analysis: &Analysis) {
+fn add_analysis(model: &mut Model, configuration: &str, scale: &str, analysis: &Analysis) {
     let ratio = match analysis.ratio {
         Some(ratio) => format!("; service / copy {ratio:.3}, published 0.823 and 0.804"),
         None => String::new(),
@@ -103,7 +104,8 @@ fn add_analysis(model: &mut Model, engine: &str, scale: &str, analysis: &Analysi
             format!("y = {:.3e} x + {:.3e} at {} written", line.slope, line.intercept, line.frac)
         })
         .collect();
-    model
-        .notes
-        .push(format!("{engine}, {scale} scale, seconds over bytes: {}{ratio}.", lines.join("; ")));
+    model.notes.push(format!(
+        "{configuration}, {scale} scale, seconds over bytes: {}{ratio}.",
+        lines.join("; ")
+    ));
 }

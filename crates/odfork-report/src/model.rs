@@ -12,10 +12,10 @@ use crate::drawing::Mark;
 use odfork_samples::stats::median;
 use odfork_samples::unit::{trim, Unit};
 
-/// One coefficient of one engine, in words: the fit knows its units.
+/// One coefficient of one configuration, in words: the fit knows its units.
 #[derive(Clone, Debug, Default)]
 pub struct Coefficient {
-    pub engine: String,
+    pub configuration: String,
     /// "copy a page", "page-table entry", "process".
     pub name: String,
     pub value: String,
@@ -27,7 +27,7 @@ pub struct Coefficient {
 /// A point the fit has not seen.
 #[derive(Clone, Debug, Default)]
 pub struct HeldOut {
-    pub engine: String,
+    pub configuration: String,
     /// "1 GB, 0.5 written".
     pub place: String,
     /// Seconds.
@@ -35,7 +35,7 @@ pub struct HeldOut {
     pub measured: f64,
 }
 
-/// (engine, points) of a plot.
+/// (configuration, points) of a plot.
 pub type Cloud = (String, Vec<(f64, f64)>);
 
 /// Everything the chapter shows.
@@ -44,15 +44,16 @@ pub struct Model {
     /// What was fitted, how, on which samples: one or two sentences.
     pub intro: String,
     pub coefficients: Vec<Coefficient>,
-    /// Per engine: (predicted seconds, (measured - predicted) / predicted).
+    /// Per configuration: (predicted seconds, (measured - predicted) / predicted).
     pub residuals: Vec<Cloud>,
     pub held_out: Vec<HeldOut>,
     /// Sentences: held-out error, what the model cannot say.
     pub notes: Vec<String>,
 }
 
-fn cloud((engine, points): &Cloud) -> Series {
-    Series::new(engine, Style::of_configuration(engine)).through(points.iter().copied())
+fn cloud((configuration, points): &Cloud) -> Series {
+    Series::new(configuration, Style::of_configuration(configuration))
+        .through(points.iter().copied())
 }
 
 fn residuals(clouds: &[Cloud]) -> Figure {
@@ -71,7 +72,7 @@ fn residuals(clouds: &[Cloud]) -> Figure {
 }
 
 fn agreement(held_out: &[HeldOut]) -> Figure {
-    let spots = held_out.iter().map(|p| (p.engine.clone(), (p.measured, p.predicted)));
+    let spots = held_out.iter().map(|p| (p.configuration.clone(), (p.measured, p.predicted)));
     let clouds: Vec<Cloud> = grouped(spots);
     let mut series: Vec<Series> = clouds.iter().map(cloud).collect();
     let measured = held_out.iter().map(|point| point.measured).filter(|value| *value > 0.0);
@@ -104,7 +105,6 @@ pub fn chapter(model: Option<&Model>) -> Chapter {
     );
     Chapter {
         id: "model".into(),
-        row: "M02".into(),
         title: "A model of the cost of fork".into(),
         question: "Can the time of a fork be predicted from the size of the memory and the fraction written?".into(),
         published: "three terms: copy a page, page-table entry, process (Smith and Maguire 1988)".into(),
@@ -115,10 +115,10 @@ pub fn chapter(model: Option<&Model>) -> Chapter {
 fn contents(model: &Model) -> Content {
     let mut headlines = Vec::new();
     let mut blocks = vec![Block::Text(model.intro.clone())];
-    let head = ["engine", "coefficient", "value", "95 % interval", "published"];
+    let head = ["configuration", "coefficient", "value", "95 % interval", "published"];
     let row = |line: &Coefficient| {
-        let Coefficient { engine, name, value, interval, published } = line.clone();
-        vec![engine, name, value, interval, published]
+        let Coefficient { configuration, name, value, interval, published } = line.clone();
+        vec![configuration, name, value, interval, published]
     };
     let rows = model.coefficients.iter().map(row);
     blocks.push(Table::new("Coefficients", &head, 2).with(rows).into());
@@ -144,12 +144,12 @@ fn error(point: &HeldOut) -> f64 {
 }
 
 fn held_out_table(held_out: &[HeldOut]) -> Table {
-    let head = ["engine", "point", "predicted", "measured", "error"];
+    let head = ["configuration", "point", "predicted", "measured", "error"];
     let row = |point: &HeldOut| {
         let times = [point.predicted, point.measured].map(|time| Unit::Seconds.write(time));
         let [predicted, measured] = times;
         let error = Unit::Share.write(error(point));
-        vec![point.engine.clone(), point.place.clone(), predicted, measured, error]
+        vec![point.configuration.clone(), point.place.clone(), predicted, measured, error]
     };
     Table::new("Predicted against measured, points not fitted", &head, 2)
         .with(held_out.iter().map(row))
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn a_model_is_shown_with_its_error() {
         let point = |measured: f64| HeldOut {
-            engine: "plain".into(),
+            configuration: "plain".into(),
             place: "1 GB".into(),
             predicted: measured * 1.1,
             measured,
@@ -178,7 +178,7 @@ mod tests {
         let model = Model {
             intro: "Fitted <here>.".into(),
             coefficients: vec![Coefficient {
-                engine: "plain".into(),
+                configuration: "plain".into(),
                 value: "0.25 µs".into(),
                 ..Coefficient::default()
             }],

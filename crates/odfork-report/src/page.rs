@@ -1,6 +1,6 @@
 //! The page: front matter, chapters, style; one file without anything outside.
 //!
-//! Owns the order of the report and the words that belong to no chapter: environment, method, engines, what is
+//! Owns the order of the report and the words that belong to no chapter: environment, method, configurations, what is
 //! missing. The theme follows the system; three radio buttons and `:has()` override it without a script.
 
 use maud::{html, Markup, PreEscaped, DOCTYPE};
@@ -47,7 +47,7 @@ impl Page<'_> {
                         section #summary .front { h2 { "Summary" } (self.summary()) (self.missing()) }
                         section #environment { h2 { "Environment" } (self.environment()) }
                         section #method { h2 { "Method" } @for sentence in METHOD { p { (sentence) } } }
-                        section #engines { h2 { "Engines" } (engines()) }
+                        section #configurations { h2 { "Configurations" } (configurations()) }
                         @for chapter in self.chapters { (section(chapter)) }
                     }
                     footer { p {
@@ -60,7 +60,7 @@ impl Page<'_> {
     }
 
     fn contents(&self) -> Markup {
-        let front = ["Summary", "Environment", "Method", "Engines"];
+        let front = ["Summary", "Environment", "Method", "Configurations"];
         html! {
             nav aria-label="Contents" { ul {
                 @for title in front { li { a href={ "#" (title.to_lowercase()) } { (title) } } }
@@ -78,11 +78,11 @@ impl Page<'_> {
                 .map(|(what, value)| format!("{what}: {value}"))
                 .collect();
             let ours = if ours.is_empty() { "–".into() } else { ours.join("\n") };
-            vec![chapter.title.clone(), chapter.row.clone(), ours, chapter.published.clone()]
+            vec![chapter.title.clone(), ours, chapter.published.clone()]
         };
-        let head = ["experiment", "row", "ours (95 % interval)", "published"];
+        let head = ["experiment", "ours (95 % interval)", "published"];
         // Never folded: it is what a reader comes for.
-        Table::new("Headline of each experiment", &head, 4)
+        Table::new("Headline of each experiment", &head, 3)
             .with(self.chapters.iter().map(row))
             .open()
     }
@@ -90,9 +90,8 @@ impl Page<'_> {
     fn missing(&self) -> Table {
         let measured = |name: &str| self.recordings.iter().any(|r| r.experiment() == name);
         let absent = PLANS.iter().filter(|plan| !measured(plan.name));
-        Table::new("Not measured yet", &["experiment", "row", "command"], 3).with(
-            absent.map(|plan| [plan.title, plan.row, plan.command].map(String::from).to_vec()),
-        )
+        Table::new("Not measured yet", &["experiment", "command"], 2)
+            .with(absent.map(|plan| [plan.title, plan.command].map(String::from).to_vec()))
     }
 
     /// Machines of all files; files of the same machine share an entry.
@@ -121,7 +120,7 @@ impl Page<'_> {
 const RUN_HEAD: [&str; 10] = [
     "experiment",
     "effort",
-    "engines",
+    "configurations",
     "date (UTC)",
     "seed",
     "samples",
@@ -216,15 +215,15 @@ fn date(unix_seconds: u64) -> String {
 }
 
 const METHOD: [&str; 6] = [
-        "Interleaving: engines are measured in turns within one run; the samples of a round are taken next to each other, in random order. Ratios are formed between samples of the same round, so what slows the whole machine cancels. Figures of different runs are not divided by each other.",
+        "Interleaving: configurations are measured in turns within one run; the samples of a round are taken next to each other, in random order. Ratios are formed between samples of the same round, so what slows the whole machine cancels. Figures of different runs are not divided by each other.",
         "Warm-up: memory is filled with a pattern before anything is measured, and the first fork of a process, which contains one-time work, is not counted.",
         "Statistics: medians. Intervals hold 95 % of the medians of 2,000 resamples (bootstrap); below three samples no interval is given. The resampling is seeded: the same samples give the same report.",
         "Outliers are kept. Every raw sample is a faint dot, axes span them all, and medians bear them.",
-        "Harness: the engine null does everything but the measured thing. Its share of the smallest figure is told in each chapter.",
+        "Harness: the configuration null does everything but the measured thing. Its share of the smallest figure is told in each chapter.",
         "Published figures are hollow marks or tables beside ours. They come from other machines, other kernels and other decades: ratios and shapes can be compared, absolute times rarely.",
 ];
 
-fn engines() -> Table {
+fn configurations() -> Table {
     let rows = [
         ("plain", "stock fork, pages of 4 KB (MADV_NOHUGEPAGE), nothing preloaded"),
         ("thp", "stock fork, transparent huge pages asked for (MADV_HUGEPAGE)"),
@@ -233,14 +232,14 @@ fn engines() -> Table {
         ("kernel", "on-demand-fork: the process asks a kernel with the patches to share page tables at fork; nothing preloaded, pages of 4 KB"),
         ("null", "the harness alone: everything but the measured thing"),
     ];
-    Table::new("Engines", &["engine", "what it is"], 2)
-        .with(rows.map(|(engine, what)| vec![engine.into(), what.into()]))
+    Table::new("Configurations", &["configuration", "what it is"], 2)
+        .with(rows.map(|(configuration, what)| vec![configuration.into(), what.into()]))
 }
 
 fn section(chapter: &Chapter) -> Markup {
     html! {
         section id=(chapter.id) {
-            h2 { (chapter.title) " " span.row { (chapter.row) } }
+            h2 { (chapter.title) }
             p.question { (chapter.question) }
             @for block in &chapter.content.blocks { (block) }
         }

@@ -134,7 +134,6 @@ impl Study {
         let headline = |claim: &Claim| (claim.name.clone(), claim.verdict.clone());
         Chapter {
             id: "paging".into(),
-            row: "M23".into(),
             title: TITLE.into(),
             question: QUESTION.into(),
             published: PUBLISHED.into(),

@@ -24,14 +24,14 @@ fn no_fit(_: &[odfork_samples::samples::Recording]) -> Option<model::Model> {
 /// A model as invented as the samples.
 fn invented_fit(_: &[odfork_samples::samples::Recording]) -> Option<model::Model> {
     let row = |engine: &str, name: &str, value: &str| model::Coefficient {
-        engine: engine.into(),
+        configuration: engine.into(),
         name: name.into(),
         value: value.into(),
         interval: "made up".into(),
         published: String::new(),
     };
     let point = |engine: &str, measured: f64, share: f64| model::HeldOut {
-        engine: engine.into(),
+        configuration: engine.into(),
         place: "MADE UP".into(),
         predicted: measured * share,
         measured,

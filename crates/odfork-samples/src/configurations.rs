@@ -1,6 +1,6 @@
 //! The words that samples use for what they compare, in the order tables show them.
 
-/// Engines in the order of every legend and table.
+/// Configurations in the order of every legend and table.
 pub const CONFIGURATIONS: [&str; 6] = ["plain", "thp", "hugetlb", "image", "kernel", "null"];
 
 /// Who pages in the experiment `paging`.
@@ -19,9 +19,9 @@ pub const BACKENDS: [&str; 9] = [
 /// Who pages in the experiment `sessions`.
 pub const SESSION_MODES: [&str; 3] = ["kernel", "pager", "swapping"];
 
-/// Position of an engine in `CONFIGURATIONS`; unknown words come last.
-pub fn rank(engine: &str) -> usize {
-    CONFIGURATIONS.iter().position(|known| *known == engine).unwrap_or(CONFIGURATIONS.len())
+/// Position of an configuration in `CONFIGURATIONS`; unknown words come last.
+pub fn rank(configuration: &str) -> usize {
+    CONFIGURATIONS.iter().position(|known| *known == configuration).unwrap_or(CONFIGURATIONS.len())
 }
 
 /// Position in legends and tables: configurations, then backends, then unknown words.

@@ -1,4 +1,4 @@
-//! Samples of one file, grouped: a point is one engine, one metric and one set of parameters.
+//! Samples of one file, grouped: a point is one configuration, one metric and one set of parameters.
 //!
 //! Owns pairing: a ratio is formed between samples of the same round only, as they were taken next
 //! to each other. Values stay raw here; medians and intervals are asked of a point when a table or
@@ -16,7 +16,7 @@ use crate::unit::Unit;
 
 #[derive(Clone, Debug)]
 pub struct Point {
-    pub engine: String,
+    pub configuration: String,
     pub metric: String,
     pub unit: Unit,
     pub params: Params,
@@ -58,7 +58,7 @@ const SEED: u64 = 1;
 
 #[derive(Clone, Debug, Default)]
 pub struct Digest {
-    /// By metric, parameters (numbers as numbers), engine.
+    /// By metric, parameters (numbers as numbers), configuration.
     pub points: Vec<Point>,
     places: BTreeMap<(String, String, String), usize>,
 }
@@ -71,7 +71,7 @@ impl Digest {
             let key = (sample.metric.clone(), sample.engine.clone(), words(&sample.params));
             let place = *places.entry(key).or_insert_with(|| {
                 points.push(Point {
-                    engine: sample.engine.clone(),
+                    configuration: sample.engine.clone(),
                     metric: sample.metric.clone(),
                     unit: Unit::of(&sample.unit),
                     params: sample.params.clone(),
@@ -83,7 +83,7 @@ impl Digest {
         }
         points.sort_by(order);
         let key = |(place, point): (usize, &Point)| {
-            ((point.metric.clone(), point.engine.clone(), words(&point.params)), place)
+            ((point.metric.clone(), point.configuration.clone(), words(&point.params)), place)
         };
         let places = points.iter().enumerate().map(key).collect();
         Digest { points, places }
@@ -93,17 +93,17 @@ impl Digest {
         self.points.iter().filter(move |point| point.metric == metric)
     }
 
-    /// Engines that were measured with a metric, in the order of all legends; without the harness
+    /// Configurations that were measured with a metric, in the order of all legends; without the harness
     /// alone.
-    pub fn engines(&self, metric: &str) -> Vec<String> {
-        let mut engines: Vec<String> = self
+    pub fn configurations(&self, metric: &str) -> Vec<String> {
+        let mut configurations: Vec<String> = self
             .of_metric(metric)
-            .map(|point| point.engine.clone())
+            .map(|point| point.configuration.clone())
             .filter(|e| e != "null")
             .collect();
-        engines.sort_by(|a, b| place(a).cmp(&place(b)).then(a.cmp(b)));
-        engines.dedup();
-        engines
+        configurations.sort_by(|a, b| place(a).cmp(&place(b)).then(a.cmp(b)));
+        configurations.dedup();
+        configurations
     }
 
     /// The different values of a numeric parameter, rising.
@@ -123,21 +123,21 @@ impl Digest {
         words
     }
 
-    /// The same measurement with another engine.
-    pub fn twin(&self, point: &Point, engine: &str) -> Option<&Point> {
-        let key = (point.metric.clone(), engine.to_string(), words(&point.params));
+    /// The same measurement with another configuration.
+    pub fn twin(&self, point: &Point, configuration: &str) -> Option<&Point> {
+        let key = (point.metric.clone(), configuration.to_string(), words(&point.params));
         self.places.get(&key).map(|place| &self.points[*place])
     }
 
-    /// The same engine and parameters, another metric.
+    /// The same configuration and parameters, another metric.
     pub fn beside(&self, point: &Point, metric: &str) -> Option<&Point> {
-        let key = (metric.to_string(), point.engine.clone(), words(&point.params));
+        let key = (metric.to_string(), point.configuration.clone(), words(&point.params));
         self.places.get(&key).map(|place| &self.points[*place])
     }
 
-    /// plain / this engine: how many times faster, for times.
+    /// plain / this configuration: how many times faster, for times.
     pub fn gain(&self, point: &Point) -> Option<Estimate> {
-        if point.engine == "plain" || point.engine == "null" {
+        if point.configuration == "plain" || point.configuration == "null" {
             return None;
         }
         paired_ratio(self.twin(point, "plain")?, point)
@@ -178,8 +178,12 @@ fn order(a: &Point, b: &Point) -> Ordering {
         let both = a.params.iter().zip(b.params.iter());
         both.map(|((_, a), (_, b))| compare(a, b)).find(|o| o.is_ne()).unwrap_or(Ordering::Equal)
     };
-    let engines = || place(&a.engine).cmp(&place(&b.engine)).then(a.engine.cmp(&b.engine));
-    a.metric.cmp(&b.metric).then_with(params).then_with(engines)
+    let configurations = || {
+        place(&a.configuration)
+            .cmp(&place(&b.configuration))
+            .then(a.configuration.cmp(&b.configuration))
+    };
+    a.metric.cmp(&b.metric).then_with(params).then_with(configurations)
 }
 
 fn compare(a: &Value, b: &Value) -> Ordering {
@@ -194,10 +198,10 @@ mod tests {
     use super::*;
     use crate::samples::Sample;
 
-    fn sample(engine: &str, bytes: u64, round: u32, value: f64) -> Sample {
+    fn sample(configuration: &str, bytes: u64, round: u32, value: f64) -> Sample {
         Sample {
             experiment: "latency".into(),
-            engine: engine.into(),
+            engine: configuration.into(),
             metric: "fork".into(),
             unit: "ns".into(),
             value,
@@ -220,9 +224,9 @@ mod tests {
             sample("null", 9, 1, 1.0),
         ]);
         let order: Vec<(f64, &str)> =
-            digest.points.iter().map(|p| (p.number("bytes"), p.engine.as_str())).collect();
+            digest.points.iter().map(|p| (p.number("bytes"), p.configuration.as_str())).collect();
         assert_eq!(order, [(9.0, "plain"), (9.0, "null"), (10.0, "plain"), (10.0, "image")]);
-        assert_eq!(digest.engines("fork"), ["plain", "image"]);
+        assert_eq!(digest.configurations("fork"), ["plain", "image"]);
         assert_eq!(digest.numbers("fork", "bytes"), [9.0, 10.0]);
     }
 
@@ -235,7 +239,7 @@ mod tests {
         }
         samples.push(sample("plain", 1, 9, 1e9));
         let digest = digest(samples);
-        let image = digest.points.iter().find(|point| point.engine == "image").unwrap();
+        let image = digest.points.iter().find(|point| point.configuration == "image").unwrap();
         let gain = digest.gain(image).unwrap();
         assert_eq!((gain.value, gain.count), (50.0, 5));
         let plain = digest.twin(image, "plain").unwrap();

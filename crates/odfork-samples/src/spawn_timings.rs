@@ -28,13 +28,16 @@ pub fn acts(method: &str) -> bool {
 /// Starts of one kind from parents that use so much; the least allocated of them.
 pub fn at<'a>(
     digest: &'a Digest,
-    engine: &str,
+    configuration: &str,
     (method, actions): (&str, &str),
     used: f64,
 ) -> Option<&'a Point> {
     digest.of_metric(METRIC).find(|p| {
         let asked = if actions == "plain" { is_plain(p) } else { p.word("actions") == actions };
-        p.engine == engine && p.word("method") == method && asked && p.number("used") == used
+        p.configuration == configuration
+            && p.word("method") == method
+            && asked
+            && p.number("used") == used
     })
 }
 
@@ -121,11 +124,11 @@ fn same_actions(digest: &Digest, actions: &str, used: f64) -> Option<Line> {
 
 fn under_engines(digest: &Digest, used: f64) -> Vec<Line> {
     let fork = plain(digest, "fork+exec", used);
-    let engine = |engine: &&str| {
-        let what = format!("fork+exec, plain / {engine}, {}", words(used));
-        line(what, fork, at(digest, engine, ("fork+exec", "plain"), used))
+    let configuration = |configuration: &&str| {
+        let what = format!("fork+exec, plain / {configuration}, {}", words(used));
+        line(what, fork, at(digest, configuration, ("fork+exec", "plain"), used))
     };
-    ["image", "kernel"].iter().filter_map(engine).collect()
+    ["image", "kernel"].iter().filter_map(configuration).collect()
 }
 
 /// The ratios between ways to start a program, from the samples of `exec`: what, and how many

@@ -23,20 +23,24 @@ pub fn build(digest: &Digest, id: &str) -> Content {
     let bytes = digest.numbers(METRIC, "bytes").last().copied().unwrap_or(f64::NAN);
     let at_size = || digest.of_metric(METRIC).filter(|point| point.number("bytes") == bytes);
     let mut blocks = Vec::new();
-    for engine in digest.engines(METRIC).iter().filter(|engine| *engine != "plain") {
-        let points: Vec<&Point> = at_size().filter(|point| point.engine == *engine).collect();
-        let map = heat_map(digest, engine, &points);
+    for configuration in
+        digest.configurations(METRIC).iter().filter(|configuration| *configuration != "plain")
+    {
+        let points: Vec<&Point> =
+            at_size().filter(|point| point.configuration == *configuration).collect();
+        let map = heat_map(digest, configuration, &points);
         let caption = "Blue: less time than plain fork; orange: more. The number in a cell is the relative change of the medians.";
-        let map = Figure::new(&format!("{id}-map-{engine}"), caption, map.drawing());
-        blocks.push(Block::Figures(vec![map, change_lines(digest, engine, &points, id)]));
+        let map = Figure::new(&format!("{id}-map-{configuration}"), caption, map.drawing());
+        blocks.push(Block::Figures(vec![map, change_lines(digest, configuration, &points, id)]));
     }
     let all_written = |point: &&Point| point.number("share") == 1.0 && point.number("read") == 0.0;
     let line = |point: &Point| {
         let size = Unit::Bytes.write(bytes);
-        let place = format!("{} against plain, all of {size} written", point.engine);
+        let place = format!("{} against plain, all of {size} written", point.configuration);
         Some((place, percent(change(digest, point)?.value)))
     };
-    let measured = at_size().filter(|point| !matches!(point.engine.as_str(), "plain" | "null"));
+    let measured =
+        at_size().filter(|point| !matches!(point.configuration.as_str(), "plain" | "null"));
     let headlines = measured.filter(all_written).filter_map(line).collect();
     Content { blocks, headlines }
 }
@@ -46,7 +50,7 @@ fn reads(points: &[&Point]) -> Vec<f64> {
     distinct(points.iter().copied(), "read").into_iter().rev().collect()
 }
 
-fn heat_map(digest: &Digest, engine: &str, points: &[&Point]) -> Heat {
+fn heat_map(digest: &Digest, configuration: &str, points: &[&Point]) -> Heat {
     let (reads, shares) = (reads(points), distinct(points.iter().copied(), "share"));
     let cell = |read: f64, share: f64| {
         let same = |p: &&&Point| p.number("read") == read && p.number("share") == share;
@@ -54,7 +58,7 @@ fn heat_map(digest: &Digest, engine: &str, points: &[&Point]) -> Heat {
     };
     let row = |read: &f64| shares.iter().map(|share| cell(*read, *share)).collect();
     Heat {
-        title: format!("{engine} against plain: change of fork + access"),
+        title: format!("{configuration} against plain: change of fork + access"),
         about: "Rows: share of accesses that read. Columns: share of the memory accessed. Each cell: change of the time against plain fork.".into(),
         rows: ("down: mix of reads and writes".into(), reads.iter().map(|read| mix(*read)).collect()),
         columns: ("share of memory accessed".into(), shares.iter().map(|share| Unit::Share.write(*share)).collect()),
@@ -66,7 +70,7 @@ fn mix(read: f64) -> String {
     format!("{} read", Unit::Share.write(read))
 }
 
-fn change_lines(digest: &Digest, engine: &str, points: &[&Point], id: &str) -> Figure {
+fn change_lines(digest: &Digest, configuration: &str, points: &[&Point], id: &str) -> Figure {
     let line = |(place, read): (usize, &f64)| {
         let mut series = Series::new(&mix(*read), Style::of_series(place)).joined(Join::Solid);
         let same = points.iter().filter(|point| point.number("read") == *read);
@@ -81,8 +85,8 @@ fn change_lines(digest: &Digest, engine: &str, points: &[&Point], id: &str) -> F
     let theirs = published("access", Unit::Share, |_| true);
     series.extend(theirs.into_iter().map(|series| series.joined(Join::Apart)));
     Chart {
-        name: format!("{id}-lines-{engine}"),
-        title: format!("{engine}: change against plain fork"),
+        name: format!("{id}-lines-{configuration}"),
+        title: format!("{configuration}: change against plain fork"),
         about: "Relative change of the time of fork and access against plain fork, by share of memory accessed, one line per mix of reads and writes.".into(),
         caption: "As Figure 8 of the paper, with 95 % intervals. Below the dashed line fork + access take less time than with plain fork.".into(),
         x: Axis::from_zero("share of memory accessed", Unit::Share),

@@ -30,7 +30,8 @@ const METHODS: [&str; 7] = [
 const SHOWN: f64 = 20.0 * 1048576.0;
 
 pub fn build(digest: &Digest, id: &str) -> Content {
-    let mut blocks: Vec<Block> = vec![by_method(digest, id).into(), by_engine(digest, id).into()];
+    let mut blocks: Vec<Block> =
+        vec![by_method(digest, id).into(), by_configuration(digest, id).into()];
     blocks.extend(by_actions(digest, id).map(Block::from));
     blocks.extend(theirs(id).map(Block::from));
     let words = |(what, ratio): spawn_timings::Line| (what, times(&ratio));
@@ -42,10 +43,14 @@ pub fn build(digest: &Digest, id: &str) -> Content {
 }
 
 /// One configuration's starts without actions by one method, over the memory used; None without any.
-fn starts(digest: &Digest, (engine, method): (&str, &str), series: Series) -> Option<Series> {
-    let same = digest
-        .of_metric(METRIC)
-        .filter(|p| p.engine == engine && p.word("method") == method && spawn_timings::is_plain(p));
+fn starts(
+    digest: &Digest,
+    (configuration, method): (&str, &str),
+    series: Series,
+) -> Option<Series> {
+    let same = digest.of_metric(METRIC).filter(|p| {
+        p.configuration == configuration && p.word("method") == method && spawn_timings::is_plain(p)
+    });
     let series = series.measured(same, |point| point.number("used"));
     (!series.points.is_empty()).then_some(series)
 }
@@ -79,21 +84,22 @@ fn by_method(digest: &Digest, id: &str) -> Figure {
 }
 
 /// What a configuration changes, and what it must not change.
-fn by_engine(digest: &Digest, id: &str) -> Figure {
+fn by_configuration(digest: &Digest, id: &str) -> Figure {
     let mut all = Vec::new();
-    for engine in digest.engines(METRIC) {
+    for configuration in digest.configurations(METRIC) {
         for (place, method) in ["fork+exec", "posix_spawn", "spawn"].into_iter().enumerate() {
-            let style = Style { colour: Colour::of_configuration(&engine), mark: MARKS[place] };
+            let style =
+                Style { colour: Colour::of_configuration(&configuration), mark: MARKS[place] };
             let join = if method == "fork+exec" { Join::Solid } else { Join::Dashed };
-            let series = Series::new(&format!("{engine}: {method}"), style).joined(join);
-            all.extend(starts(digest, (&engine, method), series));
+            let series = Series::new(&format!("{configuration}: {method}"), style).joined(join);
+            all.extend(starts(digest, (&configuration, method), series));
         }
     }
     Chart {
         name: format!("{id}-engines"),
-        title: "The same under each engine".into(),
-        about: "Time to start a tiny program by fork and exec, posix_spawn and spawn, against the memory its parent uses: colour is the engine, mark is the method.".into(),
-        caption: "Median, 95 % interval and raw samples. Colour is the engine, the mark is the method.".into(),
+        title: "The same under each configuration".into(),
+        about: "Time to start a tiny program by fork and exec, posix_spawn and spawn, against the memory its parent uses: colour is the configuration, mark is the method.".into(),
+        caption: "Median, 95 % interval and raw samples. Colour is the configuration, the mark is the method.".into(),
         series: all,
         ..chart()
     }

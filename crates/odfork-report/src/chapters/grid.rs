@@ -27,22 +27,27 @@ pub struct Part<'a> {
 }
 
 impl Part<'_> {
-    pub fn points<'b>(&'b self, engine: &'b str, forks: f64) -> impl Iterator<Item = &'b Point> {
+    pub fn points<'b>(
+        &'b self,
+        configuration: &'b str,
+        forks: f64,
+    ) -> impl Iterator<Item = &'b Point> {
         self.digest.of_metric(METRIC).filter(move |point| {
-            point.engine == engine
+            point.configuration == configuration
                 && point.word("scale") == self.scale
                 && point.number("forks") == forks
         })
     }
 
-    pub fn engines(&self) -> Vec<String> {
-        self.digest.engines(METRIC)
+    pub fn configurations(&self) -> Vec<String> {
+        self.digest.configurations(METRIC)
     }
 
     /// The fractions to draw: the paper's where they were measured, else lowest, middle and highest.
     fn fractions(&self) -> Vec<f64> {
-        let engines = self.engines();
-        let points = engines.iter().flat_map(|engine| self.points(engine, self.forks));
+        let configurations = self.configurations();
+        let points =
+            configurations.iter().flat_map(|configuration| self.points(configuration, self.forks));
         let all = distinct(points, "frac");
         let known: Vec<f64> = FRACTIONS.into_iter().filter(|frac| all.contains(frac)).collect();
         if !known.is_empty() || all.is_empty() {
@@ -54,15 +59,20 @@ impl Part<'_> {
     }
 
     /// Points and raw samples of one configuration and fraction, with their regression line.
-    fn series(&self, engine: &str, frac: f64, series: Series) -> Series {
-        let points = self.points(engine, self.forks).filter(|point| point.number("frac") == frac);
+    fn series(&self, configuration: &str, frac: f64, series: Series) -> Series {
+        let points =
+            self.points(configuration, self.forks).filter(|point| point.number("frac") == frac);
         let series = series.measured(points, |point| point.number("bytes"));
         Series { line: fit(&series.spots()), ..series }
     }
 
     /// The same in the colour of the configuration.
-    fn of_configuration(&self, engine: &str, frac: f64) -> Series {
-        self.series(engine, frac, Series::new(engine, Style::of_configuration(engine)))
+    fn of_configuration(&self, configuration: &str, frac: f64) -> Series {
+        self.series(
+            configuration,
+            frac,
+            Series::new(configuration, Style::of_configuration(configuration)),
+        )
     }
 }
 
@@ -118,28 +128,34 @@ fn chart(series: Vec<Series>) -> Chart {
 }
 
 fn time_plots(part: &Part) -> Vec<Figure> {
-    let (engines, fractions) = (part.engines(), part.fractions());
+    let (configurations, fractions) = (part.configurations(), part.fractions());
     let forks = digits(part.forks);
-    let of_engine = |engine: &String| {
+    let of_configuration = |configuration: &String| {
         let line = |(place, frac): (usize, &f64)| {
             let series = Series::new(&format!("{frac} written"), Style::of_series(place));
-            part.series(engine, *frac, series)
+            part.series(configuration, *frac, series)
         };
         Chart {
-            name: format!("{}-time-{engine}", part.id),
-            title: format!("{engine}: {forks} forks, {} grid", part.scale),
+            name: format!("{}-time-{configuration}", part.id),
+            title: format!("{configuration}: {forks} forks, {} grid", part.scale),
             caption: "As Figures 1 and 2: median, 95 % interval, raw samples, least-squares line per fraction written.".into(),
             ..chart(fractions.iter().enumerate().map(line).collect())
         }
     };
-    let charts = engines.iter().map(of_engine).filter(|chart| !chart.series.is_empty());
+    let charts =
+        configurations.iter().map(of_configuration).filter(|chart| !chart.series.is_empty());
     let mut figures: Vec<Figure> = charts.map(|chart| chart.figure()).collect();
     let Some(&middle) = fractions.get(fractions.len() / 2) else { return figures };
     let together = Chart {
         name: format!("{}-time-engines", part.id),
-        title: format!("All engines: {forks} forks, {middle} written"),
-        caption: "The same, one line per engine, at the middle fraction.".into(),
-        ..chart(engines.iter().map(|engine| part.of_configuration(engine, middle)).collect())
+        title: format!("All configurations: {forks} forks, {middle} written"),
+        caption: "The same, one line per configuration, at the middle fraction.".into(),
+        ..chart(
+            configurations
+                .iter()
+                .map(|configuration| part.of_configuration(configuration, middle))
+                .collect(),
+        )
     };
     if together.series.len() > 1 {
         figures.push(together.figure());
@@ -182,13 +198,13 @@ fn published_lines(id: &str) -> Figure {
 
 /// Time relative to an empty heap: without a unit, so machines 38 years apart fit on one axis.
 fn growth(part: &Part) -> Figure {
-    let ours = |engine: &String| {
-        let drawn = part.of_configuration(engine, FRACTIONS[2]);
+    let ours = |configuration: &String| {
+        let drawn = part.of_configuration(configuration, FRACTIONS[2]);
         let line = drawn.line.filter(|line| line.intercept > 0.0)?;
         let drawn = drawn.joined(Join::Solid).over(line.intercept);
         Some(Series { raw: Vec::new(), line: None, ..drawn })
     };
-    let mut series: Vec<Series> = part.engines().iter().filter_map(ours).collect();
+    let mut series: Vec<Series> = part.configurations().iter().filter_map(ours).collect();
     let lines = published::lines("grid").into_iter().filter(|line| line.frac == FRACTIONS[2]);
     series.extend(lines.map(|line| {
         published_series(&format!("published: {}", line.series), &line).over(line.intercept)
@@ -196,7 +212,7 @@ fn growth(part: &Part) -> Figure {
     Chart {
         name: format!("{}-growth", part.id),
         title: "Growth with the heap, 0.9 written".into(),
-        about: "Growth of the time with the heap, relative to an empty heap, 0.9 written: our engines and the published lines.".into(),
+        about: "Growth of the time with the heap, relative to an empty heap, 0.9 written: our configurations and the published lines.".into(),
         caption: "Each line divided by its own time at size 0: what is left is how much copying weighs against creating a process.".into(),
         y: Axis::log("time / time with an empty heap", Unit::Times),
         ..chart(series)
@@ -207,7 +223,7 @@ fn growth(part: &Part) -> Figure {
 /// Regression per configuration and fraction, the published lines below.
 fn slopes(part: &Part) -> Table {
     let head = [
-        "engine",
+        "configuration",
         "written",
         "seconds per byte",
         "95 % interval",
@@ -217,16 +233,16 @@ fn slopes(part: &Part) -> Table {
         "page service",
     ];
     let mut rows = Vec::new();
-    for engine in part.engines() {
+    for configuration in part.configurations() {
         for frac in part.fractions() {
-            let drawn = part.of_configuration(&engine, frac);
+            let drawn = part.of_configuration(&configuration, frac);
             let Some(line) = drawn.line else { continue };
             let slope = estimate_slope(&drawn.spots(), &mut Rng::with_seed(1));
             let bounds =
                 slope.and_then(|slope| slope.interval).map_or("–".into(), |(low, high)| {
                     format!("{} – {}", scientific(low), scientific(high))
                 });
-            rows.push(slope_row((&engine, frac, part.forks), line, bounds));
+            rows.push(slope_row((&configuration, frac, part.forks), line, bounds));
         }
     }
     for line in published::lines("grid") {

@@ -13,8 +13,8 @@ pub fn build(part: &Part) -> Vec<Block> {
     let mut surfaces = Vec::new();
     let mut counts = vec![part.forks, 1.0];
     counts.dedup();
-    for engine in part.engines() {
-        surfaces.extend(counts.iter().filter_map(|forks| surface(part, &engine, *forks)));
+    for configuration in part.configurations() {
+        surfaces.extend(counts.iter().filter_map(|forks| surface(part, &configuration, *forks)));
     }
     let ranges = [(0.0, "whole"), (100.0, "detail")];
     let relations = ranges.into_iter().filter_map(|range| relation(part, range)).collect();
@@ -23,8 +23,8 @@ pub fn build(part: &Part) -> Vec<Block> {
     blocks
 }
 
-fn surface(part: &Part, engine: &str, forks: f64) -> Option<Figure> {
-    let points: Vec<&digest::Point> = part.points(engine, forks).collect();
+fn surface(part: &Part, configuration: &str, forks: f64) -> Option<Figure> {
+    let points: Vec<&digest::Point> = part.points(configuration, forks).collect();
     let values = |name: &str| distinct(points.iter().copied(), name);
     let (sizes, fractions) = (values("bytes"), values("frac"));
     let height = |bytes: f64, frac: f64| {
@@ -39,7 +39,7 @@ fn surface(part: &Part, engine: &str, forks: f64) -> Option<Figure> {
     let labels =
         |values: &[f64], label: fn(f64) -> String| values.iter().copied().map(label).collect();
     let surface = Surface {
-        title: format!("{engine}: real time, {words}, {} grid", part.scale),
+        title: format!("{configuration}: real time, {words}, {} grid", part.scale),
         about: "Real time as height over the size of the heap and the fraction written.".into(),
         across: ("heap".into(), labels(&sizes, |size| Unit::Bytes.write(size))),
         deep: ("fraction written".into(), labels(&fractions, |frac| trim(&digits(frac)))),
@@ -47,7 +47,7 @@ fn surface(part: &Part, engine: &str, forks: f64) -> Option<Figure> {
         unit: Unit::Seconds,
     };
     let caption = format!("As {figure}. Medians; steps of both ground axes are evenly spaced, the far corner is the largest heap, all written.");
-    let name = format!("{}-surface-{engine}-{forks}", part.id);
+    let name = format!("{}-surface-{configuration}-{forks}", part.id);
     surface.drawable().then(|| Figure::new(&name, &caption, surface.drawing()))
 }
 
@@ -61,10 +61,10 @@ fn relations_of(digest: &Digest, real: &digest::Point) -> Vec<f64> {
 fn relation(part: &Part, (from, word): (f64, &str)) -> Option<Figure> {
     let mut counts = part.digest.numbers(METRIC, "forks");
     counts.retain(|forks| *forks >= from.max(1.0));
-    let line = |engine: String| {
-        let mut series = Series::of_configuration(&engine);
+    let line = |configuration: String| {
+        let mut series = Series::of_configuration(&configuration);
         for &forks in &counts {
-            let points = part.points(&engine, forks);
+            let points = part.points(&configuration, forks);
             let values: Vec<f64> =
                 points.flat_map(|point| relations_of(part.digest, point)).collect();
             series.points.extend(median(&values).map(|middle| Point::new(forks, middle)));
@@ -72,7 +72,8 @@ fn relation(part: &Part, (from, word): (f64, &str)) -> Option<Figure> {
         }
         series
     };
-    let series = part.engines().into_iter().map(line).filter(|series| !series.points.is_empty());
+    let series =
+        part.configurations().into_iter().map(line).filter(|series| !series.points.is_empty());
     let detail = if from > 1.0 { ", 100 forks and more" } else { "" };
     let chart = Chart {
         name: format!("{}-relation-{word}", part.id),

@@ -44,7 +44,7 @@ fn times(digest: &Digest, id: &str, processes: f64) -> Figure {
     Chart {
         name: format!("{id}-{processes}"),
         title: format!("fork call over memory, {words}"),
-        about: "Time of the fork call against the size of the memory, both logarithmic: one line per engine, published figures as hollow marks.".into(),
+        about: "Time of the fork call against the size of the memory, both logarithmic: one line per configuration, published figures as hollow marks.".into(),
         caption: "Median and 95 % interval; faint dots are all raw samples, outliers included. Hollow marks were published, on another machine.".into(),
         x: Axis::log("memory of the process", Unit::Bytes),
         y: Axis::log("time of the fork call", Unit::Nanoseconds),
@@ -57,17 +57,18 @@ fn times(digest: &Digest, id: &str, processes: f64) -> Figure {
 fn gains(digest: &Digest, id: &str) -> Option<Figure> {
     let of_configuration = |name: &String| {
         let mut series = Series::of_configuration(name);
-        let alone =
-            digest.of_metric(METRIC).filter(|p| p.engine == *name && p.number("processes") == 1.0);
+        let alone = digest
+            .of_metric(METRIC)
+            .filter(|p| p.configuration == *name && p.number("processes") == 1.0);
         series.points.extend(alone.filter_map(|point| {
             let gain = digest.gain(point)?;
             Some(Point { x: point.number("bytes"), y: gain.value, interval: gain.interval })
         }));
         series
     };
-    let engines = digest.engines(METRIC);
+    let configurations = digest.configurations(METRIC);
     let mut series: Vec<Series> =
-        engines.iter().filter(|name| *name != "plain").map(of_configuration).collect();
+        configurations.iter().filter(|name| *name != "plain").map(of_configuration).collect();
     if series.iter().all(|series| series.points.is_empty()) {
         return None;
     }
@@ -75,10 +76,10 @@ fn gains(digest: &Digest, id: &str) -> Option<Figure> {
     let chart = Chart {
         name: format!("{id}-ratio"),
         title: "How many times faster than plain fork".into(),
-        about: "How many times faster than plain fork each engine is, against the size of the memory, one process.".into(),
-        caption: "Ratio of medians, formed between samples of the same round, with its 95 % interval. Above the dashed line the engine is faster.".into(),
+        about: "How many times faster than plain fork each configuration is, against the size of the memory, one process.".into(),
+        caption: "Ratio of medians, formed between samples of the same round, with its 95 % interval. Above the dashed line the configuration is faster.".into(),
         x: Axis::log("memory of the process", Unit::Bytes),
-        y: Axis::log("plain fork / engine", Unit::Times),
+        y: Axis::log("plain fork / configuration", Unit::Times),
         series,
         level: Some(1.0),
         ..Chart::default()
@@ -103,13 +104,13 @@ fn published_gain() -> Option<Series> {
 pub fn build_fault(digest: &Digest, id: &str) -> Content {
     let row = |point: &digest::Point| {
         let size = Unit::Bytes.write(point.number("bytes"));
-        Row::measured(format!("{}, {size}", point.engine), point)
+        Row::measured(format!("{}, {size}", point.configuration), point)
     };
     let mut rows: Vec<Row> = digest.of_metric("fault").map(row).collect();
     rows.extend(published_rows("fault", Unit::Nanoseconds));
     let bars = Bars {
         title: "First write of a child into the middle of its memory",
-        about: "One row per engine and size: median, interval and raw samples on a logarithmic axis; published figures hollow.",
+        about: "One row per configuration and size: median, interval and raw samples on a logarithmic axis; published figures hollow.",
         caption: "Median, 95 % interval and all raw samples. Hollow: Table 1 of the paper.",
         label: "time of the write",
         kind: Kind::Log,

@@ -37,7 +37,6 @@ pub struct Content {
 #[derive(Clone, Debug)]
 pub struct Chapter {
     pub id: String,
-    pub row: String,
     pub title: String,
     pub question: String,
     pub published: String,
@@ -56,8 +55,9 @@ pub fn chapter(recording: &Recording, suffix: &str) -> Chapter {
     };
     let note = |note: &String| Block::Text(format!("Note of the run: {note}"));
     blocks.extend(recording.notes.iter().map(note));
-    let says =
-        |(engine, detail): &(String, String)| Block::Text(format!("Engine {engine}: {detail}"));
+    let says = |(configuration, detail): &(String, String)| {
+        Block::Text(format!("Configuration {configuration}: {detail}"))
+    };
     blocks.extend(recording.engines.iter().map(says));
     chapter.content.blocks = blocks;
     chapter
@@ -76,7 +76,6 @@ fn known(plan: &Plan, digest: &Digest, suffix: &str, blocks: &mut Vec<Block>) ->
     blocks.extend(harness(digest, plan.metric).map(Block::Text));
     Chapter {
         id,
-        row: plan.row.into(),
         title: plan.title.into(),
         question: plan.question.into(),
         published: plan.published.into(),
@@ -94,7 +93,7 @@ fn unknown(
     let mut metrics: Vec<&str> = digest.points.iter().map(|point| point.metric.as_str()).collect();
     metrics.dedup();
     let names = digest.points.first().into_iter().flat_map(|point| point.params.keys());
-    let mut columns: Vec<Column> = vec![("engine", "engine", Unit::Number)];
+    let mut columns: Vec<Column> = vec![("configuration", "configuration", Unit::Number)];
     columns.extend(names.map(|name| (name.as_str(), name.as_str(), Unit::Number)));
     for metric in metrics {
         let caption = format!("Medians of {metric}");
@@ -102,7 +101,6 @@ fn unknown(
     }
     Chapter {
         id: format!("other{suffix}"),
-        row: recording.run.as_ref().map_or("–".into(), |run| run.row.clone()),
         title: format!("Experiment {}", recording.experiment()),
         question: "An experiment this version has no chapter for: its numbers.".into(),
         published: String::new(),
@@ -110,7 +108,7 @@ fn unknown(
     }
 }
 
-/// On which kernel the engines stand side by side: a folder may hold runs of a host and of its guests.
+/// On which kernel the configurations stand side by side: a folder may hold runs of a host and of its guests.
 fn place(recording: &Recording) -> Option<String> {
     let run = recording.run.as_ref()?;
     let word =
@@ -156,25 +154,26 @@ fn state(recording: &Recording) -> Vec<Block> {
     blocks
 }
 
-/// The null engine does everything but the measured thing: its share of the smallest figure bounds the error.
+/// The null configuration does everything but the measured thing: its share of the smallest figure bounds the error.
 fn harness(digest: &Digest, metric: &str) -> Option<String> {
-    let measured =
-        digest.of_metric(metric).filter(|point| point.engine != "null" && point.median() > 0.0);
+    let measured = digest
+        .of_metric(metric)
+        .filter(|point| point.configuration != "null" && point.median() > 0.0);
     let smallest = measured.min_by(|a, b| a.median().total_cmp(&b.median()))?;
     let null = digest.twin(smallest, "null").map(Point::median).or_else(|| {
         let values: Vec<f64> = digest
             .of_metric(metric)
-            .filter(|p| p.engine == "null")
+            .filter(|p| p.configuration == "null")
             .flat_map(Point::values)
             .collect();
         odfork_samples::stats::median(&values)
     })?;
     let (unit, value) = (smallest.unit, smallest.median());
     Some(format!(
-        "Harness overhead: the null engine alone takes {}, {} of the smallest measured figure ({}, {}).",
+        "Harness overhead: the null configuration alone takes {}, {} of the smallest measured figure ({}, {}).",
         unit.write(null),
         Unit::Share.write(null / value),
-        smallest.engine,
+        smallest.configuration,
         unit.write(value),
     ))
 }
@@ -209,7 +208,11 @@ fn medians(
 ) -> Table {
     let mut head: Vec<&str> = columns.iter().map(|(_, heading, _)| *heading).collect();
     head.extend(["median", "95 % interval"]);
-    head.extend(if ratios { &["samples", "plain / engine (95 %)"][..] } else { &["rounds"] });
+    head.extend(if ratios {
+        &["samples", "plain / configuration (95 %)"][..]
+    } else {
+        &["rounds"]
+    });
     let words = columns.iter().take_while(|(.., unit)| *unit == Unit::Number).count();
     let row = |point: &Point| {
         let estimate = point.estimate();
@@ -227,8 +230,8 @@ fn medians(
 }
 
 fn parameter(point: &Point, name: &str, unit: Unit) -> String {
-    if name == "engine" {
-        return point.engine.clone();
+    if name == "configuration" {
+        return point.configuration.clone();
     }
     let number = point.number(name);
     if number.is_finite() {
@@ -244,13 +247,15 @@ fn headlines(
     metric: &str,
     wanted: impl Fn(&Point) -> bool,
 ) -> Vec<(String, String)> {
-    let fits = |point: &&Point| wanted(point) && point.engine != "plain" && point.engine != "null";
+    let fits = |point: &&Point| {
+        wanted(point) && point.configuration != "plain" && point.configuration != "null"
+    };
     let sizes = digest.of_metric(metric).filter(fits).map(|point| point.number("bytes"));
     let largest = sizes.fold(f64::NEG_INFINITY, f64::max);
     let at = |point: &&Point| point.number("bytes") == largest || !largest.is_finite();
     let line = |point: &Point| {
         let place = parameter(point, "bytes", Unit::Bytes);
-        Some((format!("plain / {}, {place}", point.engine), times(&digest.gain(point)?)))
+        Some((format!("plain / {}, {place}", point.configuration), times(&digest.gain(point)?)))
     };
     digest.of_metric(metric).filter(fits).filter(at).filter_map(line).collect()
 }

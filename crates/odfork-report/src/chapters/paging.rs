@@ -31,9 +31,9 @@ pub fn build_paging(digest: &Digest, id: &str) -> Content {
 
 fn rates(digest: &Digest, id: &str, (act, title): (&str, &str)) -> Option<Figure> {
     let row = |point: &Point| {
-        let place = BACKENDS.iter().position(|name| *name == point.engine);
+        let place = BACKENDS.iter().position(|name| *name == point.configuration);
         let style = Style::of_series(place.unwrap_or(BACKENDS.len()));
-        Row { style, ..Row::measured(point.engine.clone(), point) }
+        Row { style, ..Row::measured(point.configuration.clone(), point) }
     };
     let points = digest.of_metric("rate").filter(|point| point.word("act") == act);
     let bars = Bars {
@@ -77,7 +77,7 @@ fn samples_of(digest: &Digest) -> Vec<Sample> {
         let point = point.clone();
         point.samples.clone().into_iter().map(move |(round, value)| Sample {
             experiment: String::new(),
-            engine: point.engine.clone(),
+            engine: point.configuration.clone(),
             metric: point.metric.clone(),
             unit: String::new(),
             value,
@@ -117,7 +117,7 @@ fn session_plots() -> [(&'static str, &'static str, Axis); 4] {
 
 pub fn build_sessions(digest: &Digest, id: &str) -> Content {
     let line = |metric: &str, (place, way): (usize, &&str)| {
-        let points = digest.of_metric(metric).filter(|point| point.engine == **way);
+        let points = digest.of_metric(metric).filter(|point| point.configuration == **way);
         let series = Series::new(way, Style::of_series(place)).joined(Join::Solid);
         series.measured(points, |point| point.number("sessions"))
     };
@@ -148,9 +148,9 @@ mod tests {
     use odfork_samples::samples::{Params, Recording};
 
     fn digest(metric: &str, key: &str, values: [serde_json::Value; 2]) -> Digest {
-        let sample = |engine: &str, value: &serde_json::Value, round| Sample {
+        let sample = |configuration: &str, value: &serde_json::Value, round| Sample {
             experiment: "paging".into(),
-            engine: engine.into(),
+            engine: configuration.into(),
             metric: metric.into(),
             unit: "1/s".into(),
             value: 5e4 * f64::from(round),
@@ -191,9 +191,9 @@ mod tests {
         let mut digest = digest("throughput", "sessions", [1.into(), 4.into()]);
         // The pager takes part in both experiments.
         assert!(matches!(build_sessions(&digest, "sessions").blocks[0], Block::Figures(_)));
-        digest.points.iter_mut().for_each(|point| point.engine = "umap-4k".into());
+        digest.points.iter_mut().for_each(|point| point.configuration = "umap-4k".into());
         let content = build_sessions(&digest, "sessions");
         let drawn = content.blocks.iter().filter(|block| matches!(block, Block::Figures(_)));
-        assert_eq!(drawn.count(), 0, "an engine of the other experiment");
+        assert_eq!(drawn.count(), 0, "a configuration of the other experiment");
     }
 }

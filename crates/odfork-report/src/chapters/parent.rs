@@ -44,7 +44,7 @@ fn rounds(digest: &Digest, (via, bytes): (&str, f64), id: &str) -> Figure {
     Chart {
         name: format!("{id}-{via}"),
         title: format!("Writes of the parent, child made by {via}, {}", Unit::Bytes.write(bytes)),
-        about: "Time per page of each round of writes in the parent, ten rounds before the child was made and ten after it was gone, one line per engine.".into(),
+        about: "Time per page of each round of writes in the parent, ten rounds before the child was made and ten after it was gone, one line per configuration.".into(),
         caption: "Median, 95 % interval and raw samples, divided by the number of 4 KB pages, so that the published rounds (100,000 pages) stand on the same axis.".into(),
         x: Axis::new("round (below 0: before the child was made)", Kind::Linear, Unit::Count),
         y: Axis::log("time per page written", Unit::Nanoseconds),
@@ -79,15 +79,22 @@ fn theirs(via: &str) -> Vec<Series> {
 
 /// First round after against the last one before: how much the fork cost the parent later.
 fn first_rounds(digest: &Digest, bytes: f64) -> (Table, Vec<(String, String)>) {
-    let head =
-        ["engine", "child by", "last round before", "first round after", "after / before (95 %)"];
+    let head = [
+        "configuration",
+        "child by",
+        "last round before",
+        "first round after",
+        "after / before (95 %)",
+    ];
     let (mut rows, mut headlines) = (Vec::new(), Vec::new());
     let at_size = || digest.of_metric(METRIC).filter(|point| point.number("bytes") == bytes);
     let first = |p: &&Point| p.word("phase") == "after" && p.number("turn") == 1.0;
-    for after in at_size().filter(first).filter(|point| point.engine != "null") {
+    for after in at_size().filter(first).filter(|point| point.configuration != "null") {
         let via = after.word("via");
         let same = |p: &&Point| {
-            p.engine == after.engine && p.word("via") == via && p.word("phase") == "before"
+            p.configuration == after.configuration
+                && p.word("via") == via
+                && p.word("phase") == "before"
         };
         let turn = |p: &&Point| p.number("turn");
         let last = at_size().filter(same).max_by(|a, b| turn(a).total_cmp(&turn(b)));
@@ -95,11 +102,11 @@ fn first_rounds(digest: &Digest, bytes: f64) -> (Table, Vec<(String, String)>) {
         let ratio = paired_ratio(after, before).or_else(|| plain_ratio(after, before));
         let ratio = ratio.map_or_else(|| "–".into(), |ratio| times(&ratio));
         if via == "fork" {
-            let what = format!("first round after / before, {}", after.engine);
+            let what = format!("first round after / before, {}", after.configuration);
             headlines.push((what, ratio.clone()));
         }
         let [before, first] = [before, after].map(|point| point.unit.write(point.median()));
-        rows.push(vec![after.engine.clone(), via, before, first, ratio]);
+        rows.push(vec![after.configuration.clone(), via, before, first, ratio]);
     }
     let caption = "The first round after, against the last one before";
     (Table::new(caption, &head, 2).with(rows), headlines)

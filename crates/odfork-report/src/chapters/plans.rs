@@ -6,14 +6,13 @@ use super::{access, exec, grid, latency, paging, parent, shares, Content};
 use odfork_samples::digest::Digest;
 use odfork_samples::unit::Unit;
 
-/// Parameter of a sample, heading, unit. The parameter `engine` is the configuration.
+/// Parameter of a sample, heading, unit. `configuration` stands for what was compared.
 pub type Column<'a> = (&'a str, &'a str, Unit);
 
 /// What is known of an experiment before anything is measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     pub name: &'static str,
-    pub row: &'static str,
     pub title: &'static str,
     pub question: &'static str,
     /// The metric of the harness overhead and the headline.
@@ -32,13 +31,12 @@ pub struct Plan {
     pub build: fn(&Digest, &str) -> Content,
 }
 
-const CONFIGURATION: Column = ("engine", "engine", Unit::Number);
+const CONFIGURATION: Column = ("configuration", "configuration", Unit::Number);
 const MEMORY: Column = ("bytes", "memory", Unit::Bytes);
 
 pub const PLANS: [Plan; 11] = [
     Plan {
         name: "grid",
-        row: "M01, M03",
         title: "Forks whose child writes a part of the memory",
         question: "How does the time of many forks grow with the size of the heap and with the part of it that the child writes?",
         metric: "real",
@@ -52,7 +50,6 @@ pub const PLANS: [Plan; 11] = [
     },
     Plan {
         name: "latency",
-        row: "M08",
         title: "Latency of the fork call",
         question: "How long does the caller of fork wait, by size of its memory, alone and with three processes forking at once?",
         metric: "fork",
@@ -66,7 +63,6 @@ pub const PLANS: [Plan; 11] = [
     },
     Plan {
         name: "fault",
-        row: "M08",
         title: "Worst-case write fault",
         question: "How long does the first write of a child take, in the middle of its memory?",
         metric: "fault",
@@ -80,7 +76,6 @@ pub const PLANS: [Plan; 11] = [
     },
     Plan {
         name: "access",
-        row: "M08",
         title: "Fork, then access",
         question: "Does the time saved in fork come back when the parent then reads or writes its memory?",
         metric: "total",
@@ -94,7 +89,6 @@ pub const PLANS: [Plan; 11] = [
     },
     Plan {
         name: "profile",
-        row: "M08",
         title: "Where fork spends its time",
         question: "Which parts of the kernel does a fork of a large process spend its time in?",
         metric: "share",
@@ -108,7 +102,6 @@ pub const PLANS: [Plan; 11] = [
     },
     Plan {
         name: "parent-writes",
-        row: "M06",
         title: "The parent after fork",
         question: "How much slower are the parent's first writes after a fork whose child is already gone?",
         metric: "round",
@@ -122,7 +115,6 @@ pub const PLANS: [Plan; 11] = [
     },
     Plan {
         name: "exec",
-        row: "M15",
         title: "Create and exec",
         question: "What does starting a tiny program cost, by the memory its parent uses and by the way it is started?",
         metric: "each",
@@ -136,7 +128,6 @@ pub const PLANS: [Plan; 11] = [
     },
     Plan {
         name: "copy-rate",
-        row: "M02",
         title: "Rate of copying and rate of page service",
         question: "How near does copying pages by faults come to copying memory at all?",
         metric: "copy",
@@ -150,7 +141,6 @@ pub const PLANS: [Plan; 11] = [
     },
     Plan {
         name: "writes",
-        row: "M04",
         title: "What programs write",
         question: "What share of a program's pages, and of its bytes, does a phase of its work change?",
         metric: "pages",
@@ -164,14 +154,13 @@ pub const PLANS: [Plan; 11] = [
     },
     Plan {
         name: "paging",
-        row: "M18, M20",
         title: "Memory larger than what may be resident",
         question: "How fast is memory of which a quarter may be resident, paged by the kernel, by odfork's pager, by umap?",
         metric: "rate",
         differ: "A page-in took 25 to 30 ms and a reclaim 250 µs on the VAX, 120 to 1; with a disk of today it is about 9 to 1, with a store in memory 2 to 1. In a virtual machine whose processors sleep, waking a thread on the other processor costs more than a page-in from memory.",
         command: "odfork bench paging",
         published: "a reclaim 250 µs, at most 10 % of a processor; pages of 1 KB instead of 512 B: 30 % less time (Babaoglu and Joy 1981)",
-        columns: &[("act", "act", Unit::Number), ("engine", "backend", Unit::Number)],
+        columns: &[("act", "act", Unit::Number), ("configuration", "backend", Unit::Number)],
         tables: &[
             ("p50", "Median latency of an access, its check included"),
             ("p99", "99th percentile of the latency of an access"),
@@ -186,7 +175,6 @@ pub const PLANS: [Plan; 11] = [
     },
     Plan {
         name: "sessions",
-        row: "M24",
         title: "Sessions at rising load",
         question: "How do throughput and the response of a trivial command fall with more sessions than fit into memory?",
         metric: "throughput",

@@ -20,12 +20,13 @@ pub fn over(
     x: impl Fn(&Point) -> f64,
     wanted: impl Fn(&Point) -> bool,
 ) -> Vec<Series> {
-    let mut all = digest.engines(metric);
-    if digest.of_metric(metric).any(|point| point.engine == "null") {
+    let mut all = digest.configurations(metric);
+    if digest.of_metric(metric).any(|point| point.configuration == "null") {
         all.push("null".into());
     }
     let line = |name: String| {
-        let points = digest.of_metric(metric).filter(|point| point.engine == name && wanted(point));
+        let points =
+            digest.of_metric(metric).filter(|point| point.configuration == name && wanted(point));
         Series::of_configuration(&name).measured(points, &x)
     };
     all.into_iter().map(line).collect()
@@ -104,7 +105,7 @@ pub fn percentiles(digest: &Digest, metric: &str, id: &str) -> Option<Block> {
     let chart = Chart {
         name: format!("{id}-percentiles"),
         title: format!("Percentiles of {metric} ({place})"),
-        about: "One line per engine: the value that the given share of samples stays below, from the median to the slowest.".into(),
+        about: "One line per configuration: the value that the given share of samples stays below, from the median to the slowest.".into(),
         caption: "From the median to the slow end; the axis gives each factor of ten of rarity the same room. A line ends where its samples end: 100 samples say nothing about 99.9 %.".into(),
         x: Axis::new("percentile of samples", Kind::Percentile, Unit::Share),
         y: Axis::log(metric, largest.unit),
@@ -122,7 +123,7 @@ fn distribution(point: &Point) -> Series {
     let spots =
         values.iter().enumerate().map(|(rank, value)| ((rank as f64 + 0.5) / count, *value));
     let shown = spots.filter(|(share, _)| (0.5..=0.999).contains(share));
-    Series::of_configuration(&point.engine).through(shown)
+    Series::of_configuration(&point.configuration).through(shown)
 }
 
 #[cfg(test)]
@@ -133,7 +134,7 @@ mod tests {
     fn ranks_of_a_distribution_stay_below_one() {
         let samples = (0..100).map(|round| (round, f64::from(100 - round))).collect();
         let point = Point {
-            engine: "plain".into(),
+            configuration: "plain".into(),
             metric: "fork".into(),
             unit: Unit::Nanoseconds,
             params: Default::default(),

@@ -18,20 +18,20 @@ pub fn build_profile(digest: &Digest, id: &str) -> Content {
     let (mut blocks, mut headlines) = (Vec::new(), Vec::new());
     let bytes = digest.numbers("share", "bytes").last().copied().unwrap_or(f64::NAN);
     for source in digest.words("share", "source") {
-        for engine in digest.engines("share") {
+        for configuration in digest.configurations("share") {
             let mut points: Vec<&Point> = digest
                 .of_metric("share")
-                .filter(|p| p.engine == engine && p.word("source") == source)
+                .filter(|p| p.configuration == configuration && p.word("source") == source)
                 .filter(|p| p.number("bytes") == bytes || !bytes.is_finite())
                 .collect();
             points.sort_by(|a, b| b.median().total_cmp(&a.median()));
             let Some(first) = points.first() else { continue };
             let share = Unit::Share.write(first.median());
             let part = format!("{} {share}", first.word("name"));
-            headlines.push((format!("largest part, {engine} ({source})"), part));
+            headlines.push((format!("largest part, {configuration} ({source})"), part));
             let size = Unit::Bytes.write(bytes);
-            let title = format!("Parts of fork, {engine}, {size} ({source})");
-            blocks.push(profile(&points, &title, &format!("{id}-{engine}-{source}")).into());
+            let title = format!("Parts of fork, {configuration}, {size} ({source})");
+            blocks.push(profile(&points, &title, &format!("{id}-{configuration}-{source}")).into());
         }
     }
     headlines.truncate(4);
@@ -70,15 +70,15 @@ fn shorten(name: &str) -> String {
 pub fn build_copy(digest: &Digest, id: &str) -> Content {
     let mut rows = Vec::new();
     for (metric, word) in [("copy", "memcpy"), ("service", "faults")] {
-        let points = digest.of_metric(metric).filter(|point| point.engine != "null");
+        let points = digest.of_metric(metric).filter(|point| point.configuration != "null");
         rows.extend(points.map(|point| {
             let size = Unit::Bytes.write(point.number("bytes"));
-            Row::measured(format!("{word}: {}, {size}", point.engine), point)
+            Row::measured(format!("{word}: {}, {size}", point.configuration), point)
         }));
     }
     let bars = Bars {
         title: "Bytes copied per second",
-        about: "One bar per engine and size: by memcpy into touched memory, and by faults of a child that writes every page once.",
+        about: "One bar per configuration and size: by memcpy into touched memory, and by faults of a child that writes every page once.",
         caption: "Median, 95 % interval and raw samples. memcpy is the bound that no service of faults can pass.",
         label: "bytes per second",
         kind: Kind::Linear,
@@ -90,24 +90,32 @@ pub fn build_copy(digest: &Digest, id: &str) -> Content {
 }
 
 fn service_ratios(digest: &Digest) -> (Table, Vec<(String, String)>) {
-    let head =
-        ["engine", "memory", "copy", "service", "service / copy", "95 % interval", "published"];
+    let head = [
+        "configuration",
+        "memory",
+        "copy",
+        "service",
+        "service / copy",
+        "95 % interval",
+        "published",
+    ];
     let theirs = published_rows("copy-rate", Unit::Share).into_iter().filter(|row| row.value < 2.0);
     let theirs = theirs.map(|row| {
         format!("{} {}", row.label.trim_start_matches("published: "), digits(row.value))
     });
     let theirs = theirs.collect::<Vec<_>>().join("; ");
     let (mut rows, mut headlines) = (Vec::new(), Vec::new());
-    for service in digest.of_metric("service").filter(|point| point.engine != "null") {
+    for service in digest.of_metric("service").filter(|point| point.configuration != "null") {
         // memcpy is the same for every configuration: where it was measured for plain only, plain's stands in.
         let plain = || digest.twin(service, "plain").and_then(|plain| digest.beside(plain, "copy"));
         let Some(copy) = digest.beside(service, "copy").or_else(plain) else { continue };
         let Some(ratio) = paired_ratio(service, copy) else { continue };
-        let (engine, size) = (&service.engine, Unit::Bytes.write(service.number("bytes")));
-        headlines.push((format!("service / copy, {engine}, {size}"), digits(ratio.value)));
+        let (configuration, size) =
+            (&service.configuration, Unit::Bytes.write(service.number("bytes")));
+        headlines.push((format!("service / copy, {configuration}, {size}"), digits(ratio.value)));
         let [copy, service] = [copy, service].map(|point| point.unit.write(point.median()));
         let ratios = [digits(ratio.value), interval(&ratio, Unit::Number), theirs.clone()];
-        rows.push([vec![engine.clone(), size, copy, service], ratios.to_vec()].concat());
+        rows.push([vec![configuration.clone(), size, copy, service], ratios.to_vec()].concat());
     }
     let skip = headlines.len().saturating_sub(5);
     (Table::new("Service of pages against copying", &head, 1).with(rows), headlines.split_off(skip))
