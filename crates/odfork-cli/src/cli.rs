@@ -9,7 +9,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 use clap_complete::Shell;
 
-use odfork_proc::command::Verb;
+use odfork_proc::command::Subcommand;
 
 use crate::options::{self, Setting, Values};
 
@@ -28,7 +28,7 @@ pub enum Request {
     },
     Options,
     /// A command of the laboratory or of the VM lab, and what it was given.
-    Lab(&'static Verb, ArgMatches),
+    Tool(&'static Subcommand, ArgMatches),
 }
 
 /// `odfork run`: settings given as flags (variable and value), and the program with its arguments.
@@ -110,7 +110,7 @@ pub fn command() -> Command {
         .disable_help_subcommand(true)
         .subcommand(run_command())
         .subcommand(check_command())
-        .subcommands(all_verbs().map(|verb| (verb.command)()))
+        .subcommands(all_subcommands().map(|one| (one.command)()))
         .subcommand(completions_command())
         .subcommand(man_command())
         .subcommand(
@@ -121,12 +121,12 @@ pub fn command() -> Command {
 }
 
 /// Commands other crates bring.
-fn all_verbs() -> impl Iterator<Item = &'static Verb> {
+fn all_subcommands() -> impl Iterator<Item = &'static Subcommand> {
     let tools = odfork_bench::verbs::VERBS.iter().chain(&odfork_inspect::VERBS);
     tools.chain(&odfork_report::VERBS).chain([
-        &odfork_kernel::VERB,
-        &crate::page::VERB,
-        &crate::image::VERB,
+        &odfork_kernel::SUBCOMMAND,
+        &crate::page::SUBCOMMAND,
+        &crate::image::SUBCOMMAND,
     ])
 }
 
@@ -241,8 +241,8 @@ fn man_command() -> Command {
 pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Request, clap::Error> {
     let matches = command().try_get_matches_from(words)?;
     let (name, inner) = matches.subcommand().unwrap_or(("", &matches));
-    if let Some(verb) = all_verbs().find(|verb| verb.name == name) {
-        return Ok(Request::Lab(verb, inner.clone()));
+    if let Some(one) = all_subcommands().find(|one| one.name == name) {
+        return Ok(Request::Tool(one, inner.clone()));
     }
     Ok(match name {
         "run" => Request::Run(run_request(inner)),

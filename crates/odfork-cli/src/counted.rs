@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use odfork_proc::cow_fork::{self, Counters};
 
-use crate::launch::say;
+use crate::message::say;
 
 /// Each of these lets odfork go on waiting.
 const TERMINAL: [i32; 2] = [libc::SIGINT, libc::SIGQUIT];

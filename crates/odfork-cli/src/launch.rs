@@ -7,7 +7,7 @@
 //! still runs, unless the engine itself was asked for by name.
 
 use std::ffi::{c_char, CString, OsStr, OsString};
-use std::io::{Error, Write};
+use std::io::Error;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::ptr;
@@ -20,6 +20,7 @@ use crate::elf::{self, Header};
 use crate::engine::{self, Engine};
 use crate::environment::Environment;
 use crate::library::{preload_list, search, PRELOAD};
+use crate::message::say;
 use crate::options::{ENGINE, PID, QUIET, STATS, STATS_FILE};
 use crate::verdict::{examine, Answer, Obstacle, Refusal, Verdict};
 
@@ -27,12 +28,6 @@ use crate::verdict::{examine, Answer, Obstacle, Refusal, Verdict};
 const NOT_FOUND: i32 = 127;
 const NOT_EXECUTABLE: i32 = 126;
 const WRONG_USAGE: i32 = 2;
-
-/// One line on standard error, started with our name. Nobody can be told when that fails.
-pub fn say(line: &str) {
-    // A name may hold a line break; a line of ours does not.
-    let _ = writeln!(std::io::stderr(), "odfork: {}", line.replace('\n', "\\n"));
-}
 
 /// Runs the program in place; returns an exit status only when that failed.
 pub fn run(mut request: Run, environment: &Environment) -> i32 {

@@ -13,6 +13,7 @@ pub mod image;
 pub mod launch;
 pub mod library;
 pub mod lookup;
+mod message;
 pub mod options;
 pub mod page;
 pub mod pages;
@@ -27,7 +28,7 @@ use std::path::Path;
 
 use cli::Request;
 use environment::Environment;
-use launch::say;
+use message::say;
 use usage::Reply;
 
 const FAILURE: c_int = 1;
@@ -69,7 +70,7 @@ fn carry_out(request: Request) -> c_int {
             Ok(text) => print(&text),
             Err(error) => fail(&format!("the page '{page}' could not be made: {error}")),
         },
-        Request::Lab(verb, matches) => c_int::from((verb.run)(&matches)),
+        Request::Tool(one, matches) => c_int::from((one.run)(&matches)),
         Request::Options => print(pages::options_markdown().as_bytes()),
     }
 }

@@ -5,95 +5,19 @@
 
 use std::io::ErrorKind;
 
+use odfork_proc::maps;
+
 use crate::error::{Error, Result};
 use crate::faults::{Session, Status};
 use crate::format::Region;
 use crate::image::{Fate, Image, Room};
-use crate::maps;
 use crate::memory::{self, At, What};
+use crate::options::{Form, MapOptions, Place, Read};
 use crate::overlay::{self, Overlay};
 use crate::PAGE;
 
 /// Pages read at once when everything is read in.
 const STEP: usize = 256;
-
-/// How pages come.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Form {
-    /// Mapped where the image allows it, else faulted where the kernel allows it, else read in.
-    #[default]
-    Auto,
-    /// By the kernel from the file, unchecked. `MADV_DONTNEED` shows the image again.
-    Mapped,
-    /// On first touch by a thread of this library, checked and unpacked; memory is anonymous.
-    Faulted,
-    /// All before `map` returns, checked; memory is anonymous.
-    ReadIn,
-}
-
-impl Form {
-    pub const ALL: [Form; 4] = [Form::Auto, Form::Mapped, Form::Faulted, Form::ReadIn];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Form::Auto => "auto",
-            Form::Mapped => "mapped",
-            Form::Faulted => "faulted",
-            Form::ReadIn => "read-in",
-        }
-    }
-}
-
-/// Where regions go.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Place {
-    /// Where they were saved; anything there is an error.
-    #[default]
-    Saved,
-    /// Anywhere: for content without pointers into itself.
-    Anywhere,
-}
-
-/// What the kernel reads around a touched page of the mapped form.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Read {
-    /// As much as the device's read-ahead says (`/sys/class/bdi/*/read_ahead_kb`).
-    #[default]
-    Around,
-    /// The touched page only.
-    Page,
-    /// Forward, and pages behind may go again.
-    Sequential,
-    /// Begin to read everything at once, in the background.
-    All,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub struct MapOptions {
-    pub form: Form,
-    pub place: Place,
-    pub read: Read,
-    /// Pages brought in together by a fault of the faulted form: a power of two up to 256.
-    pub prefetch: usize,
-    /// Where userfaultfd is forbidden: take one that serves only what the program itself touches. System calls on memory
-    /// that has not come yet then fail with EFAULT.
-    pub user_faults: bool,
-    /// Where userfaultfd is forbidden: read everything in instead (and say so in [`Mapped::note`]).
-    pub fall_back: bool,
-}
-
-impl Default for MapOptions {
-    fn default() -> Self {
-        MapOptions {
-            form: Form::Auto,
-            place: Place::Saved,
-            read: Read::Around,
-            prefetch: 16,
-            user_faults: false,
-            fall_back: true,
-        }
-    }
-}
 
 /// Regions in memory; gives the memory back when dropped.
 #[derive(Debug)]
@@ -319,7 +243,7 @@ fn reserve(region: &Region, place: Place) -> Result<u64> {
 }
 
 fn occupant(region: &Region) -> String {
-    let maps = maps::read("self").unwrap_or_default();
+    let maps = maps::of_process("self").unwrap_or_default();
     let there = maps.iter().find(|m| m.end > region.address && m.start < region.end());
     match there {
         Some(mapping) if mapping.name.is_empty() => {

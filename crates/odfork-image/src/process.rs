@@ -6,11 +6,12 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
+use odfork_proc::smaps::Usage;
 use odfork_sys::abi::pagemap::{ENTRY_BYTES, ENTRY_PRESENT, ENTRY_SWAPPED};
 
 use crate::error::{Error, Result};
 use crate::format::Region;
-use crate::maps::{self, Mapping, RegionWish};
+use crate::selection::{self, RegionWish};
 use crate::source::{Known, Source};
 use crate::PAGE;
 
@@ -23,7 +24,7 @@ const POPULATED: u64 = ENTRY_PRESENT | ENTRY_SWAPPED;
 pub struct Process {
     pid: i32,
     name: String,
-    maps: Vec<Mapping>,
+    maps: Vec<Usage>,
     pagemap: Option<File>,
     /// Reads what is protected against reading; opened when it is needed.
     memory: Option<File>,
@@ -49,7 +50,7 @@ impl Process {
     }
 
     fn new(pid: i32, name: String) -> Result<Process> {
-        let maps = maps::read(&name)?;
+        let maps = selection::read(&name)?;
         // Without it every page is read, also those that were never touched.
         let pagemap = File::open(format!("/proc/{name}/pagemap")).ok();
         Ok(Process { pid, name, maps, pagemap, memory: None, entries: (0, Vec::new()) })
@@ -60,16 +61,16 @@ impl Process {
     /// # Errors
     /// A wish that means nothing.
     pub fn regions(&self, wishes: &[RegionWish]) -> Result<Vec<Region>> {
-        maps::choose(&self.name, &self.maps, wishes)
+        selection::choose(&self.name, &self.maps, wishes)
     }
 
     fn is_other(&self) -> bool {
         self.name != "self"
     }
 
-    fn mapping(&self, address: u64) -> Option<&Mapping> {
-        let after = self.maps.partition_point(|mapping| mapping.start <= address);
-        self.maps.get(after.checked_sub(1)?).filter(|mapping| address < mapping.end)
+    fn mapping(&self, address: u64) -> Option<&Usage> {
+        let after = self.maps.partition_point(|usage| usage.mapping.start <= address);
+        self.maps.get(after.checked_sub(1)?).filter(|usage| address < usage.mapping.end)
     }
 
     /// The page-table entry; `None` when it cannot be read.
@@ -95,19 +96,24 @@ impl Process {
     }
 }
 
+/// Nobody but this process has content for it: what is not there is zeros.
+fn is_anonymous(usage: &Usage) -> bool {
+    !usage.mapping.is_of_file() && !usage.mapping.shared && !usage.is_watched()
+}
+
 impl Source for Process {
     fn known(&mut self, address: u64, out: &mut [Known]) -> Result<()> {
         for (at, known) in out.iter_mut().enumerate() {
             let address = address + (at * PAGE) as u64;
             let mapping = self.mapping(address);
-            if self.is_other() && mapping.is_some_and(|mapping| mapping.watched) {
+            if self.is_other() && mapping.is_some_and(Usage::is_watched) {
                 return Err(Error::Refused(format!(
                     "the memory at {address:#x} of process {} is paged by a userfaultfd, which answers nobody while the process stands still: \
                      save it from within (odfork_image_save)",
                     self.pid
                 )));
             }
-            let anonymous = mapping.is_some_and(Mapping::is_anonymous);
+            let anonymous = mapping.is_some_and(is_anonymous);
             let empty = anonymous
                 && self.entry(address / PAGE as u64).is_some_and(|entry| entry & POPULATED == 0);
             *known = if empty { Known::Zero } else { Known::Nothing };

@@ -7,66 +7,15 @@
 use std::fs::File;
 use std::path::Path;
 
-use crate::codec::Codec;
 use crate::error::{Error, Result};
-use crate::format::{self, Id, Region, MAX_CLUSTER};
+use crate::format::{self, Region, MAX_CLUSTER};
 use crate::image::Image;
-use crate::source::{ImageSource, Source};
+use crate::image_source::ImageSource;
+use crate::options::{Delta, SaveOptions, Saved};
+use crate::source::Source;
 use crate::temporary::Temporary;
 use crate::write::Writer;
 use crate::PAGE;
-
-/// What a delta leaves out.
-#[derive(Clone, Copy, Debug)]
-pub struct Delta<'a> {
-    pub base: &'a Image,
-    /// Pages of equal checksum (64 bits) count as equal without being compared. Faster; but memory that an enemy
-    /// can fill may hold pages made to have equal checksums.
-    pub trust_checksums: bool,
-}
-
-/// How an image is written.
-pub struct SaveOptions<'a> {
-    pub codec: Codec,
-    /// Pages packed, read and checked together: a power of two up to 64.
-    pub cluster_pages: u32,
-    /// Only what differs from this image.
-    pub delta: Option<Delta<'a>>,
-    /// Waits until the disk has it. Without, a crash of the machine soon after may leave an image that is refused.
-    pub sync: bool,
-    /// Called now and then, and when the last page has been read, with pages done and pages in all; false stops.
-    pub progress: Option<&'a mut dyn FnMut(u64, u64) -> bool>,
-}
-
-impl Default for SaveOptions<'_> {
-    fn default() -> Self {
-        SaveOptions {
-            codec: Codec::None,
-            cluster_pages: 16,
-            delta: None,
-            sync: true,
-            progress: None,
-        }
-    }
-}
-
-impl std::fmt::Debug for SaveOptions<'_> {
-    fn fmt(&self, out: &mut std::fmt::Formatter) -> std::fmt::Result {
-        write!(out, "SaveOptions {{ {:?}, {} pages }}", self.codec, self.cluster_pages)
-    }
-}
-
-/// What was written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Saved {
-    pub id: Id,
-    pub pages: u64,
-    pub stored_pages: u64,
-    pub zero_pages: u64,
-    /// Pages that are as in the base.
-    pub base_pages: u64,
-    pub file_bytes: u64,
-}
 
 /// Writes the regions (in any order, not overlapping) of `source` to `path`.
 ///

@@ -17,7 +17,7 @@ use crate::format::{
 };
 use crate::image::{runs, Fate, Image, Room};
 use crate::index::Record;
-use crate::save::{SaveOptions, Saved};
+use crate::options::{SaveOptions, Saved};
 use crate::source::{Known, Source};
 use crate::PAGE;
 

@@ -32,12 +32,12 @@ pub mod suites;
 pub mod test;
 
 use clap::ArgMatches;
-use odfork_proc::command::Verb;
+use odfork_proc::command::Subcommand;
 
 use options::Request;
 
 /// As `odfork` takes it.
-pub const VERB: Verb = Verb { name: "kernel", command: options::command, run };
+pub const SUBCOMMAND: Subcommand = Subcommand { name: "kernel", command: options::command, run };
 
 /// Carries out one request; returns the exit status.
 pub fn run(matches: &ArgMatches) -> u8 {

@@ -4,12 +4,15 @@ use clap::{ArgMatches, Command};
 
 /// One command.
 #[derive(Debug)]
-pub struct Verb {
+pub struct Subcommand {
     pub name: &'static str,
     pub command: fn() -> Command,
     /// Carries it out; returns the exit status.
     pub run: fn(&ArgMatches) -> u8,
 }
+
+/// The name of before.
+pub type Verb = Subcommand;
 
 /// Prints `odfork NAME: why` on standard error and gives the status of "could not".
 pub fn cannot(name: &str, error: &anyhow::Error) -> u8 {

@@ -3,6 +3,7 @@
 //! Owns: the one place where a tool asks the kernel about a process. Does not own: measuring, the
 //! runtime (which reads its own map without a heap).
 
+#[cfg(feature = "cli")]
 pub mod command;
 pub mod cow_fork;
 pub mod interrupt;
@@ -12,6 +13,7 @@ pub mod process;
 pub mod ptrace;
 pub mod smaps;
 pub mod status;
+#[cfg(feature = "cli")]
 pub mod table;
 pub mod text;
 pub mod tracee;

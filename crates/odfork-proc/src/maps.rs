@@ -7,6 +7,7 @@
 //! know, and drops every flag of memory that it has no name for (userfaultfd's `ui`, those of new
 //! kernels), while here an unknown flag has to count as a reason against freezing.
 
+use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::Result;
 use std::os::unix::fs::MetadataExt;
@@ -113,11 +114,11 @@ fn hex(text: &str) -> Option<u64> {
     u64::from_str_radix(text, 16).ok()
 }
 
-/// All mappings of a process, in rising order.
+/// All mappings of a process (its number, or `self`), in rising order.
 ///
 /// # Errors
 /// The process is gone, or is none that this user may look into.
-pub fn of_process(pid: i32) -> Result<Vec<Mapping>> {
+pub fn of_process(pid: impl Display) -> Result<Vec<Mapping>> {
     // Names of files may be no UTF-8.
     let text = fs::read(format!("/proc/{pid}/maps"))?;
     Ok(parse(&String::from_utf8_lossy(&text)))

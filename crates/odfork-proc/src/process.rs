@@ -2,6 +2,7 @@
 //!
 //! What it holds in memory is in [`status`](crate::status) and [`maps`](crate::maps).
 
+use std::fmt::Display;
 use std::fs;
 
 pub type Pid = i32;
@@ -58,8 +59,8 @@ pub enum Stat {
     StartOfHeap = 47,
 }
 
-/// One number of a process; `None` when it is gone.
-pub fn stat(pid: Pid, field: Stat) -> Option<u64> {
+/// One number of a process (or `self`); `None` when it is gone.
+pub fn stat(pid: impl Display, field: Stat) -> Option<u64> {
     let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
     stat_of(&String::from_utf8_lossy(&text), field)
 }

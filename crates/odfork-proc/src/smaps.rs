@@ -3,6 +3,7 @@
 //! Owns parsing only: which of it counts, and for what, is the caller's business. Reading the file
 //! walks the page tables of the whole process, so it takes about as long as a fork of it.
 
+use std::fmt::Display;
 use std::fs;
 use std::io::Result;
 
@@ -59,11 +60,11 @@ impl Usage {
     }
 }
 
-/// All mappings of a process.
+/// All mappings of a process; its number, or `self`.
 ///
 /// # Errors
 /// The process is gone, or is none that this user may look into.
-pub fn of_process(pid: i32) -> Result<Vec<Usage>> {
+pub fn of_process(pid: impl Display) -> Result<Vec<Usage>> {
     // Names of files may be no UTF-8.
     let text = fs::read(format!("/proc/{pid}/smaps"))?;
     Ok(parse(&String::from_utf8_lossy(&text)))

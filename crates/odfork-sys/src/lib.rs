@@ -9,6 +9,7 @@
 
 pub mod abi;
 mod lock;
+pub mod userfaultfd;
 
 pub use lock::{pause, ProcessLock};
 

@@ -5,7 +5,7 @@
 use std::ffi::{c_int, c_void};
 use std::fs::File;
 use std::io::Error;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr;
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
@@ -14,7 +14,9 @@ use rustix::mm::{mmap, mmap_anonymous, MapFlags, ProtFlags};
 
 use odfork_sys::abi::pagemap::{self, ScanArg};
 use odfork_sys::abi::procmap::{self, Query};
-use odfork_sys::abi::userfaultfd::{self, Api, Message, Range, Register, WriteProtect};
+use odfork_sys::abi::userfaultfd::{self as abi, Message};
+use odfork_sys::userfaultfd::{self, Userfaultfd};
+use odfork_sys::Errno;
 
 use super::Seen;
 
@@ -126,53 +128,34 @@ fn moved_page() -> Result<Seen, Error> {
     })
 }
 
-/// Protects a page, lets the kernel write into it for a second thread (`read(2)`), and expects the fault to be told.
+/// Protects a page, lets the kernel write into it for a second thread (`read(2)`), and expects the
+/// fault to be told. The descriptor lives until the probe's process ends.
 pub fn userfaultfd() -> Seen {
-    match open_userfaultfd(0).or_else(|_| from_device()) {
+    let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
+    match userfaultfd::create(flags).or_else(|_| userfaultfd::create_from_device(flags)) {
         Ok(handle) => {
-            held_back_write(&handle).unwrap_or_else(|error| failed("write-protect", &error))
+            held_back_write(handle).unwrap_or_else(|error| failed("write-protect", &error))
         }
-        Err(refused) => match open_userfaultfd(userfaultfd::USER_MODE_ONLY) {
+        Err(refused) => match userfaultfd::create(flags | abi::USER_MODE_ONLY) {
             Ok(_) => Seen::partly("only for writes of the program itself"),
-            Err(_) => failed("userfaultfd", &refused),
+            Err(_) => failed("userfaultfd", &io_error(refused)),
         },
     }
 }
 
-fn open_userfaultfd(extra: c_int) -> Result<OwnedFd, Error> {
-    // SAFETY: a call with one flag word; the descriptor it returns is ours alone.
-    match unsafe {
-        libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | libc::O_NONBLOCK | extra)
-    } {
-        -1 => Err(Error::last_os_error()),
-        fd => Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) }),
-    }
+fn io_error(error: Errno) -> Error {
+    Error::from_raw_os_error(error.0)
 }
 
-/// The device node hands out the full kind to whoever may open it.
-fn from_device() -> Result<OwnedFd, Error> {
-    let device = File::options().read(true).write(true).open("/dev/userfaultfd")?;
-    let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
-    // SAFETY: the argument is a flag word; the descriptor it returns is ours alone.
-    match unsafe { libc::ioctl(device.as_raw_fd(), userfaultfd::NEW, flags) } {
-        -1 => Err(Error::last_os_error()),
-        fd => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
-    }
-}
-
-fn held_back_write(handle: &OwnedFd) -> Result<Seen, Error> {
-    let fd = handle.as_raw_fd();
+fn held_back_write(handle: Userfaultfd) -> Result<Seen, Error> {
     let page = anonymous(1)?;
     // SAFETY: one writable page; populated, so that there is an entry to protect.
     unsafe { ptr::write_volatile(page.cast::<u8>(), b'o') };
-    let address = page as u64;
-    let range = Range { start: address, len: PAGE as u64 };
-    let features = userfaultfd::FEATURE_PAGEFAULT_FLAG_WP;
-    ioctl(fd, userfaultfd::API, &mut Api { api: userfaultfd::VERSION, features, ioctls: 0 })?;
-    let mode = userfaultfd::REGISTER_MODE_WP;
-    ioctl(fd, userfaultfd::REGISTER, &mut Register { range, mode, ioctls: 0 })?;
-    let protect = |mode| ioctl(fd, userfaultfd::WRITEPROTECT, &mut WriteProtect { range, mode });
-    protect(userfaultfd::WRITEPROTECT_MODE_WP)?;
+    let (address, len) = (page as u64, PAGE as u64);
+    handle.enable(abi::FEATURE_PAGEFAULT_FLAG_WP).map_err(io_error)?;
+    handle.register(address, len, abi::REGISTER_MODE_WP).map_err(io_error)?;
+    let protect = |on| handle.write_protect(address, len, on).map_err(io_error);
+    protect(true)?;
     let (reader, writer) = rustix::pipe::pipe()?;
     rustix::io::write(&writer, b"n")?;
     let place = address as usize;
@@ -183,7 +166,7 @@ fn held_back_write(handle: &OwnedFd) -> Result<Seen, Error> {
     let told = told_of_write(handle, address)?;
     // SAFETY: the page stays mapped; read as volatile because the kernel writes it.
     let held = unsafe { ptr::read_volatile(page.cast::<u8>()) } == b'o';
-    protect(0)?;
+    protect(false)?;
     let arrived = kernel_write.join().is_ok_and(|count| count == 1);
     Ok(match (told, held, arrived) {
         (true, true, true) => Seen::yes("held back a write made by the kernel"),
@@ -193,19 +176,19 @@ fn held_back_write(handle: &OwnedFd) -> Result<Seen, Error> {
 }
 
 /// Waits for the message about this page: a page fault, by a write to what is protected.
-fn told_of_write(handle: &OwnedFd, address: u64) -> Result<bool, Error> {
-    let mut waiting = [PollFd::from_borrowed_fd(handle.as_fd(), PollFlags::IN)];
+fn told_of_write(handle: Userfaultfd, address: u64) -> Result<bool, Error> {
+    // SAFETY: the descriptor stays open until the probe's process ends.
+    let descriptor = unsafe { BorrowedFd::borrow_raw(handle.0) };
+    let mut waiting = [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
     if poll(&mut waiting, Some(&Timespec { tv_sec: 2, tv_nsec: 0 }))? == 0 {
         return Ok(false);
     }
-    let mut message = Message::default();
-    let size = size_of::<Message>();
-    // SAFETY: room for one message, which is plain data.
-    let got = unsafe { libc::read(handle.as_raw_fd(), (&raw mut message).cast(), size) };
-    if got != size as isize {
-        return Err(Error::last_os_error());
+    let mut message = [Message::default()];
+    if handle.read(&mut message).map_err(io_error)? == 0 {
+        return Ok(false);
     }
-    let write = message.flags & userfaultfd::PAGEFAULT_FLAG_WP != 0;
+    let [message] = message;
+    let write = message.flags & abi::PAGEFAULT_FLAG_WP != 0;
     let page = message.address & !(PAGE as u64 - 1);
-    Ok(message.event == userfaultfd::EVENT_PAGEFAULT && write && page == address)
+    Ok(message.event == abi::EVENT_PAGEFAULT && write && page == address)
 }

@@ -14,13 +14,13 @@ use std::process::Command;
 
 use clap::ArgMatches;
 use odfork_image::{Delta, Error, Image, Result, SaveOptions, Saved};
-use odfork_proc::command::Verb;
+use odfork_proc::command::Subcommand;
 use odfork_proc::interrupt;
 
 use options::{Request, Wish};
 
 /// As `odfork` takes it.
-pub const VERB: Verb = Verb { name: "image", command: options::command, run };
+pub const SUBCOMMAND: Subcommand = Subcommand { name: "image", command: options::command, run };
 
 /// The file for a program that asks for its image without naming one.
 pub const FILE: &str = "ODFORK_IMAGE_FILE";

@@ -19,7 +19,7 @@ mod trace;
 
 use anyhow::Result;
 use clap::{ArgMatches, Command};
-use odfork_proc::command::{cannot, Verb};
+use odfork_proc::command::{cannot, Subcommand};
 
 /// One command of the group.
 struct Inner {
@@ -40,7 +40,7 @@ const COMMANDS: [Inner; 8] = [
 ];
 
 /// As `odfork` takes it.
-pub const VERB: Verb = Verb { name: "page", command, run };
+pub const SUBCOMMAND: Subcommand = Subcommand { name: "page", command, run };
 
 const HELP: &str = "\
 Examples:

@@ -2,14 +2,15 @@
 //! not.
 
 use std::fs;
-use std::io::{self, Error};
+use std::io::Error;
 use std::os::fd::AsRawFd;
 
 use anyhow::{bail, Result};
 use odfork_pager::endpoint::Lease;
-use odfork_pager::sys;
 use odfork_pager_protocol::USERFAULTFD_FEATURES;
-use odfork_sys::abi::userfaultfd;
+use odfork_sys::abi::userfaultfd::USER_MODE_ONLY;
+use odfork_sys::userfaultfd::{self, Userfaultfd};
+use odfork_sys::{Errno, SysResult};
 
 const SYSCTL: &str = "/proc/sys/vm/unprivileged_userfaultfd";
 
@@ -19,47 +20,36 @@ const SYSCTL: &str = "/proc/sys/vm/unprivileged_userfaultfd";
 /// One line: what is missing, each way to get it, and what would be lost without.
 pub fn check(lease: &Lease) -> Result<()> {
     let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
-    let failed = match &lease.device {
-        // SAFETY: a valid descriptor and flags.
-        Some(device) => {
-            sys::check(unsafe { libc::ioctl(device.as_raw_fd(), userfaultfd::NEW, flags) })
-        }
+    let made = match &lease.device {
+        Some(device) => userfaultfd::create_from(device.as_raw_fd(), flags),
         None => own(flags),
     };
-    let uffd = match failed {
-        Ok(uffd) => uffd,
+    let made = match made {
+        Ok(made) => made,
         Err(_) if lease.user_mode => {
             eprintln!("odfork page run: userfaultfd for user mode only: read(2), write(2) and other system calls on paged memory will fail with EFAULT");
-            own(flags | userfaultfd::USER_MODE_ONLY)?
+            own(flags | USER_MODE_ONLY).map_err(io_error)?
         }
-        Err(error) => bail!("{}", missing(&error)),
+        Err(error) => bail!("{}", missing(&io_error(error))),
     };
-    let mut api =
-        userfaultfd::Api { api: userfaultfd::VERSION, features: USERFAULTFD_FEATURES, ioctls: 0 };
-    // SAFETY: the structure that belongs to the number; the descriptor is ours and closed once.
-    let known = unsafe {
-        let known = sys::check(libc::ioctl(uffd, userfaultfd::API, &mut api));
-        libc::close(uffd);
-        known
-    };
+    let known = made.enable(USERFAULTFD_FEATURES);
+    // SAFETY: the descriptor is ours and closed once.
+    unsafe { libc::close(made.0) };
     if let Err(error) = known {
-        bail!("this kernel's userfaultfd lacks what paging needs (Linux 6.7 for asynchronous write protection; here {}): {error}", kernel());
+        let (kernel, error) = (kernel(), io_error(error));
+        bail!("this kernel's userfaultfd lacks what paging needs (Linux 6.7 for asynchronous write protection; here {kernel}): {error}");
     }
     Ok(())
 }
 
-fn own(flags: i32) -> io::Result<i32> {
-    // SAFETY: plain arguments.
-    let made = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
-    if made >= 0 {
-        return Ok(made as i32);
-    }
-    let error = Error::last_os_error();
-    let Ok(device) = fs::File::options().read(true).write(true).open("/dev/userfaultfd") else {
-        return Err(error);
-    };
-    // SAFETY: a valid descriptor and flags.
-    sys::check(unsafe { libc::ioctl(device.as_raw_fd(), userfaultfd::NEW, flags) })
+fn own(flags: i32) -> SysResult<Userfaultfd> {
+    // The system call's refusal says more than that of the device.
+    userfaultfd::create(flags)
+        .or_else(|error| userfaultfd::create_from_device(flags).map_err(|_| error))
+}
+
+fn io_error(error: Errno) -> Error {
+    Error::from_raw_os_error(error.0)
 }
 
 fn kernel() -> String {

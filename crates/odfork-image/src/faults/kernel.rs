@@ -1,12 +1,15 @@
 //! The userfaultfd of a session, and a table of descriptors that nobody else sees.
 //!
-//! Thin. Filling pages is `odfork_pager::uffd`; here are making it, giving it memory, and what it takes to be left alone.
+//! Owns which way of making one is taken, and what it takes to be left alone. The requests
+//! themselves are `odfork_sys::userfaultfd`.
 
 use std::fs::File;
 use std::io::{Error, ErrorKind, Result};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-use odfork_sys::abi::userfaultfd::{self, Api, Range, Register};
+use odfork_sys::abi::userfaultfd as abi;
+use odfork_sys::userfaultfd::{self, Userfaultfd};
+use odfork_sys::{Errno, SysResult};
 
 /// The calling thread gets a table of descriptors of its own, a copy.
 pub fn own_table() -> Result<()> {
@@ -43,59 +46,33 @@ fn close_range(first: u32, last: u32) {
 /// # Errors
 /// `PermissionDenied` when no way is allowed, `Unsupported` when this kernel's is too old.
 pub fn open(user_faults: bool) -> Result<(OwnedFd, bool)> {
-    let uffd = open_any(user_faults)?;
-    let events = userfaultfd::FEATURE_EVENT_REMAP | userfaultfd::FEATURE_EVENT_REMOVE;
-    for (features, poison) in [(events | userfaultfd::FEATURE_POISON, true), (events, false)] {
-        let mut api = Api { api: userfaultfd::VERSION, features, ioctls: 0 };
-        // SAFETY: the structure belongs to the number.
-        let answer = unsafe { libc::ioctl(uffd.as_raw_fd(), userfaultfd::API, &mut api) };
-        if answer == 0 {
-            return Ok((uffd, poison));
+    let made = open_any(user_faults).map_err(io_error)?;
+    // SAFETY: new and ours.
+    let owned = unsafe { OwnedFd::from_raw_fd(made.0) };
+    let events = abi::FEATURE_EVENT_REMAP | abi::FEATURE_EVENT_REMOVE;
+    for (features, poison) in [(events | abi::FEATURE_POISON, true), (events, false)] {
+        if made.enable(features).is_ok() {
+            return Ok((owned, poison));
         }
     }
     Err(Error::new(ErrorKind::Unsupported, "this kernel's userfaultfd is older than Linux 4.11"))
 }
 
-fn open_any(user_faults: bool) -> Result<OwnedFd> {
+fn open_any(user_faults: bool) -> SysResult<Userfaultfd> {
     let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
-    let refused = match call(flags) {
-        Ok(uffd) => return Ok(uffd),
-        Err(error) if error.raw_os_error() == Some(libc::EPERM) => error,
-        Err(error) => return Err(error),
+    let refused = match userfaultfd::create(flags) {
+        Err(error @ Errno(libc::EPERM)) => error,
+        other => return other,
     };
-    let device = File::options().read(true).write(true).open("/dev/userfaultfd");
-    if let Ok(device) = device {
-        // SAFETY: the argument is flags.
-        let fd = unsafe { libc::ioctl(device.as_raw_fd(), userfaultfd::NEW, flags) };
-        if fd >= 0 {
-            // SAFETY: new and ours.
-            return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
-        }
-    }
-    if user_faults {
-        return call(flags | userfaultfd::USER_MODE_ONLY);
-    }
-    Err(refused)
+    userfaultfd::create_from_device(flags).or_else(|_| match user_faults {
+        true => userfaultfd::create(flags | abi::USER_MODE_ONLY),
+        // The system call's refusal says more than that of the device.
+        false => Err(refused),
+    })
 }
 
-fn call(flags: i32) -> Result<OwnedFd> {
-    // SAFETY: flags only; the descriptor is new and ours.
-    unsafe {
-        let fd = libc::syscall(libc::SYS_userfaultfd, flags);
-        check(fd as i32)?;
-        Ok(OwnedFd::from_raw_fd(fd as RawFd))
-    }
-}
-
-/// Faults on missing pages of this memory go to the userfaultfd.
-pub fn register(uffd: BorrowedFd, start: u64, len: u64) -> Result<()> {
-    let mut register = Register {
-        range: Range { start, len },
-        mode: userfaultfd::REGISTER_MODE_MISSING,
-        ioctls: 0,
-    };
-    // SAFETY: the structure belongs to the number.
-    check(unsafe { libc::ioctl(uffd.as_raw_fd(), userfaultfd::REGISTER, &mut register) })
+pub fn io_error(error: Errno) -> Error {
+    Error::from_raw_os_error(error.0)
 }
 
 /// Waits for the next message.

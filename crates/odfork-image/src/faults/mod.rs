@@ -22,8 +22,8 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use crate::error::{Error, Result};
 use crate::format::Region;
 use crate::image::{Image, Lost};
-use crate::map::MapOptions;
 use crate::memory::Memory;
+use crate::options::MapOptions;
 use server::Server;
 
 /// How far the loading of a faulted image is.

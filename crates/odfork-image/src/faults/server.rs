@@ -16,12 +16,13 @@
 
 use std::fs::File;
 use std::io::Error as IoError;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::Arc;
 
-use odfork_pager::uffd;
 use odfork_sys::abi::userfaultfd::{self, Message};
+use odfork_sys::userfaultfd::Userfaultfd;
+use odfork_sys::{Errno, SysResult};
 
 use super::complaint::complain;
 use super::fresh::Fresh;
@@ -30,8 +31,8 @@ use super::{kernel, Shared, STOP};
 use crate::error::{Error, Result};
 use crate::format::Region;
 use crate::image::{Fate, Image, Lost, Room};
-use crate::map::MapOptions;
 use crate::memory::{self, At, Memory, What};
+use crate::options::MapOptions;
 use crate::PAGE;
 
 /// Pages read at once when everything is brought in, and most at a fault.
@@ -95,7 +96,9 @@ impl Server {
             slots.all().iter().map(|slot| (slot.now, slot.pages * PAGE64)).chain([bell])
         {
             memory::advise(start, len as usize, libc::MADV_DONTFORK).map_err(cannot)?;
-            kernel::register(uffd.as_fd(), start, len).map_err(cannot)?;
+            Userfaultfd(uffd.as_raw_fd())
+                .register(start, len, userfaultfd::REGISTER_MODE_MISSING)
+                .map_err(|e| cannot(kernel::io_error(e)))?;
         }
         let content = Memory::new(STEP * PAGE).map_err(cannot)?;
         Ok(Server {
@@ -121,7 +124,7 @@ impl Server {
     pub fn run(mut self) {
         while self.fresh.left() > 0 && !self.given_up {
             let mut message = [Message::default()];
-            match uffd::read(self.uffd.as_fd(), &mut message) {
+            match self.requests().read(&mut message) {
                 Ok(1..) => {
                     if self.take(&message[0]) {
                         break;
@@ -137,8 +140,8 @@ impl Server {
         self.finish();
     }
 
-    fn fd(&self) -> BorrowedFd<'_> {
-        self.uffd.as_fd()
+    fn requests(&self) -> Userfaultfd {
+        Userfaultfd(self.uffd.as_raw_fd())
     }
 
     /// Whether to stop.
@@ -211,9 +214,9 @@ impl Server {
             let address = slot.now + (first + at as u64) * PAGE64;
             let (done, result) = match kind {
                 Fate::Content => {
-                    uffd::fill(self.fd(), address, &self.content[at * PAGE..][..run * PAGE])
+                    self.requests().copy(address, &self.content[at * PAGE..][..run * PAGE], 0)
                 }
-                Fate::Zero => uffd::fill_zero(self.fd(), address, run * PAGE),
+                Fate::Zero => self.put_zeros(address, run * PAGE),
                 Fate::Lost(why) => self.lose(address, why),
             };
             let done = done / PAGE;
@@ -230,13 +233,13 @@ impl Server {
             if done > 0 {
                 continue;
             }
-            match result.err().and_then(|error| error.raw_os_error()) {
+            match result.err().map(|Errno(number)| number) {
                 // The run is in more than one mapping (mprotect and others split them), or partly not ours.
                 Some(libc::ENOENT) if run > 1 => singly = true,
                 // There already; or not ours any more (unmapped, mapped over): whoever waits for it finds out.
                 Some(libc::EEXIST | libc::ENOENT) => {
                     self.fresh.consume(slot.bit + first + at as u64);
-                    let _ = uffd::wake(self.fd(), address, PAGE64);
+                    let _ = self.requests().wake(address, PAGE64);
                     at += 1;
                 }
                 // News to be read first, no memory, or nothing known: whoever waits tries again.
@@ -247,12 +250,12 @@ impl Server {
     }
 
     fn zero(&mut self, address: u64) -> Put {
-        let (done, result) = uffd::fill_zero(self.fd(), address, PAGE);
+        let (done, result) = self.put_zeros(address, PAGE);
         self.shared.zero_pages.fetch_add((done / PAGE) as u64, Relaxed);
-        match result.err().and_then(|error| error.raw_os_error()) {
+        match result.err().map(|Errno(number)| number) {
             None => {}
             Some(libc::EEXIST | libc::ENOENT) => {
-                let _ = uffd::wake(self.fd(), address, PAGE64);
+                let _ = self.requests().wake(address, PAGE64);
             }
             Some(_) => return Put::Later,
         }
@@ -260,13 +263,12 @@ impl Server {
     }
 
     /// Makes touching the page a SIGBUS, and says so once.
-    fn lose(&mut self, address: u64, why: Lost) -> (usize, std::io::Result<()>) {
-        let result =
-            if self.poison { uffd::poison(self.fd(), address) } else { self.map_nothing(address) };
+    fn lose(&mut self, address: u64, why: Lost) -> (usize, SysResult<()>) {
+        let result = if self.poison { self.poison(address) } else { self.map_nothing(address) };
         if result.is_err() {
             return (0, result);
         }
-        let _ = uffd::wake(self.fd(), address, PAGE64);
+        let _ = self.requests().wake(address, PAGE64);
         if self.shared.lost_why.load(Relaxed) == 0 {
             self.shared.lost_at.store(address, Relaxed);
             self.shared.lost_why.store(why.number(), Release);
@@ -276,11 +278,27 @@ impl Server {
     }
 
     /// Before Linux 6.6: a mapping of an empty file there.
-    fn map_nothing(&self, address: u64) -> std::io::Result<()> {
+    fn map_nothing(&self, address: u64) -> SysResult<()> {
         let prot = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a page of a region of ours that has no content yet.
         unsafe { memory::map(At::Over(address), PAGE, prot as u32, What::Private(&self.empty, 0)) }
             .map(drop)
+            .map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)))
+    }
+
+    fn put_zeros(&self, address: u64, len: usize) -> (usize, SysResult<()>) {
+        let (done, result) = self.requests().zero(address, len as u64);
+        (done as usize, result)
+    }
+
+    fn poison(&self, address: u64) -> SysResult<()> {
+        for _ in 0..1000 {
+            match self.requests().poison(address, PAGE64).1 {
+                Err(Errno(libc::EAGAIN)) => std::thread::yield_now(),
+                other => return other,
+            }
+        }
+        Err(Errno(libc::EAGAIN))
     }
 
     fn defer(&mut self, address: u64) {
@@ -294,7 +312,7 @@ impl Server {
     /// The deferred touch their pages again.
     fn let_try_again(&mut self) {
         for at in 0..std::mem::take(&mut self.waiting) {
-            let _ = uffd::wake(self.fd(), self.deferred[at], PAGE64);
+            let _ = self.requests().wake(self.deferred[at], PAGE64);
         }
         std::thread::yield_now();
     }

@@ -1,41 +1,21 @@
-//! The map of a process, and which part of it a wish means.
+//! Which part of a process's memory a wish means.
 //!
-//! Owns reading `/proc/PID/smaps` and the words by which people name memory. It reads no content.
+//! Owns the words by which people name memory. It reads the map of a process, but no content.
 
-use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use odfork_proc::maps::Mapping;
+use odfork_proc::process::{self, Stat};
+use odfork_proc::smaps::{self, Usage};
 
 use crate::error::{Error, Result};
 use crate::format::Region;
 use crate::PAGE;
 
-/// One mapping.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Mapping {
-    pub start: u64,
-    pub end: u64,
-    pub prot: u32,
-    pub shared: bool,
-    pub inode: u64,
-    pub name: String,
-    /// Watched by a userfaultfd: what is not there may be elsewhere.
-    pub watched: bool,
-}
-
-impl Mapping {
-    /// Nobody but this process has content for it: what is not there is zeros.
-    pub fn is_anonymous(&self) -> bool {
-        self.inode == 0 && !self.shared && !self.watched
-    }
-
-    /// Content of the kernel's that is no memory of the program.
-    fn is_kernels(&self) -> bool {
-        ["[vvar", "[vdso", "[vsyscall", "[uprobes"].iter().any(|name| self.name.starts_with(name))
-    }
-
-    /// Frozen by odfork: the content lies in an unnamed file.
-    fn is_frozen(&self) -> bool {
-        !self.shared && self.inode != 0 && self.name.ends_with("(deleted)")
-    }
+/// Frozen by odfork: the content lies in an unnamed file.
+fn is_frozen(mapping: &Mapping) -> bool {
+    !mapping.shared && mapping.is_of_file() && mapping.name.ends_with("(deleted)")
 }
 
 /// Memory to be saved, as people say it.
@@ -79,51 +59,18 @@ fn hex(text: &str) -> Option<u64> {
 }
 
 /// The map of a process; `pid` may be `self`.
-pub fn read(pid: &str) -> Result<Vec<Mapping>> {
-    let path = format!("/proc/{pid}/smaps");
-    match fs::read(&path) {
-        Ok(text) => Ok(parse(&String::from_utf8_lossy(&text))),
-        Err(e)
-            if e.kind() == std::io::ErrorKind::NotFound && fs::metadata("/proc/self").is_ok() =>
-        {
-            Err(Error::Refused(format!("there is no process {pid}")))
+pub fn read(pid: &str) -> Result<Vec<Usage>> {
+    smaps::of_process(pid).map_err(|e| match e.kind() {
+        ErrorKind::NotFound if Path::new("/proc/self").exists() => {
+            Error::Refused(format!("there is no process {pid}"))
         }
-        Err(e) => Err(Error::io(format!("cannot read {path}"), e)),
-    }
-}
-
-fn parse(text: &str) -> Vec<Mapping> {
-    let mut maps: Vec<Mapping> = Vec::new();
-    for line in text.lines() {
-        if let Some(mapping) = parse_line(line) {
-            maps.push(mapping);
-        } else if let (Some(flags), Some(last)) = (line.strip_prefix("VmFlags:"), maps.last_mut()) {
-            last.watched = flags.split_whitespace().any(|flag| ["um", "uw", "ui"].contains(&flag));
-        }
-    }
-    maps
-}
-
-fn parse_line(line: &str) -> Option<Mapping> {
-    let mut rest = line;
-    let mut word = || {
-        let (word, after) = rest.trim_start().split_once(' ').unwrap_or((rest.trim_start(), ""));
-        rest = after;
-        word
-    };
-    let (start, end) = word().split_once('-')?;
-    let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
-    let access = word();
-    let (_offset, _device) = (word(), word());
-    let inode = word().parse().ok()?;
-    let bit = |letter, bit: i32| if access.contains(letter) { bit as u32 } else { 0 };
-    let prot = bit('r', libc::PROT_READ) | bit('w', libc::PROT_WRITE) | bit('x', libc::PROT_EXEC);
-    let name = rest.trim_start().to_owned();
-    Some(Mapping { start, end, prot, shared: access.ends_with('s'), inode, name, watched: false })
+        _ => Error::io(format!("cannot read /proc/{pid}/smaps"), e),
+    })
 }
 
 /// The regions that the wishes mean, in order and apart.
-pub fn choose(pid: &str, maps: &[Mapping], wishes: &[RegionWish]) -> Result<Vec<Region>> {
+pub fn choose(pid: &str, usages: &[Usage], wishes: &[RegionWish]) -> Result<Vec<Region>> {
+    let maps: Vec<&Mapping> = usages.iter().map(|usage| &usage.mapping).collect();
     if maps.is_empty() {
         let why =
             format!("process {pid} has no memory: it has ended, or is a thread of the kernel");
@@ -132,13 +79,12 @@ pub fn choose(pid: &str, maps: &[Mapping], wishes: &[RegionWish]) -> Result<Vec<
     let mut found: Vec<Region> = Vec::new();
     for wish in wishes {
         let regions = match wish {
-            RegionWish::Range { name, start, end } => in_range(maps, name.as_deref(), *start, *end),
-            RegionWish::Named(name) => of(maps.iter().filter(|m| m.name == *name)),
-            RegionWish::Heap => heap(maps, start_of_heap(pid)?),
-            RegionWish::All => {
-                let writable = |m: &&Mapping| !m.shared && m.prot & libc::PROT_WRITE as u32 != 0;
-                of(maps.iter().filter(writable).filter(|m| !m.is_kernels()))
+            RegionWish::Range { name, start, end } => {
+                in_range(&maps, name.as_deref(), *start, *end)
             }
+            RegionWish::Named(name) => of(maps.iter().copied().filter(|m| m.name == *name)),
+            RegionWish::Heap => heap(&maps, start_of_heap(pid)?),
+            RegionWish::All => of(maps.iter().copied().filter(|m| !m.shared && m.is_writable())),
         };
         if regions.is_empty() {
             return Err(Error::Refused(format!(
@@ -165,10 +111,10 @@ fn words(wish: &RegionWish) -> String {
 /// Neighbours of equal name and access are one region.
 fn of<'a>(maps: impl Iterator<Item = &'a Mapping>) -> Vec<Region> {
     let mut regions: Vec<Region> = Vec::new();
-    for mapping in maps.filter(|m| !m.is_kernels()) {
+    for mapping in maps.filter(|m| !m.is_of_kernel()) {
         let name = match mapping.name.as_str() {
             "" => "anonymous",
-            _ if mapping.is_frozen() => "anonymous",
+            _ if is_frozen(mapping) => "anonymous",
             name => name,
         };
         match regions.last_mut() {
@@ -190,7 +136,7 @@ fn of<'a>(maps: impl Iterator<Item = &'a Mapping>) -> Vec<Region> {
     regions
 }
 
-fn in_range(maps: &[Mapping], name: Option<&str>, start: u64, end: u64) -> Vec<Region> {
+fn in_range(maps: &[&Mapping], name: Option<&str>, start: u64, end: u64) -> Vec<Region> {
     let inside = maps.iter().filter(|m| m.end > start && m.start < end);
     let cut: Vec<Mapping> = inside
         .map(|m| Mapping {
@@ -198,18 +144,18 @@ fn in_range(maps: &[Mapping], name: Option<&str>, start: u64, end: u64) -> Vec<R
             end: m.end.min(end),
             name: name.map_or(m.name.clone(), str::to_owned),
             inode: if name.is_some() { 0 } else { m.inode },
-            ..m.clone()
+            ..(*m).clone()
         })
         .collect();
     of(cut.iter())
 }
 
 /// Frozen pieces of the heap carry the name of their file: what follows the start of the break without a gap counts.
-fn heap(maps: &[Mapping], start: u64) -> Vec<Region> {
+fn heap(maps: &[&Mapping], start: u64) -> Vec<Region> {
     let start = start.next_multiple_of(PAGE as u64);
     let mut end = start;
     for mapping in maps {
-        let ours = mapping.name == "[heap]" || mapping.is_frozen();
+        let ours = mapping.name == "[heap]" || is_frozen(mapping);
         if mapping.start <= end && mapping.end > end && ours {
             end = mapping.end;
         }
@@ -217,14 +163,9 @@ fn heap(maps: &[Mapping], start: u64) -> Vec<Region> {
     in_range(maps, Some("[heap]"), start, end)
 }
 
-/// Field 47 of /proc/PID/stat, after the name in brackets, which may hold anything.
 fn start_of_heap(pid: &str) -> Result<u64> {
-    let path = format!("/proc/{pid}/stat");
-    let text =
-        fs::read_to_string(&path).map_err(|e| Error::io(format!("cannot read {path}"), e))?;
-    let after = text.rsplit_once(')').map_or("", |(_, after)| after);
-    let start = after.split_whitespace().nth(44).and_then(|word| word.parse().ok());
-    start.filter(|&start| start != 0).ok_or_else(|| {
+    let start = process::stat(pid, Stat::StartOfHeap).filter(|&start| start != 0);
+    start.ok_or_else(|| {
         Error::Refused(format!(
             "the kernel does not say where the heap of process {pid} is: be its user or root"
         ))
@@ -253,20 +194,14 @@ VmFlags: rd ex mr mw me sd
     }
 
     #[test]
-    fn lines_become_mappings() {
-        let maps = parse(MAPS);
-        assert_eq!(maps.len(), 5);
-        assert!(maps[0].is_anonymous() && maps[1].is_frozen() && maps[2].watched);
-        assert_eq!((maps[3].name.as_str(), maps[3].prot), ("/a dir/lib c.so", 5));
-    }
-
-    #[test]
     fn wishes_mean_regions() {
-        let maps = parse(MAPS);
+        let maps = smaps::parse(MAPS);
+        assert!(is_frozen(&maps[1].mapping) && maps[2].is_watched());
+        let mappings: Vec<&Mapping> = maps.iter().map(|usage| &usage.mapping).collect();
         let chosen = |wish: &str| choose("1", &maps, &[RegionWish::parse(wish).unwrap()]);
         assert_eq!(chosen("[heap]").unwrap(), [region("[heap]", 0x55d0a000, 0x21000, 3)]);
         assert_eq!(chosen("x=55d0b000-0x55d2c000").unwrap(), [region("x", 0x55d0b000, 0x21000, 3)]);
-        assert_eq!(heap(&maps, 0x55d0a000), [region("[heap]", 0x55d0a000, 0xf6000, 3)]);
+        assert_eq!(heap(&mappings, 0x55d0a000), [region("[heap]", 0x55d0a000, 0xf6000, 3)]);
         assert!(chosen("[stack]").unwrap_err().to_string().contains("'[stack]'"));
         assert!(chosen("1000-2000").unwrap_err().to_string().contains("0x1000"));
         assert!(RegionWish::parse("2000-1000").is_err() && RegionWish::parse("1-2000").is_err());
