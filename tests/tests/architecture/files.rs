@@ -150,7 +150,8 @@ fn reached(from: &Module, graph: &Graph) -> BTreeSet<Module> {
 #[test]
 fn paths_are_read_from_trees() {
     let module = vec!["a".to_owned(), "b".to_owned()];
-    let text = "use crate::{x, y::{z as w, v}};\nuse super::c::D; // crate::not\nlet _ = super::super::e(xcrate::no);";
+    let text = "use crate::{x, y::{z as w, v}};\nuse super::c::D; // crate::not\n\
+        let _ = super::super::e(xcrate::no);";
     let found: Vec<String> = paths(text, &module).iter().map(|path| path.join("/")).collect();
     assert_eq!(found, ["x", "y/z", "y/v", "a/c/D", "e"]);
 }
