@@ -29,11 +29,11 @@ toolchain:
 build: toolchain ## Build the launcher, the library and the benchmark into target/release
 	$(CARGO) build --release --workspace --locked
 
-check: ## Install what tests need, then run every test and lint (about 15 minutes)
-	@.ci/check
+check: ## Install what tests need, then run tests and lints (15 minutes on 2 processors)
+	@.ci/check quick
 
-check-full: ## The same with every mode of every test program (about 20 minutes)
-	@ODTEST_FULL=1 .ci/check
+check-full: ## All of them: kernels, every mode, models, fuzzing (an hour)
+	@.ci/check full
 
 demo: build ## Unit tests in forked children of a 1 GB database, stock fork against odfork
 	@ODFORK=$(RELEASE)/odfork demo/run.sh
@@ -73,6 +73,7 @@ lint: toolchain ## Check formatting and run clippy; every warning is an error
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path crates/xtask/Cargo.toml --check
 	$(CARGO) clippy --workspace --all-targets --release --locked -- -D warnings
+	$(CARGO) clippy --workspace --test '*' --release --locked -- -D warnings
 
 # Needs no cargo when everything is built: `make build docs && sudo make install`.
 MADE := $(RELEASE)/odfork $(RELEASE)/libodfork_pager.so $(RELEASE)/libodfork.so $(RELEASE)/libodfork.a $(RELEASE)/libodfspawn.so $(RELEASE)/libodfspawn.a $(RELEASE)/libodfimage.so $(RELEASE)/libodfimage.a
