@@ -16,7 +16,7 @@ mod log;
 mod machine;
 mod price;
 mod sample;
-pub mod smaps;
+mod smaps;
 mod snapshot;
 mod subject;
 mod watch;
