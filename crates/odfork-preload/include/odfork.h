@@ -28,7 +28,7 @@
 
 // Statistics of the calling process. Times in nanoseconds, sizes in bytes.
 struct odfork_stats {
-    // Engine in use: 0 plain, 1 image of 4 KB pages, 2 image of huge pages.
+    // Engine in use: 0 plain, 1 backing file of 4 KB pages, 2 backing file of huge pages.
     uint32_t engine;
     // Why the latest pass was not made (index into the words of `odfork_reason`), 0 for none.
     uint32_t reason;
@@ -36,7 +36,7 @@ struct odfork_stats {
     uint64_t freezes;
     uint64_t freeze_ns;
     uint64_t freeze_bytes;
-    // Folds: in place, rebuilt in a new image, time, bytes.
+    // Refreezes: written back in place, rebuilt in a new backing file, time, bytes.
     uint64_t folds_in_place;
     uint64_t folds_rebuilt;
     uint64_t fold_ns;
@@ -44,18 +44,19 @@ struct odfork_stats {
     // Thaws: how often, bytes.
     uint64_t thaws;
     uint64_t thaw_bytes;
-    // Forks: successful, failed, latency (median and 99th percentile are upper ends of histogram buckets).
+    // Forks: successful, failed, latency (median and 99th percentile are upper ends of
+    // histogram buckets).
     uint64_t forks;
     uint64_t forks_failed;
     uint64_t fork_min_ns;
     uint64_t fork_p50_ns;
     uint64_t fork_p99_ns;
     uint64_t fork_max_ns;
-    // Dirty pages (4 KB) at the latest look.
+    // Dirty pages (4 KB) at the latest scan.
     uint64_t dirty_pages;
-    // Bytes written into images that are in use.
+    // Bytes written into backing files that are in use.
     uint64_t image_bytes;
-    // Bytes of address space that show images.
+    // Bytes of address space that show backing files.
     uint64_t frozen_bytes;
 };
 
@@ -70,13 +71,13 @@ extern "C" {
 // functions may be called.
 int odfork_fork(void);
 
-// Freezes the process's anonymous memory now, and folds what is dirty, whatever
+// Freezes the process's anonymous memory now, and refreezes what is dirty, whatever
 // the rental rule says. 0, or -1 with errno (EAGAIN when the reason is no system
 // call's; see odfork_reason()). After a failure memory is as it was or partly
 // frozen; its content never changes.
 int odfork_freeze(void);
 
-// Folds dirty pages into the image now, and freezes what is new. As odfork_freeze().
+// Writes dirty pages back now, and freezes what is new. As odfork_freeze().
 int odfork_refreeze(void);
 
 // Turns all frozen memory back into anonymous memory with the same content.

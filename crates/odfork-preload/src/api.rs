@@ -11,7 +11,7 @@ use odfork_runtime::{engine, sys};
 #[derive(Clone, Copy, Default)]
 #[allow(non_camel_case_types)]
 pub struct odfork_stats {
-    /// Engine in use: 0 plain, 1 image of 4 KB pages, 2 image of huge pages.
+    /// Engine in use: 0 plain, 1 backing file of 4 KB pages, 2 backing file of huge pages.
     pub engine: u32,
     /// Why the latest pass was not made (index into the words of `odfork_reason`), 0 for none.
     pub reason: u32,
@@ -19,7 +19,7 @@ pub struct odfork_stats {
     pub freezes: u64,
     pub freeze_ns: u64,
     pub freeze_bytes: u64,
-    /// Folds: in place, rebuilt in a new image, time, bytes.
+    /// Refreezes: written back in place, rebuilt in a new backing file, time, bytes.
     pub folds_in_place: u64,
     pub folds_rebuilt: u64,
     pub fold_ns: u64,
@@ -27,18 +27,19 @@ pub struct odfork_stats {
     /// Thaws: how often, bytes.
     pub thaws: u64,
     pub thaw_bytes: u64,
-    /// Forks: successful, failed, latency (median and 99th percentile are upper ends of histogram buckets).
+    /// Forks: successful, failed, latency (median and 99th percentile are upper ends of
+    /// histogram buckets).
     pub forks: u64,
     pub forks_failed: u64,
     pub fork_min_ns: u64,
     pub fork_p50_ns: u64,
     pub fork_p99_ns: u64,
     pub fork_max_ns: u64,
-    /// Dirty pages (4 KB) at the latest look.
+    /// Dirty pages (4 KB) at the latest scan.
     pub dirty_pages: u64,
-    /// Bytes written into images that are in use.
+    /// Bytes written into backing files that are in use.
     pub image_bytes: u64,
-    /// Bytes of address space that show images.
+    /// Bytes of address space that show backing files.
     pub frozen_bytes: u64,
 }
 
@@ -64,7 +65,7 @@ pub unsafe extern "C" fn odfork_fork() -> c_int {
     unsafe { odfork_runtime::interpose::fork() }
 }
 
-/// Freezes the process's anonymous memory now, and folds what is dirty, whatever
+/// Freezes the process's anonymous memory now, and refreezes what is dirty, whatever
 /// the rental rule says. 0, or -1 with errno (EAGAIN when the reason is no system
 /// call's; see odfork_reason()). After a failure memory is as it was or partly
 /// frozen; its content never changes.
@@ -73,7 +74,7 @@ pub extern "C" fn odfork_freeze() -> c_int {
     answer(engine::freeze_now())
 }
 
-/// Folds dirty pages into the image now, and freezes what is new. As odfork_freeze().
+/// Writes dirty pages back now, and freezes what is new. As odfork_freeze().
 #[no_mangle]
 pub extern "C" fn odfork_refreeze() -> c_int {
     answer(engine::freeze_now())

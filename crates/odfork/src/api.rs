@@ -38,7 +38,7 @@ pub unsafe fn fork() -> Result<Fork, i32> {
     }
 }
 
-/// Freezes the anonymous memory of this process now, and folds what is dirty,
+/// Freezes the anonymous memory of this process now, and refreezes what is dirty,
 /// whatever the rental rule says. Content never changes.
 ///
 /// # Errors
@@ -47,7 +47,7 @@ pub fn freeze() -> Done<()> {
     engine::freeze_now()
 }
 
-/// Folds dirty pages now and freezes what is new: the same as [`freeze`].
+/// Refreezes dirty pages now and freezes what is new: the same as [`freeze`].
 ///
 /// # Errors
 /// As for [`freeze`].
@@ -85,11 +85,11 @@ pub struct Statistics {
     pub fork_p50_ns: u64,
     pub fork_p99_ns: u64,
     pub fork_max_ns: u64,
-    /// 4 KB pages found dirty at the latest look.
+    /// 4 KB pages found dirty at the latest scan.
     pub dirty_pages: u64,
-    /// Bytes written into images in use.
+    /// Bytes written into backing files in use.
     pub image_bytes: u64,
-    /// Bytes of address space that show images.
+    /// Bytes of address space that show backing files.
     pub frozen_bytes: u64,
 }
 

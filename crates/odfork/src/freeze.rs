@@ -1,10 +1,10 @@
-//! Freezing: moving anonymous memory into a new image, in place.
+//! Freezing: moving anonymous memory into a new backing file, in place.
 //!
-//! Owns the steps `image`, `seed`, `copy`, `map`. Runs in the helper task.
+//! Owns the steps backing file, anchors, copy and map. Runs in the helper task.
 //!
 //! ```text
 //! for every piece of a mapping           (plan.rs)
-//!   image  make a file, plant its seeds
+//!   file   make a file, map its anchors
 //!   for every 32 MB of the piece
 //!     copy   write the populated pages into the file
 //!     map    map the file over the piece, privately (frees the old pages)
@@ -13,11 +13,11 @@
 //! was: nothing has to be undone. Extra memory is one chunk at most.
 
 use crate::args;
-use crate::image::{self, Source, DATA};
+use crate::backing::{self, Source, DATA};
 use crate::pagemap::{Pagemap, Want};
 use crate::plan::{part_len, Kind, Piece, Planner, MAX_PIECES};
 use crate::reason::{Done, Reason, Stop};
-use crate::registry::Image;
+use crate::registry::BackingFile;
 use crate::scratch::{Scratch, TEXT};
 use crate::step::Step;
 use crate::sys::{Errno, Kernel, SysResult, HUGE, PAGE};
@@ -31,8 +31,8 @@ const CHUNK: usize = 32 << 20;
 pub enum Content {
     /// Anonymous memory: the page tables tell.
     Anonymous,
-    /// An image mapping being rebuilt: its file's pages and the dirty ones.
-    Image,
+    /// A backing file mapping being rebuilt: its file's pages and the dirty ones.
+    Backed,
 }
 
 /// The files a pass works with.
@@ -40,7 +40,7 @@ pub enum Content {
 pub struct Tools {
     pub source: Source,
     pub pagemap: i32,
-    pub beacon: usize,
+    pub probe: usize,
 }
 
 /// Freezes one anonymous mapping. Returns bytes copied.
@@ -65,7 +65,7 @@ pub fn freeze_vma(s: &mut Scratch, tools: &Tools, vma: &Vma) -> Done<usize> {
     Ok(bytes)
 }
 
-/// Freezes one piece into a new image. Returns bytes copied.
+/// Freezes one piece into a new backing file. Returns bytes copied.
 pub fn freeze_piece(
     s: &mut Scratch,
     tools: &Tools,
@@ -73,7 +73,7 @@ pub fn freeze_piece(
     vma: &Vma,
     content: Content,
 ) -> Done<usize> {
-    if s.results.created_count() >= s.work.images_left {
+    if s.results.created_count() >= s.work.files_left {
         return Err(Stop::of(Reason::MapLimit));
     }
     let part = part_len(piece);
@@ -81,7 +81,7 @@ pub fn freeze_piece(
     let span = (last.offset + last.end - last.start).next_multiple_of(PAGE);
     let fd = tools.source.file(&s.kernel, piece.kind, span)?;
     let done = fill(s, tools, fd, (piece, part, span), vma, content);
-    crate::survey::close(fd);
+    crate::scan::close(fd);
     done
 }
 
@@ -94,22 +94,22 @@ fn fill(
     content: Content,
 ) -> Done<usize> {
     let fail = |e| Stop::failed(Reason::Step, Step::Backing, e);
-    let (dev, inode) = image::identity(&s.kernel, fd).map_err(fail)?;
-    let mut im = Image {
+    let (dev, inode) = backing::identity(&s.kernel, fd).map_err(fail)?;
+    let mut im = BackingFile {
         dev,
         inode,
         start: piece.start,
         end: piece.start,
         span,
-        beacon: tools.beacon,
+        probe: tools.probe,
         huge: u32::from(piece.kind == Kind::Huge),
         live: 1,
-        ..Image::default()
+        ..BackingFile::default()
     };
-    let seeded = image::plant_seeds(s, fd, &mut im);
-    // From here on the image counts: its mappings may be in the program.
+    let anchored = backing::map_anchors(s, fd, &mut im);
+    // From here on the backing file counts: its mappings may be in the program.
     s.results.create(&im);
-    seeded.map_err(|e| Stop::failed(Reason::Step, Step::Anchor, e))?;
+    anchored.map_err(|e| Stop::failed(Reason::Step, Step::Anchor, e))?;
     let mut bytes = 0;
     for i in 0..piece.len().div_ceil(part) {
         let p = Part::at(piece, part, i);
@@ -129,7 +129,7 @@ fn fill(
     Ok(bytes)
 }
 
-/// One part of a piece and its place in the file. Parts of a 4 KB image lie
+/// One part of a piece and its place in the file. Parts of a 4 KB backing file lie
 /// 2 MB apart in the file, so that the kernel keeps them separate mappings.
 struct Part {
     start: usize,
@@ -169,8 +169,8 @@ fn copy(
             &mut write,
         ),
         // A page that is swapped out is not resident: with swap, copy everything.
-        Content::Image if s.work.swap => write(&kernel, start, end),
-        Content::Image => resident(&kernel, &mut s.work.text, (start, end), &mut write),
+        Content::Backed if s.work.swap => write(&kernel, start, end),
+        Content::Backed => resident(&kernel, &mut s.work.text, (start, end), &mut write),
     };
     done.map_err(|e| Stop::failed(Reason::Step, Step::Copy, e))?;
     Ok(bytes)
@@ -189,7 +189,7 @@ fn write_all(k: &Kernel, fd: i32, at: usize, len: usize, offset: usize) -> SysRe
     Ok(())
 }
 
-/// Runs of pages of an image mapping that have content: in the file's page
+/// Runs of pages of a backing file mapping that have content: in the file's page
 /// cache or copied on write (`mincore`; the rest are holes, which read as zeros).
 fn resident(
     k: &Kernel,

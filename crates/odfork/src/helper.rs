@@ -1,4 +1,4 @@
-//! The helper task: where freezing, folding and thawing happen.
+//! The helper task: where freezing, refreezing and thawing happen.
 //!
 //! A job runs in a task made by `clone(CLONE_VM | CLONE_VFORK)` without an exit
 //! signal: it shares the program's memory and nothing else. So the program
@@ -8,7 +8,7 @@
 //! caller's stack and thread-local memory lie still while they are copied.
 //!
 //! Rules of the code a job runs: writes go to the scratch memory (a shared mapping,
-//! never frozen, never guarded) and nowhere else; no heap, no libc wrapper, no
+//! never frozen, never quiesced) and nowhere else; no heap, no libc wrapper, no
 //! thread-local storage, no panic. The caller waits with all signals blocked: to it, the task is
 //! a call that borrows what the job refers to. What each of the two may touch is in `scratch.rs`.
 

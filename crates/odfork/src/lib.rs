@@ -3,25 +3,23 @@
 //!
 //! A private mapping without anonymous pages costs fork nothing: its pages can
 //! be faulted in again from its file. So the runtime moves a process's anonymous
-//! memory into an unnamed file (the *image*) and maps that privately in the same
+//! memory into an unnamed file (the *backing file*) and maps that privately in the same
 //! place. Programs use [`fork`], [`freeze`], [`stats()`]; most need nothing but
 //! `odfork run`. The way of one fork is in [`engine`]; the steps of a pass in [`pass`].
 
 #![cfg_attr(not(test), no_std)]
 
 mod api;
+mod backing;
 pub mod engine;
-mod fold;
+mod fork_mark;
 mod freeze;
-mod guard;
 mod helper;
-mod image;
 #[cfg(feature = "interpose")]
 pub mod interpose;
 mod lock;
 #[cfg(test)]
 mod lock_tests;
-mod mark;
 mod once;
 #[cfg(test)]
 mod once_tests;
@@ -30,13 +28,15 @@ mod owner;
 mod pagemap;
 mod pass;
 pub mod plan;
+mod quiesce;
 pub mod reason;
+mod refreeze;
 mod registry;
+mod scan;
 mod scratch;
 mod spans;
 pub mod stats;
 mod step;
-mod survey;
 mod sync;
 pub mod sys;
 pub mod thaw;

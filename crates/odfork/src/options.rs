@@ -6,7 +6,7 @@
 
 use core::ffi::CStr;
 
-use crate::image::Allowed;
+use crate::backing::Allowed;
 use crate::step::Step;
 use crate::sys::Fault;
 use crate::vma::dec;
@@ -17,7 +17,7 @@ pub enum Freeze {
     /// By the rental rule: never worse than twice the best choice in hindsight.
     #[default]
     Auto,
-    /// At the first fork that finds something, and fold at every fork that does.
+    /// At the first fork that finds something, and refreeze at every fork that does.
     Eager,
     /// Not at all, except by the API.
     Never,

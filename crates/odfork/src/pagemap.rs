@@ -15,7 +15,7 @@ pub enum Want {
     Populated,
     /// Pages of a private file mapping that the process has copied on write.
     Dirty,
-    /// The same while the guard's markers are in the page tables, which look
+    /// The same while markers of quiescing are in the page tables, which look
     /// like swap entries to PAGEMAP_SCAN: read entry by entry.
     DirtyMarked,
 }

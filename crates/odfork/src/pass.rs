@@ -1,37 +1,37 @@
-//! One pass: look at the process, decide, fold what is dirty, freeze what is new.
+//! One pass: look at the process, decide, refreeze what is dirty, freeze what is new.
 //!
 //! Owns the order of the steps; the steps are in their own files. This is the
 //! job the helper task runs before a fork, and for the API's freeze and refreeze.
 //!
 //! ```text
-//! 1 fences   tracer, threads, overcommit            survey.rs
-//! 2 survey   what may be frozen, what is dirty      survey.rs
+//! 1 fences   tracer, threads, overcommit            scan.rs
+//! 2 scan     what may be frozen, what is dirty      scan.rs
 //! 3 decide   rental rule, or always
-//! 4 hold     other threads stand still              guard.rs
-//! 5 beacon   who might show the images              image.rs
-//! 6 fold     dirty pages back into their images     fold.rs
-//! 7 room     memory for later copies                survey.rs
-//! 8 freeze   new anonymous memory into new images   freeze.rs
+//! 4 quiesce  other threads stand still              quiesce.rs
+//! 5 probe    who might show the backing files       backing.rs
+//! 6 refreeze dirty pages back into their files      refreeze.rs
+//! 7 room     memory for later copies                scan.rs
+//! 8 freeze   new anonymous memory into new files    freeze.rs
 //! ```
 
 use odfork_model::{CostModel, Rental};
 
-use crate::fold;
+use crate::backing::{self, Allowed, Source};
 use crate::freeze::{self, Tools};
-use crate::guard::{self, Guard};
-use crate::image::{self, Allowed, Source};
+use crate::quiesce::{self, Quiesced};
 use crate::reason::{Done, Reason, Stop};
-use crate::registry::MAX_IMAGES;
+use crate::refreeze;
+use crate::registry::MAX_FILES;
+use crate::scan::{self, Subject};
 use crate::scratch::{Scratch, View};
 use crate::step::Step;
-use crate::survey::{self, Subject};
 use crate::sys::{now_ns, PAGE};
 use crate::vma::Vma;
 
 /// Anonymous memory, ELF headers, private huge pages: the kernel's default.
 const DEFAULT_CORE_FILTER: u64 = 0x33;
 
-/// Whether to act on what the survey finds.
+/// Whether to act on what the scan finds.
 #[allow(clippy::large_enum_variant)] // Lives on the stack for one call; there is no heap here.
 #[derive(Clone, Copy)]
 pub enum Decide {
@@ -58,11 +58,11 @@ pub fn job(s: &mut Scratch, order: &Order) -> Done<()> {
     if o.shared_vm {
         return Err(Stop::of(Reason::SharedVm));
     }
-    let threads = survey::fences(s, &o.subject)?;
+    let threads = scan::fences(s, &o.subject)?;
     let no_proc = |e| Stop::failed(Reason::NoProc, Step::Pagemap, e);
     s.kernel.enter(Step::Pagemap);
-    let pagemap = survey::open(&s.kernel, c"/proc/self/pagemap").map_err(no_proc)?;
-    survey::survey(s, &o.subject, false)?;
+    let pagemap = scan::open(&s.kernel, c"/proc/self/pagemap").map_err(no_proc)?;
+    scan::scan(s, &o.subject, false)?;
     if !due(s, &o.decide)? {
         return Ok(());
     }
@@ -70,8 +70,8 @@ pub fn job(s: &mut Scratch, order: &Order) -> Done<()> {
     if threads > 1 && o.subject.pi_futexes {
         return Err(Stop::of(Reason::Threads));
     }
-    let guard = match Guard::hold(s, &o.subject, threads, false) {
-        Ok(guard) => Some(guard),
+    let quiesced = match Quiesced::begin(s, &o.subject, threads, false) {
+        Ok(quiesced) => Some(quiesced),
         // Alone, nobody in the process can write meanwhile.
         Err(_) if threads == 1 => {
             s.work.marked = false;
@@ -81,11 +81,11 @@ pub fn job(s: &mut Scratch, order: &Order) -> Done<()> {
     };
     if threads > 1 {
         // The map may have changed until everybody stood still.
-        survey::survey(s, &o.subject, true)?;
+        scan::scan(s, &o.subject, true)?;
     }
     let done = act(s, &o, pagemap);
-    if let Some(guard) = guard {
-        guard.release();
+    if let Some(quiesced) = quiesced {
+        quiesced.release();
     }
     done
 }
@@ -112,41 +112,41 @@ fn due(s: &Scratch, decide: &Decide) -> Done<bool> {
 }
 
 fn act(s: &mut Scratch, o: &Order, pagemap: i32) -> Done<()> {
-    s.work.images_left = o.subject.registry.room().min(MAX_IMAGES);
+    s.work.files_left = o.subject.registry.room().min(MAX_FILES);
     let source = Source::open(&s.kernel, o.allowed)?;
-    let beacon = choose_beacon(s, o, pagemap);
-    let tools = Tools { source, pagemap, beacon };
+    let probe = choose_probe(s, o, pagemap);
+    let tools = Tools { source, pagemap, probe };
     let begin = now_ns();
-    let folded = fold_and_punch(s, &tools, o);
-    s.results.report.fold_ns.set((now_ns() - begin) as usize);
+    let refrozen = refreeze_and_punch(s, &tools, o);
+    s.results.report.refreeze_ns.set((now_ns() - begin) as usize);
     let begin = now_ns();
-    let frozen = folded.and_then(|()| freeze_new(s, &tools, &o.subject));
+    let frozen = refrozen.and_then(|()| freeze_new(s, &tools, &o.subject));
     s.results.report.freeze_ns.set((now_ns() - begin) as usize);
-    let used = s.results.created().any(|i| i.beacon == beacon);
+    let used = s.results.created().any(|i| i.probe == probe);
     if used {
-        s.results.forget_view(View::Beacon);
+        s.results.forget_view(View::Probe);
     } else {
-        s.results.drop_view(View::Beacon);
+        s.results.drop_view(View::Probe);
     }
     frozen
 }
 
-fn fold_and_punch(s: &mut Scratch, tools: &Tools, o: &Order) -> Done<()> {
+fn refreeze_and_punch(s: &mut Scratch, tools: &Tools, o: &Order) -> Done<()> {
     if s.results.report.dirty.get() > 0 {
-        // What cannot be folded in place is copied whole.
+        // What cannot be refrozen in place is copied whole.
         let rebuilding = o
             .subject
             .registry
             .live()
-            .filter(|(slot, im)| !s.results.is_gone(*slot) && im.seed_shared == 0)
+            .filter(|(slot, im)| !s.results.is_gone(*slot) && im.anchor_shared == 0)
             .map(|(_, im)| im.bytes)
             .sum();
-        survey::room(s, rebuilding)?;
-        fold::fold_all(s, tools, &o.subject)?;
+        scan::room(s, rebuilding)?;
+        refreeze::refreeze_all(s, tools, &o.subject)?;
     }
     for (slot, im) in o.subject.registry.live() {
         if !s.results.is_gone(slot) {
-            fold::punch_unseen(s, tools.pagemap, im)?;
+            refreeze::punch_unseen(s, tools.pagemap, im)?;
         }
     }
     Ok(())
@@ -156,14 +156,15 @@ fn freeze_new(s: &mut Scratch, tools: &Tools, subject: &Subject) -> Done<()> {
     if s.results.report.eligible.get() == 0 {
         return Ok(());
     }
-    survey::room(s, s.results.report.eligible.get())?;
+    scan::room(s, s.results.report.eligible.get())?;
     keep_in_cores(s);
     for i in 0..s.vma_count() {
         let v = s.vma(i);
         if v.can_freeze() {
             let mut at = v.start;
             while at < v.end {
-                let (end, next) = guard::window(s, subject, &v, at).unwrap_or((v.end, v.end));
+                let (end, next) =
+                    quiesce::excluded_range(s, subject, &v, at).unwrap_or((v.end, v.end));
                 if at < end {
                     freeze::freeze_vma(s, tools, &Vma { start: at, end, ..v })?;
                 }
@@ -180,22 +181,22 @@ fn freeze_new(s: &mut Scratch, tools: &Tools, subject: &Subject) -> Done<()> {
 fn keep_in_cores(s: &mut Scratch) {
     s.kernel.enter(Step::Core);
     let mut text = [0u8; 32];
-    let now = survey::slurp(&s.kernel, c"/proc/self/coredump_filter", &mut text);
+    let now = scan::slurp(&s.kernel, c"/proc/self/coredump_filter", &mut text);
     if now.ok().and_then(|t| crate::vma::hex(t.trim_ascii())) == Some(DEFAULT_CORE_FILTER) {
-        let _ = image::write_file(&s.kernel, c"/proc/self/coredump_filter", b"0x37");
+        let _ = backing::write_file(&s.kernel, c"/proc/self/coredump_filter", b"0x37");
     }
 }
 
-/// Step `beacon`: one that is exclusive now serves new images too; else a new one.
-fn choose_beacon(s: &mut Scratch, o: &Order, pagemap: i32) -> usize {
+/// Step `probe`: one that is exclusive now serves new backing files too; else a new one.
+fn choose_probe(s: &mut Scratch, o: &Order, pagemap: i32) -> usize {
     for (slot, im) in o.subject.registry.live() {
-        if !s.results.is_gone(slot) && fold::alone(s, pagemap, im) {
-            return im.beacon;
+        if !s.results.is_gone(slot) && refreeze::alone(s, pagemap, im) {
+            return im.probe;
         }
     }
-    match image::light_beacon(s) {
+    match backing::make_probe(s) {
         Ok(at) => {
-            s.results.note_view(View::Beacon, at, PAGE);
+            s.results.note_view(View::Probe, at, PAGE);
             at
         }
         Err(_) => 0,

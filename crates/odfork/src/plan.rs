@@ -1,9 +1,9 @@
-//! Which parts of a mapping go into which kind of image. Pure.
+//! Which parts of a mapping go into which kind of backing file. Pure.
 //!
 //! Owns the division of one mapping into pieces by how densely its 2 MB
 //! windows are populated. A huge page costs 2 MB even when one page of it is
-//! used, so only well-filled windows go to the huge image; thin ones go to the
-//! 4 KB image; untouched ones stay anonymous and cost nothing, as before.
+//! used, so only well-filled windows go to the huge backing file; thin ones go to the
+//! 4 KB backing file; untouched ones stay anonymous and cost nothing, as before.
 //!
 //! ```text
 //! mapping   |head|== dense ==|~ thin ~|.. untouched ..|== dense ==|tail|
@@ -21,7 +21,7 @@ const MIN_THIN_PAGES: usize = 64;
 /// ... and when at least one page in this many of its span is populated:
 /// below that, reading the untouched rest would cost memory it does not on stock.
 const THIN_SHARE: usize = 8;
-/// More pieces than this in one mapping are folded into one 4 KB piece, so that
+/// More pieces than this in one mapping are joined into one 4 KB piece, so that
 /// freezing does not multiply mappings.
 pub const MAX_PIECES: usize = 64;
 
@@ -32,7 +32,7 @@ pub enum Kind {
     Small,
 }
 
-/// A part of one mapping to be frozen into one image.
+/// A part of one mapping to be frozen into one backing file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Piece {
     pub start: usize,
@@ -74,7 +74,7 @@ const NO_PIECE: Piece = Piece { start: 0, end: 0, pages: 0, kind: Kind::Small };
 
 impl Planner {
     /// Begins planning the mapping `start..end`; `huge` says whether a huge
-    /// image can be had.
+    /// backing file can be had.
     pub fn new(start: usize, end: usize, huge: bool) -> Self {
         Planner {
             start,

@@ -3,7 +3,7 @@
 use crate::step::Step;
 use crate::sys::Errno;
 
-/// Why a freeze, a fold or a thaw did not happen, or stopped half-way. Whatever
+/// Why a freeze, a refreeze or a thaw did not happen, or stopped half-way. Whatever
 /// the reason, the process goes on as with plain fork.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
@@ -36,13 +36,13 @@ pub enum Reason {
     Go,
     /// A sanitizer's runtime is linked in.
     Sanitizer,
-    /// `vm.overcommit_memory` is 2: the image would be charged twice.
+    /// `vm.overcommit_memory` is 2: the backing file would be charged twice.
     Overcommit,
     /// The helper task could not be started or ended early.
     Helper,
     /// A step of the freeze path failed.
     Step,
-    /// The image asked for cannot be had.
+    /// The backing file asked for cannot be had.
     Image,
     /// The program uses userfaultfd itself.
     Userfaultfd,
@@ -125,10 +125,10 @@ impl Reason {
             Reason::Never => "switched off by ODFORK_FREEZE=never",
             Reason::Go => "a Go program: its runtime bypasses the C library",
             Reason::Sanitizer => "a sanitizer is linked in and manages memory by itself",
-            Reason::Overcommit => "vm.overcommit_memory=2 would charge the image twice",
+            Reason::Overcommit => "vm.overcommit_memory=2 would charge the backing file twice",
             Reason::Helper => "the helper task could not run",
             Reason::Step => "a step of freezing failed; memory is as it was",
-            Reason::Image => "the image asked for (ODFORK_IMAGE) cannot be had here",
+            Reason::Image => "the backing file asked for (ODFORK_IMAGE) cannot be had here",
             Reason::Userfaultfd => "the program handles page faults itself",
             Reason::NotLoaded => "the runtime's wrappers are not loaded; use odfork run, or the crate's feature interpose",
             Reason::RawCalls => "the program calls madvise or mremap by raw instructions, past the C library",

@@ -1,25 +1,25 @@
-//! The images this process has, and where the program's memory shows them.
+//! The backing files this process has, and where the program's memory shows them.
 //!
-//! Owns the list of images, which the lock guards, and conservative sets of addresses ("may be
-//! frozen"), which are read at any time and changed under the lock. The truth about any address
-//! is the kernel's map of the process; these sets only say when there is no need to ask.
+//! Owns the list of these files, which the lock guards, and conservative sets of addresses ("may
+//! be frozen"), which are read at any time and changed under the lock. The truth about any
+//! address is the kernel's map of the process; these sets only say when there is no need to ask.
 
 use crate::plan::Kind;
 use crate::spans::Spans;
 
-/// Images at most; more memory than fits is left anonymous.
-pub const MAX_IMAGES: usize = 1024;
-/// One image file and the two one-page mappings that stand for it.
+/// Backing files at most; more memory than fits is left anonymous.
+pub const MAX_FILES: usize = 1024;
+/// One backing file and the two one-page mappings that stand for it.
 ///
 /// ```text
 /// file:   | page 0 | hole | content at DATA + start % 2 MB ... |
-/// seeds:    private and shared mapping of page 0, never touched
+/// anchors: private and shared mapping of page 0, never touched
 /// ```
-/// No descriptor stays open. `mremap` duplicates a seed into a view of the whole
+/// No descriptor stays open. `mremap` duplicates an anchor into a view of the whole
 /// file: shared to write into it, private to map it afresh.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(C)]
-pub struct Image {
+pub struct BackingFile {
     /// Device as `major << 32 | minor`.
     pub dev: u64,
     pub inode: u64,
@@ -28,11 +28,11 @@ pub struct Image {
     pub end: usize,
     /// Bytes of file from offset 0 to the end of content.
     pub span: usize,
-    /// Seed mappings; 0 in a process that inherited the image.
-    pub seed_private: usize,
-    pub seed_shared: usize,
-    /// The page whose exclusiveness tells that no descendant shows this image.
-    pub beacon: usize,
+    /// Anchor mappings; 0 in a process that inherited the backing file.
+    pub anchor_private: usize,
+    pub anchor_shared: usize,
+    /// The page whose exclusiveness tells that no descendant shows this backing file.
+    pub probe: usize,
     /// Bytes written into it.
     pub bytes: usize,
     /// 1 = huge pages, 0 = 4 KB pages.
@@ -41,7 +41,7 @@ pub struct Image {
     pub live: u32,
 }
 
-impl Image {
+impl BackingFile {
     /// Which kind of piece it holds.
     pub fn kind(&self) -> Kind {
         if self.huge == 1 {
@@ -54,7 +54,7 @@ impl Image {
 
 /// What is known about addresses without asking the kernel.
 pub struct Addresses {
-    /// They may show an image.
+    /// They may show a backing file.
     frozen: Spans,
     /// They were frozen once: the kernel may hold several mappings where the program made one,
     /// which only `mremap` minds.
@@ -70,7 +70,7 @@ impl Addresses {
         Addresses { frozen: Spans::new(), split: Spans::new(), special: Spans::new() }
     }
 
-    /// True if any address of `start..end` may show an image.
+    /// True if any address of `start..end` may show a backing file.
     pub fn may_be_frozen(&self, start: usize, end: usize) -> bool {
         self.frozen.touches(start, end)
     }
@@ -97,20 +97,21 @@ impl Default for Addresses {
     }
 }
 
-/// All images of the process. Who has it mutably holds the lock, and so may change [`Addresses`].
+/// All backing files of the process. Who has it mutably holds the lock, and so may change
+/// [`Addresses`].
 pub struct Registry {
-    images: [Image; MAX_IMAGES],
+    files: [BackingFile; MAX_FILES],
 }
 
-const EMPTY: Image = Image {
+const EMPTY: BackingFile = BackingFile {
     dev: 0,
     inode: 0,
     start: 0,
     end: 0,
     span: 0,
-    seed_private: 0,
-    seed_shared: 0,
-    beacon: 0,
+    anchor_private: 0,
+    anchor_shared: 0,
+    probe: 0,
     bytes: 0,
     huge: 0,
     live: 0,
@@ -123,58 +124,58 @@ impl Default for Registry {
 }
 
 impl Registry {
-    /// No image.
+    /// No backing file.
     pub const fn new() -> Self {
-        Registry { images: [EMPTY; MAX_IMAGES] }
+        Registry { files: [EMPTY; MAX_FILES] }
     }
 
-    /// Adds an image; false when the list is full.
-    pub fn add(&mut self, addresses: &Addresses, image: Image) -> bool {
-        let Some(slot) = self.images.iter_mut().find(|i| i.live == 0) else { return false };
-        *slot = Image { live: 1, ..image };
-        addresses.frozen.cover(image.start, image.end);
-        addresses.split.cover(image.start, image.end);
+    /// Adds a backing file; false when the list is full.
+    pub fn add(&mut self, addresses: &Addresses, file: BackingFile) -> bool {
+        let Some(slot) = self.files.iter_mut().find(|i| i.live == 0) else { return false };
+        *slot = BackingFile { live: 1, ..file };
+        addresses.frozen.cover(file.start, file.end);
+        addresses.split.cover(file.start, file.end);
         true
     }
 
-    /// Room for `n` more images.
+    /// Room for `n` more backing files.
     pub fn room(&self) -> usize {
-        self.images.iter().filter(|i| i.live == 0).count()
+        self.files.iter().filter(|i| i.live == 0).count()
     }
 
-    /// Images in use, with their slots.
-    pub fn live(&self) -> impl Iterator<Item = (usize, &Image)> {
-        self.images.iter().enumerate().filter(|(_, i)| i.live == 1)
+    /// Backing files in use, with their slots.
+    pub fn live(&self) -> impl Iterator<Item = (usize, &BackingFile)> {
+        self.files.iter().enumerate().filter(|(_, i)| i.live == 1)
     }
 
-    /// The image in a slot.
-    pub fn get(&self, slot: usize) -> Option<&Image> {
-        self.images.get(slot).filter(|i| i.live == 1)
+    /// The backing file in a slot.
+    pub fn get(&self, slot: usize) -> Option<&BackingFile> {
+        self.files.get(slot).filter(|i| i.live == 1)
     }
 
-    /// The slot of the image `dev:inode`.
+    /// The slot of the backing file `dev:inode`.
     pub fn find(&self, dev: u64, inode: u64) -> Option<usize> {
         self.live().find(|(_, i)| i.dev == dev && i.inode == inode).map(|(n, _)| n)
     }
 
-    /// Takes an image off the list.
-    pub fn remove(&mut self, slot: usize) -> Option<Image> {
-        let image = self.images.get_mut(slot).filter(|i| i.live == 1)?;
-        let was = *image;
-        image.live = 0;
+    /// Takes a backing file off the list.
+    pub fn remove(&mut self, slot: usize) -> Option<BackingFile> {
+        let file = self.files.get_mut(slot).filter(|i| i.live == 1)?;
+        let was = *file;
+        file.live = 0;
         Some(was)
     }
 
-    /// After fork, in the child: the images belong to the parent; the seeds
+    /// After fork, in the child: the backing files belong to the parent; the anchors
     /// were not inherited (`MADV_DONTFORK`).
     pub fn inherit(&mut self, addresses: &Addresses) {
         for spans in [&addresses.frozen, &addresses.split, &addresses.special] {
             spans.recover();
         }
-        for i in self.images.iter_mut().filter(|i| i.live == 1) {
-            i.seed_private = 0;
-            i.seed_shared = 0;
-            i.beacon = 0;
+        for i in self.files.iter_mut().filter(|i| i.live == 1) {
+            i.anchor_private = 0;
+            i.anchor_shared = 0;
+            i.probe = 0;
         }
     }
 
@@ -183,7 +184,7 @@ impl Registry {
         addresses.special.cover(start, end);
     }
 
-    /// Notes that `start..end` certainly shows no image any more.
+    /// Notes that `start..end` certainly shows no backing file any more.
     pub fn uncover(&mut self, addresses: &Addresses, start: usize, end: usize) {
         addresses.frozen.uncover(start, end);
     }
@@ -196,11 +197,11 @@ mod tests {
     #[test]
     fn slots_are_reused() {
         let (mut reg, addresses) = (Box::new(Registry::new()), Box::new(Addresses::new()));
-        let image = Image { inode: 5, dev: 7, start: 0, end: 10, ..Image::default() };
-        assert!(reg.add(&addresses, image));
+        let file = BackingFile { inode: 5, dev: 7, start: 0, end: 10, ..BackingFile::default() };
+        assert!(reg.add(&addresses, file));
         assert!(addresses.may_be_frozen(9, 20) && !addresses.may_be_frozen(10, 20));
         let slot = reg.find(7, 5).unwrap();
         assert_eq!(reg.remove(slot).map(|i| i.inode), Some(5));
-        assert_eq!((reg.find(7, 5), reg.room()), (None, MAX_IMAGES));
+        assert_eq!((reg.find(7, 5), reg.room()), (None, MAX_FILES));
     }
 }

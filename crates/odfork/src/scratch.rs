@@ -23,7 +23,7 @@ use core::sync::atomic::{
 use crate::args;
 use crate::pagemap;
 use crate::reason::{Done, Reason, Stop};
-use crate::registry::{Image, MAX_IMAGES};
+use crate::registry::{BackingFile, MAX_FILES};
 use crate::step::Step;
 use crate::sys::{self, Kernel, Trace, PAGE};
 use crate::vma::Vma;
@@ -64,17 +64,17 @@ impl Number {
 pub struct Report {
     /// Anonymous bytes that may be frozen.
     pub eligible: Number,
-    /// Bytes of image mappings dirtied by the process.
+    /// Bytes of mappings of backing files dirtied by the process.
     pub dirty: Number,
-    /// Bytes of images the process shows (clean and dirty).
+    /// Bytes of backing files the process shows (clean and dirty).
     pub shown: Number,
-    /// Bytes copied into new images, and time for it in ns.
+    /// Bytes copied into new backing files, and time for it in ns.
     pub frozen: Number,
     pub freeze_ns: Number,
-    /// Dirty bytes folded in place, bytes of mappings rebuilt, time in ns.
-    pub folded: Number,
+    /// Dirty bytes written back in place, bytes of mappings rebuilt, time in ns.
+    pub written_back: Number,
     pub rebuilt: Number,
-    pub fold_ns: Number,
+    pub refreeze_ns: Number,
     pub thawed: Number,
     /// 1: zeros were written where the mapping could not be replaced.
     pub by_hand: Number,
@@ -83,7 +83,7 @@ pub struct Report {
     /// 1: the job looked and decided to act.
     pub acted: Number,
     /// 1: the map of the process was read to its end ([`Results::is_gone`] is meaningful).
-    pub surveyed: Number,
+    pub scanned: Number,
     /// 1: the address space is limited (RLIMIT_AS): what is left is the program's.
     pub space_limited: Number,
 }
@@ -91,7 +91,7 @@ pub struct Report {
 impl Report {
     /// Forgets what an earlier scan found.
     pub fn restart_scan(&self) {
-        [&self.surveyed, &self.eligible, &self.dirty, &self.shown].iter().for_each(|n| n.set(0));
+        [&self.scanned, &self.eligible, &self.dirty, &self.shown].iter().for_each(|n| n.set(0));
     }
 
     /// Forgets what an earlier job left.
@@ -102,14 +102,14 @@ impl Report {
             &self.shown,
             &self.frozen,
             &self.freeze_ns,
-            &self.folded,
+            &self.written_back,
             &self.rebuilt,
-            &self.fold_ns,
+            &self.refreeze_ns,
             &self.thawed,
             &self.by_hand,
             &self.refused,
             &self.acted,
-            &self.surveyed,
+            &self.scanned,
             &self.space_limited,
         ];
         all.iter().for_each(|n| n.set(0));
@@ -119,17 +119,17 @@ impl Report {
 /// A mapping made only for the job, to be removed if it dies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum View {
-    /// An image, to be written.
+    /// A backing file, to be written.
     Shared,
     /// What will be moved over memory of the program.
     Fresh,
-    /// A beacon that no image needs yet.
-    Beacon,
+    /// A probe that no backing file needs yet.
+    Probe,
 }
 
-const VIEWS: [View; 3] = [View::Shared, View::Fresh, View::Beacon];
+const VIEWS: [View; 3] = [View::Shared, View::Fresh, View::Probe];
 
-/// An image as the task leaves it behind, word by word.
+/// A backing file as the task leaves it behind, word by word.
 #[derive(Default)]
 struct Record {
     dev: AtomicU64,
@@ -137,37 +137,37 @@ struct Record {
     start: AtomicUsize,
     end: AtomicUsize,
     span: AtomicUsize,
-    seed_private: AtomicUsize,
-    seed_shared: AtomicUsize,
-    beacon: AtomicUsize,
+    anchor_private: AtomicUsize,
+    anchor_shared: AtomicUsize,
+    probe: AtomicUsize,
     bytes: AtomicUsize,
     huge: AtomicU32,
 }
 
 impl Record {
-    fn store(&self, image: &Image) {
-        self.dev.store(image.dev, Relaxed);
-        self.inode.store(image.inode, Relaxed);
-        self.start.store(image.start, Relaxed);
-        self.end.store(image.end, Relaxed);
-        self.span.store(image.span, Relaxed);
-        self.seed_private.store(image.seed_private, Relaxed);
-        self.seed_shared.store(image.seed_shared, Relaxed);
-        self.beacon.store(image.beacon, Relaxed);
-        self.bytes.store(image.bytes, Relaxed);
-        self.huge.store(image.huge, Relaxed);
+    fn store(&self, file: &BackingFile) {
+        self.dev.store(file.dev, Relaxed);
+        self.inode.store(file.inode, Relaxed);
+        self.start.store(file.start, Relaxed);
+        self.end.store(file.end, Relaxed);
+        self.span.store(file.span, Relaxed);
+        self.anchor_private.store(file.anchor_private, Relaxed);
+        self.anchor_shared.store(file.anchor_shared, Relaxed);
+        self.probe.store(file.probe, Relaxed);
+        self.bytes.store(file.bytes, Relaxed);
+        self.huge.store(file.huge, Relaxed);
     }
 
-    fn load(&self) -> Image {
-        Image {
+    fn load(&self) -> BackingFile {
+        BackingFile {
             dev: self.dev.load(Relaxed),
             inode: self.inode.load(Relaxed),
             start: self.start.load(Relaxed),
             end: self.end.load(Relaxed),
             span: self.span.load(Relaxed),
-            seed_private: self.seed_private.load(Relaxed),
-            seed_shared: self.seed_shared.load(Relaxed),
-            beacon: self.beacon.load(Relaxed),
+            anchor_private: self.anchor_private.load(Relaxed),
+            anchor_shared: self.anchor_shared.load(Relaxed),
+            probe: self.probe.load(Relaxed),
             bytes: self.bytes.load(Relaxed),
             huge: self.huge.load(Relaxed),
             live: 1,
@@ -190,9 +190,9 @@ struct Ending {
 pub struct Results {
     pub trace: Trace,
     pub report: Report,
-    created: [Record; MAX_IMAGES],
+    created: [Record; MAX_FILES],
     created_count: AtomicUsize,
-    gone: [AtomicU8; MAX_IMAGES],
+    gone: [AtomicU8; MAX_FILES],
     views: [(AtomicUsize, AtomicUsize); VIEWS.len()],
     /// Where the runtime's own mappings go next (a hint; see `sys::ZONE`).
     zone: AtomicUsize,
@@ -212,25 +212,25 @@ impl Results {
         self.ending.stopped.store(0, Relaxed);
     }
 
-    /// The images made.
-    pub fn created(&self) -> impl Iterator<Item = Image> + '_ {
+    /// The backing files made.
+    pub fn created(&self) -> impl Iterator<Item = BackingFile> + '_ {
         self.created[..self.created_count()].iter().map(Record::load)
     }
 
     pub fn created_count(&self) -> usize {
-        self.created_count.load(Acquire).min(MAX_IMAGES)
+        self.created_count.load(Acquire).min(MAX_FILES)
     }
 
-    /// Adds an image; from here on it counts.
-    pub fn create(&self, image: &Image) {
+    /// Adds a backing file; from here on it counts.
+    pub fn create(&self, file: &BackingFile) {
         let n = self.created_count();
         if let Some(record) = self.created.get(n) {
-            record.store(image);
+            record.store(file);
             self.created_count.store(n + 1, Release);
         }
     }
 
-    /// The latest image is about to show more: up to `end`, with so many bytes more.
+    /// The latest backing file is about to show more: up to `end`, with so many bytes more.
     pub fn extend_latest(&self, end: usize, bytes: usize) {
         if let Some(record) = self.created_count().checked_sub(1).map(|n| &self.created[n]) {
             record.end.store(end, Relaxed);
@@ -238,7 +238,7 @@ impl Results {
         }
     }
 
-    /// No mapping shows the image in that registry slot any more.
+    /// No mapping shows the backing file in that registry slot any more.
     pub fn is_gone(&self, slot: usize) -> bool {
         self.gone.get(slot).is_some_and(|g| g.load(Relaxed) == 1)
     }
@@ -320,15 +320,15 @@ impl Results {
 /// What a job works with. Nobody but the helper task touches it; all zeros is valid, and so is
 /// whatever an earlier task left that was killed.
 pub struct Work {
-    /// Images the registry still has room for.
-    pub images_left: usize,
+    /// Backing files the registry still has room for.
+    pub files_left: usize,
     /// The machine has swap space.
     pub swap: bool,
-    /// Threads run, so guarded pages carry markers in the page tables.
+    /// Threads run, so quiesced pages carry markers in the page tables.
     pub marked: bool,
     vmas: [Vma; MAX_VMAS],
     vma_count: usize,
-    /// Stack pointers of other threads, while a guard holds them.
+    /// Stack pointers of other threads, while they are quiesced.
     stacks: [usize; MAX_STACKS],
     stack_count: usize,
     pub pagemap: pagemap::Buffers,
@@ -338,7 +338,7 @@ pub struct Work {
 impl Work {
     /// As new, for the next job.
     pub fn begin(&mut self) {
-        (self.vma_count, self.stack_count, self.images_left) = (0, 0, 0);
+        (self.vma_count, self.stack_count, self.files_left) = (0, 0, 0);
         (self.swap, self.marked) = (false, false);
     }
 }
@@ -507,12 +507,13 @@ mod tests {
     #[test]
     fn an_image_counts_once_it_is_whole() {
         let r = results();
-        let image = Image { dev: 1, inode: 2, start: 3, end: 3, huge: 1, ..Image::default() };
+        let file =
+            BackingFile { dev: 1, inode: 2, start: 3, end: 3, huge: 1, ..BackingFile::default() };
         r.extend_latest(9, 9);
         assert_eq!(r.created().count(), 0);
-        r.create(&image);
+        r.create(&file);
         r.extend_latest(8, 5);
-        let want = Image { end: 8, bytes: 5, live: 1, ..image };
+        let want = BackingFile { end: 8, bytes: 5, live: 1, ..file };
         assert_eq!(r.created().collect::<Vec<_>>(), [want]);
         r.begin(&Trace::new(), 0x1000);
         assert_eq!((r.created_count(), r.zone()), (0, 0x1000));

@@ -286,8 +286,8 @@ fn tells(s: &Stats, r: Reason) -> bool {
 
 fn why(s: &Stats) -> &'static str {
     match (s.engine.load(Relaxed), s.reason()) {
-        (2, _) => "memory is in an image of huge pages",
-        (1, _) => "memory is in an image of 4 KB pages",
+        (2, _) => "memory is in a backing file of huge pages",
+        (1, _) => "memory is in a backing file of 4 KB pages",
         (_, Reason::None) => "no freeze was due yet",
         (_, r) => r.explain(),
     }
@@ -309,7 +309,7 @@ pub fn write_text(w: &mut dyn Write, s: &Stats, c: &Context) -> fmt::Result {
     )?;
     writeln!(
         w,
-        "odfork:   freezes {}: {:.1} MB in {:.1} ms; folds {} in place, {} rebuilt: {:.1} MB in {:.1} ms; thaws {}: {:.1} MB",
+        "odfork:   freezes {}: {:.1} MB in {:.1} ms; refreezes {} in place, {} rebuilt: {:.1} MB in {:.1} ms; thaws {}: {:.1} MB",
         g(&s.freezes),
         mb(&s.freeze_bytes),
         g(&s.freeze_ns) as f64 / 1e6,
@@ -322,7 +322,7 @@ pub fn write_text(w: &mut dyn Write, s: &Stats, c: &Context) -> fmt::Result {
     )?;
     writeln!(
         w,
-        "odfork:   images {:.1} MB, frozen {:.1} MB, dirty at the last look {} pages",
+        "odfork:   backing files {:.1} MB, frozen {:.1} MB, dirty at the last scan {} pages",
         mb(&s.image_bytes),
         mb(&s.frozen_bytes),
         g(&s.dirty_pages)

@@ -1,17 +1,17 @@
-//! Thawing: image mappings back to anonymous memory, with their content or,
+//! Thawing: mappings of backing files back to anonymous memory, with their content or,
 //! where the program asked for that, as zeros.
 //!
 //! The truth about every address is asked from the kernel (`PROCMAP_QUERY`,
 //! Linux 6.11, else `/proc/self/maps`). Runs in the helper task.
 
 use crate::args;
-use crate::guard::Guard;
 use crate::pagemap::{Pagemap, Want};
+use crate::quiesce::Quiesced;
 use crate::reason::{Done, Reason, Stop};
 use crate::registry::Registry;
+use crate::scan::{self, Subject};
 use crate::scratch::{Scratch, View};
 use crate::step::Step;
-use crate::survey::{self, Subject};
 use crate::sys::abi::procmap;
 use crate::sys::{self, Errno, Kernel, SysResult};
 use crate::vma::{parse_head, Vma, EXEC, READ, SHARED, WRITE};
@@ -20,9 +20,9 @@ const CHUNK: usize = 32 << 20;
 /// What becomes of the content.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Content {
-    /// Image mappings become anonymous with the same bytes.
+    /// Frozen mappings become anonymous with the same bytes.
     Keep,
-    /// Image mappings become zeros: the advice of this number gave them up.
+    /// Frozen mappings become zeros: the advice of this number gave them up.
     Zero(i32),
     /// The whole range becomes one anonymous mapping with the same bytes, as
     /// `mremap` needs it, if it could have been one on stock.
@@ -41,28 +41,28 @@ pub struct Order<'a> {
     pub subject: Subject<'a>,
 }
 
-/// The job: every part of the range that shows an image becomes anonymous.
+/// The job: every part of the range that shows a backing file becomes anonymous.
 pub fn job(s: &mut Scratch, order: &Order) -> Done<()> {
     // A copy on the task's own stack: the caller's may be part of what is thawed.
     let o = *order;
     s.kernel.enter(Step::Thaw);
     let fail = |e| Stop::failed(Reason::NoProc, Step::Thaw, e);
-    let fd = survey::open(&s.kernel, c"/proc/self/maps").map_err(fail)?;
-    // Content that is given up needs no guard: whoever writes to it meanwhile
+    let fd = scan::open(&s.kernel, c"/proc/self/maps").map_err(fail)?;
+    // Content that is given up needs no quiescing: whoever writes to it meanwhile
     // races with the program's own call.
-    let guard = match o.content {
+    let quiesced = match o.content {
         Content::Zero(_) => None,
         _ => {
-            let threads = survey::fences(s, &o.subject)?;
-            match Guard::hold(s, &o.subject, threads, true) {
+            let threads = scan::fences(s, &o.subject)?;
+            match Quiesced::begin(s, &o.subject, threads, true) {
                 Err(stop) if threads > 1 && !o.moves => return Err(stop),
-                guard => guard.ok(),
+                quiesced => quiesced.ok(),
             }
         }
     };
     let done = thaw(s, &o, fd);
-    if let Some(guard) = guard {
-        guard.release();
+    if let Some(quiesced) = quiesced {
+        quiesced.release();
     }
     done
 }
@@ -77,7 +77,7 @@ fn thaw(s: &mut Scratch, o: &Order, fd: i32) -> Done<()> {
     while at < o.end {
         let Some(v) = covering_or_next(s, fd, at).map_err(fail)? else { break };
         let (start, end) = (v.start.max(at), v.end.min(o.end));
-        if start < end && is_image(&v, o.subject.registry) {
+        if start < end && is_backed(&v, o.subject.registry) {
             if refuses(s, (start, end), o.content) {
                 s.results.report.refused.set(1);
                 break;
@@ -104,14 +104,14 @@ fn refuses(s: &mut Scratch, (start, end): (usize, usize), content: Content) -> b
     answer == Err(Errno(libc::EINVAL))
 }
 
-fn is_image(v: &Vma, registry: &Registry) -> bool {
+fn is_backed(v: &Vma, registry: &Registry) -> bool {
     registry.find(v.dev, v.inode).is_some()
         && v.perms & SHARED == 0
-        && !registry.live().any(|(_, i)| i.seed_private == v.start)
+        && !registry.live().any(|(_, i)| i.anchor_private == v.start)
 }
 
 /// After zeros were written by hand the kernel must not hear the advice for
-/// those pages again (it would show the image): the rest of the range hears it here.
+/// those pages again (it would show the backing file): the rest of the range hears it here.
 fn advise_others(s: &mut Scratch, o: &Order, fd: i32) -> SysResult<()> {
     s.results.report.by_hand.set(1);
     let Content::Zero(advice) = o.content else { return Ok(()) };
@@ -119,7 +119,7 @@ fn advise_others(s: &mut Scratch, o: &Order, fd: i32) -> SysResult<()> {
     while at < o.end {
         let Some(v) = covering_or_next(s, fd, at)? else { break };
         let (start, end) = (v.start.max(at), v.end.min(o.end));
-        if start < end && !is_image(&v, o.subject.registry) {
+        if start < end && !is_backed(&v, o.subject.registry) {
             // SAFETY: the program's own advice for its own memory.
             let _ = unsafe { sys::call(libc::SYS_madvise, args![start, end - start, advice]) };
         }
@@ -131,7 +131,7 @@ fn advise_others(s: &mut Scratch, o: &Order, fd: i32) -> SysResult<()> {
 /// One anonymous mapping over the range, if all of it is private, anonymous (or
 /// was, before freezing) and equally protected; false if it is not. Then its parts
 /// are thawed one by one: the kernel may move mixed mappings too (Linux 6.17), and an
-/// image that moved or grew unseen would show its file.
+/// backing file that moved or grew unseen would show its file.
 fn join(s: &mut Scratch, o: &Order, fd: i32) -> Done<bool> {
     let fail = |e| Stop::failed(Reason::NoProc, Step::Thaw, e);
     if o.subject.addresses.may_be_special(o.start, o.end) {
@@ -140,7 +140,7 @@ fn join(s: &mut Scratch, o: &Order, fd: i32) -> Done<bool> {
     let (mut at, mut perms, mut parts) = (o.start, None, 0);
     while at < o.end {
         let Some(v) = covering_or_next(s, fd, at).map_err(fail)? else { return Ok(false) };
-        let ours = is_image(&v, o.subject.registry);
+        let ours = is_backed(&v, o.subject.registry);
         let like = v.perms & SHARED == 0 && (ours || v.inode == 0);
         if v.start > at || !like || perms.is_some_and(|p| p != v.perms) {
             return Ok(false);
@@ -149,7 +149,7 @@ fn join(s: &mut Scratch, o: &Order, fd: i32) -> Done<bool> {
     }
     let prot = i32::from(perms.unwrap_or(0) & 7);
     let first = covering_or_next(s, fd, o.start).map_err(fail)?.unwrap_or_default();
-    if parts > 1 || is_image(&first, o.subject.registry) {
+    if parts > 1 || is_backed(&first, o.subject.registry) {
         keep_content(s, o, (o.start, o.end), prot)?;
         s.results.report.thawed.add(o.end - o.start);
     }
@@ -182,7 +182,7 @@ fn covering_or_next(s: &mut Scratch, fd: i32, addr: usize) -> SysResult<Option<V
 
 /// The same from the text of the map, for kernels before 6.11.
 fn from_text(s: &mut Scratch, addr: usize) -> SysResult<Option<Vma>> {
-    let fd = survey::open(&s.kernel, c"/proc/self/maps")?;
+    let fd = scan::open(&s.kernel, c"/proc/self/maps")?;
     let (mut found, mut keep) = (None, 0);
     while found.is_none() {
         let room = &mut s.work.text[keep..];
@@ -193,7 +193,7 @@ fn from_text(s: &mut Scratch, addr: usize) -> SysResult<Option<Vma>> {
             Ok(0) => break,
             Ok(n) => n,
             Err(e) => {
-                survey::close(fd);
+                scan::close(fd);
                 return Err(e);
             }
         };
@@ -204,11 +204,11 @@ fn from_text(s: &mut Scratch, addr: usize) -> SysResult<Option<Vma>> {
         s.work.text.copy_within(last..filled, 0);
         keep = filled - last;
     }
-    survey::close(fd);
+    scan::close(fd);
     Ok(found)
 }
 
-/// Replaces a part of an image mapping; true if zeros were written by hand instead.
+/// Replaces a part of such a mapping; true if zeros were written by hand instead.
 fn replace(s: &mut Scratch, v: &Vma, (start, end): (usize, usize), o: &Order) -> Done<bool> {
     let prot = i32::from(v.perms & 7);
     s.results.report.thawed.add(end - start);
@@ -234,7 +234,7 @@ fn write_zeros(s: &mut Scratch, (start, end): (usize, usize)) -> SysResult<()> {
             let n = s.work.text.len().min(end - at);
             at += s.kernel.call(libc::SYS_pwrite64, args![fd, s.work.text.as_ptr(), n, at])?;
         }
-        survey::close(fd as i32);
+        scan::close(fd as i32);
     }
     Ok(())
 }
@@ -243,7 +243,7 @@ fn anonymous(k: &Kernel, (start, end): (usize, usize), prot: i32) -> Done<()> {
     k.enter(Step::Thaw);
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
     let a = args![start, end - start, prot, flags, -1isize, 0];
-    // SAFETY: the range shows an image of ours; its content is saved or unwanted.
+    // SAFETY: the range shows a backing file of ours; its content is saved or unwanted.
     unsafe { k.call(libc::SYS_mmap, a) }
         .map(|_| ())
         .map_err(|e| Stop::failed(Reason::Step, Step::Thaw, e))
@@ -274,7 +274,7 @@ fn thaw_chunk(s: &mut Scratch, o: &Order, (at, to): (usize, usize), prot: i32) -
     s.results.note_view(View::Fresh, fresh, len);
     let filled = fill(s, o, (at, to), fresh, prot);
     let how = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-    // SAFETY: the range shows image memory of ours (or is joined with it), and
+    // SAFETY: the range shows backing file memory of ours (or is joined with it), and
     // `fresh` holds the same bytes with the same protection.
     let moved = filled.and_then(|()| unsafe {
         if prot != rw {
@@ -290,11 +290,11 @@ fn thaw_chunk(s: &mut Scratch, o: &Order, (at, to): (usize, usize), prot: i32) -
     moved.map(|_| ())
 }
 
-/// Copies a range: what an image shows as a whole, anonymous parts where they
-/// are populated (a guard may hold the rest, and it is zero).
+/// Copies a range: what a backing file shows as a whole, anonymous parts where they
+/// are populated (the rest may be protected, and it is zero).
 fn fill(s: &mut Scratch, o: &Order, (at, to): (usize, usize), fresh: usize, prot: i32) -> Done<()> {
     let fail = |e| Stop::failed(Reason::Step, Step::Thaw, e);
-    let open = |s: &mut Scratch, path| survey::open(&s.kernel, path).map_err(fail);
+    let open = |s: &mut Scratch, path| scan::open(&s.kernel, path).map_err(fail);
     let maps = open(s, c"/proc/self/maps")?;
     let pagemap = open(s, c"/proc/self/pagemap")?;
     let mut from = at;
@@ -317,7 +317,7 @@ fn fill(s: &mut Scratch, o: &Order, (at, to): (usize, usize), fresh: usize, prot
             unsafe { s.kernel.call(libc::SYS_mprotect, args![a, b - a, libc::PROT_READ]) }
                 .map_err(fail)?;
         }
-        if is_image(&v, o.subject.registry) {
+        if is_backed(&v, o.subject.registry) {
             copy(&s.kernel, a, b).map_err(fail)?;
         } else {
             Pagemap { fd: pagemap, buf: &mut s.work.pagemap }
@@ -325,7 +325,7 @@ fn fill(s: &mut Scratch, o: &Order, (at, to): (usize, usize), fresh: usize, prot
                 .map_err(fail)?;
         }
     }
-    survey::close(maps);
-    survey::close(pagemap);
+    scan::close(maps);
+    scan::close(pagemap);
     Ok(())
 }

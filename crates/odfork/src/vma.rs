@@ -62,8 +62,8 @@ impl Vma {
             && !self.special
     }
 
-    /// The same mapping as if our guard were not there.
-    pub fn unguarded(&self) -> Vma {
+    /// The same mapping as if the process were not quiesced.
+    pub fn as_if_unwatched(&self) -> Vma {
         Vma { watched: false, ..*self }
     }
 
@@ -81,8 +81,8 @@ impl Vma {
 const HARMLESS: [&[u8]; 11] =
     [b"rd", b"wr", b"mr", b"mw", b"me", b"ac", b"nr", b"hg", b"nh", b"sd", b"ms"];
 
-/// Set by our own guard while it holds the process, and by a program's own
-/// userfaultfd; the guard refuses a process that has one.
+/// Set by us while we quiesce the process, and by a program's own
+/// userfaultfd; a process that has one is not quiesced.
 const WATCHED: [&[u8]; 2] = [b"um", b"uw"];
 
 /// Feeds on chunks of smaps text and hands out finished mappings.

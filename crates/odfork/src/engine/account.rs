@@ -13,7 +13,7 @@ pub struct Account {
     pub rental: Rental,
     /// Entries the next fork copies, when a pass has just found out.
     pub entries: Option<u64>,
-    /// Bytes of address space that show images.
+    /// Bytes of address space that show backing files.
     pub shown: u64,
 }
 
@@ -50,7 +50,11 @@ impl Account {
             self.rental.bought();
             self.entries = None;
             model.observe_freeze(r.frozen.get() as u64, r.freeze_ns.get() as u64);
-            model.observe_fold((r.folded.get() / PAGE) as u64, shown, r.fold_ns.get() as u64);
+            model.observe_fold(
+                (r.written_back.get() / PAGE) as u64,
+                shown,
+                r.refreeze_ns.get() as u64,
+            );
         } else {
             let entries = ((eligible + dirty) / PAGE) as u64;
             let price = model.clean_ns(eligible as u64, (dirty / PAGE) as u64, shown);

@@ -5,13 +5,13 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::state::{Owned, State};
-use crate::fold;
 use crate::helper::{self, Finished, Job};
 use crate::pass::{self, Decide};
 use crate::reason::{Done, Reason, Stop};
+use crate::refreeze;
 use crate::registry::Registry;
+use crate::scan::Subject;
 use crate::scratch::Report;
-use crate::survey::Subject;
 use crate::sys::{self, PAGE};
 
 /// Mappings with less anonymous memory are not worth a mapping of their own (1 MB).
@@ -31,8 +31,8 @@ pub fn pass(st: &State, owned: &mut Owned, decide: Decide) -> Done<()> {
     let outcome = match helper::run(door, scratch, zone, Job::Pass(&order)) {
         Ok(finished) => {
             let outcome = finished.outcome();
-            take_images(st, registry, &finished, &outcome);
-            if finished.results.report.surveyed.flag() {
+            take_files(st, registry, &finished, &outcome);
+            if finished.results.report.scanned.flag() {
                 account.shown = shown(&finished.results.report);
             }
             count(st, registry, account.shown, &finished.results.report);
@@ -91,58 +91,58 @@ fn make_spliced_word(st: &State, owned: &mut Owned) -> Done<()> {
     Ok(())
 }
 
-/// Images that nothing shows go, those made come in.
-fn take_images(st: &State, registry: &mut Registry, f: &Finished, outcome: &Done<()>) {
+/// Backing files that nothing shows go, those made come in.
+fn take_files(st: &State, registry: &mut Registry, f: &Finished, outcome: &Done<()>) {
     let died = matches!(outcome, Err(Stop { reason: Reason::Helper | Reason::Seccomp, .. }));
-    if f.results.report.surveyed.flag() {
-        fold::drop_unseen(registry, f.results);
+    if f.results.report.scanned.flag() {
+        refreeze::drop_unseen(registry, f.results);
     }
-    for mut image in f.results.created() {
+    for mut file in f.results.created() {
         if died {
-            image.beacon = 0;
+            file.probe = 0;
         }
-        if image.end > image.start {
+        if file.end > file.start {
             st.ever_frozen.store(1, Relaxed);
-            // Room was checked by the pass: it makes no more images than fit.
-            registry.add(&st.addresses, image);
+            // Room was checked by the pass: it makes no more backing files than fit.
+            registry.add(&st.addresses, file);
         } else {
-            crate::image::uproot(&image);
+            crate::backing::unmap_anchors(&file);
         }
     }
 }
 
-/// Bytes of address space that show images after the pass.
+/// Bytes of address space that show backing files after the pass.
 fn shown(r: &Report) -> u64 {
     (r.shown.get() + r.frozen.get()) as u64
 }
 
 fn count(st: &State, registry: &Registry, shown: u64, r: &Report) {
     let stats = &st.stats;
-    if r.surveyed.flag() {
+    if r.scanned.flag() {
         stats.dirty_pages.store((r.dirty.get() / PAGE) as u64, Relaxed);
     }
     let get = |n: &crate::scratch::Number| n.get() as u64;
-    let (frozen, rebuilt, folded) = (get(&r.frozen), get(&r.rebuilt), get(&r.folded));
+    let (frozen, rebuilt, written_back) = (get(&r.frozen), get(&r.rebuilt), get(&r.written_back));
     if frozen > rebuilt {
         stats.freezes.fetch_add(1, Relaxed);
         stats.freeze_bytes.fetch_add(frozen - rebuilt, Relaxed);
         stats.freeze_ns.fetch_add(get(&r.freeze_ns), Relaxed);
     }
-    if folded > 0 {
+    if written_back > 0 {
         stats.folds_in_place.fetch_add(1, Relaxed);
     }
     if rebuilt > 0 {
         stats.folds_rebuilt.fetch_add(1, Relaxed);
     }
-    if folded + rebuilt > 0 {
-        stats.fold_bytes.fetch_add(folded + rebuilt, Relaxed);
-        stats.fold_ns.fetch_add(get(&r.fold_ns), Relaxed);
+    if written_back + rebuilt > 0 {
+        stats.fold_bytes.fetch_add(written_back + rebuilt, Relaxed);
+        stats.fold_ns.fetch_add(get(&r.refreeze_ns), Relaxed);
     }
-    let images: usize = registry.live().map(|(_, i)| i.bytes).sum();
-    stats.image_bytes.store(images as u64, Relaxed);
-    st.registry_in_use.store(u32::from(images > 0), Relaxed);
+    let bytes: usize = registry.live().map(|(_, i)| i.bytes).sum();
+    stats.image_bytes.store(bytes as u64, Relaxed);
+    st.registry_in_use.store(u32::from(bytes > 0), Relaxed);
     stats.frozen_bytes.store(shown, Relaxed);
     let huge = registry.live().any(|(_, i)| i.huge == 1);
-    let engine = if images == 0 { 0 } else { 1 + u32::from(huge) };
+    let engine = if bytes == 0 { 0 } else { 1 + u32::from(huge) };
     stats.engine.store(engine, Relaxed);
 }

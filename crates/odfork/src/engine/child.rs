@@ -20,7 +20,7 @@ pub fn detect_child() -> bool {
     if is_ours(st, me) {
         return true;
     }
-    if st.mark.is_borrowed(me) {
+    if st.fork_mark.is_borrowed(me) {
         return false;
     }
     // A handler that interrupted this and forks would wait below for what it interrupted.
@@ -33,7 +33,7 @@ pub fn detect_child() -> bool {
 /// The state was begun by process `me`. A child in another pid namespace may have its parent's
 /// number: its mark is not set.
 fn is_ours(st: &State, me: i32) -> bool {
-    st.owner.is(me) && st.mark.is_set() != Some(false)
+    st.owner.is(me) && st.fork_mark.is_set() != Some(false)
 }
 
 /// A state of its own for a new process.
@@ -53,8 +53,8 @@ fn begin_child(st: &State) {
         st.set_barred(Reason::None);
     }
     // From now on this memory is its own, whatever borrows it or is copied from it.
-    if st.mark.is_set() == Some(false) {
-        st.mark.set();
+    if st.fork_mark.is_set() == Some(false) {
+        st.fork_mark.set();
     }
 }
 
@@ -64,8 +64,8 @@ fn begin_child(st: &State) {
 /// mark wiped, so it knows that the copied lock is nobody's.
 pub fn hold() -> Held<'static, Owned> {
     let st = state();
-    if detect_child() && st.mark.is_set().is_none() {
-        st.mark.set();
+    if detect_child() && st.fork_mark.is_set().is_none() {
+        st.fork_mark.set();
     }
     st.lock.hold()
 }

@@ -1,4 +1,4 @@
-//! One fork: decide, freeze or fold, fork, record.
+//! One fork: decide, freeze or refreeze, fork, record.
 //!
 //! Owns the decision whether a pass is due before a fork, and what is remembered after it. A fork
 //! for which nothing is due makes one system call besides fork(2): getpid, in the parent.
@@ -14,14 +14,14 @@ use crate::pass::Decide;
 use crate::reason::{Done, Reason, Stop};
 use crate::sys;
 
-/// Minor faults since the last look before an eager process looks again (1 MB of pages).
+/// Minor faults since the last scan before an eager process looks again (1 MB of pages).
 const EAGER_FAULTS: u64 = 256;
 
 /// Fork time that passes before the rental account is looked at: below that,
 /// not even freezing a 1 MB process could be due.
 const SETTLE_NS: u64 = 1_000_000;
 
-/// How long images may go without a look when the process forks (10 s).
+/// How long backing files may go without a look when the process forks (10 s).
 const STALE_NS: u64 = 10_000_000_000;
 
 /// Calls the program's fork, made cheap where that pays.
@@ -49,7 +49,7 @@ pub unsafe fn fork(real: impl Fn() -> i32) -> i32 {
     pid
 }
 
-/// Before a fork: looks whether freezing or folding is due, and does it.
+/// Before a fork: looks whether freezing or refreezing is due, and does it.
 fn prepare(st: &State) {
     // Another library's constructor that forks before ours: the options are not read yet.
     let Some(setup) = st.setup.get() else { return };
@@ -88,8 +88,8 @@ fn may_be_due(st: &State, freeze: Freeze) -> bool {
     }
 }
 
-/// Images were not looked at for a while: memory that the program has unmapped
-/// since is still held by their seeds.
+/// Backing files were not looked at for a while: memory that the program has unmapped
+/// since is still held by their anchors.
 fn is_stale(st: &State) -> bool {
     st.registry_in_use.load(Relaxed) != 0
         && sys::now_ns() - st.last_pass_ns.load(Relaxed) > STALE_NS
@@ -108,7 +108,7 @@ fn passes_inspection(st: &State) -> bool {
     done && st.barred() == Reason::None
 }
 
-/// The rental account is worth a look at the process, or the images need one.
+/// The rental account is worth a look at the process, or the backing files need one.
 fn by_rental_rule(st: &State, owned: &mut Owned) -> Option<Decide> {
     let (ns, forks) = (st.unpaid_ns.swap(0, Relaxed), st.unpaid_forks.swap(0, Relaxed));
     let last_ns = st.last_fork_ns.load(Relaxed);
@@ -134,7 +134,7 @@ fn record(st: &State, pid: i32, ns: u64) {
     }
 }
 
-/// Freezes and folds now, whatever the rental rule says.
+/// Freezes and refreezes now, whatever the rental rule says.
 pub fn freeze_now() -> Done<()> {
     let st = state();
     if st.setup.get().is_none() {

@@ -62,7 +62,7 @@ pub fn note_pi_futex() {
     state().pi_futexes.store(1, Relaxed);
 }
 
-/// Pages of this process go into a pipe or a socket: no image they may belong to
+/// Pages of this process go into a pipe or a socket: no backing file they may belong to
 /// is overwritten any more, in this process or any other that shares it.
 pub fn note_splice() {
     if let Some(word) = state().spliced_word() {
@@ -73,7 +73,7 @@ pub fn note_splice() {
 /// A task is about to be made past the C library's fork: what it does to the memory is not
 /// known, and it must find out whether the memory is its own.
 pub fn before_raw_fork() {
-    let mark = &state().mark;
+    let mark = &state().fork_mark;
     if mark.is_set() != Some(true) && !state().is_fenced() && detect_child() {
         mark.set();
     }

@@ -10,8 +10,8 @@ use core::sync::atomic::{
 };
 
 use super::account::Account;
+use crate::fork_mark::ForkMark;
 use crate::lock::Lock;
-use crate::mark::Mark;
 use crate::once::{RunOnce, SetOnce};
 use crate::options::Options;
 use crate::owner::Owner;
@@ -103,12 +103,12 @@ pub struct State {
     pub owner: Owner,
     /// The process that loaded the library by exec: it alone reports.
     pub born: AtomicI32,
-    pub mark: Mark,
-    /// Time of the latest pass, and whether there are images.
+    pub fork_mark: ForkMark,
+    /// Time of the latest pass, and whether there are backing files.
     pub last_pass_ns: AtomicU64,
     pub registry_in_use: AtomicU32,
     pub last_fork_ns: AtomicU64,
-    /// Minor faults at the last look; `u64::MAX` before the first.
+    /// Minor faults at the last scan; `u64::MAX` before the first.
     pub faults: AtomicU64,
     /// Time of forks not yet charged, and their number.
     pub unpaid_ns: AtomicU64,
@@ -117,7 +117,7 @@ pub struct State {
     barred: AtomicU32,
     pub inspection: RunOnce,
     pub pi_futexes: AtomicU32,
-    /// Where a word shared with all descendants is: image pages went into a pipe or socket.
+    /// Where a word shared with all descendants is: pages of backing files went into a pipe or socket.
     spliced_word: AtomicUsize,
     /// 1 from the first freeze on, in this process or an ancestor.
     pub ever_frozen: AtomicU32,
@@ -148,7 +148,7 @@ impl State {
             stats: Stats::new(),
             owner: Owner::new(),
             born: AtomicI32::new(0),
-            mark: Mark::new(),
+            fork_mark: ForkMark::new(),
             last_pass_ns: AtomicU64::new(0),
             registry_in_use: AtomicU32::new(0),
             last_fork_ns: AtomicU64::new(0),

@@ -8,10 +8,10 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::apply::subject;
 use super::child::{detect_child, hold};
 use super::state::{state, Owned, State};
-use crate::fold;
 use crate::helper::{self, Job};
 use crate::reason::Done;
-use crate::registry::MAX_IMAGES;
+use crate::refreeze;
+use crate::registry::MAX_FILES;
 use crate::sys::PAGE;
 use crate::thaw::{Content, Order};
 
@@ -58,11 +58,11 @@ pub fn with_thawed<T>(
 
 /// Makes a call that gives a range a property (not to be inherited, locked, ...):
 /// the range is thawed, and neither frozen again while it has the property (the
-/// survey sees to that) nor joined with its neighbours.
+/// scan sees to that) nor joined with its neighbours.
 pub fn with_property<T>(start: usize, len: usize, call: impl FnOnce() -> T) -> T {
     let st = state();
     let mut owned = hold();
-    // Where no thaw is to be had the property goes to the image's mapping, as far as it can.
+    // Where no thaw is to be had the property goes to the backing file's mapping, as far as it can.
     let _ = thaw_range(st, &mut owned, start, len, Content::Join, false);
     owned.registry.note_special(&st.addresses, start, start.saturating_add(len));
     call()
@@ -90,7 +90,7 @@ fn thaw_range(
     let bytes = report.thawed.get() as u64;
     scratch.clear();
     outcome?;
-    // What was not replaced still shows an image.
+    // What was not replaced still shows a backing file.
     if !by_hand && !join && !refused {
         registry.uncover(&st.addresses, start, end);
     }
@@ -101,15 +101,15 @@ fn thaw_range(
     Ok(by_hand)
 }
 
-/// Makes all memory anonymous again, and lets go of the images.
+/// Makes all memory anonymous again, and lets go of the backing files.
 pub fn thaw_all() -> Done<()> {
     let st = state();
     let mut owned = hold();
     thaw_range(st, &mut owned, 0, usize::MAX & !(PAGE - 1), Content::Keep, false)?;
-    for slot in 0..MAX_IMAGES {
-        if let Some(image) = owned.registry.remove(slot) {
-            crate::image::uproot(&image);
-            fold::drop_beacon(&owned.registry, image.beacon);
+    for slot in 0..MAX_FILES {
+        if let Some(file) = owned.registry.remove(slot) {
+            crate::backing::unmap_anchors(&file);
+            refreeze::drop_probe(&owned.registry, file.probe);
         }
     }
     owned.account.shown = 0;

@@ -16,20 +16,20 @@ use crate::sys::{self, PAGE};
 
 /// A page that fork wipes (`MADV_WIPEONFORK`, Linux 4.14). Not made at the start: most programs
 /// that are executed end without a fork, and would pay two calls, a page and its page tables.
-pub struct Mark {
+pub struct ForkMark {
     page: AtomicUsize,
 }
 
-impl Default for Mark {
+impl Default for ForkMark {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Mark {
+impl ForkMark {
     /// None yet.
     pub const fn new() -> Self {
-        Mark { page: AtomicUsize::new(0) }
+        ForkMark { page: AtomicUsize::new(0) }
     }
 
     /// `Some(true)` in the memory that set it, `Some(false)` in a copy made by fork.
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     /// Exit status of a child that `make` makes: 1 when it believes that it borrows.
-    fn answer(mark: &Mark, make: unsafe fn() -> i32) -> i32 {
+    fn answer(mark: &ForkMark, make: unsafe fn() -> i32) -> i32 {
         // SAFETY: the child only looks and leaves.
         unsafe {
             let pid = make();
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_forked_child_has_memory_of_its_own() {
-        let mark = Mark::new();
+        let mark = ForkMark::new();
         assert_eq!(mark.is_set(), None);
         assert_eq!(answer(&mark, fork), 0);
         mark.set();
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_raw_fork_is_known_by_the_mark_alone() {
-        let mark = Mark::new();
+        let mark = ForkMark::new();
         assert_eq!(answer(&mark, raw_fork), 1);
         mark.set();
         assert_eq!(answer(&mark, raw_fork), 0);
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn marked_memory_is_borrowed_by_everybody_else() {
-        let mark = Mark::new();
+        let mark = ForkMark::new();
         mark.set();
         assert!(mark.is_borrowed(1));
     }

@@ -1,68 +1,68 @@
-//! Folding: making mappings of images clean again, so that fork has nothing
+//! Refreezing: making mappings of backing files clean again, so that fork has nothing
 //! to copy.
 //!
-//! Owns the steps `fold` (dirty pages back into their image, in place), and
+//! Owns the write-back of dirty pages into their backing file, in place, and the step
 //! `remap` (a fresh mapping without `anon_vma`); where a descendant may still
-//! show the image, the mapping is rebuilt in a new image instead. Runs in the
+//! show the backing file, the mapping is rebuilt in a new backing file instead. Runs in the
 //! helper task.
 //!
-//! In place is safe only while the image's beacon is exclusive: then no process
-//! but this one shows the image, and this one has its own copy of every page
+//! In place is safe only while the backing file's probe is exclusive: then no process
+//! but this one shows the backing file, and this one has its own copy of every page
 //! that is overwritten. A child forked *later* than that check inherits those
 //! copies, so it cannot see the file change either.
 
 use crate::args;
+use crate::backing;
 use crate::freeze::{freeze_piece, Content, Tools};
-use crate::image;
 use crate::pagemap::{Pagemap, Want};
 use crate::plan::Piece;
 use crate::reason::{Done, Reason, Stop};
-use crate::registry::{Image, Registry, MAX_IMAGES};
+use crate::registry::{BackingFile, Registry, MAX_FILES};
+use crate::scan::Subject;
 use crate::scratch::{Results, Scratch, View};
 use crate::step::Step;
-use crate::survey::Subject;
 use crate::sys::{self, Kernel, PAGE};
 use crate::vma::{Vma, READ, WRITE};
 
-/// True if nobody but this process can show the image.
-pub fn alone(s: &mut Scratch, pagemap: i32, image: &Image) -> bool {
+/// True if nobody but this process can show the backing file.
+pub fn alone(s: &mut Scratch, pagemap: i32, file: &BackingFile) -> bool {
     s.kernel.enter(Step::Probe);
-    if image.beacon == 0 || image.seed_shared == 0 {
+    if file.probe == 0 || file.anchor_shared == 0 {
         return false;
     }
     Pagemap { fd: pagemap, buf: &mut s.work.pagemap }
-        .exclusive(&s.kernel, image.beacon)
+        .exclusive(&s.kernel, file.probe)
         .unwrap_or(false)
 }
 
-/// Folds every dirty image mapping. Stops at the first failure; what is folded
+/// Refreezes every dirty mapping of a backing file. Stops at the first failure; what is refrozen
 /// by then is whole, the rest stays dirty, which is only slower.
-pub fn fold_all(s: &mut Scratch, tools: &Tools, subject: &Subject) -> Done<()> {
-    for (slot, image) in subject.registry.live() {
-        if s.results.is_gone(slot) || !is_dirty(s, image) {
+pub fn refreeze_all(s: &mut Scratch, tools: &Tools, subject: &Subject) -> Done<()> {
+    for (slot, file) in subject.registry.live() {
+        if s.results.is_gone(slot) || !is_dirty(s, file) {
             continue;
         }
-        // A page that is in a pipe or a socket has no mapping a beacon could show.
-        if !subject.spliced && alone(s, tools.pagemap, image) {
-            s.results.report.folded.add(fold_in_place(s, subject, tools.pagemap, image)?);
+        // A page that is in a pipe or a socket has no mapping a probe could show.
+        if !subject.spliced && alone(s, tools.pagemap, file) {
+            s.results.report.written_back.add(write_back(s, subject, tools.pagemap, file)?);
         } else {
-            rebuild(s, subject, tools, image)?;
+            rebuild(s, subject, tools, file)?;
         }
     }
     Ok(())
 }
 
-fn is_dirty(s: &Scratch, image: &Image) -> bool {
+fn is_dirty(s: &Scratch, file: &BackingFile) -> bool {
     (0..s.vma_count()).any(|i| {
         let v = s.vma(i);
-        v.shows(image.dev, image.inode) && v.anon > 0
+        v.shows(file.dev, file.inode) && v.anon > 0
     })
 }
 
 /// Mappings that can be replaced without losing a property.
-fn foldable(s: &Scratch, subject: &Subject, v: &Vma, image: &Image) -> bool {
-    crate::guard::window(s, subject, v, v.start).is_none()
-        && v.shows(image.dev, image.inode)
+fn refreezable(s: &Scratch, subject: &Subject, v: &Vma, file: &BackingFile) -> bool {
+    crate::quiesce::excluded_range(s, subject, v, v.start).is_none()
+        && v.shows(file.dev, file.inode)
         && v.anon > 0
         && v.plain_flags
         && !v.watched
@@ -70,17 +70,17 @@ fn foldable(s: &Scratch, subject: &Subject, v: &Vma, image: &Image) -> bool {
         && matches!(v.perms, p if p == READ | WRITE || p == READ)
 }
 
-/// Copies the dirty pages into the image and maps it afresh.
-fn fold_in_place(s: &mut Scratch, subject: &Subject, pagemap: i32, image: &Image) -> Done<usize> {
+/// Copies the dirty pages into the backing file and maps it afresh.
+fn write_back(s: &mut Scratch, subject: &Subject, pagemap: i32, file: &BackingFile) -> Done<usize> {
     s.kernel.enter(Step::Refreeze);
     let fail = |step| move |e| Stop::failed(Reason::Step, step, e);
-    let view = image::shared_view(s, image).map_err(fail(Step::Refreeze))?;
-    s.results.note_view(View::Shared, view, image.span);
+    let view = backing::shared_view(s, file).map_err(fail(Step::Refreeze))?;
+    s.results.note_view(View::Shared, view, file.span);
     let mut bytes = 0;
     let mut result = Ok(());
     for i in 0..s.vma_count() {
         let v = s.vma(i);
-        if foldable(s, subject, &v, image) {
+        if refreezable(s, subject, &v, file) {
             match copy_dirty(s, pagemap, &v, view) {
                 Ok(n) => bytes += n,
                 Err(e) => {
@@ -91,13 +91,13 @@ fn fold_in_place(s: &mut Scratch, subject: &Subject, pagemap: i32, image: &Image
         }
     }
     if result.is_ok() {
-        result = remap(s, subject, image);
+        result = remap(s, subject, file);
     }
     s.results.drop_view(View::Shared);
     result.map(|()| bytes)
 }
 
-/// Step `fold`: private copies of one mapping go to their place in the file.
+/// Write-back: private copies of one mapping go to their place in the file.
 fn copy_dirty(s: &mut Scratch, pagemap: i32, v: &Vma, view: usize) -> Done<usize> {
     s.kernel.enter(Step::Refreeze);
     let mut bytes = 0;
@@ -122,17 +122,17 @@ fn copy_dirty(s: &mut Scratch, pagemap: i32, v: &Vma, view: usize) -> Done<usize
     Ok(bytes)
 }
 
-/// Step `remap`: moves a fresh private mapping of the file over each folded one.
+/// Step `remap`: moves a fresh private mapping of the file over each refrozen one.
 /// Until then the private copies stay, with the same bytes as the file.
-fn remap(s: &mut Scratch, subject: &Subject, image: &Image) -> Done<()> {
+fn remap(s: &mut Scratch, subject: &Subject, file: &BackingFile) -> Done<()> {
     s.kernel.enter(Step::Remap);
     let fail = |e| Stop::failed(Reason::Step, Step::Remap, e);
-    let fresh = image::private_view(s, image).map_err(fail)?;
-    s.results.note_view(View::Fresh, fresh, image.span);
+    let fresh = backing::private_view(s, file).map_err(fail)?;
+    s.results.note_view(View::Fresh, fresh, file.span);
     let mut result = Ok(());
     for i in 0..s.vma_count() {
         let v = s.vma(i);
-        if !foldable(s, subject, &v, image) {
+        if !refreezable(s, subject, &v, file) {
             continue;
         }
         let from = fresh + v.offset as usize;
@@ -157,41 +157,41 @@ fn remap(s: &mut Scratch, subject: &Subject, image: &Image) -> Done<()> {
     result
 }
 
-/// Puts every dirty mapping of an image that others may show into a new image.
-fn rebuild(s: &mut Scratch, subject: &Subject, tools: &Tools, image: &Image) -> Done<()> {
+/// Puts every dirty mapping of a backing file that others may show into a new backing file.
+fn rebuild(s: &mut Scratch, subject: &Subject, tools: &Tools, file: &BackingFile) -> Done<()> {
     for i in 0..s.vma_count() {
         let v = s.vma(i);
-        if !foldable(s, subject, &v, image) {
+        if !refreezable(s, subject, &v, file) {
             continue;
         }
         let pages = v.len() / PAGE;
-        let kind = if tools.source.huge() { image.kind() } else { crate::plan::Kind::Small };
+        let kind = if tools.source.huge() { file.kind() } else { crate::plan::Kind::Small };
         let piece = Piece { start: v.start, end: v.end, pages, kind };
-        s.results.report.rebuilt.add(freeze_piece(s, tools, &piece, &v, Content::Image)?);
+        s.results.report.rebuilt.add(freeze_piece(s, tools, &piece, &v, Content::Backed)?);
     }
     Ok(())
 }
 
 /// Gives back file pages that no mapping of this process shows any more.
 /// Only while alone: a child may still show them.
-pub fn punch_unseen(s: &mut Scratch, pagemap: i32, image: &Image) -> Done<()> {
+pub fn punch_unseen(s: &mut Scratch, pagemap: i32, file: &BackingFile) -> Done<()> {
     let seen: usize = (0..s.vma_count())
         .map(|i| s.vma(i))
-        .filter(|v| v.shows(image.dev, image.inode))
+        .filter(|v| v.shows(file.dev, file.inode))
         .map(|v| v.len())
         .sum();
-    let made = image.end - image.start;
-    if made < seen + (4 << 20) || !alone(s, pagemap, image) {
+    let made = file.end - file.start;
+    if made < seen + (4 << 20) || !alone(s, pagemap, file) {
         return Ok(());
     }
     s.kernel.enter(Step::Punch);
     let fail = |e| Stop::failed(Reason::Step, Step::Punch, e);
-    let view = image::shared_view(s, image).map_err(fail)?;
-    s.results.note_view(View::Shared, view, image.span);
-    let mut at = image::DATA;
+    let view = backing::shared_view(s, file).map_err(fail)?;
+    s.results.note_view(View::Shared, view, file.span);
+    let mut at = backing::DATA;
     let mut result = Ok(());
-    while at < image.span && result.is_ok() {
-        let (busy, end) = next_seen(s, image, at);
+    while at < file.span && result.is_ok() {
+        let (busy, end) = next_seen(s, file, at);
         if busy > at {
             let a = args![view + at, busy - at, libc::MADV_REMOVE];
             // SAFETY: a part of the view that no mapping of any process shows.
@@ -204,33 +204,33 @@ pub fn punch_unseen(s: &mut Scratch, pagemap: i32, image: &Image) -> Done<()> {
 }
 
 /// The next file range at or after `at` that a mapping shows: (start, end),
-/// or the end of the image twice.
-fn next_seen(s: &Scratch, image: &Image, at: usize) -> (usize, usize) {
-    let mut best = (image.span, image.span);
+/// or the end of the backing file twice.
+fn next_seen(s: &Scratch, file: &BackingFile, at: usize) -> (usize, usize) {
+    let mut best = (file.span, file.span);
     for i in 0..s.vma_count() {
         let v = s.vma(i);
         let (from, to) = (v.offset as usize, v.offset as usize + v.len());
-        if v.shows(image.dev, image.inode) && to > at && from.max(at) < best.0 {
-            best = (from.max(at), to.min(image.span));
+        if v.shows(file.dev, file.inode) && to > at && from.max(at) < best.0 {
+            best = (from.max(at), to.min(file.span));
         }
     }
     best
 }
 
-/// Removes what is left of images that nothing shows, after a survey.
+/// Removes what is left of backing files that nothing shows, after a scan.
 pub fn drop_unseen(registry: &mut Registry, results: &Results) {
-    for slot in (0..MAX_IMAGES).filter(|&slot| results.is_gone(slot)) {
-        if let Some(image) = registry.remove(slot) {
-            image::uproot(&image);
-            drop_beacon(registry, image.beacon);
+    for slot in (0..MAX_FILES).filter(|&slot| results.is_gone(slot)) {
+        if let Some(file) = registry.remove(slot) {
+            backing::unmap_anchors(&file);
+            drop_probe(registry, file.probe);
         }
     }
 }
 
-/// Removes a beacon that no image needs.
-pub fn drop_beacon(registry: &Registry, beacon: usize) {
-    if beacon != 0 && !registry.live().any(|(_, i)| i.beacon == beacon) {
-        // SAFETY: our own page, used by no other image.
-        unsafe { sys::munmap(beacon, PAGE) };
+/// Removes a probe that no backing file needs.
+pub fn drop_probe(registry: &Registry, probe: usize) {
+    if probe != 0 && !registry.live().any(|(_, i)| i.probe == probe) {
+        // SAFETY: our own page, used by no other backing file.
+        unsafe { sys::munmap(probe, PAGE) };
     }
 }

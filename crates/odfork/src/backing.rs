@@ -1,7 +1,7 @@
-//! Where images come from: unnamed files of huge or of 4 KB pages.
+//! Where backing files come from: unnamed files of huge or of 4 KB pages.
 //!
-//! Owns making a file, its seeds and its beacon, and making views of an
-//! existing image. Runs in the helper task only (its rules apply).
+//! Owns making a file, its anchor mappings and its sharing probe, and making views of an
+//! existing file. Runs in the helper task only (its rules apply).
 //!
 //! Huge pages come from a tmpfs mounted nowhere (`fsopen`, `huge=always`), made
 //! as root or, failing that, in a user namespace that only the helper enters.
@@ -9,21 +9,21 @@
 use crate::args;
 use crate::plan::Kind;
 use crate::reason::{Done, Reason, Stop};
-use crate::registry::Image;
+use crate::registry::BackingFile;
 use crate::scratch::Scratch;
 use crate::step::Step;
 use crate::sys::{Errno, Kernel, SysResult, HUGE, PAGE};
 
-/// Content begins here in the file; page 0 is the seeds'.
+/// Content begins here in the file; page 0 is the anchors'.
 pub const DATA: usize = HUGE;
-/// Size of an image file: far beyond any growth by `mremap`, so that reading
+/// Size of a backing file: far beyond any growth by `mremap`, so that reading
 /// past the content gives zeros and never SIGBUS. A file hole costs nothing.
 const FILE_SIZE: usize = 1 << 50;
 
 const FSCONFIG_SET_STRING: usize = 1;
 const FSCONFIG_CMD_CREATE: usize = 6;
 
-/// Which images the user allows.
+/// Which backing files the user allows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Allowed {
     #[default]
@@ -32,7 +32,7 @@ pub enum Allowed {
     Small,
 }
 
-/// Makes image files; holds the unmounted tmpfs while the helper lives.
+/// Makes backing files; holds the unmounted tmpfs while the helper lives.
 #[derive(Clone, Copy)]
 pub struct Source {
     allowed: Allowed,
@@ -58,7 +58,7 @@ impl Source {
         self.mount.is_some()
     }
 
-    /// Thin pieces may go to a 4 KB image (not when only huge ones are wanted).
+    /// Thin pieces may go to a 4 KB backing file (not when only huge ones are wanted).
     pub fn takes(&self, kind: Kind) -> bool {
         kind == Kind::Huge || self.allowed != Allowed::Huge
     }
@@ -165,38 +165,38 @@ pub fn identity(k: &Kernel, fd: i32) -> SysResult<(u64, u64)> {
     }
 }
 
-/// Maps the two seeds of a new image; neither goes to children.
-pub fn plant_seeds(s: &mut Scratch, fd: i32, image: &mut Image) -> SysResult<()> {
+/// Maps the two anchor mappings of a new backing file; neither goes to children.
+pub fn map_anchors(s: &mut Scratch, fd: i32, file: &mut BackingFile) -> SysResult<()> {
     s.kernel.enter(Step::Anchor);
     let prot = libc::PROT_READ | libc::PROT_WRITE;
-    for (flag, seed) in
-        [(libc::MAP_PRIVATE, &mut image.seed_private), (libc::MAP_SHARED, &mut image.seed_shared)]
+    for (flag, anchor) in
+        [(libc::MAP_PRIVATE, &mut file.anchor_private), (libc::MAP_SHARED, &mut file.anchor_shared)]
     {
         let hint = s.results.place(PAGE);
         // SAFETY: new one-page mappings.
         unsafe {
             let at = s.kernel.call(libc::SYS_mmap, args![hint, PAGE, prot, flag, fd, 0])?;
-            *seed = at;
+            *anchor = at;
             s.kernel.call(libc::SYS_madvise, args![at, PAGE, libc::MADV_DONTFORK])?;
         }
     }
     Ok(())
 }
 
-/// Removes the seeds of an image: the file lives on only in mappings.
-pub fn uproot(image: &Image) {
-    for seed in [image.seed_private, image.seed_shared] {
-        if seed != 0 {
+/// Removes the anchor mappings of a backing file: the file lives on only in mappings.
+pub fn unmap_anchors(file: &BackingFile) {
+    for anchor in [file.anchor_private, file.anchor_shared] {
+        if anchor != 0 {
             // SAFETY: our own one-page mapping.
-            unsafe { crate::sys::munmap(seed, PAGE) };
+            unsafe { crate::sys::munmap(anchor, PAGE) };
         }
     }
 }
 
-/// Makes a beacon: one private page that every descendant inherits by fork and
+/// Makes a sharing probe: one private page that every descendant inherits by fork and
 /// nobody ever writes. While it is mapped exclusively, no descendant that could
-/// show an image of its time is alive.
-pub fn light_beacon(s: &mut Scratch) -> SysResult<usize> {
+/// show a backing file of its time is alive.
+pub fn make_probe(s: &mut Scratch) -> SysResult<usize> {
     s.kernel.enter(Step::Probe);
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -230,48 +230,48 @@ fn reserve(s: &mut Scratch, span: usize) -> SysResult<usize> {
     }
 }
 
-/// A view of the whole image to write into: the shared seed, duplicated
+/// A view of the whole backing file to write into: the shared anchor, duplicated
 /// (`mremap` with old size 0). The caller notes and unmaps it.
-pub fn shared_view(s: &mut Scratch, image: &Image) -> SysResult<usize> {
-    if image.seed_shared == 0 {
+pub fn shared_view(s: &mut Scratch, file: &BackingFile) -> SysResult<usize> {
+    if file.anchor_shared == 0 {
         return Err(Errno(libc::ENOENT));
     }
-    let at = reserve(s, image.span)?;
+    let at = reserve(s, file.span)?;
     let how = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
     // SAFETY: the target was reserved above.
     unsafe {
         s.kernel
-            .call(libc::SYS_mremap, args![image.seed_shared, 0, image.span, how, at])
-            .inspect_err(|_| crate::sys::munmap(at, image.span))
+            .call(libc::SYS_mremap, args![file.anchor_shared, 0, file.span, how, at])
+            .inspect_err(|_| crate::sys::munmap(at, file.span))
     }
 }
 
-/// A fresh private mapping of the whole image, without an `anon_vma`: the
-/// private seed, doubled (`MREMAP_DONTUNMAP`, Linux 5.13 for files) and grown.
-pub fn private_view(s: &mut Scratch, image: &Image) -> SysResult<usize> {
-    if image.seed_private == 0 {
+/// A fresh private mapping of the whole backing file, without an `anon_vma`: the
+/// private anchor, doubled (`MREMAP_DONTUNMAP`, Linux 5.13 for files) and grown.
+pub fn private_view(s: &mut Scratch, file: &BackingFile) -> SysResult<usize> {
+    if file.anchor_private == 0 {
         return Err(Errno(libc::ENOENT));
     }
-    let at = reserve(s, image.span)?;
+    let at = reserve(s, file.span)?;
     let how = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
     let double = how | libc::MREMAP_DONTUNMAP;
-    // SAFETY: the seed is ours and stays; the first page of the reserved range
+    // SAFETY: the anchor is ours and stays; the first page of the reserved range
     // takes its twin, which grows over all of it.
     unsafe {
         let grown = s
             .kernel
-            .call(libc::SYS_mremap, args![image.seed_private, PAGE, PAGE, double, at])
+            .call(libc::SYS_mremap, args![file.anchor_private, PAGE, PAGE, double, at])
             .and_then(|_| {
-                crate::sys::munmap(at + PAGE, image.span - PAGE);
-                s.kernel.call(libc::SYS_mremap, args![at, PAGE, image.span, 0])
+                crate::sys::munmap(at + PAGE, file.span - PAGE);
+                s.kernel.call(libc::SYS_mremap, args![at, PAGE, file.span, 0])
             })
             .and_then(|view| {
-                s.kernel.call(libc::SYS_madvise, args![view, image.span, libc::MADV_DOFORK])
+                s.kernel.call(libc::SYS_madvise, args![view, file.span, libc::MADV_DOFORK])
             });
         match grown {
             Ok(_) => Ok(at),
             Err(e) => {
-                crate::sys::munmap(at, image.span);
+                crate::sys::munmap(at, file.span);
                 Err(e)
             }
         }

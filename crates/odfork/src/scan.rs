@@ -30,7 +30,7 @@ pub struct Subject<'a> {
     pub descriptors: &'a [AtomicUsize],
     /// Contended PI futexes may exist, which userfaultfd cannot hold.
     pub pi_futexes: bool,
-    /// Pages of images may be in pipes or sockets (`vmsplice`, `MSG_ZEROCOPY`).
+    /// Pages of backing files may be in pipes or sockets (`vmsplice`, `MSG_ZEROCOPY`).
     pub spliced: bool,
 }
 
@@ -157,10 +157,10 @@ fn is_own_proc(k: &Kernel) -> bool {
 }
 
 /// Reads the map of the process into `s.vmas`: what may be frozen, and what
-/// shows an image. Notes images that nothing shows any more.
+/// shows a backing file. Notes backing files that nothing shows any more.
 ///
-/// `guarded`: our own guard holds the process, so being watched is no obstacle.
-pub fn survey(s: &mut Scratch, subject: &Subject, guarded: bool) -> Done<()> {
+/// `quiesced`: we have write-protected the process, so being watched is no obstacle.
+pub fn scan(s: &mut Scratch, subject: &Subject, quiesced: bool) -> Done<()> {
     s.kernel.enter(Step::Scan);
     let no_proc = |e| Stop::failed(Reason::NoProc, Step::Scan, e);
     let fd = open(&s.kernel, c"/proc/self/smaps").map_err(no_proc)?;
@@ -175,13 +175,13 @@ pub fn survey(s: &mut Scratch, subject: &Subject, guarded: bool) -> Done<()> {
     loop {
         let n = read(&kernel, fd, text).map_err(no_proc)?;
         let mut each = |v: &Vma| {
-            let v = &if guarded { v.unguarded() } else { *v };
+            let v = &if quiesced { v.as_if_unwatched() } else { *v };
             map_count += 1;
             pins |= v.pins;
             if v.can_freeze() && v.anon >= subject.min_bytes {
                 results.report.eligible.add(v.anon);
                 around(v, subject.own).into_iter().flatten().for_each(|v| kept.push(v));
-            } else if let Some(slot) = image_of(v, subject.registry) {
+            } else if let Some(slot) = file_of(v, subject.registry) {
                 results.set_gone(slot, false);
                 results.report.dirty.add(v.anon);
                 results.report.shown.add(v.len());
@@ -197,7 +197,7 @@ pub fn survey(s: &mut Scratch, subject: &Subject, guarded: bool) -> Done<()> {
         }
     }
     close(fd);
-    results.report.surveyed.set(1);
+    results.report.scanned.set(1);
     if pins {
         return Err(Stop::of(Reason::Pinned));
     }
@@ -213,13 +213,13 @@ fn max_map_count(s: &mut Scratch) -> usize {
     number.unwrap_or(65530) as usize
 }
 
-/// The registry slot of the image a mapping shows; seeds do not count.
-fn image_of(v: &Vma, registry: &Registry) -> Option<usize> {
+/// The registry slot of the backing file a mapping shows; anchors do not count.
+fn file_of(v: &Vma, registry: &Registry) -> Option<usize> {
     if v.inode == 0 || !v.shows(v.dev, v.inode) {
         return None;
     }
     let slot = registry.find(v.dev, v.inode)?;
-    (registry.get(slot)?.seed_private != v.start).then_some(slot)
+    (registry.get(slot)?.anchor_private != v.start).then_some(slot)
 }
 
 /// A mapping without the runtime's own pages in it.
@@ -233,7 +233,7 @@ fn around(v: &Vma, own: (usize, usize)) -> [Option<Vma>; 2] {
 
 /// Enough memory is free for the copies that later writes will make.
 ///
-/// A page rewritten after freezing exists twice until it is folded. A cgroup
+/// A page rewritten after freezing exists twice until it is refrozen. A cgroup
 /// limit is a wall, so all of it must fit; of the machine's memory a quarter must.
 pub fn room(s: &mut Scratch, bytes: usize) -> Done<()> {
     s.kernel.enter(Step::Memory);

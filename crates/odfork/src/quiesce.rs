@@ -3,23 +3,23 @@
 //! Owns the step `hold`. All private memory of the process is write-protected
 //! by userfaultfd: whoever writes to it, thread, kernel on a thread's behalf, or
 //! another process (`process_vm_writev`), waits inside the page fault until the
-//! guard ends. No signal is sent, so no system call is interrupted.
+//! quiescence ends. No signal is sent, so no system call is interrupted.
 //!
 //! A thread that sleeps in a system call could still wake and change the map.
 //! It cannot get there: calling anything writes its stack, and stacks stay
-//! protected to the end (they are left out of freezing, see [`window`]). So the
+//! protected to the end (they are left out of freezing, see [`excluded_range`]). So the
 //! world stands still once every thread is either in a page fault or in a call
 //! that does not touch the map; `/proc/PID/task/TID/syscall` tells.
 //!
 //! Needs a userfaultfd that also stops the kernel's own writes: root, or
-//! `vm.unprivileged_userfaultfd=1`. Without it threads mean plain fork. Ending the
-//! guard is closing the descriptor, which happens also when the helper is killed.
+//! `vm.unprivileged_userfaultfd=1`. Without it threads mean plain fork. Ending
+//! it is closing the descriptor, which happens also when the helper is killed.
 
 use crate::args;
 use crate::reason::{Done, Reason, Stop};
+use crate::scan::{self, digits, field, Path, Subject};
 use crate::scratch::{Scratch, TEXT};
 use crate::step::Step;
-use crate::survey::{self, digits, field, Path, Subject};
 use crate::sys::abi::userfaultfd;
 use crate::sys::{self, Errno, Kernel, SysResult, PAGE};
 use crate::vma::{dec, hex, parse_head, Vma, READ, SHARED, WRITE};
@@ -38,24 +38,24 @@ const FEATURES: u64 =
     userfaultfd::FEATURE_PAGEFAULT_FLAG_WP | userfaultfd::FEATURE_WP_HUGETLBFS_SHMEM;
 
 /// The process held still; ends when released or when the helper exits.
-pub struct Guard {
+pub struct Quiesced {
     uffd: i32,
 }
 
-impl Guard {
+impl Quiesced {
     /// Step `hold`. `threads` is their number, the caller included.
-    /// `images`: protect every image, not only those a fold will replace.
-    pub fn hold(s: &mut Scratch, subject: &Subject, threads: u64, images: bool) -> Done<Guard> {
+    /// `all`: protect every backing file, not only those a refreeze will replace.
+    pub fn begin(s: &mut Scratch, subject: &Subject, threads: u64, all: bool) -> Done<Quiesced> {
         s.kernel.enter(Step::Quiesce);
         let refuse = |e| Stop::failed(Reason::Threads, Step::Quiesce, e);
         let uffd = open_uffd(&s.kernel).map_err(refuse)?;
-        let guard = Guard { uffd };
+        let quiesced = Quiesced { uffd };
         if threads > 1 && pinned(s, subject) {
             return Err(Stop::of(Reason::Pinned));
         }
         s.kernel.enter(Step::Quiesce);
         s.work.marked = true;
-        protect(s, subject, uffd, images || threads > 1).map_err(refuse)?;
+        protect(s, subject, uffd, all || threads > 1).map_err(refuse)?;
         if threads > 1 {
             rest(s, subject)?;
             // Again: an operation may have begun before its buffer was protected.
@@ -63,12 +63,12 @@ impl Guard {
                 return Err(Stop::of(Reason::Pinned));
             }
         }
-        Ok(guard)
+        Ok(quiesced)
     }
 
     /// Lets everybody go on.
     pub fn release(self) {
-        survey::close(self.uffd);
+        scan::close(self.uffd);
     }
 }
 
@@ -85,16 +85,16 @@ fn open_uffd(k: &Kernel) -> SysResult<i32> {
 }
 
 /// Protects every private mapping that content may be moved from, and every stack.
-/// Without threads, of the images only those that are dirty: protecting a file
+/// Without threads, of the backing files only those that are dirty: protecting a file
 /// mapping leaves a marker in every page-table entry, until it is replaced.
-fn protect(s: &mut Scratch, subject: &Subject, uffd: i32, images: bool) -> SysResult<()> {
-    let fd = survey::open(&s.kernel, c"/proc/self/maps")?;
+fn protect(s: &mut Scratch, subject: &Subject, uffd: i32, all: bool) -> SysResult<()> {
+    let fd = scan::open(&s.kernel, c"/proc/self/maps")?;
     let kernel = s.kernel;
     let (vmas, text) = s.vmas_and_text();
     let dirty = |v: &Vma| vmas.iter().any(|d| d.start == v.start && d.anon > 0);
     let mut result = Ok(());
     let read = each_map_line(&kernel, fd, text, &mut |k, v| {
-        if guardable(&v, subject) && (images || v.inode == 0 || dirty(&v)) {
+        if protectable(&v, subject) && (all || v.inode == 0 || dirty(&v)) {
             for (start, end) in around_descriptors(&v, subject) {
                 if result.is_ok() {
                     result = protect_vma(k, uffd, &Vma { start, end, ..v });
@@ -102,11 +102,11 @@ fn protect(s: &mut Scratch, subject: &Subject, uffd: i32, images: bool) -> SysRe
             }
         }
     });
-    survey::close(fd);
+    scan::close(fd);
     read.and(result)
 }
 
-fn guardable(v: &Vma, subject: &Subject) -> bool {
+fn protectable(v: &Vma, subject: &Subject) -> bool {
     let private = v.perms & SHARED == 0 && v.perms & READ != 0;
     let anonymous = v.inode == 0 && v.dev == 0 && v.perms & WRITE != 0;
     private && (anonymous || subject.registry.find(v.dev, v.inode).is_some())
@@ -190,7 +190,7 @@ fn each_number(
     dir: &Path,
     goes_on: &mut dyn FnMut(&mut Scratch, u64) -> SysResult<bool>,
 ) -> SysResult<bool> {
-    let fd = survey::open(&s.kernel, dir.c_str())?;
+    let fd = scan::open(&s.kernel, dir.c_str())?;
     let mut buf = [0u64; 512];
     let mut answer = Ok(true);
     while answer == Ok(true) {
@@ -204,7 +204,7 @@ fn each_number(
             Err(e) => Err(e),
         };
     }
-    survey::close(fd);
+    scan::close(fd);
     answer
 }
 
@@ -238,7 +238,7 @@ fn thread_rests(s: &mut Scratch, pid: i32, tid: u64) -> SysResult<bool> {
     let (pid, tid) = (digits(pid as u64, &mut a), digits(tid, &mut b));
     let path = Path::join(&[b"/proc/", pid, b"/task/", tid, b"/syscall"]);
     let mut text = [0u8; 256];
-    let line = match survey::slurp(&s.kernel, path.c_str(), &mut text) {
+    let line = match scan::slurp(&s.kernel, path.c_str(), &mut text) {
         // The thread ended meanwhile.
         Err(Errno(libc::ENOENT | libc::ESRCH)) => return Ok(true),
         other => other?.trim_ascii(),
@@ -309,7 +309,7 @@ fn descriptor_pins(s: &mut Scratch, pid: &[u8], fd: u64) -> bool {
     let mut number = [0u8; 20];
     let path = Path::join(&[b"/proc/", pid, b"/fdinfo/", digits(fd, &mut number)]);
     let mut text = [0u8; 512];
-    let Ok(info) = survey::slurp(&s.kernel, path.c_str(), &mut text) else { return false };
+    let Ok(info) = scan::slurp(&s.kernel, path.c_str(), &mut text) else { return false };
     let ring = info.windows(7).any(|w| w == b"SqMask:");
     // Octal; the digit of 0o40000 is O_DIRECT on x86-64.
     let flags = field(info, b"flags:").unwrap_or(0);
@@ -353,7 +353,12 @@ fn next_descriptor(subject: &Subject, at: usize, end: usize) -> Option<(usize, u
 
 /// The next range at or after `at` in a mapping that belongs to a resting
 /// stack (it stays as it is, so that its owner stays held) or to a thread descriptor.
-pub fn window(s: &Scratch, subject: &Subject, v: &Vma, at: usize) -> Option<(usize, usize)> {
+pub fn excluded_range(
+    s: &Scratch,
+    subject: &Subject,
+    v: &Vma,
+    at: usize,
+) -> Option<(usize, usize)> {
     let mut first = if s.work.marked { next_descriptor(subject, at, v.end) } else { None };
     for &sp in s.stacks() {
         let from = (sp & !(PAGE - 1)).saturating_sub(STACK_BELOW).max(at);
