@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::Path;
 
-/// The text must be that of the file; ODFORK_BLESS=1 writes the file instead.
+/// The text must be that of the file; UPDATE_GOLDEN=1 writes the file instead.
 pub fn check(name: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
-    if std::env::var_os("ODFORK_BLESS").is_some() {
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
         fs::write(&path, text).unwrap();
     }
     let expected = fs::read_to_string(&path).unwrap();

@@ -333,7 +333,7 @@ mod tests {
                 text += &format!("{:e} {:.1} {:e}\n", point.bytes, point.frac, point.predicted);
             }
         }
-        if std::env::var_os("ODFORK_BLESS").is_some() {
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
             std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/fit.txt"), &text)
                 .unwrap();
         }
