@@ -1,7 +1,9 @@
-//! Axes: where a value lies between the ends, which values get a tick, and where both are on a drawing.
+//! Axes: where a value lies between the ends, which values get a tick, and where both are on a
+//! drawing.
 //!
-//! Owns linear, logarithmic and percentile scales. Ticks are round numbers inside the range, so a label never stands
-//! at a place that it does not name. A logarithmic scale has no place for zero: `at` gives None and the plot says so.
+//! Owns linear, logarithmic and percentile scales. Ticks are round numbers inside the range, so a
+//! label never stands at a place that it does not name. A logarithmic scale has no place for zero:
+//! `at` gives None and the plot says so.
 
 use crate::colour::Colour;
 use crate::drawing::{Anchor, Drawing, LETTER};

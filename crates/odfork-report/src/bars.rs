@@ -1,6 +1,8 @@
-//! Named rows with a bar or a point each, from left to right: times of few kinds, shares of a profile.
+//! Named rows with a bar or a point each, from left to right: times of few kinds, shares of a
+//! profile.
 //!
-//! Owns the drawing. Bars start at zero on a linear axis; on a logarithmic axis, which has no zero, a row is a point.
+//! Owns the drawing. Bars start at zero on a linear axis; on a logarithmic axis, which has no zero,
+//! a row is a point.
 
 use crate::axis::{Kind, Scale, Track};
 use crate::blocks::Figure;

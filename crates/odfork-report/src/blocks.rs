@@ -1,7 +1,7 @@
-//! What a chapter is made of: figures, tables, sentences; and how each is written as HTML.
+//! A chapter and what it is made of: figures, tables, sentences; and how each is written as HTML.
 //!
-//! Text becomes HTML by maud alone, which escapes it. Tables are real tables with a caption and header cells; figures
-//! carry their text for screen readers inside the SVG.
+//! Text becomes HTML by maud alone, which escapes it. Tables are real tables with a caption and
+//! header cells; figures carry their text for screen readers inside the SVG.
 
 use maud::{html, Markup, Render};
 
@@ -145,6 +145,23 @@ impl Render for Block {
             Block::Warning(text) => html! { p.warning { (text) } "\n" },
         }
     }
+}
+
+/// What the samples of an experiment become.
+#[derive(Clone, Debug, Default)]
+pub struct Content {
+    pub blocks: Vec<Block>,
+    /// (what, our figure)
+    pub headlines: Vec<(String, String)>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Chapter {
+    pub id: String,
+    pub title: String,
+    pub question: String,
+    pub published: String,
+    pub content: Content,
 }
 
 /// "6.50 ms – 6.60 ms", or a dash below three samples.

@@ -1,7 +1,8 @@
 //! The ordinary plot: series of points over two axes.
 //!
-//! Owns legend, error bars, faint raw samples, lines. Nothing is dropped silently: an axis spans every raw sample,
-//! and what a logarithmic axis has no place for is counted in the caption. Hollow marks are published figures.
+//! Owns legend, error bars, faint raw samples, lines. Nothing is dropped silently: an axis spans
+//! every raw sample, and what a logarithmic axis has no place for is counted in the caption. Hollow
+//! marks are published figures.
 
 use crate::axis::{Axis, Kind, Track};
 use crate::blocks::Figure;
@@ -118,7 +119,8 @@ impl Series {
         self.points.iter().map(|point| (point.x, point.y)).collect()
     }
 
-    /// Lines computed in many steps are clearer without signs; distributions have some, to tell them apart.
+    /// Lines computed in many steps are clearer without signs; distributions have some, to tell
+    /// them apart.
     fn signs_between(&self, kind: Kind) -> Option<usize> {
         match self.points.len() {
             count if kind == Kind::Percentile => Some((count / 6).max(1)),
@@ -126,6 +128,21 @@ impl Series {
             _ => Some(1),
         }
     }
+}
+
+/// Points of the same name together, from left to right; names in the order of their first points.
+pub fn grouped(points: impl Iterator<Item = (String, Spot)>) -> Vec<(String, Vec<Spot>)> {
+    let mut all: Vec<(String, Vec<Spot>)> = Vec::new();
+    for (name, spot) in points {
+        match all.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, spots)) => spots.push(spot),
+            None => all.push((name, vec![spot])),
+        }
+    }
+    for (_, spots) in &mut all {
+        spots.sort_by(|a, b| a.0.total_cmp(&b.0));
+    }
+    all
 }
 
 const DENSE: usize = 60;

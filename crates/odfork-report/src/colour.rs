@@ -1,8 +1,9 @@
 //! Colours by purpose, in light and in dark.
 //!
-//! Owns the palette. The hues are those of Okabe and Ito, darkened for white paper and lightened for a dark page, so
-//! that they stay apart for colour-blind readers and keep 3:1 against the page. A drawing names CSS variables;
-//! `plain` writes the light values in their place, for a file of its own.
+//! Owns the palette. The hues are those of Okabe and Ito, darkened for white paper and lightened
+//! for a dark page, so that they stay apart for colour-blind readers and keep 3:1 against the page.
+//! A drawing names CSS variables; `plain` writes the light values in their place, for a file of its
+//! own.
 
 use odfork_samples::configurations::{rank, CONFIGURATIONS};
 
@@ -113,7 +114,8 @@ pub fn variables() -> (String, String) {
     (declare(|entry| entry.1), declare(|entry| entry.2))
 }
 
-/// Low to high, dark blue to yellow (the ends and middle of the cividis map, made for colour-blind readers).
+/// Low to high, dark blue to yellow (the ends and middle of the cividis map, made for colour-blind
+/// readers).
 pub fn ramp(share: f64) -> Rgb {
     const STOPS: [Rgb; 4] = [Rgb(0x0a2f6e), Rgb(0x5c6372), Rgb(0xa59c74), Rgb(0xfde745)];
     let share = if share.is_nan() { 0.0 } else { share };

@@ -1,8 +1,8 @@
 //! A drawing: SVG elements with colours by purpose, for the page, for a file, and as pixels.
 //!
-//! Owns the few shapes all plots are made of. Coordinates are pixels of the drawing, y downwards, painted in order.
-//! The page takes the drawing with CSS variables, a file its light colours on white; the PNG is that file drawn by
-//! resvg at twice the size, with the letters as outlines.
+//! Owns the few shapes all plots are made of. Coordinates are pixels of the drawing, y downwards,
+//! painted in order. The page takes the drawing with CSS variables, a file its light colours on
+//! white; the PNG is that file drawn by resvg at twice the size, with the letters as outlines.
 
 use std::fmt::Write;
 
@@ -272,7 +272,8 @@ fn number(value: f64) -> f64 {
     }
 }
 
-/// Control characters come from words of sample files; XML forbids them, and two more. They become spaces.
+/// Control characters come from words of sample files; XML forbids them, and two more. They become
+/// spaces.
 pub fn clean(text: &str) -> String {
     text.replace(|c: char| c != '\n' && c.is_control() || c == '\u{fffe}' || c == '\u{ffff}', " ")
 }

@@ -1,7 +1,7 @@
 //! The fitted cost model in the words of the report.
 //!
-//! Owns the way from samples of `grid` and `copy-rate` to the rows of the model's chapter. The fit is `fit`'s, the
-//! layout is `model`'s.
+//! Owns the way from samples of `grid` and `copy-rate` to the rows of the model's chapter. The fit
+//! is `fit`'s, the layout is `model`'s.
 
 use super::model::{Coefficient, HeldOut, Model};
 use odfork_samples::fit::{self, Analysis, Fit, Grid};
@@ -29,7 +29,8 @@ pub fn model(recordings: &[Recording]) -> Option<Model> {
             let gathered = match Grid::gather(grid, &configuration, scale) {
                 Ok(gathered) => gathered,
                 Err(why) => {
-                    // The old scale is measured with plain alone unless there is time: nothing is amiss.
+                    // The old scale is measured with plain alone unless there is time: nothing is
+                    // amiss.
                     if scale == "modern" {
                         model.notes.push(format!("{configuration}: {why:#}"));
                     }

@@ -1,7 +1,7 @@
 //! The font of PNG plots: how wide a text is, and its outline as an SVG path.
 //!
-//! The font comes with the program (crate dejavu), so a machine without fonts draws the same plots as any other, and
-//! margins are computed from the letters instead of guessed.
+//! The font comes with the program (crate dejavu), so a machine without fonts draws the same plots
+//! as any other, and margins are computed from the letters instead of guessed.
 
 use std::fmt::Write;
 use std::sync::OnceLock;
@@ -29,7 +29,8 @@ pub fn width(text: &str, size: f64) -> f64 {
     units * size / f64::from(face().units_per_em())
 }
 
-/// The outline of a text whose base line begins at the origin, y downwards, as the data of an SVG path.
+/// The outline of a text whose base line begins at the origin, y downwards, as the data of an SVG
+/// path.
 pub fn outline(text: &str, size: f64) -> String {
     let scale = size / f64::from(face().units_per_em());
     let mut path = Path { data: String::new(), scale, x: 0.0 };

@@ -1,7 +1,8 @@
-//! A grid of coloured cells with their numbers written in them: relative change over two parameters.
+//! A grid of coloured cells with their numbers written in them: relative change over two
+//! parameters.
 //!
-//! Owns the drawing. Colours diverge from nearly white at no change; the number stands in each cell, so the map can be
-//! read without colours.
+//! Owns the drawing. Colours diverge from nearly white at no change; the number stands in each
+//! cell, so the map can be read without colours.
 
 use crate::colour::{diverge, readable_on, Colour};
 use crate::drawing::{Anchor, Drawing, LETTER};

@@ -1,8 +1,9 @@
 //! odfork report: one HTML file and its plots from recorded samples.
 //!
-//! The way of a report: `digest` groups samples, `chapters` choose plots and tables (`blocks`), `chart`, `bars`, `heat`
-//! and `surface` draw them (`drawing`: SVG, and PNG from it), `page` puts everything into one file.
-//! Owns the command and the files it writes. Does not measure, does not fit: `model` shows what `fit` hands over.
+//! The way of a report: `digest` groups samples, `chapters` choose plots and tables (`blocks`),
+//! `chart`, `bars`, `heat` and `surface` draw them (`drawing`: SVG, and PNG from it), `page` puts
+//! everything into one file. Owns the command and the files it writes. Does not measure, does not
+//! fit: `model` shows what `fit` hands over.
 
 mod axis;
 mod bars;
@@ -15,22 +16,23 @@ pub mod fitted;
 mod font;
 mod heat;
 pub mod model;
+mod output;
 mod page;
 mod regression;
 pub mod study;
 mod surface;
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Arg, ArgMatches, Command};
 
-use blocks::{Block, Figure};
-use chapters::{Chapter, PLANS};
+use blocks::Chapter;
+use chapters::PLANS;
 use odfork_proc::command::{cannot, Verb};
 use odfork_samples::samples::{read_folder, Recording};
+use output::{prepare, write, write_plots};
 
 pub const VERBS: [Verb; 1] = [Verb { name: "report", command, run }];
 
@@ -143,31 +145,4 @@ fn chapters_of(recordings: &[Recording]) -> Vec<Chapter> {
         chapters::chapter(recording, &suffix)
     };
     recordings.iter().map(&mut make).collect()
-}
-
-/// Fails before the work when nothing could be written.
-fn prepare(out: &Path) -> Result<()> {
-    let plots = out.join("plots");
-    fs::create_dir_all(&plots).with_context(|| {
-        format!("cannot make {}; name a folder that can be written with --out", plots.display())
-    })
-}
-
-fn write_plots(chapters: &[Chapter], out: &Path) -> Result<usize> {
-    let blocks = chapters.iter().flat_map(|chapter| &chapter.content.blocks);
-    let figures: Vec<&Figure> = blocks
-        .filter_map(|block| if let Block::Figures(figures) = block { Some(figures) } else { None })
-        .flatten()
-        .collect();
-    for figure in &figures {
-        let base = out.join("plots").join(&figure.name);
-        write(&base.with_extension("svg"), figure.drawing.file().as_bytes())?;
-        write(&base.with_extension("png"), &figure.drawing.png()?)?;
-    }
-    Ok(figures.len())
-}
-
-fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    fs::write(path, bytes)
-        .with_context(|| format!("cannot write {}; name another folder with --out", path.display()))
 }

@@ -1,12 +1,11 @@
 //! The chapter of the fitted cost model: coefficients, residuals, prediction against measurement.
 //!
-//! Owns the layout only. The fit is made elsewhere (`fit`) and handed over as ready rows; without one the chapter says
-//! how to make it.
+//! Owns the layout only. The fit is made elsewhere (`fit`) and handed over as ready rows; without
+//! one the chapter says how to make it.
 
 use crate::axis::Axis;
-use crate::blocks::{Block, Figure, Table};
-use crate::chapters::{grouped, Chapter, Content};
-use crate::chart::{Chart, Join, Series, Style};
+use crate::blocks::{Block, Chapter, Content, Figure, Table};
+use crate::chart::{grouped, Chart, Join, Series, Style};
 use crate::colour::Colour;
 use crate::drawing::Mark;
 use odfork_samples::stats::median;

@@ -1,13 +1,14 @@
 //! The page: front matter, chapters, style; one file without anything outside.
 //!
-//! Owns the order of the report and the words that belong to no chapter: environment, method, configurations, what is
-//! missing. The theme follows the system; three radio buttons and `:has()` override it without a script.
+//! Owns the order of the report and the words that belong to no chapter: environment, method,
+//! configurations, what is missing. The theme follows the system; three radio buttons and `:has()`
+//! override it without a script.
 
 use maud::{html, Markup, PreEscaped, DOCTYPE};
 use serde_json::Value;
 
-use crate::blocks::{Block, Table};
-use crate::chapters::{Chapter, PLANS};
+use crate::blocks::{Block, Chapter, Table};
+use crate::chapters::PLANS;
 use crate::colour;
 use odfork_samples::samples::Recording;
 use odfork_samples::unit::{digits, Unit};

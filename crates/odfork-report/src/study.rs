@@ -1,7 +1,8 @@
-//! The chapter about page replacement: curves, tables and claims that `odfork page compare` hands over.
+//! The chapter about page replacement: curves, tables and claims that `odfork page compare` hands
+//! over.
 //!
-//! Owns the file between the two commands (`paging.json`), the chapter's layout, and its form as Markdown. What is
-//! simulated and how claims are judged is the caller's.
+//! Owns the file between the two commands (`paging.json`), the chapter's layout, and its form as
+//! Markdown. What is simulated and how claims are judged is the caller's.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,11 +11,11 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::axis::{Axis, Kind};
-use crate::blocks::{Block, Figure, Table};
-use crate::chapters::{Chapter, Content};
+use crate::blocks::{Block, Chapter, Content, Figure, Table};
 use crate::chart::{Chart, Join, Series, Style};
 use crate::colour::Colour;
 use crate::drawing::MARKS;
+use crate::output::write;
 use odfork_samples::unit::Unit;
 
 /// Name of the file in the folder of samples.
@@ -75,13 +76,13 @@ impl Study {
             format!("cannot make {}; name a folder that can be written with --dir", plots.display())
         })?;
         let study = Study { schema: SCHEMA, ..self.clone() };
-        crate::write(&folder.join(FILE), serde_json::to_string(&study)?.as_bytes())?;
+        write(&folder.join(FILE), serde_json::to_string(&study)?.as_bytes())?;
         for curves in &self.curves {
             let path = plots.join(&curves.name).with_extension("svg");
-            crate::write(&path, figure(curves).drawing.file().as_bytes())?;
+            write(&path, figure(curves).drawing.file().as_bytes())?;
         }
         let markdown = folder.join("paging.md");
-        crate::write(&markdown, self.markdown().as_bytes())?;
+        write(&markdown, self.markdown().as_bytes())?;
         Ok(markdown)
     }
 

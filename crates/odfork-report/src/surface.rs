@@ -1,7 +1,8 @@
 //! A surface over two axes, seen from above at an angle: time over (memory, fraction).
 //!
-//! Owns the projection and the order of painting. Far facets are painted first, so near ones hide them. Places on the
-//! ground are steps of the grid, evenly spaced as in the 1988 figures; heights are linear and start at zero.
+//! Owns the projection and the order of painting. Far facets are painted first, so near ones hide
+//! them. Places on the ground are steps of the grid, evenly spaced as in the 1988 figures; heights
+//! are linear and start at zero.
 
 use crate::axis::{Kind, Scale};
 use crate::colour::{ramp, Colour};
@@ -29,7 +30,8 @@ const UP: f64 = 175.0;
 /// A facet of the grid by its nearest corner.
 pub type Facet = (usize, usize);
 
-/// Facets far to near. The eye looks along the diagonal: the farther a facet, the larger the sum of its steps.
+/// Facets far to near. The eye looks along the diagonal: the farther a facet, the larger the sum of
+/// its steps.
 pub fn painting_order(across: usize, deep: usize) -> Vec<Facet> {
     let mut facets: Vec<Facet> = (0..across.saturating_sub(1))
         .flat_map(|i| (0..deep.saturating_sub(1)).map(move |j| (i, j)))

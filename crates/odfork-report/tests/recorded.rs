@@ -1,7 +1,9 @@
-//! The report of a real recording says the same as before: each table, sentence, and label of a plot.
+//! The report of a real recording says the same as before: each table, sentence, and label of a
+//! plot.
 //!
-//! Owns the way from a page to plain text. The samples in `recorded/` are thinned recordings of `odfork bench --quick`;
-//! `report.txt` beside them is the expectation. Set ODFORK_BLESS to write it anew, and read the difference.
+//! Owns the way from a page to plain text. The samples in `recorded/` are thinned recordings of
+//! `odfork bench --quick`; `report.txt` beside them is the expectation. Set ODFORK_BLESS to write
+//! it anew, and read the difference.
 
 use std::fs;
 use std::path::Path;

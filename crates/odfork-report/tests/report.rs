@@ -1,4 +1,5 @@
-//! The report end to end, on made-up samples: is the page well-formed, complete, self-contained, and right on bad input?
+//! The report end to end, on made-up samples: is the page well-formed, complete, self-contained,
+//! and right on bad input?
 //!
 //! Set ODFORK_REPORT_DIR to keep the report of the first test there; tests/browser does.
 

@@ -1,4 +1,5 @@
-//! Samples of one file, grouped: a point is one configuration, one metric and one set of parameters.
+//! Samples of one file, grouped: a point is one configuration, one metric and one set of
+//! parameters.
 //!
 //! Owns pairing: a ratio is formed between samples of the same round only, as they were taken next
 //! to each other. Values stay raw here; medians and intervals are asked of a point when a table or
@@ -93,8 +94,8 @@ impl Digest {
         self.points.iter().filter(move |point| point.metric == metric)
     }
 
-    /// Configurations that were measured with a metric, in the order of all legends; without the harness
-    /// alone.
+    /// Configurations that were measured with a metric, in the order of all legends; without the
+    /// harness alone.
     pub fn configurations(&self, metric: &str) -> Vec<String> {
         let mut configurations: Vec<String> = self
             .of_metric(metric)

@@ -1,9 +1,8 @@
 //! Fork, then access by the parent: the relative change against plain fork as a map and as lines.
 
 use super::series::published;
-use super::Content;
 use crate::axis::Axis;
-use crate::blocks::{Block, Figure};
+use crate::blocks::{Block, Content, Figure};
 use crate::chart::{self, Chart, Join, Series, Style};
 use crate::heat::{percent, Heat};
 use odfork_samples::digest::{distinct, paired_ratio, Digest, Point};

@@ -1,12 +1,10 @@
-//! Create and exec: time of one start by used memory, method, configuration and actions; the published totals on their
-//! own axis.
+//! Create and exec: time of one start by used memory, method, configuration and actions; the
+//! published totals on their own axis.
 
-use super::series::grouped;
-use super::Content;
 use crate::axis::{Axis, Kind};
 use crate::bars::{Bars, Row};
-use crate::blocks::{times, Block, Figure, Table};
-use crate::chart::{Chart, Join, Series, Style};
+use crate::blocks::{times, Block, Content, Figure, Table};
+use crate::chart::{grouped, Chart, Join, Series, Style};
 use crate::colour::Colour;
 use crate::drawing::MARKS;
 use odfork_samples::digest::Digest;
@@ -26,7 +24,8 @@ const METHODS: [&str; 7] = [
     "popen",
     "python-subprocess",
 ];
-/// The size at which the actions are shown: any does, as the ways that have them do not depend on it.
+/// The size at which the actions are shown: any does, as the ways that have them do not depend on
+/// it.
 const SHOWN: f64 = 20.0 * 1048576.0;
 
 pub fn build(digest: &Digest, id: &str) -> Content {
@@ -42,7 +41,8 @@ pub fn build(digest: &Digest, id: &str) -> Content {
     Content { blocks, headlines }
 }
 
-/// One configuration's starts without actions by one method, over the memory used; None without any.
+/// One configuration's starts without actions by one method, over the memory used; None without
+/// any.
 fn starts(
     digest: &Digest,
     (configuration, method): (&str, &str),
@@ -65,7 +65,8 @@ fn chart() -> Chart {
 
 fn by_method(digest: &Digest, id: &str) -> Figure {
     let series = METHODS.iter().enumerate().filter_map(|(place, method)| {
-        // There are more methods than colours: when they begin again the mark is another, and the line is dashed.
+        // There are more methods than colours: when they begin again the mark is another, and the
+        // line is dashed.
         let again = place / 5;
         let mark = MARKS[(place + 2 * again) % MARKS.len()];
         let series = Series::new(method, Style { colour: Colour::Series(place), mark });
@@ -137,7 +138,8 @@ fn by_actions(digest: &Digest, id: &str) -> Option<Figure> {
 fn theirs(id: &str) -> Option<Figure> {
     let all = published::points("exec");
     let seconds = all.iter().filter(|point| point.unit.starts_with('s')).map(|point| {
-        // Systems are told apart: a line from one to the other would show a slope that nobody measured.
+        // Systems are told apart: a line from one to the other would show a slope that nobody
+        // measured.
         let system = if point.what.contains("BSD") { "FreeBSD" } else { "Linux" };
         (format!("{}, {system}", point.series), (point.x, point.y))
     });

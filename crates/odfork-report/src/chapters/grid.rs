@@ -1,80 +1,19 @@
-//! The grid of 1988: time against size with regression lines, per configuration; slopes beside the published ones.
+//! The grid of 1988: time against size with regression lines, per configuration; slopes beside the
+//! published ones.
 
-use super::{grid_shapes, headlines, Content};
+use super::grid_part::{Part, FRACTIONS, HALF, METRIC};
+use super::grid_shapes;
+use super::tables::headlines;
 use crate::axis::Axis;
-use crate::blocks::{Block, Figure, Table};
+use crate::blocks::{Block, Content, Figure, Table};
 use crate::chart::{Chart, Join, Series, Style};
 use crate::colour::Colour;
 use crate::drawing::MARKS;
-use crate::regression::{estimate_slope, fit, Line};
+use crate::regression::{estimate_slope, Line};
 use odfork_samples::digest::{distinct, Digest, Point};
 use odfork_samples::published::{self, PublishedLine};
 use odfork_samples::stats::Rng;
 use odfork_samples::unit::{digits, trim, Unit};
-
-pub const METRIC: &str = "real";
-/// The fractions of Figures 1 and 2.
-const FRACTIONS: [f64; 3] = [0.1, 0.5, 0.9];
-/// Two plots beside each other.
-pub const HALF: (f64, f64) = (560.0, 400.0);
-
-/// One scale of the grid: "1988" or "modern".
-pub struct Part<'a> {
-    pub digest: &'a Digest,
-    pub scale: String,
-    pub forks: f64,
-    pub id: String,
-}
-
-impl Part<'_> {
-    pub fn points<'b>(
-        &'b self,
-        configuration: &'b str,
-        forks: f64,
-    ) -> impl Iterator<Item = &'b Point> {
-        self.digest.of_metric(METRIC).filter(move |point| {
-            point.configuration == configuration
-                && point.word("scale") == self.scale
-                && point.number("forks") == forks
-        })
-    }
-
-    pub fn configurations(&self) -> Vec<String> {
-        self.digest.configurations(METRIC)
-    }
-
-    /// The fractions to draw: the paper's where they were measured, else lowest, middle and highest.
-    fn fractions(&self) -> Vec<f64> {
-        let configurations = self.configurations();
-        let points =
-            configurations.iter().flat_map(|configuration| self.points(configuration, self.forks));
-        let all = distinct(points, "frac");
-        let known: Vec<f64> = FRACTIONS.into_iter().filter(|frac| all.contains(frac)).collect();
-        if !known.is_empty() || all.is_empty() {
-            return known;
-        }
-        let mut some = vec![all[0], all[all.len() / 2], all[all.len() - 1]];
-        some.dedup();
-        some
-    }
-
-    /// Points and raw samples of one configuration and fraction, with their regression line.
-    fn series(&self, configuration: &str, frac: f64, series: Series) -> Series {
-        let points =
-            self.points(configuration, self.forks).filter(|point| point.number("frac") == frac);
-        let series = series.measured(points, |point| point.number("bytes"));
-        Series { line: fit(&series.spots()), ..series }
-    }
-
-    /// The same in the colour of the configuration.
-    fn of_configuration(&self, configuration: &str, frac: f64) -> Series {
-        self.series(
-            configuration,
-            frac,
-            Series::new(configuration, Style::of_configuration(configuration)),
-        )
-    }
-}
 
 pub fn build(digest: &Digest, id: &str) -> Content {
     let (mut blocks, mut lines) = (Vec::new(), Vec::new());
@@ -176,7 +115,8 @@ fn published_series(label: &str, published: &PublishedLine) -> Series {
     Series::new(label, style).joined(Join::Dashed).through(spots)
 }
 
-/// The regression lines of Figures 1 and 2, on their own axes: seconds of 1988 have no place on ours.
+/// The regression lines of Figures 1 and 2, on their own axes: seconds of 1988 have no place on
+/// ours.
 fn published_lines(id: &str) -> Figure {
     let lines = published::lines("grid");
     let series = lines.iter().enumerate().map(|(place, line)| {

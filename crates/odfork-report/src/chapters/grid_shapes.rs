@@ -1,6 +1,7 @@
-//! The other figures of 1988: time over (memory, fraction) as a surface, and real time against system time.
+//! The other figures of 1988: time over (memory, fraction) as a surface, and real time against
+//! system time.
 
-use super::grid::{Part, HALF, METRIC};
+use super::grid_part::{Part, HALF, METRIC};
 use crate::axis::Axis;
 use crate::blocks::{Block, Figure};
 use crate::chart::{Chart, Point, Series};

@@ -1,11 +1,11 @@
-//! Latency of the call over the size of the memory: alone, three at once, as a ratio to plain fork; and the first
-//! write fault after it.
+//! Latency of the call over the size of the memory: alone, three at once, as a ratio to plain fork;
+//! and the first write fault after it.
 
 use super::series::{over, percentiles, published, published_rows};
-use super::{headlines, Content};
+use super::tables::headlines;
 use crate::axis::{Axis, Kind};
 use crate::bars::{Bars, Row};
-use crate::blocks::{Block, Figure};
+use crate::blocks::{Block, Content, Figure};
 use crate::chart::{Chart, Point, Series};
 use odfork_samples::digest::{self, Digest};
 use odfork_samples::published::PublishedPoint;

@@ -1,12 +1,13 @@
 //! The chapters of a report, one per experiment: question, plots, tables, and what was published.
 //!
-//! Owns what all chapters share: state of the file, tables of medians, harness overhead, published figures, notes.
-//! `plans` says what an experiment is; its plots are in its own file. A chapter must work with one sample a point and
-//! with one configuration.
+//! Owns what all chapters share: state of the file, tables of medians, harness overhead, published
+//! figures, notes. `plans` says what an experiment is; its plots are in its own file. A chapter
+//! must work with one sample a point and with one configuration.
 
 mod access;
 mod exec;
 mod grid;
+mod grid_part;
 mod grid_shapes;
 mod latency;
 mod paging;
@@ -14,34 +15,17 @@ mod parent;
 mod plans;
 mod series;
 mod shares;
+mod tables;
 
 use serde_json::Value;
 
-use crate::blocks::{interval, times, Block, Table};
+use crate::blocks::{Block, Chapter, Content};
 use odfork_samples::digest::{Digest, Point};
-use odfork_samples::published;
 use odfork_samples::samples::Recording;
-use odfork_samples::unit::{convert, digits, trim, Unit};
+use odfork_samples::unit::Unit;
+use plans::Plan;
 pub use plans::PLANS;
-use plans::{Column, Plan};
-pub use series::grouped;
-
-/// What a chapter's file makes.
-#[derive(Clone, Debug, Default)]
-pub struct Content {
-    pub blocks: Vec<Block>,
-    /// (what, our figure)
-    pub headlines: Vec<(String, String)>,
-}
-
-#[derive(Clone, Debug)]
-pub struct Chapter {
-    pub id: String,
-    pub title: String,
-    pub question: String,
-    pub published: String,
-    pub content: Content,
-}
+use tables::{medians, Column};
 
 /// One chapter from one file. `suffix` keeps names apart when an experiment has several files.
 pub fn chapter(recording: &Recording, suffix: &str) -> Chapter {
@@ -71,7 +55,7 @@ fn known(plan: &Plan, digest: &Digest, suffix: &str, blocks: &mut Vec<Block>) ->
         Block::Table(medians(digest, metric, plan.columns, (caption, plan.ratios)))
     };
     blocks.extend(plan.tables.iter().map(table));
-    blocks.extend(published_table(plan.name));
+    blocks.extend(tables::published(plan.name));
     blocks.push(Block::Text(format!("Why they may differ. {}", plan.differ)));
     blocks.extend(harness(digest, plan.metric).map(Block::Text));
     Chapter {
@@ -108,7 +92,8 @@ fn unknown(
     }
 }
 
-/// On which kernel the configurations stand side by side: a folder may hold runs of a host and of its guests.
+/// On which kernel the configurations stand side by side: a folder may hold runs of a host and of
+/// its guests.
 fn place(recording: &Recording) -> Option<String> {
     let run = recording.run.as_ref()?;
     let word =
@@ -154,7 +139,8 @@ fn state(recording: &Recording) -> Vec<Block> {
     blocks
 }
 
-/// The null configuration does everything but the measured thing: its share of the smallest figure bounds the error.
+/// The null configuration does everything but the measured thing: its share of the smallest figure
+/// bounds the error.
 fn harness(digest: &Digest, metric: &str) -> Option<String> {
     let measured = digest
         .of_metric(metric)
@@ -176,86 +162,4 @@ fn harness(digest: &Digest, metric: &str) -> Option<String> {
         smallest.configuration,
         unit.write(value),
     ))
-}
-
-/// Every published figure of an experiment, whether a plot has a place for it or not.
-fn published_table(name: &str) -> Option<Block> {
-    let points = published::points(name);
-    let sized = matches!(name, "latency" | "fault" | "exec" | "copy-rate");
-    let row = |point: &published::PublishedPoint| {
-        let at = if point.x > 0.0 && sized { Unit::Bytes.write(point.x) } else { digits(point.x) };
-        let value = written(point.y, point.unit);
-        vec![point.what.into(), point.series.into(), at, value, point.source.into()]
-    };
-    let table = Table::new("Published figures", &["what", "series", "at", "value", "source"], 2);
-    (!points.is_empty()).then(|| table.with(points.iter().map(row)).into())
-}
-
-fn written(value: f64, unit: &str) -> String {
-    let known = [Unit::Nanoseconds, Unit::BytesPerSecond, Unit::Bytes, Unit::Share, Unit::Times];
-    known
-        .into_iter()
-        .find_map(|known| Some(known.write(convert(value, unit, known)?)))
-        .unwrap_or_else(|| format!("{} {unit}", digits(value)))
-}
-
-/// Medians of one metric: configuration and parameters, median, interval, samples, perhaps the ratio to plain.
-fn medians(
-    digest: &Digest,
-    metric: &str,
-    columns: &[Column],
-    (caption, ratios): (&str, bool),
-) -> Table {
-    let mut head: Vec<&str> = columns.iter().map(|(_, heading, _)| *heading).collect();
-    head.extend(["median", "95 % interval"]);
-    head.extend(if ratios {
-        &["samples", "plain / configuration (95 %)"][..]
-    } else {
-        &["rounds"]
-    });
-    let words = columns.iter().take_while(|(.., unit)| *unit == Unit::Number).count();
-    let row = |point: &Point| {
-        let estimate = point.estimate();
-        let mut row: Vec<String> =
-            columns.iter().map(|(name, _, unit)| parameter(point, name, *unit)).collect();
-        row.push(point.unit.write(estimate.value));
-        row.push(interval(&estimate, point.unit));
-        row.push(estimate.count.to_string());
-        if ratios {
-            row.push(digest.gain(point).map_or_else(|| "–".into(), |gain| times(&gain)));
-        }
-        row
-    };
-    Table::new(caption, &head, words).with(digest.of_metric(metric).map(row))
-}
-
-fn parameter(point: &Point, name: &str, unit: Unit) -> String {
-    if name == "configuration" {
-        return point.configuration.clone();
-    }
-    let number = point.number(name);
-    if number.is_finite() {
-        trim(&unit.write(number))
-    } else {
-        point.word(name)
-    }
-}
-
-/// Ratios to plain at the largest size, for the front page.
-fn headlines(
-    digest: &Digest,
-    metric: &str,
-    wanted: impl Fn(&Point) -> bool,
-) -> Vec<(String, String)> {
-    let fits = |point: &&Point| {
-        wanted(point) && point.configuration != "plain" && point.configuration != "null"
-    };
-    let sizes = digest.of_metric(metric).filter(fits).map(|point| point.number("bytes"));
-    let largest = sizes.fold(f64::NEG_INFINITY, f64::max);
-    let at = |point: &&Point| point.number("bytes") == largest || !largest.is_finite();
-    let line = |point: &Point| {
-        let place = parameter(point, "bytes", Unit::Bytes);
-        Some((format!("plain / {}, {place}", point.configuration), times(&digest.gain(point)?)))
-    };
-    digest.of_metric(metric).filter(fits).filter(at).filter_map(line).collect()
 }

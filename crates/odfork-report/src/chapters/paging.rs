@@ -1,10 +1,9 @@
-//! Memory larger than what may be resident: accesses a second by act and backend, the promised figures; and sessions at
-//! rising load.
+//! Memory larger than what may be resident: accesses a second by act and backend, the promised
+//! figures; and sessions at rising load.
 
-use super::Content;
 use crate::axis::{Axis, Kind};
 use crate::bars::{Bars, Row};
-use crate::blocks::{interval, Block, Figure, Table};
+use crate::blocks::{interval, Block, Content, Figure, Table};
 use crate::chart::{Chart, Join, Series, Style};
 use odfork_samples::configurations::{BACKENDS, SESSION_MODES};
 use odfork_samples::digest::{Digest, Point};

@@ -1,9 +1,9 @@
-//! The parent after fork: rounds of writes before and after, per page, by the way the child was made.
+//! The parent after fork: rounds of writes before and after, per page, by the way the child was
+//! made.
 
 use super::series::{over, published};
-use super::Content;
 use crate::axis::{Axis, Kind};
-use crate::blocks::{times, Block, Figure, Table};
+use crate::blocks::{times, Block, Content, Figure, Table};
 use crate::chart::{Chart, Series};
 use odfork_samples::digest::{paired_ratio, Digest, Point};
 use odfork_samples::published::PublishedPoint;

@@ -1,13 +1,13 @@
 //! The experiments a report knows, as data: their question, their tables, and what was published.
 //!
-//! Owns no numbers of ours and no drawing: `build` names the function that makes the plots of an experiment.
+//! Owns no numbers of ours and no drawing: `build` names the function that makes the plots of an
+//! experiment.
 
-use super::{access, exec, grid, latency, paging, parent, shares, Content};
+use super::tables::Column;
+use super::{access, exec, grid, latency, paging, parent, shares};
+use crate::blocks::Content;
 use odfork_samples::digest::Digest;
 use odfork_samples::unit::Unit;
-
-/// Parameter of a sample, heading, unit. `configuration` stands for what was compared.
-pub type Column<'a> = (&'a str, &'a str, Unit);
 
 /// What is known of an experiment before anything is measured.
 #[derive(Clone, Copy, Debug)]

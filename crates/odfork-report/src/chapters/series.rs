@@ -1,19 +1,22 @@
-//! From points to series of a plot: configurations over one parameter, published figures, percentiles.
+//! From points to series of a plot: configurations over one parameter, published figures,
+//! percentiles.
 //!
-//! Owns which configuration a published figure corresponds to: it has its colour, and a hollow mark.
+//! Owns which configuration a published figure corresponds to: it has its colour, and a hollow
+//! mark.
 
 use crate::axis::{Axis, Kind};
 use crate::bars::Row;
 use crate::blocks::Block;
-use crate::chart::{Chart, Join, Series, Style};
+use crate::chart::{grouped, Chart, Join, Series, Style};
 use crate::colour::Colour;
-use crate::drawing::{Spot, MARKS};
+use crate::drawing::MARKS;
 use odfork_samples::configurations::CONFIGURATIONS;
 use odfork_samples::digest::{Digest, Point};
 use odfork_samples::published::{self, PublishedPoint};
 use odfork_samples::unit::{convert, Unit};
 
-/// Each configuration's medians over a parameter, with raw samples behind; the harness alone comes last.
+/// Each configuration's medians over a parameter, with raw samples behind; the harness alone comes
+/// last.
 pub fn over(
     digest: &Digest,
     metric: &str,
@@ -60,21 +63,6 @@ pub fn published(name: &str, unit: Unit, wanted: impl Fn(&PublishedPoint) -> boo
     series.collect()
 }
 
-/// Points of the same name together, from left to right; names in the order of their first points.
-pub fn grouped(points: impl Iterator<Item = (String, Spot)>) -> Vec<(String, Vec<Spot>)> {
-    let mut all: Vec<(String, Vec<Spot>)> = Vec::new();
-    for (name, spot) in points {
-        match all.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, spots)) => spots.push(spot),
-            None => all.push((name, vec![spot])),
-        }
-    }
-    for (_, spots) in &mut all {
-        spots.sort_by(|a, b| a.0.total_cmp(&b.0));
-    }
-    all
-}
-
 /// Published figures as hollow rows.
 pub fn published_rows(name: &str, unit: Unit) -> Vec<Row> {
     let all = published(name, unit, |_| true);
@@ -88,7 +76,8 @@ pub fn published_rows(name: &str, unit: Unit) -> Vec<Row> {
 /// Samples below which a percentile plot would show single outliers as a shape.
 const FOR_PERCENTILES: usize = 50;
 
-/// The distribution of one metric, every configuration, at the largest parameters that have samples enough.
+/// The distribution of one metric, every configuration, at the largest parameters that have samples
+/// enough.
 pub fn percentiles(digest: &Digest, metric: &str, id: &str) -> Option<Block> {
     let rich = |point: &&Point| point.samples.len() >= FOR_PERCENTILES;
     let largest = digest.of_metric(metric).filter(rich).max_by(|a, b| {
@@ -119,7 +108,8 @@ fn distribution(point: &Point) -> Series {
     let mut values = point.values();
     values.sort_unstable_by(f64::total_cmp);
     let count = values.len() as f64;
-    // Rank r of n stands for the share (r - 1/2) / n: the largest of 50 is the 99th percentile, not the 100th.
+    // Rank r of n stands for the share (r - 1/2) / n: the largest of 50 is the 99th percentile, not
+    // the 100th.
     let spots =
         values.iter().enumerate().map(|(rank, value)| ((rank as f64 + 0.5) / count, *value));
     let shown = spots.filter(|(share, _)| (0.5..=0.999).contains(share));

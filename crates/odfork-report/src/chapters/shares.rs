@@ -1,10 +1,9 @@
 //! Shares and rates as bars: parts of fork, copying against page service, and what programs write.
 
 use super::series::published_rows;
-use super::Content;
 use crate::axis::Kind;
 use crate::bars::{Bars, Row};
-use crate::blocks::{interval, Block, Figure, Table};
+use crate::blocks::{interval, Block, Content, Figure, Table};
 use crate::chart::Style;
 use crate::colour::Colour;
 use crate::drawing::MARKS;
@@ -106,7 +105,8 @@ fn service_ratios(digest: &Digest) -> (Table, Vec<(String, String)>) {
     let theirs = theirs.collect::<Vec<_>>().join("; ");
     let (mut rows, mut headlines) = (Vec::new(), Vec::new());
     for service in digest.of_metric("service").filter(|point| point.configuration != "null") {
-        // memcpy is the same for every configuration: where it was measured for plain only, plain's stands in.
+        // memcpy is the same for every configuration: where it was measured for plain only, plain's
+        // stands in.
         let plain = || digest.twin(service, "plain").and_then(|plain| digest.beside(plain, "copy"));
         let Some(copy) = digest.beside(service, "copy").or_else(plain) else { continue };
         let Some(ratio) = paired_ratio(service, copy) else { continue };

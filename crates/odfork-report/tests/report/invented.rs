@@ -1,7 +1,8 @@
 //! Made-up samples of all experiments, for tests of the report. Nothing here was measured.
 //!
-//! Owns a plausible shape of each experiment (plain rises with size, image does not) with seeded noise and some outliers,
-//! and every kind of file state: notes, an interrupted run, a cut file. The machine it names does not exist.
+//! Owns a plausible shape of each experiment (plain rises with size, image does not) with seeded
+//! noise and some outliers, and every kind of file state: notes, an interrupted run, a cut file.
+//! The machine it names does not exist.
 
 use std::path::Path;
 
