@@ -119,6 +119,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "makes system calls")]
     fn a_forked_child_has_memory_of_its_own() {
         let mark = ForkMark::new();
         assert_eq!(mark.is_set(), None);
@@ -129,6 +130,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "makes system calls")]
     fn a_raw_fork_is_known_by_the_mark_alone() {
         let mark = ForkMark::new();
         assert_eq!(answer(&mark, raw_fork), 1);
@@ -137,6 +139,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "makes system calls")]
     fn marked_memory_is_borrowed_by_everybody_else() {
         let mark = ForkMark::new();
         mark.set();

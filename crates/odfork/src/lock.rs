@@ -6,7 +6,8 @@
 //! Rules: the holder has all signals blocked, so no handler that forks waits for its own thread.
 //! It runs no code of the program, so waiting for it always ends. It is never held across the
 //! program's fork: handlers of `pthread_atfork` take the program's locks, whose owners may be
-//! waiting here. A thread does not take it twice.
+//! waiting here. A thread does not take it twice. A borrower of the memory (a vfork child) takes it
+//! like a thread; one that is killed while it holds the lock leaves it held.
 //!
 //! ```text
 //! thread A: freeze                 thread B: fork

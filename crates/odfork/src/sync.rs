@@ -5,11 +5,11 @@
 
 pub use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32};
 
-#[cfg(not(miri))]
+#[cfg(not(all(miri, test)))]
 pub use crate::sys::{block_signals, restore_signals};
 
 /// Waits before the next look: spins at first, then sleeps longer.
-#[cfg(not(miri))]
+#[cfg(not(all(miri, test)))]
 pub fn pause(rounds: u32) {
     if rounds < 50 {
         core::hint::spin_loop();
@@ -21,7 +21,7 @@ pub fn pause(rounds: u32) {
     unsafe { crate::sys::raw(libc::SYS_nanosleep, crate::args![&t, 0]) };
 }
 
-#[cfg(miri)]
+#[cfg(all(miri, test))]
 mod without_kernel {
     /// Miri delivers no signals.
     pub fn block_signals() -> u64 {
@@ -34,5 +34,5 @@ mod without_kernel {
         std::thread::yield_now();
     }
 }
-#[cfg(miri)]
+#[cfg(all(miri, test))]
 pub use without_kernel::{block_signals, pause, restore_signals};

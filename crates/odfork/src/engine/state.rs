@@ -259,6 +259,13 @@ mod tests {
         let seen: Vec<usize> = threads.descriptors().iter().map(|d| d.load(Relaxed)).collect();
         assert_eq!(seen, [7, 8, 9]);
         assert!(!threads.overflowed());
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "takes minutes there")]
+    fn too_many_threads_are_known_to_be_too_many() {
+        let threads = Box::new(Threads::new());
+        threads.note_main(7);
         (0..MAX_THREADS).for_each(|i| threads.note(100 + i));
         assert!(threads.overflowed());
         assert_eq!(threads.descriptors()[0].load(Relaxed), 7);
