@@ -1,5 +1,6 @@
 //! A median with the least and the most, in few digits: what tables of few rounds show.
 
+use odfork_proc::text::digits;
 use odfork_samples::stats::median;
 
 /// "54.2 [51.0, 60.3]" in units of `unit`; a dash for nothing.
@@ -9,13 +10,4 @@ pub fn spread(values: &[f64], unit: f64) -> String {
     let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let word = |value: f64| digits(value / unit);
     format!("{} [{}, {}]", word(middle), word(least), word(most))
-}
-
-/// Three digits that count, two behind the point at most.
-pub fn digits(value: f64) -> String {
-    match value.abs() {
-        x if x >= 100.0 => format!("{value:.0}"),
-        x if x >= 10.0 => format!("{value:.1}"),
-        _ => format!("{value:.2}"),
-    }
 }

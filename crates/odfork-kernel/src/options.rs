@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand, ValueHint};
+use odfork_proc::text;
 
 const HELP: &str = "\
 Examples:
@@ -333,19 +334,11 @@ pub fn request(matches: &ArgMatches) -> Request {
     }
 }
 
-/// "512M", "4G", a plain number of bytes; K, M, G are powers of 1024.
+/// A size above 0, for clap.
 pub fn size(word: &str) -> Result<u64, String> {
-    let wrong = || format!("{word} is no size; write 512M or 4G");
-    let digits = word.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-    let shift = match &word[digits.len()..] {
-        "" => 0,
-        "K" | "k" => 10,
-        "M" | "m" => 20,
-        "G" | "g" => 30,
-        _ => return Err(wrong()),
-    };
-    let number: u64 = digits.parse().map_err(|_| wrong())?;
-    number.checked_mul(1 << shift).filter(|&bytes| bytes > 0).ok_or_else(wrong)
+    let is_some = |bytes: &u64| *bytes > 0;
+    let bytes = text::bytes(word).ok().filter(is_some);
+    bytes.ok_or_else(|| format!("{word} is no size; write 512M or 4G"))
 }
 
 fn seconds(word: &str) -> Result<Duration, String> {

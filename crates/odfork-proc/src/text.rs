@@ -33,6 +33,26 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
+/// "512M", "2g", "64KiB" or a plain number, in bytes; K, M, G and T are powers of 1024.
+///
+/// # Errors
+/// It is none, or too large: one line.
+pub fn bytes(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
+        "" | "B" => Some(0),
+        "K" | "KB" | "KIB" => Some(10),
+        "M" | "MB" | "MIB" => Some(20),
+        "G" | "GB" | "GIB" => Some(30),
+        "T" | "TB" | "TIB" => Some(40),
+        _ => None,
+    };
+    let (Some(shift), Ok(number)) = (shift, digits.parse::<u64>()) else {
+        return Err(format!("'{text}' is no size: write it as 512M, 2G or in bytes"));
+    };
+    number.checked_mul(1 << shift).ok_or_else(|| format!("'{text}' is too large"))
+}
+
 /// An amount of memory that was measured.
 pub fn amount(bytes: f64) -> String {
     format!("{} MB", digits(bytes / MIB as f64))
@@ -51,6 +71,16 @@ mod tests {
         assert_eq!(digits(9.999), "10.0");
         assert_eq!(digits(361.4), "361");
         assert_eq!(digits(1.034), "1.03");
+    }
+
+    #[test]
+    fn sizes_have_letters_or_none() {
+        assert_eq!(bytes("512M").unwrap(), 512 << 20);
+        assert_eq!(bytes("2g").unwrap(), 2 << 30);
+        assert_eq!(bytes("4096").unwrap(), 4096);
+        for wrong in ["", "M", "5X", "-1M", "99999999999T", "1.5G"] {
+            assert!(bytes(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -31,6 +31,7 @@ use crate::recorder::Head;
 use crate::runner::{Executor, Point, Reply};
 use backend::{Backend, Settings, ALL, WORDS};
 use odfork_proc::interrupt;
+use odfork_proc::text::bytes;
 use odfork_samples::environment::memory_available;
 use odfork_samples::stats::Rng;
 use trial::Trial;
@@ -83,21 +84,11 @@ pub fn command() -> Command {
         .after_help(format!("{EXAMPLES}\n\nPublished: {PUBLISHED}"))
 }
 
-/// "512M" in bytes, for clap.
+/// A size of memory that can be paged, for clap.
 fn size(text: &str) -> Result<u64, String> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
-        "" => 0,
-        "K" => 10,
-        "M" => 20,
-        "G" => 30,
-        _ => return Err("write it as 512M, 2G or in bytes".into()),
-    };
-    let bytes = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
-    let most = 1 << 44;
-    bytes
-        .filter(|bytes| (4 << 20..=most).contains(bytes))
-        .ok_or_else(|| "a size from 4M to 16384G is needed, as 512M or 2G".into())
+    let fits = |bytes: &u64| (4 << 20..=1 << 44).contains(bytes);
+    let told = "a size from 4M to 16384G is needed, as 512M or 2G";
+    bytes(text).ok().filter(fits).ok_or_else(|| told.into())
 }
 
 /// The experiment; returns the exit status.

@@ -3,8 +3,9 @@
 
 use super::backend::{Backend, ALL};
 use super::op::Op;
-use crate::spread::{digits, spread};
+use crate::spread::spread;
 use odfork_proc::table::columns;
+use odfork_proc::text::digits;
 use odfork_samples::samples::Sample;
 use odfork_samples::stats::{median, Estimate};
 use odfork_samples::targets::{rounds, TARGETS};

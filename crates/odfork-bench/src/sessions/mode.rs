@@ -18,6 +18,7 @@ use crate::baselines::journal::Journal;
 use crate::baselines::swap::{self, Swap};
 use crate::link::Link;
 use crate::pager::{plain, status};
+use odfork_proc::maps::{self, Mapping};
 use odfork_samples::samples::Params;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +30,7 @@ pub enum Mode {
 
 pub const ALL: [Mode; 3] = [Mode::Kernel, Mode::Pager, Mode::Swapping];
 pub use odfork_samples::configurations::SESSION_MODES as WORDS;
+const READ_WRITE: u32 = (libc::PROT_READ | libc::PROT_WRITE) as u32;
 /// A session's turn under whole-process swapping.
 pub const TURN: Duration = Duration::from_secs(1);
 /// A process's own memory beside what it is told to use.
@@ -186,7 +188,7 @@ fn page_out(pid: u32) -> Option<()> {
     let process = pidfd_open(Pid::from_raw(pid as i32)?, PidfdFlags::empty()).ok()?;
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
     for (start, length) in anonymous(&maps) {
-        let range = libc::iovec { iov_base: start as *mut _, iov_len: length };
+        let range = libc::iovec { iov_base: start as *mut _, iov_len: length as usize };
         let (process, advice) = (process.as_raw_fd(), libc::MADV_PAGEOUT);
         // SAFETY: advice about another process's memory; one range, valid for the call.
         unsafe { libc::syscall(libc::SYS_process_madvise, process, &range, 1, advice, 0) };
@@ -195,18 +197,13 @@ fn page_out(pid: u32) -> Option<()> {
 }
 
 /// Start and length of the private writable anonymous mappings.
-fn anonymous(maps: &str) -> Vec<(usize, usize)> {
-    let range = |line: &str| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let fits = words.len() >= 5
-            && words[1] == "rw-p"
-            && words[4] == "0"
-            && !words.get(5).is_some_and(|name| name.starts_with("[v"));
-        let (start, end) = words.first().filter(|_| fits)?.split_once('-')?;
-        let start = usize::from_str_radix(start, 16).ok()?;
-        Some((start, usize::from_str_radix(end, 16).ok()? - start))
+fn anonymous(maps: &str) -> Vec<(u64, u64)> {
+    let is_wanted = |one: &Mapping| {
+        let is_private = one.prot == READ_WRITE && !one.shared && one.inode == 0;
+        is_private && !one.name.starts_with("[v")
     };
-    maps.lines().filter_map(range).collect()
+    let wanted = maps::parse(maps).into_iter().filter(is_wanted);
+    wanted.map(|one| (one.start, one.bytes())).collect()
 }
 
 #[cfg(test)]

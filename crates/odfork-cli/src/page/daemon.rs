@@ -9,11 +9,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command as Process, Stdio};
 use std::time::Duration;
 
-use anyhow::{bail, Context, Result};
+use anyhow::{bail, Context, Error, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use odfork_pager::daemon::{Settings, LEAST_FRAMES};
 use odfork_pager::store::{self, Codec};
 use odfork_pager::{crash_points, endpoint, serve as server, supervisor, sys};
+use odfork_proc::text::bytes;
 
 /// Of a daemon that `page run` starts: it stays a little for the next program of a script.
 const LINGER_S: u64 = 2;
@@ -90,29 +91,11 @@ pub fn socket_of(given: &ArgMatches) -> Result<PathBuf> {
     Ok(endpoint::socket_path(given.get_one::<PathBuf>("socket").map(PathBuf::as_path))?)
 }
 
-/// "512M" in bytes.
-pub fn size(text: &str) -> Result<u64> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let scale = match text[digits.len()..].to_ascii_uppercase().as_str() {
-        "" | "B" => 0,
-        "K" | "KB" | "KIB" => 10,
-        "M" | "MB" | "MIB" => 20,
-        "G" | "GB" | "GIB" => 30,
-        "T" | "TB" | "TIB" => 40,
-        _ => bail!("'{text}' is no size: write it as 512M, 2G or in bytes"),
-    };
-    let number: u64 = digits
-        .parse()
-        .ok()
-        .with_context(|| format!("'{text}' is no size: write it as 512M, 2G or in bytes"))?;
-    number.checked_mul(1 << scale).with_context(|| format!("'{text}' is too large"))
-}
-
 fn limit_of(given: &ArgMatches) -> Result<u64> {
     let Some(text) = given.get_one::<String>("limit") else {
         bail!("no daemon is running, so --limit is needed: how much memory the programs may have together, as --limit 512M");
     };
-    let limit = size(text)?;
+    let limit = bytes(text).map_err(Error::msg)?;
     let least = u64::from(LEAST_FRAMES) * 4096;
     if limit < least {
         bail!("--limit {text} is below the smallest working set, {}K", least >> 10);
@@ -125,7 +108,7 @@ fn settings(given: &ArgMatches) -> Result<Settings> {
     let limit = limit_of(given)?;
     let in_memory = text("store") == Some("memory");
     let store_bytes = match text("store-size") {
-        Some(text) => size(text)?,
+        Some(text) => bytes(text).map_err(Error::msg)?,
         None if in_memory => limit.saturating_mul(4),
         None => 0,
     };
@@ -272,19 +255,4 @@ pub fn start(given: &ArgMatches, socket: &Path) -> Result<()> {
         );
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_have_letters_or_none() {
-        assert_eq!(size("512M").unwrap(), 512 << 20);
-        assert_eq!(size("2g").unwrap(), 2 << 30);
-        assert_eq!(size("4096").unwrap(), 4096);
-        for wrong in ["", "M", "5X", "-1M", "99999999999T", "1.5G"] {
-            assert!(size(wrong).is_err(), "{wrong}");
-        }
-    }
 }

@@ -13,6 +13,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use odfork_pager::endpoint::{self, Lease};
 use odfork_pager::sys;
 use odfork_pager_protocol::wire::Message;
+use odfork_proc::text::bytes;
 
 use super::daemon;
 use super::probe;
@@ -96,7 +97,7 @@ pub fn run(given: &ArgMatches) -> Result<u8> {
     hold(&lease.socket)?;
     let number = |name| -> Result<String> {
         let text = given.get_one::<String>(name).map_or("0", String::as_str);
-        Ok(daemon::size(text)?.to_string())
+        Ok(bytes(text).map_err(anyhow::Error::msg)?.to_string())
     };
     let set = |name: &str, value: &std::ffi::OsStr| {
         // Only this thread runs.
@@ -190,7 +191,7 @@ fn hold(socket: &OwnedFd) -> io::Result<()> {
 /// The running daemon's limit holds; another one asked for is said to be ignored.
 fn say_joined(given: &ArgMatches, status: &str) -> Result<()> {
     let Some(text) = given.get_one::<String>("limit") else { return Ok(()) };
-    let asked = daemon::size(text)?;
+    let asked = bytes(text).map_err(anyhow::Error::msg)?;
     let value: serde_json::Value = serde_json::from_str(status).unwrap_or_default();
     let limit = value["limit_bytes"].as_u64().unwrap_or(0);
     if limit != asked {
