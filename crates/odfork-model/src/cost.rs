@@ -1,8 +1,9 @@
 //! The cost model of fork, freeze and fold: amounts in, nanoseconds out.
 //!
-//! Owns the default figures with their origin, and their correction by measurement. Does not decide anything
-//! (see `rental`). Unit costs are kept in picoseconds, because an entry costs tens of nanoseconds and a
-//! machine four times as fast must not round to another figure. All arithmetic saturates.
+//! Owns the default figures with their origin, and their correction by measurement. Does not decide
+//! anything (see `rental`). Unit costs are kept in picoseconds, because an entry costs tens of
+//! nanoseconds and a machine four times as fast must not round to another figure. All arithmetic
+//! saturates.
 
 use crate::learned::Learned;
 use crate::terms::ForkTerms;
@@ -18,43 +19,44 @@ pub struct Defaults {
     pub floor_ns: u64,
     /// Copying one page-table entry of anonymous memory in fork, picoseconds.
     pub entry_ps: u64,
-    /// What the exit of the child (tearing the same entries down) costs beside the copy: 1000 = as much again.
+    /// What the exit of the child (tearing the same entries down) costs beside the copy: 1000 = as
+    /// much again.
     pub teardown_permille: u64,
     /// Freezing: bytes copied into the image per second.
     pub copy_bytes_per_s: u64,
     /// Folding one dirty page back in place, its part of the remap included, picoseconds.
-    pub fold_page_ps: u64,
+    pub refreeze_page_ps: u64,
     /// Finding out about one page of anonymous memory, picoseconds.
-    pub look_entry_ps: u64,
+    pub scan_entry_ps: u64,
     /// Finding out about one page of the image, clean or not, picoseconds.
     pub scan_page_ps: u64,
     /// Any look: reading the process map, nanoseconds.
-    pub fixed_look_ns: u64,
+    pub fixed_scan_ns: u64,
     /// Any freeze or fold: start of the helper, mounts, mappings, nanoseconds.
     pub fixed_buy_ns: u64,
 }
 
 impl Defaults {
-    /// Measured on a 2-core virtual machine, Linux 6.18, 4 KB pages; bare metal is about 2.5 times faster at
-    /// page tables, which measurement then finds out.
+    /// Measured on a 2-core virtual machine, Linux 6.18, 4 KB pages; bare metal is about 2.5 times
+    /// faster at page tables, which measurement then finds out.
     pub const MEASURED: Self = Self {
         // 40-100 us measured, by number of mappings.
         floor_ns: 60_000,
         // 14.0 ms per 262,144 entries (1 GB).
         entry_ps: 53_400,
-        // Measured 1000-1350 (exit and wait 18.9 ms after a fork of 13.9 ms); the lower end, because a child
-        // that outlives its parent's patience pays its own exit.
+        // Measured 1000-1350 (exit and wait 18.9 ms after a fork of 13.9 ms); the lower end,
+        // because a child that outlives its parent's patience pays its own exit.
         teardown_permille: 1_000,
         // 145 ms per 1,073,741,824 bytes.
         copy_bytes_per_s: 7_405_000_000,
         // 15 ms per 16,384 dirty pages, remap included.
-        fold_page_ps: 915_000,
+        refreeze_page_ps: 915_000,
         // /proc/self/pagemap over 1 GB of 4 KB entries: 7.5 ms.
-        look_entry_ps: 28_000,
+        scan_entry_ps: 28_000,
         // The same over 1 GB of clean huge image: 2.0 ms.
         scan_page_ps: 7_600,
         // /proc/self/maps, 30-120 us.
-        fixed_look_ns: 100_000,
+        fixed_scan_ns: 100_000,
         fixed_buy_ns: 500_000,
     };
 }
@@ -75,11 +77,11 @@ pub struct CostModel {
     floor_ns: Learned,
     entry_ps: Learned,
     copy_page_ps: Learned,
-    fold_page_ps: Learned,
+    refreeze_page_ps: Learned,
     teardown_permille: u64,
-    look_entry_ps: u64,
+    scan_entry_ps: u64,
     scan_page_ps: u64,
-    fixed_look_ns: u64,
+    fixed_scan_ns: u64,
     fixed_buy_ns: u64,
 }
 
@@ -95,7 +97,8 @@ impl CostModel {
         Self::with_defaults(Defaults::MEASURED)
     }
 
-    /// A model that starts from other figures. A zero where a cost must be positive counts as one unit.
+    /// A model that starts from other figures. A zero where a cost must be positive counts as one
+    /// unit.
     pub const fn with_defaults(d: Defaults) -> Self {
         let bytes_per_s = if d.copy_bytes_per_s == 0 { 1 } else { d.copy_bytes_per_s };
         Self {
@@ -104,11 +107,11 @@ impl CostModel {
             copy_page_ps: Learned::new(saturate(
                 PAGE_BYTES as u128 * PS_PER_S / bytes_per_s as u128,
             )),
-            fold_page_ps: Learned::new(d.fold_page_ps),
+            refreeze_page_ps: Learned::new(d.refreeze_page_ps),
             teardown_permille: d.teardown_permille,
-            look_entry_ps: d.look_entry_ps,
+            scan_entry_ps: d.scan_entry_ps,
             scan_page_ps: d.scan_page_ps,
-            fixed_look_ns: d.fixed_look_ns,
+            fixed_scan_ns: d.fixed_scan_ns,
             fixed_buy_ns: d.fixed_buy_ns,
         }
     }
@@ -129,8 +132,8 @@ impl CostModel {
     }
 
     /// Present estimate: folding one dirty page, picoseconds.
-    pub const fn fold_page_ps(&self) -> u64 {
-        self.fold_page_ps.get()
+    pub const fn refreeze_page_ps(&self) -> u64 {
+        self.refreeze_page_ps.get()
     }
 
     /// What fork() takes in a process with so many anonymous page-table entries, nanoseconds.
@@ -138,31 +141,35 @@ impl CostModel {
         self.call_terms().time_ns(entries, 0)
     }
 
-    /// Present estimate of the fork() call alone, in the terms `odfork predict` fits: nothing is copied in it.
+    /// Present estimate of the fork() call alone, in the terms `odfork predict` fits: nothing is
+    /// copied in it.
     pub const fn call_terms(&self) -> ForkTerms {
         ForkTerms { process_ns: self.floor_ns.get(), entry_ps: self.entry_ps.get(), copy_ps: 0 }
     }
 
-    /// The same for fork, child, exit and wait: what an entry costs includes its teardown. The child's copies are not
-    /// known to this model, which never pays them; the caller says what one costs.
+    /// The same for fork, child, exit and wait: what an entry costs includes its teardown. The
+    /// child's copies are not known to this model, which never pays them; the caller says what one
+    /// costs.
     pub const fn round_terms(&self, copy_ps: u64) -> ForkTerms {
         let torn_down = self.entry_ps.get() as u128 * self.teardown_permille as u128 / 1000;
         let entry_ps = self.entry_ps.get().saturating_add(saturate(torn_down));
         ForkTerms { process_ns: self.floor_ns.get(), entry_ps, copy_ps }
     }
 
-    /// What one plain fork and the exit of its child pay for these entries, and would not pay without them,
-    /// nanoseconds.
+    /// What one plain fork and the exit of its child pay for these entries, and would not pay
+    /// without them, nanoseconds.
     pub const fn avoidable_ns(&self, entries: u64) -> u64 {
         self.with_teardown(ps_to_ns(entries, self.entry_ps.get()))
     }
 
-    /// The avoidable part of a fork() that was measured, teardown included, nanoseconds: what to charge as rent.
+    /// The avoidable part of a fork() that was measured, teardown included, nanoseconds: what to
+    /// charge as rent.
     pub const fn rent_ns(&self, fork_ns: u64) -> u64 {
         self.with_teardown(fork_ns.saturating_sub(self.floor_ns.get()))
     }
 
-    /// How many page-table entries a fork that took so long probably copied: an estimate that costs no look.
+    /// How many page-table entries a fork that took so long probably copied: an estimate that costs
+    /// no look.
     pub const fn entries_for(&self, fork_ns: u64) -> u64 {
         let copied = fork_ns.saturating_sub(self.floor_ns.get()) as u128 * 1000;
         saturate(copied / self.entry_ps.get() as u128)
@@ -173,45 +180,48 @@ impl CostModel {
         self.fixed_buy_ns.saturating_add(self.freeze_part_ns(bytes))
     }
 
-    /// What it takes to fold so many dirty pages of an image mapping of so many bytes, nanoseconds; finding them
-    /// included.
-    pub const fn fold_ns(&self, dirty_pages: u64, mapped_bytes: u64) -> u64 {
-        self.fixed_buy_ns.saturating_add(self.fold_part_ns(dirty_pages, mapped_bytes))
+    /// What it takes to fold so many dirty pages of an image mapping of so many bytes, nanoseconds;
+    /// finding them included.
+    pub const fn refreeze_ns(&self, dirty_pages: u64, mapped_bytes: u64) -> u64 {
+        self.fixed_buy_ns.saturating_add(self.refreeze_part_ns(dirty_pages, mapped_bytes))
     }
 
-    /// Freezing `new_bytes` and folding `dirty_pages` in one go: the fixed cost is paid once, nanoseconds.
+    /// Freezing `new_bytes` and folding `dirty_pages` in one go: the fixed cost is paid once,
+    /// nanoseconds.
     pub const fn clean_ns(&self, new_bytes: u64, dirty_pages: u64, mapped_bytes: u64) -> u64 {
-        self.freeze_ns(new_bytes).saturating_add(self.fold_part_ns(dirty_pages, mapped_bytes))
+        self.freeze_ns(new_bytes).saturating_add(self.refreeze_part_ns(dirty_pages, mapped_bytes))
     }
 
     /// What a look at the process costs that does not lead to a purchase, nanoseconds.
-    pub const fn look_ns(&self, entries: u64, mapped_bytes: u64) -> u64 {
-        self.fixed_look_ns
-            .saturating_add(ps_to_ns(entries, self.look_entry_ps))
+    pub const fn scan_ns(&self, entries: u64, mapped_bytes: u64) -> u64 {
+        self.fixed_scan_ns
+            .saturating_add(ps_to_ns(entries, self.scan_entry_ps))
             .saturating_add(ps_to_ns(mapped_bytes / PAGE_BYTES, self.scan_page_ps))
     }
 
-    /// Rent that must have been paid before a look is worth its cost, nanoseconds, judged by how long the last fork
-    /// took and nothing else: twice the look, and half of what cleaning the entries of that fork would cost (looking
-    /// earlier cannot find a purchase due; half, because the guess may be off). Hand it to
-    /// [`Rental::worth_looking`](crate::Rental::worth_looking). `mapped_bytes` is the image, 0 before the first freeze.
-    pub const fn look_floor_ns(&self, last_fork_ns: u64, mapped_bytes: u64) -> u64 {
+    /// Rent that must have been paid before a look is worth its cost, nanoseconds, judged by how
+    /// long the last fork took and nothing else: twice the look, and half of what cleaning the
+    /// entries of that fork would cost (looking earlier cannot find a purchase due; half, because
+    /// the guess may be off). Hand it to [`Rental::worth_scanning`](crate::Rental::worth_scanning).
+    /// `mapped_bytes` is the image, 0 before the first freeze.
+    pub const fn scan_floor_ns(&self, last_fork_ns: u64, mapped_bytes: u64) -> u64 {
         let entries = self.entries_for(last_fork_ns);
-        let look_ns = self.look_ns(entries, mapped_bytes).saturating_mul(2);
+        let scan_ns = self.scan_ns(entries, mapped_bytes).saturating_mul(2);
         let price_ns = if mapped_bytes == 0 {
             self.freeze_ns(entries.saturating_mul(PAGE_BYTES))
         } else {
-            self.fold_ns(entries, mapped_bytes)
+            self.refreeze_ns(entries, mapped_bytes)
         };
-        if price_ns / 2 > look_ns {
+        if price_ns / 2 > scan_ns {
             price_ns / 2
         } else {
-            look_ns
+            scan_ns
         }
     }
 
-    /// Corrects the entry cost (a fork that copied much) or the floor (a fork that copied next to nothing); a
-    /// fork in between teaches neither. Outliers are ignored, and no estimate leaves x1/16..x16 of its default.
+    /// Corrects the entry cost (a fork that copied much) or the floor (a fork that copied next to
+    /// nothing); a fork in between teaches neither. Outliers are ignored, and no estimate leaves
+    /// x1/16..x16 of its default.
     pub fn observe_fork(&mut self, entries: u64, measured_ns: u64) {
         let predicted = ps_to_ns(entries, self.entry_ps.get());
         if predicted >= self.floor_ns.get().saturating_mul(4) {
@@ -224,7 +234,7 @@ impl CostModel {
 
     /// Corrects the copy rate by a freeze of so many bytes, when copying was most of it.
     pub fn observe_freeze(&mut self, bytes: u64, measured_ns: u64) {
-        let looking = ps_to_ns(bytes / PAGE_BYTES, self.look_entry_ps);
+        let looking = ps_to_ns(bytes / PAGE_BYTES, self.scan_entry_ps);
         let rest = self.fixed_buy_ns.saturating_add(looking);
         if self.freeze_ns(bytes) >= rest.saturating_mul(2) {
             let copied = measured_ns.saturating_sub(rest);
@@ -233,11 +243,11 @@ impl CostModel {
     }
 
     /// Corrects the cost of folding a page by a fold of so many, when folding was most of it.
-    pub fn observe_fold(&mut self, dirty_pages: u64, mapped_bytes: u64, measured_ns: u64) {
-        let rest = self.fold_ns(0, mapped_bytes);
-        if self.fold_ns(dirty_pages, mapped_bytes) >= rest.saturating_mul(2) {
+    pub fn observe_refreeze(&mut self, dirty_pages: u64, mapped_bytes: u64, measured_ns: u64) {
+        let rest = self.refreeze_ns(0, mapped_bytes);
+        if self.refreeze_ns(dirty_pages, mapped_bytes) >= rest.saturating_mul(2) {
             let folded = measured_ns.saturating_sub(rest);
-            self.fold_page_ps.observe(unit_ps(folded, dirty_pages));
+            self.refreeze_page_ps.observe(unit_ps(folded, dirty_pages));
         }
     }
 
@@ -248,12 +258,12 @@ impl CostModel {
 
     const fn freeze_part_ns(&self, bytes: u64) -> u64 {
         let pages = bytes.div_ceil(PAGE_BYTES);
-        ps_to_ns(pages, self.copy_page_ps.get()).saturating_add(ps_to_ns(pages, self.look_entry_ps))
+        ps_to_ns(pages, self.copy_page_ps.get()).saturating_add(ps_to_ns(pages, self.scan_entry_ps))
     }
 
-    const fn fold_part_ns(&self, dirty_pages: u64, mapped_bytes: u64) -> u64 {
+    const fn refreeze_part_ns(&self, dirty_pages: u64, mapped_bytes: u64) -> u64 {
         let scan = ps_to_ns(mapped_bytes / PAGE_BYTES, self.scan_page_ps);
-        ps_to_ns(dirty_pages, self.fold_page_ps.get()).saturating_add(scan)
+        ps_to_ns(dirty_pages, self.refreeze_page_ps.get()).saturating_add(scan)
     }
 }
 
@@ -275,8 +285,8 @@ mod tests {
         assert!(near(model.fork_ns(ENTRIES) - model.floor_ns(), 14_000_000));
         assert!(near(model.avoidable_ns(ENTRIES), 28_000_000));
         assert!(near(model.freeze_ns(ONE_GB), 145_000_000 + 7_340_000 + 500_000));
-        assert!(near(model.fold_ns(16_384, 0), 15_000_000 + 500_000));
-        assert!(near(model.fold_ns(0, ONE_GB), 2_000_000 + 500_000));
+        assert!(near(model.refreeze_ns(16_384, 0), 15_000_000 + 500_000));
+        assert!(near(model.refreeze_ns(0, ONE_GB), 2_000_000 + 500_000));
         assert!(near(model.copy_bytes_per_s(), 7_405_000_000));
         assert_eq!(model, CostModel::default());
     }
@@ -297,8 +307,8 @@ mod tests {
     fn cleaning_pays_the_fixed_cost_once() {
         let model = CostModel::new();
         let both = model.clean_ns(ONE_GB, 1000, ONE_GB);
-        assert_eq!(both, model.freeze_ns(ONE_GB) + model.fold_ns(1000, ONE_GB) - 500_000);
-        assert_eq!(model.clean_ns(0, 1000, ONE_GB), model.fold_ns(1000, ONE_GB));
+        assert_eq!(both, model.freeze_ns(ONE_GB) + model.refreeze_ns(1000, ONE_GB) - 500_000);
+        assert_eq!(model.clean_ns(0, 1000, ONE_GB), model.refreeze_ns(1000, ONE_GB));
     }
 
     #[test]
@@ -330,34 +340,37 @@ mod tests {
             model.observe_fork(ENTRIES, u64::MAX);
             model.observe_fork(0, u64::MAX);
             model.observe_freeze(ONE_GB, u64::MAX);
-            model.observe_fold(100_000, ONE_GB, u64::MAX);
+            model.observe_refreeze(100_000, ONE_GB, u64::MAX);
         }
         assert_eq!(model.entry_ps(), 53_400 * 16);
         assert_eq!(model.floor_ns(), 60_000 * 16);
         assert!(near(model.copy_bytes_per_s(), 7_405_000_000 / 16));
-        assert_eq!(model.fold_page_ps(), 915_000 * 16);
+        assert_eq!(model.refreeze_page_ps(), 915_000 * 16);
     }
 
     #[test]
     fn freeze_and_fold_rates_are_learned_from_large_ones_only() {
         let mut model = CostModel::new();
         (0..5).for_each(|_| model.observe_freeze(PAGE_BYTES, 500_001));
-        (0..5).for_each(|_| model.observe_fold(1, ONE_GB, 500_001));
+        (0..5).for_each(|_| model.observe_refreeze(1, ONE_GB, 500_001));
         assert_eq!(model, CostModel::new());
         (0..2).for_each(|_| model.observe_freeze(ONE_GB, 80_000_000));
-        (0..2).for_each(|_| model.observe_fold(16_384, ONE_GB, 9_000_000));
+        (0..2).for_each(|_| model.observe_refreeze(16_384, ONE_GB, 9_000_000));
         assert!(near(model.freeze_ns(ONE_GB), 80_000_000));
-        assert!(near(model.fold_ns(16_384, ONE_GB), 9_000_000));
+        assert!(near(model.refreeze_ns(16_384, ONE_GB), 9_000_000));
     }
 
     #[test]
     fn a_look_waits_for_twice_its_cost_and_half_the_likely_price() {
         let model = CostModel::new();
-        assert_eq!(model.look_floor_ns(0, 0), 250_000); // half of an empty purchase
-        assert_eq!(model.look_floor_ns(0, ONE_GB), 2 * model.look_ns(0, ONE_GB));
+        assert_eq!(model.scan_floor_ns(0, 0), 250_000); // half of an empty purchase
+        assert_eq!(model.scan_floor_ns(0, ONE_GB), 2 * model.scan_ns(0, ONE_GB));
         let dear_fork = model.fork_ns(ENTRIES);
-        assert!(near(model.look_floor_ns(dear_fork, 0), model.freeze_ns(ONE_GB) / 2));
-        assert!(near(model.look_floor_ns(dear_fork, ONE_GB), model.fold_ns(ENTRIES, ONE_GB) / 2));
+        assert!(near(model.scan_floor_ns(dear_fork, 0), model.freeze_ns(ONE_GB) / 2));
+        assert!(near(
+            model.scan_floor_ns(dear_fork, ONE_GB),
+            model.refreeze_ns(ENTRIES, ONE_GB) / 2
+        ));
     }
 
     #[test]
@@ -367,10 +380,10 @@ mod tests {
             entry_ps: 0,
             teardown_permille: 0,
             copy_bytes_per_s: 0,
-            fold_page_ps: 0,
-            look_entry_ps: 0,
+            refreeze_page_ps: 0,
+            scan_entry_ps: 0,
             scan_page_ps: 0,
-            fixed_look_ns: 0,
+            fixed_scan_ns: 0,
             fixed_buy_ns: 0,
         };
         let most =
@@ -381,15 +394,15 @@ mod tests {
             for amount in [0, 1, u64::MAX] {
                 model.observe_fork(amount, u64::MAX);
                 model.observe_freeze(amount, 0);
-                model.observe_fold(amount, amount, u64::MAX);
+                model.observe_refreeze(amount, amount, u64::MAX);
                 let _ = (model.fork_ns(amount), model.avoidable_ns(amount), model.rent_ns(amount));
                 let _ = (
                     model.freeze_ns(amount),
-                    model.fold_ns(amount, amount),
+                    model.refreeze_ns(amount, amount),
                     model.entries_for(amount),
                 );
                 let _ =
-                    (model.clean_ns(amount, amount, amount), model.look_floor_ns(amount, amount));
+                    (model.clean_ns(amount, amount, amount), model.scan_floor_ns(amount, amount));
             }
         }
         assert_eq!(CostModel::new().fork_ns(u64::MAX), u64::MAX);

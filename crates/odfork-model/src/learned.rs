@@ -1,8 +1,9 @@
 //! One unit cost that starts as a default and follows measurements.
 //!
-//! Owns the robust estimate; knows nothing of what is measured. Measurements come from a machine that preempts:
-//! some are many times too long, none is much too short. Hence a median of the last few, never a mean, and a clamp
-//! around the default, so that no run of bad measurements can make a decision absurd.
+//! Owns the robust estimate; knows nothing of what is measured. Measurements come from a machine
+//! that preempts: some are many times too long, none is much too short. Hence a median of the last
+//! few, never a mean, and a clamp around the default, so that no run of bad measurements can make a
+//! decision absurd.
 
 const KEPT: usize = 5;
 const CLAMP: u64 = 16;
@@ -28,8 +29,9 @@ impl Learned {
         self.value
     }
 
-    /// Takes one measurement in. One alone never moves the estimate, two that agree do; once five are there the
-    /// estimate is the median of the last five, so two outliers among them change nothing.
+    /// Takes one measurement in. One alone never moves the estimate, two that agree do; once five
+    /// are there the estimate is the median of the last five, so two outliers among them change
+    /// nothing.
     pub(crate) fn observe(&mut self, sample: u64) {
         let lowest = (self.default / CLAMP).max(1);
         let highest = self.default.saturating_mul(CLAMP);

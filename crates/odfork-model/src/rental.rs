@@ -1,77 +1,88 @@
-//! The ski-rental rule: go on paying rent until as much would have been paid as buying costs, then buy.
+//! The ski-rental rule: go on paying rent until as much would have been paid as buying costs, then
+//! buy.
 //!
-//! Owns the account and the back-off; the amounts come from `cost`. The same rule serves freezing (bought once)
-//! and folding (bought again and again): one `Rental` each, or one for both when they are bought together.
-//! It holds no clock and counts no purchases.
+//! Owns the account and the back-off; the amounts come from `cost`. The same rule serves freezing
+//! (bought once) and folding (bought again and again): one `Rental` each, or one for both when they
+//! are bought together. It holds no clock and counts no purchases.
 
 /// Rent must have grown by so many times the cost of a look before the next look.
-const LOOK_SHARE: u64 = 2;
+const SCAN_SHARE: u64 = 2;
 
 /// Rent paid since the last purchase, and when to look next whether buying is due.
 ///
 /// Rent is the avoidable part of the forks that were paid for. The order of calls is fixed:
 ///
 /// ```text
-///   before a fork    worth_looking(floor)? -- no --> fork
+///   before a fork    worth_scanning(floor)? -- no --> fork
 ///                           | yes: look at the process (entries, bytes), compute the price
 ///                    limit(avoidable per fork)
 ///                    due(price)? -- yes --> buy: worked -> bought(), failed -> refused()
 ///                           | no
-///                    looked(price, cost of the look)
+///                    scanned(price, cost of the look)
 ///   after the fork   charge(rent)
 /// ```
 ///
 /// # What is guaranteed
 ///
-/// The rule buys *before* the fork that would bring the rent paid to the price, taking that fork to be as dear as
-/// the one before. `R` is the rent paid since the last purchase when a purchase happens, `P` the price. `r` is the
-/// error of that expectation: by how much the last two steps of rent differ from their predecessors (the whole step, when
-/// it was the first). `late` is what looking too rarely adds: the larger of two looks and of what the look floor exceeds
-/// `P` by. "Hindsight" is the cheapest schedule of purchases that knows the future.
+/// The rule buys *before* the fork that would bring the rent paid to the price, taking that fork to
+/// be as dear as the one before. `R` is the rent paid since the last purchase when a purchase
+/// happens, `P` the price. `r` is the error of that expectation: by how much the last two steps of
+/// rent differ from their predecessors (the whole step, when it was the first). `late` is what
+/// looking too rarely adds: the larger of two looks and of what the look floor exceeds `P` by.
+/// "Hindsight" is the cheapest schedule of purchases that knows the future.
 ///
-/// 1. **A fixed price, one purchase** (freezing a parent that does not grow): at most `2 x hindsight + r + late +
-///    looks`. When we buy, we were not due one step earlier, so `R < P + r + late`, and we pay `P` more; hindsight pays
-///    `P`, or the rent including the fork at hand, which is `P` again, up to `r`. When we never buy, we pay the rent,
-///    less than `P + r + late`, and hindsight pays `P` or that same rent. Forks of equal cost have `r = 0` from the second on.
-/// 2. **A price that changes, one purchase that ends all rent**: hindsight may have bought at a lower price. If
-///    no price is above `g` times an earlier one, at most `2 g x hindsight + r + late + looks`; without such a
-///    `g` nothing is guaranteed, by this or any other rule that does not know the future. A price that falls
-///    between two looks is noticed when the rent paid has doubled, or has reached the last price seen.
-/// 3. **Repeated purchases; the price grows with what it cleans** (dirty pages, a growing heap: each unit costs the
-///    same rent per fork until bought for between `f` and `F`): what grew the price also was not cleaned by an
-///    earlier purchase, so no `g` is needed. With `q = F / f`, at most `2 k x hindsight`, plus `2 (r + late)` per
-///    purchase, plus looks, where `k = (q + 1) / 2 + sqrt((q - 1)^2 / 4 + q / 2)`: 3.5 times for folding or freezing
-///    alone, 4.5 for both mixed. This is the adversary's case: a dirty set that grows exponentially, in step
-///    with the rent. A parent that writes at a steady rate and does not grow costs at most 8/3 times hindsight
-///    (worked out for many small steps, tested for others), and that only when it ends right after a fold, because
-///    hindsight folds early and never at the end. On the recorded traces the tests hold the factor 2.
-/// 4. **Looks**: between two looks without a purchase the rent paid grows by twice the cost of the first, so looks
-///    of equal cost take at most half as long as the rent, plus one look. Under a price that holds still the rent also doubles
-///    from look to look until it meets the price: at most `2 + log2(P / floor)` looks a purchase, and one or two
-///    when the floor was guessed well ([`CostModel::look_floor_ns`](crate::CostModel::look_floor_ns)).
-/// 5. **Refused purchases**: each needs twice the rent of the one before, so their number is logarithmic in the rent.
+/// 1. **A fixed price, one purchase** (freezing a parent that does not grow): at most `2 x
+///    hindsight + r + late + looks`. When we buy, we were not due one step earlier, so `R < P + r +
+///    late`, and we pay `P` more; hindsight pays `P`, or the rent including the fork at hand, which
+///    is `P` again, up to `r`. When we never buy, we pay the rent, less than `P + r + late`, and
+///    hindsight pays `P` or that same rent. Forks of equal cost have `r = 0` from the second on.
+/// 2. **A price that changes, one purchase that ends all rent**: hindsight may have bought at a
+///    lower price. If no price is above `g` times an earlier one, at most `2 g x hindsight + r +
+///    late + looks`; without such a `g` nothing is guaranteed, by this or any other rule that does
+///    not know the future. A price that falls between two looks is noticed when the rent paid has
+///    doubled, or has reached the last price seen.
+/// 3. **Repeated purchases; the price grows with what it cleans** (dirty pages, a growing heap:
+///    each unit costs the same rent per fork until bought for between `f` and `F`): what grew the
+///    price also was not cleaned by an earlier purchase, so no `g` is needed. With `q = F / f`, at
+///    most `2 k x hindsight`, plus `2 (r + late)` per purchase, plus looks, where `k = (q + 1) / 2
+///    + sqrt((q - 1)^2 / 4 + q / 2)`: 3.5 times for refreezing or freezing alone, 4.5 for both
+///    mixed. This is the adversary's case: a dirty set that grows exponentially, in step with the
+///    rent. A parent that writes at a steady rate and does not grow costs at most 8/3 times
+///    hindsight (worked out for many small steps, tested for others), and that only when it ends
+///    right after a fold, because hindsight refreezes early and never at the end. On the recorded
+///    traces the tests hold the factor 2.
+/// 4. **Looks**: between two looks without a purchase the rent paid grows by twice the cost of the
+///    first, so looks of equal cost take at most half as long as the rent, plus one look. Under a
+///    price that holds still the rent also doubles from look to look until it meets the price: at
+///    most `2 + log2(P / floor)` looks a purchase, and one or two when the floor was guessed well
+///    ([`CostModel::scan_floor_ns`](crate::CostModel::scan_floor_ns)).
+/// 5. **Refused purchases**: each needs twice the rent of the one before, so their number is
+///    logarithmic in the rent.
 ///
-/// All of it counts rent as charged: what [`limit`](Self::limit) forgives was no rent but an error of measurement.
+/// All of it counts rent as charged: what [`limit`](Self::limit) forgives was no rent but an error
+/// of measurement.
 ///
-/// Proof of point 3, with `r` and `late` left out. If hindsight buys nothing between two purchases of ours, it pays our
-/// rent `R`, and we `R + P <= 2 R`. Else, at its last purchase there, let `x` units be outstanding for us. It pays
-/// at least `c = fixed + f x`, and `A`, the rent of units that came later; our price then is at most `q c`, and
-/// our rent at most `q c + w + A`, `w` being what the `x` units cost us in excess of that price. We were never due, so
-/// whenever the excess stood at `v`, more than `v / F` later units were there; summed over the forks,
-/// `A >= w^2 / (2 F x)`, so `w <= sqrt(2 q c A)`. The largest `(q c + sqrt(2 q c A) + A) / (c + A)` is `k`, the
-/// larger eigenvalue of that quadratic form in `sqrt(c)` and `sqrt(A)`. So `R <= k x hindsight`, and we pay `2 R`.
+/// Proof of point 3, with `r` and `late` left out. If hindsight buys nothing between two purchases
+/// of ours, it pays our rent `R`, and we `R + P <= 2 R`. Else, at its last purchase there, let `x`
+/// units be outstanding for us. It pays at least `c = fixed + f x`, and `A`, the rent of units that
+/// came later; our price then is at most `q c`, and our rent at most `q c + w + A`, `w` being what
+/// the `x` units cost us in excess of that price. We were never due, so whenever the excess stood
+/// at `v`, more than `v / F` later units were there; summed over the forks, `A >= w^2 / (2 F x)`,
+/// so `w <= sqrt(2 q c A)`. The largest `(q c + sqrt(2 q c A) + A) / (c + A)` is `k`, the larger
+/// eigenvalue of that quadratic form in `sqrt(c)` and `sqrt(A)`. So `R <= k x hindsight`, and we
+/// pay `2 R`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rental {
     paid_ns: u64,
     last_ns: u64,
     charges: u64,
-    next_look_ns: u64,
+    next_scan_ns: u64,
 }
 
 impl Rental {
     /// Nothing paid; usable in a `static`.
     pub const fn new() -> Self {
-        Self { paid_ns: 0, last_ns: 0, charges: 0, next_look_ns: 0 }
+        Self { paid_ns: 0, last_ns: 0, charges: 0, next_scan_ns: 0 }
     }
 
     /// Adds the rent of one fork, nanoseconds.
@@ -91,39 +102,42 @@ impl Rental {
         self.charges
     }
 
-    /// Whether enough was paid to spend time on finding out the price. Costs two comparisons: a process whose
-    /// forks are cheap never pays more than that.
-    pub const fn worth_looking(&self, floor_ns: u64) -> bool {
-        self.paid_ns >= floor_ns && self.paid_ns >= self.next_look_ns
+    /// Whether enough was paid to spend time on finding out the price. Costs two comparisons: a
+    /// process whose forks are cheap never pays more than that.
+    pub const fn worth_scanning(&self, floor_ns: u64) -> bool {
+        self.paid_ns >= floor_ns && self.paid_ns >= self.next_scan_ns
     }
 
-    /// A look showed that one fork could have avoided at most `per_fork_ns`: what was charged beyond twice that is noise
-    /// (a preempted fork, a slow moment) and is forgiven. Twice, because the estimate may be off as well.
+    /// A look showed that one fork could have avoided at most `per_fork_ns`: what was charged
+    /// beyond twice that is noise (a preempted fork, a slow moment) and is forgiven. Twice, because
+    /// the estimate may be off as well.
     pub fn limit(&mut self, per_fork_ns: u64) {
         let most = per_fork_ns.saturating_mul(2).saturating_mul(self.charges);
         self.paid_ns = self.paid_ns.min(most);
         self.last_ns = self.last_ns.min(per_fork_ns);
     }
 
-    /// Whether buying at this price is due: with the fork about to happen, taken to be as dear as the last one, as
-    /// much would have been paid as buying costs. Never before the first fork.
+    /// Whether buying at this price is due: with the fork about to happen, taken to be as dear as
+    /// the last one, as much would have been paid as buying costs. Never before the first fork.
     pub const fn due(&self, buy_ns: u64) -> bool {
         self.charges > 0 && self.paid_ns.saturating_add(self.last_ns) >= buy_ns
     }
 
-    /// A look that cost `look_ns` found the price `buy_ns`, and it was not due: the next look comes when at
-    /// that price it would be due or when the rent paid has doubled, and has grown by twice the cost of the look at least.
-    pub fn looked(&mut self, buy_ns: u64, look_ns: u64) {
-        let step_ns = look_ns.saturating_mul(LOOK_SHARE);
+    /// A look that cost `scan_ns` found the price `buy_ns`, and it was not due: the next look comes
+    /// when at that price it would be due or when the rent paid has doubled, and has grown by twice
+    /// the cost of the look at least.
+    pub fn scanned(&mut self, buy_ns: u64, scan_ns: u64) {
+        let step_ns = scan_ns.saturating_mul(SCAN_SHARE);
         let due_at_ns = buy_ns.saturating_sub(self.last_ns);
         let wanted_ns = due_at_ns.min(self.paid_ns.saturating_mul(2));
-        self.look_again_at(wanted_ns.max(self.paid_ns.saturating_add(step_ns)));
+        self.scan_again_at(wanted_ns.max(self.paid_ns.saturating_add(step_ns)));
     }
 
-    /// A purchase was due and failed, or is not possible now (threads, limits, no memory): try again when the rent
-    /// paid has doubled. Attempts then number at most the logarithm of the rent.
+    /// A purchase was due and failed, or is not possible now (threads, limits, no memory): try
+    /// again when the rent paid has doubled. Attempts then number at most the logarithm of the
+    /// rent.
     pub fn refused(&mut self) {
-        self.look_again_at(self.paid_ns.saturating_mul(2));
+        self.scan_again_at(self.paid_ns.saturating_mul(2));
     }
 
     /// The purchase was made: a new account begins.
@@ -131,9 +145,9 @@ impl Rental {
         *self = Self::new();
     }
 
-    fn look_again_at(&mut self, wanted_ns: u64) {
+    fn scan_again_at(&mut self, wanted_ns: u64) {
         // At least one nanosecond further: looking twice for the same rent is never right.
-        self.next_look_ns = wanted_ns.max(self.paid_ns.saturating_add(1));
+        self.next_scan_ns = wanted_ns.max(self.paid_ns.saturating_add(1));
     }
 }
 
@@ -162,13 +176,13 @@ mod tests {
         let mut looks_at = [0_u64; 8];
         let mut looks = looks_at.iter_mut();
         while !rental.due(100) {
-            if rental.worth_looking(10) {
+            if rental.worth_scanning(10) {
                 *looks.next().expect("few looks") = rental.paid_ns();
-                rental.looked(100, 5);
+                rental.scanned(100, 5);
             }
             rental.charge(1);
         }
-        assert!(rental.worth_looking(10), "the purchase must not wait for a later look");
+        assert!(rental.worth_scanning(10), "the purchase must not wait for a later look");
         assert_eq!(looks_at, [10, 20, 40, 80, 0, 0, 0, 0]);
     }
 
@@ -178,9 +192,9 @@ mod tests {
         let mut looks = 0;
         for _ in 0..1000 {
             rental.charge(1);
-            if rental.worth_looking(10) {
+            if rental.worth_scanning(10) {
                 looks += 1;
-                rental.looked(rental.paid_ns() + 1, 5);
+                rental.scanned(rental.paid_ns() + 1, 5);
             }
         }
         assert_eq!(looks, 100); // one per two look costs
@@ -192,12 +206,13 @@ mod tests {
         let mut attempts = 0;
         for _ in 0..1_000_000 {
             rental.charge(1);
-            if rental.worth_looking(10) && rental.due(100) {
+            if rental.worth_scanning(10) && rental.due(100) {
                 attempts += 1;
                 rental.refused();
             }
         }
-        assert_eq!(attempts, 14); // from 99 paid on, each at twice the one before: 99 x 2^13 < 1,000,000
+        // From 99 paid on, each at twice the one before: 99 x 2^13 < 1,000,000.
+        assert_eq!(attempts, 14);
     }
 
     #[test]
@@ -220,10 +235,10 @@ mod tests {
         rental.charge(u64::MAX);
         rental.limit(u64::MAX);
         rental.refused();
-        rental.looked(u64::MAX, u64::MAX);
-        assert!(rental.due(u64::MAX) && rental.worth_looking(u64::MAX));
+        rental.scanned(u64::MAX, u64::MAX);
+        assert!(rental.due(u64::MAX) && rental.worth_scanning(u64::MAX));
         let mut idle = Rental::new();
-        idle.looked(0, 0);
-        assert!(!idle.worth_looking(0));
+        idle.scanned(0, 0);
+        assert!(!idle.worth_scanning(0));
     }
 }

@@ -1,12 +1,14 @@
-//! The three terms of a fork: process + entry x pages + copy x pages written (Smith and Maguire 1988).
+//! The three terms of a fork: process + entry x pages + copy x pages written (Smith and Maguire
+//! 1988).
 //!
-//! Owns the sum and its parts, nothing else: the coefficients come from `CostModel` (the runtime's freeze rule) or from a
-//! fit of measurements (`odfork predict`), so both go through this code. Integers, as in the rest of the crate;
-//! all arithmetic saturates.
+//! Owns the sum and its parts, nothing else: the coefficients come from `CostModel` (the runtime's
+//! freeze rule) or from a fit of measurements (`odfork predict`), so both go through this code.
+//! Integers, as in the rest of the crate; all arithmetic saturates.
 //!
-//! A coefficient is worth nothing without the quantity it belongs to. Two are in use. The *call* is what the parent waits
-//! for in fork(): entries are copied, no page is. The *round* is fork, the child's writes, its exit and the wait
-//! (experiment `grid`): an entry is copied and torn down, a written page is faulted in, copied and freed.
+//! A coefficient is worth nothing without the quantity it belongs to. Two are in use. The *call* is
+//! what the parent waits for in fork(): entries are copied, no page is. The *round* is fork, the
+//! child's writes, its exit and the wait (experiment `grid`): an entry is copied and torn down, a
+//! written page is faulted in, copied and freed.
 
 use crate::units::{ps_to_ns, saturate};
 
@@ -31,7 +33,8 @@ pub struct ForkTerms {
 }
 
 impl ForkTerms {
-    /// Time of one fork in a process of so many page-table entries, of which `written` are copied, nanoseconds.
+    /// Time of one fork in a process of so many page-table entries, of which `written` are copied,
+    /// nanoseconds.
     pub const fn time_ns(&self, entries: u64, written: u64) -> u64 {
         let entries_ps = entries as u128 * self.entry_ps as u128;
         let copies_ps = written as u128 * self.copy_ps as u128;
@@ -39,8 +42,8 @@ impl ForkTerms {
         self.process_ns.saturating_add(memory_ns)
     }
 
-    /// The same from the share of the pages that is written, as the paper writes it. A share outside of 0 to 1 counts as
-    /// the nearer of the two, one that is no number as 0.
+    /// The same from the share of the pages that is written, as the paper writes it. A share
+    /// outside of 0 to 1 counts as the nearer of the two, one that is no number as 0.
     pub fn time_of(&self, entries: u64, frac: f64) -> u64 {
         self.time_ns(entries, pages_written(entries, frac))
     }
@@ -51,7 +54,8 @@ impl ForkTerms {
     }
 }
 
-/// Pages a writer touches that writes `frac` of `pages`: it writes a page whole or not at all, so the last counts.
+/// Pages a writer touches that writes `frac` of `pages`: it writes a page whole or not at all, so
+/// the last counts.
 pub fn pages_written(pages: u64, frac: f64) -> u64 {
     // The conversion saturates and makes 0 of what is no number. core has no ceil.
     let exact = pages as f64 * frac;

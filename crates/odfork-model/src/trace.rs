@@ -1,8 +1,9 @@
-//! Replays recorded forks: what the rule would have cost, and what the best choice in hindsight costs.
+//! Replays recorded forks: what the rule would have cost, and what the best choice in hindsight
+//! costs.
 //!
-//! Owns the account of one replay. It drives `Rental` and `CostModel` in the order in which the runtime does, so the bound
-//! tested here is the bound of the runtime. No heap: traces are slices, the caller lends the scratch space.
-//! Costs leave out the floor of fork, which nobody can avoid.
+//! Owns the account of one replay. It drives `Rental` and `CostModel` in the order in which the
+//! runtime does, so the bound tested here is the bound of the runtime. No heap: traces are slices,
+//! the caller lends the scratch space. Costs leave out the floor of fork, which nobody can avoid.
 
 use crate::cost::{CostModel, PAGE_BYTES};
 use crate::rental::Rental;
@@ -18,7 +19,8 @@ pub struct ForkRecord {
     pub dirty_pages: u64,
 }
 
-/// Which pages a record's `dirty_pages` are. A record only counts them; the truth lies between the two.
+/// Which pages a record's `dirty_pages` are. A record only counts them; the truth lies between the
+/// two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rewrites {
     /// Every fork finds other pages dirty: they add up until folded.
@@ -59,24 +61,25 @@ pub struct Outcome {
     /// Cost of all purchases, nanoseconds.
     pub bought_ns: u64,
     /// Cost of all looks that did not lead to a purchase, nanoseconds.
-    pub looks_ns: u64,
+    pub scans_ns: u64,
     /// Number of purchases.
     pub purchases: u64,
     /// Number of looks that did not lead to a purchase.
     pub looks: u64,
-    /// For each purchase, and for the account open at the end: the last step of rent, and what looking late can add (`r + late`
-    /// in the bounds of [`Rental`]), nanoseconds.
+    /// For each purchase, and for the account open at the end: the last step of rent, and what
+    /// looking late can add (`r + late` in the bounds of [`Rental`]), nanoseconds.
     pub slack_ns: u64,
 }
 
 impl Outcome {
     /// Rent, purchases and looks together, nanoseconds.
     pub const fn cost_ns(&self) -> u64 {
-        self.rent_ns.saturating_add(self.bought_ns).saturating_add(self.looks_ns)
+        self.rent_ns.saturating_add(self.bought_ns).saturating_add(self.scans_ns)
     }
 }
 
-/// What is still outstanding at a fork: everything before the first purchase, then growth and dirty pages.
+/// What is still outstanding at a fork: everything before the first purchase, then growth and dirty
+/// pages.
 #[derive(Clone, Copy, Default)]
 struct Memory {
     frozen: bool,
@@ -142,17 +145,17 @@ impl Player<'_> {
             Policy::Never => {}
             Policy::Eager if self.memory.entries() > 0 => self.buy(),
             Policy::Eager => {}
-            Policy::Auto => self.look_when_worth_it(),
+            Policy::Auto => self.scan_when_worth_it(),
         }
     }
 
-    fn look_floor_ns(&self) -> u64 {
-        self.replay.belief.look_floor_ns(self.last_fork_ns, self.memory.frozen_bytes)
+    fn scan_floor_ns(&self) -> u64 {
+        self.replay.belief.scan_floor_ns(self.last_fork_ns, self.memory.frozen_bytes)
     }
 
-    fn look_when_worth_it(&mut self) {
-        let floor_ns = self.look_floor_ns();
-        if !self.rental.worth_looking(floor_ns) {
+    fn scan_when_worth_it(&mut self) {
+        let floor_ns = self.scan_floor_ns();
+        if !self.rental.worth_scanning(floor_ns) {
             return;
         }
         let belief = &self.replay.belief;
@@ -161,10 +164,11 @@ impl Player<'_> {
         if self.memory.entries() > 0 && self.rental.due(buy_ns) {
             return self.buy();
         }
-        let look_ns = self.replay.truth.look_ns(self.memory.entries(), self.memory.frozen_bytes);
-        self.outcome.looks_ns = self.outcome.looks_ns.saturating_add(look_ns);
+        let scan_ns = self.replay.truth.scan_ns(self.memory.entries(), self.memory.frozen_bytes);
+        self.outcome.scans_ns = self.outcome.scans_ns.saturating_add(scan_ns);
         self.outcome.looks = self.outcome.looks.saturating_add(1);
-        self.rental.looked(buy_ns, belief.look_ns(self.memory.entries(), self.memory.frozen_bytes));
+        self.rental
+            .scanned(buy_ns, belief.scan_ns(self.memory.entries(), self.memory.frozen_bytes));
     }
 
     fn buy(&mut self) {
@@ -188,9 +192,9 @@ impl Player<'_> {
 
     fn close_account(&mut self) {
         let (memory, belief) = (&self.memory, &self.replay.belief);
-        let looks_ns = belief.look_ns(memory.entries(), memory.frozen_bytes).saturating_mul(2);
-        let beyond_price_ns = self.look_floor_ns().saturating_sub(memory.price_ns(belief));
-        let slack_ns = self.last_rent_ns.saturating_add(looks_ns.max(beyond_price_ns));
+        let scans_ns = belief.scan_ns(memory.entries(), memory.frozen_bytes).saturating_mul(2);
+        let beyond_price_ns = self.scan_floor_ns().saturating_sub(memory.price_ns(belief));
+        let slack_ns = self.last_rent_ns.saturating_add(scans_ns.max(beyond_price_ns));
         self.outcome.slack_ns = self.outcome.slack_ns.saturating_add(slack_ns);
     }
 }
@@ -214,7 +218,8 @@ pub fn replay(trace: &[ForkRecord], replay: Replay<'_>) -> Outcome {
     player.outcome
 }
 
-/// Cost of the rental rule on this trace when `model` is both the truth and the belief, nanoseconds.
+/// Cost of the rental rule on this trace when `model` is both the truth and the belief,
+/// nanoseconds.
 ///
 /// ```
 /// use odfork_model::{trace, CostModel};
@@ -222,9 +227,10 @@ pub fn replay(trace: &[ForkRecord], replay: Replay<'_>) -> Outcome {
 /// let fork = trace::ForkRecord { plain_ns: 14_060_000, anon_bytes: 1 << 30, dirty_pages: 0 };
 /// let mut scratch = [0; 50];
 /// let online = trace::online_cost(&[fork; 50], &model);
-/// let hindsight = trace::hindsight_cost(&[fork; 50], &model, trace::Rewrites::Fresh, &mut scratch);
-/// let one_look = model.look_ns(262_144, 0);
-/// assert!(online <= 2 * hindsight.unwrap() + one_look);
+/// let fresh = trace::Rewrites::Fresh;
+/// let hindsight = trace::hindsight_cost(&[fork; 50], &model, fresh, &mut scratch);
+/// let one_scan = model.scan_ns(262_144, 0);
+/// assert!(online <= 2 * hindsight.unwrap() + one_scan);
 /// ```
 pub fn online_cost(trace: &[ForkRecord], model: &CostModel) -> u64 {
     let how =
@@ -232,10 +238,12 @@ pub fn online_cost(trace: &[ForkRecord], model: &CostModel) -> u64 {
     replay(trace, how).cost_ns()
 }
 
-/// Cost of the best choice of purchases in hindsight, nanoseconds: when to freeze, if at all, and when to clean again.
+/// Cost of the best choice of purchases in hindsight, nanoseconds: when to freeze, if at all, and
+/// when to clean again.
 ///
-/// Dynamic programming over the fork before which the last purchase was made: time grows with the square of the
-/// trace. `scratch` holds one number per fork; `None` when it is shorter than the trace.
+/// Dynamic programming over the fork before which the last purchase was made: time grows with the
+/// square of the trace. `scratch` holds one number per fork; `None` when it is shorter than the
+/// trace.
 pub fn hindsight_cost(
     trace: &[ForkRecord],
     model: &CostModel,
@@ -254,8 +262,8 @@ pub fn hindsight_cost(
     Some(best_continuation(Memory::default(), trace, best_after, (model, rewrites)))
 }
 
-/// Cheapest way through `rest` from `memory`: pay rent up to some fork, buy before it (`known` tells the cost from there on), or
-/// never buy.
+/// Cheapest way through `rest` from `memory`: pay rent up to some fork, buy before it (`known`
+/// tells the cost from there on), or never buy.
 fn best_continuation(
     mut memory: Memory,
     rest: &[ForkRecord],

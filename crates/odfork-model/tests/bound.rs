@@ -1,9 +1,11 @@
-//! The promise of the rental rule, tested: never more than so many times the best choice in hindsight.
+//! The promise of the rental rule, tested: never more than so many times the best choice in
+//! hindsight.
 //!
-//! Owns the recorded traces' test, generated traces and the negative controls (rules that must break the bound).
-//! Slack, and where it comes from: the last step of rent before each purchase and looking late (`Outcome::slack_ns`), and
-//! looks that led to nothing. Both are counted, not guessed. For recorded traces the truth about what a fork
-//! costs after a freeze is a model fitted to the same trace; its spread is the measurement error below.
+//! Owns the recorded traces' test, generated traces and the negative controls (rules that must
+//! break the bound). Slack, and where it comes from: the last step of rent before each purchase and
+//! looking late (`Outcome::slack_ns`), and looks that led to nothing. Both are counted, not
+//! guessed. For recorded traces the truth about what a fork costs after a freeze is a model fitted
+//! to the same trace; its spread is the measurement error below.
 
 use odfork_model::trace::{hindsight_cost, replay, ForkRecord, Outcome, Policy, Replay, Rewrites};
 use odfork_model::{CostModel, Defaults, PAGE_BYTES};
@@ -12,7 +14,8 @@ use std::path::{Path, PathBuf};
 
 const BOTH: [Rewrites; 2] = [Rewrites::Fresh, Rewrites::Same];
 
-/// Rent after a freeze is computed from the fitted entry cost, and rounded to nanoseconds at each fork and purchase.
+/// Rent after a freeze is computed from the fitted entry cost, and rounded to nanoseconds at each
+/// fork and purchase.
 const MEASUREMENT_ERROR: f64 = 0.02;
 
 #[derive(serde::Deserialize)]
@@ -69,18 +72,19 @@ fn hindsight(trace: &[ForkRecord], truth: &CostModel, rewrites: Rewrites) -> u64
         .expect("scratch is as long as the trace")
 }
 
-/// Whether the outcome is within `factor` times hindsight, plus `slacks` times its slack, plus its looks.
+/// Whether the outcome is within `factor` times hindsight, plus `slacks` times its slack, plus its
+/// looks.
 fn within(outcome: &Outcome, hindsight_ns: u64, factor: f64, slacks: f64) -> bool {
     let allowed =
-        factor * hindsight_ns as f64 + slacks * outcome.slack_ns as f64 + outcome.looks_ns as f64;
+        factor * hindsight_ns as f64 + slacks * outcome.slack_ns as f64 + outcome.scans_ns as f64;
     outcome.cost_ns() as f64 <= allowed + 1_000.0
 }
 
 /// `2 k` of point 3 of the guarantee: the factor for any trace whose memory does not shrink.
 fn adversarial_factor(d: &Defaults) -> f64 {
     let per_page = 1e12 * PAGE_BYTES as f64 / d.copy_bytes_per_s as f64;
-    let freeze = per_page + d.look_entry_ps as f64 - d.scan_page_ps as f64;
-    let fold = d.fold_page_ps as f64;
+    let freeze = per_page + d.scan_entry_ps as f64 - d.scan_page_ps as f64;
+    let fold = d.refreeze_page_ps as f64;
     let q = fold.max(freeze) / fold.min(freeze);
     q + 1.0 + 2.0 * ((q - 1.0).powi(2) / 4.0 + q / 2.0).sqrt()
 }
@@ -169,18 +173,18 @@ fn a_wrong_belief_about_the_machine_is_corrected_by_its_forks() {
 fn machine() -> impl Strategy<Value = Defaults> {
     let d = Defaults::MEASURED;
     let around = |x: u64| x / 4..x * 4;
-    let units = (around(d.entry_ps), around(d.copy_bytes_per_s), around(d.fold_page_ps));
-    (units, around(d.look_entry_ps), around(d.scan_page_ps), around(d.fixed_buy_ns)).prop_map(
+    let units = (around(d.entry_ps), around(d.copy_bytes_per_s), around(d.refreeze_page_ps));
+    (units, around(d.scan_entry_ps), around(d.scan_page_ps), around(d.fixed_buy_ns)).prop_map(
         move |(
-            (entry_ps, copy_bytes_per_s, fold_page_ps),
-            look_entry_ps,
+            (entry_ps, copy_bytes_per_s, refreeze_page_ps),
+            scan_entry_ps,
             scan_page_ps,
             fixed_buy_ns,
         )| Defaults {
             entry_ps,
             copy_bytes_per_s,
-            fold_page_ps,
-            look_entry_ps,
+            refreeze_page_ps,
+            scan_entry_ps,
             scan_page_ps,
             fixed_buy_ns,
             ..d
@@ -207,8 +211,8 @@ fn check(
         // Point 4: looks take at most half of what the rent takes, and one look at everything.
         let last = trace
             .last()
-            .map_or(0, |fork| truth.look_ns(fork.anon_bytes / PAGE_BYTES, fork.anon_bytes));
-        prop_assert!(found.looks_ns <= found.rent_ns / 2 + last, "{hint}");
+            .map_or(0, |fork| truth.scan_ns(fork.anon_bytes / PAGE_BYTES, fork.anon_bytes));
+        prop_assert!(found.scans_ns <= found.rent_ns / 2 + last, "{hint}");
     }
     Ok(())
 }
@@ -216,8 +220,8 @@ fn check(
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Point 1: a parent that neither grows nor writes. Only the first step of rent may be lost, when it alone
-    /// exceeds the price.
+    /// Point 1: a parent that neither grows nor writes. Only the first step of rent may be lost,
+    /// when it alone exceeds the price.
     #[test]
     fn static_parents_within_two(d in machine(), pages in 1_u64..3_000_000, forks in 0_usize..80) {
         let model = CostModel::with_defaults(d);
@@ -232,12 +236,13 @@ proptest! {
         let best = hindsight(&trace, &model, Rewrites::Fresh);
         let found = run(&trace, &model, model, Rewrites::Fresh, Policy::Auto);
         let rent_ns = model.avoidable_ns(pages);
-        let late_ns = 2 * model.look_ns(pages, 0);
+        let late_ns = 2 * model.scan_ns(pages, 0);
         let dear = rent_ns * 2 >= model.freeze_ns(pages * PAGE_BYTES); // one or two forks cost as much as the freeze
-        prop_assert!(dear || found.cost_ns() <= 2 * best + late_ns + found.looks_ns + 1_000, "{best} {found:?}");
+        prop_assert!(dear || found.cost_ns() <= 2 * best + late_ns + found.scans_ns + 1_000, "{best} {found:?}");
     }
 
-    /// Parents that write at a steady rate and do not grow: 8/3 when they end right after a fold, less otherwise.
+    /// Parents that write at a steady rate and do not grow: 8/3 when they end right after a fold,
+    /// less otherwise.
     #[test]
     fn steady_writers_within_eight_thirds(
         d in machine(), pages in 1_000_u64..1_000_000, dirty in 0_u64..50_000, forks in 0_usize..80,

@@ -1,8 +1,10 @@
-//! What a library without Rust's standard library must bring itself: the end of a panic, and a name.
+//! What a library without Rust's standard library must bring itself: the end of a panic, and a
+//! name.
 //!
-//! Owns: both, and nothing else. Why without: the standard library wants libgcc_s.so.1 in every program, for stack
-//! traces that nobody sees; the loader would open, map and relocate it at each exec of everything below `odfork run`.
-//! Rules: none of our code panics on purpose; if it does all the same, the program ends as it did with `panic=abort`.
+//! Owns: both, and nothing else. Why without: the standard library wants libgcc_s.so.1 in every
+//! program, for stack traces that nobody sees; the loader would open, map and relocate it at each
+//! exec of everything below `odfork run`. Rules: none of our code panics on purpose; if it does all
+//! the same, the program ends as it did with `panic=abort`.
 
 /// Says where, and aborts.
 #[cfg(not(test))]
@@ -11,8 +13,9 @@ fn panic(info: &core::panic::PanicInfo) -> ! {
     odfork_runtime::interpose::panicked(info)
 }
 
-// The compiled core library names this function in its unwind tables. Nothing unwinds here (`panic=abort`), so it is
-// never called. Hidden: an exported one would take the place of that of a preloading program's own libstd.so.
+// The compiled core library names this function in its unwind tables. Nothing unwinds here
+// (`panic=abort`), so it is never called. Hidden: an exported one would take the place of that of a
+// preloading program's own libstd.so.
 core::arch::global_asm!(
     ".pushsection .text.rust_eh_personality,\"ax\",@progbits",
     ".globl rust_eh_personality",

@@ -1,8 +1,9 @@
-//! Programs linked with the library, in C and in C++, shared and static: does the header compile without a warning,
-//! do all wrappers bind, does every function of the interface do what it says?
+//! Programs linked with the library, in C and in C++, shared and static: does the header compile
+//! without a warning, do all wrappers bind, does every function of the interface do what it says?
 //!
-//! Owns: compiler calls and the settings programs are run under. What is checked inside is in `programs/api.c`.
-//! The static library is for dynamically linked programs: what it needs must be what `odfork.pc.in` says.
+//! Owns: compiler calls and the settings programs are run under. What is checked inside is in
+//! `programs/api.c`. The static library is for dynamically linked programs: what it needs must be
+//! what `odfork.pc.in` says.
 
 #[path = "../../../tests/shared/linking.rs"]
 mod shared;

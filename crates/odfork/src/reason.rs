@@ -10,7 +10,8 @@ use crate::sys::Errno;
 pub enum Reason {
     #[default]
     None = 0,
-    /// Other threads run and cannot be held still (no userfaultfd privilege, or they did not come to rest).
+    /// Other threads run and cannot be held still (no userfaultfd privilege, or they did not come
+    /// to rest).
     Threads,
     /// `/proc` is not mounted, not readable, or not this process's.
     NoProc,

@@ -122,7 +122,8 @@ fn one_holder_at_a_time_reaches_the_state() {
     });
 }
 
-/// A process as fork may leave it: the lock held and calls under way, by threads that are not there.
+/// A process as fork may leave it: the lock held and calls under way, by threads that are not
+/// there.
 struct Forked {
     lock: Lock<u32>,
     owner: Owner,

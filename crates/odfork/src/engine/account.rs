@@ -50,7 +50,7 @@ impl Account {
             self.rental.bought();
             self.entries = None;
             model.observe_freeze(r.frozen.get() as u64, r.freeze_ns.get() as u64);
-            model.observe_fold(
+            model.observe_refreeze(
                 (r.written_back.get() / PAGE) as u64,
                 shown,
                 r.refreeze_ns.get() as u64,
@@ -59,7 +59,7 @@ impl Account {
             let entries = ((eligible + dirty) / PAGE) as u64;
             let price = model.clean_ns(eligible as u64, (dirty / PAGE) as u64, shown);
             self.rental.limit(model.avoidable_ns(entries));
-            self.rental.looked(price, model.look_ns(entries, shown));
+            self.rental.scanned(price, model.scan_ns(entries, shown));
             self.entries = Some(entries);
         }
     }

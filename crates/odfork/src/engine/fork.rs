@@ -17,7 +17,7 @@ use crate::sys;
 /// Minor faults since the last scan before an eager process looks again (1 MB of pages).
 const EAGER_FAULTS: u64 = 256;
 
-/// Fork time that passes before the rental account is looked at: below that,
+/// Fork time that passes before the rental account is scanned at: below that,
 /// not even freezing a 1 MB process could be due.
 const SETTLE_NS: u64 = 1_000_000;
 
@@ -88,7 +88,7 @@ fn may_be_due(st: &State, freeze: Freeze) -> bool {
     }
 }
 
-/// Backing files were not looked at for a while: memory that the program has unmapped
+/// Backing files were not scanned at for a while: memory that the program has unmapped
 /// since is still held by their anchors.
 fn is_stale(st: &State) -> bool {
     st.registry_in_use.load(Relaxed) != 0
@@ -114,8 +114,8 @@ fn by_rental_rule(st: &State, owned: &mut Owned) -> Option<Decide> {
     let last_ns = st.last_fork_ns.load(Relaxed);
     let account = &mut owned.account;
     account.charge(ns, forks, last_ns);
-    let floor = account.model.look_floor_ns(last_ns, account.shown);
-    (account.rental.worth_looking(floor) || is_stale(st))
+    let floor = account.model.scan_floor_ns(last_ns, account.shown);
+    (account.rental.worth_scanning(floor) || is_stale(st))
         .then_some(Decide::Rental(account.model, account.rental))
 }
 

@@ -38,7 +38,7 @@ pub struct Setup {
 /// What the wrappers and the report remember. Not in statics of their own: the library has no
 /// other page that is written when it is loaded, and each would be one more fault in every exec.
 pub struct Notes {
-    /// Where the next functions in line are, by the wrappers' numbers; 0: not looked up.
+    /// Where the next functions in line are, by the wrappers' numbers; 0: not scanned up.
     pub next: [AtomicUsize; 5],
     /// 1: the next realloc is glibc's, whose chunks can be told apart; 2: it is not.
     pub realloc_kind: AtomicUsize,
@@ -117,7 +117,8 @@ pub struct State {
     barred: AtomicU32,
     pub inspection: RunOnce,
     pub pi_futexes: AtomicU32,
-    /// Where a word shared with all descendants is: pages of backing files went into a pipe or socket.
+    /// Where a word shared with all descendants is: pages of backing files went into a pipe or
+    /// socket.
     spliced_word: AtomicUsize,
     /// 1 from the first freeze on, in this process or an ancestor.
     pub ever_frozen: AtomicU32,
