@@ -44,8 +44,8 @@ const SCAN_SHARE: u64 = 2;
 /// 3. **Repeated purchases; the price grows with what it cleans** (dirty pages, a growing heap:
 ///    each unit costs the same rent per fork until bought for between `f` and `F`): what grew the
 ///    price also was not cleaned by an earlier purchase, so no `g` is needed. With `q = F / f`, at
-///    most `2 k x hindsight`, plus `2 (r + late)` per purchase, plus looks, where `k = (q + 1) / 2
-///    + sqrt((q - 1)^2 / 4 + q / 2)`: 3.5 times for refreezing or freezing alone, 4.5 for both
+///    most `2 k x hindsight`, plus `2 (r + late)` per purchase, plus looks, where `k = (q + 1) /
+///    2 + sqrt((q - 1)^2 / 4 + q / 2)`: 3.5 times for refreezing or freezing alone, 4.5 for both
 ///    mixed. This is the adversary's case: a dirty set that grows exponentially, in step with the
 ///    rent. A parent that writes at a steady rate and does not grow costs at most 8/3 times
 ///    hindsight (worked out for many small steps, tested for others), and that only when it ends

@@ -32,6 +32,7 @@ mod quiesce;
 pub mod reason;
 mod refreeze;
 mod registry;
+mod results;
 mod scan;
 mod scratch;
 mod spans;

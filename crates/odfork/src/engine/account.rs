@@ -4,7 +4,7 @@
 
 use odfork_model::{CostModel, Rental};
 
-use crate::scratch::Report;
+use crate::results::Report;
 use crate::sys::PAGE;
 
 /// The account.

@@ -10,8 +10,8 @@ use crate::pass::{self, Decide};
 use crate::reason::{Done, Reason, Stop};
 use crate::refreeze;
 use crate::registry::Registry;
+use crate::results::Report;
 use crate::scan::Subject;
-use crate::scratch::Report;
 use crate::sys::{self, PAGE};
 
 /// Mappings with less anonymous memory are not worth a mapping of their own (1 MB).
@@ -121,7 +121,7 @@ fn count(st: &State, registry: &Registry, shown: u64, r: &Report) {
     if r.scanned.flag() {
         stats.dirty_pages.store((r.dirty.get() / PAGE) as u64, Relaxed);
     }
-    let get = |n: &crate::scratch::Number| n.get() as u64;
+    let get = |n: &crate::results::Number| n.get() as u64;
     let (frozen, rebuilt, written_back) = (get(&r.frozen), get(&r.rebuilt), get(&r.written_back));
     if frozen > rebuilt {
         stats.freezes.fetch_add(1, Relaxed);

@@ -15,6 +15,9 @@ use crate::registry::MAX_FILES;
 use crate::sys::PAGE;
 use crate::thaw::{Content, Order};
 
+/// All addresses: start and length.
+const EVERYTHING: (usize, usize) = (0, usize::MAX & !(PAGE - 1));
+
 /// True if a range may be frozen.
 pub fn may_be_frozen(start: usize, len: usize) -> bool {
     call_if_plain(start, len, false, || ()).is_none()
@@ -53,7 +56,7 @@ pub fn with_thawed<T>(
     call: impl FnOnce(Done<bool>) -> T,
 ) -> T {
     let mut owned = hold();
-    call(thaw_range(state(), &mut owned, start, len, content, moves))
+    call(thaw_range(state(), &mut owned, (start, len), content, moves))
 }
 
 /// Makes a call that gives a range a property (not to be inherited, locked, ...):
@@ -63,7 +66,7 @@ pub fn with_property<T>(start: usize, len: usize, call: impl FnOnce() -> T) -> T
     let st = state();
     let mut owned = hold();
     // Where no thaw is to be had the property goes to the backing file's mapping, as far as it can.
-    let _ = thaw_range(st, &mut owned, start, len, Content::Join, false);
+    let _ = thaw_range(st, &mut owned, (start, len), Content::Join, false);
     owned.registry.note_special(&st.addresses, start, start.saturating_add(len));
     call()
 }
@@ -71,8 +74,7 @@ pub fn with_property<T>(start: usize, len: usize, call: impl FnOnce() -> T) -> T
 fn thaw_range(
     st: &State,
     owned: &mut Owned,
-    start: usize,
-    len: usize,
+    (start, len): (usize, usize),
     content: Content,
     moves: bool,
 ) -> Done<bool> {
@@ -105,7 +107,7 @@ fn thaw_range(
 pub fn thaw_all() -> Done<()> {
     let st = state();
     let mut owned = hold();
-    thaw_range(st, &mut owned, 0, usize::MAX & !(PAGE - 1), Content::Keep, false)?;
+    thaw_range(st, &mut owned, EVERYTHING, Content::Keep, false)?;
     for slot in 0..MAX_FILES {
         if let Some(file) = owned.registry.remove(slot) {
             crate::backing::unmap_anchors(&file);

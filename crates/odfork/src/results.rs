@@ -1,0 +1,331 @@
+//! What a job leaves behind for its caller.
+//!
+//! Owns the part of the scratch memory that both tasks refer to. All of it is atomic: the helper
+//! task may be killed between any two instructions, and what it had stored by then counts.
+
+use core::sync::atomic::{
+    AtomicU32, AtomicU64, AtomicU8, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+use crate::reason::{Done, Reason, Stop};
+use crate::registry::{BackingFile, MAX_FILES};
+use crate::step::Step;
+use crate::sys::{self, Trace, PAGE};
+
+/// A number that one task writes and another reads later.
+#[derive(Default, Debug)]
+pub struct Number(AtomicU64);
+
+impl Number {
+    pub fn get(&self) -> usize {
+        self.0.load(Relaxed) as usize
+    }
+
+    pub fn set(&self, n: usize) {
+        self.0.store(n as u64, Relaxed);
+    }
+
+    pub fn add(&self, n: usize) {
+        self.set(self.get() + n);
+    }
+
+    pub fn flag(&self) -> bool {
+        self.get() == 1
+    }
+}
+
+/// What a job found and did.
+#[derive(Default, Debug)]
+pub struct Report {
+    /// Anonymous bytes that may be frozen.
+    pub eligible: Number,
+    /// Bytes of mappings of backing files dirtied by the process.
+    pub dirty: Number,
+    /// Bytes of backing files the process shows (clean and dirty).
+    pub shown: Number,
+    /// Bytes copied into new backing files, and time for it in ns.
+    pub frozen: Number,
+    pub freeze_ns: Number,
+    /// Dirty bytes written back in place, bytes of mappings rebuilt, time in ns.
+    pub written_back: Number,
+    pub rebuilt: Number,
+    pub refreeze_ns: Number,
+    pub thawed: Number,
+    /// 1: zeros were written where the mapping could not be replaced.
+    pub by_hand: Number,
+    /// 1: thawing stopped at memory whose content the kernel will not give up.
+    pub refused: Number,
+    /// 1: the job looked and decided to act.
+    pub acted: Number,
+    /// 1: the map of the process was read to its end ([`Results::is_gone`] is meaningful).
+    pub scanned: Number,
+    /// 1: the address space is limited (RLIMIT_AS): what is left is the program's.
+    pub space_limited: Number,
+}
+
+impl Report {
+    /// Forgets what an earlier scan found.
+    pub fn restart_scan(&self) {
+        [&self.scanned, &self.eligible, &self.dirty, &self.shown].iter().for_each(|n| n.set(0));
+    }
+
+    /// Forgets what an earlier job left.
+    fn clear(&self) {
+        let all = [
+            &self.eligible,
+            &self.dirty,
+            &self.shown,
+            &self.frozen,
+            &self.freeze_ns,
+            &self.written_back,
+            &self.rebuilt,
+            &self.refreeze_ns,
+            &self.thawed,
+            &self.by_hand,
+            &self.refused,
+            &self.acted,
+            &self.scanned,
+            &self.space_limited,
+        ];
+        all.iter().for_each(|n| n.set(0));
+    }
+}
+
+/// A mapping made only for the job, to be removed if it dies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum View {
+    /// A backing file, to be written.
+    Shared,
+    /// What will be moved over memory of the program.
+    Fresh,
+    /// A probe that no backing file needs yet.
+    Probe,
+}
+
+const VIEWS: [View; 3] = [View::Shared, View::Fresh, View::Probe];
+
+/// A backing file as the task leaves it behind, word by word.
+#[derive(Default)]
+struct Record {
+    dev: AtomicU64,
+    inode: AtomicU64,
+    start: AtomicUsize,
+    end: AtomicUsize,
+    span: AtomicUsize,
+    anchor_private: AtomicUsize,
+    anchor_shared: AtomicUsize,
+    probe: AtomicUsize,
+    bytes: AtomicUsize,
+    huge: AtomicU32,
+}
+
+impl Record {
+    fn store(&self, file: &BackingFile) {
+        self.dev.store(file.dev, Relaxed);
+        self.inode.store(file.inode, Relaxed);
+        self.start.store(file.start, Relaxed);
+        self.end.store(file.end, Relaxed);
+        self.span.store(file.span, Relaxed);
+        self.anchor_private.store(file.anchor_private, Relaxed);
+        self.anchor_shared.store(file.anchor_shared, Relaxed);
+        self.probe.store(file.probe, Relaxed);
+        self.bytes.store(file.bytes, Relaxed);
+        self.huge.store(file.huge, Relaxed);
+    }
+
+    fn load(&self) -> BackingFile {
+        BackingFile {
+            dev: self.dev.load(Relaxed),
+            inode: self.inode.load(Relaxed),
+            start: self.start.load(Relaxed),
+            end: self.end.load(Relaxed),
+            span: self.span.load(Relaxed),
+            anchor_private: self.anchor_private.load(Relaxed),
+            anchor_shared: self.anchor_shared.load(Relaxed),
+            probe: self.probe.load(Relaxed),
+            bytes: self.bytes.load(Relaxed),
+            huge: self.huge.load(Relaxed),
+            live: 1,
+        }
+    }
+}
+
+/// How a job ended, if it ended by itself.
+#[derive(Default)]
+struct Ending {
+    done: AtomicU32,
+    /// 1: early, for the reason and in the step of these numbers.
+    stopped: AtomicU32,
+    reason: AtomicU32,
+    step: AtomicU8,
+    errno: AtomicU32,
+}
+
+/// What a job leaves behind; all zeros is valid, as the kernel maps it.
+pub struct Results {
+    pub trace: Trace,
+    pub report: Report,
+    created: [Record; MAX_FILES],
+    created_count: AtomicUsize,
+    gone: [AtomicU8; MAX_FILES],
+    views: [(AtomicUsize, AtomicUsize); VIEWS.len()],
+    /// Where the runtime's own mappings go next (a hint; see `sys::ZONE`).
+    zone: AtomicUsize,
+    ending: Ending,
+}
+
+impl Results {
+    /// As new, for the next job, which goes on counting calls where `trace` is.
+    pub fn begin(&self, trace: &Trace, zone: usize) {
+        self.trace.follow(trace);
+        self.report.clear();
+        self.created_count.store(0, Relaxed);
+        self.gone.iter().for_each(|g| g.store(0, Relaxed));
+        VIEWS.iter().for_each(|&v| self.forget_view(v));
+        self.zone.store(zone, Relaxed);
+        self.ending.done.store(0, Relaxed);
+        self.ending.stopped.store(0, Relaxed);
+    }
+
+    /// The backing files made.
+    pub fn created(&self) -> impl Iterator<Item = BackingFile> + '_ {
+        self.created[..self.created_count()].iter().map(Record::load)
+    }
+
+    pub fn created_count(&self) -> usize {
+        self.created_count.load(Acquire).min(MAX_FILES)
+    }
+
+    /// Adds a backing file; from here on it counts.
+    pub fn create(&self, file: &BackingFile) {
+        let n = self.created_count();
+        if let Some(record) = self.created.get(n) {
+            record.store(file);
+            self.created_count.store(n + 1, Release);
+        }
+    }
+
+    /// The latest backing file is about to show more: up to `end`, with so many bytes more.
+    pub fn extend_latest(&self, end: usize, bytes: usize) {
+        if let Some(record) = self.created_count().checked_sub(1).map(|n| &self.created[n]) {
+            record.end.store(end, Relaxed);
+            record.bytes.fetch_add(bytes, Relaxed);
+        }
+    }
+
+    /// No mapping shows the backing file in that registry slot any more.
+    pub fn is_gone(&self, slot: usize) -> bool {
+        self.gone.get(slot).is_some_and(|g| g.load(Relaxed) == 1)
+    }
+
+    pub fn set_gone(&self, slot: usize, gone: bool) {
+        if let Some(g) = self.gone.get(slot) {
+            g.store(u8::from(gone), Relaxed);
+        }
+    }
+
+    /// An address hint for `len` bytes of the runtime's own.
+    pub fn place(&self, len: usize) -> usize {
+        self.zone.fetch_add(len.next_multiple_of(PAGE), Relaxed)
+    }
+
+    pub fn zone(&self) -> usize {
+        self.zone.load(Relaxed)
+    }
+
+    /// Notes a temporary mapping.
+    pub fn note_view(&self, view: View, start: usize, len: usize) {
+        let (at, size) = &self.views[view as usize];
+        size.store(0, Relaxed);
+        at.store(start, Relaxed);
+        size.store(len, Release);
+    }
+
+    /// Forgets a temporary mapping without unmapping it.
+    pub fn forget_view(&self, view: View) {
+        self.views[view as usize].1.store(0, Relaxed);
+    }
+
+    /// Removes a temporary mapping.
+    pub fn drop_view(&self, view: View) {
+        let (at, len) = &self.views[view as usize];
+        if len.load(Acquire) != 0 {
+            // SAFETY: noted by the job as its own.
+            unsafe { sys::munmap(at.load(Relaxed), len.load(Relaxed)) };
+        }
+        self.forget_view(view);
+    }
+
+    /// Removes what a job that died could not remove.
+    pub fn drop_views(&self) {
+        VIEWS.iter().for_each(|&v| self.drop_view(v));
+    }
+
+    /// The job's last word.
+    pub fn end(&self, done: Done<()>) {
+        let e = &self.ending;
+        if let Err(stop) = done {
+            e.reason.store(stop.reason as u32, Relaxed);
+            let step = Step::named(stop.step.as_bytes()).unwrap_or_default();
+            e.step.store(step as u8, Relaxed);
+            e.errno.store(stop.errno as u32, Relaxed);
+            e.stopped.store(1, Relaxed);
+        }
+        e.done.store(1, Release);
+    }
+
+    /// That word; `None` if the task died before.
+    pub fn ending(&self) -> Option<Done<()>> {
+        let e = &self.ending;
+        if e.done.load(Acquire) != 1 {
+            return None;
+        }
+        if e.stopped.load(Relaxed) == 0 {
+            return Some(Ok(()));
+        }
+        let reason = e.reason.load(Relaxed) as usize;
+        Some(Err(Stop {
+            reason: Reason::ALL.get(reason).copied().unwrap_or_default(),
+            step: Step::numbered(e.step.load(Relaxed)).name(),
+            errno: e.errno.load(Relaxed) as i32,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn results() -> Box<Results> {
+        // SAFETY: all zeros is valid (atomics only), as in the mapping.
+        unsafe { Box::<Results>::new_zeroed().assume_init() }
+    }
+
+    #[test]
+    fn an_image_counts_once_it_is_whole() {
+        let r = results();
+        let file =
+            BackingFile { dev: 1, inode: 2, start: 3, end: 3, huge: 1, ..BackingFile::default() };
+        r.extend_latest(9, 9);
+        assert_eq!(r.created().count(), 0);
+        r.create(&file);
+        r.extend_latest(8, 5);
+        let want = BackingFile { end: 8, bytes: 5, live: 1, ..file };
+        assert_eq!(r.created().collect::<Vec<_>>(), [want]);
+        r.begin(&Trace::new(), 0x1000);
+        assert_eq!((r.created_count(), r.zone()), (0, 0x1000));
+    }
+
+    #[test]
+    fn the_last_word_is_read_as_it_was_said() {
+        let r = results();
+        assert_eq!(r.ending(), None);
+        let stop = Stop { reason: Reason::Memory, step: Step::Copy.name(), errno: 12 };
+        r.end(Err(stop));
+        assert_eq!(r.ending(), Some(Err(stop)));
+        r.begin(&Trace::new(), 0);
+        r.end(Ok(()));
+        assert_eq!(r.ending(), Some(Ok(())));
+    }
+}
