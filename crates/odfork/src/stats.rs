@@ -262,9 +262,15 @@ pub fn write_json(w: &mut dyn Write, s: &Stats, c: &Context) -> fmt::Result {
         g(&s.image_bytes),
         g(&s.frozen_bytes)
     )?;
+    write_fallbacks(w, s)?;
+    writeln!(w, "],\"faults_injected\":{},\"calls\":{}}}", c.injected, c.calls)
+}
+
+/// Members of the list of reasons for plain fork.
+fn write_fallbacks(w: &mut dyn Write, s: &Stats) -> fmt::Result {
     let mut comma = "";
     for (r, n) in Reason::ALL.iter().zip(&s.fallbacks) {
-        let n = g(n);
+        let n = n.load(Relaxed);
         if n > 0 && tells(s, *r) {
             let errno = s.errnos[*r as usize].load(Relaxed);
             write!(
@@ -276,7 +282,7 @@ pub fn write_json(w: &mut dyn Write, s: &Stats, c: &Context) -> fmt::Result {
             comma = ",";
         }
     }
-    writeln!(w, "],\"faults_injected\":{},\"calls\":{}}}", c.injected, c.calls)
+    Ok(())
 }
 
 /// Having found nothing to do is no fallback once something was done.
