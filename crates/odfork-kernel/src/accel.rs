@@ -1,7 +1,9 @@
-//! What QEMU may use: KVM where a guest really comes up under it, else emulation (TCG); or emulation that counts.
+//! What QEMU may use: KVM where a guest really comes up under it, else emulation (TCG); or
+//! emulation that counts.
 //!
-//! /dev/kvm that opens says little: inside another virtual machine it may be there and guests hang in it. So it is tried
-//! once, with the kernel that is to run, and the answer kept in the work folder.
+//! /dev/kvm that opens says little: inside another virtual machine it may be there and guests hang
+//! in it. So it is tried once, with the kernel that is to run, and the answer kept in the work
+//! folder.
 
 use std::fs;
 use std::path::Path;
@@ -9,25 +11,18 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::guest::Orders;
-use crate::options::MachineOptions;
+use crate::guest::GuestSpec;
+use crate::options::{GuestOptions, MachineOptions};
 use crate::places::Places;
+use crate::qemu::Accel;
 use crate::session::{self, End};
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Accel {
-    Kvm,
-    Tcg,
-    /// Emulation whose clock is the number of instructions: a nanosecond each, whatever else the host does.
-    Counting,
-}
 
 /// Under KVM a guest is up in 2 s.
 const TRIAL: Duration = Duration::from_secs(20);
 
 /// Chooses for a kernel, by trying when it was not tried before.
 pub fn choose(kernel: &Path, machine: &MachineOptions, places: &Places) -> Result<Accel> {
-    match machine.accel.as_deref() {
+    match machine.guest.accel.as_deref() {
         Some("kvm") => return Ok(Accel::Kvm),
         Some("count") => return Ok(Accel::Counting),
         Some(_) => return Ok(Accel::Tcg),
@@ -60,16 +55,13 @@ pub fn choose(kernel: &Path, machine: &MachineOptions, places: &Places) -> Resul
 }
 
 fn attempt(kernel: &Path, machine: &MachineOptions, places: &Places) -> Result<Accel> {
-    let mut orders = Orders::new(kernel, machine, &["/bin/true"]);
-    orders.machine = MachineOptions {
-        memory: 512 << 20,
-        swap: None,
-        zram: None,
-        scratch: None,
-        ..machine.clone()
+    let mut spec = GuestSpec::new(kernel, machine, &["/bin/true"]);
+    spec.machine = MachineOptions {
+        append: machine.append.clone(),
+        ..MachineOptions::plain(&GuestOptions { memory: 512 << 20, ..machine.guest.clone() })
     };
-    orders.timeout = Some(TRIAL);
-    let outcome = session::run(&orders, Accel::Kvm, places, &mut |_, _| {})?;
+    spec.timeout = Some(TRIAL);
+    let outcome = session::run(&spec, Accel::Kvm, places, &mut |_, _| {})?;
     Ok(if outcome.end == End::Exited(0) { Accel::Kvm } else { Accel::Tcg })
 }
 

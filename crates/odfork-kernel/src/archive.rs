@@ -1,4 +1,5 @@
-//! The guest's initial file system: a cpio archive (format "newc") in memory, with the first process and its orders.
+//! The guest's initial file system: a cpio archive (format "newc") in memory, with the first
+//! process and its orders.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -29,7 +30,8 @@ impl Archive {
     fn entry(&mut self, name: &str, mode: u32, content: &[u8]) {
         self.entries += 1;
         let name_size = name.len() as u32 + 1;
-        // inode, mode, uid, gid, links, time, size, device (2), special device (2), size of the name, checksum
+        // inode, mode, uid, gid, links, time, size, device (2), special device (2), size of the
+        // name, checksum
         let fields =
             [self.entries, mode, 0, 0, 1, 0, content.len() as u32, 0, 0, 0, 0, name_size, 0];
         let mut head = String::from("070701");
@@ -52,9 +54,9 @@ impl Archive {
 }
 
 /// Words with a zero byte after each, as the guest's first process reads them.
-pub fn words(words: &[OsString]) -> Vec<u8> {
+pub fn nul_terminated(list: &[OsString]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    for word in words {
+    for word in list {
         bytes.extend_from_slice(word.as_bytes());
         bytes.push(0);
     }
@@ -71,7 +73,7 @@ mod tests {
     fn cpio_reads_it_back() {
         let mut archive = Archive::default();
         archive.folder("session");
-        archive.file("session/arguments", 0o644, &words(&["echo".into(), "a b".into()]));
+        archive.file("session/arguments", 0o644, &nul_terminated(&["echo".into(), "a b".into()]));
         archive.file("init", 0o755, b"binary");
         let bytes = archive.finish();
         assert_eq!(bytes.len() % 4, 0);

@@ -1,4 +1,5 @@
-//! `odfork kernel boot`: one command, or a shell, in a guest; and what every caller of a guest does with its end.
+//! `odfork kernel boot`: one command, or a shell, in a guest; and what every caller of a guest does
+//! with its end.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use odfork_proc::interrupt;
 
 use crate::accel;
 use crate::console;
-use crate::guest::Orders;
+use crate::guest::GuestSpec;
 use crate::options::{BootOptions, MachineOptions};
 use crate::places::{Places, Variant};
 use crate::series;
@@ -32,29 +33,29 @@ pub fn run(options: &BootOptions) -> Result<u8> {
         None => built(&Variant::of(&options.variant), &places)?,
     };
     let share = options.share.as_deref().map(shared).transpose()?;
-    let orders = Orders {
+    let spec = GuestSpec {
         kernel,
         machine: machine(options)?,
-        words: options.words.clone(),
+        command: options.command.clone(),
         env: options.env.clone(),
         share,
         timeout: options.timeout,
     };
-    let accel = accel::choose(&orders.kernel, &orders.machine, &places)?;
+    let accel = accel::choose(&spec.kernel, &spec.machine, &places)?;
     // On a terminal Ctrl-C is a key for the guest.
-    if !orders.is_interactive() {
+    if !spec.is_interactive() {
         interrupt::listen();
     }
-    let outcome = session::run(&orders, accel, &places, &mut session::pass_on)?;
+    let outcome = session::run(&spec, accel, &places, &mut session::pass_on)?;
     let log = keep_console(&outcome, options.log.as_deref(), &places)?;
-    for line in verdict(&outcome, &log) {
+    for line in describe_end(&outcome, &log) {
         eprintln!("kernel: {line}");
     }
     Ok(status(&outcome))
 }
 
 fn machine(options: &BootOptions) -> Result<MachineOptions> {
-    if options.machine.memory < 128 << 20 {
+    if options.machine.guest.memory < 128 << 20 {
         bail!("a guest needs 128 MB of memory; --memory 4G is the default");
     }
     Ok(options.machine.clone())
@@ -68,10 +69,10 @@ fn given(file: &Path) -> Result<PathBuf> {
 pub fn built(variant: &Variant, places: &Places) -> Result<PathBuf> {
     let image = places.image(variant);
     // One tree serves all parts of the series: it may hold another one.
-    if !image.exists() || (variant.first.is_some() && !series::is_laid(variant, places)?) {
+    if !image.exists() || (variant.first.is_some() && !series::has_series(variant, places)?) {
         bail!(
             "no kernel ({}) in {}; build it: odfork kernel build{}",
-            variant.words(),
+            variant.describe(),
             places.work.display(),
             variant.flags()
         );
@@ -96,7 +97,7 @@ pub fn keep_console(outcome: &Outcome, asked: Option<&Path>, places: &Places) ->
 }
 
 /// What is to be said about a guest's end; nothing when all is well.
-pub fn verdict(outcome: &Outcome, log: &Path) -> Vec<String> {
+pub fn describe_end(outcome: &Outcome, log: &Path) -> Vec<String> {
     let mut lines = Vec::new();
     let splats = console::splats(&outcome.console);
     if !splats.is_empty() {
@@ -138,13 +139,13 @@ pub fn status(outcome: &Outcome) -> u8 {
 
 /// Output that is kept instead of shown.
 #[derive(Debug, Default)]
-pub struct Kept {
+pub struct CapturedOutput {
     pub out: Vec<u8>,
     pub err: Vec<u8>,
 }
 
-impl Kept {
-    pub fn hear(&mut self, stream: Stream, bytes: &[u8]) {
+impl CapturedOutput {
+    pub fn receive(&mut self, stream: Stream, bytes: &[u8]) {
         match stream {
             Stream::Out => self.out.extend_from_slice(bytes),
             Stream::Err => self.err.extend_from_slice(bytes),
@@ -172,10 +173,11 @@ mod tests {
     #[test]
     fn a_clean_end_says_nothing_and_a_bad_one_shows_the_log() {
         let log = Path::new("/log");
-        assert!(verdict(&outcome(End::Exited(1), "x"), log).is_empty());
-        let lines = verdict(&outcome(End::Exited(0), "[ 1.0] WARNING: CPU: 0 PID: 1\nx\n"), log);
+        assert!(describe_end(&outcome(End::Exited(1), "x"), log).is_empty());
+        let lines =
+            describe_end(&outcome(End::Exited(0), "[ 1.0] WARNING: CPU: 0 PID: 1\nx\n"), log);
         assert_eq!(lines.len(), 2, "{lines:?}");
-        let lines = verdict(&outcome(End::TimedOut, "a\nb\n"), log);
+        let lines = describe_end(&outcome(End::TimedOut, "a\nb\n"), log);
         assert!(lines[0].contains("after 3 s") && lines[2] == "  b", "{lines:?}");
     }
 }

@@ -1,4 +1,5 @@
-//! `odfork kernel build`: from nothing to a bzImage. The steps, in order; each says one line when it did something.
+//! `odfork kernel build`: from nothing to a bzImage. The steps, in order; each says one line when
+//! it did something.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -43,7 +44,7 @@ fn build(variant: &Variant, options: &BuildOptions, places: &Places) -> Result<B
     for line in config::provide(variant, patches > 0, places)? {
         eprintln!("kernel: not taken into the configuration: {line}");
     }
-    eprintln!("kernel: building Linux {version} ({})", variant.words());
+    eprintln!("kernel: building Linux {version} ({})", variant.describe());
     let job = Job {
         source: &places.variant_source(variant),
         build: &places.build(variant),
@@ -64,7 +65,7 @@ pub fn prepare(
     // Before anything long: a wrong name of a mutation.
     let series = series::of(variant, places)?;
     source::provide(asked, places)?;
-    let changed = series::lay(&series, variant, places)?;
+    let changed = series::apply(&series, variant, places)?;
     if changed > 0 {
         eprintln!("kernel: {} patches applied, {changed} files changed", series.len());
     }

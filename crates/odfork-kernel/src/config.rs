@@ -22,7 +22,8 @@ fn fragments(variant: &Variant, places: &Places) -> Vec<PathBuf> {
     files
 }
 
-/// Makes the configuration anew when its fragments changed; returns the lines of them that were not taken.
+/// Makes the configuration anew when its fragments changed; returns the lines of them that were not
+/// taken.
 pub fn provide(variant: &Variant, with_patches: bool, places: &Places) -> Result<Vec<String>> {
     let (source, build) = (places.variant_source(variant), places.build(variant));
     fs::create_dir_all(&build).with_context(|| format!("cannot make {}", build.display()))?;
@@ -61,7 +62,7 @@ fn merge(source: &Path, build: &Path, fragment: &Path) -> Result<()> {
 }
 
 /// Lays lines over the configuration that is there; returns those that were not taken.
-pub fn lay(source: &Path, build: &Path, lines: &str) -> Result<Vec<String>> {
+pub fn overlay(source: &Path, build: &Path, lines: &str) -> Result<Vec<String>> {
     let fragment = build.join(".odfork-fragment");
     fs::write(&fragment, lines).context("cannot write the configuration")?;
     merge(source, build, &fragment)?;
@@ -76,7 +77,8 @@ pub fn make(source: &Path, build: &Path, target: &str) -> Result<()> {
     source::run(&mut make).with_context(|| format!("make {target}"))
 }
 
-/// Lines CONFIG_X=... of the fragments that the configuration does not have; a later line of the same name counts.
+/// Lines CONFIG_X=... of the fragments that the configuration does not have; a later line of the
+/// same name counts.
 fn not_taken(wanted: &str, taken: &str) -> Vec<String> {
     let name = |line: &str| line.split('=').next().unwrap_or(line).to_owned();
     let lines: Vec<&str> = wanted.lines().filter(|line| line.starts_with("CONFIG_")).collect();

@@ -71,7 +71,8 @@ fn is_splat(message: &str) -> bool {
     if message.starts_with(ASKED) {
         return false;
     }
-    // A program that crashed, not the kernel: "a.out[12]: segfault at ...", "traps: x[1] general protection fault".
+    // A program that crashed, not the kernel: "a.out[12]: segfault at ...", "traps: x[1] general
+    // protection fault".
     SPLATS.iter().any(|start| message.starts_with(start) || message.contains(&format!(": {start}")))
         || ANYWHERE.iter().any(|words| message.contains(words))
 }

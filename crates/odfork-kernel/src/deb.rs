@@ -1,6 +1,7 @@
 //! `odfork kernel deb`: packages of the patched kernel that apt installs on a machine.
 //!
-//! The kernel's own bindeb-pkg makes them; this file gives it a configuration and a version, and finds what it left.
+//! The kernel's own bindeb-pkg makes them; this file gives it a configuration and a version, and
+//! finds what it left.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,8 +19,8 @@ use crate::{build, needs, source};
 const SPACE: u64 = 6_000_000_000;
 const SPACE_GUEST: u64 = 2_000_000_000;
 
-/// For a configuration that is not ours: names the kernel, and leaves out what only Debian's own build has or what
-/// makes the build ten times as big.
+/// For a configuration that is not ours: names the kernel, and leaves out what only Debian's own
+/// build has or what makes the build ten times as big.
 const FOREIGN: &str = "CONFIG_LOCALVERSION=\"-odfork\"\n# CONFIG_LOCALVERSION_AUTO is not set\nCONFIG_SYSTEM_TRUSTED_KEYS=\"\"\n\
     CONFIG_SYSTEM_REVOCATION_KEYS=\"\"\nCONFIG_DEBUG_INFO_NONE=y\n";
 
@@ -81,16 +82,16 @@ fn configure(
         Some(file) => {
             fs::write(folder.join(".config"), configuration(file)?)
                 .context("cannot write the configuration")?;
-            config::lay(tree, folder, &format!("{FOREIGN}{own}"))
+            config::overlay(tree, folder, &format!("{FOREIGN}{own}"))
         }
         None if options.guest => {
             config::make(tree, folder, "allnoconfig")?;
-            config::lay(tree, folder, &format!("{guest}\n{own}"))
+            config::overlay(tree, folder, &format!("{guest}\n{own}"))
         }
         None => {
             config::make(tree, folder, "defconfig")?;
             config::make(tree, folder, "kvm_guest.config")?;
-            config::lay(tree, folder, &format!("{guest}\n{own}"))
+            config::overlay(tree, folder, &format!("{guest}\n{own}"))
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Orders for one guest: the machine, the command, the folder; and the first process that carries them out.
+//! GuestSpec for one guest: the machine, the command, the folder; and the first process that
+//! carries them out.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -10,13 +11,14 @@ use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
 
-use crate::archive::{words, Archive};
+use crate::archive::{nul_terminated, Archive};
 use crate::needs;
 use crate::options::MachineOptions;
 use crate::places::Places;
 use crate::source;
 
-/// Variables of the host a program needs to find its things and its language; the guest's command gets no others.
+/// Variables of the host a program needs to find its things and its language; the guest's command
+/// gets no others.
 const VARIABLES: [&str; 12] = [
     "PATH",
     "HOME",
@@ -34,22 +36,22 @@ const VARIABLES: [&str; 12] = [
 
 /// What a guest is asked to do.
 #[derive(Clone, Debug)]
-pub struct Orders {
+pub struct GuestSpec {
     pub kernel: PathBuf,
     pub machine: MachineOptions,
     /// Empty: a shell on this terminal.
-    pub words: Vec<OsString>,
+    pub command: Vec<OsString>,
     pub env: Vec<OsString>,
     pub share: Option<PathBuf>,
     pub timeout: Option<Duration>,
 }
 
-impl Orders {
-    pub fn new(kernel: &Path, machine: &MachineOptions, words: &[&str]) -> Orders {
-        Orders {
+impl GuestSpec {
+    pub fn new(kernel: &Path, machine: &MachineOptions, words: &[&str]) -> GuestSpec {
+        GuestSpec {
             kernel: kernel.to_path_buf(),
             machine: machine.clone(),
-            words: words.iter().map(OsString::from).collect(),
+            command: words.iter().map(OsString::from).collect(),
             env: Vec::new(),
             share: None,
             timeout: None,
@@ -57,7 +59,7 @@ impl Orders {
     }
 
     pub fn is_interactive(&self) -> bool {
-        self.words.is_empty()
+        self.command.is_empty()
     }
 
     /// The initial file system: /init and /session.
@@ -66,9 +68,9 @@ impl Orders {
         archive.file("init", 0o755, init);
         archive.folder("session");
         let shell = std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into());
-        let arguments = if self.is_interactive() { vec![shell] } else { self.words.clone() };
-        archive.file("session/arguments", 0o600, &words(&arguments));
-        archive.file("session/environment", 0o600, &words(&self.environment()?));
+        let arguments = if self.is_interactive() { vec![shell] } else { self.command.clone() };
+        archive.file("session/arguments", 0o600, &nul_terminated(&arguments));
+        archive.file("session/environment", 0o600, &nul_terminated(&self.environment()?));
         archive.file("session/settings", 0o600, self.settings()?.as_bytes());
         Ok(archive.finish())
     }
@@ -147,7 +149,8 @@ pub fn init(places: &Places) -> Result<Vec<u8>> {
     fs::read(program("guest/init", places)?).context("cannot read the guest's first process")
 }
 
-/// A program of the kernel folder that is one C file, compiled static when its source is another than last time.
+/// A program of the kernel folder that is one C file, compiled static when its source is another
+/// than last time.
 pub fn program(name: &str, places: &Places) -> Result<PathBuf> {
     let from = places.tree.join(format!("{name}.c"));
     let folder = places.work.join("guest");

@@ -1,14 +1,15 @@
-//! The VM lab of the kernel engine: builds Linux with the patches of `kernel/`, boots it in QEMU over the host's files,
-//! and runs tests and measurements in it.
+//! The VM lab of the kernel engine: builds Linux with the patches of `kernel/`, boots it in QEMU
+//! over the host's files, and runs tests and measurements in it.
 //!
-//! Owns: `odfork kernel build|boot|test|bench|deb`. Does not own: the patches, configurations and guest programs; those
-//! are files of `kernel/`, found by `places`.
+//! Owns: `odfork kernel build|boot|test|bench|deb`. Does not own: the patches, configurations and
+//! guest programs; those are files of `kernel/`, found by `places`.
 //!
-//! The way of a build: `needs` looks at the machine, `source` finds and unpacks Linux, `series` lays the patches over it,
-//! `config` makes the configuration, `make` runs the compiler. The way of a boot: `archive` packs the guest's first
-//! process and its orders, `accel` says what QEMU may use, `qemu` words the machine, `session` runs it and collects what
-//! it hands back, `console` judges what the kernel said. `suites` says what a test runs, `figures` what a measurement
-//! means.
+//! The way of a build: `needs` looks at the machine, `source` finds and unpacks Linux, `series`
+//! lays the patches over it, `config` makes the configuration, `make` runs the compiler. The way of
+//! a boot: `archive` packs the guest's first process and what it is to do, `accel` says what QEMU
+//! may use, `qemu` makes the command line, `session` runs it and collects what it hands back,
+//! `console` finds faults in what the kernel said. `suites` says what a test runs, `figures` what a
+//! measurement means.
 
 pub mod accel;
 pub mod archive;

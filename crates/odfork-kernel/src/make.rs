@@ -1,4 +1,5 @@
-//! Runs make on a kernel: a line of progress, the whole output in a file, the first errors when it fails.
+//! Runs make on a kernel: a line of progress, the whole output in a file, the first errors when it
+//! fails.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, IsTerminal, Write};
@@ -51,7 +52,8 @@ impl Job<'_> {
         let begun = Instant::now();
         let mut log = File::create(self.log())
             .with_context(|| format!("cannot write {}", self.log().display()))?;
-        // A fresh build is measured against the last one, a later one rebuilds nobody knows how much.
+        // A fresh build is measured against the last one, a later one rebuilds nobody knows how
+        // much.
         let fresh = !self.build.join("vmlinux").exists();
         let last = fs::read_to_string(self.count_file()).ok().and_then(|n| n.trim().parse().ok());
         let mut meter = Meter::new(fresh.then(|| last.unwrap_or(STEPS)));
@@ -66,7 +68,7 @@ impl Job<'_> {
             log.write_all(&line)
                 .and_then(|()| log.write_all(b"\n"))
                 .context("cannot write the log")?;
-            meter.hear(&String::from_utf8_lossy(&line));
+            meter.receive(&String::from_utf8_lossy(&line));
         }
         meter.clear();
         let status = child.wait().context("cannot wait for make")?;
@@ -129,7 +131,7 @@ impl Meter {
         Meter { total, steps: 0, begun: now, drawn: now, terminal: std::io::stderr().is_terminal() }
     }
 
-    fn hear(&mut self, line: &str) {
+    fn receive(&mut self, line: &str) {
         let Some(step) = step_of(line) else { return };
         self.steps += 1;
         let pause =

@@ -16,12 +16,13 @@ use odfork_samples::environment::Environment;
 use odfork_samples::samples::Params;
 use odfork_samples::stats::Rng;
 
-use crate::accel::{self, Accel};
-use crate::boot::{built, keep_console, status, verdict};
+use crate::accel;
+use crate::boot::{built, describe_end, keep_console, status};
 use crate::figures::{self, COUNTED};
-use crate::guest::{self, Orders};
+use crate::guest::{self, GuestSpec};
 use crate::options::{BenchOptions, MachineOptions, VariantOptions};
 use crate::places::{Places, Variant};
+use crate::qemu::Accel;
 use crate::session::{self, End, Stream};
 
 pub const NAME: &str = "kernel";
@@ -42,12 +43,12 @@ pub fn run(options: &BenchOptions) -> Result<u8> {
     let unpatched = VariantOptions { unpatched: true, ..VariantOptions::default() };
     let unpatched = built(&Variant::of(&unpatched), &places);
     let program = guest::program("tests/bench/bench", &places)?;
-    let machine = machine(options);
+    let machine = MachineOptions::plain(&options.guest);
     let accel = accel::choose(&patched, &machine, &places)?;
     interrupt::listen();
     let mut recorder = recorder(options)?;
     let words = format!("{accel:?}").to_lowercase();
-    recorder.note(format!("guests run under {words} with {} processors", options.cpus));
+    recorder.note(format!("guests run under {words} with {} processors", options.guest.cpus));
     let unpatched = unpatched.inspect_err(|error| {
         recorder.note(format!("the price of the option when off is left out: {error:#}"));
     });
@@ -72,19 +73,6 @@ fn recorder(options: &BenchOptions) -> Result<Recorder> {
     let engines = ["plain", "kernel"].map(str::to_string).into();
     let head = Head { experiment: NAME, row: "", effort, engines, seed: 1 };
     Recorder::open(path, head, &Environment::observe(), false)
-}
-
-/// 2 GB twice over: a child may copy all of it.
-fn machine(options: &BenchOptions) -> MachineOptions {
-    MachineOptions {
-        memory: options.memory,
-        cpus: options.cpus,
-        swap: None,
-        zram: None,
-        scratch: None,
-        append: None,
-        accel: options.accel.clone(),
-    }
 }
 
 /// A guest: its kernel and what its program is told.
@@ -180,12 +168,12 @@ impl Guests {
         // Each pair of boots has its own order of measurements.
         let seed = ["--seed".to_string(), round.to_string()];
         let words: Vec<&str> = boot.words.iter().chain(&seed).map(String::as_str).collect();
-        let mut orders = Orders::new(&boot.kernel, &self.machine, &words);
-        orders.words.insert(0, self.program.clone().into());
-        orders.timeout = Some(LIMIT);
+        let mut spec = GuestSpec::new(&boot.kernel, &self.machine, &words);
+        spec.command.insert(0, self.program.clone().into());
+        spec.timeout = Some(LIMIT);
         let (mut text, mut numbers) = (Vec::new(), Vec::new());
         let accel = if boot.counted { Accel::Counting } else { self.accel };
-        let outcome = session::run(&orders, accel, &self.places, &mut |stream, bytes| {
+        let outcome = session::run(&spec, accel, &self.places, &mut |stream, bytes| {
             if stream == Stream::Err {
                 session::pass_on(stream, bytes);
                 return;
@@ -198,7 +186,7 @@ impl Guests {
             }
         })?;
         let log = keep_console(&outcome, None, &self.places)?;
-        for line in verdict(&outcome, &log) {
+        for line in describe_end(&outcome, &log) {
             eprintln!("kernel: {line}");
         }
         let mut reply = Reply::numbers(numbers);
@@ -213,6 +201,7 @@ impl Guests {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::GuestOptions;
 
     #[test]
     fn kernels_alternate_and_a_counting_guest_measures_less() {
@@ -220,9 +209,7 @@ mod tests {
             quick: false,
             rounds: None,
             json: None,
-            memory: 4 << 30,
-            cpus: 2,
-            accel: None,
+            guest: GuestOptions { memory: 4 << 30, cpus: 2, accel: None },
             places: Default::default(),
         };
         let all = groups(&options, Path::new("/p"), Some(Path::new("/u")));

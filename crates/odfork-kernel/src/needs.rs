@@ -1,5 +1,5 @@
-//! What a machine must have before something long is begun: programs, headers, disk space. One line says all that is
-//! missing and how to get it.
+//! What a machine must have before something long is begun: programs, headers, disk space. One line
+//! says all that is missing and how to get it.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;

@@ -1,4 +1,5 @@
-//! The command line of `odfork kernel` and the request it becomes. Words only; nothing is carried out here.
+//! The command line of `odfork kernel` and the request it becomes. Words only; nothing is carried
+//! out here.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -74,6 +75,9 @@ this lab have. The version ends in -odfork. Prints the packages' paths.
 
 Exit status: 0 when they are made, 125 when not, 130 after Ctrl-C.";
 
+/// The suites of `odfork kernel test` in the order they run: the quick and telling ones first.
+pub const SUITES: [&str; 4] = ["torture", "kselftest", "selftest", "stress"];
+
 /// One command of `odfork kernel`.
 #[derive(Debug)]
 pub enum Request {
@@ -86,7 +90,7 @@ pub enum Request {
 
 #[derive(Debug, Subcommand)]
 #[command(subcommand_required = true)]
-enum Verbs {
+enum Commands {
     /// Build the kernel: fetch the source, apply the patches, compile
     #[command(after_help = BUILD_HELP)]
     Build(BuildOptions),
@@ -107,7 +111,8 @@ enum Verbs {
 /// Where things are.
 #[derive(Clone, Debug, Default, Args)]
 pub struct PlaceOptions {
-    /// The folder with patches, configurations and guest programs [default: kernel/ here or beside this program]
+    /// The folder with patches, configurations and guest programs [default: kernel/ here or beside
+    /// this program]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub tree: Option<PathBuf>,
 
@@ -153,16 +158,29 @@ pub struct BuildOptions {
     pub places: PlaceOptions,
 }
 
-/// The machine a guest gets.
+/// The part of a guest's machine that every command chooses. `odfork kernel test` has a default of
+/// 2 GB (see `command`).
 #[derive(Clone, Debug, Args)]
-pub struct MachineOptions {
-    /// Memory
+pub struct GuestOptions {
+    /// Memory of the guest
     #[arg(long, value_name = "SIZE", default_value = "4G", value_parser = size)]
     pub memory: u64,
 
-    /// Processors
+    /// Processors of the guest
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=8))]
     pub cpus: u32,
+
+    /// Take kvm or tcg without trying, or count: emulation whose nanosecond is one instruction
+    /// [default: kvm where a guest comes up under it]
+    #[arg(long, value_name = "NAME", value_parser = ["kvm", "tcg", "count"])]
+    pub accel: Option<String>,
+}
+
+/// The machine a guest gets.
+#[derive(Clone, Debug, Args)]
+pub struct MachineOptions {
+    #[command(flatten)]
+    pub guest: GuestOptions,
 
     /// Swap on a disk of this size
     #[arg(long, value_name = "SIZE", value_parser = size)]
@@ -179,11 +197,14 @@ pub struct MachineOptions {
     /// More words for the kernel's command line
     #[arg(long, value_name = "WORDS", allow_hyphen_values = true)]
     pub append: Option<String>,
+}
 
-    /// Take kvm or tcg without trying, or count: emulation whose nanosecond is one instruction [default: kvm where a
-    /// guest comes up under it]
-    #[arg(long, value_name = "NAME", value_parser = ["kvm", "tcg", "count"])]
-    pub accel: Option<String>,
+impl MachineOptions {
+    /// A machine without swap or disks.
+    pub fn plain(guest: &GuestOptions) -> MachineOptions {
+        let guest = guest.clone();
+        MachineOptions { guest, swap: None, zram: None, scratch: None, append: None }
+    }
 }
 
 #[derive(Clone, Debug, Args)]
@@ -219,7 +240,7 @@ pub struct BootOptions {
 
     /// The command and its arguments, taken as they are [default: a shell on this terminal]
     #[arg(value_name = "COMMAND", last = true, num_args = 1.., value_hint = ValueHint::CommandWithArguments)]
-    pub words: Vec<OsString>,
+    pub command: Vec<OsString>,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -232,28 +253,19 @@ pub struct TestOptions {
     pub quick: bool,
 
     /// Only this suite; may be repeated
-    #[arg(long, value_name = "NAME", value_parser = crate::suites::NAMES)]
+    #[arg(long, value_name = "NAME", value_parser = SUITES)]
     pub suite: Vec<String>,
 
     /// Of the torture program only the cases whose name matches; may be repeated
     #[arg(long, value_name = "GLOB")]
     pub only: Vec<String>,
 
-    /// Memory of the guest
-    #[arg(long, value_name = "SIZE", default_value = "2G", value_parser = size)]
-    pub memory: u64,
-
-    /// Processors of the guest
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=8))]
-    pub cpus: u32,
+    #[command(flatten)]
+    pub guest: GuestOptions,
 
     /// More words for the kernel's command line
     #[arg(long, value_name = "WORDS", allow_hyphen_values = true)]
     pub append: Option<String>,
-
-    /// Take kvm, tcg or count without trying; see odfork kernel boot --help
-    #[arg(long, value_name = "NAME", value_parser = ["kvm", "tcg", "count"])]
-    pub accel: Option<String>,
 
     #[command(flatten)]
     pub places: PlaceOptions,
@@ -273,17 +285,8 @@ pub struct BenchOptions {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub json: Option<PathBuf>,
 
-    /// Memory of the guest
-    #[arg(long, value_name = "SIZE", default_value = "4G", value_parser = size)]
-    pub memory: u64,
-
-    /// Processors of the guest
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=8))]
-    pub cpus: u32,
-
-    /// Take kvm, tcg or count without trying; see odfork kernel boot --help
-    #[arg(long, value_name = "NAME", value_parser = ["kvm", "tcg", "count"])]
-    pub accel: Option<String>,
+    #[command(flatten)]
+    pub guest: GuestOptions,
 
     #[command(flatten)]
     pub places: PlaceOptions,
@@ -313,9 +316,10 @@ pub struct DebOptions {
 
 /// `odfork kernel`.
 pub fn command() -> Command {
-    Verbs::augment_subcommands(Command::new("kernel"))
+    Commands::augment_subcommands(Command::new("kernel"))
         .term_width(80)
         .mut_subcommands(|inner| inner.args_override_self(true).term_width(80))
+        .mut_subcommand("test", |test| test.mut_arg("memory", |size| size.default_value("2G")))
         .about("Build, boot, test and measure Linux with copy-on-write page tables")
         .disable_help_subcommand(true)
         .subcommand_required(true)
@@ -324,12 +328,12 @@ pub fn command() -> Command {
 
 /// What was asked for. The command line was checked against `command` before.
 pub fn request(matches: &ArgMatches) -> Request {
-    match Verbs::from_arg_matches(matches) {
-        Ok(Verbs::Build(wanted)) => Request::Build(wanted),
-        Ok(Verbs::Boot(wanted)) => Request::Boot(wanted),
-        Ok(Verbs::Test(wanted)) => Request::Test(wanted),
-        Ok(Verbs::Bench(wanted)) => Request::Bench(wanted),
-        Ok(Verbs::Deb(wanted)) => Request::Deb(wanted),
+    match Commands::from_arg_matches(matches) {
+        Ok(Commands::Build(wanted)) => Request::Build(wanted),
+        Ok(Commands::Boot(wanted)) => Request::Boot(wanted),
+        Ok(Commands::Test(wanted)) => Request::Test(wanted),
+        Ok(Commands::Bench(wanted)) => Request::Bench(wanted),
+        Ok(Commands::Deb(wanted)) => Request::Deb(wanted),
         Err(error) => error.exit(),
     }
 }
@@ -369,11 +373,21 @@ mod tests {
     }
 
     #[test]
+    fn tests_get_two_gigabytes_unless_said() {
+        let memory = |line: &[&str]| {
+            let matches = command().get_matches_from(["kernel", "test"].iter().chain(line));
+            let Request::Test(test) = request(&matches) else { panic!("a test") };
+            test.guest.memory
+        };
+        assert_eq!((memory(&[]), memory(&["--memory", "3G"])), (2 << 30, 3 << 30));
+    }
+
+    #[test]
     fn the_command_keeps_its_own_dashes() {
         let line = ["kernel", "boot", "--memory", "1G", "--", "ls", "-l", "--", "--debug"];
         let matches = command().get_matches_from(line);
         let Request::Boot(boot) = request(&matches) else { panic!("a boot") };
-        assert_eq!(boot.words, ["ls", "-l", "--", "--debug"]);
-        assert_eq!((boot.machine.memory, boot.variant.debug), (1 << 30, false));
+        assert_eq!(boot.command, ["ls", "-l", "--", "--debug"]);
+        assert_eq!((boot.machine.guest.memory, boot.variant.debug), (1 << 30, false));
     }
 }

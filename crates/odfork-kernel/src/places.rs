@@ -68,7 +68,8 @@ impl Places {
 /// One of the kernels: which patches, which configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Variant {
-    /// "patched", "unpatched", "mutation-NAME"; "first" for a part of the series, whose tree every part uses in turn
+    /// "patched", "unpatched", "mutation-NAME"; "first" for a part of the series, whose tree every
+    /// part uses in turn
     pub series: String,
     pub mutation: Option<String>,
     /// Only so many patches.
@@ -101,7 +102,7 @@ impl Variant {
     }
 
     /// "patched, debug configuration"
-    pub fn words(&self) -> String {
+    pub fn describe(&self) -> String {
         let debug = if self.debug { ", debug configuration" } else { "" };
         match self.first {
             Some(number) => format!("the first {number} patches{debug}"),
@@ -145,7 +146,8 @@ fn tree(asked: Option<&Path>) -> Result<PathBuf> {
     }
 }
 
-/// The current folder's; the checkout's of target/release/odfork; the installed one of PREFIX/bin/odfork.
+/// The current folder's; the checkout's of target/release/odfork; the installed one of
+/// PREFIX/bin/odfork.
 fn candidates() -> Vec<PathBuf> {
     let mut places = vec![PathBuf::from("kernel")];
     if let Ok(program) = std::env::current_exe() {

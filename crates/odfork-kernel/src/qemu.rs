@@ -1,20 +1,30 @@
-//! The words QEMU is started with. Plain QEMU, no wrapper: everything a guest needs is on this one command line.
+//! The command line of QEMU. Plain QEMU, no wrapper: everything a guest needs is on this one
+//! command line.
 
 use std::ffi::OsString;
 use std::os::fd::RawFd;
 use std::path::Path;
 
-use crate::accel::Accel;
-use crate::guest::Orders;
+use crate::guest::GuestSpec;
+
+/// How QEMU runs the guest's instructions.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Accel {
+    Kvm,
+    Tcg,
+    /// Emulation whose clock is the number of instructions: a nanosecond each, whatever else the
+    /// host does.
+    Counting,
+}
 
 pub const PROGRAM: &str = "qemu-system-x86_64";
 
-/// Chosen so that time under emulation is not mistaken for a fault, and that a panic ends the guest at once:
-///   tsc             one rdtsc reads the clock; the others leave the emulator
-///   panic=-1        reboot, which -no-reboot turns into the end of QEMU
-///   oops=panic      what goes on after an oops is worth nothing
-///   unknown_nmi     what the host sends into a guest that hangs: a panic with all processors, locks and waiting tasks
-///   stall, watchdog a virtual CPU can lose its processor to the host's other work for minutes
+/// Chosen so that time under emulation is not mistaken for a fault, and that a panic ends the guest
+/// at once: tsc             one rdtsc reads the clock; the others leave the emulator panic=-1
+/// reboot, which -no-reboot turns into the end of QEMU oops=panic      what goes on after an oops
+/// is worth nothing unknown_nmi     what the host sends into a guest that hangs: a panic with all
+/// processors, locks and waiting tasks stall, watchdog a virtual CPU can lose its processor to the
+/// host's other work for minutes
 const KERNEL_WORDS: &str =
     "console=ttyS0 ignore_loglevel panic=-1 oops=panic nokaslr clocksource=tsc tsc=reliable \
     rcupdate.rcu_cpu_stall_timeout=300 rcupdate.rcu_exp_cpu_stall_timeout=300000 \
@@ -22,7 +32,7 @@ const KERNEL_WORDS: &str =
 
 /// The streams of one session: writing ends of pipes, and files.
 #[derive(Debug)]
-pub struct Wiring<'a> {
+pub struct Channels<'a> {
     pub out: RawFd,
     pub err: RawFd,
     pub control: RawFd,
@@ -32,41 +42,42 @@ pub struct Wiring<'a> {
     pub folder: &'a Path,
 }
 
-/// All words after the program's name.
-pub fn words(orders: &Orders, accel: Accel, wiring: &Wiring) -> Vec<OsString> {
-    let machine = &orders.machine;
-    let mut list = Words::default();
+/// All arguments after the program's name.
+pub fn arguments(spec: &GuestSpec, accel: Accel, channels: &Channels) -> Vec<OsString> {
+    let machine = &spec.machine;
+    let mut list = Arguments::default();
     list.add("-nodefaults -no-user-config -display none -no-reboot -machine q35,vmport=off,smbus=off,sata=off,usb=off");
     list.add(match accel {
         Accel::Kvm => "-accel kvm -cpu host",
-        // Every processor in a thread of its own; what TCG can do, without five-level page tables, which make each
-        // page walk of the emulator longer.
+        // Every processor in a thread of its own; what TCG can do, without five-level page tables,
+        // which make each page walk of the emulator longer.
         Accel::Tcg => "-accel tcg,thread=multi -cpu max,la57=off",
         // Processors in turn in one thread: the same run gives the same time.
         Accel::Counting => "-accel tcg,thread=single -icount shift=0,sleep=off -cpu max,la57=off",
     });
-    list.add(&format!("-smp {} -m {}M", machine.cpus, machine.memory >> 20));
-    list.pair("-kernel", orders.kernel.as_os_str());
-    list.pair("-initrd", wiring.folder.join("initrd"));
+    list.add(&format!("-smp {} -m {}M", machine.guest.cpus, machine.guest.memory >> 20));
+    list.pair("-kernel", spec.kernel.as_os_str());
+    list.pair("-initrd", channels.folder.join("initrd"));
     let more = machine.append.as_deref().unwrap_or("");
     list.pair("-append", format!("{KERNEL_WORDS} {more}").trim_end());
-    list.option("-chardev", "file,id=console,path=", &wiring.folder.join("console"), "");
+    list.option("-chardev", "file,id=console,path=", &channels.folder.join("console"), "");
     list.add("-serial chardev:console");
     list.add(&format!(
         "-chardev socket,id=monitor,fd={} -mon chardev=monitor,mode=control",
-        wiring.monitor
+        channels.monitor
     ));
-    add_files(&mut list, orders);
-    add_disks(&mut list, orders, wiring);
-    add_streams(&mut list, orders, wiring);
+    add_files(&mut list, spec);
+    add_disks(&mut list, spec, channels);
+    add_streams(&mut list, spec, channels);
     list.add(
         "-object rng-random,id=random,filename=/dev/urandom -device virtio-rng-pci,rng=random",
     );
     list.0
 }
 
-fn add_files(list: &mut Words, orders: &Orders) {
-    // The host has other file systems below its root: their inode numbers are told apart by "remap".
+fn add_files(list: &mut Arguments, spec: &GuestSpec) {
+    // The host has other file systems below its root: their inode numbers are told apart by
+    // "remap".
     list.option(
         "-fsdev",
         "local,id=host,security_model=none,readonly=on,multidevs=remap,path=",
@@ -74,7 +85,7 @@ fn add_files(list: &mut Words, orders: &Orders) {
         "",
     );
     list.add("-device virtio-9p-pci,fsdev=host,mount_tag=host");
-    if let Some(folder) = &orders.share {
+    if let Some(folder) = &spec.share {
         list.option(
             "-fsdev",
             "local,id=share,security_model=none,multidevs=remap,path=",
@@ -85,24 +96,25 @@ fn add_files(list: &mut Words, orders: &Orders) {
     }
 }
 
-fn add_disks(list: &mut Words, orders: &Orders, wiring: &Wiring) {
-    for (name, size) in [("swap", orders.machine.swap), ("scratch", orders.machine.scratch)] {
+fn add_disks(list: &mut Arguments, spec: &GuestSpec, channels: &Channels) {
+    for (name, size) in [("swap", spec.machine.swap), ("scratch", spec.machine.scratch)] {
         if size.is_some() {
             let head = format!("if=none,id={name},format=raw,cache=unsafe,discard=unmap,file=");
-            list.option("-drive", &head, &wiring.folder.join(name), "");
+            list.option("-drive", &head, &channels.folder.join(name), "");
             list.add(&format!("-device virtio-blk-pci,drive={name}"));
         }
     }
 }
 
-/// Port 0 can be a terminal only; 1, 2 and 3 are the command's output and errors, and the guest's reports.
-fn add_streams(list: &mut Words, orders: &Orders, wiring: &Wiring) {
+/// Port 0 can be a terminal only; 1, 2 and 3 are the command's output and errors, and the guest's
+/// reports.
+fn add_streams(list: &mut Arguments, spec: &GuestSpec, channels: &Channels) {
     list.add("-device virtio-serial-pci");
-    if orders.is_interactive() {
+    if spec.is_interactive() {
         list.add("-chardev stdio,id=terminal,signal=off -device virtconsole,chardev=terminal,nr=0");
     }
     for (number, name, end) in
-        [(1, "out", wiring.out), (2, "err", wiring.err), (3, "control", wiring.control)]
+        [(1, "out", channels.out), (2, "err", channels.err), (3, "control", channels.control)]
     {
         list.add(&format!(
             "-add-fd set={number},fd={end} -chardev file,append=on,id={name},path=/dev/fdset/{number} \
@@ -112,9 +124,9 @@ fn add_streams(list: &mut Words, orders: &Orders, wiring: &Wiring) {
 }
 
 #[derive(Default)]
-struct Words(Vec<OsString>);
+struct Arguments(Vec<OsString>);
 
-impl Words {
+impl Arguments {
     fn add(&mut self, words: &str) {
         self.0.extend(words.split_whitespace().map(OsString::from));
     }
@@ -148,16 +160,17 @@ mod tests {
         let words = ["kernel", "boot"].iter().chain(more).copied();
         let matches = crate::options::command().get_matches_from(words);
         let Request::Boot(boot) = request(&matches) else { panic!("a boot") };
-        let orders = Orders {
+        let spec = GuestSpec {
             kernel: "/k/bzImage".into(),
             machine: boot.machine,
-            words: boot.words,
+            command: boot.command,
             env: Vec::new(),
             share: boot.share,
             timeout: None,
         };
-        let wiring = Wiring { out: 5, err: 6, control: 7, monitor: 8, folder: Path::new("/s,1") };
-        let list = super::words(&orders, accel, &wiring);
+        let channels =
+            Channels { out: 5, err: 6, control: 7, monitor: 8, folder: Path::new("/s,1") };
+        let list = super::arguments(&spec, accel, &channels);
         list.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
     }
 

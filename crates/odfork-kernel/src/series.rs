@@ -1,8 +1,9 @@
 //! The patches over the source: which, whether they fit, and trees that have them.
 //!
-//! A tree `source-VARIANT` is made of hard links to `source/`. Patches are applied to a small stage that holds only the
-//! files they name; a file of the tree is replaced (never written in place: it is a link) only when its content is
-//! another one now. So files a changed series leaves alone keep their times, and make rebuilds little.
+//! A tree `source-VARIANT` is made of hard links to `source/`. Patches are applied to a small stage
+//! that holds only the files they name; a file of the tree is replaced (never written in place: it
+//! is a link) only when its content is another one now. So files a changed series leaves alone keep
+//! their times, and make rebuilds little.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -79,13 +80,13 @@ pub fn mutations(places: &Places) -> Vec<String> {
 }
 
 /// Has the variant's tree just these patches?
-pub fn is_laid(variant: &Variant, places: &Places) -> Result<bool> {
+pub fn has_series(variant: &Variant, places: &Places) -> Result<bool> {
     let stamp = fs::read_to_string(places.variant_source(variant).join(STAMP)).unwrap_or_default();
     Ok(stamp.lines().next() == Some(hash_of(&of(variant, places)?).as_str()))
 }
 
 /// Makes the variant's tree have the series; says how many files changed.
-pub fn lay(series: &[Patch], variant: &Variant, places: &Places) -> Result<usize> {
+pub fn apply(series: &[Patch], variant: &Variant, places: &Places) -> Result<usize> {
     let tree = places.variant_source(variant);
     if !tree.join("Makefile").exists() {
         link_tree(&places.source(), &tree)?;
@@ -132,7 +133,7 @@ fn update(
         }
     }
     for patch in series {
-        apply(patch, stage, &source::version(&pristine))?;
+        apply_patch(patch, stage, &source::version(&pristine))?;
     }
     // From here on the tree is neither the old nor the new series until the stamp is written.
     let _ = fs::remove_file(tree.join(STAMP));
@@ -176,7 +177,7 @@ fn replace(path: &Path, content: &[u8]) -> Result<()> {
 }
 
 /// No fuzz: a hunk whose surroundings changed may be wrong where it still fits. Offsets are fine.
-fn apply(patch: &Patch, stage: &Path, version: &str) -> Result<()> {
+fn apply_patch(patch: &Patch, stage: &Path, version: &str) -> Result<()> {
     let words = ["-p1", "-F0", "--force", "--no-backup-if-mismatch", "--reject-file=-", "-i"];
     let output = Command::new("patch")
         .args(words)
@@ -275,14 +276,14 @@ Subject: [PATCH 1/2] first
 +new
 ";
 
-    struct Bench {
+    struct Fixture {
         _folder: tempfile::TempDir,
         places: Places,
         variant: Variant,
     }
 
-    impl Bench {
-        fn new() -> Bench {
+    impl Fixture {
+        fn new() -> Fixture {
             let folder = tempfile::tempdir().unwrap();
             let places =
                 Places { tree: folder.path().join("kernel"), work: folder.path().join("work") };
@@ -294,15 +295,15 @@ Subject: [PATCH 1/2] first
             fs::write(places.source().join("mm/a.c"), "one\ntwo\nthree\n").unwrap();
             fs::write(places.source().join("fs/b.c"), "b\n").unwrap();
             let variant = Variant::of(&crate::options::VariantOptions::default());
-            Bench { _folder: folder, places, variant }
+            Fixture { _folder: folder, places, variant }
         }
 
         fn patch(&self, name: &str, text: &str) {
             fs::write(self.places.tree.join("patches").join(name), text).unwrap();
         }
 
-        fn lay(&self) -> Result<usize> {
-            lay(&of(&self.variant, &self.places)?, &self.variant, &self.places)
+        fn apply(&self) -> Result<usize> {
+            apply(&of(&self.variant, &self.places)?, &self.variant, &self.places)
         }
 
         fn read(&self, file: &str) -> Option<String> {
@@ -312,83 +313,83 @@ Subject: [PATCH 1/2] first
 
     #[test]
     fn an_empty_series_is_the_source() {
-        let bench = Bench::new();
-        assert_eq!(bench.lay().unwrap(), 0);
-        assert_eq!(bench.read("mm/a.c").unwrap(), "one\ntwo\nthree\n");
+        let fixture = Fixture::new();
+        assert_eq!(fixture.apply().unwrap(), 0);
+        assert_eq!(fixture.read("mm/a.c").unwrap(), "one\ntwo\nthree\n");
     }
 
     #[test]
     fn only_what_a_changed_series_changes_is_written() {
-        let bench = Bench::new();
-        bench.patch("0001-first.patch", FIRST);
-        bench.patch("README", "no patch");
-        assert_eq!(bench.lay().unwrap(), 2);
-        assert_eq!(bench.read("mm/a.c").unwrap(), "one\nzwei\nthree\n");
+        let fixture = Fixture::new();
+        fixture.patch("0001-first.patch", FIRST);
+        fixture.patch("README", "no patch");
+        assert_eq!(fixture.apply().unwrap(), 2);
+        assert_eq!(fixture.read("mm/a.c").unwrap(), "one\nzwei\nthree\n");
         assert_eq!(
-            fs::read_to_string(bench.places.source().join("mm/a.c")).unwrap(),
+            fs::read_to_string(fixture.places.source().join("mm/a.c")).unwrap(),
             "one\ntwo\nthree\n"
         );
         let inode = |file: &str| {
-            fs::metadata(bench.places.variant_source(&bench.variant).join(file)).unwrap().ino()
+            fs::metadata(fixture.places.variant_source(&fixture.variant).join(file)).unwrap().ino()
         };
         let (a, new) = (inode("mm/a.c"), inode("mm/new.c"));
-        assert_eq!(bench.lay().unwrap(), 0);
-        bench.patch("0001-first.patch", &FIRST.replace("+new", "+newer"));
-        assert_eq!(bench.lay().unwrap(), 1);
+        assert_eq!(fixture.apply().unwrap(), 0);
+        fixture.patch("0001-first.patch", &FIRST.replace("+new", "+newer"));
+        assert_eq!(fixture.apply().unwrap(), 1);
         assert_eq!(inode("mm/a.c"), a);
         assert_ne!(inode("mm/new.c"), new);
-        fs::remove_file(bench.places.tree.join("patches/0001-first.patch")).unwrap();
-        assert_eq!(bench.lay().unwrap(), 2);
+        fs::remove_file(fixture.places.tree.join("patches/0001-first.patch")).unwrap();
+        assert_eq!(fixture.apply().unwrap(), 2);
         assert_eq!(
-            (bench.read("mm/a.c").unwrap().as_str(), bench.read("mm/new.c")),
+            (fixture.read("mm/a.c").unwrap().as_str(), fixture.read("mm/new.c")),
             ("one\ntwo\nthree\n", None)
         );
     }
 
     #[test]
     fn a_patch_that_does_not_fit_is_named_with_the_version() {
-        let bench = Bench::new();
-        bench.patch("0001-first.patch", FIRST);
-        bench.lay().unwrap();
-        bench.patch(
+        let fixture = Fixture::new();
+        fixture.patch("0001-first.patch", FIRST);
+        fixture.apply().unwrap();
+        fixture.patch(
             "0002-second.patch",
             &FIRST.replace("-two", "-deux").replace("new.c", "other.c"),
         );
-        let error = bench.lay().unwrap_err().to_string();
+        let error = fixture.apply().unwrap_err().to_string();
         assert!(
             error.starts_with("the patch 0002-second.patch does not apply to Linux 6.12.9 (mm/a.c: Hunk #1 FAILED"),
             "{error}"
         );
         // The tree is as it was.
-        assert_eq!(bench.read("mm/a.c").unwrap(), "one\nzwei\nthree\n");
+        assert_eq!(fixture.read("mm/a.c").unwrap(), "one\nzwei\nthree\n");
     }
 
     #[test]
     fn offsets_are_fine_and_fuzz_is_not() {
-        let bench = Bench::new();
-        bench.patch("0001-first.patch", FIRST);
-        fs::write(bench.places.source().join("mm/a.c"), "zero\nzero\none\ntwo\nthree\n").unwrap();
-        assert_eq!(bench.lay().unwrap(), 2);
-        let bench = Bench::new();
-        bench.patch("0001-first.patch", FIRST);
-        fs::write(bench.places.source().join("mm/a.c"), "ONE\ntwo\nthree\n").unwrap();
-        assert!(bench.lay().is_err());
+        let fixture = Fixture::new();
+        fixture.patch("0001-first.patch", FIRST);
+        fs::write(fixture.places.source().join("mm/a.c"), "zero\nzero\none\ntwo\nthree\n").unwrap();
+        assert_eq!(fixture.apply().unwrap(), 2);
+        let fixture = Fixture::new();
+        fixture.patch("0001-first.patch", FIRST);
+        fs::write(fixture.places.source().join("mm/a.c"), "ONE\ntwo\nthree\n").unwrap();
+        assert!(fixture.apply().is_err());
     }
 
     #[test]
     fn a_mutation_comes_last_and_a_wrong_name_lists_those_there_are() {
-        let mut bench = Bench::new();
-        fs::create_dir_all(bench.places.tree.join("mutations")).unwrap();
-        fs::write(bench.places.tree.join("mutations/loud.patch"), FIRST).unwrap();
-        bench.variant = Variant {
+        let mut fixture = Fixture::new();
+        fs::create_dir_all(fixture.places.tree.join("mutations")).unwrap();
+        fs::write(fixture.places.tree.join("mutations/loud.patch"), FIRST).unwrap();
+        fixture.variant = Variant {
             series: "mutation-loud".into(),
             mutation: Some("loud".into()),
             first: None,
             debug: false,
         };
-        assert_eq!(bench.lay().unwrap(), 2);
-        bench.variant.mutation = Some("quiet".into());
-        assert_eq!(bench.lay().unwrap_err().to_string(), "no mutation quiet; there are: loud");
+        assert_eq!(fixture.apply().unwrap(), 2);
+        fixture.variant.mutation = Some("quiet".into());
+        assert_eq!(fixture.apply().unwrap_err().to_string(), "no mutation quiet; there are: loud");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! One run of a guest: starts QEMU, passes on the command's output as it comes, hears the guest's report, watches the
-//! clock, and leaves nothing behind.
+//! One run of a guest: starts QEMU, passes on the command's output as it comes, hears the guest's
+//! report, watches the clock, and leaves nothing behind.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -13,16 +13,16 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, Context, Result};
 use odfork_proc::interrupt;
 
-use crate::accel::Accel;
-use crate::guest::{self, Orders};
+use crate::console;
+use crate::guest::{self, GuestSpec};
 use crate::needs;
 use crate::places::Places;
-use crate::{console, qemu};
+use crate::qemu::{self, Accel};
 
 /// After the guest's report, for the console to empty and the machine to switch off.
-const FAREWELL: Duration = Duration::from_secs(20);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(20);
 /// For a guest that hangs to say where, after it was asked to.
-const CONFESSION: Duration = Duration::from_secs(20);
+const NMI_DUMP_TIMEOUT: Duration = Duration::from_secs(20);
 /// How often the clock and Ctrl-C are looked at.
 const TICK_MS: i32 = 50;
 
@@ -56,20 +56,20 @@ pub struct Outcome {
     pub took: Duration,
 }
 
-/// Runs a guest; `hear` gets the command's output as it comes.
+/// Runs a guest; `on_output` gets the command's output as it comes.
 pub fn run(
-    orders: &Orders,
+    spec: &GuestSpec,
     accel: Accel,
     places: &Places,
-    hear: &mut dyn FnMut(Stream, &[u8]),
+    on_output: &mut dyn FnMut(Stream, &[u8]),
 ) -> Result<Outcome> {
     let Some(program) = needs::program(qemu::PROGRAM) else {
         bail!("a guest needs {}; install it: apt-get install qemu-system-x86", qemu::PROGRAM);
     };
     let folder = Folder::make(places)?;
     let init = guest::init(places)?;
-    write(&folder.0.join("initrd"), &orders.archive(&init)?)?;
-    for (name, size) in [("swap", orders.machine.swap), ("scratch", orders.machine.scratch)] {
+    write(&folder.0.join("initrd"), &spec.archive(&init)?)?;
+    for (name, size) in [("swap", spec.machine.swap), ("scratch", spec.machine.scratch)] {
         if let Some(size) = size {
             let file = File::create(folder.0.join(name)).context("cannot make a disk")?;
             file.set_len(size).context("cannot make a disk")?;
@@ -77,7 +77,7 @@ pub fn run(
     }
     let (out, err, control) = (Pipe::new()?, Pipe::new()?, Pipe::new()?);
     let (monitor, theirs) = UnixStream::pair().context("cannot make a connection to QEMU")?;
-    let wiring = qemu::Wiring {
+    let channels = qemu::Channels {
         out: out.write.as_raw_fd(),
         err: err.write.as_raw_fd(),
         control: control.write.as_raw_fd(),
@@ -85,27 +85,27 @@ pub fn run(
         folder: &folder.0,
     };
     let mut command = Command::new(program);
-    command.args(qemu::words(orders, accel, &wiring));
+    command.args(qemu::arguments(spec, accel, &channels));
     let messages = folder.0.join("qemu");
     let begun = Instant::now();
-    let child = start(&mut command, orders.is_interactive(), &messages, &wiring)?;
+    let child = start(&mut command, spec.is_interactive(), &messages, &channels)?;
     drop(theirs);
     let readers = [out.reader(), err.reader(), control.reader()];
-    let mut watch = Watch {
-        child: Ward(child),
+    let mut watch = Watcher {
+        child: KillOnDrop(child),
         begun,
-        orders,
+        spec,
         monitor,
         report: Report::default(),
         ended: None,
     };
-    let end = watch.follow(readers, hear)?;
+    let end = watch.watch(readers, on_output)?;
     let console = read_lossy(&folder.0.join("console"));
-    let end = judge(end, &console, &messages);
+    let end = classify_end(end, &console, &messages);
     Ok(Outcome { end, console, boot: watch.report.ready, took: begun.elapsed() })
 }
 
-fn judge(end: Option<End>, console: &str, messages: &Path) -> End {
+fn classify_end(end: Option<End>, console: &str, messages: &Path) -> End {
     match end {
         Some(end) => end,
         None if console::panicked(console) => End::Panicked,
@@ -129,13 +129,13 @@ fn start(
     command: &mut Command,
     interactive: bool,
     messages: &Path,
-    wiring: &qemu::Wiring,
+    channels: &qemu::Channels,
 ) -> Result<Child> {
     let log = File::create(messages).context("cannot write into the session's folder")?;
     command.stdin(if interactive { Stdio::inherit() } else { Stdio::null() });
     command.stdout(if interactive { Stdio::inherit() } else { Stdio::null() });
     command.stderr(log);
-    let kept = [wiring.out, wiring.err, wiring.control, wiring.monitor];
+    let kept = [channels.out, channels.err, channels.control, channels.monitor];
     let parent = std::process::id();
     // SAFETY (CHILD): three kinds of plain system calls between fork and exec; no memory is taken.
     unsafe {
@@ -169,7 +169,7 @@ struct Report {
 }
 
 impl Report {
-    fn hear(&mut self, bytes: &[u8], since: Duration) {
+    fn receive(&mut self, bytes: &[u8], since: Duration) {
         self.text.push_str(&String::from_utf8_lossy(bytes));
         while let Some((line, rest)) = self.text.split_once('\n') {
             let (word, value) = line.split_once(' ').unwrap_or((line, ""));
@@ -186,55 +186,56 @@ impl Report {
     }
 }
 
-struct Watch<'a> {
-    child: Ward,
+struct Watcher<'a> {
+    child: KillOnDrop,
     begun: Instant,
-    orders: &'a Orders,
+    spec: &'a GuestSpec,
     monitor: UnixStream,
     report: Report,
     ended: Option<Instant>,
 }
 
-impl Watch<'_> {
+impl Watcher<'_> {
     /// Until QEMU has ended or was ended. None: it ended without a report.
-    fn follow(
+    fn watch(
         &mut self,
         mut readers: [Option<File>; 3],
-        hear: &mut dyn FnMut(Stream, &[u8]),
+        on_output: &mut dyn FnMut(Stream, &[u8]),
     ) -> Result<Option<End>> {
         loop {
-            self.read_ready(&mut readers, hear);
+            self.read_ready(&mut readers, on_output);
             if self.report.end.is_some() && self.ended.is_none() {
                 self.ended = Some(Instant::now());
             }
             if self.child.0.try_wait().context("cannot wait for QEMU")?.is_some() {
-                self.drain(&mut readers, hear);
+                self.drain(&mut readers, on_output);
                 return Ok(self.report.end.take());
             }
-            if let Some(end) = self.cut_short() {
+            if let Some(end) = self.reason_to_end() {
                 if end == End::TimedOut {
-                    self.ask_where(&mut readers, hear)?;
+                    self.dump_by_nmi(&mut readers, on_output)?;
                 }
                 self.child.end();
-                self.drain(&mut readers, hear);
+                self.drain(&mut readers, on_output);
                 return Ok(Some(end));
             }
         }
     }
 
-    /// A guest that hangs gets an interrupt it cannot mask and panics: its console then says where everybody was.
-    fn ask_where(
+    /// A guest that hangs gets an interrupt it cannot mask and panics: its console then says where
+    /// everybody was.
+    fn dump_by_nmi(
         &mut self,
         readers: &mut [Option<File>; 3],
-        hear: &mut dyn FnMut(Stream, &[u8]),
+        on_output: &mut dyn FnMut(Stream, &[u8]),
     ) -> Result<()> {
         const WORDS: &[u8] = b"{\"execute\":\"qmp_capabilities\"}\n{\"execute\":\"inject-nmi\"}\n";
         if self.monitor.write_all(WORDS).is_err() {
             return Ok(());
         }
         let asked = Instant::now();
-        while asked.elapsed() < CONFESSION && !interrupt::asked() {
-            self.read_ready(readers, hear);
+        while asked.elapsed() < NMI_DUMP_TIMEOUT && !interrupt::asked() {
+            self.read_ready(readers, on_output);
             if self.child.0.try_wait().context("cannot wait for QEMU")?.is_some() {
                 break;
             }
@@ -243,8 +244,8 @@ impl Watch<'_> {
     }
 
     /// Why the guest must be ended now.
-    fn cut_short(&mut self) -> Option<End> {
-        if self.ended.is_some_and(|at| at.elapsed() > FAREWELL) {
+    fn reason_to_end(&mut self) -> Option<End> {
+        if self.ended.is_some_and(|at| at.elapsed() > SHUTDOWN_TIMEOUT) {
             return self.report.end.take();
         }
         if self.ended.is_some() {
@@ -254,13 +255,17 @@ impl Watch<'_> {
             return Some(End::Interrupted);
         }
         let over = |limit: Duration| self.begun.elapsed() > limit;
-        self.orders.timeout.is_some_and(over).then_some(End::TimedOut)
+        self.spec.timeout.is_some_and(over).then_some(End::TimedOut)
     }
 
     /// Whatever there is; waits a tick at most.
-    fn read_ready(&mut self, readers: &mut [Option<File>; 3], hear: &mut dyn FnMut(Stream, &[u8])) {
+    fn read_ready(
+        &mut self,
+        readers: &mut [Option<File>; 3],
+        on_output: &mut dyn FnMut(Stream, &[u8]),
+    ) {
         for (index, is_ready) in poll(readers).into_iter().enumerate() {
-            if is_ready && !self.read(index, &mut readers[index], hear) {
+            if is_ready && !self.read(index, &mut readers[index], on_output) {
                 readers[index] = None;
             }
         }
@@ -270,23 +275,23 @@ impl Watch<'_> {
         &mut self,
         index: usize,
         reader: &mut Option<File>,
-        hear: &mut dyn FnMut(Stream, &[u8]),
+        on_output: &mut dyn FnMut(Stream, &[u8]),
     ) -> bool {
         let Some(file) = reader else { return false };
         let mut buffer = [0; 65536];
         let Ok(count) = file.read(&mut buffer) else { return true };
         match index {
-            0 => hear(Stream::Out, &buffer[..count]),
-            1 => hear(Stream::Err, &buffer[..count]),
-            _ => self.report.hear(&buffer[..count], self.begun.elapsed()),
+            0 => on_output(Stream::Out, &buffer[..count]),
+            1 => on_output(Stream::Err, &buffer[..count]),
+            _ => self.report.receive(&buffer[..count], self.begun.elapsed()),
         }
         count > 0
     }
 
     /// What is still in the pipes when QEMU has ended: all writing ends are closed.
-    fn drain(&mut self, readers: &mut [Option<File>; 3], hear: &mut dyn FnMut(Stream, &[u8])) {
+    fn drain(&mut self, readers: &mut [Option<File>; 3], on_output: &mut dyn FnMut(Stream, &[u8])) {
         for (index, reader) in readers.iter_mut().enumerate() {
-            while reader.is_some() && self.read(index, reader, hear) {}
+            while reader.is_some() && self.read(index, reader, on_output) {}
         }
     }
 }
@@ -305,16 +310,16 @@ fn poll(readers: &[Option<File>; 3]) -> [bool; 3] {
 }
 
 /// QEMU, killed when odfork leaves early.
-struct Ward(Child);
+struct KillOnDrop(Child);
 
-impl Ward {
+impl KillOnDrop {
     fn end(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-impl Drop for Ward {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         self.end();
     }
@@ -390,13 +395,13 @@ mod tests {
     #[test]
     fn reports_come_in_pieces() {
         let mut report = Report::default();
-        report.hear(b"rea", Duration::from_secs(1));
+        report.receive(b"rea", Duration::from_secs(1));
         assert_eq!(report.ready, None);
-        report.hear(b"dy\nstatus 3", Duration::from_secs(2));
+        report.receive(b"dy\nstatus 3", Duration::from_secs(2));
         assert_eq!((report.ready, report.end.clone()), (Some(Duration::from_secs(2)), None));
-        report.hear(b"\n", Duration::from_secs(3));
+        report.receive(b"\n", Duration::from_secs(3));
         assert_eq!(report.end, Some(End::Exited(3)));
-        report.hear(b"signal 9\n", Duration::from_secs(3));
+        report.receive(b"signal 9\n", Duration::from_secs(3));
         assert_eq!(report.end, Some(End::Exited(137)));
     }
 
@@ -404,10 +409,13 @@ mod tests {
     fn an_end_without_report_is_a_panic_or_lost() {
         let nothing = Path::new("/nonexistent");
         assert_eq!(
-            judge(Some(End::Exited(0)), "Kernel panic - not syncing", nothing),
+            classify_end(Some(End::Exited(0)), "Kernel panic - not syncing", nothing),
             End::Exited(0)
         );
-        assert_eq!(judge(None, "x\nKernel panic - not syncing: y\n", nothing), End::Panicked);
-        assert!(matches!(judge(None, "", nothing), End::Lost(_)));
+        assert_eq!(
+            classify_end(None, "x\nKernel panic - not syncing: y\n", nothing),
+            End::Panicked
+        );
+        assert!(matches!(classify_end(None, "", nothing), End::Lost(_)));
     }
 }

@@ -13,7 +13,8 @@ use crate::places::Places;
 
 const PACKAGE: &str = "linux-source-6.12";
 const INSTALLED: &str = "/usr/src/linux-source-6.12.tar.xz";
-/// In the unpacked tree: what it was made from. Last thing written, so that a half-unpacked tree has none.
+/// In the unpacked tree: what it was made from. Last thing written, so that a half-unpacked tree
+/// has none.
 const ORIGIN: &str = ".odfork-origin";
 /// Linux 6.12 takes 1.6 GB unpacked, the package 150 MB.
 const UNPACKED: u64 = 1_900_000_000;

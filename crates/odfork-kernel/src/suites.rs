@@ -1,4 +1,5 @@
-//! The suites of `odfork kernel test`: what each builds on the host, what it runs in the guest, how its output counts.
+//! The suites of `odfork kernel test`: what each builds on the host, what it runs in the guest, how
+//! its output counts.
 
 use std::ffi::OsString;
 use std::fs;
@@ -13,32 +14,29 @@ use crate::needs;
 use crate::places::{Places, Variant};
 use crate::source;
 
-/// In the order they run: the quick and telling ones first.
-pub const NAMES: [&str; 4] = ["torture", "kselftest", "selftest", "stress"];
-
 /// What one suite runs in its guest.
 #[derive(Debug)]
-pub struct Errand {
-    pub words: Vec<OsString>,
+pub struct SuiteCommand {
+    pub command: Vec<OsString>,
     pub timeout: Duration,
 }
 
 /// A suite that can run here, or why not.
-pub type Prepared = std::result::Result<Errand, String>;
+pub type Prepared = std::result::Result<SuiteCommand, String>;
 
 /// A folder of built tests, or why there is none.
 type Folder = std::result::Result<PathBuf, String>;
 
 /// How long and how thorough.
 #[derive(Clone, Copy, Debug)]
-pub struct Effort<'a> {
+pub struct SuiteOptions<'a> {
     pub quick: bool,
     pub debug: bool,
     /// Names of torture cases; all when empty.
     pub only: &'a [String],
 }
 
-impl Effort<'_> {
+impl SuiteOptions<'_> {
     /// The checks of the debug kernel take up to ten times the time.
     fn timeout(self, seconds: u64) -> Duration {
         let quick = if self.quick { 1 } else { 6 };
@@ -47,16 +45,21 @@ impl Effort<'_> {
     }
 }
 
-pub fn prepare(name: &str, effort: Effort, variant: &Variant, places: &Places) -> Result<Prepared> {
+pub fn prepare(
+    name: &str,
+    suite_options: SuiteOptions,
+    variant: &Variant,
+    places: &Places,
+) -> Result<Prepared> {
     match name {
-        "torture" => torture(effort, places),
-        "kselftest" => kselftest(effort, variant, places),
-        "selftest" => selftest(effort, variant, places),
-        _ => stress(effort, places),
+        "torture" => torture(suite_options, places),
+        "kselftest" => kselftest(suite_options, variant, places),
+        "selftest" => selftest(suite_options, variant, places),
+        _ => stress(suite_options, places),
     }
 }
 
-fn torture(effort: Effort, places: &Places) -> Result<Prepared> {
+fn torture(suite_options: SuiteOptions, places: &Places) -> Result<Prepared> {
     let tests = places.tree.join("tests");
     if !tests.join("Makefile").exists() {
         return Ok(Err(format!("{} has no Makefile", tests.display())));
@@ -67,45 +70,45 @@ fn torture(effort: Effort, places: &Places) -> Result<Prepared> {
     make.arg("-s").arg("-C").arg(&tests).arg(format!("BUILD={}", build.display()));
     source::run(&mut make).context("cannot build the torture program")?;
     // --guest: also the cases that change the whole machine.
-    let mut words = vec![build.join("torture").into_os_string(), "--guest".into()];
-    if effort.quick {
-        words.push("--quick".into());
+    let mut command = vec![build.join("torture").into_os_string(), "--guest".into()];
+    if suite_options.quick {
+        command.push("--quick".into());
     }
-    if effort.debug {
-        words.push("--slow".into());
+    if suite_options.debug {
+        command.push("--slow".into());
     }
-    for glob in effort.only {
-        words.extend(["--only".into(), glob.into()]);
+    for glob in suite_options.only {
+        command.extend(["--only".into(), glob.into()]);
     }
-    Ok(Ok(Errand { words, timeout: effort.timeout(1200) }))
+    Ok(Ok(SuiteCommand { command, timeout: suite_options.timeout(1200) }))
 }
 
-fn stress(effort: Effort, places: &Places) -> Result<Prepared> {
+fn stress(suite_options: SuiteOptions, places: &Places) -> Result<Prepared> {
     if needs::program("stress-ng").is_none() {
         return Ok(Err("stress-ng is not installed (apt-get install stress-ng)".into()));
     }
     let script = places.tree.join("guest/stress.sh");
-    let seconds = if effort.quick { "2" } else { "20" };
-    let words = vec!["sh".into(), script.into_os_string(), seconds.into()];
-    Ok(Ok(Errand { words, timeout: effort.timeout(400) }))
+    let seconds = if suite_options.quick { "2" } else { "20" };
+    let command = vec!["sh".into(), script.into_os_string(), seconds.into()];
+    Ok(Ok(SuiteCommand { command, timeout: suite_options.timeout(400) }))
 }
 
-fn selftest(effort: Effort, variant: &Variant, places: &Places) -> Result<Prepared> {
+fn selftest(suite_options: SuiteOptions, variant: &Variant, places: &Places) -> Result<Prepared> {
     let folder = match selftests(variant, places)? {
         Ok(folder) => folder,
         Err(why) => return Ok(Err(why)),
     };
-    let table = quick_table(effort, places)?;
+    let table = quick_table(suite_options, places)?;
     let mode = guest::program("guest/mode", places)?;
     let script = places.tree.join("guest/selftest.sh");
-    let words = vec!["sh".into(), script.into(), folder.into(), table.into(), mode.into()];
-    Ok(Ok(Errand { words, timeout: effort.timeout(900) }))
+    let command = vec!["sh".into(), script.into(), folder.into(), table.into(), mode.into()];
+    Ok(Ok(SuiteCommand { command, timeout: suite_options.timeout(900) }))
 }
 
 /// A quick run leaves out what takes minutes: its limit is above 120 s.
-fn quick_table(effort: Effort, places: &Places) -> Result<PathBuf> {
+fn quick_table(suite_options: SuiteOptions, places: &Places) -> Result<PathBuf> {
     let table = places.tree.join("guest/selftests.table");
-    if !effort.quick {
+    if !suite_options.quick {
         return Ok(table);
     }
     let text =
@@ -121,22 +124,24 @@ fn quick_table(effort: Effort, places: &Places) -> Result<PathBuf> {
 }
 
 /// The test the series itself brings.
-fn kselftest(effort: Effort, variant: &Variant, places: &Places) -> Result<Prepared> {
+fn kselftest(suite_options: SuiteOptions, variant: &Variant, places: &Places) -> Result<Prepared> {
     const OWN: &str = "cow_pte_tables";
     let source = places.variant_source(variant).join(format!("tools/testing/selftests/mm/{OWN}.c"));
     if !source.exists() {
         return Ok(Err("the series brings no kselftest".into()));
     }
     Ok(match selftests(variant, places)? {
-        Ok(folder) if folder.join(OWN).exists() => {
-            Ok(Errand { words: vec![folder.join(OWN).into()], timeout: effort.timeout(200) })
-        }
+        Ok(folder) if folder.join(OWN).exists() => Ok(SuiteCommand {
+            command: vec![folder.join(OWN).into()],
+            timeout: suite_options.timeout(200),
+        }),
         Ok(_) => bail!("{} did not build; see selftests.log in the build folder", source.display()),
         Err(why) => Err(why),
     })
 }
 
-/// Builds the kernel's tests of the memory management; the folder with those that this host can compile.
+/// Builds the kernel's tests of the memory management; the folder with those that this host can
+/// compile.
 fn selftests(variant: &Variant, places: &Places) -> Result<Folder> {
     let (source, build) = (places.variant_source(variant), places.build(variant));
     for (header, package) in [("sys/capability.h", "libcap-dev"), ("numa.h", "libnuma-dev")] {
@@ -150,7 +155,8 @@ fn selftests(variant: &Variant, places: &Places) -> Result<Folder> {
     let mut headers = Command::new("make");
     source::run(headers.args(["-s", "-C"]).arg(&source).arg(&output).arg("headers"))
         .context("cannot make the kernel's headers for its tests")?;
-    // Some of them want newer C libraries; -k goes on with the others. What is missing is said test by test.
+    // Some of them want newer C libraries; -k goes on with the others. What is missing is said test
+    // by test.
     let mut make = Command::new("make");
     make.args(["-k", "-s", "-C"]).arg(source.join("tools/testing/selftests"));
     make.args([output.as_str(), "TARGETS=mm"]);
@@ -178,13 +184,13 @@ impl Count {
         self.skipped += other.skipped;
     }
 
-    pub fn words(&self) -> String {
+    pub fn describe(&self) -> String {
         format!("{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
     }
 }
 
-/// The count of a suite's output: a closing line "N passed, N failed, N skipped", kselftest's "# Totals:", or one line
-/// per test. None when it has none of these.
+/// The count of a suite's output: a closing line "N passed, N failed, N skipped", kselftest's "#
+/// Totals:", or one line per test. None when it has none of these.
 pub fn count(output: &str) -> Option<Count> {
     let closing =
         output.lines().rev().find_map(|line| closing_line(line).or_else(|| totals_line(line)));

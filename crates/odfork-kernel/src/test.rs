@@ -1,19 +1,20 @@
-//! `odfork kernel test`: every suite in a guest of its own, so that a kernel that dies takes one suite with it; a clean
-//! kernel log is one more test of each.
+//! `odfork kernel test`: every suite in a guest of its own, so that a kernel that dies takes one
+//! suite with it; a clean kernel log is one more test of each.
 
 use std::path::PathBuf;
 
 use anyhow::{bail, Result};
 use odfork_proc::interrupt;
 
-use crate::accel::{self, Accel};
-use crate::boot::{built, keep_console, verdict, INTERRUPTED};
+use crate::accel;
+use crate::boot::{built, describe_end, keep_console, INTERRUPTED};
 use crate::console;
-use crate::guest::Orders;
-use crate::options::{MachineOptions, TestOptions};
+use crate::guest::GuestSpec;
+use crate::options::{MachineOptions, TestOptions, SUITES};
 use crate::places::{Places, Variant};
+use crate::qemu::Accel;
 use crate::session::{self, End, Outcome, Stream};
-use crate::suites::{self, count, Count, Effort, Errand};
+use crate::suites::{self, count, Count, SuiteCommand, SuiteOptions};
 
 const FAILED: u8 = 1;
 
@@ -21,21 +22,23 @@ pub fn run(options: &TestOptions) -> Result<u8> {
     let places = Places::find(&options.places)?;
     let variant = Variant::of(&options.variant);
     let kernel = built(&variant, &places)?;
-    let effort = Effort { quick: options.quick, debug: variant.debug, only: &options.only };
+    let suite_options =
+        SuiteOptions { quick: options.quick, debug: variant.debug, only: &options.only };
     let machine = machine(options);
     let accel = accel::choose(&kernel, &machine, &places)?;
     interrupt::listen();
-    let stage = Stage { variant, kernel, machine, accel, places };
+    let test_run = TestRun { variant, kernel, machine, accel, places };
     let mut total = Count::default();
-    for name in suites::NAMES {
+    for name in SUITES {
         if !options.suite.is_empty() && !options.suite.iter().any(|asked| asked == name) {
             continue;
         }
         if interrupt::asked() {
             break;
         }
-        let count = match suites::prepare(name, effort, &stage.variant, &stage.places) {
-            Ok(Ok(errand)) => stage.run(name, &errand)?,
+        let count = match suites::prepare(name, suite_options, &test_run.variant, &test_run.places)
+        {
+            Ok(Ok(suite_command)) => test_run.run(name, &suite_command)?,
             Ok(Err(why)) => {
                 println!("{name}: SKIPPED: {why}");
                 Count { skipped: 1, ..Count::default() }
@@ -47,7 +50,7 @@ pub fn run(options: &TestOptions) -> Result<u8> {
         };
         total.add(count);
     }
-    println!("{}", total.words());
+    println!("{}", total.describe());
     if interrupt::asked() {
         eprintln!("kernel: interrupted");
         return Ok(INTERRUPTED);
@@ -61,17 +64,14 @@ pub fn run(options: &TestOptions) -> Result<u8> {
 /// Swap and a scratch disk belong to what is tested.
 fn machine(options: &TestOptions) -> MachineOptions {
     MachineOptions {
-        memory: options.memory,
-        cpus: options.cpus,
         swap: Some(1 << 30),
-        zram: None,
         scratch: Some(256 << 20),
         append: options.append.clone(),
-        accel: options.accel.clone(),
+        ..MachineOptions::plain(&options.guest)
     }
 }
 
-struct Stage {
+struct TestRun {
     variant: Variant,
     kernel: PathBuf,
     machine: MachineOptions,
@@ -79,34 +79,35 @@ struct Stage {
     places: Places,
 }
 
-impl Stage {
-    fn run(&self, name: &str, errand: &Errand) -> Result<Count> {
-        println!("{name}: {}", self.variant.words());
-        let mut orders = Orders::new(&self.kernel, &self.machine, &[]);
-        orders.words = errand.words.clone();
-        orders.timeout = Some(errand.timeout);
-        let mut echo = Echo { name, line: Vec::new(), all: String::new() };
-        let outcome = session::run(&orders, self.accel, &self.places, &mut |stream, bytes| {
-            echo.hear(stream, bytes);
+impl TestRun {
+    fn run(&self, name: &str, suite_command: &SuiteCommand) -> Result<Count> {
+        println!("{name}: {}", self.variant.describe());
+        let mut spec = GuestSpec::new(&self.kernel, &self.machine, &[]);
+        spec.command = suite_command.command.clone();
+        spec.timeout = Some(suite_command.timeout);
+        let mut output = PrefixedOutput { name, line: Vec::new(), all: String::new() };
+        let outcome = session::run(&spec, self.accel, &self.places, &mut |stream, bytes| {
+            output.receive(stream, bytes);
         })?;
-        echo.end();
+        output.end();
         let log = self.places.work.join(format!(
             "console-{name}-{}{}.log",
             self.variant.series,
             if self.variant.debug { "-debug" } else { "" }
         ));
         keep_console(&outcome, Some(&log), &self.places)?;
-        for line in verdict(&outcome, &log) {
+        for line in describe_end(&outcome, &log) {
             println!("{name}: {line}");
         }
-        let counted = judge(&echo.all, &outcome);
-        println!("{name}: {} ({:.0} s)", counted.words(), outcome.took.as_secs_f64());
+        let counted = count_with_log(&output.all, &outcome);
+        println!("{name}: {} ({:.0} s)", counted.describe(), outcome.took.as_secs_f64());
         Ok(counted)
     }
 }
 
-/// The suite's own count, and one test more: that it came to its end on a kernel without complaints.
-fn judge(output: &str, outcome: &Outcome) -> Count {
+/// The suite's own count, and one test more: that it came to its end on a kernel without
+/// complaints.
+fn count_with_log(output: &str, outcome: &Outcome) -> Count {
     let clean = console::splats(&outcome.console).is_empty();
     let mut total = count(output).unwrap_or_default();
     match &outcome.end {
@@ -119,15 +120,16 @@ fn judge(output: &str, outcome: &Outcome) -> Count {
     total
 }
 
-/// Shows output line by line with the suite's name before it: a closing line of a suite is not that of the whole.
-struct Echo<'a> {
+/// Shows output line by line with the suite's name before it: a closing line of a suite is not that
+/// of the whole.
+struct PrefixedOutput<'a> {
     name: &'a str,
     line: Vec<u8>,
     all: String,
 }
 
-impl Echo<'_> {
-    fn hear(&mut self, _stream: Stream, bytes: &[u8]) {
+impl PrefixedOutput<'_> {
+    fn receive(&mut self, _stream: Stream, bytes: &[u8]) {
         self.line.extend_from_slice(bytes);
         while let Some(end) = self.line.iter().position(|&byte| byte == b'\n') {
             let rest = self.line.split_off(end + 1);
@@ -141,7 +143,7 @@ impl Echo<'_> {
 
     fn end(&mut self) {
         if !self.line.is_empty() {
-            self.hear(Stream::Out, b"\n");
+            self.receive(Stream::Out, b"\n");
         }
     }
 }
@@ -156,7 +158,7 @@ mod tests {
     }
 
     fn judged(output: &str, end: End, console: &str) -> (u32, u32) {
-        let count = judge(output, &outcome(end, console));
+        let count = count_with_log(output, &outcome(end, console));
         (count.passed, count.failed)
     }
 
