@@ -60,7 +60,7 @@ pub fn hello_for_child() -> SysResult<Welcome> {
             send(socket, &hello.with_text(program_name()), -1)?;
             welcome(socket, None)
         }
-        None => hello(crate::init::socket_path(), id),
+        None => hello(crate::options::socket_path(), id),
     }
 }
 

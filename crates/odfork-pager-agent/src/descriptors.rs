@@ -10,7 +10,6 @@ use core::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
 use odfork_sys::{args, call};
 
 use crate::close;
-use crate::state::STATE;
 
 /// Descriptors are moved here and above.
 const HIGH_FD: c_int = 700;
@@ -87,10 +86,4 @@ fn inode(fd: c_int) -> u64 {
             Err(_) => 0,
         }
     }
-}
-
-/// Closes the parent's descriptors in a forked child.
-pub fn close_inherited() {
-    let all = [&STATE.uffd, &STATE.backing, &STATE.pagemap, &STATE.maps, &STATE.socket];
-    all.into_iter().for_each(KeptFd::close);
 }

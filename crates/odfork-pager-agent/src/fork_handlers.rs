@@ -31,12 +31,11 @@ use odfork_sys::{args, block_signals, call, raw, restore_signals, SysResult};
 
 use crate::connection::{self, Welcome};
 use crate::heap;
-use crate::init::die;
+use crate::messages::die;
 use crate::proc_lines::Lines;
 use crate::state::{self, mode, Locked, STATE};
 use crate::{
-    calls, descriptors, fork_wrappers, kernel_madvise, kernel_mmap, kernel_munmap, mappings, setup,
-    stack,
+    calls, fork_wrappers, kernel_madvise, kernel_mmap, kernel_munmap, mappings, setup, stack,
 };
 
 /// `Control::state` while a fork is under way.
@@ -198,7 +197,7 @@ unsafe extern "C" fn child() {
         }
         die(b"odfork page: the child of a fork could not be given its paged memory (store full?): it ends here\n");
     }
-    descriptors::close_inherited();
+    state::close_inherited();
     let mut locked = Locked::take();
     match welcome {
         Some(welcome) if restore(&mut locked, &welcome).is_err() => {

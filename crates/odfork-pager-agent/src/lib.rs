@@ -12,6 +12,7 @@
 //! | state, regions, mappings | what is paged, and whether it still is mapped |
 //! | connection, setup, calls | the supervisor, the userfaultfd, calls to the daemon |
 //! | worker | the thread that unmaps pages when the daemon asks |
+//! | init, options, messages | the constructor, variables, lines on standard error |
 //! | descriptors, stack, proc_lines | life inside somebody else's program |
 //!
 //! Rules: on any doubt a mapping is left to the kernel. No heap, no standard library, no
@@ -31,7 +32,9 @@ mod heap;
 mod identity;
 mod init;
 mod mappings;
+mod messages;
 mod next_symbol;
+mod options;
 mod panic;
 mod pins;
 mod proc_lines;

@@ -3,7 +3,7 @@
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use crate::init;
+use crate::messages;
 
 /// A function of the next library in line.
 pub struct NextSymbol(&'static CStr, AtomicUsize);
@@ -19,7 +19,7 @@ impl NextSymbol {
                 // SAFETY: a valid name.
                 let at = unsafe { libc::dlsym(libc::RTLD_NEXT, self.0.as_ptr()) } as usize;
                 if at == 0 {
-                    init::die(b"odfork page: no C library behind ours\n");
+                    messages::die(b"odfork page: no C library behind ours\n");
                 }
                 self.1.store(at, Relaxed);
                 at

@@ -6,7 +6,7 @@
 #[cfg(not(test))]
 #[panic_handler]
 fn panic(_info: &core::panic::PanicInfo) -> ! {
-    crate::init::die(b"odfork page: bug in the agent, aborting\n")
+    crate::messages::die(b"odfork page: bug in the agent, aborting\n")
 }
 
 // Named by the unwind tables of the compiled core library, never called.

@@ -112,11 +112,11 @@ pub fn ensure_connected(_held: &mut Locked) -> bool {
         _ => return false,
     }
     let done = crate::pins::refuse()
-        .and_then(|()| hello(crate::init::socket_path(), 0))
+        .and_then(|()| hello(crate::options::socket_path(), 0))
         .and_then(|welcome| attach(&welcome).inspect_err(|_| welcome.close_all()));
     STATE.mode.store(if done.is_ok() { mode::CONNECTED } else { mode::OFF }, Relaxed);
     if let Err(error) = done {
-        crate::init::warn_not_paged(error);
+        crate::messages::warn_not_paged(error);
     }
     done.is_ok()
 }

@@ -130,3 +130,9 @@ pub fn control() -> Option<&'static Control> {
     // it.
     unsafe { STATE.control.load(Acquire).as_ref() }
 }
+
+/// Closes the parent's descriptors in a forked child.
+pub fn close_inherited() {
+    let all = [&STATE.uffd, &STATE.backing, &STATE.pagemap, &STATE.maps, &STATE.socket];
+    all.into_iter().for_each(KeptFd::close);
+}

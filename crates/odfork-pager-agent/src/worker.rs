@@ -21,8 +21,8 @@ use odfork_sys::{
 };
 
 use crate::calls;
-use crate::init::die;
 use crate::mappings::Known;
+use crate::messages::die;
 use crate::regions::Regions;
 use crate::state::{Locked, STATE};
 use crate::{

@@ -23,10 +23,10 @@ use odfork_pager_protocol::control::op;
 use odfork_pager_protocol::PAGE;
 use odfork_sys::{block_signals, restore_signals, ProcessLock};
 
-use crate::init;
 use crate::stack::on_unpaged_stack;
 use crate::state::{self, mode, Locked, STATE};
 use crate::{calls, setup};
+use crate::{messages, options};
 use free_list::FreeList;
 
 /// Blocks of malloc from this size on are paged; 0: none.
@@ -61,7 +61,7 @@ static HEAP: Heap = Heap {
 };
 
 pub fn read_options() {
-    HEAP.least.store(init::number(LEAST).unwrap_or(0), Relaxed);
+    HEAP.least.store(options::number(LEAST).unwrap_or(0), Relaxed);
 }
 
 /// For fork, with signals blocked: nobody is in the middle of a change.
@@ -179,7 +179,7 @@ fn release(block: *mut c_void) {
     let (start, len) = header(block);
     let (from, to) = (HEAP.start.load(Relaxed), HEAP.end.load(Relaxed));
     if start < from || len == 0 || len % PAGE != 0 || start + len > to {
-        init::die(b"odfork page: free() of something that malloc() did not give\n");
+        messages::die(b"odfork page: free() of something that malloc() did not give\n");
     }
     let zero =
         len >= GIVE_BACK && state::is_own() && on_unpaged_stack(move || give_back(start, len));

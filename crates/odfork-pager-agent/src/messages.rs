@@ -1,0 +1,31 @@
+//! What the agent says on standard error: one line when the program is not paged, one before it ends.
+
+use odfork_sys::{args, getpid, raw, Errno};
+
+/// One line on standard error: the program runs, but without the limit it was started with.
+pub fn warn_not_paged(why: Errno) {
+    let reason: &[u8] = match why.0 {
+        libc::EMFILE | libc::ENFILE => b"no descriptors are left for one more program, here or in the daemon: raise the limit of open files (ulimit -Hn where the daemon starts)",
+        libc::ENOENT | libc::ECONNREFUSED | libc::ECONNRESET | libc::EPIPE | libc::EPROTO => b"no daemon answers at ODFORK_PAGE_SOCKET: it was ended, or is of another version",
+        libc::EACCES => b"the daemon does not serve this user: 'odfork page daemon --allow-uid'",
+        libc::EPERM => b"userfaultfd is not allowed here, or somebody else listens at ODFORK_PAGE_SOCKET",
+        _ => b"the daemon refused it; its log, beside its socket, may say why",
+    };
+    let parts: [&[u8]; 3] =
+        [b"odfork page: this program is NOT paged and has no limit: ", reason, b"\n"];
+    let line = parts
+        .map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() });
+    // SAFETY: valid bytes; one call, so that lines of several programs do not mix.
+    unsafe { raw(libc::SYS_writev, args![2, line.as_ptr(), line.len()]) };
+}
+
+/// Ends the process at once, with one line on standard error.
+pub fn die(why: &[u8]) -> ! {
+    loop {
+        // SAFETY: writes valid bytes; then this process ends.
+        unsafe {
+            raw(libc::SYS_write, args![2, why.as_ptr(), why.len()]);
+            raw(libc::SYS_kill, args![getpid(), libc::SIGKILL]);
+        }
+    }
+}
