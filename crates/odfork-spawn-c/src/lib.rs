@@ -4,7 +4,7 @@
 //! libodfork.so is loaded by every program below `odfork run` and has no standard library; neither needs the other. The
 //! header `include/odfspawn.h` is generated from the files here.
 
-mod calm;
+mod guard;
 pub mod options;
 pub mod shell;
 pub mod spawn;

@@ -140,7 +140,7 @@ pub struct odf_spawn_options {
 }
 
 /// Why a wish makes no sense, what is needed instead.
-pub type Words = &'static str;
+pub type Reason = &'static str;
 
 const OWN: usize = size_of::<odf_spawn_options>();
 /// What no version will be larger than: a `size` beyond it was never set.
@@ -150,7 +150,7 @@ const LARGEST: usize = 4096;
 ///
 /// # Safety
 /// `options` is null or points to `size` readable bytes, whose pointers are null or point to what their comments say.
-pub unsafe fn read(options: *const odf_spawn_options, command: &mut Command) -> Result<(), Words> {
+pub unsafe fn read(options: *const odf_spawn_options, command: &mut Command) -> Result<(), Reason> {
     if options.is_null() {
         return Ok(());
     }
@@ -158,7 +158,7 @@ pub unsafe fn read(options: *const odf_spawn_options, command: &mut Command) -> 
     unsafe {
         require_size(options)?;
         let o = options.read();
-        require_sense(&o)?;
+        check_flags(&o)?;
         flags_and_numbers(&o, command);
         standard(&o, command)?;
         lists(&o, command)?;
@@ -169,7 +169,7 @@ pub unsafe fn read(options: *const odf_spawn_options, command: &mut Command) -> 
 
 /// # Safety
 /// As for [`read`].
-unsafe fn require_size(options: *const odf_spawn_options) -> Result<(), Words> {
+unsafe fn require_size(options: *const odf_spawn_options) -> Result<(), Reason> {
     // SAFETY: every version begins with the size.
     let size = unsafe { options.cast::<usize>().read() };
     if size < OWN {
@@ -186,7 +186,7 @@ unsafe fn require_size(options: *const odf_spawn_options) -> Result<(), Words> {
     }
 }
 
-fn require_sense(o: &odf_spawn_options) -> Result<(), Words> {
+fn check_flags(o: &odf_spawn_options) -> Result<(), Reason> {
     if o.flags & !ALL_FLAGS != 0 || o.reserved != 0 {
         return Err(
             "options.flags has unknown bits; begin with all zero, or install a newer libodfspawn",
@@ -249,7 +249,7 @@ fn flags_and_numbers(o: &odf_spawn_options, command: &mut Command) {
     }
 }
 
-fn standard(o: &odf_spawn_options, command: &mut Command) -> Result<(), Words> {
+fn standard(o: &odf_spawn_options, command: &mut Command) -> Result<(), Reason> {
     if let Some(source) = source(o.r#in)? {
         command.stdin(source);
     }
@@ -263,7 +263,7 @@ fn standard(o: &odf_spawn_options, command: &mut Command) -> Result<(), Words> {
 }
 
 /// Unsaid is inherited, too, but may be given by `fds`.
-fn source(wish: odf_stdio) -> Result<Option<Stdio>, Words> {
+fn source(wish: odf_stdio) -> Result<Option<Stdio>, Reason> {
     match wish {
         odf_stdio { kind: ODF_STDIO_FD, fd } if fd >= 0 => Ok(Some(Stdio::number(fd))),
         odf_stdio { kind: ODF_STDIO_FD, .. } => {
@@ -279,7 +279,7 @@ fn source(wish: odf_stdio) -> Result<Option<Stdio>, Words> {
 
 /// # Safety
 /// As for [`read`].
-unsafe fn lists(o: &odf_spawn_options, command: &mut Command) -> Result<(), Words> {
+unsafe fn lists(o: &odf_spawn_options, command: &mut Command) -> Result<(), Reason> {
     // SAFETY: each list is as long as its count says, says the caller.
     let (fds, groups, limits) = unsafe {
         (
@@ -302,7 +302,7 @@ unsafe fn lists(o: &odf_spawn_options, command: &mut Command) -> Result<(), Word
 
 /// # Safety
 /// `first` points to `count` entries that live as long as the answer is used, or `count` is not what it should be.
-unsafe fn list<'a, T>(first: *const T, count: usize, most: usize) -> Result<&'a [T], Words> {
+unsafe fn list<'a, T>(first: *const T, count: usize, most: usize) -> Result<&'a [T], Reason> {
     match count {
         0 => Ok(&[]),
         _ if count > most => Err(

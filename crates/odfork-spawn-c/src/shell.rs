@@ -10,7 +10,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use odfork_spawn::{exchange, Cause, Command, Stdio};
 use odfork_sys::{args, raw, wait4, Errno};
 
-use crate::calm::Calm;
+use crate::guard::CallGuard;
 use crate::spawn::{odf_process, plain, text};
 
 /// What a program wrote: malloc'd, for the caller to free(); one zero byte behind `out_size` and `err_size` bytes.
@@ -54,9 +54,9 @@ pub unsafe extern "C" fn odf_popen3(command: *const c_char, process: *mut odf_pr
 /// # Safety
 /// As for [`odf_popen2`].
 unsafe fn open(line: *const c_char, process: *mut odf_process, with_errors: bool) -> c_int {
-    let mut calm = Calm::enter();
+    let mut guard = CallGuard::enter();
     if process.is_null() || line.is_null() {
-        return calm.fail(libc::EINVAL);
+        return guard.fail(libc::EINVAL);
     }
     // SAFETY: a string, says the caller.
     let mut command = shell(unsafe { CStr::from_ptr(line) });
@@ -70,8 +70,8 @@ unsafe fn open(line: *const c_char, process: *mut odf_process, with_errors: bool
     unsafe { process.write(started.map_or(odf_process::none(), odf_process::of)) };
     match cause {
         None => 0,
-        Some(Cause::Errno(errno)) => calm.fail(errno),
-        Some(Cause::Killed(_)) => calm.fail(libc::ECHILD),
+        Some(Cause::Errno(errno)) => guard.fail(errno),
+        Some(Cause::Killed(_)) => guard.fail(libc::ECHILD),
     }
 }
 
@@ -93,13 +93,13 @@ pub fn shell(line: &CStr) -> Command {
 /// `process` is NULL or a process filled by this library, or all zero.
 #[no_mangle]
 pub unsafe extern "C" fn odf_pclose(process: *mut odf_process) -> c_int {
-    let mut calm = Calm::enter();
+    let mut guard = CallGuard::enter();
     if process.is_null() {
-        return calm.fail(libc::EINVAL);
+        return guard.fail(libc::EINVAL);
     }
     // SAFETY: readable and writable, says the caller.
     let held = unsafe { process.replace(odf_process::none()) };
-    finish(held).unwrap_or_else(|Errno(errno)| calm.fail(errno))
+    finish(held).unwrap_or_else(|Errno(errno)| guard.fail(errno))
 }
 
 /// Of a process without pid the descriptors are nobody's: all zero would be standard input.
@@ -143,9 +143,9 @@ pub unsafe extern "C" fn odf_communicate(
     size: usize,
     output: *mut odf_output,
 ) -> c_int {
-    let mut calm = Calm::enter();
+    let mut guard = CallGuard::enter();
     if process.is_null() || output.is_null() || input.is_null() && size > 0 {
-        return calm.fail(libc::EINVAL);
+        return guard.fail(libc::EINVAL);
     }
     let input = match size {
         0 => &[],
@@ -157,7 +157,7 @@ pub unsafe extern "C" fn odf_communicate(
         output.write(odf_output::NONE);
         (&mut *process, &mut *output)
     };
-    talk(process, input, output).unwrap_or_else(|Errno(errno)| calm.fail(errno))
+    talk(process, input, output).unwrap_or_else(|Errno(errno)| guard.fail(errno))
 }
 
 fn talk(process: &mut odf_process, input: &[u8], output: &mut odf_output) -> Result<c_int, Errno> {

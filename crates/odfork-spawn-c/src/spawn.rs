@@ -12,8 +12,8 @@ use std::os::unix::ffi::OsStrExt;
 
 use odfork_spawn::{Cause, Child, Command, Error, SignalSet, Step};
 
-use crate::calm::Calm;
-use crate::options::{self, odf_spawn_options, Words};
+use crate::guard::CallGuard;
+use crate::options::{self, odf_spawn_options, Reason};
 use crate::steps::odf_step_name;
 
 /// Size of `text` of struct odf_spawn_error, the closing zero byte included.
@@ -95,11 +95,11 @@ pub unsafe extern "C" fn odf_spawn(
     options: *const odf_spawn_options,
     error: *mut odf_spawn_error,
 ) -> c_int {
-    let _calm = Calm::enter();
+    let _guard = CallGuard::enter();
     // SAFETY: passed on from the caller.
     let started = unsafe {
         match process.is_null() {
-            true => Err(Failure::Senseless("process is NULL; it says how to reach the program")),
+            true => Err(Failure::Invalid("process is NULL; it says how to reach the program")),
             false => request(file, (argv, envp), options).and_then(|mut c| Ok(c.spawn()?)),
         }
     };
@@ -117,7 +117,7 @@ pub unsafe extern "C" fn odf_spawn(
 }
 
 enum Failure {
-    Senseless(Words),
+    Invalid(Reason),
     Step(Error),
 }
 
@@ -127,9 +127,9 @@ impl From<Error> for Failure {
     }
 }
 
-impl From<Words> for Failure {
-    fn from(words: Words) -> Failure {
-        Failure::Senseless(words)
+impl From<Reason> for Failure {
+    fn from(words: Reason) -> Failure {
+        Failure::Invalid(words)
     }
 }
 
@@ -201,7 +201,7 @@ impl odf_spawn_error {
     fn of(failure: Option<&Failure>) -> odf_spawn_error {
         let (step, cause) = match failure {
             None => (0, Cause::Errno(0)),
-            Some(Failure::Senseless(_)) => (Step::Request as c_int, Cause::Errno(libc::EINVAL)),
+            Some(Failure::Invalid(_)) => (Step::Request as c_int, Cause::Errno(libc::EINVAL)),
             Some(Failure::Step(error)) => (error.step() as c_int, error.cause()),
         };
         let (errnum, signal) = match cause {
@@ -215,7 +215,7 @@ impl odf_spawn_error {
         // A line that is full cuts the rest.
         let _ = match failure {
             None => Ok(()),
-            Some(Failure::Senseless(words)) => write!(line, "cannot start: step request: {words}"),
+            Some(Failure::Invalid(words)) => write!(line, "cannot start: step request: {words}"),
             Some(Failure::Step(error)) => write!(line, "{error}"),
         };
         report

@@ -17,7 +17,7 @@ use core::ffi::{c_char, c_int, CStr};
 use odfork_spawn::{Cause, Error, SignalSet, Step};
 use odfork_sys::{args, raw, sigaction, Action, Errno, ProcessLock};
 
-use crate::calm::Calm;
+use crate::guard::CallGuard;
 use crate::shell::{shell, wait};
 
 /// system(3): runs `/bin/sh -c -- command` and waits for it. While it waits, the process ignores SIGINT and SIGQUIT and
@@ -33,12 +33,12 @@ use crate::shell::{shell, wait};
 /// `command` is NULL or a string.
 #[no_mangle]
 pub unsafe extern "C" fn odf_system(command: *const c_char) -> c_int {
-    let mut calm = Calm::enter();
+    let mut guard = CallGuard::enter();
     if command.is_null() {
         return c_int::from(run(c"exit 0") == Ok(0));
     }
     // SAFETY: a string, says the caller.
-    run(unsafe { CStr::from_ptr(command) }).unwrap_or_else(|Errno(errno)| calm.fail(errno))
+    run(unsafe { CStr::from_ptr(command) }).unwrap_or_else(|Errno(errno)| guard.fail(errno))
 }
 
 fn run(line: &CStr) -> Result<c_int, Errno> {
@@ -48,12 +48,12 @@ fn run(line: &CStr) -> Result<c_int, Errno> {
     command.signal_mask(SignalSet::from_bits(blocked.before)).default_signals(ignored.defaults());
     match command.spawn() {
         Ok(child) => wait(child.id() as c_int),
-        Err(error) => unborn(&error),
+        Err(error) => not_started(&error),
     }
 }
 
 /// Of a shell that did not start: as if it had exited or been killed, unless there was no child.
-fn unborn(error: &Error) -> Result<c_int, Errno> {
+fn not_started(error: &Error) -> Result<c_int, Errno> {
     match (error.step(), error.cause()) {
         (Step::Request | Step::Pipe | Step::Stack | Step::Clone, Cause::Errno(errno)) => {
             Err(Errno(errno))
@@ -83,7 +83,7 @@ impl Drop for ChildSignal {
     }
 }
 
-const KEYS: [c_int; 2] = [libc::SIGINT, libc::SIGQUIT];
+const KEY_SIGNALS: [c_int; 2] = [libc::SIGINT, libc::SIGQUIT];
 
 /// Sets it; what it was before, to be given back exactly so.
 fn set(signal: c_int, action: &Action) -> Action {
@@ -94,31 +94,31 @@ fn set(signal: c_int, action: &Action) -> Action {
 }
 
 /// Process-wide: how many wait, and what they keep for the last of them.
-struct Kept {
+struct Saved {
     pid: c_int,
     count: u32,
     before: [Action; 2],
 }
 
-struct Shared(UnsafeCell<Kept>);
+struct Shared(UnsafeCell<Saved>);
 
-// SAFETY: touched only by the holder of the lock (`with_kept`).
+// SAFETY: touched only by the holder of the lock (`with_saved`).
 unsafe impl Sync for Shared {}
 
 static LOCK: ProcessLock = ProcessLock::new();
-static KEPT: Shared =
-    Shared(UnsafeCell::new(Kept { pid: 0, count: 0, before: [Action::new(libc::SIG_DFL); 2] }));
+static SAVED: Shared =
+    Shared(UnsafeCell::new(Saved { pid: 0, count: 0, before: [Action::new(libc::SIG_DFL); 2] }));
 
-fn with_kept<R>(act: impl FnOnce(&mut Kept) -> R) -> R {
+fn with_saved<R>(act: impl FnOnce(&mut Saved) -> R) -> R {
     let mask = odfork_sys::block_signals();
     let me = odfork_sys::getpid();
     LOCK.take();
     // SAFETY: the lock is held.
-    let kept = unsafe { &mut *KEPT.0.get() };
-    if kept.pid != me {
-        (kept.pid, kept.count) = (me, 0);
+    let saved = unsafe { &mut *SAVED.0.get() };
+    if saved.pid != me {
+        (saved.pid, saved.count) = (me, 0);
     }
-    let result = act(kept);
+    let result = act(saved);
     LOCK.give();
     odfork_sys::restore_signals(mask);
     result
@@ -131,18 +131,18 @@ struct Ignored {
 
 impl Ignored {
     fn enter() -> Ignored {
-        with_kept(|kept| {
-            if kept.count == 0 {
-                kept.before = KEYS.map(|signal| set(signal, &Action::new(libc::SIG_IGN)));
+        with_saved(|saved| {
+            if saved.count == 0 {
+                saved.before = KEY_SIGNALS.map(|signal| set(signal, &Action::new(libc::SIG_IGN)));
             }
-            kept.count += 1;
-            Ignored { before: kept.before }
+            saved.count += 1;
+            Ignored { before: saved.before }
         })
     }
 
     /// What the command must not find ignored: what the program did not ignore before.
     fn defaults(&self) -> SignalSet {
-        let asked = KEYS.into_iter().zip(&self.before);
+        let asked = KEY_SIGNALS.into_iter().zip(&self.before);
         asked
             .filter(|(_, before)| before.handler != libc::SIG_IGN)
             .fold(SignalSet::empty(), |set, (signal, _)| set.with(signal))
@@ -151,10 +151,10 @@ impl Ignored {
 
 impl Drop for Ignored {
     fn drop(&mut self) {
-        with_kept(|kept| {
-            kept.count = kept.count.saturating_sub(1);
-            if kept.count == 0 {
-                for (signal, before) in KEYS.into_iter().zip(&kept.before) {
+        with_saved(|saved| {
+            saved.count = saved.count.saturating_sub(1);
+            if saved.count == 0 {
+                for (signal, before) in KEY_SIGNALS.into_iter().zip(&saved.before) {
                     set(signal, before);
                 }
             }

@@ -11,9 +11,9 @@ use std::convert::Infallible;
 
 use odfork_sys::{args, call, sigaction, Action, Errno, SysResult};
 
-use crate::descriptors::Act;
+use crate::child_arguments::{Attributes, ChildArguments, ChildFrame, Limit, Report};
+use crate::descriptors::FdOp;
 use crate::error::Step;
-use crate::order::{Attributes, Limit, Order, Report, Window};
 
 /// The status of a child that did not become the program; seen by nobody but the parent's own wait.
 const NOT_STARTED: i32 = 127;
@@ -22,14 +22,14 @@ const SIGNALS: i32 = 64;
 const FIXED: u64 = 1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1);
 
 /// CHILD: entry on the new stack; returns only to end the child.
-pub extern "C" fn enter(window: usize) -> i32 {
-    // SAFETY: the parent laid the window out and waits (CLONE_VFORK); nobody else knows it.
-    let Window { order, report } = unsafe { &mut *(window as *mut Window<'_>) };
-    if let Err(Errno(errno)) = own_descriptors(order, report) {
+pub extern "C" fn enter(frame: usize) -> i32 {
+    // SAFETY: the parent laid the frame out and waits (CLONE_VFORK); nobody else knows it.
+    let ChildFrame { arguments, report } = unsafe { &mut *(frame as *mut ChildFrame<'_>) };
+    if let Err(Errno(errno)) = own_descriptors(arguments, report) {
         (report.errno, report.failed) = (errno, Report::SHARED);
         return NOT_STARTED;
     }
-    let Err(Errno(errno)) = follow(order, report);
+    let Err(Errno(errno)) = run_steps(arguments, report);
     (report.errno, report.failed) = (errno, Report::FAILED);
     NOT_STARTED
 }
@@ -38,20 +38,20 @@ pub extern "C" fn enter(window: usize) -> i32 {
 /// moving them; limits and cgroup precede the loss of the right to set them; user and group precede the directory,
 /// which is entered with the program's rights; the parent-death signal follows them because the kernel clears it
 /// when they change; the mask comes last because signals may arrive from then on, when there are no handlers any more.
-fn follow(order: &Order<'_>, at: &mut Report) -> Result<Infallible, Errno> {
-    let wanted = &order.attributes;
-    signals(order, at)?;
-    cgroup(order, at)?;
+fn run_steps(arguments: &ChildArguments<'_>, at: &mut Report) -> Result<Infallible, Errno> {
+    let wanted = &arguments.attributes;
+    signals(arguments, at)?;
+    cgroup(arguments, at)?;
     session(wanted, at)?;
-    descriptors(order.acts, at)?;
+    descriptors(arguments.fd_ops, at)?;
     terminal(wanted, at)?;
-    close_others(order.closings, at)?;
-    limits(order.limits, at)?;
-    identity(order, at)?;
-    directory(order, at)?;
-    parent_death(order, at)?;
-    mask(order.mask, at)?;
-    exec(order, at)
+    close_others(arguments.closings, at)?;
+    limits(arguments.limits, at)?;
+    identity(arguments, at)?;
+    directory(arguments, at)?;
+    parent_death(arguments, at)?;
+    mask(arguments.mask, at)?;
+    exec(arguments, at)
 }
 
 impl Report {
@@ -63,8 +63,8 @@ impl Report {
 /// Copies the table of descriptors but for its end, where it is shared so far: thousands of descriptors that would be
 /// closed again are never looked at (Linux leaves out the end of a table, not a part in the middle). Until then no step
 /// may open, close or copy one.
-fn own_descriptors(order: &Order<'_>, at: &mut Report) -> SysResult<()> {
-    let Some((first, last)) = order.hole else { return Ok(()) };
+fn own_descriptors(arguments: &ChildArguments<'_>, at: &mut Report) -> SysResult<()> {
+    let Some((first, last)) = arguments.unneeded else { return Ok(()) };
     at.begin(Step::CloseOthers);
     // SAFETY: numbers only; both calls leave the parent's table alone.
     unsafe {
@@ -76,13 +76,13 @@ fn own_descriptors(order: &Order<'_>, at: &mut Report) -> SysResult<()> {
     }
 }
 
-fn signals(order: &Order<'_>, at: &mut Report) -> SysResult<()> {
+fn signals(arguments: &ChildArguments<'_>, at: &mut Report) -> SysResult<()> {
     at.begin(Step::Signals);
-    let defaults = order.attributes.default_signals & !FIXED;
+    let defaults = arguments.attributes.default_signals & !FIXED;
     for signal in 1..=SIGNALS {
         let asked = defaults >> (signal - 1) & 1 == 1;
         at.detail = signal;
-        if asked || order.reset_handlers && is_handled(signal)? {
+        if asked || arguments.reset_handlers && is_handled(signal)? {
             // SAFETY: handlers are this process's own: CLONE_SIGHAND was not asked for.
             unsafe { sigaction(signal, Some(&Action::new(libc::SIG_DFL)))? };
         }
@@ -97,8 +97,10 @@ fn is_handled(signal: i32) -> SysResult<bool> {
 }
 
 /// "0" in cgroup.procs moves the writer.
-fn cgroup(order: &Order<'_>, at: &mut Report) -> SysResult<()> {
-    let Some(folder) = order.attributes.cgroup.filter(|_| order.join_cgroup) else { return Ok(()) };
+fn cgroup(arguments: &ChildArguments<'_>, at: &mut Report) -> SysResult<()> {
+    let Some(folder) = arguments.attributes.cgroup.filter(|_| arguments.join_cgroup) else {
+        return Ok(());
+    };
     at.begin(Step::Cgroup);
     let flags = libc::O_WRONLY | libc::O_CLOEXEC;
     let name = c"cgroup.procs".as_ptr();
@@ -126,26 +128,26 @@ fn session(wanted: &Attributes, at: &mut Report) -> SysResult<()> {
 }
 
 /// The table of descriptors is this process's own: from the clone, or since the first step.
-fn descriptors(acts: &[Act], at: &mut Report) -> SysResult<()> {
+fn descriptors(fd_ops: &[FdOp], at: &mut Report) -> SysResult<()> {
     at.begin(Step::Descriptors);
     let mut saved = 0usize;
-    for &act in acts {
+    for &op in fd_ops {
         // SAFETY: numbers only; a wrong one is an error, not a danger.
         unsafe {
-            match act {
-                Act::Copy { from, to } => {
+            match op {
+                FdOp::Copy { from, to } => {
                     at.detail = from;
                     call(libc::SYS_dup3, args![from, to, 0])?;
                 }
-                Act::Keep(fd) => {
+                FdOp::Keep(fd) => {
                     at.detail = fd;
                     call(libc::SYS_fcntl, args![fd, libc::F_SETFD, 0])?;
                 }
-                Act::Save(fd) => {
+                FdOp::Save(fd) => {
                     at.detail = fd;
                     saved = call(libc::SYS_fcntl, args![fd, libc::F_DUPFD_CLOEXEC, 3])?;
                 }
-                Act::Restore(to) => {
+                FdOp::Restore(to) => {
                     at.detail = to;
                     call(libc::SYS_dup3, args![saved, to, 0])?;
                 }
@@ -259,9 +261,9 @@ fn limits(limits: &[Limit], at: &mut Report) -> SysResult<()> {
 }
 
 /// Raw calls: libc's would change every thread of the parent.
-fn identity(order: &Order<'_>, at: &mut Report) -> SysResult<()> {
-    let wanted = &order.attributes;
-    if let Some(groups) = order.groups {
+fn identity(arguments: &ChildArguments<'_>, at: &mut Report) -> SysResult<()> {
+    let wanted = &arguments.attributes;
+    if let Some(groups) = arguments.groups {
         at.begin(Step::Groups);
         // SAFETY: as many words are read as are told. Credentials belong to this task alone.
         unsafe { call(libc::SYS_setgroups, args![groups.len(), groups.as_ptr()])? };
@@ -287,28 +289,28 @@ fn identity(order: &Order<'_>, at: &mut Report) -> SysResult<()> {
 }
 
 /// Umask and working directory are this process's own: CLONE_FS was not asked for.
-fn directory(order: &Order<'_>, at: &mut Report) -> SysResult<()> {
+fn directory(arguments: &ChildArguments<'_>, at: &mut Report) -> SysResult<()> {
     at.begin(Step::Directory);
     // SAFETY: a number, and a string that ends with a zero byte.
     unsafe {
-        if let Some(mask) = order.attributes.umask {
+        if let Some(mask) = arguments.attributes.umask {
             call(libc::SYS_umask, args![mask])?;
         }
-        if !order.directory.is_null() {
-            call(libc::SYS_chdir, args![order.directory])?;
+        if !arguments.directory.is_null() {
+            call(libc::SYS_chdir, args![arguments.directory])?;
         }
     }
     Ok(())
 }
 
 /// A parent that died before the signal was asked for sends none: then this process sends it to itself.
-fn parent_death(order: &Order<'_>, at: &mut Report) -> SysResult<()> {
-    let Some(signal) = order.attributes.parent_death else { return Ok(()) };
+fn parent_death(arguments: &ChildArguments<'_>, at: &mut Report) -> SysResult<()> {
+    let Some(signal) = arguments.attributes.parent_death else { return Ok(()) };
     at.begin(Step::ParentDeath);
     // SAFETY: concerns this process only.
     unsafe {
         call(libc::SYS_prctl, args![libc::PR_SET_PDEATHSIG, signal, 0, 0, 0])?;
-        if call(libc::SYS_getppid, [0; 6])? != order.parent as usize {
+        if call(libc::SYS_getppid, [0; 6])? != arguments.parent as usize {
             call(libc::SYS_kill, args![odfork_sys::getpid(), signal])?;
         }
     }
@@ -323,11 +325,11 @@ fn mask(mask: u64, at: &mut Report) -> SysResult<()> {
 
 /// The first path that can be executed. As `execvp`: paths that lead nowhere are passed over, and a file without
 /// permission is reported only when nothing better comes.
-fn exec(order: &Order<'_>, at: &mut Report) -> Result<Infallible, Errno> {
+fn exec(arguments: &ChildArguments<'_>, at: &mut Report) -> Result<Infallible, Errno> {
     at.begin(Step::Exec);
     let mut failure = Errno(libc::ENOENT);
-    for (index, &program) in order.programs.iter().enumerate() {
-        let a = args![program, order.argv, order.envp];
+    for (index, &program) in arguments.programs.iter().enumerate() {
+        let a = args![program, arguments.argv, arguments.envp];
         // SAFETY: strings and arrays the parent laid out and does not touch before this succeeds or ends.
         let Err(e) = (unsafe { call(libc::SYS_execve, a) }) else { continue };
         if failure != Errno(libc::EACCES) {

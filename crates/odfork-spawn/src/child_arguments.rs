@@ -1,15 +1,15 @@
 //! What the child is told and what it answers: plain words, no heap behind them
 //! that anybody changes while it runs.
 //!
-//! Owns the types that cross the window between clone and exec. The parent lays
+//! Owns the types that cross the frame between clone and exec. The parent lays
 //! them out before (`prepare`), the child reads them (`child`), and writes
 //! nothing but its own stack and the [`Report`].
 
 use std::ffi::c_char;
 
-use crate::descriptors::Act;
+use crate::descriptors::FdOp;
 
-/// What shall differ from the parent in a program. Plain words; what needs memory is in [`Order`].
+/// What shall differ from the parent in a program. Plain words; what needs memory is in [`ChildArguments`].
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Attributes {
     /// Signals set to their default although they are ignored.
@@ -48,17 +48,17 @@ pub struct Limit {
 
 /// Everything the child does, in words it can follow without deciding.
 #[derive(Clone, Copy)]
-pub struct Order<'a> {
+pub struct ChildArguments<'a> {
     /// Paths to try; more than one when PATH is searched.
     pub programs: &'a [*const c_char],
     pub argv: *const *const c_char,
     pub envp: *const *const c_char,
-    pub acts: &'a [Act],
+    pub fd_ops: &'a [FdOp],
     /// Ranges of descriptors to close.
     pub closings: &'a [(u32, u32)],
     /// The end of the table of descriptors, from the first that no step needs: left out when the table is copied, which
     /// is then shared with the parent until the child's first step copies it.
-    pub hole: Option<(u32, u32)>,
+    pub unneeded: Option<(u32, u32)>,
     pub limits: &'a [Limit],
     pub groups: Option<&'a [u32]>,
     /// Null: stays.
@@ -96,9 +96,9 @@ impl Report {
 
 /// The words at the upper end of the child's stack.
 #[repr(C)]
-pub struct Window<'a> {
-    pub order: Order<'a>,
+pub struct ChildFrame<'a> {
+    pub arguments: ChildArguments<'a>,
     pub report: Report,
 }
 
-const _: () = assert!(size_of::<Window<'_>>() <= crate::stack::WINDOW);
+const _: () = assert!(size_of::<ChildFrame<'_>>() <= crate::stack::FRAME_BYTES);

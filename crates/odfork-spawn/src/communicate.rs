@@ -19,7 +19,7 @@ pub type Pipes = (Option<ChildStdin>, Option<ChildStdout>, Option<ChildStderr>);
 /// Writes all of `input` and reads both outputs to their ends, all at once, as [`Child::communicate`](crate::Child::communicate)
 /// does, without the wait; for programs whose pipes are held by somebody else. The pipes are closed whatever comes of it.
 /// Errors: of poll, read and write, and `OutOfMemory` when the outputs do not fit in memory.
-pub fn with((stdin, stdout, stderr): Pipes, input: &[u8]) -> io::Result<(Vec<u8>, Vec<u8>)> {
+pub fn exchange((stdin, stdout, stderr): Pipes, input: &[u8]) -> io::Result<(Vec<u8>, Vec<u8>)> {
     let mut writer = Writer::new(stdin, input)?;
     let mut readers = [
         Reader { pipe: stdout.map(|pipe| OwnedFd::from(pipe).into()), bytes: Vec::new() },

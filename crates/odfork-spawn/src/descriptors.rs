@@ -5,7 +5,7 @@
 //!
 //! A copy may destroy what a later copy needs (`0 -> 1` before `1 -> 2`, or the
 //! exchange `1 <-> 2`). So a copy is made only once nothing pending reads its
-//! target; when only circles are left, one descriptor is saved and the circle
+//! target; when only cycles are left, one descriptor is saved and the cycle
 //! opened there. One descriptor is saved at a time: one word of the child's own
 //! stack is enough, whatever is asked for.
 
@@ -18,7 +18,7 @@ pub struct Move {
 
 /// One system call of the child.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Act {
+pub enum FdOp {
     /// `dup3(from, to, 0)`: open in the program.
     Copy { from: i32, to: i32 },
     /// `fcntl(fd, F_SETFD, 0)`: in its place already, shall survive exec.
@@ -38,14 +38,14 @@ pub enum Refusal {
     Twice(i32),
 }
 
-/// The acts, in order, that fulfil all `moves`.
-pub fn plan(moves: &[Move]) -> Result<Vec<Act>, Refusal> {
-    require_sense(moves)?;
-    let mut acts = Vec::with_capacity(moves.len() + 1);
+/// The fd_ops, in order, that fulfil all `moves`.
+pub fn plan(moves: &[Move]) -> Result<Vec<FdOp>, Refusal> {
+    check_moves(moves)?;
+    let mut fd_ops = Vec::with_capacity(moves.len() + 1);
     let mut pending: Vec<Move> = Vec::with_capacity(moves.len());
     for &Move { from, to } in moves {
         match from == to {
-            true => acts.push(Act::Keep(to)),
+            true => fd_ops.push(FdOp::Keep(to)),
             false => pending.push(Move { from, to }),
         }
     }
@@ -55,15 +55,15 @@ pub fn plan(moves: &[Move]) -> Result<Vec<Act>, Refusal> {
         match pending.iter().position(free) {
             Some(i) => {
                 let Move { from, to } = pending.remove(i);
-                acts.push(Act::Copy { from, to });
+                fd_ops.push(FdOp::Copy { from, to });
             }
-            None => open_circle(&mut pending, &mut acts),
+            None => break_cycle(&mut pending, &mut fd_ops),
         }
     }
-    Ok(acts)
+    Ok(fd_ops)
 }
 
-fn require_sense(moves: &[Move]) -> Result<(), Refusal> {
+fn check_moves(moves: &[Move]) -> Result<(), Refusal> {
     for (i, m) in moves.iter().enumerate() {
         if let Some(negative) = [m.from, m.to].into_iter().find(|&fd| fd < 0) {
             return Err(Refusal::Negative(negative));
@@ -75,19 +75,19 @@ fn require_sense(moves: &[Move]) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Every pending target is read by exactly one pending move: follow the circle of the first one backwards.
-fn open_circle(pending: &mut Vec<Move>, acts: &mut Vec<Act>) {
+/// Every pending target is read by exactly one pending move: follow the cycle of the first one backwards.
+fn break_cycle(pending: &mut Vec<Move>, fd_ops: &mut Vec<FdOp>) {
     let first = pending.remove(0);
-    acts.push(Act::Save(first.to));
-    acts.push(Act::Copy { from: first.from, to: first.to });
-    let mut hole = first.from;
-    while let Some(i) = pending.iter().position(|m| m.to == hole) {
+    fd_ops.push(FdOp::Save(first.to));
+    fd_ops.push(FdOp::Copy { from: first.from, to: first.to });
+    let mut unneeded = first.from;
+    while let Some(i) = pending.iter().position(|m| m.to == unneeded) {
         let Move { from, to } = pending.remove(i);
         match from == first.to {
-            true => acts.push(Act::Restore(to)),
-            false => acts.push(Act::Copy { from, to }),
+            true => fd_ops.push(FdOp::Restore(to)),
+            false => fd_ops.push(FdOp::Copy { from, to }),
         }
-        hole = from;
+        unneeded = from;
     }
 }
 
@@ -114,17 +114,17 @@ mod tests {
     use std::collections::BTreeMap;
 
     /// A table of descriptors that does what the kernel would do.
-    fn perform(acts: &[Act], mut table: BTreeMap<i32, i32>) -> BTreeMap<i32, i32> {
+    fn perform(fd_ops: &[FdOp], mut table: BTreeMap<i32, i32>) -> BTreeMap<i32, i32> {
         let mut saved = -1;
-        for &act in acts {
-            match act {
-                Act::Copy { from, to } => drop(table.insert(to, table[&from])),
-                Act::Keep(fd) => assert!(table.contains_key(&fd)),
-                Act::Save(fd) => {
+        for &op in fd_ops {
+            match op {
+                FdOp::Copy { from, to } => drop(table.insert(to, table[&from])),
+                FdOp::Keep(fd) => assert!(table.contains_key(&fd)),
+                FdOp::Save(fd) => {
                     saved = (3..).find(|n| !table.contains_key(n)).unwrap();
                     table.insert(saved, table[&fd]);
                 }
-                Act::Restore(to) => drop(table.insert(to, table[&saved])),
+                FdOp::Restore(to) => drop(table.insert(to, table[&saved])),
             }
         }
         table
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn chains_exchanges_and_circles_keep_every_file() {
+    fn chains_exchanges_and_cycles_keep_every_file() {
         let moves = |list: &[(i32, i32)]| -> Vec<Move> {
             list.iter().map(|&(from, to)| Move { from, to }).collect()
         };

@@ -2,7 +2,7 @@
 //!
 //! The kernel marks memory as /proc/sys/fs/suid_dumpable says (0: undumpable) when
 //! one of its users changes identity, the parent's memory too. That protects the
-//! parent: for the length of the window the new user may not look into the child by
+//! parent: for the length of the frame the new user may not look into the child by
 //! ptrace or /proc. Afterwards the parent shall be what it was before. Owns: giving
 //! that back, once the child has left the memory, and one such spawn at a time, so
 //! that none ends the protection of another. Signals are blocked by the caller all
@@ -10,13 +10,13 @@
 
 use odfork_sys::{args, call, pause, raw, Errno, ProcessLock, SysResult};
 
-/// Held while such a spawn is under way.
+/// Held while such a spawn is under method.
 static CHANGING: ProcessLock = ProcessLock::new();
 const DUMPABLE: usize = 1;
 /// Set by fork, cleared by exec after the memory was changed (include/linux/sched.h).
 const PF_FORKNOEXEC: u64 = 0x40;
 /// exec is microseconds from leaving the memory when the parent goes on.
-const LOOKS: u32 = 10_000;
+const MOST_POLLS: u32 = 10_000;
 
 pub struct Identity {
     before: usize,
@@ -50,8 +50,8 @@ fn dumpable() -> usize {
 /// The parent goes on a moment before the child's exec has replaced the memory. Without /proc nobody can tell: then the
 /// parent stays undumpable, which is safe.
 fn has_left(child: i32) -> bool {
-    let mut looks = 0;
-    while looks < LOOKS {
+    let mut polls = 0;
+    while polls < MOST_POLLS {
         let mut text = [0; 512];
         match read_stat(child, &mut text) {
             Ok(stat) if flags(stat).is_some_and(|flags| flags & PF_FORKNOEXEC == 0) => return true,
@@ -59,7 +59,7 @@ fn has_left(child: i32) -> bool {
             // Ended and reaped already, by another thread or the kernel; or no /proc.
             Err(_) => return read_stat(odfork_sys::getpid(), &mut text).is_ok(),
         }
-        looks = pause(looks);
+        polls = pause(polls);
     }
     false
 }

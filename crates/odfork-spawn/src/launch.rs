@@ -1,6 +1,6 @@
-//! The parent's side of the window between clone and exec.
+//! The parent's side of the frame between clone and exec.
 //!
-//! Owns the ladder of ways to make the child, the signals blocked meanwhile,
+//! Owns the ladder of methods to make the child, the signals blocked meanwhile,
 //! reading the child's answer, and what the kernel does to the parent when a
 //! child that shares its memory changes user. It does not own what the child
 //! does (`child`), nor waiting for the program (`process`).
@@ -21,15 +21,15 @@ use odfork_sys::abi::clone::{CloneArgs, CLONE_CLEAR_SIGHAND, CLONE_INTO_CGROUP};
 use odfork_sys::{args, call, clone3, clone_vfork, raw, wait4, Errno, SysResult};
 
 use crate::child;
+use crate::child_arguments::{ChildArguments, ChildFrame, Report};
 use crate::error::{Cause, Step};
 use crate::identity::Identity;
-use crate::order::{Order, Report, Window};
 use crate::stack::Stack;
 
 /// How a child was made: the rungs of the ladder, best first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub enum Way {
+pub enum CloneMethod {
     /// `clone3`: memory shared, handlers reset and cgroup joined by the kernel.
     Clone3 = 0,
     /// `clone`: memory shared, the rest by the child. Linux before 5.5, or a filter that refuses `clone3`.
@@ -39,16 +39,16 @@ pub enum Way {
 }
 
 /// The rung to begin with: a filter or kernel that refused once will refuse again.
-static FIRST: AtomicU8 = AtomicU8::new(Way::Clone3 as u8);
+static FIRST_METHOD: AtomicU8 = AtomicU8::new(CloneMethod::Clone3 as u8);
 
 /// A table of descriptors cannot be shared with a child until its first step copies it: the child gets a copy at once.
-static WHOLE_TABLE: AtomicBool = AtomicBool::new(false);
+static COPY_TABLE: AtomicBool = AtomicBool::new(false);
 
 /// A child that is in its program.
 #[derive(Clone, Copy, Debug)]
 pub struct Launched {
     pub pid: i32,
-    pub way: Way,
+    pub method: CloneMethod,
     /// Close-on-exec descriptor of the process, if asked for.
     pub pidfd: Option<i32>,
 }
@@ -70,14 +70,17 @@ impl Failure {
 /// Makes the child and waits until it is in its program or has failed.
 ///
 /// # Safety
-/// Every pointer in `order` is valid until this returns, and nothing behind them is changed meanwhile.
-pub unsafe fn launch(order: &Order<'_>, want_pidfd: bool) -> Result<Launched, Failure> {
+/// Every pointer in `arguments` is valid until this returns, and nothing behind them is changed meanwhile.
+pub unsafe fn launch(
+    arguments: &ChildArguments<'_>,
+    want_pidfd: bool,
+) -> Result<Launched, Failure> {
     let mask = odfork_sys::block_signals();
-    let guard = order.attributes.change_identity().then(Identity::enter);
-    let mut told = *order;
-    told.mask = order.attributes.mask.unwrap_or(mask);
+    let guard = arguments.attributes.change_identity().then(Identity::enter);
+    let mut child_arguments = *arguments;
+    child_arguments.mask = arguments.attributes.mask.unwrap_or(mask);
     // SAFETY: passed on to the caller.
-    let result = unsafe { climb(&told, want_pidfd) };
+    let result = unsafe { launch_with_fallback(&child_arguments, want_pidfd) };
     if let Some(guard) = guard {
         guard.leave(result.as_ref().ok().map(|launched| launched.pid));
     }
@@ -91,25 +94,31 @@ pub unsafe fn launch(order: &Order<'_>, want_pidfd: bool) -> Result<Launched, Fa
 ///
 /// # Safety
 /// As for [`launch`].
-unsafe fn climb(order: &Order<'_>, want_pidfd: bool) -> Result<Launched, Failure> {
-    let (shared, all) = ([Way::Clone3, Way::Clone], [Way::Clone3, Way::Clone, Way::Copy]);
-    if order.hole.is_some() && !WHOLE_TABLE.load(Relaxed) {
+unsafe fn launch_with_fallback(
+    arguments: &ChildArguments<'_>,
+    want_pidfd: bool,
+) -> Result<Launched, Failure> {
+    let (shared, all) = (
+        [CloneMethod::Clone3, CloneMethod::Clone],
+        [CloneMethod::Clone3, CloneMethod::Clone, CloneMethod::Copy],
+    );
+    if arguments.unneeded.is_some() && !COPY_TABLE.load(Relaxed) {
         // SAFETY: passed on to the caller.
-        match unsafe { try_ways(&shared, order, want_pidfd) } {
+        match unsafe { try_methods(&shared, arguments, want_pidfd) } {
             Err(Attempt::Refused(_) | Attempt::TableRefused(_)) => {}
             Err(Attempt::Failed(failure)) => return Err(failure),
             Ok(launched) => return Ok(launched),
         }
     }
-    let whole = Order { hole: None, ..*order };
+    let whole = ChildArguments { unneeded: None, ..*arguments };
     // SAFETY: passed on to the caller.
-    match unsafe { try_ways(&all, &whole, want_pidfd) } {
+    match unsafe { try_methods(&all, &whole, want_pidfd) } {
         Err(Attempt::Refused(e) | Attempt::TableRefused(e)) => Err(Failure::of(Step::Clone, e)),
         Err(Attempt::Failed(failure)) => Err(failure),
         Ok(launched) => {
-            // As below; and a way that shares the memory was to be had for a copied table only.
-            let learnt = order.hole.is_some() && order.attributes.cgroup.is_none();
-            WHOLE_TABLE.fetch_or(learnt, Relaxed);
+            // As below; and a method that shares the memory was to be had for a copied table only.
+            let learnt = arguments.unneeded.is_some() && arguments.attributes.cgroup.is_none();
+            COPY_TABLE.fetch_or(learnt, Relaxed);
             Ok(launched)
         }
     }
@@ -119,17 +128,21 @@ unsafe fn climb(order: &Order<'_>, want_pidfd: bool) -> Result<Launched, Failure
 ///
 /// # Safety
 /// As for [`launch`].
-unsafe fn try_ways(ways: &[Way], order: &Order<'_>, want_pidfd: bool) -> Result<Launched, Attempt> {
-    let known = FIRST.load(Relaxed);
+unsafe fn try_methods(
+    methods: &[CloneMethod],
+    arguments: &ChildArguments<'_>,
+    want_pidfd: bool,
+) -> Result<Launched, Attempt> {
+    let known = FIRST_METHOD.load(Relaxed);
     let mut refused = Attempt::Refused(Errno(libc::ENOSYS));
-    for &way in ways.iter().filter(|&&way| way as u8 >= known) {
+    for &method in methods.iter().filter(|&&method| method as u8 >= known) {
         // SAFETY: passed on to the caller.
-        match unsafe { attempt(order, way, want_pidfd) } {
+        match unsafe { attempt(arguments, method, want_pidfd) } {
             Err(Attempt::Refused(e)) => refused = Attempt::Refused(e),
             Ok(launched) => {
                 // A cgroup may be refused for its own reasons: nothing is learnt from that.
-                if order.attributes.cgroup.is_none() {
-                    FIRST.fetch_max(way as u8, Relaxed);
+                if arguments.attributes.cgroup.is_none() {
+                    FIRST_METHOD.fetch_max(method as u8, Relaxed);
                 }
                 return Ok(launched);
             }
@@ -140,34 +153,38 @@ unsafe fn try_ways(ways: &[Way], order: &Order<'_>, want_pidfd: bool) -> Result<
 }
 
 enum Attempt {
-    /// This way is not to be had here; the next may be.
+    /// This method is not available here; the next may be.
     Refused(Errno),
-    /// The child must not leave the shared table of descriptors; no way changes that.
+    /// The child must not leave the shared table of descriptors; no method changes that.
     TableRefused(Errno),
     Failed(Failure),
 }
 
 /// # Safety
 /// As for [`launch`].
-unsafe fn attempt(order: &Order<'_>, way: Way, want_pidfd: bool) -> Result<Launched, Attempt> {
-    let stack = match way {
-        Way::Copy => Stack::shared(),
+unsafe fn attempt(
+    arguments: &ChildArguments<'_>,
+    method: CloneMethod,
+    want_pidfd: bool,
+) -> Result<Launched, Attempt> {
+    let stack = match method {
+        CloneMethod::Copy => Stack::shared(),
         _ => Stack::take(),
     };
     let stack = stack.map_err(|e| Attempt::Failed(Failure::of(Step::Stack, e)))?;
-    let window = stack.top() as *mut Window<'_>;
-    let mut told = *order;
-    told.reset_handlers = way != Way::Clone3;
-    told.join_cgroup = way != Way::Clone3;
-    // SAFETY: the window is ours, large enough (asserted there) and aligned; `clone` obeys its contract with this stack.
+    let frame = stack.top() as *mut ChildFrame<'_>;
+    let mut child_arguments = *arguments;
+    child_arguments.reset_handlers = method != CloneMethod::Clone3;
+    child_arguments.join_cgroup = method != CloneMethod::Clone3;
+    // SAFETY: the frame is ours, large enough (asserted there) and aligned; `clone` obeys its contract with this stack.
     let (made, report) = unsafe {
-        window.write(Window { order: told, report: Report::default() });
-        let made = clone(&stack, way, order, want_pidfd);
-        (made, (&raw const (*window).report).read_volatile())
+        frame.write(ChildFrame { arguments: child_arguments, report: Report::default() });
+        let made = clone(&stack, method, arguments, want_pidfd);
+        (made, (&raw const (*frame).report).read_volatile())
     };
-    let refused = |e| refused_or_failed(e, way, order.attributes.cgroup.is_some());
+    let refused = |e| refused_or_failed(e, method, arguments.attributes.cgroup.is_some());
     let result = made.map_err(refused).and_then(|(pid, pidfd)| {
-        let launched = Launched { pid, way, pidfd };
+        let launched = Launched { pid, method, pidfd };
         settle(launched, report).map_err(|failure| match report.failed {
             Report::SHARED => table_refused_or_failed(failure, report.errno),
             _ => Attempt::Failed(failure),
@@ -184,13 +201,13 @@ unsafe fn attempt(order: &Order<'_>, way: Way, want_pidfd: bool) -> Result<Launc
 /// What kernels and filters answer to what they do not know or do not want is a reason to try the next rung; so is a
 /// cgroup that the kernel will not join at birth. Anything else (too many processes, too little memory, no number for the
 /// pidfd) will not get better there.
-fn refused_or_failed(e: Errno, way: Way, cgroup: bool) -> Attempt {
+fn refused_or_failed(e: Errno, method: CloneMethod, cgroup: bool) -> Attempt {
     match e {
         Errno(libc::ENOSYS | libc::EPERM | libc::EACCES | libc::EINVAL | libc::E2BIG) => {
             Attempt::Refused(e)
         }
         Errno(libc::EAGAIN | libc::ENOMEM) => Attempt::Failed(Failure::of(Step::Clone, e)),
-        e if cgroup && way == Way::Clone3 => Attempt::Refused(e),
+        e if cgroup && method == CloneMethod::Clone3 => Attempt::Refused(e),
         e => Attempt::Failed(Failure::of(Step::Clone, e)),
     }
 }
@@ -206,17 +223,17 @@ fn table_refused_or_failed(failure: Failure, errno: i32) -> Attempt {
 /// The pid and, where the call gives one, the pidfd.
 ///
 /// # Safety
-/// The window at the top of `stack` is laid out; see [`launch`].
+/// The frame at the top of `stack` is laid out; see [`launch`].
 unsafe fn clone(
     stack: &Stack,
-    way: Way,
-    order: &Order<'_>,
+    method: CloneMethod,
+    arguments: &ChildArguments<'_>,
     want_pidfd: bool,
 ) -> SysResult<(i32, Option<i32>)> {
-    let memory = if way == Way::Copy { 0 } else { libc::CLONE_VM };
-    let table = if order.hole.is_some() { libc::CLONE_FILES } else { 0 };
+    let memory = if method == CloneMethod::Copy { 0 } else { libc::CLONE_VM };
+    let table = if arguments.unneeded.is_some() { libc::CLONE_FILES } else { 0 };
     let sharing = libc::CLONE_VFORK | memory | table;
-    if way != Way::Clone3 {
+    if method != CloneMethod::Clone3 {
         let flags = (sharing | libc::SIGCHLD) as usize;
         // SAFETY: the stack ends at `top`, aligned; `enter` obeys the rules of `child`.
         let pid = unsafe { clone_vfork(flags, stack.top(), child::enter, stack.top())? };
@@ -235,7 +252,7 @@ unsafe fn clone(
         clone.flags |= libc::CLONE_PIDFD as u64;
         clone.pidfd = &raw mut pidfd as u64;
     }
-    if let Some(cgroup) = order.attributes.cgroup {
+    if let Some(cgroup) = arguments.attributes.cgroup {
         clone.flags |= CLONE_INTO_CGROUP;
         clone.cgroup = cgroup as u64;
     }
@@ -262,7 +279,7 @@ fn settle(launched: Launched, report: Report) -> Result<Launched, Failure> {
     Err(Failure { step: Step::from_number(report.step), cause, detail: report.detail })
 }
 
-/// For the ways that do not give one. The pid is still the child's: it has not been waited for.
+/// For the methods that do not give one. The pid is still the child's: it has not been waited for.
 pub fn open_pidfd(pid: i32) -> SysResult<i32> {
     // SAFETY: numbers only.
     unsafe { call(libc::SYS_pidfd_open, args![pid, 0]) }.map(|fd| fd as i32)

@@ -11,31 +11,34 @@
 //! `launch` makes the child and reads its answer, `child` is what runs in it,
 //! [`Child`] waits. `docs/spawn.md` says why each step is safe.
 
+mod cancellation;
 mod child;
+mod child_arguments;
 mod command;
+mod communicate;
 mod descriptors;
 mod error;
 mod identity;
 mod launch;
-mod order;
+#[cfg(test)]
+mod memory_check;
 mod prepare;
 mod process;
+mod request;
 mod search;
 mod signals;
 mod stack;
 mod stdio;
-mod talk;
-#[cfg(test)]
-mod untouched;
 
+pub use cancellation::CancellationGuard;
 pub use command::Command;
+pub use communicate::exchange;
 pub use error::{Cause, Error, Step};
-pub use launch::Way;
+pub use launch::CloneMethod;
 pub use process::Child;
 pub use signals::SignalSet;
 pub use std::process::{ChildStderr, ChildStdin, ChildStdout, ExitStatus, Output};
 pub use stdio::Stdio;
-pub use talk::with as exchange;
 
 #[cfg(test)]
 mod tests {

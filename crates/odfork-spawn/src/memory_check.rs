@@ -1,4 +1,4 @@
-//! The parent's memory before and after a window, byte by byte.
+//! The parent's memory before and after a frame, byte by byte.
 //!
 //! Owns the check that a child writes nothing but its own stack: every private writable mapping is summed page by page
 //! right before and right after `launch`, in a process with one thread, without heap in between. Left out are this
@@ -9,10 +9,10 @@ use std::ffi::c_char;
 
 use odfork_sys::{args, call};
 
-use crate::descriptors::Act;
+use crate::child_arguments::{Attributes, ChildArguments, Limit};
+use crate::descriptors::FdOp;
 use crate::error::Step;
-use crate::launch::{self, Way};
-use crate::order::{Attributes, Limit, Order};
+use crate::launch::{self, CloneMethod};
 
 const PAGE: usize = 4096;
 const PAGES: usize = 1 << 16;
@@ -24,7 +24,7 @@ struct Sums {
 }
 
 /// Shared memory for two lots of sums, and the list of mappings.
-struct Board {
+struct Snapshot {
     before: Sums,
     after: Sums,
     list: [u8; 1 << 18],
@@ -32,13 +32,13 @@ struct Board {
     stack: (usize, usize),
 }
 
-fn board() -> &'static mut Board {
-    let (size, sharing) = (size_of::<Board>(), libc::MAP_SHARED | libc::MAP_ANONYMOUS);
+fn snapshot() -> &'static mut Snapshot {
+    let (size, sharing) = (size_of::<Snapshot>(), libc::MAP_SHARED | libc::MAP_ANONYMOUS);
     let prot = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a new mapping of the board's size, all zero, which is valid for it; nobody else has it.
+    // SAFETY: a new mapping of the snapshot's size, all zero, which is valid for it; nobody else has it.
     unsafe {
         let at = call(libc::SYS_mmap, args![0, size, prot, sharing, -1isize, 0]).unwrap();
-        &mut *(at as *mut Board)
+        &mut *(at as *mut Snapshot)
     }
 }
 
@@ -55,7 +55,7 @@ fn sum(list: &mut [u8], into: &mut Sums, above: usize, own: (usize, usize)) {
         }
         let start =
             if start <= above && above < end { above.next_multiple_of(PAGE) } else { start };
-        let childs = own.0..own.0 + own.1 + crate::stack::WINDOW;
+        let childs = own.0..own.0 + own.1 + crate::stack::FRAME_BYTES;
         for page in (start..end).step_by(PAGE).filter(|page| !childs.contains(page)) {
             into.pages[into.used] = [page as u64, sum_of(page)];
             into.used += 1;
@@ -106,18 +106,22 @@ fn sum_of(page: usize) -> u64 {
 
 /// Sums, launches, sums; the pages that differ, and what came of it (the step, `None` for a program).
 #[inline(never)]
-fn differing(board: &mut Board, order: &Order<'_>, above: usize) -> (usize, u64, Option<Step>) {
-    sum(&mut board.list, &mut board.before, above, board.stack);
+fn differing(
+    snapshot: &mut Snapshot,
+    arguments: &ChildArguments<'_>,
+    above: usize,
+) -> (usize, u64, Option<Step>) {
+    sum(&mut snapshot.list, &mut snapshot.before, above, snapshot.stack);
     // SAFETY: the caller keeps all of the order.
-    let result = unsafe { launch::launch(order, true) };
-    sum(&mut board.list, &mut board.after, above, board.stack);
-    let (before, after) = (&board.before, &board.after);
+    let result = unsafe { launch::launch(arguments, true) };
+    sum(&mut snapshot.list, &mut snapshot.after, above, snapshot.stack);
+    let (before, after) = (&snapshot.before, &snapshot.after);
     let pairs = || before.pages[..before.used].iter().zip(&after.pages[..after.used]);
     let different = pairs().filter(|(b, a)| b != a).count() + before.used.abs_diff(after.used);
     let first = pairs().find(|(b, a)| b != a).map_or(0, |(b, _)| b[0]);
     let step = match result {
         Ok(launched) => {
-            assert_eq!(launched.way, Way::Clone3);
+            assert_eq!(launched.method, CloneMethod::Clone3);
             let mut status = 0i32;
             // SAFETY: the status is valid; the descriptor is ours.
             unsafe {
@@ -131,18 +135,18 @@ fn differing(board: &mut Board, order: &Order<'_>, above: usize) -> (usize, u64,
     (different, first, step)
 }
 
-const fn nothing<'a>() -> Order<'a> {
-    Order {
+const fn nothing<'a>() -> ChildArguments<'a> {
+    ChildArguments {
         programs: &[],
         argv: std::ptr::null(),
         envp: std::ptr::null(),
-        acts: &[],
+        fd_ops: &[],
         closings: &[],
-        hole: None,
+        unneeded: None,
         limits: &[],
         groups: None,
         directory: std::ptr::null(),
-        attributes: NO_WISH,
+        attributes: NO_CHANGE,
         reset_handlers: false,
         join_cgroup: false,
         mask: 0,
@@ -150,7 +154,7 @@ const fn nothing<'a>() -> Order<'a> {
     }
 }
 
-const NO_WISH: Attributes = Attributes {
+const NO_CHANGE: Attributes = Attributes {
     default_signals: 1 << (libc::SIGPIPE - 1),
     mask: Some(0),
     session: false,
@@ -219,64 +223,71 @@ fn every_kind_of_window() {
     }
     let (program, absent) = ([c"/bin/true".as_ptr()], [c"/no/such".as_ptr(); 9]);
     let argv: [*const c_char; 2] = [c"true".as_ptr(), std::ptr::null()];
-    let good = Order { programs: &program, argv: argv.as_ptr(), envp: &argv[1], ..nothing() };
-    let wish = |attributes| Order { attributes, ..good };
+    let good =
+        ChildArguments { programs: &program, argv: argv.as_ptr(), envp: &argv[1], ..nothing() };
+    let changed = |attributes| ChildArguments { attributes, ..good };
     let limit = |resource| Limit { resource, soft_and_hard: [0, 0] };
     let (low, wrong) = ([limit(libc::RLIMIT_CORE)], [limit(99)]);
-    let acts = [Act::Copy { from: 2, to: 9 }, Act::Save(9), Act::Restore(7), Act::Keep(9)];
+    let fd_ops = [FdOp::Copy { from: 2, to: 9 }, FdOp::Save(9), FdOp::Restore(7), FdOp::Keep(9)];
     let all = Attributes {
         session: true,
         umask: Some(0o77),
         parent_death: Some(9),
         no_new_privileges: true,
-        ..NO_WISH
+        ..NO_CHANGE
     };
     // SAFETY: no arguments.
     let root = unsafe { libc::geteuid() == 0 };
     let groups = root.then_some(&[5u32, 7][..]);
-    let uid = Attributes { uid: Some(u32::from(root) * 65534), ..NO_WISH };
+    let uid = Attributes { uid: Some(u32::from(root) * 65534), ..NO_CHANGE };
     let cases = [
         (good, None),
         (
-            Order {
-                acts: &acts,
+            ChildArguments {
+                fd_ops: &fd_ops,
                 closings: &[(3, 6), (8, u32::MAX)],
                 limits: &low,
                 directory: c"/".as_ptr(),
                 groups,
-                ..wish(all)
+                ..changed(all)
             },
             None,
         ),
-        (if root { wish(uid) } else { good }, None),
-        (Order { programs: &absent, ..good }, Some(Step::Exec)),
-        (wish(Attributes { group: Some(-4), ..NO_WISH }), Some(Step::ProcessGroup)),
-        (Order { acts: &[Act::Keep(900)], ..good }, Some(Step::Descriptors)),
-        (wish(Attributes { terminal: Some(900), ..NO_WISH }), Some(Step::Terminal)),
-        (wish(Attributes { foreground: Some(900), ..NO_WISH }), Some(Step::Terminal)),
-        (Order { hole: Some((3, u32::MAX)), closings: &[(3, u32::MAX)], ..good }, None),
-        (Order { hole: Some((3, u32::MAX)), programs: &absent, ..good }, Some(Step::Exec)),
-        (Order { limits: &wrong, ..good }, Some(Step::Limits)),
-        (Order { directory: c"/no/such".as_ptr(), ..good }, Some(Step::Directory)),
-        (wish(Attributes { parent_death: Some(99), ..NO_WISH }), Some(Step::ParentDeath)),
+        (if root { changed(uid) } else { good }, None),
+        (ChildArguments { programs: &absent, ..good }, Some(Step::Exec)),
+        (changed(Attributes { group: Some(-4), ..NO_CHANGE }), Some(Step::ProcessGroup)),
+        (ChildArguments { fd_ops: &[FdOp::Keep(900)], ..good }, Some(Step::Descriptors)),
+        (changed(Attributes { terminal: Some(900), ..NO_CHANGE }), Some(Step::Terminal)),
+        (changed(Attributes { foreground: Some(900), ..NO_CHANGE }), Some(Step::Terminal)),
+        (
+            ChildArguments { unneeded: Some((3, u32::MAX)), closings: &[(3, u32::MAX)], ..good },
+            None,
+        ),
+        (
+            ChildArguments { unneeded: Some((3, u32::MAX)), programs: &absent, ..good },
+            Some(Step::Exec),
+        ),
+        (ChildArguments { limits: &wrong, ..good }, Some(Step::Limits)),
+        (ChildArguments { directory: c"/no/such".as_ptr(), ..good }, Some(Step::Directory)),
+        (changed(Attributes { parent_death: Some(99), ..NO_CHANGE }), Some(Step::ParentDeath)),
     ];
     check(&cases);
 }
 
-fn check(cases: &[(Order<'_>, Option<Step>)]) {
-    let board = board();
+fn check(cases: &[(ChildArguments<'_>, Option<Step>)]) {
+    let snapshot = snapshot();
     let stack = crate::stack::Stack::take().unwrap();
-    board.stack = stack.room();
+    snapshot.stack = stack.room();
     drop(stack);
-    let above = (&raw const board) as usize;
+    let above = (&raw const snapshot) as usize;
     for round in 0..4 {
-        for (number, (order, due)) in cases.iter().enumerate() {
-            let mut order = *order;
-            order.parent = odfork_sys::getpid();
-            let (different, first, step) = differing(board, &order, above);
+        for (number, (arguments, due)) in cases.iter().enumerate() {
+            let mut arguments = *arguments;
+            arguments.parent = odfork_sys::getpid();
+            let (different, first, step) = differing(snapshot, &arguments, above);
             assert_eq!(step, *due, "case {number}");
             assert_eq!(different, 0, "round {round}, case {number}: pages differ, from {first:#x}");
         }
     }
-    assert!(board.before.used > 20, "only {} pages were looked at", board.before.used);
+    assert!(snapshot.before.used > 20, "only {} pages were looked at", snapshot.before.used);
 }

@@ -10,55 +10,44 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use crate::command::Command;
-use crate::descriptors::{self, Act, Move, Refusal};
+use crate::cancellation::CancellationGuard;
+use crate::child_arguments::{Attributes, ChildArguments};
+use crate::descriptors::{self, FdOp, Move, Refusal};
 use crate::error::{Cause, Error, Step};
 use crate::launch::{self, Failure};
-use crate::order::{Attributes, Order};
 use crate::process::Child;
+use crate::request::Request;
 use crate::search;
 use crate::stdio::Source;
 
-/// Starts `command`; `standard` is for descriptors it says nothing of. No point where a cancelled thread would end: it
-/// would take descriptors with it, and the only knowledge of a child.
-pub fn start(command: &Command, standard: [&Source; 3]) -> Result<Child, Error> {
-    let mut state = 0;
-    // SAFETY: concerns this thread; the state is valid for writing.
-    unsafe { pthread_setcancelstate(CANCEL_DISABLE, &mut state) };
-    let result = lay_out_and_launch(command, standard);
-    // SAFETY: as above; a cancelled thread ends at its next point, or here if it asked for that.
-    unsafe { pthread_setcancelstate(state, std::ptr::null_mut()) };
-    result
+/// Starts the program; `standard` is for descriptors the request says nothing of. No point where a
+/// cancelled thread would end: it would take descriptors with it, and the only knowledge of a child.
+pub fn start(request: &Request, standard: [&Source; 3]) -> Result<Child, Error> {
+    let _guard = CancellationGuard::enter();
+    lay_out_and_launch(request, standard)
 }
 
-/// `PTHREAD_CANCEL_DISABLE`.
-const CANCEL_DISABLE: i32 = 1;
-
-extern "C" {
-    fn pthread_setcancelstate(state: i32, old: *mut i32) -> i32;
-}
-
-fn lay_out_and_launch(command: &Command, standard: [&Source; 3]) -> Result<Child, Error> {
-    let trouble =
-        |t: Trouble| Error::new(t.step, Cause::Errno(t.errno), &command.program, t.detail);
-    require_identity(command).map_err(trouble)?;
-    let strings = Strings::of(command).map_err(trouble)?;
-    let mut ends = Ends::open(command, standard).map_err(trouble)?;
-    let plan = Plan::of(command, &ends).map_err(trouble)?;
-    let whole = command.environment.whole.as_ref();
+fn lay_out_and_launch(request: &Request, standard: [&Source; 3]) -> Result<Child, Error> {
+    let failure =
+        |t: PrepareError| Error::new(t.step, Cause::Errno(t.errno), &request.program, t.detail);
+    require_identity(request).map_err(failure)?;
+    let strings = Strings::of(request).map_err(failure)?;
+    let mut ends = Ends::open(request, standard).map_err(failure)?;
+    let plan = Plan::of(request, &ends).map_err(failure)?;
+    let whole = request.environment.whole.as_ref();
     let envp = whole.map_or_else(|| strings.envp.pointers(), |entries| pointers(entries));
     let argv = pointers(&strings.argv);
     let programs: Vec<*const c_char> = strings.programs.iter().map(|p| p.as_ptr()).collect();
-    let mut attributes = command.attributes;
+    let mut attributes = request.attributes;
     attributes.cgroup = plan.cgroup.as_ref().map(AsRawFd::as_raw_fd);
-    let order = Order {
+    let arguments = ChildArguments {
         programs: &programs,
         argv: argv.as_ptr(),
         envp: envp.as_ptr(),
-        acts: &plan.acts,
+        fd_ops: &plan.fd_ops,
         closings: &plan.closings,
-        hole: plan.hole,
-        limits: &command.limits,
+        unneeded: plan.unneeded,
+        limits: &request.limits,
         groups: plan.groups.as_deref(),
         directory: strings.directory.as_ref().map_or(std::ptr::null(), |d| d.as_ptr()),
         attributes,
@@ -68,32 +57,36 @@ fn lay_out_and_launch(command: &Command, standard: [&Source; 3]) -> Result<Child
         parent: odfork_sys::getpid(),
     };
     // SAFETY: everything the order points to lives in this frame and is not changed.
-    let launched = unsafe { launch::launch(&order, command.want_pidfd) }
-        .map_err(|failure| in_words(command, &strings, failure))?;
-    Ok(Child::new(launched, ends.parents(), command.kill_on_drop))
+    let launched = unsafe { launch::launch(&arguments, request.want_pidfd) }
+        .map_err(|failure| describe(request, &strings, failure))?;
+    Ok(Child::new(launched, ends.parents(), request.kill_on_drop))
 }
 
 /// What went wrong in the parent before there was a child.
-struct Trouble {
+struct PrepareError {
     step: Step,
     errno: i32,
     detail: String,
 }
 
-fn senseless(detail: String) -> Trouble {
-    Trouble { step: Step::Request, errno: libc::EINVAL, detail }
+fn invalid(detail: String) -> PrepareError {
+    PrepareError { step: Step::Request, errno: libc::EINVAL, detail }
 }
 
-fn failed(step: Step, detail: &str) -> impl Fn(std::io::Error) -> Trouble + '_ {
-    move |e| Trouble { step, errno: e.raw_os_error().unwrap_or(libc::EIO), detail: detail.into() }
+fn failed(step: Step, detail: &str) -> impl Fn(std::io::Error) -> PrepareError + '_ {
+    move |e| PrepareError {
+        step,
+        errno: e.raw_os_error().unwrap_or(libc::EIO),
+        detail: detail.into(),
+    }
 }
 
 /// To the kernel -1 means "leave as it is": whoever asks for it would keep rights he means to give up.
-fn require_identity(command: &Command) -> Result<(), Trouble> {
-    let wanted = &command.attributes;
+fn require_identity(request: &Request) -> Result<(), PrepareError> {
+    let wanted = &request.attributes;
     for (step, id) in [(Step::Gid, wanted.gid), (Step::Uid, wanted.uid)] {
         if id == Some(u32::MAX) {
-            return Err(Trouble { step, errno: libc::EINVAL, detail: u32::MAX.to_string() });
+            return Err(PrepareError { step, errno: libc::EINVAL, detail: u32::MAX.to_string() });
         }
     }
     Ok(())
@@ -102,48 +95,48 @@ fn require_identity(command: &Command) -> Result<(), Trouble> {
 struct Strings {
     programs: Vec<CString>,
     argv: Vec<CString>,
-    envp: Lines,
+    envp: EnvironmentBlock,
     directory: Option<CString>,
 }
 
 impl Strings {
-    fn of(command: &Command) -> Result<Strings, Trouble> {
-        let zero = |what: &str| senseless(format!("a zero byte in {what}"));
+    fn of(request: &Request) -> Result<Strings, PrepareError> {
+        let zero = |what: &str| invalid(format!("a zero byte in {what}"));
         let text = |s: &OsStr, what| CString::new(s.as_bytes()).map_err(|_| zero(what));
-        let name = command.name.as_ref().unwrap_or(&command.program);
-        let all = std::iter::once(name).chain(&command.arguments);
+        let name = request.name.as_ref().unwrap_or(&request.program);
+        let all = std::iter::once(name).chain(&request.arguments);
         let argv = all.map(|a| text(a, "an argument")).collect::<Result<_, _>>()?;
-        let directory = command.directory.as_ref().map(|d| text(d.as_os_str(), "the directory"));
+        let directory = request.directory.as_ref().map(|d| text(d.as_os_str(), "the directory"));
         Ok(Strings {
-            programs: programs(command).ok_or_else(|| zero("the program's name or PATH"))?,
+            programs: programs(request).ok_or_else(|| zero("the program's name or PATH"))?,
             argv,
-            envp: environment(command).ok_or_else(|| zero("the environment"))?,
+            envp: environment(request).ok_or_else(|| zero("the environment"))?,
             directory: directory.transpose()?,
         })
     }
 }
 
-fn programs(command: &Command) -> Option<Vec<CString>> {
-    match command.search_path {
-        true => search::candidates(&command.program, path(command).as_deref()),
-        false => Some(vec![CString::new(command.program.as_bytes()).ok()?]),
+fn programs(request: &Request) -> Option<Vec<CString>> {
+    match request.search_path {
+        true => search::candidates(&request.program, || path(request)),
+        false => Some(vec![CString::new(request.program.as_bytes()).ok()?]),
     }
 }
 
-/// The PATH to search: the program's own if the command says anything of it.
-fn path(command: &Command) -> Option<OsString> {
-    match command.environment.changes.get(OsStr::new("PATH")) {
+/// The PATH to search: the program's own if the request says anything of it.
+fn path(request: &Request) -> Option<OsString> {
+    match request.environment.changes.get(OsStr::new("PATH")) {
         Some(own) => own.clone(),
-        None if command.environment.cleared => None,
+        None if request.environment.cleared => None,
         None => std::env::var_os("PATH"),
     }
 }
 
 /// A copy, unless the whole was given: other threads may change the environment while the child reads it. `None` for a
 /// zero byte.
-fn environment(command: &Command) -> Option<Lines> {
-    let wishes = &command.environment;
-    let mut lines = Lines::default();
+fn environment(request: &Request) -> Option<EnvironmentBlock> {
+    let wishes = &request.environment;
+    let mut lines = EnvironmentBlock::default();
     if wishes.whole.is_some() {
         return Some(lines);
     }
@@ -165,12 +158,12 @@ fn environment(command: &Command) -> Option<Lines> {
 /// Entries of an environment behind one another: a string of its own for each would be the dearest part of a spawn that
 /// is not the kernel's.
 #[derive(Default)]
-struct Lines {
+struct EnvironmentBlock {
     text: Vec<u8>,
     starts: Vec<usize>,
 }
 
-impl Lines {
+impl EnvironmentBlock {
     fn add(&mut self, key: &OsStr, value: &OsStr) -> Option<()> {
         let (key, value) = (key.as_bytes(), value.as_bytes());
         if key.contains(&0) || value.contains(&0) {
@@ -203,16 +196,16 @@ struct Ends {
 }
 
 impl Ends {
-    fn open(command: &Command, standard: [&Source; 3]) -> Result<Ends, Trouble> {
+    fn open(request: &Request, standard: [&Source; 3]) -> Result<Ends, PrepareError> {
         let mut ends = Ends { moves: Vec::new(), _childs: Vec::new(), parents: [None, None, None] };
         for (to, unsaid) in (0..3).zip(standard) {
-            let source = command.standard[to as usize].as_ref().unwrap_or(unsaid);
+            let source = request.standard[to as usize].as_ref().unwrap_or(unsaid);
             ends.add(to, source)?;
         }
         Ok(ends)
     }
 
-    fn add(&mut self, to: i32, source: &Source) -> Result<(), Trouble> {
+    fn add(&mut self, to: i32, source: &Source) -> Result<(), PrepareError> {
         let from = match source {
             Source::Null => {
                 let null = File::options().read(to == 0).write(to != 0).open("/dev/null");
@@ -257,34 +250,38 @@ fn pipe() -> std::io::Result<(OwnedFd, OwnedFd)> {
 
 /// Descriptors, groups and cgroup of the order.
 struct Plan {
-    acts: Vec<Act>,
+    fd_ops: Vec<FdOp>,
     closings: Vec<(u32, u32)>,
-    hole: Hole,
+    unneeded: Unneeded,
     groups: Option<Vec<u32>>,
     cgroup: Option<File>,
 }
 
 impl Plan {
-    fn of(command: &Command, ends: &Ends) -> Result<Plan, Trouble> {
-        let given = command.descriptors.iter();
+    fn of(request: &Request, ends: &Ends) -> Result<Plan, PrepareError> {
+        let given = request.descriptors.iter();
         let given = given.filter_map(|(to, source)| Some(Move { from: source.number()?, to: *to }));
         let moves: Vec<Move> = ends.moves.iter().copied().chain(given).collect();
-        let acts = descriptors::plan(&moves).map_err(|refusal| match refusal {
-            Refusal::Twice(fd) => senseless(format!("descriptor {fd} is given twice")),
-            Refusal::Negative(fd) => senseless(format!("descriptor {fd}")),
+        let fd_ops = descriptors::plan(&moves).map_err(|refusal| match refusal {
+            Refusal::Twice(fd) => invalid(format!("descriptor {fd} is given twice")),
+            Refusal::Negative(fd) => invalid(format!("descriptor {fd}")),
         })?;
-        let cgroup = command.cgroup.as_deref().map(open_cgroup).transpose()?;
-        let (hole, closings) = match command.close_others {
-            true => others(&moves, &command.attributes, cgroup.as_ref()),
+        let cgroup = request.cgroup.as_deref().map(open_cgroup).transpose()?;
+        let (unneeded, closings) = match request.close_others {
+            true => others(&moves, &request.attributes, cgroup.as_ref()),
             false => (None, Vec::new()),
         };
-        Ok(Plan { acts, closings, hole, groups: groups(command), cgroup })
+        Ok(Plan { fd_ops, closings, unneeded, groups: groups(request), cgroup })
     }
 }
 
 /// What is left out of the copy of the table: all above the highest descriptor that any step needs; and what the program
 /// shall not find in the rest.
-fn others(moves: &[Move], wanted: &Attributes, cgroup: Option<&File>) -> (Hole, Vec<(u32, u32)>) {
+fn others(
+    moves: &[Move],
+    wanted: &Attributes,
+    cgroup: Option<&File>,
+) -> (Unneeded, Vec<(u32, u32)>) {
     let kept: Vec<i32> = [0, 1, 2].into_iter().chain(moves.iter().map(|m| m.to)).collect();
     let steps = [wanted.terminal, wanted.foreground, cgroup.map(AsRawFd::as_raw_fd)];
     let needed = kept.iter().copied().chain(moves.iter().map(|m| m.from));
@@ -292,25 +289,25 @@ fn others(moves: &[Move], wanted: &Attributes, cgroup: Option<&File>) -> (Hole, 
     (Some((highest as u32 + 1, u32::MAX)), descriptors::gaps(&kept))
 }
 
-type Hole = Option<(u32, u32)>;
+type Unneeded = Option<(u32, u32)>;
 
-fn groups(command: &Command) -> Option<Vec<u32>> {
+fn groups(request: &Request) -> Option<Vec<u32>> {
     let root_gives_up = || {
-        command.attributes.uid.is_some() && {
+        request.attributes.uid.is_some() && {
             // SAFETY: no arguments, cannot fail.
             unsafe { libc::geteuid() == 0 }
         }
     };
-    command.groups.clone().or_else(|| root_gives_up().then(Vec::new))
+    request.groups.clone().or_else(|| root_gives_up().then(Vec::new))
 }
 
-fn open_cgroup(folder: &Path) -> Result<File, Trouble> {
+fn open_cgroup(folder: &Path) -> Result<File, PrepareError> {
     let flags = libc::O_DIRECTORY | libc::O_PATH;
     let opened = File::options().read(true).custom_flags(flags).open(folder);
     opened.map_err(failed(Step::Cgroup, &folder.to_string_lossy()))
 }
 
-fn in_words(command: &Command, strings: &Strings, failure: Failure) -> Error {
+fn describe(request: &Request, strings: &Strings, failure: Failure) -> Error {
     let Failure { step, cause, detail } = failure;
     let errno = match cause {
         Cause::Errno(errno) => errno,
@@ -324,7 +321,7 @@ fn in_words(command: &Command, strings: &Strings, failure: Failure) -> Error {
         if let Some(interpreter) = programs.find_map(|(_, p)| search::missing_interpreter(p, from))
         {
             let text = interpreter.to_string_lossy().into_owned();
-            return Error::new(Step::Interpreter, cause, &command.program, text);
+            return Error::new(Step::Interpreter, cause, &request.program, text);
         }
     }
     let text = match step {
@@ -334,8 +331,8 @@ fn in_words(command: &Command, strings: &Strings, failure: Failure) -> Error {
         Step::Gid | Step::Uid => format!("{}", detail as u32),
         Step::Signals => format!("signal {detail}"),
         Step::ProcessGroup => format!("group {detail}"),
-        Step::Cgroup => lossy(command.cgroup.as_deref()),
-        Step::Directory => lossy(command.directory.as_deref()),
+        Step::Cgroup => lossy(request.cgroup.as_deref()),
+        Step::Directory => lossy(request.directory.as_deref()),
         Step::Exec if strings.programs.len() > 1 && errno == libc::ENOENT => "not in PATH".into(),
         Step::Exec => strings
             .programs
@@ -343,7 +340,7 @@ fn in_words(command: &Command, strings: &Strings, failure: Failure) -> Error {
             .map_or_else(String::new, |p| p.to_string_lossy().into_owned()),
         _ => String::new(),
     };
-    Error::new(step, cause, &command.program, text)
+    Error::new(step, cause, &request.program, text)
 }
 
 fn lossy(path: Option<&Path>) -> String {

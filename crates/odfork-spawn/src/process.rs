@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 
 use odfork_sys::{args, call, wait4, Errno, SysResult};
 
-use crate::launch::{open_pidfd, Launched, Way};
-use crate::talk;
+use crate::communicate;
+use crate::launch::{open_pidfd, CloneMethod, Launched};
 
 /// Longest sleep between two looks where no pidfd is to be had.
-const LONGEST_NAP: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 
 /// A program that runs or has run. Dropped without a wait it goes on, and is a zombie once it has ended, as with
 /// [`std::process::Child`]; unless [`kill_on_drop`](crate::Command::kill_on_drop) was asked for.
@@ -31,7 +31,7 @@ pub struct Child {
     pub stderr: Option<ChildStderr>,
     pid: i32,
     pidfd: Option<OwnedFd>,
-    way: Way,
+    method: CloneMethod,
     status: Option<ExitStatus>,
     kill_on_drop: bool,
 }
@@ -46,7 +46,7 @@ impl Child {
             pid: launched.pid,
             // SAFETY: made for this child, given to nobody else.
             pidfd: launched.pidfd.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }),
-            way: launched.way,
+            method: launched.method,
             status: None,
             kill_on_drop,
         }
@@ -57,9 +57,9 @@ impl Child {
         self.pid as u32
     }
 
-    /// How it was made: [`Way::Clone3`] unless a filter or an old kernel refused that.
-    pub fn way(&self) -> Way {
-        self.way
+    /// How it was made: [`CloneMethod::Clone3`] unless a filter or an old kernel refused that.
+    pub fn method(&self) -> CloneMethod {
+        self.method
     }
 
     /// The descriptor of the process, if [`Command::pidfd`](crate::Command::pidfd) asked for one and the kernel had
@@ -113,7 +113,7 @@ impl Child {
         }
         match self.open_pidfd() {
             Ok(()) => self.await_readable(deadline)?,
-            Err(_) => self.look_until(deadline)?,
+            Err(_) => self.poll_until(deadline)?,
         }
         self.try_wait()
     }
@@ -129,7 +129,7 @@ impl Child {
     /// input is dropped.
     pub fn communicate(mut self, input: &[u8]) -> io::Result<Output> {
         let pipes = (self.stdin.take(), self.stdout.take(), self.stderr.take());
-        let (stdout, stderr) = talk::with(pipes, input)?;
+        let (stdout, stderr) = communicate::exchange(pipes, input)?;
         Ok(Output { status: self.wait()?, stdout, stderr })
     }
 
@@ -151,18 +151,18 @@ impl Child {
 
     fn await_readable(&self, deadline: Option<Instant>) -> io::Result<()> {
         let Some(pidfd) = self.pidfd() else { return Ok(()) };
-        talk::await_one(pidfd, deadline)
+        communicate::await_one(pidfd, deadline)
     }
 
-    fn look_until(&mut self, deadline: Option<Instant>) -> io::Result<()> {
-        let mut nap = Duration::from_micros(100);
+    fn poll_until(&mut self, deadline: Option<Instant>) -> io::Result<()> {
+        let mut pause = Duration::from_micros(100);
         while self.try_wait()?.is_none() {
-            let left = talk::left(deadline);
+            let left = communicate::left(deadline);
             if left.is_some_and(|left| left.is_zero()) {
                 break;
             }
-            std::thread::sleep(left.map_or(nap, |left| nap.min(left)));
-            nap = (nap * 2).min(LONGEST_NAP);
+            std::thread::sleep(left.map_or(pause, |left| pause.min(left)));
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
         Ok(())
     }

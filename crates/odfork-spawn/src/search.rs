@@ -3,7 +3,7 @@
 //! Owns the search of PATH (as `execvp`) and, after a failure, the look into the file for
 //! the interpreter it names. Both run in the parent. It does not execute anything.
 
-use std::ffi::{CStr, CString, OsStr};
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
@@ -12,14 +12,19 @@ use std::path::{Path, PathBuf};
 /// Where `confstr(_CS_PATH)` points without a PATH.
 const STANDARD_PATH: &[u8] = b"/bin:/usr/bin";
 
-/// The names to try, in order: the name itself if it has a slash, else one for each folder of `path`. `None`
+/// The names to try, in order: the name itself if it has a slash, else one for each folder of `path`,
+/// which is read only then. `None`
 /// for a name with a zero byte.
-pub fn candidates(program: &OsStr, path: Option<&OsStr>) -> Option<Vec<CString>> {
+pub fn candidates(
+    program: &OsStr,
+    path: impl FnOnce() -> Option<OsString>,
+) -> Option<Vec<CString>> {
     let name = program.as_bytes();
     if name.is_empty() || name.contains(&b'/') {
         return Some(vec![CString::new(name).ok()?]);
     }
-    let path = path.map_or(STANDARD_PATH, OsStrExt::as_bytes);
+    let path = path();
+    let path = path.as_deref().map_or(STANDARD_PATH, OsStrExt::as_bytes);
     path.split(|&b| b == b':').map(|folder| joined(folder, name)).collect()
 }
 
@@ -111,7 +116,7 @@ mod tests {
     use super::*;
 
     fn texts(program: &str, path: Option<&str>) -> Vec<String> {
-        let found = candidates(OsStr::new(program), path.map(OsStr::new)).unwrap();
+        let found = candidates(OsStr::new(program), || path.map(OsString::from)).unwrap();
         found.into_iter().map(|c| c.into_string().unwrap()).collect()
     }
 
@@ -122,7 +127,7 @@ mod tests {
         assert_eq!(texts("a", Some("/x:/y")), ["/x/a", "/y/a"]);
         assert_eq!(texts("a", Some(":/y:")), ["a", "/y/a", "a"]);
         assert_eq!(texts("a", None), ["/bin/a", "/usr/bin/a"]);
-        assert_eq!(candidates(OsStr::new("a\0b"), None), None);
+        assert_eq!(candidates(OsStr::new("a\0b"), || None), None);
     }
 
     #[test]

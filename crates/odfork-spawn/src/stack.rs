@@ -1,11 +1,11 @@
 //! Stacks for children, kept for the next spawn.
 //!
 //! Owns the mappings: a guard page, the stack, and at its upper end the words
-//! that parent and child exchange. It does not own what they say (`order`).
+//! that parent and child exchange. It does not own what they say (`arguments`).
 //!
 //! ```text
 //!   at               at + GUARD                             top          at + TOTAL
-//!   | no access      | stack, grows down  <-----------------| Window      |
+//!   | no access      | stack, grows down  <-----------------| ChildFrame      |
 //! ```
 //!
 //! A stack is taken by swapping its address out of a slot and given back by
@@ -22,7 +22,7 @@ const PAGE: usize = 4096;
 const GUARD: usize = PAGE;
 const TOTAL: usize = 64 << 10;
 /// Room for the words exchanged; a multiple of 64, so that the stack's end is aligned.
-pub const WINDOW: usize = 256;
+pub const FRAME_BYTES: usize = 256;
 
 const KEPT: usize = 16;
 static SLOTS: [AtomicUsize; KEPT] = [const { AtomicUsize::new(0) }; KEPT];
@@ -56,12 +56,12 @@ impl Stack {
 
     /// Lowest address a child may write, and how many bytes it has.
     pub fn room(&self) -> (usize, usize) {
-        (self.at + GUARD, TOTAL - GUARD - WINDOW)
+        (self.at + GUARD, TOTAL - GUARD - FRAME_BYTES)
     }
 
     /// Where the stack ends and the exchanged words begin; 64-byte aligned.
     pub fn top(&self) -> usize {
-        self.at + TOTAL - WINDOW
+        self.at + TOTAL - FRAME_BYTES
     }
 }
 
@@ -107,7 +107,7 @@ mod tests {
         // SAFETY: both ends of the memory that was asked for.
         unsafe {
             (start as *mut u8).write_volatile(1);
-            ((stack.top() + WINDOW - 1) as *mut u8).write_volatile(1);
+            ((stack.top() + FRAME_BYTES - 1) as *mut u8).write_volatile(1);
         }
     }
 

@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 
-use odfork_spawn::{Command, SignalSet, Stdio, Step, Way};
+use odfork_spawn::{CloneMethod, Command, SignalSet, Stdio, Step};
 
 fn sh(script: &str) -> Command {
     let mut command = Command::new("sh");
@@ -22,7 +22,7 @@ fn said(command: &mut Command) -> String {
 #[test]
 fn a_child_is_made_by_clone3_in_shared_memory() {
     let mut child = Command::new("true").spawn().unwrap();
-    assert_eq!(child.way(), Way::Clone3);
+    assert_eq!(child.method(), CloneMethod::Clone3);
     assert!(child.wait().unwrap().success());
 }
 

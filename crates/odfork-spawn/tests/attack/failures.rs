@@ -89,7 +89,7 @@ fn childs_steps() -> Result<(), String> {
     fails(&mut with(|c| c.cgroup("/")), Step::Cgroup, libc::ENOENT, "/");
     // None of it has changed what the next one is made by.
     let mut child = Command::new("/bin/true").spawn().unwrap();
-    assert_eq!(child.way(), odfork_spawn::Way::Clone3);
+    assert_eq!(child.method(), odfork_spawn::CloneMethod::Clone3);
     assert!(child.wait().unwrap().success());
     Ok(())
 }

@@ -1,20 +1,20 @@
-//! Processes under seccomp: what a filter refuses is taken another way, or named.
+//! Processes under seccomp: what a filter refuses is taken another method, or named.
 //!
 //! Owns the filters (a list of system calls and what happens to each) and the cases. The way a child was made is
 //! asserted everywhere: a silent step down the ladder where none is due would be a regression at fork's price.
 
 use std::os::unix::process::ExitStatusExt;
 
-use odfork_spawn::{Cause, Command, Error, Step, Way};
+use odfork_spawn::{Cause, CloneMethod, Command, Error, Step};
 
 use crate::{kernel, probe, Case};
 
 pub const CASES: &[(&str, Case)] = &[
-    ("without_a_filter_clone3", || ladder(&[], Way::Clone3)),
-    ("clone3_enosys", || ladder(&[refuse(libc::SYS_clone3, libc::ENOSYS)], Way::Clone)),
-    ("clone3_eperm", || ladder(&[refuse(libc::SYS_clone3, libc::EPERM)], Way::Clone)),
+    ("without_a_filter_clone3", || ladder(&[], CloneMethod::Clone3)),
+    ("clone3_enosys", || ladder(&[refuse(libc::SYS_clone3, libc::ENOSYS)], CloneMethod::Clone)),
+    ("clone3_eperm", || ladder(&[refuse(libc::SYS_clone3, libc::EPERM)], CloneMethod::Clone)),
     ("clone_of_shared_memory_refused", || {
-        ladder(&[refuse(libc::SYS_clone3, libc::ENOSYS), SHARED_CLONE_REFUSED], Way::Copy)
+        ladder(&[refuse(libc::SYS_clone3, libc::ENOSYS), SHARED_CLONE_REFUSED], CloneMethod::Copy)
     }),
     ("clone3_and_its_wishes_on_the_last_rung", last_rung_keeps_failures),
     ("no_way_left_is_an_error", no_way_left),
@@ -78,7 +78,7 @@ pub fn install(rules: &[Rule]) -> Result<(), String> {
 extern "C" fn ignore(_: i32) {}
 
 /// Everything a spawn can be asked for, on the rung that is due, twice (the second knows what the first has learnt).
-fn ladder(rules: &[Rule], due: Way) -> Result<(), String> {
+fn ladder(rules: &[Rule], due: CloneMethod) -> Result<(), String> {
     install(rules)?;
     kernel::on(libc::SIGUSR1, ignore as *const () as usize, 0);
     kernel::on(libc::SIGUSR2, libc::SIG_IGN, 0);
@@ -88,7 +88,7 @@ fn ladder(rules: &[Rule], due: Way) -> Result<(), String> {
             command.args(["-E", "^Sig(Cgt|Ign)", "/proc/self/status"]).close_other_fds(true);
             command.current_dir("/proc").umask(0o27).pidfd(true);
             let child = command.stdout(odfork_spawn::Stdio::piped()).spawn().unwrap();
-            assert_eq!(child.way(), due);
+            assert_eq!(child.method(), due);
             assert!(child.pidfd().is_some());
             let output = child.wait_with_output().unwrap();
             let text = String::from_utf8(output.stdout).unwrap();
@@ -157,11 +157,11 @@ fn table_refused() -> Result<(), String> {
     let close_range = refuse(libc::SYS_close_range, libc::ENOSYS);
     let unshare = refuse(libc::SYS_unshare, libc::EPERM);
     for (rules, due) in [
-        (vec![close_range, unshare], Way::Clone3),
-        (vec![close_range, unshare, no_clone3], Way::Clone),
-        (vec![close_range, unshare, no_clone3, SHARED_CLONE_REFUSED], Way::Copy),
-        (vec![no_clone3, shared_table(0)], Way::Clone),
-        (vec![no_clone3, shared_table(libc::CLONE_VM)], Way::Clone),
+        (vec![close_range, unshare], CloneMethod::Clone3),
+        (vec![close_range, unshare, no_clone3], CloneMethod::Clone),
+        (vec![close_range, unshare, no_clone3, SHARED_CLONE_REFUSED], CloneMethod::Copy),
+        (vec![no_clone3, shared_table(0)], CloneMethod::Clone),
+        (vec![no_clone3, shared_table(libc::CLONE_VM)], CloneMethod::Clone),
     ] {
         apart(&rules, || {
             // SAFETY: a copy without close-on-exec, for the program not to have.
@@ -171,7 +171,7 @@ fn table_refused() -> Result<(), String> {
                     let mut command = Command::new("/bin/ls");
                     command.arg("/proc/self/fd").close_other_fds(true).fd_number(7, 2);
                     let child = command.stdout(odfork_spawn::Stdio::piped()).spawn().unwrap();
-                    assert_eq!(child.way(), due);
+                    assert_eq!(child.method(), due);
                     let found = child.wait_with_output().unwrap().stdout;
                     // 3 is what ls reads the folder by.
                     assert_eq!(String::from_utf8(found).unwrap(), "0\n1\n2\n3\n7\n");
@@ -274,13 +274,13 @@ fn killing_steps() -> Result<(), String> {
 
 /// From outside no different from a program that is killed at its first instruction: the status says it.
 fn killed_at_exec() -> Result<(), String> {
-    for way in [Way::Clone3, Way::Clone, Way::Copy] {
+    for method in [CloneMethod::Clone3, CloneMethod::Clone, CloneMethod::Copy] {
         let mut rules = vec![kill(libc::SYS_execve)];
         let above = [refuse(libc::SYS_clone3, libc::ENOSYS), SHARED_CLONE_REFUSED];
-        rules.extend(&above[..way as usize]);
+        rules.extend(&above[..method as usize]);
         apart(&rules, || {
             let mut child = Command::new("/bin/true").spawn().unwrap();
-            assert_eq!(child.way(), way);
+            assert_eq!(child.method(), method);
             assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGSYS));
         });
     }
@@ -294,7 +294,7 @@ fn full_table_keeps_clone3() -> Result<(), String> {
     fails(command.pidfd(true), Step::Clone, libc::EMFILE);
     kernel::set_limit(libc::RLIMIT_NOFILE, old);
     let mut child = Command::new("/bin/true").spawn().unwrap();
-    assert_eq!(child.way(), Way::Clone3);
+    assert_eq!(child.method(), CloneMethod::Clone3);
     assert!(child.wait().unwrap().success());
     Ok(())
 }

@@ -8,7 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use odfork_spawn::{Command, Error, Stdio, Step, Way};
+use odfork_spawn::{CloneMethod, Command, Error, Stdio, Step};
 
 use crate::{kernel, Case};
 
@@ -80,7 +80,7 @@ fn storm(rounds: usize) -> Result<(), String> {
 fn handlers_reset_one_by_one() -> Result<(), String> {
     crate::filters::install(&[crate::filters::refuse(libc::SYS_clone3, libc::ENOSYS)])?;
     let mut child = Command::new("true").spawn().unwrap();
-    assert_eq!(child.way(), Way::Clone);
+    assert_eq!(child.method(), CloneMethod::Clone);
     assert!(child.wait().unwrap().success());
     storm(250)
 }

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use odfork_spawn::{Cause, Command, Step, Way};
+use odfork_spawn::{Cause, CloneMethod, Command, Step};
 
 use crate::failures::fails;
 use crate::kernel::{self, become_user, require_root, Folder, USER};
@@ -86,7 +86,11 @@ fn too_many() -> Result<(), String> {
     assert!(error.to_string().contains("RLIMIT_NPROC"), "{error}");
     kernel::set_limit(libc::RLIMIT_NPROC, old);
     let mut child = Command::new("/bin/true").spawn().unwrap();
-    assert_eq!(child.way(), Way::Clone3, "too many processes is no reason to leave clone3");
+    assert_eq!(
+        child.method(),
+        CloneMethod::Clone3,
+        "too many processes is no reason to leave clone3"
+    );
     assert!(child.wait().unwrap().success());
     Ok(())
 }
@@ -163,8 +167,8 @@ fn cgroups() -> Result<(), String> {
         let mut command = Command::new("/bin/cat");
         command.arg("/proc/self/cgroup").cgroup(&group.0).stdout(odfork_spawn::Stdio::piped());
         let child = command.spawn().unwrap();
-        let due = if kind == "cgroup2" { Way::Clone3 } else { Way::Clone };
-        assert_eq!(child.way(), due, "{kind}");
+        let due = if kind == "cgroup2" { CloneMethod::Clone3 } else { CloneMethod::Clone };
+        assert_eq!(child.method(), due, "{kind}");
         let text = String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap();
         assert!(text.contains(&name), "{kind}: {text}");
         // Too many processes are refused at birth, by the group's own count; elsewhere nothing has changed.
@@ -177,8 +181,8 @@ fn cgroups() -> Result<(), String> {
         let mut command = Command::new("/bin/true");
         fails(command.cgroup(&path), Step::Cgroup, libc::ENOENT, path.to_str().unwrap());
         assert_eq!(
-            Command::new("/bin/true").spawn().map(|mut c| (c.way(), c.wait().is_ok())).unwrap(),
-            (Way::Clone3, true)
+            Command::new("/bin/true").spawn().map(|mut c| (c.method(), c.wait().is_ok())).unwrap(),
+            (CloneMethod::Clone3, true)
         );
         as_a_user(|| {
             let mut command = Command::new("/bin/true");
