@@ -24,8 +24,6 @@ use crate::uffd;
 const MOST_ZEROS: u32 = 16;
 /// From so many pages on, a cluster read ahead is mapped in runs.
 const STREAM: u64 = 8;
-/// A page that is read again within so many evictions a frame was evicted too early.
-const REFAULT_DISTANCE: u32 = 4;
 static ZEROS: [u8; MOST_ZEROS as usize * PAGE] = [0; MOST_ZEROS as usize * PAGE];
 
 /// Pages to be read: `slots` adjoin, as do the pages. One of them was asked for.
@@ -234,13 +232,7 @@ impl Daemon {
         place: Place,
         (address, began_ns): (u64, u64),
     ) -> Step {
-        let (frames, evictions) = (state.clock.frames(), state.clock.counts().evicted as u32);
-        if let Some(client) = state.client(key.owner) {
-            let number = client.local(place.page).evicted;
-            let lately = number != 0
-                && evictions.wrapping_sub(number) < frames.saturating_mul(REFAULT_DISTANCE);
-            state.refaults += u64::from(lately);
-        }
+        state.count_refault(key.owner, place.page);
         let most = self.tunables.cluster_in().min(MOST_PAGES as u32);
         // Pre-paging must not drain the pool.
         let most = most.min(1 + state.spare(32) / 2);
@@ -255,24 +247,11 @@ impl Daemon {
         };
         let (first, slots) = self.adjoining(client, place, (from, to));
         let asked = (place.page - first) as usize;
-        let mut frames = vec![NONE; slots.len()];
-        let Some(frame) = state.frame() else {
+        let Some((begin, frames)) = state.frames_around(asked, slots.len()) else {
             self.starve(state, key, address);
             return Step::Done;
         };
-        frames[asked] = frame;
-        for at in (0..frames.len()).filter(|&at| at != asked) {
-            match state.frame() {
-                Some(frame) => frames[at] = frame,
-                None => break,
-            }
-        }
-        // Only what has a frame, in one piece around the page asked for.
-        let begin = (0..=asked).rev().take_while(|&at| frames[at] != NONE).last().unwrap_or(asked);
-        let end = (asked..frames.len()).take_while(|&at| frames[at] != NONE).count() + asked;
-        for &frame in frames[..begin].iter().chain(&frames[end..]).filter(|&&f| f != NONE) {
-            state.give_back(frame);
-        }
+        let end = begin + frames.len();
         let Some(client) = state.client(key.owner) else { return Step::Done };
         let ahead = (end - asked) as u64;
         let run = if flag == 0 && ahead >= STREAM { ahead / 2 } else { 0 };
@@ -292,7 +271,7 @@ impl Daemon {
             handles,
             first: first + begin as u64,
             slots: slots[begin..end].to_vec(),
-            frames: frames[begin..end].to_vec(),
+            frames,
             asked: asked - begin,
             address,
             run,

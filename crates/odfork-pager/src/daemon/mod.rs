@@ -16,6 +16,7 @@ mod calibration;
 mod calls;
 pub mod client;
 mod fault;
+mod fault_thread;
 mod load;
 mod pagein;
 mod pageout;
@@ -24,6 +25,7 @@ mod registration;
 mod scan;
 mod shmem_huge;
 mod state;
+mod status;
 mod streams;
 
 use std::fmt::Display;
@@ -37,22 +39,16 @@ use odfork_pager_protocol::control::Doorbell;
 use odfork_pager_protocol::PAGE;
 use odfork_policy::clock::{Clock, Inventory, Linear, ScanRule};
 use odfork_policy::load::{Limits, LoadControl};
-use odfork_sys::abi::userfaultfd;
 
-use crate::crash_points;
 use crate::jail;
 use crate::stats::{count, Stats};
-use crate::store::{Codec, Medium, Store};
+use crate::store::{Codec, Store};
 use crate::sys::{self, check, Mapping};
 use crate::token_bucket::TokenBucket;
 use crate::tunables::Tunables;
-use crate::uffd;
-use adaptive_poll::AdaptivePoll;
-use fault::Step;
 use load::Load;
-use pagein::Buffers;
 use shmem_huge::ShmemHugePages;
-use state::{ClientKey, State};
+use state::State;
 
 /// Of a processor, for simulated reference bits.
 const SCAN_SHARE: f64 = 0.10;
@@ -60,7 +56,6 @@ const SCAN_SHARE: f64 = 0.10;
 pub const LEAST_FRAMES: u32 = 256;
 /// Threads beyond those that wait for messages: so many reads of the store at a time.
 const READERS: usize = 3;
-const CONTENDED: u32 = 12;
 const RETRY: u64 = u64::MAX;
 
 /// How a daemon is set up.
@@ -269,160 +264,6 @@ impl Daemon {
         self.orphaned.load(Ordering::Relaxed) && state.clients.iter().all(Option::is_none)
     }
 
-    fn acquire_token(&self) {
-        let mut left = self.tokens.0.lock().unwrap_or_else(PoisonError::into_inner);
-        while *left == 0 {
-            left = self.tokens.1.wait(left).unwrap_or_else(PoisonError::into_inner);
-        }
-        *left -= 1;
-    }
-
-    fn release_token(&self) {
-        *self.tokens.0.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        self.tokens.1.notify_one();
-    }
-
-    /// A fault thread: leader while it waits for messages and serves from memory, follower while it
-    /// reads.
-    fn run_fault_thread(&self) {
-        let Ok(mut buffers) = Buffers::new() else {
-            eprintln!("odfork page: no memory for a fault thread's buffers");
-            std::process::abort();
-        };
-        let mut messages = [userfaultfd::Message::default(); 16];
-        let mut poll = AdaptivePoll::new();
-        self.acquire_token();
-        loop {
-            let mut events = [libc::epoll_event { events: 0, u64: 0 }; 4];
-            let got = self.await_faults(&mut events, &mut poll);
-            for event in &events[..got] {
-                self.serve_event(*event, &mut messages, &mut buffers);
-            }
-        }
-    }
-
-    /// Waits for messages: looking while faults come closely, asleep otherwise.
-    fn await_faults(&self, events: &mut [libc::epoll_event], poll: &mut AdaptivePoll) -> usize {
-        let began = sys::now_ns();
-        // Beside a read of a disk a wake is cheap, and the program may have this processor
-        // meanwhile.
-        let most = match self.store.medium() {
-            Medium::Memory => u64::from(self.tunables.poll_us()) * 1000,
-            Medium::Disk => 0,
-        };
-        let window = poll.window_ns(most);
-        let mut sleeps = window == 0;
-        loop {
-            let limit = if sleeps { -1 } else { 0 };
-            // SAFETY: room for as many events as said.
-            let got = unsafe {
-                let (room, size) = (events.as_mut_ptr(), events.len() as i32);
-                libc::epoll_wait(self.epoll.as_raw_fd(), room, size, limit)
-            };
-            let waited = sys::now_ns() - began;
-            if got > 0 {
-                poll.record_gap(waited, most);
-                return got as usize;
-            }
-            sleeps |= waited > window;
-            if !sleeps {
-                std::thread::yield_now();
-            }
-        }
-    }
-
-    fn serve_event(
-        &self,
-        event: libc::epoll_event,
-        messages: &mut [userfaultfd::Message],
-        buffers: &mut Buffers,
-    ) {
-        let began = sys::now_ns();
-        let data = event.u64;
-        let mut jobs = Vec::new();
-        if data == RETRY {
-            let mut counter = [0u8; 8];
-            // SAFETY: eight bytes of room; nothing to read is fine.
-            unsafe { libc::read(self.retry.as_raw_fd(), counter.as_mut_ptr().cast(), 8) };
-            let mut state = self.lock();
-            for _ in 0..state.retry.len() {
-                let Some((key, address)) = state.retry.pop_front() else { break };
-                if let Step::Read(job) = self.fault(&mut state, key, address, began) {
-                    jobs.push(job);
-                }
-            }
-        } else {
-            let key = ClientKey { owner: (data >> 32) as u32, id: data as u32 };
-            // A second handle, so that the read is not under the lock.
-            let handles = self.lock().by_key(key).and_then(|client| client.handles.clone());
-            let Some(handles) = handles else { return };
-            if event.events & libc::EPOLLERR as u32 != 0 {
-                uffd::unblock(handles.uffd.as_fd());
-            }
-            let got = uffd::read(handles.uffd.as_fd(), messages).unwrap_or(0);
-            if got > 0 {
-                crash_points::pass("fault.read");
-            }
-            close_fork_descriptors(&messages[..got]);
-            let mut state = self.lock();
-            let faults =
-                messages[..got].iter().filter(|one| one.event == userfaultfd::EVENT_PAGEFAULT);
-            for message in faults {
-                count(&self.stats.faults);
-                if let Step::Read(job) = self.fault(&mut state, key, message.address, began) {
-                    jobs.push(job);
-                }
-            }
-            let short = state.is_short();
-            drop(state);
-            // A sleeping scanner looks up when frames are about to run out.
-            if short && self.doorbell().sleeping.load(Ordering::Relaxed) == 1 {
-                self.ring_rate_limited();
-            }
-        }
-        if jobs.is_empty() {
-            return;
-        }
-        // Waking another thread costs more than a fault (it may be on another processor), so the
-        // token is handed on only when faults have come during reads lately.
-        let busy = self.contention.load(Ordering::Relaxed) > CONTENDED;
-        let bytes: u64 = jobs.iter().map(fault::Job::bytes).sum();
-        let pause = self.traffic.0.take(bytes, self.tunables.page_in_rate(), began);
-        let hand_on = self.store.medium() == Medium::Disk && busy || !pause.is_zero();
-        let before = self.stats.faults.load(Ordering::Relaxed);
-        if hand_on {
-            self.release_token();
-        }
-        if !pause.is_zero() {
-            std::thread::sleep(pause);
-        }
-        for job in jobs {
-            self.page_in(&job, buffers);
-        }
-        let others = match hand_on {
-            true => self.stats.faults.load(Ordering::Relaxed) != before,
-            false => self.has_messages(),
-        };
-        self.update_contention(others);
-        if hand_on {
-            self.acquire_token();
-        }
-    }
-
-    /// Whether a fault waits at this moment.
-    fn has_messages(&self) -> bool {
-        let mut event = libc::epoll_event { events: 0, u64: 0 };
-        // SAFETY: room for one event; does not wait.
-        unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), &mut event, 1, 0) > 0 }
-    }
-
-    /// Quick to believe in contention, slow to forget it.
-    fn update_contention(&self, others: bool) {
-        let now = self.contention.load(Ordering::Relaxed);
-        let next = if others { (now + 8).min(64) } else { now.saturating_sub(1) };
-        self.contention.store(next, Ordering::Relaxed);
-    }
-
     /// Rings, but not for every fault: the scanner has its own tick while the pool is low.
     fn ring_rate_limited(&self) {
         static LAST: AtomicU64 = AtomicU64::new(0);
@@ -431,13 +272,5 @@ impl Daemon {
             LAST.store(now, Ordering::Relaxed);
             self.ring();
         }
-    }
-}
-
-/// Programs that asked their userfaultfd for forks send a descriptor with each: not ours to keep.
-fn close_fork_descriptors(messages: &[userfaultfd::Message]) {
-    for message in messages.iter().filter(|one| one.event == userfaultfd::EVENT_FORK) {
-        // SAFETY: the read that brought the message made the descriptor; nobody else knows it.
-        drop(unsafe { OwnedFd::from_raw_fd(message.flags as u32 as i32) });
     }
 }

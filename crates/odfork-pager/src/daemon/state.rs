@@ -19,6 +19,8 @@ use crate::table::Page;
 
 /// Frames taken from the pool at a time.
 const BATCH: usize = 16;
+/// A page that is read again within so many evictions a frame was evicted too early.
+const REFAULT_DISTANCE: u32 = 4;
 
 /// Names a program beyond its end: its place in the list is used again, its number is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +113,35 @@ impl State {
             self.fill_reserve();
         }
         self.reserve.pop()
+    }
+
+    /// Frames for a page and its neighbours in a row of `pages`, in one piece around `asked`: where the
+    /// piece begins, and its frames. None: not even one.
+    pub fn frames_around(&mut self, asked: usize, pages: usize) -> Option<(usize, Vec<Frame>)> {
+        let mut frames = vec![NONE; pages];
+        frames[asked] = self.frame()?;
+        for at in (0..pages).filter(|&at| at != asked) {
+            match self.frame() {
+                Some(frame) => frames[at] = frame,
+                None => break,
+            }
+        }
+        let begin = (0..=asked).rev().take_while(|&at| frames[at] != NONE).last().unwrap_or(asked);
+        let end = (asked..pages).take_while(|&at| frames[at] != NONE).count() + asked;
+        for &frame in frames[..begin].iter().chain(&frames[end..]).filter(|&&f| f != NONE) {
+            self.give_back(frame);
+        }
+        Some((begin, frames[begin..end].to_vec()))
+    }
+
+    /// Counts the page-in of a page that was evicted not long ago.
+    pub fn count_refault(&mut self, owner: Owner, page: Page) {
+        let (frames, evictions) = (self.clock.frames(), self.clock.counts().evicted as u32);
+        let Some(client) = self.client(owner) else { return };
+        let number = client.local(page).evicted;
+        let distance = evictions.wrapping_sub(number);
+        let lately = number != 0 && distance < frames.saturating_mul(REFAULT_DISTANCE);
+        self.refaults += u64::from(lately);
     }
 
     pub fn give_back(&mut self, frame: Frame) {
