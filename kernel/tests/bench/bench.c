@@ -102,45 +102,53 @@ static uint64_t measure_fork(unsigned char *memory, size_t bytes)
 	return took;
 }
 
-/* A child that writes one page, from fork to its end. */
-static uint64_t measure_write_one(unsigned char *memory, size_t bytes)
+/* From fork to the end of a child that does the work; its answer is the exit status. */
+static uint64_t measure_child(int (*work)(unsigned char *, size_t), unsigned char *memory, size_t bytes)
 {
 	uint64_t begun = now();
 	pid_t child = fork_or_fail();
-	if (!child) {
-		*(volatile unsigned char *)(memory + bytes / 2) = 1;
-		_exit(0);
-	}
+	if (!child)
+		_exit(work(memory, bytes));
 	reap(child);
 	return now() - begun;
+}
+
+static int write_one(unsigned char *memory, size_t bytes)
+{
+	*(volatile unsigned char *)(memory + bytes / 2) = 1;
+	return 0;
+}
+
+static int read_all(unsigned char *memory, size_t bytes)
+{
+	unsigned int sum = 0;
+
+	for (size_t at = 0; at < bytes; at += PAGE)
+		sum += *(volatile unsigned char *)(memory + at);
+	/* Every page holds the same: a wrong one is noticed. */
+	return sum != (unsigned int)(bytes / PAGE) * memory[0];
+}
+
+static int write_all(unsigned char *memory, size_t bytes)
+{
+	for (size_t at = 0; at < bytes; at += PAGE)
+		*(volatile unsigned char *)(memory + at) = 7;
+	return 0;
+}
+
+static uint64_t measure_write_one(unsigned char *memory, size_t bytes)
+{
+	return measure_child(write_one, memory, bytes);
 }
 
 static uint64_t measure_read_all(unsigned char *memory, size_t bytes)
 {
-	uint64_t begun = now();
-	pid_t child = fork_or_fail();
-	if (!child) {
-		unsigned int sum = 0;
-		for (size_t at = 0; at < bytes; at += PAGE)
-			sum += *(volatile unsigned char *)(memory + at);
-		/* Every page holds the same: a wrong one is noticed. */
-		_exit(sum != (unsigned int)(bytes / PAGE) * memory[0]);
-	}
-	reap(child);
-	return now() - begun;
+	return measure_child(read_all, memory, bytes);
 }
 
 static uint64_t measure_write_all(unsigned char *memory, size_t bytes)
 {
-	uint64_t begun = now();
-	pid_t child = fork_or_fail();
-	if (!child) {
-		for (size_t at = 0; at < bytes; at += PAGE)
-			*(volatile unsigned char *)(memory + at) = 7;
-		_exit(0);
-	}
-	reap(child);
-	return now() - begun;
+	return measure_child(write_all, memory, bytes);
 }
 
 static int by_value(const void *left, const void *right)

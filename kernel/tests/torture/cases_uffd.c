@@ -98,23 +98,32 @@ static void ok(long r, const char *what)
 	must(r == 0, "%s: %s", what, strerror((int)-r));
 }
 
-static void range_of(const struct kase *k, long *p, long *n)
+static void watch(struct world *w, int a, long features, long mode, long p, long n)
 {
-	layout_extent(L_ONE, (int)k->a[1], p, n);
+	open_uffd(w, a, features);
+	ok(on(w, a, do_register, p, n, mode), "register");
 }
 
-/* a[0]: who is registered: 0 the parent before the fork, 1 the child. Missing pages are filled by COPY and ZEROPAGE. */
-static void missing(const struct kase *k)
+/* a[0]: who is registered: 0 the parent before the fork, which is the caller's then, 1 the child. a[1]: the extent. */
+static struct world *watched_world(const struct kase *k, long features, long mode, long *p, long *n)
 {
 	struct world *w = layout_world(L_ONE);
 	int who = (int)k->a[0];
-	long p, n, seen;
 
-	range_of(k, &p, &n);
+	layout_extent(L_ONE, (int)k->a[1], p, n);
 	if (who)
 		m_fork(w, 0);
-	open_uffd(w, who, UFFD_FEATURE_SIGBUS);
-	ok(on(w, who, do_register, p, n, UFFDIO_REGISTER_MODE_MISSING), "register");
+	watch(w, who, features, mode, *p, *n);
+	return w;
+}
+
+/* Missing pages are filled by COPY and ZEROPAGE. */
+static void missing(const struct kase *k)
+{
+	int who = (int)k->a[0];
+	long p, n, seen;
+	struct world *w = watched_world(k, UFFD_FEATURE_SIGBUS, UFFDIO_REGISTER_MODE_MISSING, &p, &n);
+
 	if (!who)
 		m_fork(w, 0);
 	verify(w);
@@ -139,15 +148,11 @@ static void missing(const struct kase *k)
 /* Write protection: exactly the protected pages of exactly the registered process refuse writes. */
 static void write_protect(const struct kase *k)
 {
-	struct world *w = layout_world(L_ONE);
 	int who = (int)k->a[0];
 	long p, n, seen;
+	struct world *w = watched_world(k, UFFD_FEATURE_SIGBUS | UFFD_FEATURE_PAGEFAULT_FLAG_WP,
+					UFFDIO_REGISTER_MODE_WP, &p, &n);
 
-	range_of(k, &p, &n);
-	if (who)
-		m_fork(w, 0);
-	open_uffd(w, who, UFFD_FEATURE_SIGBUS | UFFD_FEATURE_PAGEFAULT_FLAG_WP);
-	ok(on(w, who, do_register, p, n, UFFDIO_REGISTER_MODE_WP), "register");
 	ok(on(w, who, do_protect, p, n - 2, UFFDIO_WRITEPROTECT_MODE_WP), "UFFDIO_WRITEPROTECT");
 	if (!who)
 		m_fork(w, 0);
@@ -224,8 +229,7 @@ static void poison(const struct kase *k)
 	long p = T2 + 40, n = 20, seen;
 
 	m_fork(w, 0);
-	open_uffd(w, who, FEATURE_POISON);
-	ok(on(w, who, do_register, p, n, UFFDIO_REGISTER_MODE_MISSING), "register");
+	watch(w, who, FEATURE_POISON, UFFDIO_REGISTER_MODE_MISSING, p, n);
 	m_dontneed(w, who, p, n);
 	ok(on(w, who, do_poison, p, n), "UFFDIO_POISON");
 	seen = on(w, who, do_count_sigbus, p, n, 0);
@@ -337,8 +341,7 @@ static void scan_written(const struct kase *k)
 	long n;
 
 	m_fork(w, 0);
-	open_uffd(w, who, FEATURE_WP_ASYNC | UFFD_FEATURE_PAGEFAULT_FLAG_WP);
-	ok(on(w, who, do_register, T2 - 20, TP, UFFDIO_REGISTER_MODE_WP), "register");
+	watch(w, who, FEATURE_WP_ASYNC | UFFD_FEATURE_PAGEFAULT_FLAG_WP, UFFDIO_REGISTER_MODE_WP, T2 - 20, TP);
 	n = on(w, who, do_scan_written, T2 - 20, TP, 1);
 	must(n >= 0, "PAGEMAP_SCAN: %s", strerror((int)-n));
 	n = on(w, who, do_scan_written, T2 - 20, TP, 0);
