@@ -1,8 +1,8 @@
-//! MIN (Belady): the page whose next reference is farthest away leaves. The yardstick; it needs the
-//! whole trace.
+//! MIN (Belady): evicts the page whose next reference is farthest away. The lower bound of faults;
+//! it needs the whole trace.
 //!
-//! The pieces of the trace are kept (shared between sizes), the next references are found once by
-//! going backwards.
+//! The pieces of the trace are kept (shared between sizes); one backward pass finds the next
+//! references.
 
 use std::collections::BinaryHeap;
 use std::sync::{Arc, OnceLock};

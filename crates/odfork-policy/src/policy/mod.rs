@@ -25,6 +25,8 @@ use crate::clock::Owner;
 use crate::cost::Tally;
 use crate::trace::{Batch, Page, Summary};
 
+use slots::Slotted;
+
 pub use local::Division;
 pub use spec::{ParseError, Spec, NAMES};
 
@@ -108,11 +110,15 @@ fn one(spec: &Spec, frames: u32, whole: &Summary) -> Box<dyn Run> {
         };
     }
     match *spec {
-        Spec::Fifo { local } => divided!(local, fifo::Fifo::new),
-        Spec::Rand { seed, local } => divided!(local, |frames| rand::Rand::new(frames, seed)),
+        Spec::Fifo { local } => {
+            divided!(local, |frames| Slotted::new(frames, fifo::Fifo::default()))
+        }
+        Spec::Rand { seed, local } => {
+            divided!(local, |frames| Slotted::new(frames, rand::Rand::new(seed)))
+        }
         Spec::Lru { local } => divided!(local, |_| lru::Lru::new()),
         Spec::Clock { insert, local } => {
-            divided!(local, |frames| clock::Clock::new(frames, insert))
+            divided!(local, |frames| Slotted::new(frames, clock::Clock::new(insert)))
         }
         Spec::Sws { window } => online(sws::Sws::new(frames, window), sizes),
         Spec::Pff { threshold } => online(pff::Pff::new(frames, threshold), sizes),

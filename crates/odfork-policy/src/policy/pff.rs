@@ -11,35 +11,32 @@ use crate::trace::Page;
 pub(super) struct Pff {
     sets: Sets,
     threshold: u64,
-    /// References of each process since its last fault.
-    since: Vec<u64>,
 }
 
 impl Pff {
     pub fn new(frames: u32, threshold: u64) -> Pff {
-        Pff { sets: Sets::new(frames), threshold, since: Vec::new() }
+        Pff { sets: Sets::new(frames), threshold }
     }
 }
 
 impl Replacement for Pff {
     fn grow(&mut self, owners: &[Owner]) {
         self.sets.grow(owners);
-        self.since.resize(self.sets.sets.len(), 0);
     }
 
     #[inline]
     fn touch(&mut self, page: Page, write: bool) {
         let owner = self.sets.owner[page as usize];
-        self.since[owner as usize] += 1;
+        self.sets.since[owner as usize] += 1;
         if self.sets.is_resident(page) {
             self.sets.hit(page, write);
             return;
         }
         // A reclaim from the free list is a fault, too, for the one who counts them.
-        if self.since[owner as usize] > self.threshold {
+        if self.sets.since[owner as usize] > self.threshold {
             self.sets.sample(owner);
         }
-        self.since[owner as usize] = 0;
+        self.sets.since[owner as usize] = 0;
         self.sets.bring(page, write);
     }
 

@@ -1,19 +1,16 @@
 //! A page chosen at random, by a seeded generator (splitmix64), so that a run can be repeated.
+//!
+//! The generator is written out: the published fault counts belong to its sequence.
 
-use super::slots::Slots;
-use super::{dirty_if, Replacement};
-use crate::clock::Owner;
-use crate::cost::Tally;
-use crate::trace::Page;
+use super::slots::{Eviction, Slots};
 
 pub(super) struct Rand {
-    slots: Slots,
     seed: u64,
 }
 
 impl Rand {
-    pub fn new(frames: u32, seed: u64) -> Rand {
-        Rand { slots: Slots::new(frames), seed }
+    pub fn new(seed: u64) -> Rand {
+        Rand { seed }
     }
 }
 
@@ -27,23 +24,8 @@ fn next(seed: &mut u64, bound: usize) -> usize {
     ((u128::from(word) * bound as u128) >> 64) as usize
 }
 
-impl Replacement for Rand {
-    fn grow(&mut self, owners: &[Owner]) {
-        self.slots.grow(owners);
-    }
-
-    #[inline]
-    fn touch(&mut self, page: Page, write: bool) {
-        let state = &mut self.slots.state[page as usize];
-        if *state != 0 {
-            *state |= dirty_if(write);
-            return;
-        }
-        let seed = &mut self.seed;
-        self.slots.fault(page, write, 0, |slots| next(seed, slots.frames()));
-    }
-
-    fn tally(&self, _: u32) -> Tally {
-        self.slots.tally
+impl Eviction for Rand {
+    fn victim(&mut self, slots: &mut Slots) -> usize {
+        next(&mut self.seed, slots.frames())
     }
 }

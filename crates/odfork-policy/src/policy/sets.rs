@@ -20,6 +20,8 @@ pub(super) struct Sets {
     pub state: Vec<u8>,
     pub owner: Vec<Owner>,
     pub sets: Vec<VecDeque<Page>>,
+    /// References of each process since its last sample or fault, counted by the policy.
+    pub since: Vec<u64>,
     /// Free list: neighbours of each page on it.
     links: Vec<(Page, Page)>,
     first: Page,
@@ -35,6 +37,7 @@ impl Sets {
             state: Vec::new(),
             owner: Vec::new(),
             sets: Vec::new(),
+            since: Vec::new(),
             links: Vec::new(),
             first: NONE,
             last: NONE,
@@ -49,6 +52,7 @@ impl Sets {
         let most = owners.iter().copied().max().map_or(0, |owner| owner as usize + 1);
         if self.sets.len() < most {
             self.sets.resize(most, VecDeque::new());
+            self.since.resize(most, 0);
         }
     }
 

@@ -11,30 +11,27 @@ use crate::trace::Page;
 pub(super) struct Sws {
     sets: Sets,
     window: u64,
-    /// References of each process since its last sample.
-    since: Vec<u64>,
 }
 
 impl Sws {
     pub fn new(frames: u32, window: u64) -> Sws {
-        Sws { sets: Sets::new(frames), window, since: Vec::new() }
+        Sws { sets: Sets::new(frames), window }
     }
 }
 
 impl Replacement for Sws {
     fn grow(&mut self, owners: &[Owner]) {
         self.sets.grow(owners);
-        self.since.resize(self.sets.sets.len(), 0);
     }
 
     #[inline]
     fn touch(&mut self, page: Page, write: bool) {
         let owner = self.sets.owner[page as usize];
-        if self.since[owner as usize] == self.window {
-            self.since[owner as usize] = 0;
+        if self.sets.since[owner as usize] == self.window {
+            self.sets.since[owner as usize] = 0;
             self.sets.sample(owner);
         }
-        self.since[owner as usize] += 1;
+        self.sets.since[owner as usize] += 1;
         if self.sets.is_resident(page) {
             self.sets.hit(page, write);
         } else {
