@@ -1,5 +1,5 @@
-//! The C library's functions that open files or change their flags: a paged program's do not read
-//! directly (see `pins`).
+//! The C library's functions that open files or change their flags: a paged program gets no
+//! O_DIRECT reads (see `pins`).
 
 use core::ffi::{c_char, c_int};
 

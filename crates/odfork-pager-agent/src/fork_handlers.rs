@@ -54,8 +54,8 @@ struct Fork {
     mask: UnsafeCell<u64>,
     /// What had to be done could not be: the child must not go on.
     broken: AtomicBool,
-    /// The caller of fork will be told: the child need not.
-    told: AtomicBool,
+    /// The caller of fork gets an error: the child exits silently.
+    reported: AtomicBool,
     /// Protection of the paged mappings, from /proc/self/maps; mapped while it is needed.
     list: AtomicUsize,
     listed: AtomicU32,
@@ -68,7 +68,7 @@ static FORK: Fork = Fork {
     child: UnsafeCell::new(None),
     mask: UnsafeCell::new(0),
     broken: AtomicBool::new(false),
-    told: AtomicBool::new(false),
+    reported: AtomicBool::new(false),
     list: AtomicUsize::new(0),
     listed: AtomicU32::new(0),
 };
@@ -132,7 +132,7 @@ unsafe extern "C" fn prepare() {
         let is_paged = locked.regions().overlaps(stack::here() as u64, 1);
         if is_paged || give_to_child(&mut locked).is_err() {
             FORK.broken.store(true, Relaxed);
-            FORK.told.store(fork_wrappers::mark_broken(), Relaxed);
+            FORK.reported.store(fork_wrappers::mark_broken(), Relaxed);
         }
     }
     locked.into_mask();
@@ -191,7 +191,7 @@ unsafe extern "C" fn child() {
     let (welcome, mask) = unsafe { ((*FORK.child.get()).take(), *FORK.mask.get()) };
     stack::release_others();
     if FORK.broken.load(Relaxed) {
-        if FORK.told.load(Relaxed) {
+        if FORK.reported.load(Relaxed) {
             // SAFETY: ends this process; whoever forked it waits for it.
             unsafe { raw(libc::SYS_exit_group, args![1]) };
         }

@@ -1,10 +1,10 @@
 //! The C library's functions that fork, as programs call them.
 //!
-//! `fork` (the module) does the work in handlers, which can neither refuse nor choose their stack.
-//! Here a fork that cannot succeed is refused: before it, when the supervisor is gone or the
-//! thread's own storage is paged (the child would need it before it has memory); after it, when the
-//! handlers found out too late: then the child has ended at once and is waited for. And a thread on
-//! a paged stack goes to another one, which the child has from the start.
+//! The handlers (`fork_handlers`) can neither refuse nor choose their stack. So a fork that cannot
+//! succeed is refused here. Before it: when the supervisor is gone, or when the thread's own
+//! storage is paged, since the child would need that before it has memory. After it: when the
+//! handlers failed; then the child has exited at once and is waited for. A thread on a paged stack
+//! forks on another one, which the child has from the start.
 
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{

@@ -1,8 +1,7 @@
-//! The C library's functions that change users, groups and capabilities: the agent's thread
-//! follows.
+//! The C library's functions that change users, groups and capabilities: the worker thread follows.
 //!
-//! To the kernel these are each thread's own. The C library sees to the threads it knows; it does
-//! not know the agent's, which would keep what the program gave up.
+//! To the kernel these belong to each thread. The C library changes them in the threads it knows;
+//! it does not know the worker, which would keep the rights that the program dropped.
 
 use core::ffi::{c_char, c_int, c_void};
 

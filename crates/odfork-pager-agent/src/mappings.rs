@@ -1,10 +1,9 @@
-//! What the kernel has mapped where the region list says ours is.
+//! Asks the kernel what is mapped where the region list expects our mapping.
 //!
-//! A program may change its mappings by system calls of its own, which nobody sees. Then memory
-//! that is not the backing memfd's lies at the addresses of a region, and unmapping "its pages"
-//! would be the loss of that memory. So the kernel is asked before. One question covers a whole
-//! mapping; before Linux 6.11 every range costs one. What is changed by such calls between question
-//! and unmapping is not noticed.
+//! A program may change its mappings by raw system calls, which nobody intercepts. Then foreign
+//! memory lies at the addresses of a region, and unmapping "its pages" would destroy that memory.
+//! So the kernel is asked first. One question covers a whole mapping; before Linux 6.11 every range
+//! costs one. A change between question and unmapping goes unnoticed.
 
 use odfork_pager_protocol::control::{op, Span};
 use odfork_pager_protocol::PAGE;

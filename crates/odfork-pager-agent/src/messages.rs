@@ -1,4 +1,5 @@
-//! What the agent says on standard error: one line when the program is not paged, one before it ends.
+//! What the agent says on standard error: one line when the program is not paged, one before it
+//! ends.
 
 use odfork_sys::{args, getpid, raw, Errno};
 

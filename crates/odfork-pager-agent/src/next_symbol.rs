@@ -1,4 +1,4 @@
-//! Functions of the library behind this one, most often the C library's.
+//! Functions of the next library in symbol order, usually the C library's.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};

@@ -1,5 +1,5 @@
-//! What a library without Rust's standard library must bring itself: the end of a panic, and a
-//! name. As in odfork-preload, and for the same reasons.
+//! What a library without Rust's standard library must define itself: the panic handler, and a
+//! personality function. As in odfork-preload, and for the same reasons.
 
 /// A promise of this library turned out wrong: the program ends rather than going on with memory in
 /// doubt.

@@ -1,10 +1,10 @@
-//! Stacks of our own, for threads that run on paged memory.
+//! Stacks of the agent's own, for threads whose stack is paged memory.
 //!
 //! Whoever holds the agent's lock must not touch paged memory, and the C library's fork must find
 //! its stack in the child before there is any paged memory. A thread whose stack may be paged (a
-//! coroutine's, an alternate one for signals) does such work here. Which stacks may be is told by
-//! the bounds of all that ever was paged, without a lock; one that lies between them by chance
-//! changes stacks in vain.
+//! coroutine's, an alternate signal stack) does such work here. The bounds of all memory that ever
+//! was paged say which stacks may be, without a lock; a stack between them by chance is switched in
+//! vain.
 
 use core::arch::asm;
 use core::mem::MaybeUninit;

@@ -120,7 +120,7 @@ pub fn is_active() -> bool {
 }
 
 /// This process is the one the state speaks of. A child of a raw fork has none of the regions: they
-/// are not inherited, and it must not speak with its parent's voice.
+/// are not inherited, and it must not use its parent's connection.
 pub fn is_own() -> bool {
     STATE.pid.load(Relaxed) == getpid()
 }

@@ -1,9 +1,9 @@
-//! Named points at which a test lets the daemon die.
+//! Named crash points: a test makes the daemon kill itself there.
 //!
-//! `ODFORK_PAGE_KILL=NAME:N` kills the daemon (SIGKILL, itself) when it passes point NAME for the
-//! N-th time; a daemon that was started again does the same, as long as the supervisor passes the
-//! variable on (`ODFORK_PAGE_KILLS` times, 1 if not set). Without the variable a point costs one
-//! load. The names appear in docs/pager.md beside the steps.
+//! `ODFORK_PAGE_KILL=NAME:N` kills the daemon (SIGKILL) when it passes point NAME for the N-th
+//! time. A restarted daemon does the same as long as the supervisor passes the variable on
+//! (`ODFORK_PAGE_KILLS` times, 1 if not set). Without the variable a point costs one load.
+//! docs/pager.md lists the names beside the steps.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::OnceLock;

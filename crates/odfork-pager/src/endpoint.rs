@@ -1,16 +1,18 @@
-//! Where a user's daemon is found: the folder, the socket, the lock; and asking it.
+//! The daemon's endpoint of a user: folder, socket and lock; and requests to it.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Error};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use odfork_pager_protocol::wire::{Kind, Message, OPTION_USER_MODE};
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+use rustix::net::{sockopt, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-use crate::sys::{self, check};
+use crate::socket;
 
 /// How long an answer is waited for: hundreds of programs may end at the same moment on a busy
 /// machine.
@@ -19,10 +21,11 @@ pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// The agent finds the socket by this variable.
 pub const SOCKET: &str = "ODFORK_PAGE_SOCKET";
 const FILE: &str = "page.sock";
+/// Bytes of a socket's path, without the zero byte.
+const LONGEST: usize = 107;
 
 fn own_uid() -> u32 {
-    // SAFETY: no arguments.
-    unsafe { libc::geteuid() }
+    rustix::process::geteuid().as_raw()
 }
 
 /// The folder of this user's daemon, made if it is not there.
@@ -61,38 +64,27 @@ pub fn socket_path(given: Option<&Path>) -> io::Result<PathBuf> {
     }
 }
 
-fn address(path: &Path) -> io::Result<(libc::sockaddr_un, u32)> {
-    // SAFETY: all zeros is a valid value.
-    let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
-    address.sun_family = libc::AF_UNIX as u16;
-    let bytes = path.as_os_str().as_bytes();
-    if bytes.len() >= address.sun_path.len() {
-        return Err(Error::other(format!(
-            "the socket's path is longer than {} bytes: {}",
-            address.sun_path.len() - 1,
+fn address(path: &Path) -> io::Result<SocketAddrUnix> {
+    SocketAddrUnix::new(path).map_err(|error| match error {
+        Errno::NAMETOOLONG => Error::other(format!(
+            "the socket's path is longer than {LONGEST} bytes: {}",
             path.display()
-        )));
-    }
-    for (to, from) in address.sun_path.iter_mut().zip(bytes) {
-        *to = *from as i8;
-    }
-    Ok((address, (size_of::<libc::sa_family_t>() + bytes.len() + 1) as u32))
+        )),
+        error => error.into(),
+    })
 }
 
 fn new_socket() -> io::Result<OwnedFd> {
-    use std::os::fd::FromRawFd;
-    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
-    // SAFETY: a new descriptor, owned by nobody else.
-    Ok(unsafe { OwnedFd::from_raw_fd(check(libc::socket(libc::AF_UNIX, kind, 0))?) })
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    Ok(rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?)
 }
 
 /// Connects to a daemon.
 pub fn connect(path: &Path) -> io::Result<OwnedFd> {
-    let (address, len) = address(path)?;
+    let address = address(path)?;
     let socket = new_socket()?;
-    // SAFETY: a valid address of that length.
-    check(unsafe { libc::connect(socket.as_raw_fd(), std::ptr::from_ref(&address).cast(), len) })?;
-    let (who, own) = (sys::peer(socket.as_fd())?.uid, own_uid());
+    rustix::net::connect(&socket, &address)?;
+    let (who, own) = (socket::peer(socket.as_fd())?.uid, own_uid());
     if who != 0 && who != own {
         let path = path.display();
         return Err(Error::other(format!(
@@ -141,8 +133,8 @@ pub struct Lease {
 pub fn lease(path: &Path) -> io::Result<Result<Lease, Message>> {
     let socket = connect(path)?;
     set_receive_timeout(&socket, ANSWER_TIMEOUT)?;
-    sys::send(socket.as_fd(), &Message::new(Kind::Lease), &[])?;
-    match sys::receive(socket.as_fd()) {
+    socket::send(socket.as_fd(), &Message::new(Kind::Lease), &[])?;
+    match socket::receive(socket.as_fd()) {
         Ok(Some((message, fds))) if message.kind() == Some(Kind::Welcome) => Ok(Ok(Lease {
             socket,
             device: fds.into_iter().next(),
@@ -163,8 +155,7 @@ pub fn lease(path: &Path) -> io::Result<Result<Lease, Message>> {
 /// `AddrInUse`: another supervisor is there.
 pub fn listen(path: &Path) -> io::Result<(OwnedFd, File)> {
     let lock = open_own(&path.with_extension("lock"))?;
-    // SAFETY: a valid descriptor.
-    if unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
+    if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
         return Err(io::ErrorKind::AddrInUse.into());
     }
     // Whoever had it is gone.
@@ -173,21 +164,18 @@ pub fn listen(path: &Path) -> io::Result<(OwnedFd, File)> {
         Ok(_) => return Err(Error::other("that file is there already, and is no socket")),
         Err(_) => {}
     }
-    let (address, len) = address(path)?;
+    let address = address(path)?;
     let socket = new_socket()?;
-    // SAFETY: a valid address of that length.
-    unsafe {
-        check(libc::bind(socket.as_raw_fd(), std::ptr::from_ref(&address).cast(), len))?;
-        check(libc::listen(socket.as_raw_fd(), 64))?;
-    }
+    rustix::net::bind(&socket, &address)?;
+    rustix::net::listen(&socket, 64)?;
     Ok((socket, lock))
 }
 
 /// Whether a supervisor holds the lock at this moment.
 pub fn is_taken(path: &Path) -> bool {
-    // SAFETY: a valid descriptor; the lock goes with it.
-    open_own(&path.with_extension("lock")).is_ok_and(|lock| unsafe {
-        libc::flock(lock.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) != 0
+    // The lock goes with the file.
+    open_own(&path.with_extension("lock")).is_ok_and(|lock| {
+        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err()
     })
 }
 
@@ -199,20 +187,15 @@ pub fn is_taken(path: &Path) -> bool {
 pub fn ask(path: &Path, question: &Message, timeout: Duration) -> io::Result<String> {
     let socket = connect(path)?;
     set_receive_timeout(&socket, timeout)?;
-    sys::send(socket.as_fd(), question, &[])?;
+    socket::send(socket.as_fd(), question, &[])?;
     let mut answer = Vec::new();
-    let mut room = vec![0u8; 64 << 10];
+    let mut buffer = vec![0u8; 64 << 10];
     while !answer.ends_with(b"\n") {
-        // SAFETY: room for as many bytes as said.
-        let got =
-            unsafe { libc::recv(socket.as_raw_fd(), room.as_mut_ptr().cast(), room.len(), 0) };
-        match sys::check_size(got) {
+        match rustix::io::read(&socket, &mut buffer[..]) {
             Ok(0) => break,
-            Ok(got) => answer.extend_from_slice(&room[..got]),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                return Err(io::ErrorKind::TimedOut.into())
-            }
-            Err(error) => return Err(error),
+            Ok(got) => answer.extend_from_slice(&buffer[..got]),
+            Err(Errno::AGAIN) => return Err(io::ErrorKind::TimedOut.into()),
+            Err(error) => return Err(error.into()),
         }
     }
     String::from_utf8(answer).map_err(|_| io::ErrorKind::InvalidData.into())
@@ -220,21 +203,7 @@ pub fn ask(path: &Path, question: &Message, timeout: Duration) -> io::Result<Str
 
 /// Receiving from it ends after so long.
 fn set_receive_timeout(socket: &OwnedFd, timeout: Duration) -> io::Result<()> {
-    let time = libc::timeval {
-        tv_sec: timeout.as_secs() as i64,
-        tv_usec: i64::from(timeout.subsec_micros()),
-    };
-    // SAFETY: a valid timeval of the size given.
-    check(unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_RCVTIMEO,
-            std::ptr::from_ref(&time).cast(),
-            size_of::<libc::timeval>() as u32,
-        )
-    })
-    .map(drop)
+    Ok(sockopt::set_socket_timeout(socket, sockopt::Timeout::Recv, Some(timeout))?)
 }
 
 /// The daemon's status as JSON text.

@@ -1,10 +1,10 @@
-//! The daemon's jail: what it may ask of the kernel once it serves.
+//! The daemon's seccomp jail: the system calls it may make once it serves.
 //!
-//! It holds the memory of all programs and reads what they write, so a fault in it must not become
-//! more than that: it opens no file, makes no process, no socket, no executable memory. Anything
-//! else than what is listed here fails with EPERM; it does not kill, for a C library to come may
-//! make a call of its own that can fail as well. Not in the list on purpose: open, socket, connect,
-//! clone, exec, ptrace, process_vm_*, and every ioctl that is not a userfaultfd's.
+//! It holds the memory of all programs and parses what they write, so a bug in it must not become
+//! more than that. It opens no file, creates no process, no socket, no executable memory. Any call
+//! that is not listed fails with EPERM. It does not kill, because a future C library may make a
+//! call of its own that can fail as well. Left out on purpose: open, socket, connect, clone, exec,
+//! ptrace, process_vm_*, and every ioctl that is not a userfaultfd's.
 
 use std::collections::BTreeMap;
 use std::io::{Error, Result};

@@ -6,7 +6,7 @@
 //! - [`store`], [`table`]: where pages are while they are out
 //! - [`advise`]: for programs that know their phases
 //! - [`jail`]: what the daemon may ask of the kernel
-//! - [`sys`], [`uffd`]: the kernel
+//! - [`sys`], [`socket`], [`uffd`]: the kernel
 
 pub mod advise;
 pub mod crash_points;
@@ -14,6 +14,7 @@ pub mod daemon;
 pub mod endpoint;
 pub mod jail;
 pub mod serve;
+pub mod socket;
 pub mod stats;
 pub mod store;
 pub mod supervisor;

@@ -1,4 +1,4 @@
-//! The daemon's process: from the descriptor it was started with to the active list that serves.
+//! The daemon's process: from the descriptor it was started with to the loop that serves.
 
 use std::io::{self, Error};
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use odfork_pager_protocol::wire::Kind;
 
 use crate::daemon::{Daemon, Settings};
+use crate::socket;
 use crate::supervisor::DAEMON_FD;
 use crate::sys;
 
@@ -17,8 +18,8 @@ pub fn serve(settings: Settings) -> io::Result<()> {
     // SAFETY: the supervisor put the socket there; nothing else in this process owns it.
     let supervisor = unsafe { OwnedFd::from_raw_fd(DAEMON_FD) };
     prepare();
-    let told = sys::receive(supervisor.as_fd())?;
-    let Some((message, fds)) = told else { return Ok(()) };
+    let first = socket::receive(supervisor.as_fd())?;
+    let Some((message, fds)) = first else { return Ok(()) };
     let mut fds = fds.into_iter();
     match (message.kind(), fds.next(), fds.next()) {
         (Some(Kind::Begin), Some(store), Some(doorbell)) => {

@@ -1,7 +1,7 @@
-//! What the daemon counts: totals, and how long faults took.
+//! The daemon's counters: totals, and a histogram of fault times.
 //!
-//! Counters only grow; rates are made by who looks twice. A histogram has one bucket for each power
-//! of two nanoseconds.
+//! Counters only grow; the reader computes rates from two readings. A histogram has one bucket for
+//! each power of two nanoseconds.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -1,12 +1,12 @@
-//! The supervisor: accepts programs, keeps everything that must outlive the daemon, and starts it
-//! again when it dies.
+//! The supervisor: accepts programs, keeps everything that must outlive the daemon, and restarts
+//! the daemon when it dies.
 //!
-//! It does as little as possible, so that it does not die: no paging, no I/O, no policy. For every
-//! program it holds the memory file, the page table, the control pages and a duplicate of the
-//! userfaultfd. The last is what makes a daemon's death harmless: when the LAST descriptor of a
-//! userfaultfd is closed, the kernel gives zero pages in place of content; as long as one is open,
-//! faults wait. (The program holds one more.) It believes a program gone only when the daemon says
-//! so, which asks the kernel; a closed socket is a hint.
+//! It does as little as possible, so that it does not die itself: no paging, no I/O, no policy. For
+//! every program it holds the backing memfd, the page table, the control pages and a duplicate of
+//! the userfaultfd. The duplicate makes a daemon's death harmless: when the LAST descriptor of a
+//! userfaultfd is closed, the kernel serves zero pages; as long as one is open, faults wait. (The
+//! program holds one more.) A closed socket is only a hint that a program has ended: the daemon
+//! asks the kernel and reports it.
 
 mod accept;
 mod connection;
@@ -23,6 +23,7 @@ use odfork_pager_protocol::PAGE;
 
 use crate::crash_points;
 use crate::daemon::Settings;
+use crate::socket;
 use crate::sys;
 use connection::DaemonConnection;
 
@@ -64,9 +65,9 @@ struct Program {
 struct Connection {
     socket: OwnedFd,
     who: libc::ucred,
-    /// The program it speaks for.
+    /// The program it belongs to.
     id: Option<u32>,
-    /// It is there so that we stay: its programs may come late.
+    /// A lease: the supervisor stays while it is open, for programs that start later.
     is_lease: bool,
 }
 
@@ -84,7 +85,7 @@ struct Supervisor {
     /// The last setting of each tunable.
     set: BTreeMap<String, Message>,
     files: u64,
-    /// Given up for a moment when there are no more descriptors, to say so to who comes.
+    /// Closed for a moment when descriptors run out, so that a newcomer can be refused.
     spare: Option<OwnedFd>,
 }
 
@@ -96,7 +97,7 @@ pub fn run(plan: Plan) -> io::Result<()> {
     let doorbell = sys::memory_file(c"odfork-page-doorbell", PAGE as u64)?;
     let kills = std::env::var(crash_points::TIMES).ok().and_then(|n| n.parse().ok()).unwrap_or(1);
     let files = sys::raise_open_files();
-    sys::ask_for_senders(plan.socket.as_fd())?;
+    socket::pass_credentials(plan.socket.as_fd())?;
     let spare = doorbell.try_clone().ok();
     let (daemon, child) = start_daemon(&plan, kills > 0)?;
     let mut supervisor = Supervisor {
@@ -118,7 +119,7 @@ pub fn run(plan: Plan) -> io::Result<()> {
 }
 
 fn start_daemon(plan: &Plan, may_kill: bool) -> io::Result<(DaemonConnection, Child)> {
-    let (ours, theirs) = sys::socket_pair()?;
+    let (ours, theirs) = socket::socket_pair()?;
     let settings = &plan.settings;
     let mut command = Command::new("/proc/self/exe");
     command.args(["page", "serve"]);
@@ -211,7 +212,7 @@ impl Supervisor {
     }
 
     fn receive_from_daemon(&mut self) {
-        match sys::receive(self.daemon.socket().as_fd()) {
+        match socket::receive(self.daemon.socket().as_fd()) {
             Ok(Some((message, _))) => self.handle_daemon_message(&message),
             _ => self.restart(),
         }
@@ -238,7 +239,7 @@ impl Supervisor {
         }
         let connection = self.connections.iter().find(|one| one.id == Some(answer.id));
         if let Some(connection) = connection {
-            let _ = sys::offer(connection.socket.as_fd(), answer, &[]);
+            let _ = socket::offer(connection.socket.as_fd(), answer, &[]);
         }
         if answer.kind() == Some(Kind::Refused) {
             self.forget(answer.id);

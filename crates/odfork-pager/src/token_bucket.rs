@@ -1,6 +1,8 @@
-//! A cap on bytes a second: a bucket that fills at that rate, holds a tenth of a second's worth,
-//! and may be overdrawn by one transfer; who overdraws it waits until it is even. Knows no clock
-//! and does not sleep.
+//! A cap on bytes a second: a token bucket that fills at that rate and holds a tenth of a second's
+//! worth.
+//!
+//! One transfer may overdraw it; whoever overdraws waits until it is even again. Knows no clock and
+//! does not sleep.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;

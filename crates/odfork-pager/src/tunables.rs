@@ -1,4 +1,4 @@
-//! What can be changed while the daemon runs: `odfork page set NAME=VALUE`.
+//! Tunables of a running daemon: `odfork page set NAME=VALUE`.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -27,7 +27,7 @@ pub const TABLE: [Tunable; 9] = [
         help: "load control takes the oldest of so many largest",
     },
     Tunable {
-        name: "order-point",
+        name: "low-watermark",
         least: 1,
         most: 90,
         default: 25,
@@ -63,6 +63,9 @@ pub const TABLE: [Tunable; 9] = [
     },
 ];
 
+/// Old spellings: accepted by `set`, and the keys in the status, which stay.
+const OLD_NAMES: [(&str, &str); 1] = [("low-watermark", "order-point")];
+
 #[derive(Debug)]
 pub struct Tunable {
     pub name: &'static str,
@@ -70,6 +73,13 @@ pub struct Tunable {
     pub most: u32,
     pub default: u32,
     pub help: &'static str,
+}
+
+impl Tunable {
+    fn key(&self) -> &'static str {
+        let old = OLD_NAMES.iter().find(|(name, _)| *name == self.name);
+        old.map_or(self.name, |(_, old)| old)
+    }
 }
 
 #[derive(Debug)]
@@ -91,7 +101,8 @@ impl Tunables {
         let Some((name, value)) = text.split_once('=') else {
             return Err(format!("'{text}' is not NAME=VALUE; the names are {}", names()));
         };
-        let Some(at) = TABLE.iter().position(|tunable| tunable.name == name) else {
+        let is_named = |tunable: &Tunable| tunable.name == name || tunable.key() == name;
+        let Some(at) = TABLE.iter().position(is_named) else {
             return Err(format!("there is no '{name}'; the names are {}", names()));
         };
         let Tunable { least, most, .. } = TABLE[at];
@@ -104,13 +115,10 @@ impl Tunables {
         }
     }
 
-    /// Every tunable as "name=value".
+    /// Every tunable's key in the status, and its value.
     pub fn list(&self) -> Vec<(&'static str, u32)> {
-        TABLE
-            .iter()
-            .zip(&self.0)
-            .map(|(tunable, value)| (tunable.name, value.load(Relaxed)))
-            .collect()
+        let value = |(tunable, value): (&Tunable, &AtomicU32)| (tunable.key(), value.load(Relaxed));
+        TABLE.iter().zip(&self.0).map(value).collect()
     }
 
     pub fn cluster_in(&self) -> u32 {
@@ -167,5 +175,8 @@ mod tests {
             assert!(tunables.set(wrong).is_err(), "{wrong}");
         }
         assert!(tunables.list().contains(&("cluster-in", 16)));
+        assert!(tunables.set("low-watermark=30").is_ok() && tunables.low_watermark() == 30);
+        assert!(tunables.set("order-point=40").is_ok() && tunables.low_watermark() == 40);
+        assert!(tunables.list().contains(&("order-point", 40)));
     }
 }

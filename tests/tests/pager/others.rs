@@ -13,7 +13,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use odfork_pager::sys::{self, Mapping};
-use odfork_pager::{endpoint, uffd};
+use odfork_pager::{endpoint, socket, uffd};
 use odfork_pager_protocol::control::{op, Control, Doorbell, CONTROL_BYTES};
 use odfork_pager_protocol::wire::{Kind, Message};
 use odfork_pager_protocol::USERFAULTFD_FEATURES;
@@ -186,7 +186,7 @@ fn unread(stage: &Stage) -> Outcome {
     let question = Message { id: own, ..Message::new(Kind::Hello) };
     for _ in 0..2000 {
         // Until it is hung up on.
-        if sys::offer(liar.socket.as_fd(), &question, &[]).is_err() {
+        if socket::offer(liar.socket.as_fd(), &question, &[]).is_err() {
             sleep(MOMENT / 20);
         }
     }
@@ -221,9 +221,9 @@ impl Liar {
     fn hello(world: &World, parent: u32) -> Result<Result<(Liar, u32), i32>, String> {
         let socket = endpoint::connect(&world.folder.join("sock")).map_err(text)?;
         let hello = Message { id: parent, ..Message::new(Kind::Hello) };
-        sys::send(socket.as_fd(), &hello, &[]).map_err(text)?;
+        socket::send(socket.as_fd(), &hello, &[]).map_err(text)?;
         let (answer, fds) =
-            sys::receive(socket.as_fd()).map_err(text)?.ok_or("the supervisor hung up")?;
+            socket::receive(socket.as_fd()).map_err(text)?.ok_or("the supervisor hung up")?;
         if answer.kind() != Some(Kind::Welcome) {
             return Ok(Err(answer.pid));
         }
@@ -234,9 +234,10 @@ impl Liar {
 
     /// The kind of the answer, and its error number.
     fn attach(&self, fd: &OwnedFd) -> Result<(Option<Kind>, i32), String> {
-        sys::send(self.socket.as_fd(), &Message::new(Kind::Attach), &[fd.as_fd()]).map_err(text)?;
+        socket::send(self.socket.as_fd(), &Message::new(Kind::Attach), &[fd.as_fd()])
+            .map_err(text)?;
         let (answer, _) =
-            sys::receive(self.socket.as_fd()).map_err(text)?.ok_or("the supervisor hung up")?;
+            socket::receive(self.socket.as_fd()).map_err(text)?.ok_or("the supervisor hung up")?;
         Ok((answer.kind(), answer.pid))
     }
 
@@ -445,8 +446,8 @@ fn crowd(stage: &Stage) -> Outcome {
     // More than it can accept: who comes is answered, and it lives.
     let more: Vec<_> = (0..60).map_while(|_| endpoint::connect(&socket).ok()).collect();
     for connection in &more {
-        let _ = sys::send(connection.as_fd(), &Message::new(Kind::Lease), &[]);
-        let answer = sys::receive(connection.as_fd());
+        let _ = socket::send(connection.as_fd(), &Message::new(Kind::Lease), &[]);
+        let answer = socket::receive(connection.as_fd());
         if !matches!(&answer, Ok(Some((refused, _))) if refused.kind() == Some(Kind::Refused)) {
             return Err(format!("not refused: {answer:?}"));
         }

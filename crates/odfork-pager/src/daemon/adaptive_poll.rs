@@ -1,9 +1,9 @@
-//! How a fault thread waits for the next fault: while faults come closely it looks for a moment
-//! before it sleeps.
+//! Adaptive polling: a fault thread polls for the next fault while faults come in quick succession,
+//! and blocks otherwise.
 //!
-//! To wake a thread on an idle processor takes a few microseconds, in a virtual machine up to
-//! forty, which is more than the rest of a reclaim. A thread that looks gives the processor away
-//! between two looks, so it takes only time that nobody wants.
+//! Waking a thread on an idle processor takes a few microseconds, up to forty in a virtual machine;
+//! that is more than the rest of a reclaim. A polling thread yields between two polls, so it uses
+//! only idle time.
 
 /// Weight of the past against one new gap.
 const MEMORY: u64 = 3;

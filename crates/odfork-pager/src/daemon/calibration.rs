@@ -1,9 +1,9 @@
-//! What a reclaim costs on this machine, now: the hand's fastest rate follows from it (the paper:
-//! 250 us, so 300 pages/s).
+//! Measures what a reclaim costs on this machine; the hand's maximum rate follows from it. (The
+//! paper: 250 us, hence 300 pages/s.)
 //!
-//! Some shared memory of our own that is complete but not mapped, one thread that touches it page
-//! by page, one that maps. The price is the time the toucher waits and what the other one computes,
-//! as a paged program and this daemon would.
+//! One thread touches memory that is complete but not mapped, page by page; another maps the pages.
+//! The cost is the time the first waits plus the time the second computes, as for a paged program
+//! and this daemon.
 
 use std::io::{Error, Result};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -80,7 +80,7 @@ fn open(start: u64) -> Result<OwnedFd> {
 /// Maps one page for each fault; the time computed, if it was all of them. Whatever fails, the
 /// toucher is let through.
 fn serve(uffd: OwnedFd) -> Option<u64> {
-    let began = thread_ns();
+    let began = sys::thread_ns();
     let mut message = [Message::default()];
     for _ in 0..PAGES {
         let mut ready = libc::pollfd { fd: uffd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
@@ -92,7 +92,7 @@ fn serve(uffd: OwnedFd) -> Option<u64> {
         let address = message[0].address & !(PAGE as u64 - 1);
         uffd::map(uffd.as_fd(), address, 1).ok()?;
     }
-    Some(thread_ns() - began)
+    Some(sys::thread_ns() - began)
 }
 
 /// Two threads that happen to share a processor wake each other for a tenth of the usual price: not
@@ -111,13 +111,6 @@ fn keep_off(processor: i32) {
         }
         libc::sched_setaffinity(0, size, &allowed);
     }
-}
-
-fn thread_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a valid structure.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 #[cfg(test)]

@@ -1,9 +1,8 @@
-//! Calls of the agents: regions come and go, content is outcome up, a fork takes a snapshot,
-//! advice.
+//! Calls of the agents: regions come and go, content is discarded, a fork takes a snapshot, advice.
 //!
-//! Served by the scanner, each to its end under the lock, and repeatable: a daemon that dies in one
-//! finds it again. A call that takes pages away waits until nothing is under way with this
-//! program's pages; new faults are parked until then.
+//! The scanner serves each call to its end under the lock. Calls are repeatable: a daemon that dies
+//! in one finds it again. A call that takes pages away waits until no operation on this program's
+//! pages is under way; new faults are parked until then.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
@@ -214,9 +213,8 @@ impl Daemon {
                     || state.clock.is_writing(local.frame)
                     || local.flags != 0)
         });
-        let io = |error| StoreError::Io(error);
-        let mut content = sys::Buffer::new(MOST_PAGES * PAGE).map_err(io)?;
-        let mut scratch = crate::store::io_buffer().map_err(io)?;
+        let mut content = sys::Buffer::new(MOST_PAGES * PAGE)?;
+        let mut scratch = crate::store::io_buffer()?;
         let mut from = 0;
         while from < pages.len() {
             let mut to = from + 1;
@@ -226,7 +224,7 @@ impl Daemon {
             let Some(client) = state.client(owner) else { return Ok(()) };
             let bytes = &mut content[..(to - from) * PAGE];
             let first = pages[from].0;
-            sys::read_all(client.backing(), bytes, first * PAGE as u64).map_err(io)?;
+            sys::read_all(client.backing(), bytes, first * PAGE as u64)?;
             let old: Vec<Option<Slot>> = (first..first + (to - from) as u64)
                 .map(|page| match client.table.get(page) {
                     Entry::Stored(slot) => Some(slot),

@@ -1,8 +1,7 @@
-//! One program as the daemon sees it: descriptors, regions, its pages in memory, its faults that
-//! wait.
+//! One program as the daemon sees it: descriptors, regions, its pages in memory, its parked faults.
 //!
-//! Owns the translation between addresses, places in the backing memfd (page numbers) and frames.
-//! Decides nothing.
+//! Owns the translation between addresses, page numbers in the backing memfd, and frames. Decides
+//! nothing.
 
 use std::collections::VecDeque;
 use std::io;
@@ -26,7 +25,7 @@ pub const FILLING: u8 = 1;
 pub const WANTED: u8 = 2;
 /// The agent was asked to unmap it and has not answered.
 pub const PENDING: u8 = 4;
-/// The answer is to be told to the clock (`Action::Unmap`).
+/// The answer goes to the clock (`Action::Unmap`).
 pub const UNMAP: u8 = 8;
 /// It waits to be written.
 pub const QUEUED: u8 = 16;

@@ -1,8 +1,9 @@
-//! A fault, under the lock: reclaim, zeros, or what has to be read.
+//! A fault, under the lock: reclaim, zeros, or a read job.
 //!
-//! The way of one fault: message (`fault.read`) - page of the address - in memory: touch and map
-//! (reclaim) - never written: zeros - in the store: a job for `pagein`. Held programs' faults are
-//! parked; without a frame they starve until the scanner has found some. Nothing here waits.
+//! One fault goes this way: message (`fault.read`), page of the address; page in memory: touch and
+//! map (reclaim); never written: zeros; in the store: a job for `pagein`. Faults of a suspended
+//! program are parked. Without a free frame a fault starves until the scanner has freed some.
+//! Nothing here waits.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;

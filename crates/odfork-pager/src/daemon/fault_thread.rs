@@ -156,7 +156,8 @@ impl Daemon {
     }
 
     /// Reads pages without the lock. Waking another thread costs more than a fault (it may be on
-    /// another processor), so the token is handed on only when faults have come during reads lately.
+    /// another processor), so the token is handed on only when faults have come during reads
+    /// lately.
     fn read_pages(&self, jobs: &[Job], buffers: &mut Buffers, began: u64) {
         let busy = self.contention.load(Ordering::Relaxed) > CONTENDED;
         let bytes: u64 = jobs.iter().map(Job::bytes).sum();

@@ -1,14 +1,14 @@
-//! Load control: when memory cannot be held, a whole program leaves, and comes back when there is
-//! room.
+//! Load control: when memory cannot hold all working sets, a whole program is swapped out, and
+//! comes back when there is room.
 //!
-//! Who and when is decided in `odfork_policy::load`; here it is carried out. A program that is out
-//! is not stopped: its faults are parked, so it stands still at its next one. Its pages leave the
-//! active list and stay reclaimable until their frames are taken; nothing is read back when it
-//! returns (both as in the paper).
+//! `odfork_policy::load` decides who and when; this file carries it out. A program that is out is
+//! not stopped: its faults are parked, so it stalls at its next one. Its pages leave the active
+//! list and stay reclaimable until their frames are taken; nothing is read back when it returns
+//! (both as in the paper).
 //!
-//! The paper's signal is the length of the pool. Ours is kept up by scanning on demand (`scan`), so
-//! the signal is that this was needed AND that most pages read had been evicted not long before; a
-//! stream of new pages needs the first without being short of memory.
+//! The paper's signal is the length of the pool. Here scanning on demand keeps the pool up
+//! (`scan`), so the signal is that this was needed AND that most pages read had been evicted
+//! shortly before. A stream of new pages needs the first without being short of memory.
 
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -217,6 +217,7 @@ mod tests {
     use super::*;
     use crate::daemon::client::tests::blank;
     use crate::daemon::Settings;
+    use crate::socket;
     use crate::store::{create_in_memory, Codec};
     use odfork_policy::clock::List;
 
@@ -243,8 +244,8 @@ mod tests {
     fn two_programs_that_stand_still_hold_up_nobody() {
         let settings = Settings { limit: 4 << 20, codec: Codec::None, store_bytes: 0, handlers: 1 };
         let (store, doorbell) =
-            (create_in_memory(1 << 20).unwrap(), sys::memory_file(c"bell", 4096));
-        let supervisor = sys::socket_pair().unwrap().0;
+            (create_in_memory(1 << 20).unwrap(), sys::memory_file(c"doorbell", 4096));
+        let supervisor = socket::socket_pair().unwrap().0;
         let daemon = Daemon::new(settings, store, doorbell.unwrap().as_fd(), supervisor).unwrap();
         two(&daemon);
         let mut state = daemon.lock();

@@ -1,11 +1,11 @@
-//! A new daemon takes over programs that have been running: what is in memory is found, everything
-//! else is in the tables.
+//! A new daemon takes over programs that were running: pages in memory are found, everything else
+//! is in the tables.
 //!
-//! 1 every slot that a table names is in use (several names: shared), 2 pages half filled by
-//! pre-paging are punched, 3 every page that is in the file gets a frame, in the active list,
-//! dirty: whether it was written is not known, 4 all faults are woken: those the old daemon had
-//! read would never come again, 5 calls and zaps under way are found by the scanner. Steps 1 and 2
-//! are done for all programs before anything is written.
+//! 1 every slot that a table names is in use (named several times: shared), 2 pages half filled by
+//! pre-paging are punched, 3 every page in the backing memfd gets a frame on the active list,
+//! dirty, since nobody knows whether it was written, 4 all faults are woken, because those the old
+//! daemon had read would never come again, 5 the scanner finds calls and zaps under way. Steps 1
+//! and 2 are done for all programs before anything is written.
 
 use std::os::fd::AsFd;
 

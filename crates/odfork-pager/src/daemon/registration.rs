@@ -1,5 +1,4 @@
-//! What the supervisor says: programs that come, programs that may have gone, questions and
-//! settings.
+//! The supervisor's messages: programs that start or may have ended, status requests, settings.
 
 use std::fmt::Write;
 use std::io;
@@ -7,17 +6,18 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
 use odfork_pager_protocol::wire::{Kind, Message, PARENT_SHIFT, TAKE_OVER, WAITS, WITH_UFFD};
+use rustix::net::SendFlags;
 
 use super::client::Client;
 use super::Daemon;
+use crate::socket;
 use crate::stats::count;
-use crate::sys;
 use crate::uffd;
 
 impl Daemon {
     /// Until READY: the programs that were here before.
     pub fn register_existing(&self) {
-        while let Ok(Some((message, fds))) = sys::receive(self.supervisor.as_fd()) {
+        while let Ok(Some((message, fds))) = socket::receive(self.supervisor.as_fd()) {
             match message.kind() {
                 Some(Kind::Ready) => break,
                 _ => self.handle_message(&message, fds),
@@ -33,7 +33,7 @@ impl Daemon {
     /// The registration's thread.
     pub fn run_registration(&self) {
         loop {
-            match sys::receive(self.supervisor.as_fd()) {
+            match socket::receive(self.supervisor.as_fd()) {
                 Ok(Some((message, fds))) => self.handle_message(&message, fds),
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {}
                 _ => break,
@@ -154,12 +154,12 @@ impl Daemon {
                 Message { id, pid: number, ..Message::new(Kind::Refused) }
             }
         };
-        let _ = sys::send(self.supervisor.as_fd(), &message, &[]);
+        let _ = socket::send(self.supervisor.as_fd(), &message, &[]);
     }
 
     pub fn send_gone(&self, id: u32) {
         let message = Message { id, ..Message::new(Kind::Gone) };
-        let _ = sys::send(self.supervisor.as_fd(), &message, &[]);
+        let _ = socket::send(self.supervisor.as_fd(), &message, &[]);
     }
 
     fn answer(&self, to: Option<OwnedFd>, text: &str) {
@@ -168,17 +168,9 @@ impl Daemon {
         let _ = writeln!(line, "{text}");
         let mut rest = line.as_bytes();
         while !rest.is_empty() {
-            // SAFETY: valid bytes. A reader that is slow or gone loses the answer, nothing else.
-            let done = unsafe {
-                let most = rest.len().min(16 << 10);
-                libc::send(
-                    std::os::fd::AsRawFd::as_raw_fd(&to),
-                    rest.as_ptr().cast(),
-                    most,
-                    libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT,
-                )
-            };
-            match usize::try_from(done) {
+            // A reader that is slow or gone loses the answer, nothing else.
+            let piece = &rest[..rest.len().min(16 << 10)];
+            match rustix::net::send(&to, piece, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
                 Ok(done) if done > 0 => rest = &rest[done..],
                 _ => {
                     count(&self.stats.store_errors);

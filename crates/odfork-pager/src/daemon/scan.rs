@@ -1,13 +1,12 @@
-//! The scanner: one thread that turns the hand, sends zaps to agents and takes their answers,
-//! serves calls, and looks after faults that had no frame.
+//! The scanner: one thread that moves the hand, sends zaps to agents and takes their answers,
+//! serves calls, and retries faults that had no frame.
 //!
-//! It sleeps on the doorbell; while the pool is below its low watermark it wakes every 50 ms, while
-//! it is nearly empty every 10 ms. The scan rule of `odfork_policy` says how far the hand moves.
-//! One thing the paper had no need for: when the supply falls below 1/16 of memory, the hand moves
-//! as far as is needed, whatever the scan rule says: a stream of new pages is ten times faster than
-//! the scan rule's fastest scan, and its program would stand still although all it needs is old
-//! pages. What it passes then leaves without a second round, for the tenth of a processor that
-//! reference bits may cost is spent; the pool is the second chance.
+//! It sleeps on the doorbell. While the pool is below its low watermark it wakes every 50 ms, while
+//! the pool is nearly empty every 10 ms. The scan rule of `odfork_policy` says how far the hand
+//! moves. One case goes beyond the paper: when the supply falls below 1/16 of memory, the hand
+//! moves as far as needed. A stream of new pages is ten times faster than the maximum scan rate,
+//! and its program would stall although old pages abound. Pages passed then leave without a second
+//! round, for the CPU budget of reference bits is spent; the pool is their second chance.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -44,9 +43,9 @@ impl Daemon {
                 self.serve_call(&mut state, owner);
             }
             self.turn_hand(&mut state, now);
-            let told = self.gone_reported.swap(false, Ordering::Relaxed);
+            let reported = self.gone_reported.swap(false, Ordering::Relaxed);
             let leaving = state.clients.iter().any(is_leaving);
-            if told || leaving || now.saturating_sub(checked_ns) >= SECOND {
+            if reported || leaving || now.saturating_sub(checked_ns) >= SECOND {
                 self.reap(&mut state);
                 checked_ns = now;
             }
@@ -71,12 +70,12 @@ impl Daemon {
                 (false, true) => SLOW_TICK,
                 (false, false) => IDLE,
             };
-            self.listen(rung, tick);
+            self.sleep(rung, tick);
         }
     }
 
     /// Sleeps until the doorbell rings again.
-    fn listen(&self, rung: u32, most: Duration) {
+    fn sleep(&self, rung: u32, most: Duration) {
         let doorbell = self.doorbell();
         doorbell.sleeping.store(1, Ordering::SeqCst);
         if doorbell.rung.load(Ordering::SeqCst) == rung {

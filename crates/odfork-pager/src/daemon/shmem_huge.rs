@@ -1,11 +1,11 @@
-//! Whether a page written into the backing memfd is a page, or brings hundreds of zero pages with
-//! it.
+//! Tells whether shmem allocates huge pages, so that writing one page would populate 511 zero
+//! pages.
 //!
-//! What is in the backing memfd is the truth (`table`), so a huge page made by writing one page of
-//! it would turn its neighbours into zeros. Only writes without an address make them (`pagein`,
-//! step 3), and only when the administrator has set `shmem_enabled` to always, within_size or
-//! force; then nothing is read ahead. Faults fill single pages whatever is set, and the kernel does
-//! not collapse ranges whose missing pages are a userfaultfd's.
+//! Presence in the backing memfd is authoritative (`table`), so a huge page made by writing one
+//! page would turn its neighbours into zeros. Only writes without an address allocate them
+//! (`pagein`, step 3), and only when the administrator has set `shmem_enabled` to always,
+//! within_size or force; then nothing is read ahead. Faults always fill single pages, and the
+//! kernel does not collapse ranges registered for missing faults.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

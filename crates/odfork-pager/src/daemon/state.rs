@@ -1,11 +1,11 @@
-//! Everything that the daemon's threads share under one lock: the clock, the programs, the queues
+//! The state that the daemon's threads share under one lock: the clock, the programs, the queues
 //! between threads.
 //!
-//! Owns frames on their way in and out of the clock. The lock is held for single ioctls and for
-//! punching, never while the store is read or written (but in `snapshot`). Rule: a page that the
-//! clock believes unmapped must be unmapped. It is broken only between `Action::Zap` and the
-//! agent's answer; until then the page is PENDING, and the clock is told it was touched whenever it
-//! would go further with it.
+//! Owns frames on their way into and out of the clock. The lock is held for single ioctls and for
+//! punching, never while the store is read or written (except in `snapshot`). Invariant: a page
+//! that the clock believes unmapped is unmapped. It is broken only between `Action::Zap` and the
+//! agent's answer; until then the page is PENDING, and the clock is told that it was touched
+//! whenever it would go further with it.
 
 use std::collections::VecDeque;
 
@@ -115,8 +115,8 @@ impl State {
         self.reserve.pop()
     }
 
-    /// Frames for a page and its neighbours in a row of `pages`, in one piece around `asked`: where the
-    /// piece begins, and its frames. None: not even one.
+    /// Frames for a page and its neighbours in a row of `pages`, in one piece around `asked`: where
+    /// the piece begins, and its frames. None: not even one.
     pub fn frames_around(&mut self, asked: usize, pages: usize) -> Option<(usize, Vec<Frame>)> {
         let mut frames = vec![NONE; pages];
         frames[asked] = self.frame()?;

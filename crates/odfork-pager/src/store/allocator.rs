@@ -1,8 +1,7 @@
-//! Which parts of the store are free: a bitmap of units, searched from where the last search ended.
+//! Allocates units of the store: a bitmap, next fit, and reference counts of shared slots.
 //!
-//! Owns room and reference counts, not content. A run of pages that leaves memory together gets
-//! room in one piece where there is one, so that it can be read back in one piece. Shared slots
-//! (fork) are counted; all others are not listed.
+//! A run of pages that leaves memory together gets adjoining units where possible, so that one read
+//! brings it back. Shared slots (fork) are counted; all others are not listed.
 
 use std::collections::HashMap;
 
@@ -173,18 +172,17 @@ mod tests {
     fn never_gives_what_is_in_use() {
         let mut allocator = Allocator::new(500);
         let mut held: Vec<(u64, u64)> = Vec::new();
-        let mut seed = 1u64;
+        let mut random = fastrand::Rng::with_seed(1);
         for _ in 0..20_000 {
-            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            let units = (seed >> 33) % 20 + 1;
-            if seed >> 63 == 0 {
+            let units = random.u64(1..=20);
+            if random.bool() {
                 if let Some(at) = allocator.take(units) {
                     assert!(held.iter().all(|&(a, n)| at + units <= a || a + n <= at));
                     assert!(at + units <= 500);
                     held.push((at, units));
                 }
             } else if !held.is_empty() {
-                let (at, units) = held.swap_remove((seed >> 40) as usize % held.len());
+                let (at, units) = held.swap_remove(random.usize(..held.len()));
                 assert!(allocator.release(at, units));
             }
             assert_eq!(allocator.taken(), held.iter().map(|h| h.1).sum::<u64>());

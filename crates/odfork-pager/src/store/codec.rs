@@ -1,4 +1,4 @@
-//! One page into few bytes and back.
+//! Compression of one page.
 
 use odfork_pager_protocol::PAGE;
 
@@ -71,11 +71,7 @@ mod tests {
     #[test]
     fn pages_come_back_as_they_were() {
         let mut noise = vec![0u8; PAGE];
-        let mut seed = 1u32;
-        for byte in &mut noise {
-            seed = seed.wrapping_mul(1664525).wrapping_add(1013904223);
-            *byte = (seed >> 24) as u8;
-        }
+        fastrand::Rng::with_seed(1).fill(&mut noise);
         let mut half = noise.clone();
         half[PAGE / 2..].fill(7);
         for codec in [Codec::None, Codec::Lz4, Codec::Zstd] {

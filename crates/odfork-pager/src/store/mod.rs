@@ -1,18 +1,17 @@
 //! The store: where pages are while they are out.
 //!
-//! One file without a name (on disk, past the page cache; or of memory), room managed by
-//! [`allocator`], pages compressed by [`codec`]. Every page has a checksum of its plain content,
-//! which travels in its [`Slot`] and is compared when it comes back. A slot that nobody shares is
-//! overwritten in place: safe, because while that happens the page is in memory, and memory is the
-//! truth (`table`). All methods may be called from several threads.
+//! One file without a name (on disk, bypassing the page cache; or in memory). [`allocator`] manages
+//! its units, [`codec`] compresses pages. Every page has a checksum of its uncompressed content,
+//! which travels in its [`Slot`] and is compared when the page comes back. A slot that nobody
+//! shares is overwritten in place. That is safe, because the page is in memory meanwhile, and
+//! memory is authoritative (`table`). All methods may be called from several threads.
 
 mod allocator;
 mod codec;
 
-use std::fmt;
 use std::fs::OpenOptions;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -45,24 +44,17 @@ pub struct Slot {
     pub sum: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// No room for so many pages; nothing was written.
+    #[error("the store is full")]
     Full,
     /// The file could not be read or written.
-    Io(io::Error),
+    #[error("the store cannot be read or written: {0}")]
+    Io(#[from] io::Error),
     /// What was read is not what was written.
+    #[error("a page in the store does not match its checksum")]
     Damaged,
-}
-
-impl fmt::Display for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        match self {
-            StoreError::Full => write!(f, "the store is full"),
-            StoreError::Io(error) => write!(f, "the store cannot be read or written: {error}"),
-            StoreError::Damaged => write!(f, "a page in the store does not match its checksum"),
-        }
-    }
 }
 
 /// What the file is made of.
@@ -117,15 +109,8 @@ pub fn create_on_disk(path: &Path) -> io::Result<OwnedFd> {
 
 /// Bytes a store on this file may grow to.
 fn free_on_disk(file: BorrowedFd) -> u64 {
-    // SAFETY: a zeroed statvfs is a valid buffer.
-    let stat = unsafe {
-        let mut stat: libc::statvfs = std::mem::zeroed();
-        if libc::fstatvfs(file.as_raw_fd(), &mut stat) != 0 {
-            return 0;
-        }
-        stat
-    };
-    (stat.f_bavail * stat.f_frsize).saturating_sub(DISK_FLOOR)
+    let free = rustix::fs::fstatvfs(file).map_or(0, |stat| stat.f_bavail * stat.f_frsize);
+    free.saturating_sub(DISK_FLOOR)
 }
 
 impl Store {
@@ -133,8 +118,8 @@ impl Store {
     /// memory file).
     pub fn on(file: OwnedFd, codec: Codec, most: u64) -> io::Result<Store> {
         let meta = std::fs::File::from(file.try_clone()?).metadata()?;
-        // SAFETY: asks for flags; a memory file has seals, a file on disk has none.
-        let sealed = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) } > 0;
+        // A memory file has seals, a file on disk has none.
+        let sealed = rustix::fs::fcntl_get_seals(&file).is_ok_and(|seals| !seals.is_empty());
         let medium = if sealed { Medium::Memory } else { Medium::Disk };
         let whole = match medium {
             Medium::Memory => meta.size(),
@@ -243,7 +228,7 @@ impl Store {
                     Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG | libc::ENOMEM) => {
                         StoreError::Full
                     }
-                    _ => StoreError::Io(error),
+                    _ => error.into(),
                 });
             }
             from = to;
@@ -325,12 +310,12 @@ impl Store {
         let uncompressed = self.codec == Codec::None;
         if uncompressed {
             let target = &mut pages[..slots.len() * PAGE];
-            sys::read_all(self.file.as_fd(), target, start).map_err(StoreError::Io)?;
+            sys::read_all(self.file.as_fd(), target, start)?;
         } else {
             // The end of a memory file is a page's end as well.
             let to = end.next_multiple_of(SECTOR);
             let target = &mut scratch[..(to - from) as usize];
-            sys::read_all(self.file.as_fd(), target, from).map_err(StoreError::Io)?;
+            sys::read_all(self.file.as_fd(), target, from)?;
         }
         let check = |(at, slot): (usize, &Slot)| {
             let page = &mut pages[at * PAGE..(at + 1) * PAGE];

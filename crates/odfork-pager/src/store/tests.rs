@@ -2,14 +2,7 @@ use super::*;
 
 fn page(seed: u64) -> Vec<u8> {
     let mut page = vec![0u8; PAGE];
-    let half = PAGE / 2;
-    let mut word = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    for byte in &mut page[..half] {
-        word ^= word << 13;
-        word ^= word >> 7;
-        word ^= word << 17;
-        *byte = word as u8;
-    }
+    fastrand::Rng::with_seed(seed).fill(&mut page[..PAGE / 2]);
     page
 }
 

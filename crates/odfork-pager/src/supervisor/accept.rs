@@ -1,17 +1,20 @@
-//! Who comes to the supervisor: connections, and what is said over them.
+//! Connections of programs to the supervisor, and their requests.
 //!
-//! Owns who is let in and what a program may ask for. Nothing a message says about its sender is
-//! believed: process and user are the kernel's word. A refusal closes the connection, but for a
-//! program's own, whose fork fails then. Nobody who does not read is waited for.
+//! Owns who is accepted and what a program may ask for. Nothing a message says about its sender is
+//! trusted: process and user come from the kernel. A refusal closes the connection, except that of
+//! a registered program, whose fork fails then. Nothing here waits for a client that does not read.
 
 use std::io::{self, Error};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use odfork_pager_protocol::control::{CONTROL_BYTES, MAGIC};
 use odfork_pager_protocol::wire::{Kind, Message, OPTION_USER_MODE};
 use odfork_pager_protocol::BACKING_BYTES;
+use rustix::io::Errno;
+use rustix::net::{SendFlags, SocketFlags};
 
 use super::{send_program, Connection, Program, Supervisor};
+use crate::socket;
 use crate::sys;
 use crate::table::TABLE_BYTES;
 use crate::tunables::Tunables;
@@ -41,39 +44,25 @@ impl Supervisor {
     }
 
     pub(super) fn accept(&mut self) {
-        // SAFETY: a new descriptor that nobody else owns.
-        let socket = unsafe {
-            let listener = self.plan.socket.as_raw_fd();
-            let (null, flags) = (std::ptr::null_mut(), libc::SOCK_CLOEXEC);
-            let accept = || libc::accept4(listener, null, std::ptr::null_mut(), flags);
-            let mut fd = accept();
-            let is_full = fd < 0
-                && matches!(
-                    Error::last_os_error().raw_os_error(),
-                    Some(libc::EMFILE | libc::ENFILE)
-                );
-            if is_full && self.spare.take().is_some() {
-                // Whoever waits is told, not left to wait.
-                fd = accept();
-                if fd >= 0 {
-                    refuse(OwnedFd::from_raw_fd(fd).as_fd(), libc::EMFILE);
+        let socket = match self.accept_socket() {
+            Err(Errno::MFILE | Errno::NFILE) if self.spare.take().is_some() => {
+                // The newcomer is refused instead of left waiting.
+                if let Ok(socket) = self.accept_socket() {
+                    refuse(socket.as_fd(), libc::EMFILE);
                 }
                 self.spare = self.doorbell.try_clone().ok();
                 return;
             }
-            if fd < 0 {
-                return;
-            }
-            OwnedFd::from_raw_fd(fd)
+            Err(_) => return,
+            Ok(socket) => socket,
         };
-        let Ok(who) = sys::peer(socket.as_fd()) else { return };
+        let Ok(who) = socket::peer(socket.as_fd()) else { return };
         if self.connections.len() >= 3 * self.room()
-            || sys::ask_for_senders(socket.as_fd()).is_err()
+            || socket::pass_credentials(socket.as_fd()).is_err()
         {
             return refuse(socket.as_fd(), libc::EMFILE);
         }
-        // SAFETY: no arguments.
-        let own = unsafe { libc::geteuid() };
+        let own = rustix::process::geteuid().as_raw();
         if who.uid == own || who.uid == 0 || self.plan.allow.contains(&who.uid) {
             self.connections.push(Connection { socket, who, id: None, is_lease: false });
         } else {
@@ -81,9 +70,13 @@ impl Supervisor {
         }
     }
 
+    fn accept_socket(&self) -> rustix::io::Result<OwnedFd> {
+        rustix::net::accept_with(&self.plan.socket, SocketFlags::CLOEXEC)
+    }
+
     pub(super) fn handle_request(&mut self, at: usize) {
-        let heard = sys::receive_from(self.connections[at].socket.as_fd());
-        let Ok(Some((message, fds, sender))) = heard else {
+        let received = socket::receive_from(self.connections[at].socket.as_fd());
+        let Ok(Some((message, fds, sender))) = received else {
             return self.close_connection(at);
         };
         let who = self.connections[at].who;
@@ -96,7 +89,7 @@ impl Supervisor {
         }
         if matches!(message.kind(), Some(Kind::Hello | Kind::Lease)) {
             if let Err(refused) = self.check_room() {
-                let _ = sys::offer(self.connections[at].socket.as_fd(), &refused, &[]);
+                let _ = socket::offer(self.connections[at].socket.as_fd(), &refused, &[]);
                 return self.close_connection(at);
             }
         }
@@ -177,7 +170,7 @@ impl Supervisor {
     fn welcome_child(&mut self, at: usize, message: &Message, pid: i32) {
         let to = self.connections[at].socket.as_fd();
         let done = match (self.check_room(), self.is_sender(message.id, pid)) {
-            (Err(refused), _) => return drop(sys::offer(to, &refused, &[])),
+            (Err(refused), _) => return drop(socket::offer(to, &refused, &[])),
             (_, false) => Err(Error::from_raw_os_error(libc::EPERM)),
             _ => self.new_child(at, message, pid),
         };
@@ -188,8 +181,8 @@ impl Supervisor {
     }
 
     fn new_child(&mut self, at: usize, message: &Message, pid: i32) -> io::Result<()> {
-        let (ours, theirs) = sys::socket_pair()?;
-        sys::ask_for_senders(ours.as_fd())?;
+        let (ours, theirs) = socket::socket_pair()?;
+        socket::pass_credentials(ours.as_fd())?;
         let (id, program) = self.new_program(message, pid)?;
         self.send_welcome(at, id, &program, Some(theirs.as_fd()))?;
         send_program(&self.daemon, id, &program, 0)?;
@@ -199,7 +192,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// A program speaks, and forks, for itself only.
+    /// A program makes requests, and forks, for itself only.
     fn is_sender(&self, id: u32, pid: i32) -> bool {
         self.programs.get(&id).is_some_and(|program| program.pid == pid)
     }
@@ -232,7 +225,7 @@ impl Supervisor {
         fds.extend(self.plan.device.as_ref().map(AsFd::as_fd));
         let flags = if self.plan.user_mode { OPTION_USER_MODE } else { 0 };
         let welcome = Message { id, flags, ..Message::new(Kind::Welcome) };
-        sys::offer(self.connections[at].socket.as_fd(), &welcome, &fds)
+        socket::offer(self.connections[at].socket.as_fd(), &welcome, &fds)
     }
 
     /// Somebody whose programs will come: we stay, and there is room for them.
@@ -241,7 +234,7 @@ impl Supervisor {
         let welcome = Message { flags, ..Message::new(Kind::Welcome) };
         let device: Vec<BorrowedFd> = self.plan.device.iter().map(AsFd::as_fd).collect();
         self.connections[at].is_lease = true;
-        sys::offer(self.connections[at].socket.as_fd(), &welcome, &device)
+        socket::offer(self.connections[at].socket.as_fd(), &welcome, &device)
     }
 
     /// The program's userfaultfd: from now on its faults are served.
@@ -274,15 +267,13 @@ impl Supervisor {
 }
 
 fn refuse(to: BorrowedFd, error: i32) {
-    let _ = sys::offer(to, &Message { pid: error, ..Message::new(Kind::Refused) }, &[]);
+    let _ = socket::offer(to, &Message { pid: error, ..Message::new(Kind::Refused) }, &[]);
 }
 
 fn say(to: BorrowedFd, text: &str) {
-    // SAFETY: valid bytes; who does not read them loses them.
-    unsafe {
-        let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
-        libc::send(to.as_raw_fd(), text.as_ptr().cast(), text.len(), flags);
-    }
+    // Who does not read it loses it.
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    let _ = rustix::net::send(to, text.as_bytes(), flags);
 }
 
 fn new_control() -> io::Result<OwnedFd> {

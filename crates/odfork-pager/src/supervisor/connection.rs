@@ -1,8 +1,8 @@
-//! The connection with the daemon.
+//! The supervisor's connection to the daemon.
 //!
-//! Both sides may be saying something while neither has room for more: hundreds of programs end, we
-//! say so for each, and so does the daemon. So whoever waits for room here listens meanwhile, and
-//! what was heard is heeded later.
+//! Supervisor and daemon may both send while neither socket buffer has room, for example when
+//! hundreds of programs end at once. So the sender here receives while it waits for room; the
+//! messages it received are pending until they are handled.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -11,7 +11,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use odfork_pager_protocol::wire::Message;
 
-use crate::sys::{self, check};
+use crate::socket;
+use crate::sys::check;
 
 pub(super) struct DaemonConnection {
     socket: OwnedFd,
@@ -27,7 +28,7 @@ impl DaemonConnection {
         &self.socket
     }
 
-    /// What was heard while there was something to say.
+    /// A message received while sending.
     pub fn next_pending(&self) -> Option<Message> {
         self.pending.borrow_mut().pop_front()
     }
@@ -36,7 +37,7 @@ impl DaemonConnection {
     /// `BrokenPipe`, `ConnectionReset`: the daemon is dead.
     pub fn send(&self, message: &Message, fds: &[BorrowedFd]) -> io::Result<()> {
         loop {
-            match sys::offer(self.socket.as_fd(), message, fds) {
+            match socket::offer(self.socket.as_fd(), message, fds) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.receive_while_full()?
                 }
@@ -55,7 +56,7 @@ impl DaemonConnection {
             _ if poll.revents & libc::POLLIN == 0 => return Ok(()),
             _ => {}
         }
-        match sys::receive(self.socket.as_fd())? {
+        match socket::receive(self.socket.as_fd())? {
             Some((message, _)) => self.pending.borrow_mut().push_back(message),
             None => return Err(io::ErrorKind::BrokenPipe.into()),
         }
@@ -68,21 +69,21 @@ mod tests {
     use super::*;
     use odfork_pager_protocol::wire::Kind;
 
-    /// As many messages each way as fit in no buffer, and the other side says all of its before it
-    /// listens.
+    /// More messages each way than any buffer holds; the other side sends all of its before it
+    /// receives.
     #[test]
-    fn two_that_speak_at_once_are_both_heard() {
+    fn two_sides_that_send_at_once_receive_everything() {
         const MANY: u32 = 2000;
-        let (ours, theirs) = sys::socket_pair().unwrap();
+        let (ours, theirs) = socket::socket_pair().unwrap();
         let connection = DaemonConnection::new(ours);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for id in 0..MANY {
-                    sys::send(theirs.as_fd(), &Message { id, ..Message::new(Kind::Gone) }, &[])
+                    socket::send(theirs.as_fd(), &Message { id, ..Message::new(Kind::Gone) }, &[])
                         .unwrap();
                 }
                 for id in 0..MANY {
-                    assert_eq!(sys::receive(theirs.as_fd()).unwrap().unwrap().0.id, id);
+                    assert_eq!(socket::receive(theirs.as_fd()).unwrap().unwrap().0.id, id);
                 }
             });
             for id in 0..MANY {
@@ -94,9 +95,9 @@ mod tests {
             assert_eq!(message.id, next);
             next += 1;
         }
-        // Some came when there was nothing more to say.
+        // Some came after the last was sent.
         while next < MANY {
-            assert_eq!(sys::receive(connection.socket().as_fd()).unwrap().unwrap().0.id, next);
+            assert_eq!(socket::receive(connection.socket().as_fd()).unwrap().unwrap().0.id, next);
             next += 1;
         }
     }
