@@ -1,8 +1,8 @@
-//! What QEMU may use: KVM where a guest really comes up under it, else emulation (TCG); or
+//! Chooses the accelerator: KVM where a guest really boots under it, else emulation (TCG), or
 //! emulation that counts.
 //!
-//! /dev/kvm that opens says little: inside another virtual machine it may be there and guests hang
-//! in it. So it is tried once, with the kernel that is to run, and the answer kept in the work
+//! /dev/kvm that opens proves little: inside another virtual machine it may exist and guests hang
+//! in it. So it is tried once, with the kernel that is to run, and the answer is kept in the work
 //! folder.
 
 use std::fs;

@@ -1,5 +1,5 @@
-//! `odfork kernel boot`: one command, or a shell, in a guest; and what every caller of a guest does
-//! with its end.
+//! `odfork kernel boot`: one command, or a shell, in a guest; and what every caller does when a
+//! guest ends.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -39,7 +39,7 @@ pub struct Built {
 }
 
 fn build(variant: &Variant, options: &BuildOptions, places: &Places) -> Result<Built> {
-    let (patches, version) = prepare(variant, options.source.as_deref(), places)?;
+    let (patches, version) = prepare(variant, options.make.source.as_deref(), places)?;
     needs::disk(&places.work, BUILD_SPACE, "a build")?;
     for line in config::provide(variant, patches > 0, places)? {
         eprintln!("kernel: not taken into the configuration: {line}");
@@ -49,7 +49,7 @@ fn build(variant: &Variant, options: &BuildOptions, places: &Places) -> Result<B
         source: &places.variant_source(variant),
         build: &places.build(variant),
         target: "bzImage",
-        jobs: options.jobs.unwrap_or_else(processors),
+        jobs: options.make.jobs.unwrap_or_else(processors),
         variables: Vec::new(),
     };
     let took = job.run()?;

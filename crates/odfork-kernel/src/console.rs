@@ -1,4 +1,4 @@
-//! What the kernel said on its console, and what of it is a fault of the kernel's own.
+//! The kernel's console output, and which messages report a fault of the kernel itself.
 
 /// Words that only a kernel in trouble says. Checked on the message, without time and caller.
 const SPLATS: [&str; 33] = [

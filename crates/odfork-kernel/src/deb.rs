@@ -29,7 +29,7 @@ pub fn run(options: &DebOptions) -> Result<u8> {
     let variant = Variant::of(&VariantOptions::default());
     needs::for_build()?;
     needs::for_package()?;
-    let (patches, version) = build::prepare(&variant, options.source.as_deref(), &places)?;
+    let (patches, version) = build::prepare(&variant, options.make.source.as_deref(), &places)?;
     needs::disk(
         &places.work,
         if options.guest { SPACE_GUEST } else { SPACE },
@@ -47,7 +47,7 @@ pub fn run(options: &DebOptions) -> Result<u8> {
         source: &tree,
         build: &folder,
         target: "bindeb-pkg",
-        jobs: options.jobs.unwrap_or_else(build::processors),
+        jobs: options.make.jobs.unwrap_or_else(build::processors),
         variables: vec![
             format!("KDEB_PKGVERSION={version}-odfork{}", revision()),
             "DPKG_FLAGS=-d".into(),

@@ -1,5 +1,5 @@
-//! GuestSpec for one guest: the machine, the command, the folder; and the first process that
-//! carries them out.
+//! What one guest is to run: the machine, the command, the folder; and the first process that
+//! carries it out.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;

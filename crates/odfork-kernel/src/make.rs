@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
+use rustix::pipe::{pipe_with, PipeFlags};
 
 use crate::needs;
 
@@ -57,13 +58,13 @@ impl Job<'_> {
         let fresh = !self.build.join("vmlinux").exists();
         let last = fs::read_to_string(self.count_file()).ok().and_then(|n| n.trim().parse().ok());
         let mut meter = Meter::new(fresh.then(|| last.unwrap_or(STEPS)));
-        let (reader, writer) = pipe().context("cannot make a pipe")?;
+        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).context("cannot make a pipe")?;
         let mut command = self.command();
         command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
         let mut child = command.spawn().context("cannot start make")?;
         // The command holds the writing ends; the reader's end comes when make's have closed too.
         drop(command);
-        for line in BufReader::new(reader).split(b'\n') {
+        for line in BufReader::new(File::from(reader)).split(b'\n') {
             let Ok(line) = line else { break };
             log.write_all(&line)
                 .and_then(|()| log.write_all(b"\n"))
@@ -101,18 +102,6 @@ fn first_errors(log: &str) -> Vec<String> {
         of(&["***"])
     } else {
         found
-    }
-}
-
-fn pipe() -> std::io::Result<(File, File)> {
-    use std::os::fd::FromRawFd;
-    let mut ends = [0; 2];
-    // SAFETY: room for two descriptors; on success both are new and owned by nobody else.
-    unsafe {
-        if libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) != 0 {
-            return Err(std::io::Error::last_os_error());
-        }
-        Ok((File::from_raw_fd(ends[0]), File::from_raw_fd(ends[1])))
     }
 }
 

@@ -1,11 +1,10 @@
-//! What a machine must have before something long is begun: programs, headers, disk space. One line
-//! says all that is missing and how to get it.
+//! Checks what a machine must have before a long step begins: programs, headers, disk space. One
+//! line names all that is missing and how to get it.
 
-use std::ffi::CString;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{bail, Result};
+use rustix::fs::Access;
 
 /// (program, Debian package)
 const BUILD: [(&str, &str); 11] = [
@@ -46,9 +45,7 @@ pub fn program(name: &str) -> Option<PathBuf> {
 }
 
 fn is_executable(file: &Path) -> bool {
-    let Ok(name) = CString::new(file.as_os_str().as_bytes()) else { return false };
-    // SAFETY: a valid string; access only reads it.
-    file.is_file() && unsafe { libc::access(name.as_ptr(), libc::X_OK) == 0 }
+    file.is_file() && rustix::fs::access(file, Access::EXEC_OK).is_ok()
 }
 
 pub fn for_build() -> Result<()> {
@@ -89,12 +86,8 @@ pub fn disk(folder: &Path, needed: u64, what: &str) -> Result<()> {
 }
 
 fn free_bytes(folder: &Path) -> Option<u64> {
-    let name = CString::new(folder.as_os_str().as_bytes()).ok()?;
-    // SAFETY: a zeroed statvfs is valid; the call fills it and reads the string.
-    unsafe {
-        let mut found: libc::statvfs = std::mem::zeroed();
-        (libc::statvfs(name.as_ptr(), &mut found) == 0).then(|| found.f_bavail * found.f_frsize)
-    }
+    let found = rustix::fs::statvfs(folder).ok()?;
+    Some(found.f_bavail * found.f_frsize)
 }
 
 fn gigabytes(bytes: u64) -> f64 {

@@ -141,11 +141,9 @@ pub struct VariantOptions {
     pub patches: Option<usize>,
 }
 
+/// What is compiled, and how.
 #[derive(Clone, Debug, Args)]
-pub struct BuildOptions {
-    #[command(flatten)]
-    pub variant: VariantOptions,
-
+pub struct MakeOptions {
     /// The source of Linux: a tar file or a folder
     #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub source: Option<PathBuf>,
@@ -153,6 +151,15 @@ pub struct BuildOptions {
     /// Compilers at a time [default: processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub jobs: Option<u32>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct BuildOptions {
+    #[command(flatten)]
+    pub variant: VariantOptions,
+
+    #[command(flatten)]
+    pub make: MakeOptions,
 
     #[command(flatten)]
     pub places: PlaceOptions,
@@ -302,13 +309,8 @@ pub struct DebOptions {
     #[arg(long)]
     pub guest: bool,
 
-    /// The source of Linux: a tar file or a folder
-    #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
-    pub source: Option<PathBuf>,
-
-    /// Compilers at a time [default: processors]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub jobs: Option<u32>,
+    #[command(flatten)]
+    pub make: MakeOptions,
 
     #[command(flatten)]
     pub places: PlaceOptions,

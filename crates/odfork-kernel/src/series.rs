@@ -96,10 +96,9 @@ pub fn apply(series: &[Patch], variant: &Variant, places: &Places) -> Result<usi
     if stamp.lines().next() == Some(hash.as_str()) {
         return Ok(0);
     }
-    let stage = places.work.join(format!("stage-{}", std::process::id()));
-    let done = update(series, &stamp, &stage, places, &tree);
-    let _ = fs::remove_dir_all(&stage);
-    let (changed, files) = done?;
+    let stage = tempfile::Builder::new().prefix("stage-").tempdir_in(&places.work);
+    let stage = stage.context("cannot make a folder for patching")?;
+    let (changed, files) = update(series, &stamp, stage.path(), places, &tree)?;
     let files: String = files.iter().map(|file| format!("{file}\n")).collect();
     replace(&tree.join(STAMP), format!("{hash}\n{files}").as_bytes())?;
     Ok(changed)
@@ -126,7 +125,6 @@ fn update(
     let before = stamp.lines().skip(1).map(str::to_owned);
     let all: BTreeSet<String> = files.iter().cloned().chain(before).collect();
     let pristine = places.source();
-    fs::create_dir_all(stage).context("cannot make a folder for patching")?;
     for file in &all {
         if let Ok(content) = fs::read(pristine.join(file)) {
             replace(&stage.join(file), &content)?;

@@ -1,9 +1,9 @@
-//! One run of a guest: starts QEMU, passes on the command's output as it comes, hears the guest's
-//! report, watches the clock, and leaves nothing behind.
+//! One run of a guest: starts QEMU, forwards the command's output, reads the guest's report,
+//! enforces the time limit, and leaves nothing behind.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
 use odfork_proc::interrupt;
+use rustix::pipe::{pipe_with, PipeFlags};
 
 use crate::console;
 use crate::guest::{self, GuestSpec};
@@ -333,14 +334,8 @@ struct Pipe {
 
 impl Pipe {
     fn new() -> Result<Pipe> {
-        let mut ends = [0; 2];
-        // SAFETY: room for two descriptors; on success both are new and owned by nobody else.
-        unsafe {
-            if libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) != 0 {
-                return Err(std::io::Error::last_os_error()).context("cannot make a pipe");
-            }
-            Ok(Pipe { read: OwnedFd::from_raw_fd(ends[0]), write: OwnedFd::from_raw_fd(ends[1]) })
-        }
+        let (read, write) = pipe_with(PipeFlags::CLOEXEC).context("cannot make a pipe")?;
+        Ok(Pipe { read, write })
     }
 
     fn reader(self) -> Option<File> {

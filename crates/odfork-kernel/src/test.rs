@@ -1,5 +1,5 @@
-//! `odfork kernel test`: every suite in a guest of its own, so that a kernel that dies takes one
-//! suite with it; a clean kernel log is one more test of each.
+//! `odfork kernel test`: every suite in a guest of its own, so that a kernel crash ends one suite
+//! only. A clean kernel log is one more test of each suite.
 
 use std::path::PathBuf;
 
