@@ -42,6 +42,15 @@ impl Library {
         folder
     }
 
+    /// The shared library carries its name, and is never unloaded.
+    pub fn check_soname(&self) {
+        let file = format!("lib{}.so", self.name);
+        let said = run(Command::new("readelf").arg("-d").arg(self.folder().join(&file))).stdout;
+        let said = String::from_utf8_lossy(&said).into_owned();
+        assert!(said.contains(&format!("soname: [{file}]")), "{said}");
+        assert!(said.contains("NODELETE"), "{said}");
+    }
+
     /// Compiles a file of `tests/programs` and links it; `words` are for the compiler.
     pub fn build(&self, source: &str, out: &Path, compiler: &str, words: &[&str], kind: Kind) {
         let here = Path::new(self.here);

@@ -53,3 +53,8 @@ fn the_shared_library_exports_nothing_else() {
     let strange: Vec<&str> = names.filter(|name| !name.starts_with("odfork_image_")).collect();
     assert!(strange.is_empty(), "{strange:?}");
 }
+
+#[test]
+fn the_shared_library_names_itself() {
+    LIBRARY.check_soname();
+}

@@ -87,11 +87,7 @@ fn a_fork_in_an_earlier_constructor_freezes_nothing() {
 
 #[test]
 fn the_shared_library_names_itself() {
-    let library = LIBRARY.folder().join("libodfork.so");
-    let said = run(Command::new("readelf").arg("-d").arg(library)).stdout;
-    let said = String::from_utf8_lossy(&said).into_owned();
-    assert!(said.contains("soname: [libodfork.so]"), "{said}");
-    assert!(said.contains("NODELETE"), "{said}");
+    LIBRARY.check_soname();
 }
 
 /// Every program executed with the library preloaded maps all this, however short its life.

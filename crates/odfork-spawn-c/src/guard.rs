@@ -1,9 +1,9 @@
 //! Calls that a C program makes: the thread is not cancelled, and `errno` changes only where a
 //! function says so.
 //!
-//! A cancelled thread unwinds from inside libc's functions; Rust's frames must not be unwound. So no
-//! function of this interface is a cancellation point, and a request that comes meanwhile acts at the
-//! caller's next one.
+//! A cancelled thread unwinds from inside libc's functions; Rust's frames must not be unwound. So
+//! no function of this interface is a cancellation point, and a request that comes meanwhile acts
+//! at the caller's next one.
 
 use core::ffi::c_int;
 

@@ -157,10 +157,14 @@ pub unsafe extern "C" fn odf_communicate(
         output.write(odf_output::NONE);
         (&mut *process, &mut *output)
     };
-    talk(process, input, output).unwrap_or_else(|Errno(errno)| guard.fail(errno))
+    communicate(process, input, output).unwrap_or_else(|Errno(errno)| guard.fail(errno))
 }
 
-fn talk(process: &mut odf_process, input: &[u8], output: &mut odf_output) -> Result<c_int, Errno> {
+fn communicate(
+    process: &mut odf_process,
+    input: &[u8],
+    output: &mut odf_output,
+) -> Result<c_int, Errno> {
     if process.pid <= 0 {
         return Err(Errno(libc::ECHILD));
     }

@@ -1,9 +1,9 @@
-//! Programs linked with libodfspawn, in C and in C++, shared and static: does the header compile without a warning, does
-//! every function do what it says, alone and beside libodfork?
+//! Programs linked with libodfspawn, in C and in C++, shared and static: does the header compile
+//! without a warning, does every function do what it says, alone and beside libodfork?
 //!
-//! Owns: compiler calls and the settings programs are run under. What is checked inside is in `programs/`: spawn.c,
-//! refusals.c and shell.c. The static library is for dynamically linked programs: what it needs must be what
-//! `odfspawn.pc.in` says.
+//! Owns: compiler calls and the settings programs are run under. What is checked inside is in
+//! `programs/`: spawn.c, refusals.c and shell.c. The static library is for dynamically linked
+//! programs: what it needs must be what `odfspawn.pc.in` says.
 
 #[path = "../../../tests/shared/linking.rs"]
 mod shared;
@@ -89,11 +89,7 @@ fn the_header_stands_alone() {
 
 #[test]
 fn the_shared_library_names_itself() {
-    let library = LIBRARY.folder().join("libodfspawn.so");
-    let said = run(Command::new("readelf").arg("-d").arg(library)).stdout;
-    let said = String::from_utf8_lossy(&said).into_owned();
-    assert!(said.contains("soname: [libodfspawn.so]"), "{said}");
-    assert!(said.contains("NODELETE"), "{said}");
+    LIBRARY.check_soname();
 }
 
 #[test]

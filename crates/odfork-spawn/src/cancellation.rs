@@ -10,8 +10,8 @@ extern "C" {
     fn pthread_setcancelstate(state: i32, old: *mut i32) -> i32;
 }
 
-/// The calling thread is not cancelled until this is dropped; a request that comes meanwhile acts at
-/// its next cancellation point.
+/// The calling thread is not cancelled until this is dropped; a request that comes meanwhile acts
+/// at its next cancellation point.
 #[derive(Debug)]
 pub struct CancellationGuard {
     before: i32,

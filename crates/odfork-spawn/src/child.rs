@@ -34,10 +34,12 @@ pub extern "C" fn enter(frame: usize) -> i32 {
     NOT_STARTED
 }
 
-/// The steps, in this order, once the table of descriptors is the child's own. Each one's place has a reason: the session precedes the terminal it acquires; descriptors precede closing and the low limits that would forbid
-/// moving them; limits and cgroup precede the loss of the right to set them; user and group precede the directory,
-/// which is entered with the program's rights; the parent-death signal follows them because the kernel clears it
-/// when they change; the mask comes last because signals may arrive from then on, when there are no handlers any more.
+/// The steps, in this order, once the table of descriptors is the child's own. Each one's place has
+/// a reason: the session precedes the terminal it acquires; descriptors precede closing and the low
+/// limits that would forbid moving them; limits and cgroup precede the loss of the right to set
+/// them; user and group precede the directory, which is entered with the program's rights; the
+/// parent-death signal follows them because the kernel clears it when they change; the mask comes
+/// last because signals may arrive from then on, when there are no handlers any more.
 fn run_steps(arguments: &ChildArguments<'_>, at: &mut Report) -> Result<Infallible, Errno> {
     let wanted = &arguments.attributes;
     signals(arguments, at)?;
@@ -60,9 +62,9 @@ impl Report {
     }
 }
 
-/// Copies the table of descriptors but for its end, where it is shared so far: thousands of descriptors that would be
-/// closed again are never looked at (Linux leaves out the end of a table, not a part in the middle). Until then no step
-/// may open, close or copy one.
+/// Copies the table of descriptors but for its end, where it is shared so far: thousands of
+/// descriptors that would be closed again are never looked at (Linux leaves out the end of a table,
+/// not a part in the middle). Until then no step may open, close or copy one.
 fn own_descriptors(arguments: &ChildArguments<'_>, at: &mut Report) -> SysResult<()> {
     let Some((first, last)) = arguments.unneeded else { return Ok(()) };
     at.begin(Step::CloseOthers);
@@ -70,7 +72,8 @@ fn own_descriptors(arguments: &ChildArguments<'_>, at: &mut Report) -> SysResult
     unsafe {
         match call(libc::SYS_close_range, args![first, last, libc::CLOSE_RANGE_UNSHARE]) {
             Ok(_) => Ok(()),
-            // Linux before 5.9, or a filter: all of it, and closed later. Filters of containers refuse this, too.
+            // Linux before 5.9, or a filter: all of it, and closed later. Filters of containers
+            // refuse this, too.
             Err(_) => call(libc::SYS_unshare, args![libc::CLONE_FILES]).map(drop),
         }
     }
@@ -104,7 +107,8 @@ fn cgroup(arguments: &ChildArguments<'_>, at: &mut Report) -> SysResult<()> {
     at.begin(Step::Cgroup);
     let flags = libc::O_WRONLY | libc::O_CLOEXEC;
     let name = c"cgroup.procs".as_ptr();
-    // SAFETY: constant strings; the descriptor opened is this process's own and closed at exec or end.
+    // SAFETY: constant strings; the descriptor opened is this process's own and closed at exec or
+    // end.
     unsafe {
         let file = call(libc::SYS_openat, args![folder, name, flags, 0])?;
         call(libc::SYS_write, args![file, c"0".as_ptr(), 1])?;
@@ -175,7 +179,8 @@ fn terminal(wanted: &Attributes, at: &mut Report) -> SysResult<()> {
     Ok(())
 }
 
-/// Marks them: exec closes whole words of marked descriptors faster than `close_range` closes them one by one.
+/// Marks them: exec closes whole words of marked descriptors faster than `close_range` closes them
+/// one by one.
 fn close_others(closings: &[(u32, u32)], at: &mut Report) -> SysResult<()> {
     at.begin(Step::CloseOthers);
     for &(first, last) in closings {
@@ -190,7 +195,8 @@ fn close_others(closings: &[(u32, u32)], at: &mut Report) -> SysResult<()> {
     Ok(())
 }
 
-/// What the kernel lists, again and again until a reading finds nothing left: closing changes the list being read.
+/// What the kernel lists, again and again until a reading finds nothing left: closing changes the
+/// list being read.
 fn close_one_by_one(first: u32, last: u32) -> SysResult<()> {
     let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
     let path = c"/proc/self/fd".as_ptr();
@@ -303,7 +309,8 @@ fn directory(arguments: &ChildArguments<'_>, at: &mut Report) -> SysResult<()> {
     Ok(())
 }
 
-/// A parent that died before the signal was asked for sends none: then this process sends it to itself.
+/// A parent that died before the signal was asked for sends none: then this process sends it to
+/// itself.
 fn parent_death(arguments: &ChildArguments<'_>, at: &mut Report) -> SysResult<()> {
     let Some(signal) = arguments.attributes.parent_death else { return Ok(()) };
     at.begin(Step::ParentDeath);
@@ -319,18 +326,20 @@ fn parent_death(arguments: &ChildArguments<'_>, at: &mut Report) -> SysResult<()
 
 fn mask(mask: u64, at: &mut Report) -> SysResult<()> {
     at.begin(Step::SignalMask);
-    // SAFETY: 8 bytes are read, the kernel's size of a set. No handler is left that could run in this memory.
+    // SAFETY: 8 bytes are read, the kernel's size of a set. No handler is left that could run in
+    // this memory.
     unsafe { call(libc::SYS_rt_sigprocmask, args![libc::SIG_SETMASK, &mask, 0, 8]) }.map(drop)
 }
 
-/// The first path that can be executed. As `execvp`: paths that lead nowhere are passed over, and a file without
-/// permission is reported only when nothing better comes.
+/// The first path that can be executed. As `execvp`: paths that lead nowhere are passed over, and a
+/// file without permission is reported only when nothing better comes.
 fn exec(arguments: &ChildArguments<'_>, at: &mut Report) -> Result<Infallible, Errno> {
     at.begin(Step::Exec);
     let mut failure = Errno(libc::ENOENT);
     for (index, &program) in arguments.programs.iter().enumerate() {
         let a = args![program, arguments.argv, arguments.envp];
-        // SAFETY: strings and arrays the parent laid out and does not touch before this succeeds or ends.
+        // SAFETY: strings and arrays the parent laid out and does not touch before this succeeds or
+        // ends.
         let Err(e) = (unsafe { call(libc::SYS_execve, a) }) else { continue };
         if failure != Errno(libc::EACCES) {
             (at.detail, failure) = (index as i32, e);

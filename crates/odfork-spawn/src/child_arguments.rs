@@ -1,15 +1,15 @@
-//! What the child is told and what it answers: plain words, no heap behind them
-//! that anybody changes while it runs.
+//! The child's arguments and its report: plain data that nobody changes while it runs.
 //!
-//! Owns the types that cross the frame between clone and exec. The parent lays
-//! them out before (`prepare`), the child reads them (`child`), and writes
-//! nothing but its own stack and the [`Report`].
+//! Owns the types shared between parent and child from clone to exec. The parent fills them in
+//! (`prepare`); the child reads them (`child`), and writes nothing but its own stack and the
+//! [`Report`].
 
 use std::ffi::c_char;
 
 use crate::descriptors::FdOp;
 
-/// What shall differ from the parent in a program. Plain words; what needs memory is in [`ChildArguments`].
+/// What shall differ from the parent in a program. Plain words; what needs memory is in
+/// [`ChildArguments`].
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Attributes {
     /// Signals set to their default although they are ignored.
@@ -56,8 +56,9 @@ pub struct ChildArguments<'a> {
     pub fd_ops: &'a [FdOp],
     /// Ranges of descriptors to close.
     pub closings: &'a [(u32, u32)],
-    /// The end of the table of descriptors, from the first that no step needs: left out when the table is copied, which
-    /// is then shared with the parent until the child's first step copies it.
+    /// The end of the table of descriptors, from the first that no step needs: left out when the
+    /// table is copied, which is then shared with the parent until the child's first step copies
+    /// it.
     pub unneeded: Option<(u32, u32)>,
     pub limits: &'a [Limit],
     pub groups: Option<&'a [u32]>,
@@ -90,7 +91,8 @@ pub struct Report {
 impl Report {
     /// A step failed.
     pub const FAILED: u32 = 1;
-    /// The child could not leave the parent's table of descriptors, and has done nothing: it needs a copy from the start.
+    /// The child could not leave the parent's table of descriptors, and has done nothing: it needs
+    /// a copy from the start.
     pub const SHARED: u32 = 2;
 }
 

@@ -16,8 +16,9 @@ use crate::request::{Environment, Request};
 use crate::signals::SignalSet;
 use crate::stdio::{Source, Stdio};
 
-/// Starts programs, as [`std::process::Command`] does, at a price that does not depend on the memory of the process that
-/// starts them. What std needs a closure in the child for (and then forks) is a method here.
+/// Starts programs, as [`std::process::Command`] does, at a price that does not depend on the
+/// memory of the process that starts them. What std needs a closure in the child for (and then
+/// forks) is a method here.
 ///
 /// ```
 /// use odfork_spawn::{Command, Stdio};
@@ -31,10 +32,12 @@ pub struct Command {
 }
 
 impl Command {
-    /// To start `program`; a name without a slash is searched in PATH (the program's, if it is given one of its own).
+    /// To start `program`; a name without a slash is searched in PATH (the program's, if it is
+    /// given one of its own).
     ///
-    /// As in std: arguments none, everything else inherited but the signal mask, which is empty, and SIGPIPE, which has
-    /// its default (a Rust program ignores it, other programs do not expect that).
+    /// As in std: arguments none, everything else inherited but the signal mask, which is empty,
+    /// and SIGPIPE, which has its default (a Rust program ignores it, other programs do not expect
+    /// that).
     pub fn new(program: impl AsRef<OsStr>) -> Command {
         Command { request: Request::new(program.as_ref()) }
     }
@@ -90,21 +93,23 @@ impl Command {
         self
     }
 
-    /// The whole environment, entry by entry as given, whether or not they look like `KEY=value`: nothing is inherited,
-    /// and the other methods for variables say nothing. PATH is then searched as the parent has it, as `posix_spawnp` does.
+    /// The whole environment, entry by entry as given, whether or not they look like `KEY=value`:
+    /// nothing is inherited, and the other methods for variables say nothing. PATH is then searched
+    /// as the parent has it, as `posix_spawnp` does.
     pub fn environment(&mut self, entries: Vec<CString>) -> &mut Command {
         self.request.environment = Environment { whole: Some(entries), ..Environment::default() };
         self
     }
 
-    /// Whether a program's name without a slash is searched in PATH, as unless said, or is a file of the working
-    /// directory, as `posix_spawn` has it.
+    /// Whether a program's name without a slash is searched in PATH, as unless said, or is a file
+    /// of the working directory, as `posix_spawn` has it.
     pub fn search_path(&mut self, search: bool) -> &mut Command {
         self.request.search_path = search;
         self
     }
 
-    /// The working directory, entered with the program's user and group. A relative path of the program counts from there.
+    /// The working directory, entered with the program's user and group. A relative path of the
+    /// program counts from there.
     pub fn current_dir(&mut self, directory: impl AsRef<Path>) -> &mut Command {
         self.request.directory = Some(directory.as_ref().to_owned());
         self
@@ -128,20 +133,22 @@ impl Command {
         self
     }
 
-    /// Gives the program a descriptor under the number `to`; this command keeps it open until it is dropped. Any numbers
-    /// may be exchanged; one named twice is an error of the step `request`.
+    /// Gives the program a descriptor under the number `to`; this command keeps it open until it is
+    /// dropped. Any numbers may be exchanged; one named twice is an error of the step `request`.
     pub fn fd(&mut self, to: RawFd, from: impl Into<OwnedFd>) -> &mut Command {
         self.request.descriptors.push((to, Source::Owned(from.into())));
         self
     }
 
-    /// As [`fd`](Command::fd), by the parent's number: open whenever the command is started, closed by its owner.
+    /// As [`fd`](Command::fd), by the parent's number: open whenever the command is started, closed
+    /// by its owner.
     pub fn fd_number(&mut self, to: RawFd, from: RawFd) -> &mut Command {
         self.request.descriptors.push((to, Source::Number(from)));
         self
     }
 
-    /// Closes everything but 0, 1, 2 and what [`fd`](Command::fd) gives, whether or not it is marked close-on-exec.
+    /// Closes everything but 0, 1, 2 and what [`fd`](Command::fd) gives, whether or not it is
+    /// marked close-on-exec.
     pub fn close_other_fds(&mut self, close: bool) -> &mut Command {
         self.request.close_others = close;
         self
@@ -159,7 +166,8 @@ impl Command {
         self
     }
 
-    /// The program's descriptor that becomes its controlling terminal; goes with [`session`](Command::session).
+    /// The program's descriptor that becomes its controlling terminal; goes with
+    /// [`session`](Command::session).
     pub fn controlling_terminal(&mut self, fd: RawFd) -> &mut Command {
         self.request.attributes.terminal = Some(fd);
         self
@@ -183,8 +191,8 @@ impl Command {
         self
     }
 
-    /// Signals that have their default in the program although they are ignored here. SIGPIPE unless said; signals with
-    /// a handler always have their default.
+    /// Signals that have their default in the program although they are ignored here. SIGPIPE
+    /// unless said; signals with a handler always have their default.
     pub fn default_signals(&mut self, signals: SignalSet) -> &mut Command {
         self.request.attributes.default_signals = signals.bits();
         self
@@ -196,8 +204,8 @@ impl Command {
         self
     }
 
-    /// The user (real, effective and saved). As in std, root that names a user and no groups gives up all supplementary
-    /// groups.
+    /// The user (real, effective and saved). As in std, root that names a user and no groups gives
+    /// up all supplementary groups.
     pub fn uid(&mut self, uid: u32) -> &mut Command {
         self.request.attributes.uid = Some(uid);
         self
@@ -221,13 +229,15 @@ impl Command {
         self
     }
 
-    /// A resource limit, soft and hard (`libc::RLIMIT_CORE` and others; `u64::MAX` for none). Several add up.
+    /// A resource limit, soft and hard (`libc::RLIMIT_CORE` and others; `u64::MAX` for none).
+    /// Several add up.
     pub fn limit(&mut self, resource: u32, soft: u64, hard: u64) -> &mut Command {
         self.request.limits.push(Limit { resource, soft_and_hard: [soft, hard] });
         self
     }
 
-    /// The cgroup to be born in: its directory. Version 2 joins it at birth, version 1 before the program is executed.
+    /// The cgroup to be born in: its directory. Version 2 joins it at birth, version 1 before the
+    /// program is executed.
     pub fn cgroup(&mut self, directory: impl AsRef<Path>) -> &mut Command {
         self.request.cgroup = Some(directory.as_ref().to_owned());
         self
@@ -251,7 +261,8 @@ impl Command {
         self
     }
 
-    /// Starts the program. Returns once it is executed; an error says which step failed, and nothing is left of it.
+    /// Starts the program. Returns once it is executed; an error says which step failed, and
+    /// nothing is left of it.
     pub fn spawn(&mut self) -> Result<Child, Error> {
         prepare::start(&self.request, [&Source::Inherit; 3])
     }
@@ -261,8 +272,8 @@ impl Command {
         self.spawn()?.wait()
     }
 
-    /// Starts the program and gathers what it writes to standard output and error, both at once, so that neither can
-    /// block it. Unless said, input is `/dev/null` and the others are pipes.
+    /// Starts the program and gathers what it writes to standard output and error, both at once, so
+    /// that neither can block it. Unless said, input is `/dev/null` and the others are pipes.
     pub fn output(&mut self) -> std::io::Result<Output> {
         prepare::start(&self.request, [&Source::Null, &Source::Pipe, &Source::Pipe])?
             .wait_with_output()

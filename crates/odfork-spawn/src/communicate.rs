@@ -1,8 +1,7 @@
-//! Writing to a program and reading both its outputs at once.
+//! Writes to a program and reads both its outputs at once.
 //!
-//! Owns the loop that serves whichever pipe is ready, so that a program blocked
-//! on one full pipe never waits for a parent blocked on another. It does not
-//! wait for the program.
+//! Owns the loop that serves whichever pipe is ready, so that a program blocked on one full pipe
+//! never waits for a parent blocked on another. It does not wait for the program to exit.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
@@ -16,9 +15,10 @@ const PIECE: usize = 64 << 10;
 /// A program's ends, each if there is one.
 pub type Pipes = (Option<ChildStdin>, Option<ChildStdout>, Option<ChildStderr>);
 
-/// Writes all of `input` and reads both outputs to their ends, all at once, as [`Child::communicate`](crate::Child::communicate)
-/// does, without the wait; for programs whose pipes are held by somebody else. The pipes are closed whatever comes of it.
-/// Errors: of poll, read and write, and `OutOfMemory` when the outputs do not fit in memory.
+/// Writes all of `input` and reads both outputs to their ends, all at once, as
+/// [`Child::communicate`](crate::Child::communicate) does, without the wait; for programs whose
+/// pipes are held by somebody else. The pipes are closed whatever comes of it. Errors: of poll,
+/// read and write, and `OutOfMemory` when the outputs do not fit in memory.
 pub fn exchange((stdin, stdout, stderr): Pipes, input: &[u8]) -> io::Result<(Vec<u8>, Vec<u8>)> {
     let mut writer = Writer::new(stdin, input)?;
     let mut readers = [
@@ -79,8 +79,9 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// A Rust program ignores SIGPIPE; in any other the write of a closed pipe would end it. The signal is sent to the
-/// writing thread, so it is blocked there and, if the write made it pending, taken away.
+/// A Rust program ignores SIGPIPE; in any other the write of a closed pipe would end it. The signal
+/// is sent to the writing thread, so it is blocked there and, if the write made it pending, taken
+/// away.
 fn write_quietly(pipe: &mut File, bytes: &[u8]) -> io::Result<usize> {
     let pending = || {
         let mut set = 0u64;

@@ -9,7 +9,7 @@
 //! opened there. One descriptor is saved at a time: one word of the child's own
 //! stack is enough, whatever is asked for.
 
-/// A wish: what is `from` here shall be `to` in the program.
+/// A request: what is `from` here shall be `to` in the program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Move {
     pub from: i32,
@@ -34,7 +34,7 @@ pub enum FdOp {
 pub enum Refusal {
     /// A number below zero.
     Negative(i32),
-    /// Two wishes for the same number in the program.
+    /// Two requests for the same number in the program.
     Twice(i32),
 }
 
@@ -49,7 +49,8 @@ pub fn plan(moves: &[Move]) -> Result<Vec<FdOp>, Refusal> {
             false => pending.push(Move { from, to }),
         }
     }
-    // What is in its place already is read by nobody else in a way that could hurt: it is no target of another move.
+    // What is in its place already is read by nobody else in a way that could hurt: it is no target
+    // of another move.
     while !pending.is_empty() {
         let free = |m: &Move| pending.iter().all(|other| other.from != m.to);
         match pending.iter().position(free) {
@@ -75,7 +76,8 @@ fn check_moves(moves: &[Move]) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Every pending target is read by exactly one pending move: follow the cycle of the first one backwards.
+/// Every pending target is read by exactly one pending move: follow the cycle of the first one
+/// backwards.
 fn break_cycle(pending: &mut Vec<Move>, fd_ops: &mut Vec<FdOp>) {
     let first = pending.remove(0);
     fd_ops.push(FdOp::Save(first.to));
@@ -160,7 +162,7 @@ mod tests {
         }
     }
 
-    /// Every way to fill five places from six: 7776 wishes.
+    /// Every way to fill five places from six: 7776 requests.
     #[test]
     fn every_small_wish_is_fulfilled() {
         for code in 0..6i32.pow(5) {

@@ -1,7 +1,7 @@
 //! Why a program could not be started: the step that failed, and its errno.
 //!
-//! Owns the names of the steps (the same as in `child` and in docs/spawn.md) and
-//! the words of an error. It does not find anything out.
+//! Owns the names of the steps (the same as in `child` and in docs/spawn.md) and the text of an
+//! error.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -119,8 +119,9 @@ impl Step {
 pub enum Cause {
     /// A call failed with this errno.
     Errno(i32),
-    /// The child was killed by this signal before it became the program (31, `SIGSYS`: a system-call filter).
-    /// One that is killed by the call of `execve` itself has started for all one can see from outside: its status says so.
+    /// The child was killed by this signal before it became the program (31, `SIGSYS`: a
+    /// system-call filter). One that is killed by the call of `execve` itself has started for all
+    /// one can see from outside: its status says so.
     Killed(i32),
 }
 

@@ -47,8 +47,8 @@ fn dumpable() -> usize {
     unsafe { call(libc::SYS_prctl, args![libc::PR_GET_DUMPABLE, 0, 0, 0, 0]) }.unwrap_or(0)
 }
 
-/// The parent goes on a moment before the child's exec has replaced the memory. Without /proc nobody can tell: then the
-/// parent stays undumpable, which is safe.
+/// The parent goes on a moment before the child's exec has replaced the memory. Without /proc
+/// nobody can tell: then the parent stays undumpable, which is safe.
 fn has_left(child: i32) -> bool {
     let mut polls = 0;
     while polls < MOST_POLLS {

@@ -1,6 +1,6 @@
 //! The parent's side of the frame between clone and exec.
 //!
-//! Owns the ladder of methods to make the child, the signals blocked meanwhile,
+//! Owns the fallback order of clone methods, the signals blocked meanwhile,
 //! reading the child's answer, and what the kernel does to the parent when a
 //! child that shares its memory changes user. It does not own what the child
 //! does (`child`), nor waiting for the program (`process`).
@@ -26,22 +26,24 @@ use crate::error::{Cause, Step};
 use crate::identity::Identity;
 use crate::stack::Stack;
 
-/// How a child was made: the rungs of the ladder, best first.
+/// How a child was made, best method first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum CloneMethod {
     /// `clone3`: memory shared, handlers reset and cgroup joined by the kernel.
     Clone3 = 0,
-    /// `clone`: memory shared, the rest by the child. Linux before 5.5, or a filter that refuses `clone3`.
+    /// `clone`: memory shared, the rest by the child. Linux before 5.5, or a filter that refuses
+    /// `clone3`.
     Clone = 1,
     /// `clone` with a copy of the memory, at the price of fork. A filter that refuses to share it.
     Copy = 2,
 }
 
-/// The rung to begin with: a filter or kernel that refused once will refuse again.
+/// The method to begin with: a filter or kernel that refused once will refuse again.
 static FIRST_METHOD: AtomicU8 = AtomicU8::new(CloneMethod::Clone3 as u8);
 
-/// A table of descriptors cannot be shared with a child until its first step copies it: the child gets a copy at once.
+/// A table of descriptors cannot be shared with a child until its first step copies it: the child
+/// gets a copy at once.
 static COPY_TABLE: AtomicBool = AtomicBool::new(false);
 
 /// A child that is in its program.
@@ -70,7 +72,8 @@ impl Failure {
 /// Makes the child and waits until it is in its program or has failed.
 ///
 /// # Safety
-/// Every pointer in `arguments` is valid until this returns, and nothing behind them is changed meanwhile.
+/// Every pointer in `arguments` is valid until this returns, and nothing behind them is changed
+/// meanwhile.
 pub unsafe fn launch(
     arguments: &ChildArguments<'_>,
     want_pidfd: bool,
@@ -89,8 +92,9 @@ pub unsafe fn launch(
     result
 }
 
-/// The ladder with a shared table of descriptors, where that is wished, and without. A kernel or filter that forbids the
-/// child to share the table, or to leave it, forbids what costs less and not what was asked for.
+/// Tries with a shared table of descriptors, where that is possible, and without. A kernel or
+/// filter that forbids the child to share the table, or to leave it, forbids what costs less and
+/// not what was asked for.
 ///
 /// # Safety
 /// As for [`launch`].
@@ -124,7 +128,7 @@ unsafe fn launch_with_fallback(
     }
 }
 
-/// Tries the rungs, from the best that is not known to be refused.
+/// Tries the methods, from the best that is not known to be refused.
 ///
 /// # Safety
 /// As for [`launch`].
@@ -176,7 +180,8 @@ unsafe fn attempt(
     let mut child_arguments = *arguments;
     child_arguments.reset_handlers = method != CloneMethod::Clone3;
     child_arguments.join_cgroup = method != CloneMethod::Clone3;
-    // SAFETY: the frame is ours, large enough (asserted there) and aligned; `clone` obeys its contract with this stack.
+    // SAFETY: the frame is ours, large enough (asserted there) and aligned; `clone` obeys its
+    // contract with this stack.
     let (made, report) = unsafe {
         frame.write(ChildFrame { arguments: child_arguments, report: Report::default() });
         let made = clone(&stack, method, arguments, want_pidfd);
@@ -198,9 +203,9 @@ unsafe fn attempt(
     Ok(launched)
 }
 
-/// What kernels and filters answer to what they do not know or do not want is a reason to try the next rung; so is a
-/// cgroup that the kernel will not join at birth. Anything else (too many processes, too little memory, no number for the
-/// pidfd) will not get better there.
+/// What kernels and filters answer to what they do not know or do not want is a reason to try the
+/// next method; so is a cgroup that the kernel will not join at birth. Anything else (too many
+/// processes, too little memory, no number for the pidfd) will not get better there.
 fn refused_or_failed(e: Errno, method: CloneMethod, cgroup: bool) -> Attempt {
     match e {
         Errno(libc::ENOSYS | libc::EPERM | libc::EACCES | libc::EINVAL | libc::E2BIG) => {
@@ -212,7 +217,8 @@ fn refused_or_failed(e: Errno, method: CloneMethod, cgroup: bool) -> Attempt {
     }
 }
 
-/// Of a child that could not leave the shared table. One for which there was no memory would not get it by a copy either.
+/// Of a child that could not leave the shared table. One for which there was no memory would not
+/// get it by a copy either.
 fn table_refused_or_failed(failure: Failure, errno: i32) -> Attempt {
     match errno {
         libc::ENOMEM | libc::EMFILE => Attempt::Failed(failure),

@@ -1,4 +1,4 @@
-//! Start programs, and talk to them, from a process of any size at vfork's price.
+//! Start programs, and communicate with them, from a process of any size at vfork's price.
 //!
 //! fork copies the page tables of its caller, so a program of gigabytes pays
 //! milliseconds to seconds to start `/bin/true`. vfork does not, but runs the
@@ -7,7 +7,7 @@
 //! own, and makes nothing but raw system calls that were laid out before; what it
 //! can be asked for is what std needs a closure (and fork) for.
 //!
-//! The way of one spawn: [`Command`] gathers wishes, `prepare` lays them out,
+//! The way of one spawn: [`Command`] fills in a request, `prepare` lays out the child's arguments,
 //! `launch` makes the child and reads its answer, `child` is what runs in it,
 //! [`Child`] waits. `docs/spawn.md` says why each step is safe.
 

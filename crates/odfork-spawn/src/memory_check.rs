@@ -1,9 +1,9 @@
-//! The parent's memory before and after a frame, byte by byte.
+//! A test that compares the parent's memory before and after a spawn, byte by byte.
 //!
-//! Owns the check that a child writes nothing but its own stack: every private writable mapping is summed page by page
-//! right before and right after `launch`, in a process with one thread, without heap in between. Left out are this
-//! thread's stack below the frame that checks, and the stacks of children. The sums lie in shared memory, which is none
-//! of the mappings looked at.
+//! It proves that a child writes nothing but its own stack. Every private writable mapping is
+//! summed page by page right before and right after `launch`, in a process with one thread and
+//! without allocation in between. Excluded are this thread's stack below the checking frame, and
+//! the stacks of children. The sums lie in shared memory, which is not compared.
 
 use std::ffi::c_char;
 
@@ -35,14 +35,16 @@ struct Snapshot {
 fn snapshot() -> &'static mut Snapshot {
     let (size, sharing) = (size_of::<Snapshot>(), libc::MAP_SHARED | libc::MAP_ANONYMOUS);
     let prot = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a new mapping of the snapshot's size, all zero, which is valid for it; nobody else has it.
+    // SAFETY: a new mapping of the snapshot's size, all zero, which is valid for it; nobody else
+    // has it.
     unsafe {
         let at = call(libc::SYS_mmap, args![0, size, prot, sharing, -1isize, 0]).unwrap();
         &mut *(at as *mut Snapshot)
     }
 }
 
-/// Sums all private writable memory but what is left out; `above`: where this thread's stack is looked at again.
+/// Sums all private writable memory but what is left out; `above`: where this thread's stack is
+/// looked at again.
 #[inline(never)]
 fn sum(list: &mut [u8], into: &mut Sums, above: usize, own: (usize, usize)) {
     let length = read_list(list);
@@ -104,7 +106,8 @@ fn sum_of(page: usize) -> u64 {
     })
 }
 
-/// Sums, launches, sums; the pages that differ, and what came of it (the step, `None` for a program).
+/// Sums, launches, sums; the pages that differ, and what came of it (the step, `None` for a
+/// program).
 #[inline(never)]
 fn differing(
     snapshot: &mut Snapshot,
@@ -193,11 +196,13 @@ fn the_child_writes_nothing_but_its_stack() {
 
 extern "C" fn quiet(_: i32) {}
 
-/// The kernel writes the processor's number into a thread's restartable-sequences area whenever it moves: no more.
+/// The kernel writes the processor's number into a thread's restartable-sequences area whenever it
+/// moves: no more.
 fn without_rseq() {
     const UNREGISTER: i32 = 1;
     const SIGNATURE: u32 = 0x5305_3053;
-    // SAFETY: glibc's own words (since 2.35; before it registers nothing); the area is this thread's.
+    // SAFETY: glibc's own words (since 2.35; before it registers nothing); the area is this
+    // thread's.
     unsafe {
         let offset = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()).cast::<isize>();
         if !offset.is_null() {

@@ -1,7 +1,8 @@
-//! From wishes to words: everything the child needs, laid out before it is made.
+//! From a request to the child's arguments: everything the child needs is laid out before it
+//! exists.
 //!
-//! Owns the strings and arrays behind an order, the opening of pipes and
-//! `/dev/null`, and the words of an error. It does not make the child (`launch`).
+//! Owns the strings and arrays behind the arguments, the opening of pipes and `/dev/null`, and the
+//! text of an error. It does not create the child (`launch`).
 
 use std::ffi::{c_char, CString, OsStr, OsString};
 use std::fs::File;
@@ -21,7 +22,8 @@ use crate::search;
 use crate::stdio::Source;
 
 /// Starts the program; `standard` is for descriptors the request says nothing of. No point where a
-/// cancelled thread would end: it would take descriptors with it, and the only knowledge of a child.
+/// cancelled thread would end: it would take descriptors with it, and the only knowledge of a
+/// child.
 pub fn start(request: &Request, standard: [&Source; 3]) -> Result<Child, Error> {
     let _guard = CancellationGuard::enter();
     lay_out_and_launch(request, standard)
@@ -81,7 +83,8 @@ fn failed(step: Step, detail: &str) -> impl Fn(std::io::Error) -> PrepareError +
     }
 }
 
-/// To the kernel -1 means "leave as it is": whoever asks for it would keep rights he means to give up.
+/// To the kernel -1 means "leave as it is": whoever asks for it would keep rights he means to give
+/// up.
 fn require_identity(request: &Request) -> Result<(), PrepareError> {
     let wanted = &request.attributes;
     for (step, id) in [(Step::Gid, wanted.gid), (Step::Uid, wanted.uid)] {
@@ -132,22 +135,22 @@ fn path(request: &Request) -> Option<OsString> {
     }
 }
 
-/// A copy, unless the whole was given: other threads may change the environment while the child reads it. `None` for a
-/// zero byte.
+/// A copy, unless the whole was given: other threads may change the environment while the child
+/// reads it. `None` for a zero byte.
 fn environment(request: &Request) -> Option<EnvironmentBlock> {
-    let wishes = &request.environment;
+    let environment = &request.environment;
     let mut lines = EnvironmentBlock::default();
-    if wishes.whole.is_some() {
+    if environment.whole.is_some() {
         return Some(lines);
     }
-    if !wishes.cleared {
+    if !environment.cleared {
         for (key, value) in std::env::vars_os() {
-            if !wishes.changes.contains_key(&key) {
+            if !environment.changes.contains_key(&key) {
                 lines.add(&key, &value)?;
             }
         }
     }
-    for (key, value) in &wishes.changes {
+    for (key, value) in &environment.changes {
         if let Some(value) = value {
             lines.add(key, value)?;
         }
@@ -155,8 +158,8 @@ fn environment(request: &Request) -> Option<EnvironmentBlock> {
     Some(lines)
 }
 
-/// Entries of an environment behind one another: a string of its own for each would be the dearest part of a spawn that
-/// is not the kernel's.
+/// Entries of an environment behind one another: a string of its own for each would be the dearest
+/// part of a spawn that is not the kernel's.
 #[derive(Default)]
 struct EnvironmentBlock {
     text: Vec<u8>,
@@ -275,8 +278,8 @@ impl Plan {
     }
 }
 
-/// What is left out of the copy of the table: all above the highest descriptor that any step needs; and what the program
-/// shall not find in the rest.
+/// What is left out of the copy of the table: all above the highest descriptor that any step needs;
+/// and what the program shall not find in the rest.
 fn others(
     moves: &[Move],
     wanted: &Attributes,

@@ -19,8 +19,9 @@ use crate::launch::{open_pidfd, CloneMethod, Launched};
 /// Longest sleep between two looks where no pidfd is to be had.
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 
-/// A program that runs or has run. Dropped without a wait it goes on, and is a zombie once it has ended, as with
-/// [`std::process::Child`]; unless [`kill_on_drop`](crate::Command::kill_on_drop) was asked for.
+/// A program that runs or has run. Dropped without a wait it goes on, and is a zombie once it has
+/// ended, as with [`std::process::Child`]; unless [`kill_on_drop`](crate::Command::kill_on_drop)
+/// was asked for.
 #[derive(Debug)]
 pub struct Child {
     /// To write to the program's standard input, if it is a pipe.
@@ -62,13 +63,14 @@ impl Child {
         self.method
     }
 
-    /// The descriptor of the process, if [`Command::pidfd`](crate::Command::pidfd) asked for one and the kernel had
-    /// one (Linux 5.2): readable once the program has ended.
+    /// The descriptor of the process, if [`Command::pidfd`](crate::Command::pidfd) asked for one
+    /// and the kernel had one (Linux 5.2): readable once the program has ended.
     pub fn pidfd(&self) -> Option<BorrowedFd<'_>> {
         self.pidfd.as_ref().map(AsFd::as_fd)
     }
 
-    /// The descriptor as [`pidfd`](Child::pidfd) has it, for a caller who keeps it longer than the child.
+    /// The descriptor as [`pidfd`](Child::pidfd) has it, for a caller who keeps it longer than the
+    /// child.
     pub fn take_pidfd(&mut self) -> Option<OwnedFd> {
         self.pidfd.take()
     }
@@ -105,7 +107,8 @@ impl Child {
         self.reap(libc::WNOHANG)
     }
 
-    /// Waits for the program's end, but not longer than `timeout`: `None` when it goes on. Standard input stays open.
+    /// Waits for the program's end, but not longer than `timeout`: `None` when it goes on. Standard
+    /// input stays open.
     pub fn wait_timeout(&mut self, timeout: Duration) -> io::Result<Option<ExitStatus>> {
         let deadline = Instant::now().checked_add(timeout);
         if let Some(status) = self.try_wait()? {
@@ -118,15 +121,16 @@ impl Child {
         self.try_wait()
     }
 
-    /// Reads standard output and error to their ends, both at once, and waits. Standard input is closed first.
+    /// Reads standard output and error to their ends, both at once, and waits. Standard input is
+    /// closed first.
     pub fn wait_with_output(mut self) -> io::Result<Output> {
         drop(self.stdin.take());
         self.communicate(&[])
     }
 
-    /// Writes `input` to standard input and closes it, while reading standard output and error to their ends, all at
-    /// once, so that no full pipe can block either side; then waits. Of a program that stops reading, the rest of the
-    /// input is dropped.
+    /// Writes `input` to standard input and closes it, while reading standard output and error to
+    /// their ends, all at once, so that no full pipe can block either side; then waits. Of a
+    /// program that stops reading, the rest of the input is dropped.
     pub fn communicate(mut self, input: &[u8]) -> io::Result<Output> {
         let pipes = (self.stdin.take(), self.stdout.take(), self.stderr.take());
         let (stdout, stderr) = communicate::exchange(pipes, input)?;

@@ -1,7 +1,7 @@
-//! Where a program may be: the names to try, and what an interpreter's absence looks like.
+//! Where a program may be: the paths to try, and how a missing interpreter is recognised.
 //!
-//! Owns the search of PATH (as `execvp`) and, after a failure, the look into the file for
-//! the interpreter it names. Both run in the parent. It does not execute anything.
+//! Owns the search of PATH (as `execvp`) and, after a failure, reading the file for the interpreter
+//! it names. Both run in the parent. It does not execute anything.
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs::File;
@@ -12,9 +12,8 @@ use std::path::{Path, PathBuf};
 /// Where `confstr(_CS_PATH)` points without a PATH.
 const STANDARD_PATH: &[u8] = b"/bin:/usr/bin";
 
-/// The names to try, in order: the name itself if it has a slash, else one for each folder of `path`,
-/// which is read only then. `None`
-/// for a name with a zero byte.
+/// The names to try, in order: the name itself if it has a slash, else one for each folder of
+/// `path`, which is read only then. `None` for a name with a zero byte.
 pub fn candidates(
     program: &OsStr,
     path: impl FnOnce() -> Option<OsString>,
@@ -42,9 +41,9 @@ fn joined(folder: &[u8], name: &[u8]) -> Option<CString> {
 /// How many interpreters of interpreters the kernel follows (fs/exec.c).
 const DEEPEST: usize = 5;
 
-/// The interpreter that `program` names and that cannot be run, if that is why exec failed with ENOENT or EACCES: the
-/// program is there and may be executed, its interpreter (or that one's) is not or may not. Relative names count from
-/// `directory`, or from here.
+/// The interpreter that `program` names and that cannot be run, if that is why exec failed with
+/// ENOENT or EACCES: the program is there and may be executed, its interpreter (or that one's) is
+/// not or may not. Relative names count from `directory`, or from here.
 pub fn missing_interpreter(program: &CStr, directory: Option<&CStr>) -> Option<CString> {
     let seen = |name: &CStr| -> PathBuf {
         let name = Path::new(OsStr::from_bytes(name.to_bytes()));
@@ -89,8 +88,8 @@ fn of_script(head: &[u8]) -> Option<CString> {
     CString::new(word).ok()
 }
 
-/// The PT_INTERP string of a 64-bit little-endian ELF file, if headers and string are in its first 4 KB (they are in
-/// what linkers make).
+/// The PT_INTERP string of a 64-bit little-endian ELF file, if headers and string are in its first
+/// 4 KB (they are in what linkers make).
 fn of_elf(head: &[u8]) -> Option<CString> {
     const PT_INTERP: u64 = 3;
     if !head.starts_with(b"\x7fELF\x02\x01") {

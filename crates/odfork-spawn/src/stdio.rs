@@ -1,13 +1,14 @@
 //! Where a program's standard descriptors, and others, come from.
 //!
-//! Owns the choice and its conversions from what std has. It does not open
-//! anything (`prepare` does).
+//! Owns the choice and the conversions from std's types. It does not open anything (`prepare`
+//! does).
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::process::{ChildStderr, ChildStdin, ChildStdout};
 
-/// What a standard descriptor of the program is. As [`std::process::Stdio`], which cannot be looked into.
+/// What a standard descriptor of the program is. As [`std::process::Stdio`], which cannot be looked
+/// into.
 #[derive(Debug)]
 pub struct Stdio(pub(crate) Source);
 
@@ -48,8 +49,8 @@ impl Stdio {
         Stdio(Source::Pipe)
     }
 
-    /// A descriptor of the parent, by number: open whenever the command is started, closed by its owner. A number that
-    /// is not open then is an error of the step `descriptors`.
+    /// A descriptor of the parent, by number: open whenever the command is started, closed by its
+    /// owner. A number that is not open then is an error of the step `descriptors`.
     pub fn number(fd: RawFd) -> Stdio {
         Stdio(Source::Number(fd))
     }

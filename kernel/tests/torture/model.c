@@ -27,28 +27,30 @@ void catch_faults(void)
 	sigaction(SIGBUS, &s, NULL);
 }
 
-int try_read(const volatile void *p, uint64_t *value)
+/* One access that may fault: 0 or the signal. */
+static int try_access(volatile uint64_t *p, uint64_t *value, bool write)
 {
 	int signal = sigsetjmp(fault_jump, 0);
 
 	if (signal)
 		return signal;
 	fault_armed = 1;
-	*value = *(const volatile uint64_t *)p;
+	if (write)
+		*p = *value;
+	else
+		*value = *p;
 	fault_armed = 0;
 	return 0;
 }
 
+int try_read(const volatile void *p, uint64_t *value)
+{
+	return try_access((volatile uint64_t *)p, value, false);
+}
+
 int try_write(volatile void *p, uint64_t value)
 {
-	int signal = sigsetjmp(fault_jump, 0);
-
-	if (signal)
-		return signal;
-	fault_armed = 1;
-	*(volatile uint64_t *)p = value;
-	fault_armed = 0;
-	return 0;
+	return try_access(p, &value, true);
 }
 
 void fill_page(void *page, uint64_t key)

@@ -9,7 +9,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -382,19 +381,7 @@ static void *cancelled(void *arg)
     free(o.err);
     CHECK(odf_popen2("exit 9", &p) == 0 && odf_pclose(&p) == 9 << 8);
     CHECK(odf_system(NULL) == 1);
-    *(int *)arg = 1;
-    pthread_testcancel();
-    CHECK(!"cancelled");
-    return NULL;
-}
-
-static void check_cancellation(void)
-{
-    pthread_t thread;
-    void *result = NULL;
-    int reached = 0;
-    CHECK(pthread_create(&thread, NULL, cancelled, &reached) == 0 && pthread_join(thread, &result) == 0);
-    CHECK(reached && result == PTHREAD_CANCELED);
+    return cancelled_here((int *)arg);
 }
 
 /* ---- where there is no shell, or no process ---- */
@@ -458,7 +445,7 @@ int main(void)
     check_signals_meanwhile();
     alarm(300);
     check_threads();
-    check_cancellation();
+    check_cancelled_thread(cancelled);
     in_an_empty_root();
     without_processes();
     CHECK(waitpid(-1, NULL, 0) == -1 && errno == ECHILD);

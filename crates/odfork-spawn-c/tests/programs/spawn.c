@@ -274,19 +274,12 @@ static void *cancelled(void *arg)
     CHECK(start(&p, "/no/such", "true", NULL, NULL, NULL) == ENOENT && errno == 4711);
     CHECK(start(&p, "/bin/true", "true", NULL, NULL, NULL) == 0);
     CHECK(odf_pclose(&p) == 0 && errno == 4711);
-    *(int *)arg = 1;
-    pthread_testcancel();
-    CHECK(!"cancelled");
-    return NULL;
+    return cancelled_here((int *)arg);
 }
 
 static void check_cancellation(void)
 {
-    pthread_t thread;
-    void *result = NULL;
-    int reached = 0;
-    CHECK(pthread_create(&thread, NULL, cancelled, &reached) == 0 && pthread_join(thread, &result) == 0);
-    CHECK(reached && result == PTHREAD_CANCELED);
+    check_cancelled_thread(cancelled);
     int state = 0;
     CHECK(pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &state) == 0 && state == PTHREAD_CANCEL_ENABLE);
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);

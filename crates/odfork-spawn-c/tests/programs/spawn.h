@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,7 +66,6 @@ static inline const char *sh(const char *script, struct odf_spawn_options o)
     return hear(&p);
 }
 
-/* A line of /proc/self/status of a program started with `o`. */
 /* A child that has a minute: a deadlock is a failure, whatever it blocks. */
 static inline int ends_well(pid_t pid)
 {
@@ -80,6 +80,25 @@ static inline int ends_well(pid_t pid)
     waitpid(pid, &status, 0);
     fprintf(stderr, "child %d hung\n", (int)pid);
     return 0;
+}
+
+/* The end of a thread that was cancelled while it worked and must get as far as this. */
+static inline void *cancelled_here(int *reached)
+{
+    *reached = 1;
+    pthread_testcancel();
+    CHECK(!"cancelled");
+    return NULL;
+}
+
+/* The thread reaches its end and is cancelled there, not before. */
+static inline void check_cancelled_thread(void *(*body)(void *))
+{
+    pthread_t thread;
+    void *result = NULL;
+    int reached = 0;
+    CHECK(pthread_create(&thread, NULL, body, &reached) == 0 && pthread_join(thread, &result) == 0);
+    CHECK(reached && result == PTHREAD_CANCELED);
 }
 
 #endif

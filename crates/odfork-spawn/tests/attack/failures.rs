@@ -1,7 +1,7 @@
 //! Every step's failure, by its name, errno and detail; and that nothing is left of the child.
 //!
-//! Owns what can be provoked in any process. Files that cannot be executed are in `files`, users and limits in `user`,
-//! refusals by a filter in `filters`.
+//! Owns what can be provoked in any process. Files that cannot be executed are in `files`, users
+//! and limits in `user`, refusals by a filter in `filters`.
 
 use odfork_spawn::{Cause, Command, Stdio, Step};
 
@@ -15,7 +15,8 @@ pub const CASES: &[(&str, Case)] = &[
     ("ten_thousand_failures_leave_nothing", many),
 ];
 
-/// The command fails so, and leaves neither child nor descriptor. With a pidfd too, which must be closed again.
+/// The command fails so, and leaves neither child nor descriptor. With a pidfd too, which must be
+/// closed again.
 pub fn fails(command: &mut Command, step: Step, errno: i32, detail: &str) {
     for pidfd in [false, true] {
         let error = kernel::leaves_nothing(|| command.pidfd(pidfd).spawn().map(drop).unwrap_err());
@@ -136,7 +137,8 @@ fn no_memory() -> Result<(), String> {
     assert_eq!((error.step(), error.cause()), (Step::Stack, Cause::Errno(libc::ENOMEM)));
     assert!(error.to_string().contains("RLIMIT_AS"), "{error}");
     assert!(Command::new("/bin/true").status().unwrap().success());
-    // A limit for the program does not touch the parent it shares memory with, and says where it hurts.
+    // A limit for the program does not touch the parent it shares memory with, and says where it
+    // hurts.
     let mut command = with(|c| c.limit(libc::RLIMIT_AS, 4096, 4096));
     let status = command.spawn().map(|mut child| child.wait().unwrap());
     assert!(!status.is_ok_and(|s| s.success()), "no program runs in a page");

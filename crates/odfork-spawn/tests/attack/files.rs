@@ -157,7 +157,8 @@ fn noexec() -> Result<(), String> {
     kernel::require_root()?;
     let folder = Folder::new();
     let target = std::ffi::CString::new(folder.path().to_str().unwrap()).unwrap();
-    // SAFETY: strings that end with a zero byte. The namespace ends with this process, and so does the mount.
+    // SAFETY: strings that end with a zero byte. The namespace ends with this process, and so does
+    // the mount.
     let mounted = unsafe {
         libc::unshare(libc::CLONE_NEWNS) == 0
             && libc::mount(

@@ -1,7 +1,8 @@
 //! Processes under seccomp: what a filter refuses is taken another method, or named.
 //!
-//! Owns the filters (a list of system calls and what happens to each) and the cases. The way a child was made is
-//! asserted everywhere: a silent step down the ladder where none is due would be a regression at fork's price.
+//! Owns the filters (a list of system calls and what happens to each) and the cases. The way a
+//! child was made is asserted everywhere: a silent step down the ladder where none is due would be
+//! a regression at fork's price.
 
 use std::os::unix::process::ExitStatusExt;
 
@@ -77,7 +78,8 @@ pub fn install(rules: &[Rule]) -> Result<(), String> {
 
 extern "C" fn ignore(_: i32) {}
 
-/// Everything a spawn can be asked for, on the rung that is due, twice (the second knows what the first has learnt).
+/// Everything a spawn can be asked for, on the rung that is due, twice (the second knows what the
+/// first has learnt).
 fn ladder(rules: &[Rule], due: CloneMethod) -> Result<(), String> {
     install(rules)?;
     kernel::on(libc::SIGUSR1, ignore as *const () as usize, 0);
@@ -145,8 +147,9 @@ fn close_range_refused() -> Result<(), String> {
     Ok(())
 }
 
-/// What containers refuse on Linux before 5.9, or with a filter that does not know close_range: both calls by which a
-/// child leaves a shared table; and what nobody is known to refuse, sharing it.
+/// What containers refuse on Linux before 5.9, or with a filter that does not know close_range:
+/// both calls by which a child leaves a shared table; and what nobody is known to refuse, sharing
+/// it.
 fn table_refused() -> Result<(), String> {
     let shared_table = |sharing| Rule {
         number: libc::SYS_clone,
@@ -184,9 +187,9 @@ fn table_refused() -> Result<(), String> {
 }
 
 /// System call, step, and what makes the child call it.
-type Wish = (i64, Step, fn(&mut Command) -> &mut Command);
+type Setting = (i64, Step, fn(&mut Command) -> &mut Command);
 
-fn wishes() -> Vec<Wish> {
+fn settings() -> Vec<Setting> {
     vec![
         (libc::SYS_setsid, Step::Session, |c| c.session(true)),
         (libc::SYS_setpgid, Step::ProcessGroup, |c| c.process_group(0)),
@@ -222,11 +225,11 @@ fn apart(rules: &[Rule], look: impl FnOnce()) {
 
 fn refused_steps() -> Result<(), String> {
     // Without close_range they are closed one by one.
-    for (number, step, wish) in wishes().into_iter().filter(|w| w.0 != libc::SYS_close_range) {
+    for (number, step, setting) in settings().into_iter().filter(|w| w.0 != libc::SYS_close_range) {
         for errno in [libc::EACCES, libc::EOWNERDEAD] {
             apart(&[refuse(number, errno)], || {
                 let mut command = Command::new("/bin/true");
-                wish(&mut command);
+                setting(&mut command);
                 kernel::leaves_nothing(|| fails(&mut command, step, errno));
             });
         }
@@ -255,16 +258,16 @@ fn refused_steps() -> Result<(), String> {
     Ok(())
 }
 
-fn error_of(wish: fn(&mut Command) -> &mut Command) -> Error {
+fn error_of(setting: fn(&mut Command) -> &mut Command) -> Error {
     let mut command = Command::new("/bin/true");
-    wish(&mut command);
+    setting(&mut command);
     kernel::leaves_nothing(|| command.spawn().unwrap_err())
 }
 
 fn killing_steps() -> Result<(), String> {
-    for (number, step, wish) in wishes().into_iter().filter(|w| w.1 != Step::Exec) {
+    for (number, step, setting) in settings().into_iter().filter(|w| w.1 != Step::Exec) {
         apart(&[kill(number)], || {
-            let error = error_of(wish);
+            let error = error_of(setting);
             assert_eq!((error.step(), error.cause()), (step, Cause::Killed(libc::SIGSYS)));
             assert!(error.to_string().contains("filter"), "{error}");
         });
@@ -272,7 +275,8 @@ fn killing_steps() -> Result<(), String> {
     Ok(())
 }
 
-/// From outside no different from a program that is killed at its first instruction: the status says it.
+/// From outside no different from a program that is killed at its first instruction: the status
+/// says it.
 fn killed_at_exec() -> Result<(), String> {
     for method in [CloneMethod::Clone3, CloneMethod::Clone, CloneMethod::Copy] {
         let mut rules = vec![kill(libc::SYS_execve)];

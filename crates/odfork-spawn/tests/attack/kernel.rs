@@ -1,7 +1,8 @@
 //! What the cases ask the kernel about this process, and do to it.
 //!
-//! Owns: counting descriptors and children, signal dispositions and masks, becoming another user, a folder of one's
-//! own. Plain libc calls; it judges nothing but that no child and no descriptor is left.
+//! Owns: counting descriptors and children, signal dispositions and masks, becoming another user, a
+//! folder of one's own. Plain libc calls; it judges nothing but that no child and no descriptor is
+//! left.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

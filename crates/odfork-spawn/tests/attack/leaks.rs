@@ -1,7 +1,8 @@
 //! What a program inherits: what was asked for, what is due, and nothing more.
 //!
-//! Owns the comparison of what the probe finds with what this process is, while other threads open, copy and close
-//! descriptors and spawn. Descriptors that are open without close-on-exec are due unless others are closed.
+//! Owns the comparison of what the probe finds with what this process is, while other threads open,
+//! copy and close descriptors and spawn. Descriptors that are open without close-on-exec are due
+//! unless others are closed.
 
 use std::io::Read;
 use std::os::fd::AsRawFd;
@@ -79,7 +80,8 @@ fn everything_asked() -> Result<(), String> {
     Ok(())
 }
 
-/// Pending signals, timers, the alternate stack and close-on-exec descriptors are not inherited; all else is.
+/// Pending signals, timers, the alternate stack and close-on-exec descriptors are not inherited;
+/// all else is.
 fn nothing_asked() -> Result<(), String> {
     let blocked = SignalSet::empty().with(libc::SIGUSR1).bits();
     let hour = libc::timeval { tv_sec: 3600, tv_usec: 0 };
@@ -114,7 +116,8 @@ fn nothing_asked() -> Result<(), String> {
     Ok(())
 }
 
-/// Pipes then get the numbers 0 to 5: the ends must not be mixed up, and nothing else may be open in the program.
+/// Pipes then get the numbers 0 to 5: the ends must not be mixed up, and nothing else may be open
+/// in the program.
 fn standard_closed() -> Result<(), String> {
     for closed in 1..8u32 {
         apart(closed, || {

@@ -1,10 +1,13 @@
-//! Attacks on the crate: storms, leaks, failures, filters, and every promise of its documents turned against it.
+//! Attacks on the crate: storms, leaks, failures, filters, and every promise of its documents
+//! turned against it.
 //!
-//! Owns the runner: each case changes properties of the whole process (signals, limits, user, system-call filter), so
-//! each runs in a process of its own, this binary executed again. Started with `--probe` it is the program that is
-//! spawned, and writes down what it finds itself to be. It does not own the cases (the other files).
+//! Owns the runner: each case changes properties of the whole process (signals, limits, user,
+//! system-call filter), so each runs in a process of its own, this binary executed again. Started
+//! with `--probe` it is the program that is spawned, and writes down what it finds itself to be. It
+//! does not own the cases (the other files).
 //!
-//!   cargo test --release -p odfork-spawn --test attack [-- WORDS]   cases whose name has one of the words
+//!   cargo test --release -p odfork-spawn --test attack [-- WORDS]   cases whose name has one of
+//!   the words
 
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
@@ -53,8 +56,8 @@ fn run_here(name: &str) -> ExitCode {
         eprintln!("no case {name}");
         return ExitCode::FAILURE;
     };
-    // What the caller of this test left open is none of the cases' business; nothing else is open yet.
-    // SAFETY: nobody in this process has opened anything but 0, 1 and 2.
+    // What the caller of this test left open is none of the cases' business; nothing else is open
+    // yet. SAFETY: nobody in this process has opened anything but 0, 1 and 2.
     unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
     match case() {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,7 +1,7 @@
 //! The program that is spawned: says what it finds itself to be, one `key value` in a line.
 //!
-//! Owns the reading, in the probe, and the parsing, in the case. Rust's start ignores
-//! SIGPIPE, opens closed standard descriptors and handles SIGSEGV: cases about those spawn other programs.
+//! Owns the reading, in the probe, and the parsing, in the case. Rust's start ignores SIGPIPE,
+//! opens closed standard descriptors and handles SIGSEGV: cases about those spawn other programs.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

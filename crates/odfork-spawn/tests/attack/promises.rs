@@ -1,8 +1,8 @@
 //! The promises about the window between clone and exec, each turned against the crate.
 //!
-//! Owns a way to stop a child in its window: a filter that asks a thread of ours before `chdir`. There the child is
-//! killed, stopped, and the parent forks; and what a thread may do to itself: tiny stacks, alternate stacks, jumps out of
-//! handlers, cancellation.
+//! Owns a way to stop a child in its window: a filter that asks a thread of ours before `chdir`.
+//! There the child is killed, stopped, and the parent forks; and what a thread may do to itself:
+//! tiny stacks, alternate stacks, jumps out of handlers, cancellation.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::SeqCst};
@@ -64,7 +64,8 @@ fn listen() -> Result<OwnedFd, String> {
     // SAFETY: a program that is valid for the length of the call; the descriptor is ours.
     unsafe {
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-        // Once we look, only death interrupts the call: else SIGSTOP would make it anew (Linux 5.19).
+        // Once we look, only death interrupts the call: else SIGSTOP would make it anew (Linux
+        // 5.19).
         let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | 1 << 5;
         let fd = libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &whole);
         if fd < 0 {
@@ -145,7 +146,8 @@ extern "C" fn record(_: i32) {
     RAN.store(unsafe { libc::syscall(libc::SYS_getpid) } as i32, SeqCst);
 }
 
-/// Handlers of the parent's are not run in its memory by the child; the signal has its default, and ends it.
+/// Handlers of the parent's are not run in its memory by the child; the signal has its default, and
+/// ends it.
 fn signalled() -> Result<(), String> {
     kernel::on(libc::SIGUSR1, record as *const () as usize, 0);
     let error = held(Command::new("/bin/true"), |pid| send(pid, libc::SIGUSR1))?.unwrap_err();
@@ -264,14 +266,15 @@ extern "C" fn jump(_: i32) {
     }
 }
 
-/// The signal is pending during the window and arrives where the mask is given back: the jump leaves from there, with the
-/// stack given back, and with the lock on changes of user free.
+/// The signal is pending during the window and arrives where the mask is given back: the jump
+/// leaves from there, with the stack given back, and with the lock on changes of user free.
 fn jumps() -> Result<(), String> {
     let user = kernel::is_root();
     kernel::on(libc::SIGUSR1, jump as *const () as usize, 0);
     static ROUNDS: AtomicU32 = AtomicU32::new(0);
     for _ in 0..20 {
-        // SAFETY: this frame lives on; between here and the jump nothing in it has a destructor that matters.
+        // SAFETY: this frame lives on; between here and the jump nothing in it has a destructor
+        // that matters.
         if unsafe { __sigsetjmp(&raw mut BUFFER as *mut u64, 1) } == 0 {
             jump_out_of_a_spawn(user);
         }
@@ -306,7 +309,8 @@ fn jump_out_of_a_spawn(user: bool) {
 
 static REACHED: AtomicU32 = AtomicU32::new(0);
 
-/// Cancelled before it begins: opening, closing and reading would be where it ends, with the child unknown to anybody.
+/// Cancelled before it begins: opening, closing and reading would be where it ends, with the child
+/// unknown to anybody.
 extern "C-unwind" fn spawns_when_cancelled(kind: *mut libc::c_void) -> *mut libc::c_void {
     // SAFETY: concerns this thread, which has nothing to be cleaned up.
     unsafe {

@@ -1,8 +1,8 @@
 //! 10,000 spawns from 8 threads while signals of every kind arrive.
 //!
-//! Owns: the storm, and what must be true after it: every handler ran in this process, every queued signal was handled
-//! once, masks and dispositions are what they were, and no child and no descriptor is left. It does not look into the
-//! children beyond what they say (`leaks` does).
+//! Owns: the storm, and what must be true after it: every handler ran in this process, every queued
+//! signal was handled once, masks and dispositions are what they were, and no child and no
+//! descriptor is left. It does not look into the children beyond what they say (`leaks` does).
 
 use std::os::unix::process::ExitStatusExt;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::Relaxed};
@@ -24,9 +24,11 @@ static STRANGE: AtomicU64 = AtomicU64::new(0);
 static HANDLED: AtomicU64 = AtomicU64::new(0);
 static QUEUED: AtomicU64 = AtomicU64::new(0);
 
-/// CHILD: must never run there; a store here by a child that shares the memory would be seen, so it is.
+/// CHILD: must never run there; a store here by a child that shares the memory would be seen, so it
+/// is.
 extern "C" fn handler(signal: i32) {
-    // SAFETY: raw calls: nothing of the C library's thread-local data is touched, whoever runs this.
+    // SAFETY: raw calls: nothing of the C library's thread-local data is touched, whoever runs
+    // this.
     let (pid, tid) = unsafe { (libc::syscall(libc::SYS_getpid), libc::syscall(libc::SYS_gettid)) };
     // A task of this process is found among its threads.
     // SAFETY: signal 0 asks only.
@@ -85,7 +87,8 @@ fn handlers_reset_one_by_one() -> Result<(), String> {
     storm(250)
 }
 
-/// For ThreadSanitizer, which delivers signals late and keeps one of each kind only: queued ones would be lost.
+/// For ThreadSanitizer, which delivers signals late and keeps one of each kind only: queued ones
+/// would be lost.
 fn in_silence() -> Result<(), String> {
     let before = kernel::descriptors();
     std::thread::scope(|scope| {

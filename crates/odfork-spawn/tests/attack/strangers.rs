@@ -1,4 +1,5 @@
-//! Others at work: threads that wait for any child, the kernel that reaps, tracers, fork, and the runtime of odfork.
+//! Others at work: threads that wait for any child, the kernel that reaps, tracers, fork, and the
+//! runtime of odfork.
 //!
 //! Owns what a spawn owes to, and may expect from, the rest of its process.
 

@@ -1,7 +1,8 @@
-//! Users, groups, limits on processes, cgroups and namespaces: what needs root to set up, seen as root and as a user.
+//! Users, groups, limits on processes, cgroups and namespaces: what needs root to set up, seen as
+//! root and as a user.
 //!
-//! Owns the steps groups, gid, uid, cgroup and the limits of clone, and that the parent stays as dumpable as it was,
-//! whatever its children become.
+//! Owns the steps groups, gid, uid, cgroup and the limits of clone, and that the parent stays as
+//! dumpable as it was, whatever its children become.
 
 use std::path::{Path, PathBuf};
 
@@ -95,8 +96,8 @@ fn too_many() -> Result<(), String> {
     Ok(())
 }
 
-/// What the kernel makes of a process whose memory a child shared that changed its user (suid_dumpable), it shall not
-/// be afterwards, with 4 threads at it, and failures in between.
+/// What the kernel makes of a process whose memory a child shared that changed its user
+/// (suid_dumpable), it shall not be afterwards, with 4 threads at it, and failures in between.
 fn dumpable(value: i32) -> Result<(), String> {
     require_root()?;
     // SAFETY: numbers only.
@@ -171,7 +172,8 @@ fn cgroups() -> Result<(), String> {
         assert_eq!(child.method(), due, "{kind}");
         let text = String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap();
         assert!(text.contains(&name), "{kind}: {text}");
-        // Too many processes are refused at birth, by the group's own count; elsewhere nothing has changed.
+        // Too many processes are refused at birth, by the group's own count; elsewhere nothing has
+        // changed.
         if std::fs::write(group.0.join("pids.max"), "0").is_ok() {
             let error = Command::new("/bin/true").cgroup(&group.0).spawn().map(drop).unwrap_err();
             assert_eq!((error.step(), error.cause()), (Step::Clone, Cause::Errno(libc::EAGAIN)));
