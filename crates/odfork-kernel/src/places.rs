@@ -1,13 +1,15 @@
 //! Where things are: the `kernel` folder of the project, and the work folder of sources and builds.
 //!
-//!   work folder/
-//!     source/                        Linux as it was unpacked
-//!     source-VARIANT/                hard links to it, and own files where a patch changed something
-//!     source-VARIANT/build[-debug]/  the build. Below its source, so that the compiler sees relative paths and ccache
-//!                                    finds again what another variant compiled
-//!     guest/                         the guest's first process, compiled
-//!     packages/                      what `deb` made
-//!     sessions/PID/                  files of a running guest
+//! ```text
+//! work folder/
+//!   source/                        Linux as it was unpacked
+//!   source-VARIANT/                hard links to it; own files where a patch changed something
+//!   source-VARIANT/build[-debug]/  the build, below its source: the compiler sees relative paths,
+//!                                  and ccache finds what another variant compiled
+//!   guest/                         the guest's first process, compiled
+//!   packages/                      what `deb` made
+//!   sessions/PID/                  files of a running guest
+//! ```
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -6,12 +6,14 @@
 //! memory.
 //!
 //! ```text
-//!   parent   1 HELLO for the child: its control pages and space
+//!   parent   1 HELLO for the child: its control pages and backing memfd
 //!            2 FREEZE: no fault of this process is served
 //!            3 unmap all paged memory, so that nothing changes
-//!            4 SNAPSHOT: what is only in memory goes to the store, the child's table names the same slots
+//!            4 SNAPSHOT: what is only in memory goes to the store, the child's table names the
+//!              same slots
 //!   kernel     fork; paged mappings are not inherited (MADV_DONTFORK)
-//!   child    5 map the child's backing memfd at the same addresses, a userfaultfd of its own, ATTACH, worker, REGIONS
+//!   child    5 map the child's backing memfd at the same addresses, a userfaultfd of its own,
+//!              ATTACH, worker, REGIONS
 //! ```
 //!
 //! A child that cannot be given its memory ends at once: it must not run without it (see `forks`).

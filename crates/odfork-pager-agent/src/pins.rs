@@ -10,8 +10,9 @@
 //! ```text
 //!   io_uring_setup, _enter, _register; io_setup   ENOSYS, as on kernels without
 //!   openat2                                       ENOSYS: its flags cannot be seen
-//!   open, openat, open_by_handle_at, F_SETFL      EINVAL when they ask for O_DIRECT and may read, as on file
-//!                                                 systems without; the C library's functions drop the flag instead
+//!   open, openat, open_by_handle_at, F_SETFL      EINVAL when they ask for O_DIRECT and may read,
+//!                                                 as on file systems without; the C library's
+//!                                                 functions drop the flag instead
 //!   socket(AF_XDP)                                EAFNOSUPPORT
 //! ```
 //!

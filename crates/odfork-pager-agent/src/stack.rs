@@ -69,7 +69,7 @@ pub fn on_pool_stack<T, F: FnOnce() -> T>(work: F) -> T {
     };
     let top = (base + STACK - size_of::<StackCall<T, F>>()) & !63;
     let stack_call = top as *mut StackCall<T, F>;
-    // SAFETY: the stack_call lies above the stack's first frame, in memory of ours; `open` finds
+    // SAFETY: the call lies above the stack's first frame, in memory of ours; `open` finds
     // the work there and leaves the answer. r12 and r13 are kept by what is called; it does not
     // unwind (panics end the process) and returns here once, in a forked child as well.
     let answer = unsafe {

@@ -178,7 +178,7 @@ fn capabilities() -> Capabilities {
     found
 }
 
-/// Gives up the rights that were not wanted for; whether none is left.
+/// Drops the capabilities that the program does not have; whether none is left.
 fn drop_capabilities(wanted: &Capabilities) -> bool {
     let own = capabilities();
     let kept = [0, 1].map(|half| [0, 1, 2].map(|kind| own[half][kind] & wanted[half][kind]));
@@ -195,8 +195,8 @@ fn own_groups(list: &mut [u32; MOST_GROUPS]) -> usize {
     unsafe { call(libc::SYS_getgroups, args![MOST_GROUPS, list.as_mut_ptr()]) }.unwrap_or(0)
 }
 
-/// Takes what was wanted for. What cannot be had ends the process, as when the C library's threads
-/// get different answers.
+/// Takes over the program's credentials. A failure ends the process, as when the C library's
+/// threads get different answers.
 fn apply_credentials() {
     let room = FOLLOW.credentials.swap(0, AcqRel);
     if room == 0 {

@@ -2,13 +2,13 @@
 //!
 //! | function | on paged memory the kernel would |
 //! | --- | --- |
-//! | mmap | (large private anonymous ones are taken over); MAP_FIXED over it: leave the daemon with pages nobody maps |
+//! | mmap (large private anonymous ones are taken over) | MAP_FIXED: leave pages nobody maps |
 //! | munmap | the same |
 //! | mremap | move it out of the userfaultfd's reach |
 //! | madvise DONTNEED, FREE | keep the content, where zeros are expected |
 //! | madvise DONTFORK, DOFORK, WIPEONFORK, KEEPONFORK | let a child inherit the mapping itself |
-//! | madvise REMOVE, GUARD, COLLAPSE | change the file behind the daemon's back: refused, as older kernels do |
-//! | mlock, mlock2, mlockall | read everything in and then lose it all the same: refused |
+//! | madvise REMOVE, GUARD, COLLAPSE | change the backing memfd: refused, as by older kernels |
+//! | mlock, mlock2, mlockall | read everything in and lose it all the same: refused |
 //!
 //! `mprotect` needs none: the daemon's work does not depend on the protection.
 

@@ -1,20 +1,22 @@
 //! Messages over the Unix socket (SOCK_SEQPACKET): fixed 64 bytes, descriptors beside them.
 //!
 //! ```text
-//!   program                       supervisor                        daemon
-//!   HELLO                  --->   makes control, space, table
-//!                          <---   WELCOME id + control, space, doorbell [, device]
-//!   ATTACH id + uffd       --->                              --->   CLIENT id + uffd, space, table, control
-//!                          <---   TAKEN or REFUSED           <---   TAKEN or REFUSED id
-//!   (forking) HELLO parent --->   the same for the child     --->   CLIENT id of parent, without uffd
-//!                          <---   over the parent's own connection: a socket for the child as well, before the device
-//!   (child)   ATTACH id    --->                              --->   CLIENT id + uffd
-//!   LEASE                  --->   stays while this is open
-//!                          <---   WELCOME [device]
-//!   STATUS, SET            --->                              --->   the same + the socket; the daemon answers on it
+//!   program                 supervisor                    daemon
+//!   HELLO             ---> creates control, backing, table
+//!                     <--- WELCOME id + control, backing, doorbell [, device]
+//!   ATTACH id + uffd  --->                           ---> CLIENT id + uffd, backing, table, control
+//!                     <--- TAKEN or REFUSED          <--- TAKEN or REFUSED id
+//!   forking:
+//!   HELLO parent      ---> the same for the child    ---> CLIENT id of parent, without uffd
+//!                     <--- over the parent's own connection: a socket for the child as well,
+//!                          before the device
+//!   child: ATTACH id  --->                           ---> CLIENT id + uffd
+//!   LEASE             ---> stays while this is open
+//!                     <--- WELCOME [device]
+//!   STATUS, SET       --->                           ---> the same + the socket, for the answer
 //! ```
 //!
-//! Who speaks is asked from the kernel (SCM_CREDENTIALS), never taken from a message.
+//! The sender is the kernel's word (SCM_CREDENTIALS), never taken from a message.
 
 /// Grows when anything in this crate changes its meaning.
 pub const VERSION: u32 = 2;

@@ -14,7 +14,7 @@ use rustix::net::{sockopt, AddressFamily, SocketAddrUnix, SocketFlags, SocketTyp
 
 use crate::socket;
 
-/// How long an answer is waited for: hundreds of programs may end at the same moment on a busy
+/// How long a client waits for an answer: hundreds of programs may end at the same moment on a busy
 /// machine.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -116,7 +116,7 @@ pub fn open_own(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// A daemon's word that it stays while this is held, and that there is room for a program.
+/// A daemon's promise to stay while this is held, with room for a program.
 #[derive(Debug)]
 pub struct Lease {
     pub socket: OwnedFd,
@@ -126,7 +126,7 @@ pub struct Lease {
     pub user_mode: bool,
 }
 
-/// Asks for a lease; the refusal, if it is refused.
+/// Requests a lease; the inner error is the daemon's refusal.
 ///
 /// # Errors
 /// As for [`ask`]; also ConnectionReset from a daemon that is just ending.
@@ -158,7 +158,7 @@ pub fn listen(path: &Path) -> io::Result<(OwnedFd, File)> {
     if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
         return Err(io::ErrorKind::AddrInUse.into());
     }
-    // Whoever had it is gone.
+    // Its owner is gone, or the lock would be held.
     match fs::symlink_metadata(path) {
         Ok(meta) if meta.file_type().is_socket() => fs::remove_file(path)?,
         Ok(_) => return Err(Error::other("that file is there already, and is no socket")),
@@ -179,7 +179,7 @@ pub fn is_taken(path: &Path) -> bool {
     })
 }
 
-/// Sends one question; returns the answer's text.
+/// Sends one request; returns the answer's text.
 ///
 /// # Errors
 /// No daemon (NotFound, ConnectionRefused), or none that answers in time (TimedOut: it is stopped
@@ -201,7 +201,7 @@ pub fn ask(path: &Path, question: &Message, timeout: Duration) -> io::Result<Str
     String::from_utf8(answer).map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
-/// Receiving from it ends after so long.
+/// Sets how long receiving from it may take.
 fn set_receive_timeout(socket: &OwnedFd, timeout: Duration) -> io::Result<()> {
     Ok(sockopt::set_socket_timeout(socket, sockopt::Timeout::Recv, Some(timeout))?)
 }

@@ -33,7 +33,7 @@ pub const DAEMON_FD: i32 = 3;
 const SHORT_LIFE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// How a supervisor is set up.
+/// Configuration of a supervisor.
 #[derive(Debug)]
 pub struct Plan {
     pub settings: Settings,
@@ -77,7 +77,7 @@ struct Supervisor {
     daemon: DaemonConnection,
     child: Child,
     started: Instant,
-    /// How often the kill points' variable is still passed on.
+    /// How often the crash points' variable is still passed on.
     kills: u32,
     programs: BTreeMap<u32, Program>,
     connections: Vec<Connection>,
@@ -89,7 +89,7 @@ struct Supervisor {
     spare: Option<OwnedFd>,
 }
 
-/// Serves until nobody is left (see `Plan::linger`).
+/// Serves until no program and no connection is left (see `Plan::linger`).
 ///
 /// # Errors
 /// The daemon could not be started, or poll failed.
@@ -151,7 +151,7 @@ fn start_daemon(plan: &Plan, may_kill: bool) -> io::Result<(DaemonConnection, Ch
 }
 
 impl Supervisor {
-    /// Tells a new daemon everything.
+    /// Sends a new daemon all state.
     fn begin(&mut self) -> io::Result<()> {
         let to = &self.daemon;
         let fds = [self.plan.store.as_fd(), self.doorbell.as_fd()];
@@ -192,7 +192,7 @@ impl Supervisor {
         }
     }
 
-    /// Which of socket, daemon and connections have something to say.
+    /// Which of socket, daemon and connections can be read.
     fn poll(&self) -> io::Result<Vec<bool>> {
         let entry =
             |fd: &OwnedFd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
@@ -231,7 +231,7 @@ impl Supervisor {
         self.connections.retain(|connection| connection.id != Some(id));
     }
 
-    /// The daemon's answer to who has sent its userfaultfd.
+    /// Forwards the daemon's answer to the program that sent its userfaultfd.
     fn forward_answer(&mut self, answer: &Message) {
         let Some(program) = self.programs.get_mut(&answer.id) else { return };
         if !std::mem::take(&mut program.waits) {
@@ -264,7 +264,7 @@ impl Supervisor {
             match start_daemon(&self.plan, self.kills > 0) {
                 Ok((daemon, child)) => {
                     (self.daemon, self.child) = (daemon, child);
-                    // If this fails, the daemon is dead again, which poll will say.
+                    // If this fails, the daemon is dead again; poll will report it.
                     let _ = self.begin();
                     return;
                 }
@@ -286,7 +286,7 @@ fn send_program(to: &DaemonConnection, id: u32, program: &Program, flags: u64) -
     let flags = flags | with | waits | parent;
     let message = Message { id, pid: program.pid, flags, ..Message::new(Kind::Client) };
     match to.send(&message.with_text(program.name.as_bytes()), &fds) {
-        // A daemon that has just died: the next one is told everything.
+        // The daemon has just died: the next one receives all state.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         Err(error) if error.raw_os_error() == Some(libc::ECONNRESET) => Ok(()),
         other => other,

@@ -1,9 +1,9 @@
 //! The page table of one program: where each page is when it is not in memory.
 //!
 //! Two words a page in a memory file that the supervisor owns, so that it outlives the daemon. Its
-//! one rule: **when a page is in the memory file, the file is the truth; only when it is not, the
-//! entry is.** So entries change in this order: write to the store, publish the entry, punch the
-//! file; and: copy into the file, then map. A daemon may die between any two steps. The one
+//! one rule: **when a page is in the memory file, the file is authoritative; only when it is not,
+//! the entry is.** So entries change in this order: write to the store, publish the entry, punch
+//! the file; and: copy into the file, then map. A daemon may die between any two steps. The one
 //! exception is `Filling`: the file may hold half of it, and a new daemon punches it and reads
 //! again.
 
@@ -88,7 +88,7 @@ impl Table {
         self.word(page, 0).store(word, Ordering::Release);
     }
 
-    /// All entries of the range become `Zero`, and whole pages of the table go back.
+    /// All entries of the range become `Zero`; whole pages of the table are freed.
     pub fn forget(&self, file: BorrowedFd, first: Page, pages: u64) -> Result<()> {
         let per = PAGE as u64 / BYTES_A_PAGE;
         let (start, end) = (first.next_multiple_of(per), (first + pages) / per * per);

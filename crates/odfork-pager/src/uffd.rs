@@ -19,8 +19,8 @@ fn io<T>(answer: SysResult<T>) -> Result<T> {
     answer.map_err(|error| Error::from_raw_os_error(error.0))
 }
 
-/// Tries again for as long as the kernel says so, within reason.
-fn patiently(mut call: impl FnMut() -> Result<()>) -> Result<()> {
+/// Retries on EAGAIN, a limited number of times.
+fn retry_on_again(mut call: impl FnMut() -> Result<()>) -> Result<()> {
     for _ in 0..1000 {
         match call() {
             Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => std::thread::yield_now(),
@@ -55,7 +55,7 @@ pub fn unblock(uffd: BorrowedFd) {
 pub fn copy(uffd: BorrowedFd, address: u64, content: &[u8]) -> Result<usize> {
     assert!(content.len() % PAGE == 0);
     let mut done = 0;
-    patiently(|| {
+    retry_on_again(|| {
         let (more, answer) =
             of(uffd).copy(address + done as u64, &content[done..], abi::COPY_MODE_WP);
         done += more;
@@ -72,7 +72,7 @@ pub fn copy(uffd: BorrowedFd, address: u64, content: &[u8]) -> Result<usize> {
 pub fn map(uffd: BorrowedFd, address: u64, pages: u64) -> Result<u64> {
     let len = pages * PAGE as u64;
     let mut mapped = 0;
-    patiently(|| {
+    retry_on_again(|| {
         let (more, answer) = of(uffd).map(address + mapped, len - mapped, abi::CONTINUE_MODE_WP);
         mapped += more;
         match answer {
@@ -89,9 +89,9 @@ pub fn wake(uffd: BorrowedFd, address: u64, len: u64) -> Result<()> {
     io(of(uffd).wake(address, len))
 }
 
-/// Touching the page is a SIGBUS from now on: its content is lost, and zeros would be a lie.
+/// Touching the page raises SIGBUS from now on: its content is lost, and zeros would be wrong.
 pub fn poison(uffd: BorrowedFd, address: u64) -> Result<()> {
-    patiently(|| io(of(uffd).poison(address, PAGE as u64).1))
+    retry_on_again(|| io(of(uffd).poison(address, PAGE as u64).1))
 }
 
 /// Whether the memory this descriptor belongs to is gone (its program ended or executed another

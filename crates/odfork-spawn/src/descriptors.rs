@@ -38,7 +38,7 @@ pub enum Refusal {
     Twice(i32),
 }
 
-/// The fd_ops, in order, that fulfil all `moves`.
+/// The operations, in order, that fulfil all `moves`.
 pub fn plan(moves: &[Move]) -> Result<Vec<FdOp>, Refusal> {
     check_moves(moves)?;
     let mut fd_ops = Vec::with_capacity(moves.len() + 1);
@@ -82,14 +82,14 @@ fn break_cycle(pending: &mut Vec<Move>, fd_ops: &mut Vec<FdOp>) {
     let first = pending.remove(0);
     fd_ops.push(FdOp::Save(first.to));
     fd_ops.push(FdOp::Copy { from: first.from, to: first.to });
-    let mut unneeded = first.from;
-    while let Some(i) = pending.iter().position(|m| m.to == unneeded) {
+    let mut freed = first.from;
+    while let Some(i) = pending.iter().position(|m| m.to == freed) {
         let Move { from, to } = pending.remove(i);
         match from == first.to {
             true => fd_ops.push(FdOp::Restore(to)),
             false => fd_ops.push(FdOp::Copy { from, to }),
         }
-        unneeded = from;
+        freed = from;
     }
 }
 

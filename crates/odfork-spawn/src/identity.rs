@@ -2,7 +2,7 @@
 //!
 //! The kernel marks memory as /proc/sys/fs/suid_dumpable says (0: undumpable) when
 //! one of its users changes identity, the parent's memory too. That protects the
-//! parent: for the length of the frame the new user may not look into the child by
+//! parent: between clone and exec the new user may not look into the child by
 //! ptrace or /proc. Afterwards the parent shall be what it was before. Owns: giving
 //! that back, once the child has left the memory, and one such spawn at a time, so
 //! that none ends the protection of another. Signals are blocked by the caller all

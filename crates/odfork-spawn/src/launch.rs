@@ -1,4 +1,4 @@
-//! The parent's side of the frame between clone and exec.
+//! The parent's side of a spawn, from clone to exec.
 //!
 //! Owns the fallback order of clone methods, the signals blocked meanwhile,
 //! reading the child's answer, and what the kernel does to the parent when a
@@ -8,7 +8,7 @@
 //! ```text
 //! parent's thread                          child
 //! 1 block all signals
-//! 2 take a stack, lay out the order
+//! 2 take a stack, lay out the arguments
 //! 3 clone3 ------------------------------> steps of `child`, on its own stack
 //!   (sleeps: CLONE_VFORK)                  4 exec, or report and exit
 //! 5 read the report <--------------------- (memory is given back to the parent)

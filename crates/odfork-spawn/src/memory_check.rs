@@ -115,7 +115,7 @@ fn differing(
     above: usize,
 ) -> (usize, u64, Option<Step>) {
     sum(&mut snapshot.list, &mut snapshot.before, above, snapshot.stack);
-    // SAFETY: the caller keeps all of the order.
+    // SAFETY: the caller keeps all that the arguments point to.
     let result = unsafe { launch::launch(arguments, true) };
     sum(&mut snapshot.list, &mut snapshot.after, above, snapshot.stack);
     let (before, after) = (&snapshot.before, &snapshot.after);

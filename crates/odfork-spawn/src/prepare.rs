@@ -58,7 +58,7 @@ fn lay_out_and_launch(request: &Request, standard: [&Source; 3]) -> Result<Child
         mask: 0,
         parent: odfork_sys::getpid(),
     };
-    // SAFETY: everything the order points to lives in this frame and is not changed.
+    // SAFETY: everything the arguments point to lives in this frame and is not changed.
     let launched = unsafe { launch::launch(&arguments, request.want_pidfd) }
         .map_err(|failure| describe(request, &strings, failure))?;
     Ok(Child::new(launched, ends.parents(), request.kill_on_drop))
@@ -251,7 +251,7 @@ fn pipe() -> std::io::Result<(OwnedFd, OwnedFd)> {
     }
 }
 
-/// Descriptors, groups and cgroup of the order.
+/// Descriptors, groups and cgroup of the child's arguments.
 struct Plan {
     fd_ops: Vec<FdOp>,
     closings: Vec<(u32, u32)>,

@@ -98,7 +98,7 @@ fn serve(uffd: OwnedFd) -> Option<u64> {
 /// Two threads that happen to share a processor wake each other for a tenth of the usual price: not
 /// to be relied on.
 fn keep_off(processor: i32) {
-    // SAFETY: a set of processors, read, changed within its size and outcome back; with one
+    // SAFETY: a set of processors, read, changed within its size and set again; with one
     // processor the kernel refuses it.
     unsafe {
         let mut allowed: libc::cpu_set_t = std::mem::zeroed();

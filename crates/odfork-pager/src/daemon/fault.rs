@@ -21,7 +21,7 @@ use crate::store::{Slot, MOST_PAGES};
 use crate::table::{Entry, Page};
 use crate::uffd;
 
-/// Zero pages outcome at a time to a program that walks through fresh memory.
+/// Most zero pages mapped at a time for a program that walks through fresh memory.
 const MOST_ZEROS: u32 = 16;
 /// From so many pages on, a cluster read ahead is mapped in runs.
 const STREAM: u64 = 8;

@@ -56,10 +56,10 @@ impl Daemon {
         }
     }
 
-    /// Waits for messages: looking while faults come closely, asleep otherwise.
+    /// Waits for messages: polls while faults come in quick succession, blocks otherwise.
     fn await_faults(&self, events: &mut [libc::epoll_event], poll: &mut AdaptivePoll) -> usize {
         let began = sys::now_ns();
-        // Beside a read of a disk a wake is cheap, and the program may have this processor
+        // Compared with a disk read a wake is cheap, and the program may use this processor
         // meanwhile.
         let most = match self.store.medium() {
             Medium::Memory => u64::from(self.tunables.poll_us()) * 1000,
@@ -148,7 +148,7 @@ impl Daemon {
         }
         let short = state.is_short();
         drop(state);
-        // A sleeping scanner looks up when frames are about to run out.
+        // Wake the sleeping scanner when frames are about to run out.
         if short && self.doorbell().sleeping.load(Ordering::Relaxed) == 1 {
             self.ring_rate_limited();
         }
@@ -190,7 +190,7 @@ impl Daemon {
         unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), &mut event, 1, 0) > 0 }
     }
 
-    /// Quick to believe in contention, slow to forget it.
+    /// Contention rises quickly and decays slowly.
     fn update_contention(&self, others: bool) {
         let now = self.contention.load(Ordering::Relaxed);
         let next = if others { (now + 8).min(64) } else { now.saturating_sub(1) };
@@ -198,7 +198,7 @@ impl Daemon {
     }
 }
 
-/// Programs that asked their userfaultfd for forks send a descriptor with each: not ours to keep.
+/// A userfaultfd with EVENT_FORK delivers a descriptor with each fork; the daemon does not keep it.
 fn close_fork_descriptors(messages: &[userfaultfd::Message]) {
     for message in messages.iter().filter(|one| one.event == userfaultfd::EVENT_FORK) {
         // SAFETY: the read that brought the message made the descriptor; nobody else knows it.

@@ -3,7 +3,7 @@
 //! | thread | what it does | modules |
 //! | --- | --- | --- |
 //! | fault threads | serve faults; one at a time waits for messages | fault, pagein |
-//! | scanner | moves the hand, unmaps by the agents, serves calls, load control | scan, calls, load |
+//! | scanner | moves the hand, zaps by the agents, calls, load control | scan, calls, load |
 //! | page-out | writes dirty pages that left the active list | pageout |
 //! | registration | the supervisor's messages: programs, status, settings | registration, recover |
 //!
@@ -50,15 +50,15 @@ use load::Load;
 use shmem_huge::ShmemHugePages;
 use state::State;
 
-/// Of a processor, for simulated reference bits.
+/// Share of one processor that simulated reference bits may take.
 const SCAN_SHARE: f64 = 0.10;
 /// The smallest limit: below it programs would wait for each other's frames.
 pub const LEAST_FRAMES: u32 = 256;
-/// Threads beyond those that wait for messages: so many reads of the store at a time.
+/// Threads beyond those that wait for messages: as many store reads run at a time.
 const READERS: usize = 3;
 const RETRY: u64 = u64::MAX;
 
-/// How a daemon is set up.
+/// Configuration of a daemon.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Bytes in memory, for all programs together.
@@ -86,14 +86,14 @@ pub struct Daemon {
     dirty: Condvar,
     tokens: (Mutex<u32>, Condvar),
     load: Mutex<Load>,
-    /// The supervisor is gone: end with the last program.
+    /// The supervisor is gone: exit with the last program.
     orphaned: AtomicBool,
     /// The supervisor believes that a program is gone.
     gone_reported: AtomicBool,
     logged_ns: AtomicU64,
     /// Bytes from and to the store.
     traffic: (TokenBucket, TokenBucket),
-    /// How often faults came while a store was read, lately.
+    /// Recent frequency of faults during store reads.
     contention: AtomicU32,
     shmem_huge: ShmemHugePages,
     /// What a reclaim costs here, as measured at the start.
@@ -151,12 +151,12 @@ impl Daemon {
     /// Runs until the supervisor and all programs are gone.
     pub fn run(&self) {
         let handlers = self.settings.handlers.max(1) as usize + READERS;
-        // All threads are there before the jail closes, for it allows no new ones; none serves
+        // All threads exist before the jail is entered, since it allows no new ones; none serves
         // before.
         let gate = &Barrier::new(handlers + 3);
         std::thread::scope(|scope| {
-            // Nothing is served before everybody who was here is known: slots in use must not be
-            // outcome away.
+            // Programs of the daemon before are registered first: their slots must not be
+            // allocated.
             self.register_existing();
             let pass = || {
                 gate.wait();
@@ -182,7 +182,7 @@ impl Daemon {
             }
             gate.wait();
             self.run_scanner();
-            // The other threads wait for ever; there is nothing left to lose.
+            // The other threads wait for ever; nothing is left to save.
             std::process::exit(0);
         });
     }
@@ -224,7 +224,7 @@ impl Daemon {
         check(unsafe { libc::epoll_ctl(epoll, add, fd.as_raw_fd(), &mut event) }).map(drop)
     }
 
-    /// The supervisor keeps the description open, so closing our descriptor would not do.
+    /// Closing our descriptor would not remove it: the supervisor keeps the description open.
     fn unwatch(&self, fd: BorrowedFd) {
         let (epoll, del) = (self.epoll.as_raw_fd(), libc::EPOLL_CTL_DEL);
         // SAFETY: valid descriptors; no event is needed.

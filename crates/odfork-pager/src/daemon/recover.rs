@@ -61,7 +61,7 @@ impl Daemon {
     fn insert_resident(&self, state: &mut State, owner: u32, page: u64) {
         let Some(client) = state.client(owner) else { return };
         if client.address(page).is_none() {
-            // Of a region that was outcome up: the call is still there and will do the rest.
+            // Of a region that was released: the call is still pending and will do the rest.
             let _ = sys::punch(client.backing(), page * PAGE as u64, PAGE as u64);
             return;
         }

@@ -26,12 +26,12 @@ const FDS_PER_PROGRAM: u64 = 8;
 const FDS_RESERVED: u64 = 64;
 
 impl Supervisor {
-    /// Programs that can be had at a time.
+    /// Most programs at a time.
     fn room(&self) -> usize {
         (self.files.saturating_sub(FDS_RESERVED) / FDS_PER_PROGRAM).max(1) as usize
     }
 
-    /// Room for one program more, or what is in the way.
+    /// Checks that one more program fits; the refusal if not.
     fn check_room(&self) -> Result<(), Message> {
         let leases = self.connections.iter().filter(|one| one.is_lease).count();
         let used = self.programs.len().max(leases);
@@ -121,7 +121,7 @@ impl Supervisor {
         }
     }
 
-    /// Others are served, but the limits are ours.
+    /// Other users are served but may not change settings.
     fn may_set(&self, uid: u32) -> bool {
         // SAFETY: no arguments.
         uid == 0 || uid == unsafe { libc::geteuid() }
@@ -145,7 +145,7 @@ impl Supervisor {
         }
     }
 
-    /// A program comes, or is about to fork (then its number is in the message).
+    /// A program registers, or is about to fork (then its number is in the message).
     fn welcome(&mut self, at: usize, message: &Message, pid: i32) -> io::Result<()> {
         if self.connections[at].id.is_some() {
             return Err(Error::from_raw_os_error(libc::EPROTO));
@@ -228,7 +228,7 @@ impl Supervisor {
         socket::offer(self.connections[at].socket.as_fd(), &welcome, &fds)
     }
 
-    /// Somebody whose programs will come: we stay, and there is room for them.
+    /// A lease: the supervisor stays while it is open, and there is room for a program.
     fn lease(&mut self, at: usize) -> io::Result<()> {
         let flags = if self.plan.user_mode { OPTION_USER_MODE } else { 0 };
         let welcome = Message { flags, ..Message::new(Kind::Welcome) };
@@ -271,7 +271,7 @@ fn refuse(to: BorrowedFd, error: i32) {
 }
 
 fn say(to: BorrowedFd, text: &str) {
-    // Who does not read it loses it.
+    // A client that does not read loses it.
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     let _ = rustix::net::send(to, text.as_bytes(), flags);
 }
