@@ -1,6 +1,8 @@
-//! The command line: what clap parses, made from the table in `options`, and the request it becomes.
+//! The command line: what clap parses, made from the table in `options`, and the request it
+//! becomes.
 //!
-//! Words and flags only; nothing is carried out here. Pages (man, completions) are made from the same `command()`.
+//! Words and flags only; nothing is carried out here. Pages (man, completions) are made from the
+//! same `command()`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -1,8 +1,9 @@
-//! `odfork run --engine kernel --stats`: the program runs as a child, as under time(1), and what the kernel counted
-//! meanwhile is written when it is over.
+//! `odfork run --engine kernel --stats`: the program runs as a child, as under time(1), and what
+//! the kernel counted meanwhile is written when it is over.
 //!
-//! The counters are of the whole system, and the words say so. Signals sent to odfork go on to the program; those of the
-//! terminal (interrupt, quit, stop) reach it by themselves. Nothing else of `odfork run` uses this file.
+//! The counters are of the whole system, and the words say so. Signals sent to odfork go on to the
+//! program; those of the terminal (interrupt, quit, stop) reach it by themselves. Nothing else of
+//! `odfork run` uses this file.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -32,11 +33,13 @@ pub struct Wish {
 static CHILD: AtomicI32 = AtomicI32::new(0);
 
 extern "C" fn forward(signal: i32) {
-    // SAFETY: kill(2) may be called in a handler; the child has not been waited for, or the call fails.
+    // SAFETY: kill(2) may be called in a handler; the child has not been waited for, or the call
+    // fails.
     unsafe { libc::kill(CHILD.load(Ordering::Relaxed), signal) };
 }
 
-/// Runs what `exec` becomes, called `name` in the statistics, and ends as it ended; comes back only when it could not be started.
+/// Runs what `exec` becomes, called `name` in the statistics, and ends as it ended; comes back only
+/// when it could not be started.
 ///
 /// `exec` runs in a child and returns only with the reason why it failed.
 pub fn run(wish: &Wish, name: &OsStr, exec: impl FnOnce() -> Error) -> Error {
@@ -69,7 +72,8 @@ pub fn run(wish: &Wish, name: &OsStr, exec: impl FnOnce() -> Error) -> Error {
 /// The child's id, and a look at why its exec failed.
 fn spawn(exec: impl FnOnce() -> Error) -> Result<(i32, impl FnOnce() -> Option<Error>), Error> {
     let mut ends = [0; 2];
-    // SAFETY: fills the two descriptors. This process has one thread, so the child may do what any process may.
+    // SAFETY: fills the two descriptors. This process has one thread, so the child may do what any
+    // process may.
     let child = unsafe {
         if libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) != 0 {
             return Err(Error::last_os_error());
@@ -79,7 +83,8 @@ fn spawn(exec: impl FnOnce() -> Error) -> Result<(i32, impl FnOnce() -> Option<E
     let [reader, writer] = ends;
     if child == 0 {
         let errno = exec().raw_os_error().unwrap_or(libc::EIO).to_ne_bytes();
-        // SAFETY: four bytes into a pipe that is empty; the process ends without the parent's exit handlers.
+        // SAFETY: four bytes into a pipe that is empty; the process ends without the parent's exit
+        // handlers.
         unsafe {
             libc::write(writer, errno.as_ptr().cast(), errno.len());
             libc::_exit(127);
@@ -93,7 +98,8 @@ fn spawn(exec: impl FnOnce() -> Error) -> Result<(i32, impl FnOnce() -> Option<E
     }
     let failed = move || {
         let mut errno = [0; 4];
-        // SAFETY: reads at most four bytes; exec closed the other end, or the child wrote and ended.
+        // SAFETY: reads at most four bytes; exec closed the other end, or the child wrote and
+        // ended.
         let got = unsafe { libc::read(reader, errno.as_mut_ptr().cast(), errno.len()) };
         (got == 4).then(|| Error::from_raw_os_error(i32::from_ne_bytes(errno)))
     };

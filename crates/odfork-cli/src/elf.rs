@@ -1,7 +1,9 @@
-//! What an ELF file says about itself, as far as it decides whether a library can be preloaded into it.
+//! What an ELF file says about itself, as far as it decides whether a library can be preloaded into
+//! it.
 //!
-//! Facts only; what follows from them is decided in `verdict`. The header is read by hand, because it must also be read
-//! for foreign machines and classes; the rest is read with the `object` crate, part by part, never the whole file.
+//! Facts only; what follows from them is decided in `verdict`. The header is read by hand, because
+//! it must also be read for foreign machines and classes; the rest is read with the `object` crate,
+//! part by part, never the whole file.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -131,7 +133,8 @@ fn read_dynamic<'data, R: ReadRef<'data>>(
     Ok(())
 }
 
-/// Sanitizer runtimes must come first in the list of libraries and keep memory of their own in strange places.
+/// Sanitizer runtimes must come first in the list of libraries and keep memory of their own in
+/// strange places.
 fn sanitizer<'data, R: ReadRef<'data>>(
     parsed: &Parsed<'data, R>,
     needed: &[String],

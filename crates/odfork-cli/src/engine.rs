@@ -1,6 +1,8 @@
-//! Which engine `odfork run` uses: what was asked for, by flag or variable, and what this kernel can.
+//! Which engine `odfork run` uses: what was asked for, by flag or variable, and what this kernel
+//! can.
 //!
-//! Decides only; `launch` preloads, or switches the process. Settings that the engine does not know are named here.
+//! Decides only; `launch` preloads, or switches the process. Settings that the engine does not know
+//! are named here.
 
 use std::ffi::OsStr;
 

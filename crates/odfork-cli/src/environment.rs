@@ -1,8 +1,9 @@
 //! The environment as it was inherited, byte for byte, and the block that is handed to the program.
 //!
-//! `std::env` would lose entries without `=` and hide duplicates, and the program must see exactly what it would have
-//! seen, plus what the launcher adds; so this file reads the C array itself. It also names ODFORK_* variables that no
-//! setting knows, and values that no setting accepts. It decides nothing about what to set.
+//! `std::env` would lose entries without `=` and hide duplicates, and the program must see exactly
+//! what it would have seen, plus what the launcher adds; so this file reads the C array itself. It
+//! also names ODFORK_* variables that no setting knows, and values that no setting accepts. It
+//! decides nothing about what to set.
 
 use std::ffi::{c_char, CStr, CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
@@ -23,8 +24,9 @@ impl Environment {
     /// What this process inherited.
     pub fn inherited() -> Environment {
         let mut entries = Vec::new();
-        // SAFETY: `environ` is the C library's array: null, or pointers to C strings up to a null pointer. Nothing in this
-        // process changes it (no set_var, no second thread before this is read).
+        // SAFETY: `environ` is the C library's array: null, or pointers to C strings up to a null
+        // pointer. Nothing in this process changes it (no set_var, no second thread before this is
+        // read).
         unsafe {
             let mut cursor = environ;
             while !cursor.is_null() && !(*cursor).is_null() {
@@ -50,7 +52,8 @@ impl Environment {
         let mut bytes = name.as_bytes().to_vec();
         bytes.push(b'=');
         bytes.extend_from_slice(value.as_bytes());
-        // A value never holds a zero byte: it came from an argument, a variable, a path that exists or a number.
+        // A value never holds a zero byte: it came from an argument, a variable, a path that exists
+        // or a number.
         let Ok(entry) = CString::new(bytes) else {
             return;
         };
@@ -72,8 +75,8 @@ impl Environment {
         &self.entries
     }
 
-    /// One line for each ODFORK_* variable with a name or a value that means nothing. Variables in `overridden` are set by
-    /// a flag, so their inherited value does not matter.
+    /// One line for each ODFORK_* variable with a name or a value that means nothing. Variables in
+    /// `overridden` are set by a flag, so their inherited value does not matter.
     pub fn slips(&self, overridden: &[&str]) -> Vec<String> {
         self.entries.iter().filter_map(|entry| slip(entry, overridden)).collect()
     }

@@ -1,9 +1,10 @@
 //! `odfork run`: from the request to execve, in one reading.
 //!
-//! 1 warn about slips, 2 choose the engine, 3 examine the program, 4 find the library, 5 make the environment, 6 exec in
-//! place, 7 explain the failure. With the kernel engine, 4 and 5 are left out and 6 asks the kernel first; see `counted`
-//! for the one case with a child. Nothing else of the process is changed before exec: no signal disposition or mask, no
-//! descriptor (what is opened here is close-on-exec and closed again), no memory limit. Whatever cannot be had, the program
+//! 1 warn about slips, 2 choose the engine, 3 examine the program, 4 find the library, 5 make the
+//! environment, 6 exec in place, 7 explain the failure. With the kernel engine, 4 and 5 are left
+//! out and 6 asks the kernel first; see `counted` for the one case with a child. Nothing else of
+//! the process is changed before exec: no signal disposition or mask, no descriptor (what is opened
+//! here is close-on-exec and closed again), no memory limit. Whatever cannot be had, the program
 //! still runs, unless the engine itself was asked for by name.
 
 use std::ffi::{c_char, CString, OsStr, OsString};
@@ -180,7 +181,8 @@ fn accelerated(request: &Run, environment: &Environment, library: &Path) -> Envi
     let mut extended = environment.clone();
     extended.set(PRELOAD, &preload_list(library, environment.get(PRELOAD)));
     for (variable, value) in &request.settings {
-        // The library has no use for it, and a program that calls odfork again inherits no choice of ours.
+        // The library has no use for it, and a program that calls odfork again inherits no choice
+        // of ours.
         if *variable != ENGINE {
             extended.set(variable, value);
         }
@@ -189,8 +191,8 @@ fn accelerated(request: &Run, environment: &Environment, library: &Path) -> Envi
     extended
 }
 
-/// The program may change its directory before it writes statistics, so a relative path is settled now, and a directory
-/// that is missing is told now rather than at exit.
+/// The program may change its directory before it writes statistics, so a relative path is settled
+/// now, and a directory that is missing is told now rather than at exit.
 fn settle_stats_file(request: &mut Run, environment: &Environment) -> Result<(), String> {
     let wanted = request.settings.iter().any(|(variable, _)| *variable == STATS)
         || is_set(environment.get(STATS));
@@ -240,8 +242,8 @@ fn exec(words: &[CString], plan: &Plan) -> Error {
             }
         }
     }
-    // SAFETY: both arrays end with a null pointer and point to C strings that outlive the call, as does the file's name.
-    // execvpe searches the PATH of this process, which is the program's too.
+    // SAFETY: both arrays end with a null pointer and point to C strings that outlive the call, as
+    // does the file's name. execvpe searches the PATH of this process, which is the program's too.
     unsafe {
         match file {
             Some(file) => libc::execve(file.as_ptr(), arguments.as_ptr(), block.as_ptr()),

@@ -1,7 +1,8 @@
-//! The `odfork` command: runs programs with libodfork.so preloaded, and says what this machine can do for them.
+//! The `odfork` command: runs programs with libodfork.so preloaded, and says what this machine can
+//! do for them.
 //!
-//! This file reads the command line, carries out one request and gives the exit status. The way of `odfork run` is in
-//! `launch`; nothing here may change the process before that (see main.rs).
+//! This file reads the command line, carries out one request and gives the exit status. The way of
+//! `odfork run` is in `launch`; nothing here may change the process before that (see main.rs).
 
 pub mod check;
 pub mod cli;

@@ -1,7 +1,7 @@
 //! Which file execvp(3) would run for a name, and which name was perhaps meant when there is none.
 //!
-//! The answer is used to look into the file beforehand; the launcher still lets the C library search again, so a wrong
-//! guess here can cost a warning but never run the wrong file.
+//! The answer is used to look into the file beforehand; the launcher still lets the C library
+//! search again, so a wrong guess here can cost a warning but never run the wrong file.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -67,7 +67,8 @@ fn directory_of(part: &[u8]) -> PathBuf {
     PathBuf::from(if part.is_empty() { OsStr::new(".") } else { OsStr::from_bytes(part) })
 }
 
-/// A name like the missing one: among the programs in PATH, or in the directory that the missing path names.
+/// A name like the missing one: among the programs in PATH, or in the directory that the missing
+/// path names.
 pub fn meant(name: &OsStr, environment: &Environment) -> Option<String> {
     let path = Path::new(name);
     let typed = path.file_name()?.to_str()?;

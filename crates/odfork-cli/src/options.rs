@@ -1,7 +1,9 @@
-//! The one table of everything a user can set: flag of `odfork run`, environment variable, values, default, words.
+//! The one table of everything a user can set: flag of `odfork run`, environment variable, values,
+//! default, words.
 //!
-//! The parser, `--help`, the man pages, docs/options.md and the typo check are all made from `SETTINGS`; none of them
-//! keeps a list of its own. What a setting does lives in the runtime crate, not here.
+//! The parser, `--help`, the man pages, docs/options.md and the typo check are all made from
+//! `SETTINGS`; none of them keeps a list of its own. What a setting does lives in the runtime
+//! crate, not here.
 
 /// One value that a setting accepts by name.
 pub struct Choice {
@@ -52,7 +54,8 @@ pub const QUIET: &str = "ODFORK_QUIET";
 /// Every variable of ours starts so; anything else that does is a typing error.
 pub const PREFIX: &str = "ODFORK_";
 
-/// Not a slip, though it is no setting of `run`: the folder of `odfork kernel`, the file of `odfork image load`.
+/// Not a slip, though it is no setting of `run`: the folder of `odfork kernel`, the file of `odfork
+/// image load`.
 pub const OF_OTHER_COMMANDS: [&str; 2] = ["ODFORK_KERNEL_TREE", crate::image::FILE];
 
 pub static SETTINGS: [Setting; 9] = [
@@ -222,8 +225,9 @@ impl Setting {
     }
 }
 
-/// The candidate closest to what was typed, when it is close enough to be a slip: one edit per three characters, at
-/// least one. An edit is an insertion, deletion, substitution or swap of neighbours.
+/// The candidate closest to what was typed, when it is close enough to be a slip: one edit per
+/// three characters, at least one. An edit is an insertion, deletion, substitution or swap of
+/// neighbours.
 pub fn nearest<'a>(typed: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let allowed = (typed.chars().count() / 3).max(1);
     candidates

@@ -1,7 +1,7 @@
 //! The generated pages: manual pages, shell completions, docs/options.md.
 //!
-//! All come from `cli::command()` and the table in `options`; the sections that clap does not know (environment, exit
-//! status) are added here once.
+//! All come from `cli::command()` and the table in `options`; the sections that clap does not know
+//! (environment, exit status) are added here once.
 
 use std::fmt::Write as _;
 use std::fs;

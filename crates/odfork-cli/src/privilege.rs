@@ -1,8 +1,10 @@
-//! Whether executing a file changes who the process is, so that the loader runs in secure mode and ignores LD_PRELOAD.
+//! Whether executing a file changes who the process is, so that the loader runs in secure mode and
+//! ignores LD_PRELOAD.
 //!
-//! Follows what the kernel does at execve (capability set-up in 6.x): secure mode means that the new effective user or
-//! group is not the real one, or that somebody who is not root gains capabilities from the file. Security modules may
-//! ask for secure mode as well; that cannot be known from outside, and the program then merely runs without the library.
+//! Follows what the kernel does at execve (capability set-up in 6.x): secure mode means that the
+//! new effective user or group is not the real one, or that somebody who is not root gains
+//! capabilities from the file. Security modules may ask for secure mode as well; that cannot be
+//! known from outside, and the program then merely runs without the library.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -82,8 +84,9 @@ fn file_capabilities(path: &Path) -> Option<Vec<u8>> {
     Some(value[..length].to_vec())
 }
 
-/// Reads the kernel's `vfs_cap_data`: a word of version and flags, then pairs of permitted and inheritable masks, all
-/// little-endian. True when capabilities come out of it: the effective flag is set, or a permitted one is in bounds.
+/// Reads the kernel's `vfs_cap_data`: a word of version and flags, then pairs of permitted and
+/// inheritable masks, all little-endian. True when capabilities come out of it: the effective flag
+/// is set, or a permitted one is in bounds.
 fn grants(value: &[u8], in_bounds: impl Fn(u64) -> bool) -> bool {
     const EFFECTIVE: u32 = 1;
     let word = |index: usize| {

@@ -1,4 +1,5 @@
-//! The first line of a script: which interpreter the kernel starts for it, and which program env(1) starts then.
+//! The first line of a script: which interpreter the kernel starts for it, and which program env(1)
+//! starts then.
 //!
 //! Pure text; it opens nothing and knows nothing about what the interpreter can do.
 
@@ -50,7 +51,8 @@ fn through_env(env: PathBuf, argument: &[u8]) -> Interpreter {
             .find(|word| !word.is_empty() && !is_assignment(word))
     });
     match name {
-        // Quotes, escapes, ${VAR} and options are env's business: better no answer than a wrong one.
+        // Quotes, escapes, ${VAR} and options are env's business: better no answer than a wrong
+        // one.
         Some(word)
             if !word.starts_with(b"-") && !word.iter().any(|byte| b"'\"\\$".contains(byte)) =>
         {

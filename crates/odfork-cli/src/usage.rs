@@ -1,6 +1,8 @@
-//! A wrong command line, told in one line: what is wrong, what was probably meant, where to read on.
+//! A wrong command line, told in one line: what is wrong, what was probably meant, where to read
+//! on.
 //!
-//! clap's own errors span five lines; this file takes its facts and leaves its layout. Help and version pass through.
+//! clap's own errors span five lines; this file takes its facts and leaves its layout. Help and
+//! version pass through.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::Error;

@@ -1,7 +1,8 @@
 //! Can libodfork.so be preloaded into this program, and if not, why, and what can be done about it.
 //!
-//! Follows scripts to the program that will really run, reads that file, and words the answer. It never runs anything.
-//! When a file cannot be read the answer is "unknown", and the launcher tries: a loader that cannot preload only warns.
+//! Follows scripts to the program that will really run, reads that file, and words the answer. It
+//! never runs anything. When a file cannot be read the answer is "unknown", and the launcher tries:
+//! a loader that cannot preload only warns.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -162,7 +163,8 @@ fn judge_facts(path: &Path, facts: &Facts) -> Answer {
         return Answer::No(Refusal::Go);
     }
     let Some(loader) = &facts.loader else {
-        // The loader called by hand (`ld-linux-x86-64.so.2 PROGRAM`) has no loader either, and heeds LD_PRELOAD.
+        // The loader called by hand (`ld-linux-x86-64.so.2 PROGRAM`) has no loader either, and
+        // heeds LD_PRELOAD.
         let is_loader = facts.soname.as_deref().is_some_and(is_glibc_loader);
         return if is_loader { Answer::Yes } else { Answer::No(Refusal::Static) };
     };

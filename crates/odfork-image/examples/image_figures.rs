@@ -1,11 +1,12 @@
-//! Measures how long an image takes to give its first answer and all of them, in every form; one round of samples as JSON
-//! lines on standard output.
+//! Measures how long an image takes to give its first answer and all of them, in every form; one
+//! round of samples as JSON lines on standard output.
 //!
 //!     cargo run --release -p odfork-image --example image_figures -- prepare FOLDER [MEGABYTES]
 //!     cargo run --release -p odfork-image --example image_figures -- round FOLDER
 //!
-//! Each sample is a process of its own: it opens the image, touches one page (the first answer), then the share of pages asked
-//! for, at random places (all of them: in order). Cold: the file is dropped from the page cache before, and that is checked.
+//! Each sample is a process of its own: it opens the image, touches one page (the first answer),
+//! then the share of pages asked for, at random places (all of them: in order). Cold: the file is
+//! dropped from the page cache before, and that is checked.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -72,7 +73,8 @@ fn timed<T>(act: impl FnOnce() -> T) -> (T, f64) {
     (result, begin.elapsed().as_secs_f64())
 }
 
-/// Saves the memory whole in three forms and as deltas with 1 and 10 % of pages changed; times of each.
+/// Saves the memory whole in three forms and as deltas with 1 and 10 % of pages changed; times of
+/// each.
 fn prepare(folder: &Path, megabytes: usize) {
     let bytes = megabytes << 20;
     let at = reserve(bytes).unwrap();

@@ -1,7 +1,7 @@
 //! A cluster of pages into few bytes and back.
 //!
-//! Unlike the pager's store, which packs single pages, an image packs a cluster at a time: it is read as a whole anyway,
-//! and packs better.
+//! Unlike the pager's store, which packs single pages, an image packs a cluster at a time: it is
+//! read as a whole anyway, and packs better.
 
 /// How the clusters of an image are packed. What does not get smaller is stored as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

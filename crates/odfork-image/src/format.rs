@@ -1,8 +1,10 @@
-//! The head of an image file: who it is, its regions, where the index lies and what its blocks must hash to.
+//! The head of an image file: who it is, its regions, where the index lies and what its blocks must
+//! hash to.
 //!
-//! Owns the bytes and the rule what is a sound head; pure. docs/image-format.md describes the same layout: change both.
-//! Everything is little-endian. A head is believed only as a whole: one checksum covers it, and every number in it is
-//! checked against the others and the size of the file before it is used.
+//! Owns the bytes and the rule what is a sound head; pure. docs/image-format.md describes the same
+//! layout: change both. Everything is little-endian. A head is believed only as a whole: one
+//! checksum covers it, and every number in it is checked against the others and the size of the
+//! file before it is used.
 
 use std::fmt;
 
@@ -31,7 +33,8 @@ const TOP: u64 = 1 << 56;
 const FLAG_DELTA: u32 = 1;
 const FLAG_PLACED: u32 = 2;
 
-/// What an image holds, as a number: equal content at equal addresses gives equal ids, however it is stored.
+/// What an image holds, as a number: equal content at equal addresses gives equal ids, however it
+/// is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Id(pub u128);
 
@@ -232,13 +235,7 @@ impl Head {
     /// # Errors
     /// What is wrong, in words that complete "FILE: ".
     pub fn parse(bytes: &[u8], file: u64) -> Result<Head, String> {
-        let mut zeroed = bytes.to_vec();
-        let stored = zeroed.get_mut(FIXED - 8..FIXED).ok_or("damaged: a short head")?;
-        let sum = u64::from_le_bytes(stored.try_into().unwrap_or_default());
-        stored.fill(0);
-        if xxh3_64(&zeroed) != sum {
-            return Err("damaged: the checksum of its head is wrong".to_owned());
-        }
+        check_sum(bytes)?;
         // From here on only a program that makes false images can surprise us; it shall not either.
         let mut fields = Reader(&bytes[16..FIXED]);
         let page = fields.u32()?;
@@ -292,14 +289,10 @@ impl Head {
             blocks,
         };
         head.check(bytes.len(), index_bytes, pages)?;
-        match file.cmp(&file_bytes) {
-            std::cmp::Ordering::Equal => Ok(head),
-            std::cmp::Ordering::Less => {
-                Err(format!("this image is cut off: {file} of {file_bytes} bytes are there"))
-            }
-            std::cmp::Ordering::Greater => {
-                Err(format!("{} bytes follow the end of this image", file - file_bytes))
-            }
+        match file.checked_sub(file_bytes) {
+            Some(0) => Ok(head),
+            Some(more) => Err(format!("{more} bytes follow the end of this image")),
+            None => Err(format!("this image is cut off: {file} of {file_bytes} bytes are there")),
         }
     }
 
@@ -339,6 +332,17 @@ impl Head {
         } else {
             Err("damaged: its index is not as long as its regions say".to_owned())
         }
+    }
+}
+
+fn check_sum(head: &[u8]) -> Result<(), String> {
+    let mut zeroed = head.to_vec();
+    let stored = zeroed.get_mut(FIXED - 8..FIXED).ok_or("damaged: a short head")?;
+    let sum = u64::from_le_bytes(stored.try_into().unwrap_or_default());
+    stored.fill(0);
+    match xxh3_64(&zeroed) == sum {
+        true => Ok(()),
+        false => Err("damaged: the checksum of its head is wrong".to_owned()),
     }
 }
 

@@ -1,8 +1,8 @@
 //! An opened image with its bases: which page is where, and reading pages, checked.
 //!
-//! Owns the chain from a delta to the whole image below it, and the rule which of them has a page. Reading
-//! uses neither locks nor the heap once a [`Room`] is there: page faults are served by it. It does not put anything into
-//! the program's memory (`map`).
+//! Owns the chain from a delta to the whole image below it, and the rule which of them has a page.
+//! Reading uses neither locks nor the heap once a [`Room`] is there: page faults are served by it.
+//! It does not put anything into the program's memory (`map`).
 
 mod read;
 
@@ -125,9 +125,9 @@ pub struct Image {
 impl Image {
     /// Opens an image; the bases of a delta are looked for beside it.
     ///
-    /// # Errors
-    /// The file cannot be read, is no whole sound image, or its base is missing or another. Only the heads are
-    /// read: damage further in is found when a page is needed, or by [`Image::verify`].
+    /// # Errors The file cannot be read, is no whole sound image, or its base is missing or
+    /// another. Only the heads are read: damage further in is found when a page is needed, or by
+    /// [`Image::verify`].
     pub fn open(path: impl AsRef<Path>) -> Result<Image> {
         Image::open_with(path, &[])
     }
@@ -227,7 +227,8 @@ impl Image {
         }
     }
 
-    /// Calls `each` with every cluster of a region: its first page's number in the region, its record.
+    /// Calls `each` with every cluster of a region: its first page's number in the region, its
+    /// record.
     pub(crate) fn clusters(
         &self,
         placement: &Placement,
@@ -274,8 +275,8 @@ impl Image {
         Ok(())
     }
 
-    /// Reads every page and compares ids: whether all of the content is there and right. `progress` is called with pages
-    /// done and pages in all, and returns false to stop.
+    /// Reads every page and compares ids: whether all of the content is there and right. `progress`
+    /// is called with pages done and pages in all, and returns false to stop.
     ///
     /// # Errors
     /// The first page that is lost, or that the content as a whole is not what the head says.

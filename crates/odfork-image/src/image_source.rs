@@ -5,7 +5,8 @@ use crate::image::{Fate, Image, Room};
 use crate::source::{Known, Source};
 use crate::PAGE;
 
-/// An image with its bases as a source: for deltas of two images, and for making whole images of deltas.
+/// An image with its bases as a source: for deltas of two images, and for making whole images of
+/// deltas.
 #[derive(Debug)]
 pub struct ImageSource<'a> {
     image: &'a Image,

@@ -1,7 +1,7 @@
 //! The index of an image: for each cluster where its pages are and what they must hash to.
 //!
-//! Owns reading it block by block, on first use, checked against the head. It lies in memory of its own and is read
-//! without locks and without the heap, because page faults are served from it.
+//! Owns reading it block by block, on first use, checked against the head. It lies in memory of its
+//! own and is read without locks and without the heap, because page faults are served from it.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -1,9 +1,11 @@
-//! Memory images: regions of memory saved to a file, and opened by another run without reading it in.
+//! Memory images: regions of memory saved to a file, and opened by another run without reading it
+//! in.
 //!
-//! The way of a save: [`Process`] (this one or another) or an opened image is the source, [`save`] writes it, whole or as a
-//! delta against a base. The way of a load: [`Image::open`] reads the head of the file (and of its bases), [`Image::map`]
-//! puts the regions into memory; their pages come when they are touched. Three forms: *mapped* (the file itself, mapped
-//! privately), *faulted* (anonymous memory served by a userfaultfd thread, which checks and unpacks), *read in* (all at
+//! The way of a save: [`Process`] (this one or another) or an opened image is the source, [`save`]
+//! writes it, whole or as a delta against a base. The way of a load: [`Image::open`] reads the head
+//! of the file (and of its bases), [`Image::map`] puts the regions into memory; their pages come
+//! when they are touched. Three forms: *mapped* (the file itself, mapped privately), *faulted*
+//! (anonymous memory served by a userfaultfd thread, which checks and unpacks), *read in* (all at
 //! once). The file: docs/image-format.md; what each form is good for: docs/images.md.
 
 mod codec;

@@ -1,7 +1,7 @@
 //! Regions of an image in the memory of this process.
 //!
-//! Owns the choice of the form and of the place, and giving the memory back. The three forms: mapped (`overlay`), faulted
-//! (`faults`), read in (here).
+//! Owns the choice of the form and of the place, and giving the memory back. The three forms:
+//! mapped (`overlay`), faulted (`faults`), read in (here).
 
 use std::io::ErrorKind;
 
@@ -97,12 +97,11 @@ impl Drop for Mapped {
 }
 
 impl Image {
-    /// Puts the regions of this name (all, without one) into memory. Pages that are written to become the process's own: the
-    /// file never changes.
+    /// Puts the regions of this name (all, without one) into memory. Pages that are written to
+    /// become the process's own: the file never changes.
     ///
-    /// # Errors
-    /// No region of this name, its place is taken, no memory; for the form read in also a page that is lost. Nothing is
-    /// left mapped.
+    /// # Errors No region of this name, its place is taken, no memory; for the form read in also a
+    /// page that is lost. Nothing is left mapped.
     pub fn map(&self, name: Option<&str>, options: &MapOptions) -> Result<Mapped> {
         let saved: Vec<Region> = self
             .regions()

@@ -10,8 +10,8 @@ use crate::image::Image;
 #[derive(Clone, Copy, Debug)]
 pub struct Delta<'a> {
     pub base: &'a Image,
-    /// Pages of equal checksum (64 bits) count as equal without being compared. Faster; but memory that an enemy
-    /// can fill may hold pages made to have equal checksums.
+    /// Pages of equal checksum (64 bits) count as equal without being compared. Faster; but memory
+    /// that an enemy can fill may hold pages made to have equal checksums.
     pub trust_checksums: bool,
 }
 
@@ -22,9 +22,11 @@ pub struct SaveOptions<'a> {
     pub cluster_pages: u32,
     /// Only what differs from this image.
     pub delta: Option<Delta<'a>>,
-    /// Waits until the disk has it. Without, a crash of the machine soon after may leave an image that is refused.
+    /// Waits until the disk has it. Without, a crash of the machine soon after may leave an image
+    /// that is refused.
     pub sync: bool,
-    /// Called now and then, and when the last page has been read, with pages done and pages in all; false stops.
+    /// Called now and then, and when the last page has been read, with pages done and pages in all;
+    /// false stops.
     pub progress: Option<&'a mut dyn FnMut(u64, u64) -> bool>,
 }
 
@@ -47,7 +49,7 @@ impl std::fmt::Debug for SaveOptions<'_> {
 }
 
 /// What was written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Saved {
     pub id: Id,
     pub pages: u64,
@@ -116,10 +118,11 @@ pub struct MapOptions {
     pub read: Read,
     /// Pages brought in together by a fault of the faulted form: a power of two up to 256.
     pub prefetch: usize,
-    /// Where userfaultfd is forbidden: take one that serves only what the program itself touches. System calls on memory
-    /// that has not come yet then fail with EFAULT.
+    /// Where userfaultfd is forbidden: take one that serves only what the program itself touches.
+    /// System calls on memory that has not come yet then fail with EFAULT.
     pub user_faults: bool,
-    /// Where userfaultfd is forbidden: read everything in instead (and say so in [`Mapped::note`](crate::Mapped::note)).
+    /// Where userfaultfd is forbidden: read everything in instead (and say so in
+    /// [`Mapped::note`](crate::Mapped::note)).
     pub fall_back: bool,
 }
 

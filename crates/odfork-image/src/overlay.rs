@@ -1,7 +1,9 @@
-//! The mapped form: the file itself in memory, privately; of a delta, its pages over those of the base.
+//! The mapped form: the file itself in memory, privately; of a delta, its pages over those of the
+//! base.
 //!
-//! Owns which part of which file goes where. Pages come by the kernel's own page faults and can be taken away again by it; nothing
-//! is checked. A delta of many scattered pages would need more mappings than a process may have, so there is a limit.
+//! Owns which part of which file goes where. Pages come by the kernel's own page faults and can be
+//! taken away again by it; nothing is checked. A delta of many scattered pages would need more
+//! mappings than a process may have, so there is a limit.
 
 use std::fs::File;
 
@@ -15,7 +17,8 @@ use crate::PAGE;
 /// An eighth of the usual vm.max_map_count.
 const MOST: usize = 8192;
 
-/// A piece of a region: address at which it was saved, bytes, and the file and offset it comes from; else zeros.
+/// A piece of a region: address at which it was saved, bytes, and the file and offset it comes
+/// from; else zeros.
 #[derive(Clone, Copy, Debug)]
 struct Piece<'a> {
     address: u64,

@@ -1,7 +1,8 @@
 //! The memory of a process as a source: this one, or another that stands still.
 //!
-//! Owns reading through the kernel, so that memory that goes away is an error and no crash. It does not stop anybody: who
-//! saves another process holds it (ptrace), who saves its own memory sees to it that nobody writes meanwhile.
+//! Owns reading through the kernel, so that memory that goes away is an error and no crash. It does
+//! not stop anybody: who saves another process holds it (ptrace), who saves its own memory sees to
+//! it that nobody writes meanwhile.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

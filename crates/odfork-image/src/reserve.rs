@@ -1,17 +1,19 @@
-//! Memory to build state in that shall become an image: at an address that is free in another run, too.
+//! Memory to build state in that shall become an image: at an address that is free in another run,
+//! too.
 
 use crate::error::{Error, Result};
 use crate::memory::{self, At, What};
 use crate::PAGE;
 
-/// Far below where the kernel puts libraries, mappings and stacks, far above programs and their heaps. The
-/// runtime's own zone begins at 0x6100_0000_0000.
+/// Far below where the kernel puts libraries, mappings and stacks, far above programs and their
+/// heaps. The runtime's own zone begins at 0x6100_0000_0000.
 const ZONE: u64 = 0x6300_0000_0000;
 const STEP: u64 = 1 << 30;
 const TRIES: u64 = 4096;
 
-/// Anonymous memory of `bytes` (rounded up to whole pages) that can be read and written, at the first free place of a part of the
-/// address space that programs do not use. A program that reserves the same sizes in the same order finds the same addresses.
+/// Anonymous memory of `bytes` (rounded up to whole pages) that can be read and written, at the
+/// first free place of a part of the address space that programs do not use. A program that
+/// reserves the same sizes in the same order finds the same addresses.
 ///
 /// # Errors
 /// No such place, or no memory.

@@ -1,8 +1,9 @@
 //! Writing an image: whole, or what differs from a base.
 //!
-//! The order of a save: 1 the file under a temporary name, readable by its owner alone; 2 page by page: zeros are noted, what
-//! the base has is left out, the rest is packed and written; 3 the index; 4 the head; 5 flush to the disk; 6 the name. A
-//! reader sees the old file or the whole new one. Nothing of an image is written over an older one in place.
+//! The order of a save: 1 the file under a temporary name, readable by its owner alone; 2 page by
+//! page: zeros are noted, what the base has is left out, the rest is packed and written; 3 the
+//! index; 4 the head; 5 flush to the disk; 6 the name. A reader sees the old file or the whole new
+//! one. Nothing of an image is written over an older one in place.
 
 use std::fs::File;
 use std::path::Path;
@@ -19,8 +20,8 @@ use crate::PAGE;
 
 /// Writes the regions (in any order, not overlapping) of `source` to `path`.
 ///
-/// # Errors
-/// Regions that cannot be, a source that cannot be read, a disk that is full; then `path` is as it was.
+/// # Errors Regions that cannot be, a source that cannot be read, a disk that is full; then `path`
+/// is as it was.
 pub fn save(
     path: &Path,
     source: &mut dyn Source,

@@ -150,7 +150,8 @@ fn in_range(maps: &[&Mapping], name: Option<&str>, start: u64, end: u64) -> Vec<
     of(cut.iter())
 }
 
-/// Frozen pieces of the heap carry the name of their file: what follows the start of the break without a gap counts.
+/// Frozen pieces of the heap carry the name of their file: what follows the start of the break
+/// without a gap counts.
 fn heap(maps: &[&Mapping], start: u64) -> Vec<Region> {
     let start = start.next_multiple_of(PAGE as u64);
     let mut end = start;

@@ -11,7 +11,8 @@ pub enum Known {
     Sum(u64),
 }
 
-/// Memory that can be saved. Addresses and lengths are whole pages inside of the regions that are saved.
+/// Memory that can be saved. Addresses and lengths are whole pages inside of the regions that are
+/// saved.
 pub trait Source {
     /// What is known of the pages from `address` on, one entry each.
     ///

@@ -1,7 +1,7 @@
 //! The writer of a save: cluster by cluster, then index and head.
 //!
-//! Owns which pages are stored, which are zeros and which are the base's, and where stored pages go. Naming and flushing
-//! the file is `save`'s.
+//! Owns which pages are stored, which are zeros and which are the base's, and where stored pages
+//! go. Naming and flushing the file is `save`'s.
 
 use std::fs::File;
 use std::io::{BufWriter, Seek, SeekFrom, Write};
@@ -21,7 +21,8 @@ use crate::options::{SaveOptions, Saved};
 use crate::source::{Known, Source};
 use crate::PAGE;
 
-/// Large pages of memory and of the file fall together when the offset equals the address in these bits.
+/// Large pages of memory and of the file fall together when the offset equals the address in these
+/// bits.
 const ALIGN: u64 = 2 << 20;
 
 pub struct Writer<'f, 'a> {
@@ -50,6 +51,29 @@ struct Cluster {
     packed: Vec<u8>,
 }
 
+/// The regions in their order, with the numbers of their clusters.
+fn without_places(regions: Vec<Region>, cluster_pages: u32) -> Vec<Placement> {
+    let mut first_cluster = 0;
+    let place = |region: Region| {
+        let first = first_cluster;
+        first_cluster += clusters_of(region.bytes, cluster_pages);
+        Placement { region, data: 0, first_cluster: first }
+    };
+    regions.into_iter().map(place).collect()
+}
+
+/// Gives each region a place in the file from `end` on; returns the end of the last one. A large one
+/// lies as its address does, so that the kernel can map huge pages.
+fn give_places(regions: &mut [Placement], mut end: u64) -> u64 {
+    for placement in regions {
+        let Region { address, bytes, .. } = placement.region;
+        let skew = if bytes >= ALIGN { address.wrapping_sub(end) % ALIGN } else { 0 };
+        placement.data = end + skew;
+        end = placement.data + bytes;
+    }
+    end
+}
+
 impl<'f, 'a> Writer<'f, 'a> {
     pub fn new(
         file: &'f File,
@@ -66,30 +90,18 @@ impl<'f, 'a> Writer<'f, 'a> {
         let shape = Shape::of(clusters, options.cluster_pages);
         let head = head_bytes(&regions, base.as_ref(), shape.blocks()) as u64;
         let mut end = head.next_multiple_of(PAGE as u64);
-        let mut first_cluster = 0;
         let identity = Identity::of(&regions);
-        let place = |region: Region| {
-            let mut placement = Placement { region, data: 0, first_cluster };
-            let bytes = placement.region.bytes;
-            first_cluster += clusters_of(bytes, options.cluster_pages);
-            if placed {
-                let skew = if bytes >= ALIGN {
-                    (placement.region.address.wrapping_sub(end)) % ALIGN
-                } else {
-                    0
-                };
-                placement.data = end + skew;
-                end = placement.data + bytes;
-            }
-            placement
-        };
+        let mut regions = without_places(regions, options.cluster_pages);
+        if placed {
+            end = give_places(&mut regions, end);
+        }
         let head = Head {
             id: Id::default(),
             base,
             cluster_pages: options.cluster_pages,
             codec: options.codec,
             placed,
-            regions: regions.into_iter().map(place).collect(),
+            regions,
             index: 0,
             file_bytes: 0,
             stored_pages: 0,
@@ -110,14 +122,7 @@ impl<'f, 'a> Writer<'f, 'a> {
             packer: Packer::new(options.codec),
             end,
             base,
-            saved: Saved {
-                id: Id::default(),
-                pages,
-                stored_pages: 0,
-                zero_pages: 0,
-                base_pages: 0,
-                file_bytes: 0,
-            },
+            saved: Saved { pages, ..Saved::default() },
             options,
             head,
         })
@@ -168,6 +173,30 @@ impl<'f, 'a> Writer<'f, 'a> {
         place: u64,
         room: &mut Cluster,
     ) -> Result<()> {
+        let trusted = self.options.delta.is_some_and(|delta| delta.trust_checksums);
+        self.read_pages(source, (address, count), trusted, room)?;
+        let compare = !trusted && self.read_base(address, count, room);
+        let mut sums = vec![0; self.options.cluster_pages as usize];
+        let (present, zero) = self.decide(count, compare, room, &mut sums);
+        self.saved.stored_pages += u64::from(present.count_ones());
+        self.saved.zero_pages += u64::from(zero.count_ones());
+        let content = &room.content[..count * PAGE];
+        let (offset, stored, codec) = match self.head.placed {
+            true => self.put_placed(content, present, place)?,
+            false => self.put_packed(content, present, &mut room.packed)?,
+        };
+        Record::encode(offset, stored, codec, (present, zero), &sums, &mut self.index);
+        Ok(())
+    }
+
+    /// What is known of the pages, now and in the base; the content where that is not enough.
+    fn read_pages(
+        &self,
+        source: &mut dyn Source,
+        (address, count): (u64, usize),
+        trusted: bool,
+        room: &mut Cluster,
+    ) -> Result<()> {
         let known = &mut room.known[..count];
         let old = &mut room.old[..count];
         source.known(address, known)?;
@@ -176,7 +205,6 @@ impl<'f, 'a> Writer<'f, 'a> {
             delta.base.known(address, old)?;
         }
         let content = &mut room.content[..count * PAGE];
-        let trusted = self.options.delta.is_some_and(|delta| delta.trust_checksums);
         let need = |(new, old): (&Known, &Known)| match new {
             Known::Zero => false,
             Known::Sum(_) => !(trusted && new == old),
@@ -193,16 +221,31 @@ impl<'f, 'a> Writer<'f, 'a> {
                 _ => {}
             }
         }
+        Ok(())
+    }
+
+    /// Reads the pages of the base when one of them may be equal; whether it did.
+    fn read_base(&mut self, address: u64, count: usize, room: &mut Cluster) -> bool {
         let alike = |(new, old): (&Known, &Known)| matches!(new, Known::Sum(_)) && new == old;
-        let compare = !trusted && known.iter().zip(old.iter()).any(alike);
-        let old_content = &mut room.old_content[..count * PAGE];
-        let fates = &mut room.old_fates[..count];
+        let compare = room.known[..count].iter().zip(&room.old[..count]).any(alike);
         if let Some((base, reading)) = self.base.as_mut().filter(|_| compare) {
-            base.read(address, old_content, fates, reading);
+            let content = &mut room.old_content[..count * PAGE];
+            base.read(address, content, &mut room.old_fates[..count], reading);
         }
-        let mut sums = vec![0; self.options.cluster_pages as usize];
+        compare
+    }
+
+    /// The pages that are stored and those that are zeros, as bits; the others are as in the base.
+    fn decide(
+        &mut self,
+        count: usize,
+        compare: bool,
+        room: &Cluster,
+        sums: &mut [u64],
+    ) -> (u64, u64) {
+        let Cluster { content, old, old_content, old_fates: fates, .. } = room;
         let (mut present, mut zero) = (0u64, 0u64);
-        for (at, &new) in known.iter().enumerate() {
+        for (at, &new) in room.known[..count].iter().enumerate() {
             let bytes = at * PAGE..(at + 1) * PAGE;
             let (sum, same) = match new {
                 // What the base has lost is stored anew.
@@ -223,14 +266,7 @@ impl<'f, 'a> Writer<'f, 'a> {
                 _ => zero |= 1 << at,
             }
         }
-        self.saved.stored_pages += u64::from(present.count_ones());
-        self.saved.zero_pages += u64::from(zero.count_ones());
-        let (offset, stored, codec) = match self.head.placed {
-            true => self.put_placed(content, present, place)?,
-            false => self.put_packed(content, present, &mut room.packed)?,
-        };
-        Record::encode(offset, stored, codec, (present, zero), &sums, &mut self.index);
-        Ok(())
+        (present, zero)
     }
 
     /// Each page to its own place; zeros stay holes.

@@ -141,7 +141,8 @@ fn damage_to_a_packed_cluster_or_the_index_costs_no_more_than_it_must() {
     }
 }
 
-/// Random damage anywhere in the file, the head put right again in half of the cases: never a panic, never a wrong page.
+/// Random damage anywhere in the file, the head put right again in half of the cases: never a
+/// panic, never a wrong page.
 #[test]
 fn random_damage_never_gives_a_wrong_page() {
     let folder = Folder::new();

@@ -1,4 +1,5 @@
-//! The faulted form: threads, forks, and programs that drop and move their memory, close descriptors and end.
+//! The faulted form: threads, forks, and programs that drop and move their memory, close
+//! descriptors and end.
 
 mod common;
 
@@ -209,7 +210,8 @@ fn page_is_zeros(seed: u64) -> bool {
     seed % 5 == 0
 }
 
-/// Threads that touch while another drops: what they see is the image's or zeros, and after the drop zeros.
+/// Threads that touch while another drops: what they see is the image's or zeros, and after the
+/// drop zeros.
 #[test]
 fn touching_and_dropping_at_once() {
     if !can_fault("touching_and_dropping_at_once") {
@@ -257,7 +259,8 @@ fn programs_may_close_every_descriptor() {
     image(&path, 500, 1, options(Codec::Zstd, 16));
     let before = std::fs::read_dir("/proc/self/fd").unwrap().count();
     let mapped = faulted(&open(&path), 16);
-    // The image is closed again: nothing is left to be closed by mistake. (Other tests of this program open files.)
+    // The image is closed again: nothing is left to be closed by mistake. (Other tests of this
+    // program open files.)
     let ours = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
     let names: Vec<_> = ours.filter_map(|fd| std::fs::read_link(fd.path()).ok()).collect();
     assert!(!names.iter().any(|name| name == &path), "{before} {names:?}");

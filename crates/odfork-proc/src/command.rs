@@ -1,4 +1,5 @@
-//! A command of `odfork`: a name, its options, and what it does. Crates give theirs to the launcher in a list.
+//! A command of `odfork`: a name, its options, and what it does. Crates give theirs to the launcher
+//! in a list.
 
 use clap::{ArgMatches, Command};
 

@@ -1,9 +1,9 @@
-//! The switch of the kernel engine: whether the running kernel shares page tables at fork, how a process asks for it,
-//! and what the kernel counted.
+//! The switch of the kernel engine: whether the running kernel shares page tables at fork, how a
+//! process asks for it, and what the kernel counted.
 //!
-//! The interface is that of the patches in kernel/: prctl, /proc/self/use_odf for where a filter refuses prctl numbers it
-//! does not know, vm.cow_fork, and the `cowpt_` lines of /proc/vmstat. Used by the laboratory and by `odfork run`;
-//! nothing here allocates between fork and exec.
+//! The interface is that of the patches in kernel/: prctl, /proc/self/use_odf for where a filter
+//! refuses prctl numbers it does not know, vm.cow_fork, and the `cowpt_` lines of /proc/vmstat.
+//! Used by the laboratory and by `odfork run`; nothing here allocates between fork and exec.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -98,7 +98,8 @@ pub fn set(mode: Mode) -> io::Result<()> {
     fs::write(SWITCH, (mode as u8).to_string())
 }
 
-/// What the kernel counted since boot, for the whole system, without the prefix: share, copy, reuse ...
+/// What the kernel counted since boot, for the whole system, without the prefix: share, copy, reuse
+/// ...
 pub type Counters = BTreeMap<String, u64>;
 
 pub fn counters() -> Counters {

@@ -1,7 +1,9 @@
-//! Ctrl-C: the first one asks the run to end early and print what it has; the second one kills as usual.
+//! Ctrl-C: the first one asks the run to end early and print what it has; the second one kills as
+//! usual.
 //!
-//! The handler only sets a flag. It is installed without SA_RESTART, so a wait for a subject returns
-//! with EINTR and sees the flag at once; SA_RESETHAND gives the second Ctrl-C its default meaning.
+//! The handler only sets a flag. It is installed without SA_RESTART, so a wait for a subject
+//! returns with EINTR and sees the flag at once; SA_RESETHAND gives the second Ctrl-C its default
+//! meaning.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,8 +16,9 @@ extern "C" fn note(_signal: libc::c_int) {
 /// Makes SIGINT and SIGTERM end the run early instead of killing it.
 pub fn listen() {
     for signal in [libc::SIGINT, libc::SIGTERM] {
-        // SAFETY: a zeroed sigaction is a valid value (empty mask, no flags); the handler only stores to an
-        // atomic, which is allowed in a signal handler. A failure leaves the default action: acceptable.
+        // SAFETY: a zeroed sigaction is a valid value (empty mask, no flags); the handler only
+        // stores to an atomic, which is allowed in a signal handler. A failure leaves the default
+        // action: acceptable.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = note as extern "C" fn(libc::c_int) as libc::sighandler_t;

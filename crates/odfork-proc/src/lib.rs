@@ -1,4 +1,5 @@
-//! What every tool of odfork needs: processes read through `/proc` and stopped, sizes and times as text.
+//! What every tool of odfork needs: processes read through `/proc` and stopped, sizes and times as
+//! text.
 //!
 //! Owns: the one place where a tool asks the kernel about a process. Does not own: measuring, the
 //! runtime (which reads its own map without a heap).

@@ -124,7 +124,8 @@ pub fn of_process(pid: impl Display) -> Result<Vec<Mapping>> {
     Ok(parse(&String::from_utf8_lossy(&text)))
 }
 
-/// What a fork has to keep apart: shared mappings stay shared, so their writes are none of its cost.
+/// What a fork has to keep apart: shared mappings stay shared, so their writes are none of its
+/// cost.
 ///
 /// # Errors
 /// As for [`of_process`].

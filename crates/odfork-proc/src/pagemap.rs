@@ -48,7 +48,8 @@ impl Pagemap {
         Ok(Pagemap { file, scans: true })
     }
 
-    /// Runs of pages with content in `start..end`, in rising order; the shared page of zeros is no content.
+    /// Runs of pages with content in `start..end`, in rising order; the shared page of zeros is no
+    /// content.
     pub fn runs(&mut self, start: u64, end: u64) -> Result<Vec<Run>> {
         let mut found = Vec::new();
         let mut at = start;
@@ -166,7 +167,8 @@ mod tests {
     /// A mapping of six pages of which 1, 2 and 4 are written.
     fn written() -> (u64, Box<dyn FnOnce()>) {
         let size = 6 * PAGE as usize;
-        // SAFETY: a fresh private mapping; the pages written lie in it; it is unmapped once, by the closure.
+        // SAFETY: a fresh private mapping; the pages written lie in it; it is unmapped once, by the
+        // closure.
         unsafe {
             let at = libc::mmap(
                 std::ptr::null_mut(),

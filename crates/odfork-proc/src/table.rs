@@ -1,4 +1,5 @@
-//! Tables without lines: columns as wide as their widest cell, the first to the left, others to the right.
+//! Tables without lines: columns as wide as their widest cell, the first to the left, others to the
+//! right.
 
 use comfy_table::{presets::NOTHING, CellAlignment, Table};
 

@@ -22,7 +22,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(1);
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What happened, as the measuring sees it. At all but `Time` and `Gone` the thread concerned is held.
+/// What happened, as the measuring sees it. At all but `Time` and `Gone` the thread concerned is
+/// held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The marker signal came.
@@ -70,7 +71,8 @@ impl Tracee {
             marked: None,
             gone: None,
         };
-        // Threads may come while we list: twice without a new one is enough, for children of seized ones are seized.
+        // Threads may come while we list: twice without a new one is enough, for children of seized
+        // ones are seized.
         loop {
             let new: Vec<i32> = process::threads(pid)
                 .into_iter()
@@ -261,7 +263,8 @@ impl Tracee {
         None
     }
 
-    /// A thread that can be made to carry out a system call: stopped by our interruption or the marker.
+    /// A thread that can be made to carry out a system call: stopped by our interruption or the
+    /// marker.
     pub fn interrupted_thread(&self) -> Option<i32> {
         let ours = |status: Status| {
             event_of(status) == libc::PTRACE_EVENT_STOP && libc::WSTOPSIG(status) == libc::SIGTRAP
@@ -270,7 +273,8 @@ impl Tracee {
         interrupted.map(|(tid, _)| *tid).or(self.marked)
     }
 
-    /// A thread that is being killed leaves our stop and soon stands in its exit: only then it can be let go.
+    /// A thread that is being killed leaves our stop and soon stands in its exit: only then it can
+    /// be let go.
     fn detach(&mut self, tid: i32, signal: i32, end: Instant) {
         while ptrace::detach(tid, signal).is_err() && Instant::now() < end {
             match ptrace::wait(tid) {

@@ -175,7 +175,8 @@ pub unsafe fn clone3(
     unsafe { clone_into(call, entry, arg) }
 }
 
-/// The system call with its number and two arguments (the others are 0), and what the new task does.
+/// The system call with its number and two arguments (the others are 0), and what the new task
+/// does.
 ///
 /// # Safety
 /// As for [`clone_vfork`]; the call gives the task a stack.

@@ -9,7 +9,8 @@ use core::sync::atomic::{AtomicI32, Ordering::Acquire, Ordering::Relaxed, Orderi
 
 use crate::{args, getpid, raw};
 
-/// Looks before naps: a thread of real-time priority must not keep the one it waits for from running.
+/// Looks before naps: a thread of real-time priority must not keep the one it waits for from
+/// running.
 const EAGER: u32 = 100;
 const NAP: [i64; 2] = [0, 100_000];
 
@@ -47,7 +48,8 @@ impl Default for ProcessLock {
     }
 }
 
-/// Lets others run, longer after many looks; the looks so far. Raw calls: the C library's would end a cancelled thread.
+/// Lets others run, longer after many looks; the looks so far. Raw calls: the C library's would end
+/// a cancelled thread.
 pub fn pause(looks: u32) -> u32 {
     // SAFETY: no arguments, or a time that is read.
     unsafe {

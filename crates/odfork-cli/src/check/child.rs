@@ -1,7 +1,7 @@
 //! Asks one question in a child process and brings the answer back through a pipe.
 //!
-//! A seccomp filter may kill for a call, a mapping may raise SIGBUS, a fault may hang: each becomes a "no" with its cause,
-//! and mounts, namespaces and mappings of the probe die with the child.
+//! A seccomp filter may kill for a call, a mapping may raise SIGBUS, a fault may hang: each becomes
+//! a "no" with its cause, and mounts, namespaces and mappings of the probe die with the child.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -20,8 +20,9 @@ pub fn observe(look: fn() -> Seen) -> Seen {
     let Ok((reader, writer)) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC) else {
         return Seen::no("the probe could not start: no pipe");
     };
-    // SAFETY: this process has one thread (the launcher starts none; tests fork from theirs, and the child then uses only
-    // memory allocation, which glibc keeps usable in a forked child). The child leaves through _exit.
+    // SAFETY: this process has one thread (the launcher starts none; tests fork from theirs, and
+    // the child then uses only memory allocation, which glibc keeps usable in a forked child). The
+    // child leaves through _exit.
     match unsafe { libc::fork() } {
         -1 => Seen::no(format!(
             "the probe could not start: fork: {}",

@@ -1,7 +1,8 @@
 //! Probes for the image file: a huge one as root, a huge one through a user namespace, a small one.
 //!
-//! Each makes the file the way the library does, writes a byte and looks at what came: a 2 MB page shows as 512 resident
-//! 4 KB pages after one write, and as a whole mapping in smaps. Runs in a throw-away child (`child`).
+//! Each makes the file the way the library does, writes a byte and looks at what came: a 2 MB page
+//! shows as 512 resident 4 KB pages after one write, and as a whole mapping in smaps. Runs in a
+//! throw-away child (`child`).
 
 use std::ffi::c_void;
 use std::fs;
@@ -67,7 +68,8 @@ fn huge_file() -> Result<OwnedFd, Failure> {
 
 fn enter_namespaces() -> Result<(), Failure> {
     let (uid, gid) = (getuid().as_raw(), getgid().as_raw());
-    // SAFETY: no descriptor table is unshared, and the child has one thread, so nobody relies on the old namespaces.
+    // SAFETY: no descriptor table is unshared, and the child has one thread, so nobody relies on
+    // the old namespaces.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWUSER | UnshareFlags::NEWNS) }
         .map_err(at("unshare"))?;
     fs::write("/proc/self/setgroups", "deny").map_err(at("setgroups"))?;
@@ -75,7 +77,8 @@ fn enter_namespaces() -> Result<(), Failure> {
     fs::write("/proc/self/gid_map", format!("{gid} {gid} 1")).map_err(at("gid_map"))
 }
 
-/// Writes a byte and looks at how much memory came with it, and how it is mapped privately, as the library maps it.
+/// Writes a byte and looks at how much memory came with it, and how it is mapped privately, as the
+/// library maps it.
 fn judge(file: &OwnedFd) -> Result<Seen, Failure> {
     ftruncate(file, HUGE as u64).map_err(at("ftruncate"))?;
     let shared = aligned_mapping(file, MapFlags::SHARED).map_err(at("mmap"))?;
@@ -101,8 +104,8 @@ fn judge(file: &OwnedFd) -> Result<Seen, Failure> {
 /// Reserves enough to find a 2 MB boundary, and maps the file there.
 fn aligned_mapping(file: &OwnedFd, kind: MapFlags) -> Result<*mut c_void, Errno> {
     let access = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a fresh reservation at an address of the kernel's choice, then a mapping placed wholly inside it. Both live
-    // until the probe's process ends.
+    // SAFETY: a fresh reservation at an address of the kernel's choice, then a mapping placed
+    // wholly inside it. Both live until the probe's process ends.
     unsafe {
         let reserved =
             mmap_anonymous(ptr::null_mut(), 2 * HUGE, ProtFlags::empty(), MapFlags::PRIVATE)?;
@@ -120,7 +123,8 @@ fn resident_pages(start: *mut c_void) -> Result<usize, Failure> {
     Ok(pages.iter().filter(|page| **page & 1 == 1).count())
 }
 
-/// Reads smaps for the mapping that starts here: is a huge page mapped by one entry? None when smaps does not tell.
+/// Reads smaps for the mapping that starts here: is a huge page mapped by one entry? None when
+/// smaps does not tell.
 fn mapped_whole(start: usize) -> Option<bool> {
     let smaps = fs::read_to_string("/proc/self/smaps").ok()?;
     let mut lines = smaps.lines().skip_while(|line| !line.starts_with(&format!("{start:x}-")));

@@ -1,6 +1,7 @@
 //! Probes for kernel calls that make freezing and folding faster or possible with threads.
 //!
-//! Each probe checks the effect of the call, not only its return value. Runs in a throw-away child (`child`).
+//! Each probe checks the effect of the call, not only its return value. Runs in a throw-away child
+//! (`child`).
 
 use std::ffi::{c_int, c_void};
 use std::fs::File;
@@ -23,8 +24,8 @@ use super::Seen;
 const PAGE: usize = 4096;
 
 fn ioctl<T>(fd: RawFd, request: libc::Ioctl, argument: &mut T) -> Result<c_int, Error> {
-    // SAFETY: every request below encodes the size of T, and T holds no pointers but to live memory of this function's
-    // callers, so the kernel reads and writes only what is ours.
+    // SAFETY: every request below encodes the size of T, and T holds no pointers but to live memory
+    // of this function's callers, so the kernel reads and writes only what is ours.
     match unsafe { libc::ioctl(fd, request, ptr::from_mut(argument)) } {
         -1 => Err(Error::last_os_error()),
         result => Ok(result),
@@ -101,8 +102,8 @@ fn moved_page() -> Result<Seen, Error> {
     let file = memfd_create(c"odfork-check", MemfdFlags::CLOEXEC)?;
     ftruncate(&file, PAGE as u64)?;
     rustix::io::pwrite(&file, b"f", 0)?;
-    // SAFETY: a fresh private mapping of one page of our file, written, and moved by the kernel to a place it chooses;
-    // both stay mapped until the probe's process ends.
+    // SAFETY: a fresh private mapping of one page of our file, written, and moved by the kernel to
+    // a place it chooses; both stay mapped until the probe's process ends.
     let (before, after) = unsafe {
         let old = mmap(
             ptr::null_mut(),
@@ -113,8 +114,8 @@ fn moved_page() -> Result<Seen, Error> {
             0,
         )?;
         ptr::write_volatile(old.cast::<u8>(), b'd');
-        // The fifth argument counts with DONTUNMAP alone too (a hint that must be aligned, seen on 6.18); a caller who
-        // leaves it out passes what the register happens to hold.
+        // The fifth argument counts with DONTUNMAP alone too (a hint that must be aligned, seen on
+        // 6.18); a caller who leaves it out passes what the register happens to hold.
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_DONTUNMAP;
         let new = libc::mremap(old, PAGE, PAGE, flags, ptr::null_mut::<c_void>());
         if new == libc::MAP_FAILED {

@@ -1,7 +1,7 @@
 //! Probes that read settings, limits and the state of this process.
 //!
-//! What has no effect to try out is read from where the kernel tells it. Parsing is kept apart from reading, so that
-//! settings this machine does not have are tested too.
+//! What has no effect to try out is read from where the kernel tells it. Parsing is kept apart from
+//! reading, so that settings this machine does not have are tested too.
 
 use std::fs;
 
@@ -121,7 +121,8 @@ pub fn huge_pages() -> Seen {
     judge_huge_pages(&anonymous, &shared, disabled)
 }
 
-/// Both settings read like `always [madvise] never`. For a mount with huge=always only shmem's "deny" matters.
+/// Both settings read like `always [madvise] never`. For a mount with huge=always only shmem's
+/// "deny" matters.
 fn judge_huge_pages(anonymous: &str, shared: &str, disabled: bool) -> Seen {
     let chosen = |list: &str| list.split(['[', ']']).nth(1).unwrap_or("unknown").to_owned();
     let found = format!("enabled {}, shmem_enabled {}", chosen(anonymous), chosen(shared));

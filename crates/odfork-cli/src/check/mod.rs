@@ -1,7 +1,9 @@
-//! `odfork check`: the table of probes, each answered by doing the thing, not by asking for a version.
+//! `odfork check`: the table of probes, each answered by doing the thing, not by asking for a
+//! version.
 //!
-//! This file owns the table and its words. The doing is in `image`, `kernel` and `limits`; each probe runs in a child of
-//! its own (`child`), so that a filter that kills, or a call that hangs, is an answer too and leaves nothing behind.
+//! This file owns the table and its words. The doing is in `image`, `kernel` and `limits`; each
+//! probe runs in a child of its own (`child`), so that a filter that kills, or a call that hangs,
+//! is an answer too and leaves nothing behind.
 
 mod child;
 mod image;

@@ -1,7 +1,7 @@
 //! What `odfork check` prints: the table, the verdict about a program, or both as JSON.
 //!
-//! Layout only. The JSON object carries a schema number; a field is added freely, and the number grows when one changes
-//! its meaning or goes.
+//! Layout only. The JSON object carries a schema number; a field is added freely, and the number
+//! grows when one changes its meaning or goes.
 
 use std::fmt::Write;
 

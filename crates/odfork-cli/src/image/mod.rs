@@ -1,7 +1,7 @@
 //! odfork image: memory saved to files, and files shown, compared and made whole.
 //!
-//! The work is the crate odfork-image's; here a request is read (`options`), another process is held still (`hold`), and
-//! what was done is said (`show`). This file connects them.
+//! The work is the crate odfork-image's; here a request is read (`options`), another process is
+//! held still (`hold`), and what was done is said (`show`). This file connects them.
 
 mod hold;
 mod options;

@@ -1,4 +1,5 @@
-//! The command line of `odfork image` and the request it becomes. Words only; nothing is carried out here.
+//! The command line of `odfork image` and the request it becomes. Words only; nothing is carried
+//! out here.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

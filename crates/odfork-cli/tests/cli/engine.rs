@@ -1,7 +1,8 @@
-//! `odfork run --engine`: which engine a program gets on this kernel, and what is said where it cannot be had.
+//! `odfork run --engine`: which engine a program gets on this kernel, and what is said where it
+//! cannot be had.
 //!
-//! Half of these tests need a kernel with the patches of kernel/, the other half one without; each says when it skips.
-//! The first half runs in a guest: `odfork kernel boot -- TESTS engine::`.
+//! Half of these tests need a kernel with the patches of kernel/, the other half one without; each
+//! says when it skips. The first half runs in a guest: `odfork kernel boot -- TESTS engine::`.
 
 use std::io::Read;
 use std::process::{Command, Stdio};

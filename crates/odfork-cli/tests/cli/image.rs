@@ -1,4 +1,5 @@
-//! `odfork image` as a user runs it: a living process saved, its files shown, compared, made whole and refused.
+//! `odfork image` as a user runs it: a living process saved, its files shown, compared, made whole
+//! and refused.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! What a process inherits besides its environment: signals and descriptors. The judge is the program started without
-//! the launcher from the same state.
+//! What a process inherits besides its environment: signals and descriptors. The judge is the
+//! program started without the launcher from the same state.
 
 use std::fs;
 use std::io;
@@ -8,7 +8,8 @@ use std::process::Command;
 
 use crate::stage::{bare, finish, odfork, run, scratch, witness};
 
-/// Puts the child into a state between fork and exec. What the test itself inherited beyond standard error goes.
+/// Puts the child into a state between fork and exec. What the test itself inherited beyond
+/// standard error goes.
 fn prepared(mut command: Command, prepare: fn() -> io::Result<()>) -> Command {
     // SAFETY: this and the functions below only make system calls.
     unsafe {

@@ -1,5 +1,6 @@
-//! `odfork kernel` with bad input: a machine without the programs, a source that is none or another one, a compiler that
-//! fails, a guest that does not come up. The source is a toy with the targets of Linux' Makefile.
+//! `odfork kernel` with bad input: a machine without the programs, a source that is none or another
+//! one, a compiler that fails, a guest that does not come up. The source is a toy with the targets
+//! of Linux' Makefile.
 
 use std::fs;
 use std::path::{Path, PathBuf};

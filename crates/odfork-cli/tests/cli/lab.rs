@@ -1,5 +1,5 @@
-//! The laboratory as a user runs it: `odfork bench` writes whole sample files, keeps what an interruption leaves, and says
-//! in one line why it cannot.
+//! The laboratory as a user runs it: `odfork bench` writes whole sample files, keeps what an
+//! interruption leaves, and says in one line why it cannot.
 
 use std::fs;
 use std::path::Path;

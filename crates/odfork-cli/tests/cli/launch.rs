@@ -1,4 +1,5 @@
-//! `odfork run` with programs that can be accelerated: what is added, what is passed through, how failures are told.
+//! `odfork run` with programs that can be accelerated: what is added, what is passed through, how
+//! failures are told.
 
 use std::fs;
 use std::os::unix::process::CommandExt;

@@ -1,5 +1,5 @@
-//! Runs the `odfork` binary as a user does: programs compiled for the occasion, a stub in the library's place, and the
-//! same program without odfork as the judge.
+//! Runs the `odfork` binary as a user does: programs compiled for the occasion, a stub in the
+//! library's place, and the same program without odfork as the judge.
 
 mod check;
 mod engine;

@@ -1,5 +1,5 @@
-//! `odfork page` as a user runs it: counts on known traces in every form, one line for every bad input, a recording of a real
-//! program, a comparison and its chapter in the report.
+//! `odfork page` as a user runs it: counts on known traces in every form, one line for every bad
+//! input, a recording of a real program, a comparison and its chapter in the report.
 
 use std::fs;
 use std::io::Write;
@@ -192,7 +192,8 @@ fn ctrl_c_keeps_what_was_counted() {
     assert!(text(&done.stderr).contains("interrupted after 3000 references"), "{done:?}");
 }
 
-/// Counts that the libraries of `.ci/oracle` gave for traces of real programs, so that they are looked at without these too.
+/// Counts that the libraries of `.ci/oracle` gave for traces of real programs, so that they are
+/// looked at without these too.
 #[test]
 fn traces_of_real_programs_count_as_the_oracle_counted() {
     let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/page-traces.txt");

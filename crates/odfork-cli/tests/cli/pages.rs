@@ -1,6 +1,7 @@
 //! Help, manual pages, completions and the options document, compared with golden files.
 //!
-//! After a wanted change: UPDATE_GOLDEN=1 cargo test -p odfork-cli, and read the difference before committing it.
+//! After a wanted change: UPDATE_GOLDEN=1 cargo test -p odfork-cli, and read the difference before
+//! committing it.
 
 use std::fs;
 use std::path::Path;

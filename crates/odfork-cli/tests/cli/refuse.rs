@@ -1,4 +1,5 @@
-//! Programs that cannot be accelerated: one line that says what, why and what to do; then they run as without odfork.
+//! Programs that cannot be accelerated: one line that says what, why and what to do; then they run
+//! as without odfork.
 
 use std::ffi::CString;
 use std::fs;
@@ -15,7 +16,8 @@ use crate::stage::{
 
 const NOBODY: u32 = 65534;
 
-/// The program runs with the environment it would have had, after one line with these words; and silently when quiet.
+/// The program runs with the environment it would have had, after one line with these words; and
+/// silently when quiet.
 fn runs_plainly(program: &Path, words: &str) -> Outcome {
     let outcome = finish(&mut run(program, &["environment"]));
     assert_eq!(outcome.code, Some(0), "{outcome:?}");

@@ -1,7 +1,8 @@
-//! The stage the tests play on: a directory with compiled programs and the stub library, and a way to start things in it.
+//! The stage the tests play on: a directory with compiled programs and the stub library, and a way
+//! to start things in it.
 //!
-//! Programs are compiled once per test run. Every command starts from an empty environment, so that what a test sees is
-//! what it set.
+//! Programs are compiled once per test run. Every command starts from an empty environment, so that
+//! what a test sees is what it set.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -15,12 +16,14 @@ use std::sync::{OnceLock, RwLock};
 pub const ODFORK: &str = env!("CARGO_BIN_EXE_odfork");
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs");
 
-/// Where compiled programs are: not in the target directory, which other users may not be able to reach.
+/// Where compiled programs are: not in the target directory, which other users may not be able to
+/// reach.
 fn built() -> &'static Path {
     BUILT.get_or_init(|| {
         let folder = tempfile::Builder::new().prefix("odfork-cli-").tempdir().unwrap().keep();
         mode(&folder, 0o755);
-        // SAFETY: a plain function without arguments. Statics are never dropped, so exit() has to do it.
+        // SAFETY: a plain function without arguments. Statics are never dropped, so exit() has to
+        // do it.
         unsafe { libc::atexit(remove_built) };
         folder
     })
@@ -34,7 +37,8 @@ extern "C" fn remove_built() {
     }
 }
 
-/// Compiles a source of tests/programs under another name, once; panics with the compiler's words when that fails.
+/// Compiles a source of tests/programs under another name, once; panics with the compiler's words
+/// when that fails.
 pub fn compiled(name: &str, source: &str, flags: &[&str]) -> PathBuf {
     static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -95,7 +99,8 @@ pub fn mode(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// A command with nothing in its environment but PATH, and the engine that these tests are about on every kernel.
+/// A command with nothing in its environment but PATH, and the engine that these tests are about on
+/// every kernel.
 pub fn bare(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command
@@ -120,8 +125,9 @@ pub fn run(program: impl AsRef<OsStr>, words: &[&str]) -> Command {
     command
 }
 
-/// A program that is still open for writing cannot be executed (ETXTBSY), and a child between fork and exec holds open
-/// whatever another thread was just writing. So nothing is started while something is written.
+/// A program that is still open for writing cannot be executed (ETXTBSY), and a child between fork
+/// and exec holds open whatever another thread was just writing. So nothing is started while
+/// something is written.
 static WRITING: RwLock<()> = RwLock::new(());
 
 fn while_nothing_starts<T>(write: impl FnOnce() -> T) -> T {

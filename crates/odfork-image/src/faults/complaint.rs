@@ -1,6 +1,7 @@
 //! One line for a program that is about to get a SIGBUS it cannot explain.
 //!
-//! Owns getting it out of a page fault (no heap, no stdio) and out of a table of descriptors in which standard error is not.
+//! Owns getting it out of a page fault (no heap, no stdio) and out of a table of descriptors in
+//! which standard error is not.
 
 use std::fmt::Write as _;
 

@@ -1,8 +1,8 @@
 //! fork() and images whose pages have not all come.
 //!
-//! Owns the list of running sessions and what happens around a fork of the C library: before it every session brings
-//! in what is missing and ends, so that parent and child go on with plain anonymous memory. The list is locked over the
-//! fork, so that it is whole in the child.
+//! Owns the list of running sessions and what happens around a fork of the C library: before it
+//! every session brings in what is missing and ends, so that parent and child go on with plain
+//! anonymous memory. The list is locked over the fork, so that it is whole in the child.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, Ordering};

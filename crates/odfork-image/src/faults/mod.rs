@@ -1,13 +1,17 @@
-//! The faulted form: anonymous memory whose pages are put in place by a thread when they are touched.
+//! The faulted form: anonymous memory whose pages are put in place by a thread when they are
+//! touched.
 //!
-//! Owns the life of that thread: start, the bell by which it is called, fork, end. What it does is in `server`; the
-//! userfaultfd in `kernel`. The rules that bind it:
-//! - It holds its descriptors in a table of its own (`unshare(CLONE_FILES)`), where the program can neither see nor close
-//!   them: the last close of a userfaultfd would turn untouched pages into zeros.
-//! - Inside of a page fault the toucher may hold any lock of the program, the allocator's too: no heap, no locks, no stdio.
+//! Owns the life of that thread: start, the bell by which it is called, fork, end. What it does is
+//! in `server`; the userfaultfd in `kernel`. The rules that bind it:
+//! - It holds its descriptors in a table of its own (`unshare(CLONE_FILES)`), where the program can
+//!   neither see nor close them: the last close of a userfaultfd would turn untouched pages into
+//!   zeros.
+//! - Inside of a page fault the toucher may hold any lock of the program, the allocator's too: no
+//!   heap, no locks, no stdio.
 //! - A page that cannot be had is a SIGBUS and never zeros.
-//! - fork() brings in everything first: a child has no thread and no userfaultfd and would read zeros. What forks
-//!   past the C library (raw system calls) finds nothing there (MADV_DONTFORK) and gets SIGSEGV instead of zeros.
+//! - fork() brings in everything first: a child has no thread and no userfaultfd and would read
+//!   zeros. What forks past the C library (raw system calls) finds nothing there (MADV_DONTFORK)
+//!   and gets SIGSEGV instead of zeros.
 
 mod complaint;
 mod fork;
@@ -50,7 +54,8 @@ const STOP: u32 = 2;
 /// What the thread and the program share.
 #[derive(Debug)]
 struct Shared {
-    /// A page that is served by the thread as well: who touches it calls it, and waits until it has answered.
+    /// A page that is served by the thread as well: who touches it calls it, and waits until it has
+    /// answered.
     bell: Memory,
     order: AtomicU32,
     complete: AtomicBool,
@@ -113,7 +118,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// Starts serving `now`, which is anonymous memory nobody has touched, with what the image has at `saved`.
+    /// Starts serving `now`, which is anonymous memory nobody has touched, with what the image has
+    /// at `saved`.
     ///
     /// # Errors
     /// `Refused` when userfaultfd is forbidden; no memory, no thread.

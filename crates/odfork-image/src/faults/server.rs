@@ -1,8 +1,9 @@
 //! What the thread of a session does: it reads what happened and puts pages in place.
 //!
-//! Owns which pages are still in the image only (`fresh`) and where the program has them now (`slots`). One thread, one
-//! message at a time: a page is decided on and put in place before the next message is read, and the kernel refuses (EAGAIN)
-//! to put a page in place while news about the memory has not been read:
+//! Owns which pages are still in the image only (`fresh`) and where the program has them now
+//! (`slots`). One thread, one message at a time: a page is decided on and put in place before the
+//! next message is read, and the kernel refuses (EAGAIN) to put a page in place while news about
+//! the memory has not been read:
 //!
 //! ```text
 //!  program                              thread
@@ -12,7 +13,8 @@
 //!    madvise goes on                      lets the toucher try again: "P is missing", puts zeros
 //! ```
 //!
-//! So the memory behaves as anonymous memory does: what the program dropped is zeros, what it moved (mremap) is there.
+//! So the memory behaves as anonymous memory does: what the program dropped is zeros, what it moved
+//! (mremap) is there.
 
 use std::fs::File;
 use std::io::Error as IoError;
@@ -173,7 +175,8 @@ impl Server {
                 let (first, count) = self.window(&slot, (address - slot.now) / PAGE64);
                 self.bring(&slot, first, count)
             }
-            // Dropped by the program, or beyond what the image has (mremap): zeros, as in anonymous memory.
+            // Dropped by the program, or beyond what the image has (mremap): zeros, as in anonymous
+            // memory.
             None => self.zero(address),
         };
         if matches!(put, Put::Later) {
@@ -234,9 +237,11 @@ impl Server {
                 continue;
             }
             match result.err().map(|Errno(number)| number) {
-                // The run is in more than one mapping (mprotect and others split them), or partly not ours.
+                // The run is in more than one mapping (mprotect and others split them), or partly
+                // not ours.
                 Some(libc::ENOENT) if run > 1 => singly = true,
-                // There already; or not ours any more (unmapped, mapped over): whoever waits for it finds out.
+                // There already; or not ours any more (unmapped, mapped over): whoever waits for it
+                // finds out.
                 Some(libc::EEXIST | libc::ENOENT) => {
                     self.fresh.consume(slot.bit + first + at as u64);
                     let _ = self.requests().wake(address, PAGE64);
@@ -324,7 +329,8 @@ impl Server {
         }
     }
 
-    /// Brings in the next fresh pages. Not done by who runs out of them: `run` sees that nothing is left.
+    /// Brings in the next fresh pages. Not done by who runs out of them: `run` sees that nothing is
+    /// left.
     fn populate(&mut self) {
         let next = self.slots.all().iter().find_map(|slot| {
             let (bit, count) = self.fresh.run(slot.bit, slot.pages, STEP as u64)?;
@@ -341,7 +347,8 @@ impl Server {
         }
     }
 
-    /// Nothing is missing any more (or wanted): the memory is the program's alone. The bell wakes by the close.
+    /// Nothing is missing any more (or wanted): the memory is the program's alone. The bell wakes
+    /// by the close.
     fn finish(self) {
         for slot in self.slots.all() {
             // Parts may be gone or mapped over: then this is nobody's business.

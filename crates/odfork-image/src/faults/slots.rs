@@ -8,7 +8,8 @@ const ROOM: usize = 1024;
 /// No address of a program has this bit.
 const MOVING: u64 = 1 << 63;
 
-/// A part of a region: where the program has it now, where it was saved, and its first bit in `fresh`.
+/// A part of a region: where the program has it now, where it was saved, and its first bit in
+/// `fresh`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
     pub now: u64,

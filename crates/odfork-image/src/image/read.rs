@@ -1,6 +1,7 @@
 //! Reading pages of an opened chain, each checked.
 //!
-//! Owns the way from an address to bytes of a file. It uses neither locks nor the heap: page faults are served by it.
+//! Owns the way from an address to bytes of a file. It uses neither locks nor the heap: page faults
+//! are served by it.
 
 use std::os::unix::fs::FileExt;
 
@@ -21,7 +22,8 @@ pub(super) struct Spot<'a> {
 }
 
 impl Image {
-    /// Reads pages from `address` on, one for each of `fates`; content goes to `out`. Every page is checked.
+    /// Reads pages from `address` on, one for each of `fates`; content goes to `out`. Every page is
+    /// checked.
     pub fn read(&self, address: u64, out: &mut [u8], fates: &mut [Fate], room: &mut Room) {
         debug_assert_eq!(out.len(), fates.len() * PAGE);
         fates.fill(Fate::Lost(Lost::Nowhere));
@@ -142,7 +144,8 @@ impl Image {
         }
     }
 
-    /// The record, if it is one that can be: a forged file must not make us read or write elsewhere.
+    /// The record, if it is one that can be: a forged file must not make us read or write
+    /// elsewhere.
     pub(super) fn record(&self, spot: &Spot) -> Option<Record<'_>> {
         let record = self.index.record(&self.file, spot.cluster)?;
         let all = u64::MAX >> (64 - spot.pages);

@@ -73,7 +73,8 @@ impl Drop for Built {
     }
 }
 
-/// A folder for files, and the right to the addresses that `reserve` gives: tests that save and load go one by one.
+/// A folder for files, and the right to the addresses that `reserve` gives: tests that save and
+/// load go one by one.
 pub struct Folder(pub tempfile::TempDir, Option<MutexGuard<'static, ()>>);
 
 static ADDRESSES: Mutex<()> = Mutex::new(());

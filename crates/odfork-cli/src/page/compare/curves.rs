@@ -111,7 +111,8 @@ pub fn sampling(results: &Results) -> Grid {
             let pages = tally.sampled as f64 / tally.samples.max(1) as f64;
             let busy =
                 tally.reclaims as f64 * RECLAIM_US / (trace.references as f64 * REFERENCE_US);
-            // At worst all pages of a sample are reclaimed once a window, in a tenth of a processor.
+            // At worst all pages of a sample are reclaimed once a window, in a tenth of a
+            // processor.
             let window = pages * RECLAIM_US / 0.1 / 1000.0;
             rows.push(vec![
                 trace.name.clone(),

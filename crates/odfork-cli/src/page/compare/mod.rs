@@ -1,5 +1,5 @@
-//! `odfork page compare`: the chapter of the report about replacement. Faults and cost against memory
-//! for every policy and trace, and what the numbers say to the claims of Babaoglu and Joy.
+//! `odfork page compare`: the chapter of the report about replacement. Faults and cost against
+//! memory for every policy and trace, and what the numbers say to the claims of Babaoglu and Joy.
 //!
 //! The way: `programs` records traces when asked, `cases` simulates, `mix` runs several programs in
 //! one memory, `claims` judges, `curves` makes plots and tables; odfork-report writes the chapter

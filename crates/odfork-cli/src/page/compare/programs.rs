@@ -1,6 +1,6 @@
-//! The four programs that `--record` traces: a sort, a database, a compiler, and an interpreter that
-//! collects garbage. Small ones: lackey writes about a million accesses a second. A program that is
-//! not installed is left out, with a line.
+//! The four programs that `--record` traces: a sort, a database, a compiler, and an interpreter
+//! that collects garbage. Small ones: lackey writes about a million accesses a second. A program
+//! that is not installed is left out, with a line.
 
 use std::ffi::OsString;
 use std::fs;
