@@ -90,7 +90,7 @@ int main(void)
     od_join(lingering);
     verify("parent");
     now = measure();
-    for (int wait = 0; wait < 50 && !is_back(&base, &now); wait++) {
+    for (int wait = 0; wait < 600 && !is_back(&base, &now); wait++) {
         poll(NULL, 0, 100);
         now = measure();
     }

@@ -159,7 +159,7 @@ static void while_forking(int to_thread, const char *when)
             od_refreeze();
     }
     pthread_join(thread, NULL);
-    for (int i = 0; i < 1000 && next_value < s.count; i++)
+    for (int i = 0; i < 60000 && next_value < s.count; i++)
         usleep(1000);
     CHECK(next_value == s.count && !out_of_order, "%s: %d of %d values arrived%s", when, next_value, s.count,
           out_of_order ? ", out of order" : "");

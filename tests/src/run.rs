@@ -18,6 +18,9 @@ use crate::mode::{Mode, UNPRIVILEGED};
 use crate::observe::{self, Litter};
 use crate::stage::Stage;
 
+/// How much slower a busy machine may be: a deadline is for what hangs.
+const BUSY: u32 = 5;
+
 /// What to run.
 pub struct Order<'a> {
     pub binary: &'a Path,
@@ -70,7 +73,7 @@ pub fn run(stage: &Stage, order: &Order) -> Result<Outcome, String> {
     let mut child = start(stage, order, &scratch, (&out, &err), &tag)
         .map_err(|e| format!("cannot start {}: {e}", order.binary.display()))?;
     let pid = child.id() as i32;
-    let status = wait_until(&mut child, started + order.timeout);
+    let status = wait_until(&mut child, started + order.timeout * BUSY);
     let elapsed = started.elapsed();
     let mut left = observe::await_quiet(pid, &tag, status.is_none());
     left.extend(litter.after());

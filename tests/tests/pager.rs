@@ -25,6 +25,9 @@ mod others;
 
 type Outcome = Result<(), String>;
 
+/// What is awaited comes long before this; only a hang takes so long, on however busy a machine.
+const PATIENCE: Duration = Duration::from_secs(180);
+
 /// Compiled programs and the launcher.
 struct Stage {
     programs: PathBuf,
@@ -133,7 +136,7 @@ impl World<'_> {
 
     /// Runs to the end; it must say "ok".
     fn run(&self, program: &str, args: &[&str]) -> Outcome {
-        finish(self.start(program, args)?, Duration::from_secs(60))
+        finish(self.start(program, args)?)
     }
 
     fn status(&self) -> Result<Value, String> {
@@ -162,7 +165,7 @@ impl World<'_> {
 
     /// Once all programs have ended, nothing of them is left.
     fn is_clean(&self) -> Outcome {
-        let deadline = Instant::now() + Duration::from_secs(5);
+        let deadline = Instant::now() + PATIENCE;
         loop {
             let status = self.status()?;
             let programs = status["programs"].as_array().map_or(0, Vec::len);
@@ -195,8 +198,8 @@ impl Drop for World<'_> {
 }
 
 /// Waits for a program that must end well and say "ok".
-fn finish(mut child: Child, patience: Duration) -> Outcome {
-    let deadline = Instant::now() + patience;
+fn finish(mut child: Child) -> Outcome {
+    let deadline = Instant::now() + PATIENCE;
     while child.try_wait().map_err(|e| e.to_string())?.is_none() {
         if Instant::now() > deadline {
             let _ = child.kill();
@@ -294,13 +297,15 @@ fn killed_at_random(stage: &Stage) -> Outcome {
     let first = world.start("content", &["24", "3", "6", "21", "40"])?;
     let second = world.start("content", &["24", "2", "6", "22", "40"])?;
     let mut wait = 40;
-    for _ in 0..12 {
+    for restarts in 1..=12 {
         sleep(Duration::from_millis(wait));
         wait = wait * 7 % 391 + 30;
+        others::wait_for("a daemon", || world.daemon().is_some())?;
         world.signal_daemon(libc::SIGKILL);
+        others::wait_for("another daemon", || world.restarts() == restarts)?;
     }
-    finish(first, Duration::from_secs(60))?;
-    finish(second, Duration::from_secs(60))?;
+    finish(first)?;
+    finish(second)?;
     if world.restarts() < 5 {
         return Err(format!("only {} restarts: nothing was tested", world.restarts()));
     }
@@ -320,7 +325,7 @@ fn stopped(stage: &Stage) -> Outcome {
         }
         world.signal_daemon(libc::SIGCONT);
     }
-    finish(program, Duration::from_secs(60))?;
+    finish(program)?;
     world.is_clean()
 }
 
@@ -346,7 +351,7 @@ fn several(stage: &Stage) -> Outcome {
     killed.kill().map_err(|e| e.to_string())?;
     let _ = killed.wait();
     for child in rest? {
-        finish(child, Duration::from_secs(60))?;
+        finish(child)?;
     }
     world.is_clean()
 }
@@ -355,7 +360,7 @@ fn several(stage: &Stage) -> Outcome {
 fn full(stage: &Stage) -> Outcome {
     let world = World::new(stage, &with(&["--store", "memory", "--store-size", "8M"]), &[])?;
     let mut waits = world.start("content", &["64", "2", "30", "51", "90"])?;
-    let deadline = Instant::now() + Duration::from_secs(15);
+    let deadline = Instant::now() + PATIENCE;
     while world.status()?["store_full_now"] != true {
         if let Some(status) = waits.try_wait().map_err(|e| e.to_string())? {
             return Err(format!("it ended ({status}) instead of waiting"));
@@ -468,7 +473,7 @@ fn unprivileged(stage: &Stage) -> Outcome {
         command
     };
     let child = run(&world.folder.join("sock"), &[]).spawn().map_err(|e| e.to_string())?;
-    finish(child, Duration::from_secs(30))?;
+    finish(child)?;
     let allowed = fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd").unwrap_or_default();
     if allowed.trim() != "0" {
         return Ok(());
@@ -494,7 +499,7 @@ fn overload(stage: &Stage) -> Outcome {
     let children: Result<Vec<Child>, String> =
         (0..5).map(|n| world.start("content", &["3", "1", "12", &n.to_string(), "20"])).collect();
     for child in children? {
-        finish(child, Duration::from_secs(90))?;
+        finish(child)?;
     }
     let totals = world.status()?["totals"].clone();
     let (out, back) = (totals["swap_outs"].as_u64(), totals["swap_ins"].as_u64());
@@ -512,21 +517,17 @@ fn collector(stage: &Stage) -> Outcome {
     let mut command = Command::new(&stage.launcher);
     command.args(["page", "run", "--socket"]).arg(world.folder.join("sock"));
     command.args(["--threshold", "64K", "--", "python3"]).arg(script);
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let child = command.spawn().map_err(|e| e.to_string())?;
-    let (deadline, mut seen) = (Instant::now() + Duration::from_secs(60), false);
-    while !seen && Instant::now() < deadline {
-        let status = world.status()?;
-        let programs = status["programs"].as_array().cloned().unwrap_or_default();
-        seen = programs.iter().any(|program| program["anomalous"] == true);
-        if !Path::new(&format!("/proc/{}/exe", child.id())).exists() {
-            break;
-        }
-        sleep(Duration::from_millis(2));
-    }
-    finish(child, Duration::from_secs(60))?;
-    if !seen {
-        return Err("the daemon was never told of a phase".into());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|e| e.to_string())?;
+    // It waits in its first phase until the daemon has been asked.
+    let said = others::read_line(&mut child)?;
+    let status = world.status()?;
+    let programs = status["programs"].as_array().cloned().unwrap_or_default();
+    let seen = programs.iter().any(|program| program["anomalous"] == true);
+    go(&mut child)?;
+    finish(child)?;
+    if said != "phase" || !seen {
+        return Err(format!("the daemon was not told of a phase: {said} {status}"));
     }
     world.is_clean()
 }
@@ -546,7 +547,7 @@ fn orphan(stage: &Stage) -> Outcome {
     world.supervisor.kill().map_err(|e| e.to_string())?;
     world.supervisor.wait().map_err(|e| e.to_string())?;
     go(&mut child)?;
-    finish(child, Duration::from_secs(30))
+    finish(child)
 }
 
 /// Forks are refused when the store has no room for them.
@@ -555,7 +556,7 @@ fn no_room_to_fork(stage: &Stage) -> Outcome {
     let world = World::new(stage, &options, &[])?;
     let mut child = ready(&world, "orphan", &["full"])?;
     go(&mut child)?;
-    finish(child, Duration::from_secs(30))?;
+    finish(child)?;
     world.is_clean()
 }
 
@@ -575,7 +576,7 @@ fn go(child: &mut Child) -> Outcome {
 fn killed_client(stage: &Stage) -> Outcome {
     let world = World::new(stage, &with(&[]), &[])?;
     for n in 0..5 {
-        let mut child = world.start("content", &["32", "4", "20", "71", "50"])?;
+        let mut child = world.start("content", &["32", "4", "1000", "71", "50"])?;
         sleep(Duration::from_millis(200 + 130 * n));
         child.kill().map_err(|e| e.to_string())?;
         let status = child.wait().map_err(|e| e.to_string())?;

@@ -47,8 +47,8 @@ fn try_main() -> Result<ExitCode, String> {
     let stage = Stage::new(library.as_deref().ok(), &cache)?;
     let bench = Arc::new(Bench { stage, alone: RwLock::new(()) });
     let mut trials = Vec::new();
-    for program in all_programs()? {
-        trials.extend(trials_of(program, &bench));
+    for (number, program) in all_programs()?.into_iter().enumerate() {
+        trials.extend(trials_of(program, number, &bench));
     }
     let wants_library = |t: &Trial| !args.is_filtered_out(t) && !t.name().ends_with("::stock");
     if !args.list && trials.iter().any(wants_library) {
@@ -57,14 +57,14 @@ fn try_main() -> Result<ExitCode, String> {
     Ok(libtest_mimic::run(&args, trials).exit_code())
 }
 
-fn trials_of(program: Program, bench: &Arc<Bench>) -> Vec<Trial> {
+fn trials_of(program: Program, number: usize, bench: &Arc<Bench>) -> Vec<Trial> {
     let subject = Arc::new(Subject {
         program,
         binary: OnceLock::new(),
         as_self: OnceLock::new(),
         as_user: OnceLock::new(),
     });
-    let modes = modes_of(&subject.program);
+    let modes = modes_of(&subject.program, number);
     let trial = |mode: Mode| {
         let (subject, bench) = (subject.clone(), bench.clone());
         let name = format!("{}::{}", subject.program.name, mode.name());
@@ -77,17 +77,27 @@ fn trials_of(program: Program, bench: &Arc<Bench>) -> Vec<Trial> {
     modes.into_iter().map(trial).collect()
 }
 
-/// Every mode of the header with ODTEST_FULL=1. Otherwise, to fit into ten minutes on two processors, what
-/// says little new is left out and can be asked for: threads and processes with a 4 KB image, and memory
-/// contents without privileges.
-fn modes_of(program: &Program) -> Vec<Mode> {
+/// The modes of the header that `ODTEST_MODES` asks for. `all` (also ODTEST_FULL=1): every one. `one`: stock and one other,
+/// another one for the next program, so that each mode has its share. Otherwise what says little new is left out:
+/// threads and processes with a 4 KB image, and memory contents without privileges.
+fn modes_of(program: &Program, number: usize) -> Vec<Mode> {
+    let modes = &program.header.modes;
+    let wish = match std::env::var_os("ODTEST_FULL") {
+        Some(_) => "all".to_owned(),
+        None => std::env::var("ODTEST_MODES").unwrap_or_default(),
+    };
     let left_out = match program.name.starts_with("mem_") {
         true => Mode::User,
         false => Mode::Small,
     };
-    let full = std::env::var_os("ODTEST_FULL").is_some();
-    let modes = program.header.modes.iter().copied();
-    modes.filter(|&m| full || m != left_out).collect()
+    let others: Vec<Mode> = modes.iter().copied().filter(|mode| mode.preloads()).collect();
+    let one = others.get(number % others.len().max(1)).copied();
+    let is_wanted = |mode: Mode| match wish.as_str() {
+        "all" => true,
+        "one" => mode == Mode::Stock || Some(mode) == one,
+        _ => mode != left_out,
+    };
+    modes.iter().copied().filter(|&mode| is_wanted(mode)).collect()
 }
 
 fn try_mode(subject: &Subject, bench: &Bench, mode: Mode) -> Result<Verdict, String> {

@@ -19,7 +19,7 @@ use odfork_pager_protocol::wire::{Kind, Message};
 use odfork_pager_protocol::USERFAULTFD_FEATURES;
 use odfork_sys::abi::userfaultfd;
 
-use super::{finish, with, Outcome, Stage, World};
+use super::{finish, with, Outcome, Stage, World, PATIENCE};
 
 type Case = (&'static str, fn(&Stage) -> Outcome);
 
@@ -47,8 +47,8 @@ fn text<E: ToString>(error: E) -> String {
     error.to_string()
 }
 
-fn wait_for(what: &str, mut done: impl FnMut() -> bool) -> Outcome {
-    let deadline = Instant::now() + Duration::from_secs(20);
+pub fn wait_for(what: &str, mut done: impl FnMut() -> bool) -> Outcome {
+    let deadline = Instant::now() + PATIENCE;
     while !done() {
         if Instant::now() > deadline {
             return Err(format!("never: {what}"));
@@ -58,7 +58,7 @@ fn wait_for(what: &str, mut done: impl FnMut() -> bool) -> Outcome {
     Ok(())
 }
 
-fn read_line(child: &mut Child) -> Result<String, String> {
+pub fn read_line(child: &mut Child) -> Result<String, String> {
     let mut line = Vec::new();
     let out = child.stdout.as_mut().ok_or("no output")?;
     let mut byte = [0];
@@ -80,11 +80,11 @@ fn blocking(stage: &Stage) -> Outcome {
     let world = World::new(stage, &with(&[]), &[])?;
     let mut blocker = world.start("holder", &["2", "1"])?;
     if read_line(&mut blocker)? != "ready" {
-        return finish(blocker, Duration::from_secs(5));
+        return finish(blocker);
     }
     world.run("content", &["16", "2", "1", "81", "40"])?;
     blocker.stdin.take().ok_or("no input")?.write_all(b"go\n").map_err(text)?;
-    finish(blocker, Duration::from_secs(30))?;
+    finish(blocker)?;
     world.is_clean()
 }
 
@@ -94,7 +94,7 @@ fn standing(stage: &Stage) -> Outcome {
     let mut standing = world.start("holder", &["5", "0"])?;
     let pid = standing.id();
     if read_line(&mut standing)? != "ready" {
-        return finish(standing, Duration::from_secs(5));
+        return finish(standing);
     }
     // SAFETY: a child of ours.
     unsafe { libc::kill(pid as i32, libc::SIGSTOP) };
@@ -153,7 +153,7 @@ fn inherited(stage: &Stage) -> Outcome {
 fn stopped_beside(world: &World, how: &str, first: impl FnOnce(u32) -> Outcome) -> Outcome {
     let mut standing = world.start("holder", &["5", how])?;
     if read_line(&mut standing)? != "ready" {
-        return finish(standing, Duration::from_secs(5));
+        return finish(standing);
     }
     // SAFETY: a child of ours.
     let signal = |which| unsafe { libc::kill(standing.id() as i32, which) };
@@ -197,7 +197,7 @@ fn unread(stage: &Stage) -> Outcome {
 
 /// As `finish`; says how things stand when it does not end.
 fn end(world: &World, mut child: Child) -> Outcome {
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + PATIENCE;
     while child.try_wait().map_err(text)?.is_none() {
         if Instant::now() > deadline {
             let status = world.status()?;
@@ -207,7 +207,7 @@ fn end(world: &World, mut child: Child) -> Outcome {
         }
         sleep(MOMENT);
     }
-    finish(child, MOMENT)
+    finish(child)
 }
 
 /// A program made by hand: connection, control pages, a userfaultfd of this process.
@@ -308,7 +308,7 @@ fn foreign(stage: &Stage) -> Outcome {
         Err(libc::EPERM) => {}
         other => return Err(format!("a child of another's program: {:?}", other.map(|two| two.1))),
     }
-    finish(victim, Duration::from_secs(60))?;
+    finish(victim)?;
     drop(liar);
     drop(fd);
     Ok(())
@@ -373,7 +373,7 @@ fn late(stage: &Stage) -> Outcome {
     let content = stage.programs.join("content");
     let line = format!("sleep 4; exec {} 12 2 1 85 40", content.display());
     let child = run_alone(stage, folder.path(), &["sh", "-c", &line]).spawn().map_err(text)?;
-    finish(child, Duration::from_secs(60))?;
+    finish(child)?;
     let socket = folder.path().join("sock");
     wait_for("the daemon's end", || supervisors(&socket).is_empty() && !socket.exists())
 }
@@ -509,7 +509,7 @@ fn capped(stage: &Stage) -> Outcome {
     let socket = world.folder.join("sock");
     let set = |setting: &str| {
         let question = Message::new(Kind::Set).with_text(setting.as_bytes());
-        endpoint::ask(&socket, &question, Duration::from_secs(3)).map_err(text)
+        endpoint::ask(&socket, &question, PATIENCE).map_err(text)
     };
     for (setting, fine) in
         [("page-out-rate=4", true), ("page-in-rate=50", true), ("page-out-rate=x", false)]
@@ -527,8 +527,8 @@ fn capped(stage: &Stage) -> Outcome {
     }
     let began = Instant::now();
     world.run("content", &["20", "2", "1", "89", "90"])?;
-    let seconds = began.elapsed().as_secs_f64();
     let status = world.status()?;
+    let seconds = began.elapsed().as_secs_f64();
     let bytes = status["totals"]["page_outs"].as_u64().unwrap_or(0) as f64 * 4096.0;
     // What the bucket holds, and a batch that is on its way.
     let most = 4e6 * (seconds + 0.1) + 64.0 * 4096.0;
