@@ -39,10 +39,10 @@ demo: build ## Unit tests in forked children of a 1 GB database, stock fork agai
 	@ODFORK=$(RELEASE)/odfork demo/run.sh
 
 bench: build ## Measure all promised figures, stock and odfork interleaved (6 to 8 minutes)
-	$(RELEASE)/odfork-bench
+	$(RELEASE)/odfork bench promises --dir $(or $(DIR),odfork-results)
 
 bench-quick: build ## The same with small sizes, below a minute; judges little
-	$(RELEASE)/odfork-bench --quick
+	$(RELEASE)/odfork bench promises --quick --dir $(or $(DIR),odfork-results)
 
 lab: build ## Every published experiment, the programs of `odfork writes`, the report (about 12 minutes; DIR=odfork-results)
 	$(RELEASE)/odfork bench all --dir $(or $(DIR),odfork-results)

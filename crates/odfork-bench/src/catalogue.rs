@@ -1,286 +1,93 @@
-//! The catalogue: every figure the project promises or reports, in the order of the report. Data, no doing.
-//!
-//! A new figure is one entry here and, if nothing measures it yet, one experiment in `plan`. Goals come from the
-//! issue that promised them; entries without a goal are there so that a gain is not bought with a silent loss.
+//! The list of every suite of `odfork bench`.
 
-use crate::experiments::MIB;
-use crate::figures::{Figure, Goal, Group, Side};
+use crate::suite::{self, Suite};
+use crate::{demo, paging, sessions};
 
-const fn side(arm: &'static str, label: &'static str) -> Side {
-    Side { arm, label }
-}
+/// In the order of `odfork bench list`.
+pub static SUITES: [&Suite; 12] = [
+    &suite::grid::SUITE,
+    &suite::latency::SUITE,
+    &suite::fault::SUITE,
+    &suite::access::SUITE,
+    &suite::profile::SUITE,
+    &suite::parent_writes::SUITE,
+    &suite::exec::SUITE,
+    &suite::copy_rate::SUITE,
+    &suite::promises::SUITE,
+    &paging::SUITE,
+    &sessions::SUITE,
+    &demo::SUITE,
+];
 
-/// Stock against odfork, the same label.
-const fn versus(
-    group: Group,
-    name: &'static str,
-    experiment: &'static str,
-    label: &'static str,
-    goal: Goal,
-    about: &'static str,
-) -> Figure {
-    Figure {
-        name,
-        about,
-        group,
-        experiment,
-        base: side("stock", label),
-        subject: side("odfork", label),
-        third: None,
-        goal,
-    }
-}
-
-/// Like `versus`, with the huge-page subject as a third column.
-const fn with_thp(mut figure: Figure) -> Figure {
-    figure.third = Some(side("thp", figure.subject.label));
-    figure
-}
-
-const fn against(mut figure: Figure, base: Side) -> Figure {
-    figure.base = base;
-    figure
-}
-
-const fn by_eager(mut figure: Figure) -> Figure {
-    figure.subject.arm = "eager";
-    figure
-}
-
-/// Every figure, in the order of the report.
-pub fn figures() -> Vec<Figure> {
-    [promises(), curve(), losses()].concat()
-}
-
-fn promises() -> Vec<Figure> {
-    [forks(), children(), parents(), freezing()].concat()
-}
-
-const fn promise(
-    name: &'static str,
-    experiment: &'static str,
-    label: &'static str,
-    goal: Goal,
-    about: &'static str,
-) -> Figure {
-    versus(Group::Promise, name, experiment, label, goal, about)
-}
-
-fn forks() -> Vec<Figure> {
-    vec![
-        with_thp(promise(
-            "fork-1g",
-            "static-1g",
-            "fork",
-            Goal::Times(200.0),
-            "fork() of a 1 GB static parent",
-        )),
-        promise(
-            "fork-8g",
-            "size-8g",
-            "fork",
-            Goal::Times(1000.0),
-            "fork() of an 8 GB static parent",
-        ),
-        against(
-            promise(
-                "flat-8g",
-                "size-8g",
-                "fork",
-                Goal::Share(1.5),
-                "fork at 8 GB against fork at 64 MB, both odfork",
-            ),
-            side("odfork-64m", "fork"),
-        ),
-        against(
-            promise(
-                "floor-8g",
-                "size-8g",
-                "fork",
-                Goal::Share(2.0),
-                "fork at 8 GB against an empty process",
-            ),
-            side("empty", "fork"),
-        ),
-    ]
-}
-
-fn children() -> Vec<Figure> {
-    vec![
-        with_thp(promise(
-            "wait-1g",
-            "static-1g",
-            "total",
-            Goal::Times(200.0),
-            "fork + exit + wait at 1 GB",
-        )),
-        with_thp(promise(
-            "read-1g",
-            "static-1g",
-            "read",
-            Goal::Times(10.0),
-            "child reads every page",
-        )),
-        with_thp(promise(
-            "sparse-1g",
-            "static-1g",
-            "sparse",
-            Goal::Times(1.5),
-            "child writes one page in 16",
-        )),
-        with_thp(promise(
-            "full-1g",
-            "static-1g",
-            "full",
-            Goal::Share(1.1),
-            "child writes every page",
-        )),
-    ]
-}
-
-fn parents() -> Vec<Figure> {
-    vec![
-        promise(
-            "dirty-unfolded",
-            "dirty-1g",
-            "unfolded",
-            Goal::Times(8.0),
-            "fork after one page in 64 KB got dirty",
-        ),
-        promise("dirty-folded", "dirty-1g", "folded", Goal::Times(100.0), "the same after folding"),
-        promise(
-            "small-8m",
-            "small-8m",
-            "program",
-            Goal::Share(1.05),
-            "8 MB program, 200 forks, whole time, auto",
-        ),
-        promise(
-            "once-64m",
-            "once-64m",
-            "program",
-            Goal::Share(1.05),
-            "64 MB program that forks once, auto",
-        ),
-        promise(
-            "once-1g",
-            "once-1g",
-            "program",
-            Goal::Share(1.05),
-            "1 GB program that forks once, auto",
-        ),
-    ]
-}
-
-fn freezing() -> Vec<Figure> {
-    vec![
-        Figure {
-            base: side("memcpy-touched", "copy"),
-            subject: side("odfork", "freeze"),
-            ..promise(
-                "freeze-touched",
-                "freeze-1g",
-                "freeze",
-                Goal::Times(0.5),
-                "freeze against memcpy to touched memory",
-            )
-        },
-        Figure {
-            base: side("memcpy-fresh", "copy"),
-            subject: side("odfork", "freeze"),
-            ..promise(
-                "freeze-fresh",
-                "freeze-1g",
-                "freeze",
-                Goal::Times(0.5),
-                "freeze against memcpy to fresh memory",
-            )
-        },
-        // 64 MB + the page tables of 1 GB (2 MB).
-        against(
-            promise(
-                "freeze-memory",
-                "peak-1g",
-                "extra",
-                Goal::Bytes(66 * MIB),
-                "peak extra memory while freezing",
-            ),
-            side("odfork", "extra"),
-        ),
-    ]
-}
-
-fn curve() -> Vec<Figure> {
-    use Goal::TimesReported;
-    let line = |name, experiment, label, about| {
-        versus(Group::Curve, name, experiment, label, TimesReported, about)
-    };
-    vec![
-        line("fork-64m", "size-64m", "fork", "fork() at 64 MB"),
-        line("fork-512m", "size-512m", "fork", "fork() at 512 MB"),
-        line("fork-2g", "size-2g", "fork", "fork() at 2 GB"),
-        line("fork-4g", "size-4g", "fork", "fork() at 4 GB"),
-        line("wait-8g", "size-8g", "total", "fork + exit + wait at 8 GB"),
-        line("three-1g", "three-1g", "fork", "three parents of 1 GB fork at once"),
-        with_thp(line("crowd-1g", "static-1g", "crowd", "one fork of 32 whose children all live")),
-        with_thp(line("fault-1g", "static-1g", "fault", "a child's first write to one page")),
-        line("threads-512m", "threads-512m", "fork", "fork() with 4 idle threads, 512 MB"),
-        line("heap-512m", "heap-512m", "fork", "fork() at 512 MB of malloc (brk heap)"),
-    ]
-}
-
-fn losses() -> Vec<Figure> {
-    use Goal::ShareReported;
-    let loss = |name, experiment, label, about| {
-        versus(Group::Loss, name, experiment, label, ShareReported, about)
-    };
-    vec![
-        loss("rewrite-auto", "rewrite-256m", "rewrite", "parent rewrites all, forks; auto"),
-        by_eager(loss(
-            "rewrite-eager",
-            "rewrite-256m",
-            "rewrite",
-            "parent rewrites all, forks; eager",
-        )),
-        by_eager(loss(
-            "once-eager-64m",
-            "once-64m",
-            "program",
-            "64 MB program that forks once, eager",
-        )),
-        by_eager(loss(
-            "once-eager-1g",
-            "once-1g",
-            "program",
-            "1 GB program that forks once, eager",
-        )),
-        loss("realloc-64m", "realloc-64m", "realloc", "realloc 64 MB to 256 MB after a fork"),
-    ]
+/// The suite of that name.
+pub fn find(name: &str) -> Option<&'static Suite> {
+    SUITES.into_iter().find(|suite| suite.name == name)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{experiments, Effort};
+    use crate::configuration::ALL;
+    use crate::plan::{Config, Effort, Op};
+    use crate::suite::{How, Subjects};
     use std::collections::BTreeSet;
 
+    fn config(effort: Effort) -> Config {
+        Config { configurations: ALL.to_vec(), effort, available: 22 << 30, only: Vec::new() }
+    }
+
+    fn of_subjects() -> impl Iterator<Item = (&'static Suite, &'static Subjects)> {
+        SUITES.into_iter().filter_map(|suite| match &suite.how {
+            How::Subjects(subjects) => Some((suite, subjects)),
+            How::Own { .. } => None,
+        })
+    }
+
     #[test]
-    fn every_figure_has_an_experiment_whose_measures_give_its_labels() {
-        let plan = experiments(Effort::Full);
-        let mut names = BTreeSet::new();
-        for figure in figures() {
-            assert!(names.insert(figure.name), "{} twice", figure.name);
-            let experiment = plan
-                .iter()
-                .find(|experiment| experiment.name == figure.experiment)
-                .unwrap_or_else(|| panic!("{}: no experiment", figure.name));
-            let sides = [Some(figure.base), Some(figure.subject), figure.third];
-            for side in sides.into_iter().flatten() {
-                let given = experiment.measures.iter().any(|measure| {
-                    measure.gives(side.label) && measure.arms.iter().any(|a| a.name == side.arm)
-                });
-                assert!(given, "{}: {side:?}", figure.name);
+    fn every_plan_names_the_metrics_and_params_of_its_suite() {
+        for (suite, subjects) in of_subjects() {
+            for plan in (subjects.plans)(&config(Effort::Default)) {
+                for point in plan.group.blocks.iter().flat_map(|block| &block.points) {
+                    let mut names: BTreeSet<&str> =
+                        point.params.keys().map(String::as_str).collect();
+                    for metric in point.op.metrics() {
+                        assert!(suite.metrics.contains(&metric), "{}: {metric}", suite.name);
+                    }
+                    if let Op::Ask(ask) = &point.op {
+                        for metric in &ask.metrics {
+                            names.extend(metric.extra.iter().map(|(name, _)| *name));
+                            let known = ask.command.labels().contains(&metric.label.as_str());
+                            let watched = ask.watch && metric.label.starts_with("extra");
+                            assert!(known || watched || !metric.extra.is_empty(), "{metric:?}");
+                        }
+                    }
+                    if !matches!(point.op, Op::Profile { .. }) {
+                        assert_eq!(names, suite.params.iter().copied().collect(), "{}", suite.name);
+                    }
+                    let known = plan.group.targets.len();
+                    assert!(point.targets.iter().all(|&target| target < known));
+                }
             }
         }
+    }
+
+    #[test]
+    fn quick_is_small() {
+        for (suite, subjects) in of_subjects() {
+            for plan in (subjects.plans)(&config(Effort::Quick)) {
+                assert!(plan.needs() < 3 << 30, "{}: {}", suite.name, plan.group.title);
+            }
+            if let Some([quick, default, full]) = subjects.seconds {
+                assert!(quick < default && default < 120.0 && default < full);
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_unique_and_the_reruns_come_first() {
+        let names: BTreeSet<&str> = SUITES.iter().map(|suite| suite.name).collect();
+        assert_eq!(names.len(), SUITES.len());
+        assert!(SUITES.iter().take(8).all(|suite| suite.is_of_all()));
+        assert!(!SUITES.iter().skip(8).any(|suite| suite.is_of_all()));
     }
 }

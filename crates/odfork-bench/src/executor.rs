@@ -1,116 +1,31 @@
-//! The real executor: starts this program again as subjects, talks to them, times whole programs.
+//! The executor of all suites of subjects: talks to them, several at once, and times whole
+//! programs.
 //!
-//! A stock subject has no LD_PRELOAD and no ODFORK_ variable, an odfork subject has exactly those its
-//! specification asks for; nothing else differs, not even the executable.
+//! How they are started is in `stage`, what they do in `workload`.
 
-use std::path::PathBuf;
-use std::process::Command as Process;
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use crate::experiments::{Act, Engine, ProgramSpec, SubjectSpec};
-use crate::link::{Link, Loss};
-use crate::pairing::{Executor, Reply};
-use crate::workload::memory::{warm_free_memory, Layout};
-use crate::workload::protocol::{Answer, Command};
-use crate::workload::python;
-use odfork_proc::interrupt;
-use odfork_samples::environment;
+use serde_json::Value;
+
 use odfork_samples::stats::median;
 
-/// No act takes longer than this, not even loading 8 GB next to another subject; repetitions add to it.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// How often memory is sampled while an act is watched.
-const WATCH_STEP: Duration = Duration::from_millis(1);
+use crate::configuration::{Configuration, Preparation, Subject};
+use crate::link::{Link, Loss};
+use crate::plan::{Ask, Op, Program};
+use crate::pool::Pool;
+use crate::profile::profile;
+use crate::runner::{Executor, Number, Outcome, Point, Reply};
+use crate::stage::{why_not_started, Stage};
+use crate::watch::watched;
+use crate::workload::memory::{warm_free_memory, Layout};
+use crate::workload::protocol::{Answer, Command};
 
-/// What every subject of a run shares.
-#[derive(Clone, Debug)]
-pub struct Stage {
-    /// This program.
-    pub program: PathBuf,
-    pub library: PathBuf,
-    /// ODFORK_IMAGE, when the user chose one.
-    pub image: Option<String>,
-    /// The processor subjects are kept on.
-    pub cpu: Option<usize>,
-}
-
-/// Talks to processes.
-pub struct Processes {
-    stage: Stage,
-    links: Vec<Option<Link>>,
-    sizes: Vec<u64>,
-    start: Instant,
-}
-
-impl Stage {
-    fn process(&self, engine: Engine) -> Process {
-        let mut process = match engine {
-            Engine::Python => Process::new(python::INTERPRETER),
-            _ => Process::new(&self.program),
-        };
-        for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("ODFORK_") {
-                process.env_remove(name);
-            }
-        }
-        process.env_remove("LD_PRELOAD");
-        if let Engine::Odfork(freeze) = engine {
-            process.env("LD_PRELOAD", &self.library);
-            process.env("ODFORK_FREEZE", freeze.word());
-            if let Some(image) = &self.image {
-                process.env("ODFORK_IMAGE", image);
-            }
-        }
-        process
-    }
-
-    /// How a subject is started: this program, `subject` and what it holds; or Python with a program of its own.
-    pub fn subject(&self, spec: &SubjectSpec) -> Process {
-        let mut process = self.process(spec.engine);
-        if spec.engine == Engine::Python {
-            let memory = (spec.size, spec.touched.unwrap_or(spec.size));
-            python::describe(&mut process, memory, self.cpu.filter(|_| spec.pinned));
-            return process;
-        }
-        process.arg("subject");
-        self.describe(&mut process, spec.size, spec.layout, spec.pinned);
-        process.args(["--threads", &spec.threads.to_string()]);
-        if let Some(touched) = spec.touched {
-            process.args(["--touched", &touched.to_string()]);
-        }
-        process.args(role_of(spec.engine));
-        process
-    }
-
-    fn whole_program(&self, spec: &ProgramSpec) -> Process {
-        let mut process = self.process(spec.engine);
-        process.arg("program");
-        self.describe(&mut process, spec.size, Layout::Mapped, true);
-        process.args(["--forks", &spec.forks.to_string()]);
-        process.args(role_of(spec.engine));
-        process
-    }
-
-    fn describe(&self, process: &mut Process, size: u64, layout: Layout, pinned: bool) {
-        process.args(["--size", &size.to_string(), "--layout", layout.word()]);
-        if let Some(cpu) = self.cpu.filter(|_| pinned) {
-            process.args(["--cpu", &cpu.to_string()]);
-        }
-    }
-}
-
-/// What a subject must be told of its engine, where the environment does not say it.
-fn role_of(engine: Engine) -> Option<&'static str> {
-    match engine {
-        Engine::Stock | Engine::Odfork(_) | Engine::Python => None,
-        Engine::Kernel => Some("--kernel-odf"),
-        Engine::Null => Some("--null"),
-    }
-}
+/// No op takes longer than this, not even loading 8 GB next to another subject; repetitions add to
+/// it.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How long a command may take: bytes copied at 100 MB/s, page tables at 2 GB/s, programs in 10 ms.
-fn patience(command: Command, size: u64) -> Duration {
+fn timeout(command: Command, size: u64) -> Duration {
     let size = size as f64;
     let seconds = match command {
         Command::Grid { forks, permille } => {
@@ -122,318 +37,276 @@ fn patience(command: Command, size: u64) -> Duration {
         Command::Exec { count, .. } => f64::from(count) * (size / 2e9 + 0.01),
         _ => 0.0,
     };
-    PATIENCE + Duration::from_secs_f64(seconds)
+    TIMEOUT + Duration::from_secs_f64(seconds)
+}
+
+/// Talks to processes.
+pub struct Processes {
+    stage: Stage,
+    subjects: Vec<Subject>,
+    links: Vec<Option<Link>>,
+    pool: Option<Pool>,
+    start: Instant,
 }
 
 impl Processes {
     pub fn new(stage: Stage) -> Self {
-        Processes { stage, links: Vec::new(), sizes: Vec::new(), start: Instant::now() }
+        let (subjects, links, pool) = (Vec::new(), Vec::new(), None);
+        Processes { stage, subjects, links, pool, start: Instant::now() }
     }
 
-    /// Memory that should be ready before the act is timed.
-    fn appetite(&self, act: &Act) -> u64 {
-        match act {
-            // The program's own memory, and the image if it freezes: the same for every engine.
-            Act::Run(program) => 2 * program.size,
-            Act::Ask { subjects, command, .. } => {
-                subjects.iter().map(|&subject| command.appetite(self.sizes[subject])).sum()
+    /// Memory that should be ready before the op is timed.
+    fn demand(&self, point: &Point<Op>) -> u64 {
+        match &point.op {
+            // The program's own memory, and its backing file if it freezes: the same for every
+            // configuration.
+            Op::Run(program) => 2 * program.size,
+            Op::Ask(ask) => {
+                let size = |&target: &usize| ask.command.demand(self.subjects[target].size);
+                point.targets.iter().map(size).sum()
             }
+            Op::Profile { .. } => 0,
         }
     }
 
-    fn ask(&mut self, subjects: &[usize], command: Command) -> Reply {
-        for &subject in subjects {
-            if let Err(loss) = self.send(subject, command) {
-                return self.lose(subject, loss);
-            }
+    /// All are asked before the first answers; the reply has the median of each label.
+    fn ask(&mut self, targets: &[usize], command: Command) -> Result<Vec<(String, f64)>, Outcome> {
+        for &target in targets {
+            let sent = self.link(target).and_then(|link| link.send(&command.to_string()));
+            sent.map_err(|loss| self.lose(target, loss))?;
         }
         let mut answers = Vec::new();
-        for &subject in subjects {
-            let patience = patience(command, self.sizes[subject]);
-            match self.receive(subject, patience) {
-                Ok(answer) => answers.push(answer),
-                Err(loss) => return self.lose(subject, loss),
-            }
+        for &target in targets {
+            let timeout = timeout(command, self.subjects[target].size);
+            answers.push(self.receive(target, timeout).map_err(|loss| self.lose(target, loss))?);
         }
         combine(answers)
     }
 
+    fn answer(&mut self, targets: &[usize], ask: &Ask) -> Result<Vec<Number>, Outcome> {
+        let mut numbers = Vec::new();
+        if ask.fold {
+            // A refusal is told by what is asked next.
+            let folded = self.ask(targets, Command::Fold).unwrap_or_default();
+            numbers.extend(folded.iter().map(|(_, ns)| Number::new("fold", "ns", *ns)));
+        }
+        let values = match ask.watch {
+            true => self.ask_watched(targets, ask.command)?,
+            false => self.ask(targets, ask.command)?,
+        };
+        numbers.extend(ask.metrics.iter().filter_map(|metric| metric.of(&values)));
+        Ok(numbers)
+    }
+
     /// Asks while the memory of the first subject is watched, then lets it thaw, unwatched.
-    fn ask_watched(&mut self, subjects: &[usize], command: Command) -> Reply {
-        let pid = match self.link(subjects[0]) {
-            Ok(link) => link.pid(),
-            Err(loss) => return self.lose(subjects[0], loss),
-        };
-        let (reply, peak) = watched(pid, || self.ask(subjects, command));
-        let Reply::Values(mut values) = reply else {
-            return reply;
-        };
+    fn ask_watched(
+        &mut self,
+        targets: &[usize],
+        command: Command,
+    ) -> Result<Vec<(String, f64)>, Outcome> {
+        let link = self.link(targets[0]).map(|link| link.pid());
+        let pid = link.map_err(|loss| self.lose(targets[0], loss))?;
+        let (values, peak) = watched(pid, || self.ask(targets, command));
+        let mut values = values?;
         values.push(("extra".into(), peak.held as f64));
         values.push(("extra-system".into(), peak.system as f64));
-        match self.ask(subjects, Command::Thaw) {
-            Reply::Values(_) => Reply::Values(values),
-            other => other,
-        }
+        self.ask(targets, Command::Thaw)?;
+        Ok(values)
     }
 
-    fn link(&mut self, subject: usize) -> Result<&mut Link, Loss> {
-        self.links
-            .get_mut(subject)
-            .and_then(Option::as_mut)
-            .ok_or_else(|| Loss::Ended("it is gone".into()))
+    fn link(&mut self, target: usize) -> Result<&mut Link, Loss> {
+        let link = self.links.get_mut(target).and_then(Option::as_mut);
+        link.ok_or_else(|| Loss::Ended("it is gone".into()))
     }
 
-    fn send(&mut self, subject: usize, command: Command) -> Result<(), Loss> {
-        self.link(subject)?.send(&command.to_string())
-    }
-
-    fn receive(&mut self, subject: usize, patience: Duration) -> Result<Answer, Loss> {
-        let line = self.link(subject)?.receive(patience)?;
+    fn receive(&mut self, target: usize, timeout: Duration) -> Result<Answer, Loss> {
+        let line = self.link(target)?.receive(timeout)?;
         line.parse().map_err(|error| Loss::Ended(format!("it said {error}")))
     }
 
-    fn lose(&mut self, subject: usize, loss: Loss) -> Reply {
+    fn lose(&mut self, target: usize, loss: Loss) -> Outcome {
         if loss == Loss::Interrupted {
-            return Reply::Interrupted;
+            return Outcome::Interrupted;
         }
-        self.links[subject] = None;
-        Reply::Wrong(loss.to_string())
+        self.links[target] = None;
+        Outcome::Wrong(loss.to_string())
     }
 
-    fn run(&self, spec: &ProgramSpec) -> Reply {
-        let mut process = self.stage.whole_program(spec);
+    fn run(&self, program: &Program) -> Result<Vec<Number>, Outcome> {
+        let mut process = self.stage.whole_program(program);
         let start = Instant::now();
-        let mut link = match Link::spawn(&mut process) {
-            Ok(link) => link,
-            Err(error) => return Reply::Wrong(format!("{error:#}")),
-        };
-        let finished = link.finish(PATIENCE);
-        let time = start.elapsed();
+        let link = Link::spawn(&mut process);
+        let mut link = link.map_err(|error| Outcome::Wrong(format!("{error:#}")))?;
+        let finished = link.finish(TIMEOUT);
+        let time = start.elapsed().as_nanos() as f64;
         match finished {
-            Ok(status) if status.success() => {
-                Reply::Values(vec![("program".into(), time.as_nanos() as f64)])
-            }
-            Ok(status) => Reply::Wrong(format!("the program ended with {status}")),
-            Err(Loss::Interrupted) => Reply::Interrupted,
-            Err(loss) => Reply::Wrong(loss.to_string()),
+            Ok(status) if status.success() => Ok(vec![Number::new("program", "ns", time)]),
+            Ok(status) => Err(Outcome::Wrong(format!("the program ended with {status}"))),
+            Err(Loss::Interrupted) => Err(Outcome::Interrupted),
+            Err(loss) => Err(Outcome::Wrong(loss.to_string())),
         }
     }
 
-    fn ready(&mut self, subject: usize) -> Option<String> {
-        match self.receive(subject, PATIENCE) {
+    fn profile(&self, subject: &Subject, seconds: f64) -> Reply {
+        match profile(&self.stage, subject, seconds) {
+            Ok(found) => Reply {
+                notes: found.why_not_perf(subject.configuration.word()),
+                ..Reply::numbers(found.numbers())
+            },
+            Err(error) => Outcome::Unavailable(format!("{error:#}")).into(),
+        }
+    }
+
+    /// Starts a process for each subject; the error says why one could not.
+    fn spawn(&mut self, lack_of_pool: Option<&String>) -> Vec<Option<String>> {
+        let mut failures = Vec::new();
+        for subject in &self.subjects {
+            let is_pooled = subject.layout == Layout::Hugetlb;
+            let started = match lack_of_pool.filter(|_| is_pooled) {
+                Some(lack) => Err(lack.clone()),
+                None => Link::spawn(&mut self.stage.subject(subject))
+                    .map_err(|error| why_not_started(subject.is_python, &error)),
+            };
+            failures.push(started.as_ref().err().cloned());
+            self.links.push(started.ok());
+        }
+        failures
+    }
+
+    fn ready(&mut self, target: usize) -> Option<String> {
+        match self.receive(target, TIMEOUT) {
             Ok(Answer::Text(_)) => None,
             Ok(Answer::Unavailable(reason)) => Some(reason),
             Ok(other) => Some(format!("it began with: {other}")),
             Err(loss) => Some(loss.to_string()),
         }
     }
+
+    /// What the engine of a preloaded subject says of itself.
+    fn engine(&mut self, target: usize) -> Option<String> {
+        let link = self.link(target).ok()?;
+        link.send(&Command::Stats.to_string()).ok()?;
+        match self.receive(target, TIMEOUT).ok()? {
+            Answer::Text(stats) => Some(engine_of(&stats)),
+            _ => None,
+        }
+    }
 }
 
 impl Executor for Processes {
-    fn start(&mut self, specs: &[SubjectSpec]) -> Vec<Option<String>> {
-        self.sizes = specs.iter().map(|spec| spec.size).collect();
-        let mut failures = Vec::new();
-        for spec in specs {
-            match Link::spawn(&mut self.stage.subject(spec)) {
-                Ok(link) => {
-                    self.links.push(Some(link));
-                    failures.push(None);
-                }
-                Err(error) => {
-                    self.links.push(None);
-                    failures.push(Some(why_not_started(spec.engine, &error)));
-                }
-            }
-        }
-        for (subject, failure) in failures.iter_mut().enumerate() {
+    type Target = Subject;
+    type Op = Op;
+
+    fn start(&mut self, subjects: &[Subject]) -> Vec<Option<String>> {
+        self.subjects = subjects.to_vec();
+        let reserved = Pool::for_subjects(subjects);
+        let mut failures = self.spawn(reserved.as_ref().err());
+        self.pool = reserved.unwrap_or_default();
+        for (target, failure) in failures.iter_mut().enumerate() {
             if failure.is_none() {
-                *failure = self.ready(subject);
+                *failure = self.ready(target);
             }
         }
         failures
     }
 
-    fn perform(&mut self, act: &Act) -> Reply {
-        warm_free_memory(self.appetite(act));
-        match act {
-            Act::Run(spec) => self.run(spec),
-            Act::Ask { subjects, command, watch: false } => self.ask(subjects, *command),
-            Act::Ask { subjects, command, .. } => self.ask_watched(subjects, *command),
+    fn prepare(&mut self, target: usize) -> Reply {
+        for preparation in self.subjects[target].prepare.clone() {
+            let (Preparation::Try(command) | Preparation::Must(command)) = preparation;
+            match (self.ask(&[target], command), preparation) {
+                (Ok(_), _) | (Err(Outcome::Unavailable(_)), Preparation::Try(_)) => {}
+                (Err(outcome), _) => return outcome.into(),
+            }
         }
+        Reply::default()
+    }
+
+    fn perform(&mut self, point: &Point<Op>, _: u32) -> Reply {
+        warm_free_memory(self.demand(point));
+        let numbers = match &point.op {
+            Op::Ask(ask) => self.answer(&point.targets, ask),
+            Op::Run(program) => self.run(program),
+            Op::Profile { subject, seconds } => return self.profile(subject, *seconds),
+        };
+        numbers.map_or_else(Reply::from, Reply::numbers)
+    }
+
+    /// Every subject checks every word, and tells how it forked when something was preloaded.
+    fn verify(&mut self, target: usize) -> Reply {
+        let Subject { layout, configuration, .. } = self.subjects[target];
+        // Checking every word writes in parent and child: the pool of huge pages has no room for
+        // that.
+        let check = if layout == Layout::Hugetlb { Command::Read } else { Command::Verify };
+        let outcome = match self.ask(&[target], check) {
+            Err(outcome @ (Outcome::Wrong(_) | Outcome::Interrupted)) => outcome,
+            _ => Outcome::Done,
+        };
+        let is_preloaded = configuration == Configuration::Image && outcome == Outcome::Done;
+        let engine = if is_preloaded { self.engine(target) } else { None };
+        Reply { engine, outcome, ..Reply::default() }
     }
 
     fn stop(&mut self) {
         self.links.clear();
-        self.sizes.clear();
+        self.subjects.clear();
+        self.pool = None;
     }
 
     fn now(&self) -> Duration {
         self.start.elapsed()
     }
-
-    fn available(&self) -> u64 {
-        environment::memory_available()
-    }
-
-    fn interrupted(&self) -> bool {
-        interrupt::asked()
-    }
 }
 
-fn why_not_started(engine: Engine, error: &anyhow::Error) -> String {
-    match engine {
-        Engine::Python => format!("python-subprocess left out: {error:#}; install python3"),
-        _ => format!("{error:#}"),
-    }
+/// "huge: why", from a subject's statistics.
+fn engine_of(stats: &str) -> String {
+    let stats: Value = serde_json::from_str(stats).unwrap_or_default();
+    let word = |name: &str| stats[name].as_str().unwrap_or("unknown").to_owned();
+    format!("{}: {}", word("engine"), word("reason"))
 }
 
-/// One reply for several subjects: the median of each label; anything but values wins over values.
-fn combine(answers: Vec<Answer>) -> Reply {
+/// One answer for several subjects: the median of each label; anything but values wins over values.
+fn combine(answers: Vec<Answer>) -> Result<Vec<(String, f64)>, Outcome> {
     let mut labels: Vec<(String, Vec<f64>)> = Vec::new();
     for answer in answers {
-        match answer {
-            Answer::Values(values) => {
-                for (label, number) in values {
-                    match labels.iter_mut().find(|(known, _)| *known == label) {
-                        Some((_, numbers)) => numbers.push(number),
-                        None => labels.push((label, vec![number])),
-                    }
-                }
+        let values = match answer {
+            Answer::Values(values) => values,
+            Answer::Text(text) => return Err(Outcome::Wrong(format!("it said {text:?}"))),
+            Answer::Unavailable(reason) => return Err(Outcome::Unavailable(reason)),
+            Answer::Wrong(what) => return Err(Outcome::Wrong(what)),
+        };
+        for (label, number) in values {
+            match labels.iter_mut().find(|(known, _)| *known == label) {
+                Some((_, numbers)) => numbers.push(number),
+                None => labels.push((label, vec![number])),
             }
-            Answer::Text(text) => return Reply::Text(text),
-            Answer::Unavailable(reason) => return Reply::Unavailable(reason),
-            Answer::Wrong(what) => return Reply::Wrong(what),
         }
     }
     let middle = |(label, numbers): (String, Vec<f64>)| Some((label, median(&numbers)?));
-    Reply::Values(labels.into_iter().filter_map(middle).collect())
-}
-
-/// Memory taken beyond what was there at the start, in bytes.
-#[derive(Clone, Copy, Default)]
-struct Peak {
-    /// By the process and its image: see `memory_held`.
-    held: u64,
-    /// By everything on the machine: how far MemAvailable fell.
-    system: u64,
-}
-
-/// Does the act while a thread samples memory.
-fn watched(pid: u32, act: impl FnOnce() -> Reply) -> (Reply, Peak) {
-    let (stop, stopped) = mpsc::channel::<()>();
-    let held = environment::memory_held(pid).unwrap_or(u64::MAX);
-    let available = environment::memory_available();
-    let watcher = std::thread::spawn(move || {
-        let mut peak = Peak::default();
-        while stopped.recv_timeout(WATCH_STEP) == Err(RecvTimeoutError::Timeout) {
-            let now = environment::memory_held(pid).unwrap_or(0);
-            peak.held = peak.held.max(now.saturating_sub(held));
-            let gone = available.saturating_sub(environment::memory_available());
-            peak.system = peak.system.max(gone);
-        }
-        peak
-    });
-    let reply = act();
-    drop(stop);
-    (reply, watcher.join().unwrap_or_default())
+    Ok(labels.into_iter().filter_map(middle).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiments::Freeze;
-    use std::ffi::OsStr;
-
-    fn stage() -> Stage {
-        Stage {
-            program: "bench".into(),
-            library: "libodfork.so".into(),
-            image: Some("small".into()),
-            cpu: Some(1),
-        }
-    }
-
-    fn variable<'a>(process: &'a Process, name: &str) -> Option<&'a OsStr> {
-        process
-            .get_envs()
-            .find(|(known, _)| *known == OsStr::new(name))
-            .and_then(|(_, value)| value)
-    }
-
-    #[test]
-    fn a_stock_subject_has_nothing_preloaded() {
-        let process = stage().subject(&SubjectSpec::new(Engine::Stock, 4096));
-        assert_eq!(variable(&process, "LD_PRELOAD"), None);
-        assert_eq!(variable(&process, "ODFORK_FREEZE"), None);
-    }
-
-    #[test]
-    fn an_odfork_subject_has_the_switches_of_its_specification() {
-        let engine = Engine::Odfork(Freeze::Eager);
-        let process = stage().subject(&SubjectSpec::new(engine, 4096));
-        assert_eq!(variable(&process, "LD_PRELOAD"), Some(OsStr::new("libodfork.so")));
-        assert_eq!(variable(&process, "ODFORK_FREEZE"), Some(OsStr::new("eager")));
-        assert_eq!(variable(&process, "ODFORK_IMAGE"), Some(OsStr::new("small")));
-        let arguments: Vec<_> = process.get_args().collect();
-        assert_eq!(arguments[0], "subject");
-        assert!(arguments.contains(&OsStr::new("--cpu")));
-    }
-
-    #[test]
-    fn a_subject_is_told_what_its_environment_does_not_say() {
-        let arguments = |spec: SubjectSpec| -> Vec<String> {
-            let process = stage().subject(&spec);
-            assert_eq!(variable(&process, "LD_PRELOAD"), None);
-            process.get_args().map(|word| word.to_string_lossy().into_owned()).collect()
-        };
-        let plain = arguments(SubjectSpec::new(Engine::Stock, 8192));
-        let null = arguments(SubjectSpec::new(Engine::Null, 8192));
-        assert_eq!(null[..plain.len()], plain);
-        assert_eq!(null[plain.len()..], ["--null"]);
-        let spec = SubjectSpec { touched: Some(4096), ..SubjectSpec::new(Engine::Kernel, 8192) };
-        assert_eq!(arguments(spec)[plain.len()..], ["--touched", "4096", "--kernel-odf"]);
-    }
-
-    #[test]
-    fn a_subject_that_is_python_is_not_this_program_and_is_missed_by_its_name() {
-        let spec = SubjectSpec { touched: Some(4096), ..SubjectSpec::new(Engine::Python, 8192) };
-        let process = stage().subject(&spec);
-        assert_eq!(process.get_program(), python::INTERPRETER);
-        assert_eq!(variable(&process, "LD_PRELOAD"), None);
-        let words: Vec<_> = process.get_args().collect();
-        assert_eq!(words[3..6], ["8192", "4096", "1"]);
-        let why = why_not_started(Engine::Python, &anyhow::anyhow!("no such file"));
-        assert!(why.contains("python-subprocess") && why.contains("install python3"), "{why}");
-    }
 
     #[test]
     fn repetitions_of_large_subjects_are_waited_for() {
-        assert_eq!(patience(Command::Read, 8 << 30), PATIENCE);
+        assert_eq!(timeout(Command::Read, 8 << 30), TIMEOUT);
         let grid = Command::Grid { forks: 100, permille: 1000 };
-        assert!(patience(grid, 4 << 30) > Duration::from_secs(4000));
+        assert!(timeout(grid, 4 << 30) > Duration::from_secs(4000));
     }
 
     #[test]
     fn several_answers_become_their_median() {
         let answers = [3.0, 1.0, 2.0].map(|number| Answer::value("fork", number));
-        assert_eq!(combine(answers.to_vec()), Reply::Values(vec![("fork".into(), 2.0)]));
+        assert_eq!(combine(answers.to_vec()), Ok(vec![("fork".into(), 2.0)]));
         let mixed = vec![Answer::value("fork", 1.0), Answer::Wrong("page 1".into())];
-        assert_eq!(combine(mixed), Reply::Wrong("page 1".into()));
+        assert_eq!(combine(mixed), Err(Outcome::Wrong("page 1".into())));
     }
 
     #[test]
-    fn watching_sees_memory_that_is_held_for_a_while() {
-        // Other tests of this process take and free memory meanwhile: the best of some tries.
-        let best = (0..10).map(|_| {
-            let (reply, peak) = watched(std::process::id(), || {
-                let block = std::hint::black_box(vec![1u8; 64 << 20]);
-                std::thread::sleep(Duration::from_millis(50));
-                Reply::Text(std::hint::black_box(&block).len().to_string())
-            });
-            assert_eq!(reply, Reply::Text((64 << 20).to_string()));
-            peak.held
-        });
-        let best = best.max().unwrap_or(0);
-        assert!(best >= 60 << 20, "{best}");
+    fn the_engine_is_read_from_the_statistics() {
+        assert_eq!(engine_of(r#"{"engine":"huge","reason":"tmpfs"}"#), "huge: tmpfs");
+        assert_eq!(engine_of("not JSON"), "unknown: unknown");
     }
 }

@@ -1,246 +1,227 @@
-//! What a figure is, how its goal is read, and the judgement. Pure; the list of figures is in `catalogue`.
-//!
-//! A figure compares two series of one experiment. `Times` reads "the base takes so many times longer" (more is
-//! better), `Share` reads "takes this share of the base's time" (less is better), `Bytes` is an amount. A goal is
-//! judged at its nominal size only; a figure missed is printed as missed and never fails a run.
+//! The tables of promised figures: a line each, by section; goal, both sides, ratio with its
+//! interval, verdict. Pure.
 
-use crate::record::Record;
-use odfork_samples::stats::{estimate_median, estimate_ratio, Estimate, Rng};
+use std::collections::BTreeMap;
+use std::fmt::Write;
 
-/// How a figure is read, and the goal if it has one.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Goal {
-    /// base / subject, at least.
-    Times(f64),
-    /// subject / base, at most.
-    Share(f64),
-    /// subject in bytes, at most.
-    Bytes(u64),
-    /// base / subject, only reported.
-    TimesReported,
-    /// subject / base, only reported.
-    ShareReported,
-}
+use odfork_proc::table::aligned;
+use odfork_proc::text::{amount, digits, size, time};
+use odfork_samples::promises::{Figure, Finding, Goal, Section, Verdict, GROUP};
+use odfork_samples::samples::Recording;
+use odfork_samples::stats::Estimate;
 
-impl Goal {
-    pub fn is_share(self) -> bool {
-        matches!(self, Goal::Share(_) | Goal::ShareReported)
-    }
+const HEADINGS: [&str; 8] =
+    ["  figure", "what", "base", "odfork", "thp", "ratio [95 %]", "goal", "verdict"];
+/// Columns that read better aligned to the right.
+const RIGHT: [bool; 8] = [false, false, true, true, true, true, true, false];
 
-    /// The number at which the judgement turns, and whether larger is better.
-    fn border(self) -> Option<(f64, bool)> {
-        match self {
-            Goal::Times(least) => Some((least, true)),
-            Goal::Share(most) => Some((most, false)),
-            Goal::Bytes(most) => Some((most as f64, false)),
-            Goal::TimesReported | Goal::ShareReported => None,
+const LEGEND: &str = "\
+base is stock fork unless the figure names another; thp is stock fork on transparent huge pages.
+'361x' = the base takes 361 times as long; '1.03 of base' = takes 1.03 times as long as the base.
+Times are medians; intervals are 95 % bootstrap intervals over interleaved rounds; (close) = the
+interval holds the goal, so one run does not decide. Children's times run from fork to reaped.";
+
+/// The whole report as text. Of a run that was interrupted, what was measured.
+pub fn tables(findings: &[Finding], recording: &Recording, interrupted: bool) -> String {
+    let mut text = String::new();
+    for section in Section::ALL {
+        let lines = findings
+            .iter()
+            .filter(|finding| finding.figure.section == section)
+            .filter(|finding| !interrupted || finding.subject.is_some());
+        let rows: Vec<[String; 8]> = lines.map(row).collect();
+        if !rows.is_empty() {
+            let all = [vec![HEADINGS.map(String::from)], rows].concat();
+            let _ = write!(text, "\n{}\n{}", section.title(), aligned(&all, &RIGHT));
         }
     }
+    let _ = writeln!(text, "\n{LEGEND}");
+    for (engine, groups) in engines(recording) {
+        let _ = writeln!(text, "engine {engine}: {}", groups.join(", "));
+    }
+    let _ = writeln!(text, "{}", summary(findings));
+    text
 }
 
-/// Where in the report a figure stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Group {
-    Promise,
-    Curve,
-    Loss,
+/// The figures without numbers: name, what, goal.
+pub fn list(figures: &[Figure]) -> String {
+    let mut text = String::new();
+    for figure in figures {
+        let (name, about) = (figure.name, figure.about);
+        let _ = writeln!(text, "{name:16}  {about:48}  {}", goal(figure.goal));
+    }
+    text
 }
 
-impl Group {
-    pub const ALL: [Group; 3] = [Group::Promise, Group::Curve, Group::Loss];
-
-    pub fn title(self) -> &'static str {
-        match self {
-            Group::Promise => "Figures with a goal",
-            Group::Curve => "The curve and other shapes of parents",
-            Group::Loss => "Where the engine may lose",
+/// What the subjects say of the engine they used, and in which groups.
+fn engines(recording: &Recording) -> BTreeMap<String, Vec<String>> {
+    let mut engines: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (_, detail) in &recording.engines {
+        let (says, place) = detail.split_once(" {").unwrap_or((detail, ""));
+        let engine = match says.split_once(": ") {
+            Some(("plain", reason)) => format!("plain ({reason})"),
+            Some((engine, _)) => engine.to_owned(),
+            None => says.to_owned(),
+        };
+        let place: serde_json::Value =
+            serde_json::from_str(&format!("{{{place}")).unwrap_or_default();
+        let group = place[GROUP].as_str().unwrap_or_default().to_owned();
+        let groups = engines.entry(engine).or_default();
+        if groups.last() != Some(&group) {
+            groups.push(group);
         }
     }
+    engines
 }
 
-/// One series of the figure's experiment.
-#[derive(Clone, Copy, Debug)]
-pub struct Side {
-    pub arm: &'static str,
-    pub label: &'static str,
-}
-
-/// One line of the report.
-#[derive(Clone, Copy, Debug)]
-pub struct Figure {
-    pub name: &'static str,
-    pub about: &'static str,
-    pub group: Group,
-    pub experiment: &'static str,
-    pub base: Side,
-    pub subject: Side,
-    /// Stock fork with transparent huge pages, where it was measured.
-    pub third: Option<Side>,
-    pub goal: Goal,
-}
-
-/// What became of a figure.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Verdict {
-    Met {
-        close: bool,
-    },
-    Missed {
-        close: bool,
-    },
-    /// It has no goal.
-    Reported,
-    /// Measured at another size than the goal speaks of.
-    Scaled {
-        size: u64,
-    },
-    Unavailable(String),
-}
-
-/// A figure with its numbers.
-#[derive(Clone, Debug)]
-pub struct Finding {
-    pub figure: Figure,
-    pub base: Option<Estimate>,
-    pub subject: Option<Estimate>,
-    pub third: Option<Estimate>,
-    pub ratio: Option<Estimate>,
-    pub verdict: Verdict,
-}
-
-/// Judges a figure by what was recorded.
-pub fn judge(figure: Figure, record: &Record, rng: &mut Rng) -> Finding {
-    let samples = |side: Side| record.samples(figure.experiment, side.arm, side.label);
-    let (base, subject) = (samples(figure.base), samples(figure.subject));
-    let ratio = match figure.goal {
-        Goal::Bytes(_) => estimate_median(subject, rng),
-        goal if goal.is_share() => estimate_ratio(subject, base, rng),
-        _ => estimate_ratio(base, subject, rng),
+fn row(finding: &Finding) -> [String; 8] {
+    let figure = finding.figure;
+    let is_bytes = matches!(figure.goal, Goal::Bytes(_));
+    let side = |estimate: &Option<Estimate>| match estimate {
+        None => "-".to_string(),
+        Some(estimate) if is_bytes => amount(estimate.value),
+        Some(estimate) => time(estimate.value),
     };
-    Finding {
-        figure,
-        base: estimate_median(base, rng),
-        subject: estimate_median(subject, rng),
-        third: figure.third.and_then(|third| estimate_median(samples(third), rng)),
-        verdict: verdict(figure, record, ratio),
-        ratio,
+    [
+        format!("  {}", figure.name),
+        figure.about.into(),
+        if is_bytes { "-".into() } else { side(&finding.base) },
+        side(&finding.subject),
+        side(&finding.third),
+        ratio(figure.goal, finding.ratio),
+        goal(figure.goal),
+        verdict(&finding.verdict),
+    ]
+}
+
+fn ratio(goal: Goal, estimate: Option<Estimate>) -> String {
+    let Some(estimate) = estimate else {
+        return "-".into();
+    };
+    let number = |value: f64| match goal {
+        Goal::Bytes(_) => amount(value),
+        _ => digits(value),
+    };
+    let unit = match goal {
+        Goal::Times(_) | Goal::TimesReported => "x",
+        Goal::Share(_) | Goal::ShareReported => " of base",
+        Goal::Bytes(_) => "",
+    };
+    let value = format!("{}{unit}", number(estimate.value));
+    match estimate.interval {
+        Some((low, high)) => format!("{value} [{}, {}]", number(low), number(high)),
+        None => value,
     }
 }
 
-fn verdict(figure: Figure, record: &Record, ratio: Option<Estimate>) -> Verdict {
-    let silence = [figure.subject.arm, figure.base.arm]
-        .into_iter()
-        .find_map(|arm| record.silence_of(figure.experiment, arm));
-    if let Some(reason) = silence {
-        return Verdict::Unavailable(reason.to_string());
+fn goal(goal: Goal) -> String {
+    match goal {
+        Goal::Times(least) => format!(">= {least}x"),
+        Goal::Share(most) => format!("<= {most}"),
+        Goal::Bytes(most) => format!("<= {}", size(most)),
+        Goal::TimesReported | Goal::ShareReported => "-".into(),
     }
-    let Some(ratio) = ratio else {
-        return Verdict::Unavailable("not measured".into());
+}
+
+fn verdict(verdict: &Verdict) -> String {
+    let close = |close: &bool| if *close { " (close)" } else { "" };
+    match verdict {
+        Verdict::Met { close: near } => format!("met{}", close(near)),
+        Verdict::Missed { close: near } => format!("MISSED{}", close(near)),
+        Verdict::Reported => "-".into(),
+        Verdict::Scaled { size: actual } => format!("not judged: at {}", size(*actual)),
+        Verdict::Unavailable(reason) => format!("n/a: {reason}"),
+    }
+}
+
+/// Counts of the figures that have a goal.
+fn summary(findings: &[Finding]) -> String {
+    let goals: Vec<&Finding> =
+        findings.iter().filter(|finding| goal(finding.figure.goal) != "-").collect();
+    let count = |wanted: fn(&Verdict) -> bool| {
+        goals.iter().filter(|finding| wanted(&finding.verdict)).count()
     };
-    let sizes = record.sizes_of(figure.experiment);
-    if let Some(sizes) = sizes.filter(|sizes| sizes.is_scaled()) {
-        return Verdict::Scaled { size: sizes.actual };
-    }
-    let Some((border, larger_is_better)) = figure.goal.border() else {
-        return Verdict::Reported;
-    };
-    let close = ratio.straddles(border);
-    let good = if larger_is_better { ratio.value >= border } else { ratio.value <= border };
-    if good {
-        Verdict::Met { close }
-    } else {
-        Verdict::Missed { close }
-    }
+    let met = count(|verdict| matches!(verdict, Verdict::Met { .. }));
+    let missed = count(|verdict| matches!(verdict, Verdict::Missed { .. }));
+    let unjudged = goals.len() - met - missed;
+    format!("goals: {met} met, {missed} missed, {unjudged} not judged")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalogue::figures;
-    use crate::experiments::{GIB, MIB};
-    use crate::record::{SeriesName, Sizes};
+    use crate::golden;
+    use odfork_samples::promises::{figures, judge, BYTES, SERIES};
+    use odfork_samples::samples::Skip;
+    use odfork_samples::stats::Rng;
 
-    fn record(experiment: &str, series: &[(&str, &str, f64)]) -> Record {
-        let mut record = Record::default();
-        for (arm, label, value) in series {
-            for round in 0..8 {
-                let name = SeriesName::new(experiment, arm, label);
-                record.add(name, value * (1.0 + f64::from(round) / 100.0));
-            }
+    fn recording() -> Recording {
+        golden::recording(golden::FOLDER, "promises-full")
+    }
+
+    fn text(recording: &Recording, interrupted: bool) -> String {
+        let mut rng = Rng::with_seed(1);
+        let judged = figures().into_iter().map(|figure| judge(figure, recording, &mut rng));
+        tables(&judged.collect::<Vec<_>>(), recording, interrupted)
+    }
+
+    fn line<'a>(text: &'a str, name: &str) -> &'a str {
+        text.lines().find(|line| line.trim_start().starts_with(name)).unwrap()
+    }
+
+    /// The same samples, the same words and numbers as before the runners became one; resampling
+    /// draws other numbers.
+    #[test]
+    fn recorded_samples_give_the_tables_they_gave() {
+        for name in ["promises-full", "promises-quick", "promises-noengine"] {
+            let recording = golden::recording(golden::FOLDER, name);
+            let mut rng = Rng::with_seed(1);
+            let was_run = |figure: &Figure| {
+                recording.samples.iter().any(|sample| sample.word(GROUP) == figure.group)
+            };
+            let chosen = figures().into_iter().filter(was_run);
+            let findings: Vec<Finding> =
+                chosen.map(|figure| judge(figure, &recording, &mut rng)).collect();
+            let text = tables(&findings, &recording, false);
+            golden::assert_same_but_intervals(&text, &golden::expected(name));
         }
-        record
-    }
-
-    fn find(name: &str) -> Figure {
-        figures().into_iter().find(|f| f.name == name).unwrap()
-    }
-
-    fn judged(name: &str, record: &Record) -> Finding {
-        judge(find(name), record, &mut Rng::with_seed(1))
     }
 
     #[test]
-    fn times_and_shares_are_judged_in_their_own_direction() {
-        let fast = record("static-1g", &[("stock", "fork", 16e6), ("odfork", "fork", 40e3)]);
-        let finding = judged("fork-1g", &fast);
-        assert_eq!(finding.ratio.unwrap().value.round(), 400.0);
-        assert_eq!(finding.verdict, Verdict::Met { close: false });
-
-        let slow = record("static-1g", &[("stock", "fork", 16e6), ("odfork", "fork", 160e3)]);
-        let missed = Verdict::Missed { close: false };
-        assert_eq!(judged("fork-1g", &slow).verdict, missed);
-
-        let dear = record("static-1g", &[("stock", "full", 100.0), ("odfork", "full", 120.0)]);
-        let finding = judged("full-1g", &dear);
-        assert!((finding.ratio.unwrap().value - 1.2).abs() < 1e-9);
-        assert_eq!(finding.verdict, missed);
+    fn columns_are_aligned() {
+        let text = text(&recording(), false);
+        let column = |name: &str, word: &str| line(&text, name).find(word).unwrap();
+        assert_eq!(column("fork-1g", "met"), column("full-1g", "MISSED"));
+        assert_eq!(column("fork-1g", "fork()"), column("full-1g", "child"));
     }
 
     #[test]
-    fn bytes_are_compared_with_the_amount() {
-        let modest = record("peak-1g", &[("odfork", "extra", 20.0 * MIB as f64)]);
-        let met = Verdict::Met { close: false };
-        assert_eq!(judged("freeze-memory", &modest).verdict, met);
-        let greedy = record("peak-1g", &[("odfork", "extra", 900.0 * MIB as f64)]);
-        let missed = Verdict::Missed { close: false };
-        assert_eq!(judged("freeze-memory", &greedy).verdict, missed);
-    }
-
-    #[test]
-    fn a_goal_is_not_judged_at_another_size() {
-        let mut small = record("size-8g", &[("stock", "fork", 9.0), ("odfork", "fork", 1.0)]);
-        let sizes = Sizes { actual: 2 * GIB, nominal: 8 * GIB };
-        small.set_sizes("size-8g", sizes);
-        let scaled = Verdict::Scaled { size: 2 * GIB };
-        assert_eq!(judged("fork-8g", &small).verdict, scaled);
-    }
-
-    #[test]
-    fn a_silent_arm_makes_the_figure_unavailable_with_its_reason() {
-        let mut half = record("dirty-1g", &[("stock", "folded", 9.0)]);
-        half.silence("dirty-1g", "odfork", "no engine is loaded");
-        let finding = judged("dirty-folded", &half);
-        let reason = Verdict::Unavailable("no engine is loaded".into());
-        assert_eq!(finding.verdict, reason);
-        assert!(finding.base.is_some() && finding.subject.is_none());
-        let nothing = Verdict::Unavailable("not measured".into());
-        assert_eq!(judged("fork-1g", &Record::default()).verdict, nothing);
-    }
-
-    #[test]
-    fn an_interval_around_the_goal_is_called_close() {
-        let mut record = Record::default();
-        for round in 0..20 {
-            let wobble = if round % 2 == 0 { 0.9 } else { 1.15 };
-            record.add(SeriesName::new("small-8m", "stock", "program"), 100.0);
-            record.add(SeriesName::new("small-8m", "odfork", "program"), 100.0 * wobble);
+    fn what_was_not_measured_says_why() {
+        let mut recording = recording();
+        let dirty = recording.samples.iter().find(|s| s.word(GROUP) == "dirty-1g").unwrap().clone();
+        let mut skip = Skip { engine: "image".into(), params: dirty.params, reason: "why".into() };
+        skip.params.insert(SERIES.into(), "odfork".into());
+        recording.skips.push(skip);
+        for sample in &mut recording.samples {
+            sample.params.insert(BYTES.into(), (32 << 20).into());
         }
-        assert_eq!(judged("small-8m", &record).verdict, Verdict::Met { close: true });
+        let text = text(&recording, false);
+        assert!(line(&text, "dirty-folded").ends_with("n/a: why"), "{text}");
+        assert!(line(&text, "fork-1g").ends_with("not judged: at 32 MB"), "{text}");
     }
 
     #[test]
-    fn figures_without_a_goal_are_reported() {
-        let record = record("size-2g", &[("stock", "fork", 30.0), ("odfork", "fork", 1.0)]);
-        assert_eq!(judged("fork-2g", &record).verdict, Verdict::Reported);
+    fn an_interrupted_run_shows_only_what_was_measured() {
+        let mut recording = recording();
+        recording.samples.retain(|sample| sample.word(GROUP) == "static-1g");
+        let text = text(&recording, true);
+        assert!(text.contains("  fork-1g") && !text.contains("  fork-8g"));
+        assert!(!text.contains(Section::Loss.title()));
+        assert!(text.contains("engine huge: size-64m, static-1g"));
+    }
+
+    #[test]
+    fn the_list_has_every_figure() {
+        assert_eq!(list(&figures()).lines().count(), figures().len());
     }
 }

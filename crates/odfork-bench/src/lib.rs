@@ -1,38 +1,44 @@
-//! The laboratory of odfork: measures what a fork costs, with and without the engine, in one run.
+//! The benchmarks of odfork: what fork, paging and starting programs cost, each configuration in
+//! the same rounds.
 //!
-//! Owns: the experiments, the subject processes they run on, the pairing of engines, the statistics
-//! and the report. Does not own: the engine itself; it is reached only as a user reaches it, through
-//! LD_PRELOAD, the environment and the symbols of the C API.
+//! Owns: the suites, the processes they run on, the one runner that interleaves points, and what is
+//! printed. Does not own: the engine itself; it is reached only as a user reaches it, through
+//! LD_PRELOAD, the environment and the symbols of the C API. Sample files, statistics and the
+//! judgement of figures are in odfork-samples.
 //!
-//! The way of one figure: `catalogue` names it and its goal, `experiments` says which subjects and
-//! commands produce it, `session` starts them, `pairing` interleaves the samples, `executor` talks to
-//! the processes (`workload` is their side), `stats` condenses, `figures` judges, `report` prints.
+//! The way of one number: `suite` names the experiment and plans its points, `command` chooses
+//! configurations and opens the file, `runner` takes the points in shuffled rounds, `executor` asks
+//! the processes (`stage` starts them, `workload` is their side), `recorder` writes the sample,
+//! `tables` and `figures` print. `paging`, `sessions` and `demo` have executors of their own.
 
 mod accounting;
 pub mod baselines;
-pub mod bench;
 pub mod catalogue;
-pub mod cli;
+pub mod command;
+pub mod configuration;
 pub mod demo;
 pub mod executor;
-pub mod experiments;
 pub mod figures;
 #[cfg(test)]
 mod golden;
 pub mod link;
 mod mapping;
+mod measure;
 mod options;
 mod pager;
 pub mod paging;
-pub mod pairing;
 pub mod plan;
+pub mod pool;
+pub mod profile;
 pub mod progress;
-pub mod record;
 pub mod recorder;
-pub mod report;
+pub mod roles;
 pub mod runner;
-pub mod session;
 pub mod sessions;
 mod spread;
+pub mod stage;
+pub mod suite;
+pub mod tables;
 pub mod verbs;
+mod watch;
 pub mod workload;

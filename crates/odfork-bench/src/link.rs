@@ -1,8 +1,8 @@
 //! A process on the other end of two pipes: lines go in, lines come out, and waiting has an end.
 //!
-//! Subjects run in their own process group, so a Ctrl-C at the terminal reaches the driver alone. A process that
-//! hangs is killed by its own pid after the patience is used up; so is every process still there when a link is
-//! dropped.
+//! Subjects run in their own process group, so a Ctrl-C at the terminal reaches the driver alone. A
+//! process that hangs is killed by its own pid after the timeout is used up; so is every process
+//! still there when a link is dropped.
 
 use std::io::Write;
 use std::os::fd::AsRawFd;
@@ -15,7 +15,7 @@ use anyhow::{Context, Result};
 use odfork_proc::interrupt;
 
 /// How long a subject may take to end by itself once its pipe is closed (8 GB take about a second).
-const FAREWELL: Duration = Duration::from_secs(30);
+const ENDING: Duration = Duration::from_secs(30);
 
 /// Why no line came.
 #[derive(Debug, PartialEq)]
@@ -76,15 +76,15 @@ impl Link {
         sent.map_err(|_| self.ended())
     }
 
-    /// The next line, within `patience`.
-    pub fn receive(&mut self, patience: Duration) -> Result<String, Loss> {
+    /// The next line, within `timeout`.
+    pub fn receive(&mut self, timeout: Duration) -> Result<String, Loss> {
         let start = Instant::now();
         loop {
             if let Some(end) = self.pending.iter().position(|&byte| byte == b'\n') {
                 let line: Vec<u8> = self.pending.drain(..=end).collect();
                 return Ok(String::from_utf8_lossy(&line[..end]).into_owned());
             }
-            if let Chunk::End = self.pull(start, patience)? {
+            if let Chunk::End = self.pull(start, timeout)? {
                 return Err(self.ended());
             }
         }
@@ -117,24 +117,24 @@ impl Link {
         let _ = self.child.kill();
     }
 
-    /// Waits until the process has ended, within `patience`.
-    pub fn finish(&mut self, patience: Duration) -> Result<ExitStatus, Loss> {
+    /// Waits until the process has ended, within `timeout`.
+    pub fn finish(&mut self, timeout: Duration) -> Result<ExitStatus, Loss> {
         let start = Instant::now();
         self.input = None;
-        while let Chunk::Bytes = self.pull(start, patience)? {}
+        while let Chunk::Bytes = self.pull(start, timeout)? {}
         self.child.wait().map_err(|error| Loss::Ended(error.to_string()))
     }
 
     /// Reads what is there; the end of file comes after the process has given its memory back.
-    fn pull(&mut self, start: Instant, patience: Duration) -> Result<Chunk, Loss> {
+    fn pull(&mut self, start: Instant, timeout: Duration) -> Result<Chunk, Loss> {
         loop {
             if interrupt::asked() {
                 return Err(Loss::Interrupted);
             }
-            let left = patience.saturating_sub(start.elapsed());
+            let left = timeout.saturating_sub(start.elapsed());
             if left.is_zero() {
                 let _ = self.child.kill();
-                return Err(Loss::Hung(patience));
+                return Err(Loss::Hung(timeout));
             }
             if poll(self.output.as_raw_fd(), left) {
                 break;
@@ -165,7 +165,7 @@ impl Drop for Link {
         self.input = None;
         let start = Instant::now();
         while let Ok(None) = self.child.try_wait() {
-            if start.elapsed() > FAREWELL || interrupt::asked() {
+            if start.elapsed() > ENDING || interrupt::asked() {
                 let _ = self.child.kill();
                 let _ = self.child.wait();
                 return;
@@ -187,22 +187,22 @@ fn poll(descriptor: i32, time: Duration) -> bool {
 mod tests {
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const TIMEOUT: Duration = Duration::from_secs(20);
 
     #[test]
     fn lines_come_back_one_by_one() {
         let mut link = Link::spawn(&mut Command::new("cat")).unwrap();
         link.send("one").unwrap();
         link.send("two").unwrap();
-        assert_eq!(link.receive(PATIENCE), Ok("one".to_string()));
-        assert_eq!(link.receive(PATIENCE), Ok("two".to_string()));
-        assert!(link.finish(PATIENCE).unwrap().success());
+        assert_eq!(link.receive(TIMEOUT), Ok("one".to_string()));
+        assert_eq!(link.receive(TIMEOUT), Ok("two".to_string()));
+        assert!(link.finish(TIMEOUT).unwrap().success());
     }
 
     #[test]
     fn an_early_end_tells_how() {
         let mut link = Link::spawn(Command::new("sh").args(["-c", "exit 3"])).unwrap();
-        let Err(Loss::Ended(how)) = link.receive(PATIENCE) else {
+        let Err(Loss::Ended(how)) = link.receive(TIMEOUT) else {
             panic!("a line from nobody");
         };
         assert!(how.contains('3'), "{how}");
@@ -211,8 +211,8 @@ mod tests {
     #[test]
     fn a_process_that_hangs_is_killed() {
         let mut link = Link::spawn(Command::new("sleep").arg("60")).unwrap();
-        let patience = Duration::from_millis(30);
-        assert_eq!(link.receive(patience), Err(Loss::Hung(patience)));
+        let timeout = Duration::from_millis(30);
+        assert_eq!(link.receive(timeout), Err(Loss::Hung(timeout)));
         assert!(!link.child.wait().unwrap().success());
     }
 

@@ -1,53 +1,99 @@
-//! Options of experiments that run in rounds, and what follows from them.
+//! Options that suites share, and what follows from them.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{bail, Result};
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{value_parser, Arg, ArgAction, ArgMatches, Command};
 
-use crate::bench::output_options;
+use crate::configuration::{self, Configuration};
 use crate::progress::Progress;
 use crate::recorder::{path_of, Head, Recorder};
 use crate::runner::{Block, Budget, Executor, Group, Point, Runner};
 use odfork_samples::environment::Environment;
 use odfork_samples::stats::Rng;
 
-/// Adds them to a command; `configurations` are the words of `--engine`.
+const FOLDER: &str = "odfork-results";
+
+/// An option without a value.
+pub fn switch(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
+}
+
+/// An option with a value.
+pub fn option(name: &'static str, value: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).value_name(value).help(help)
+}
+
+/// Where an experiment writes its samples.
+pub fn output_options(command: Command) -> Command {
+    let path = || value_parser!(PathBuf);
+    let json = "Write the samples (JSON Lines) here instead of DIR/NAME.jsonl";
+    command.arg(option("json", "FILE", json).value_parser(path())).arg(
+        option("dir", "DIR", "Folder of the sample files")
+            .value_parser(path())
+            .default_value(FOLDER),
+    )
+}
+
+/// Options of every suite that asks subjects.
+pub fn subject_options(command: Command) -> Command {
+    let full = switch("full", "The published scale, as far as memory goes");
+    let engines = option("engine", "LIST", "Only these configurations")
+        .value_delimiter(',')
+        .action(ArgAction::Append)
+        .value_parser(configuration::ALL.map(Configuration::word).to_vec());
+    let stretch = option("stretch", "N", "Take N times as long: an emulated guest needs 10")
+        .value_parser(value_parser!(u32).range(1..=1000))
+        .default_value("1");
+    let command = command
+        .arg(switch("quick", "Small sizes, few rounds: shows that it runs"))
+        .arg(full.conflicts_with("quick"))
+        .arg(engines);
+    output_options(command)
+        .arg(
+            option("image", "IMAGE", "Which backing file the configuration 'image' uses")
+                .value_parser(["auto", "huge", "small"]),
+        )
+        .arg(seed_option("Seed of the random order"))
+        .arg(stretch)
+        .arg(switch("unpinned", "Let subjects run on any processor"))
+}
+
+pub fn seed_option(help: &'static str) -> Arg {
+    option("seed", "N", help).value_parser(value_parser!(u64)).default_value("1")
+}
+
+pub fn seed(matches: &ArgMatches) -> u64 {
+    *matches.get_one::<u64>("seed").unwrap_or(&1)
+}
+
+/// The folder of the sample files.
+pub fn folder(matches: &ArgMatches) -> &Path {
+    matches.get_one::<PathBuf>("dir").map_or(Path::new(FOLDER), PathBuf::as_path)
+}
+
+/// Options of experiments that run in rounds; `configurations` are the words of `--engine`.
 pub fn round_options(command: Command, configurations: &'static [&'static str]) -> Command {
-    let switch = |name: &'static str, help: &'static str| {
-        Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
-    };
-    let value =
-        |name: &'static str, value: &'static str| Arg::new(name).long(name).value_name(value);
+    let rounds = option("rounds", "N", "Rounds [default: 5; quick 1, full 7]")
+        .value_parser(value_parser!(u32).range(1..=1000));
+    let engines = option("engine", "LIST", "Only these configurations")
+        .value_delimiter(',')
+        .action(ArgAction::Append)
+        .value_parser(configurations.to_vec());
+    let store = "Folder on a disk for swap file, mapped file and store";
     let command = command
         .arg(switch("quick", "Small sizes, one round: shows that it runs"))
         .arg(switch("full", "Large sizes, more rounds").conflicts_with("quick"))
-        .arg(
-            value("rounds", "N")
-                .value_parser(clap::value_parser!(u32).range(1..=1000))
-                .help("Rounds [default: 5; quick 1, full 7]"),
-        )
+        .arg(rounds)
         .arg(switch("more", "Add the rounds to those the file already has"))
-        .arg(
-            value("engine", "LIST")
-                .value_delimiter(',')
-                .action(ArgAction::Append)
-                .value_parser(configurations.to_vec())
-                .help("Only these configurations"),
-        );
+        .arg(engines);
     output_options(command)
         .arg(
-            value("store-dir", "DIR")
-                .value_parser(clap::value_parser!(PathBuf))
-                .default_value("/var/tmp")
-                .help("Folder on a disk for swap file, mapped file and store"),
+            option("store-dir", "DIR", store)
+                .value_parser(value_parser!(PathBuf))
+                .default_value("/var/tmp"),
         )
-        .arg(
-            value("seed", "N")
-                .value_parser(clap::value_parser!(u64))
-                .default_value("1")
-                .help("Seed of order and accesses"),
-        )
+        .arg(seed_option("Seed of order and accesses"))
 }
 
 /// What --quick, --full and --rounds mean.
@@ -81,13 +127,9 @@ pub fn choose<C: Copy>(
         }
     }
     if chosen.is_empty() {
-        bail!("no engine is left to measure: {}", notes.join("; "));
+        bail!("no configuration is left to measure: {}", notes.join("; "));
     }
     Ok((chosen, notes))
-}
-
-pub fn seed(matches: &ArgMatches) -> u64 {
-    *matches.get_one::<u64>("seed").unwrap_or(&1)
 }
 
 /// The folder of --store-dir.

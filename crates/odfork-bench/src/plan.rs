@@ -1,397 +1,317 @@
-//! The list of experiments of a run, at full effort or quick. Data, no doing.
+//! What a suite of subjects asks: plans of groups, the ops of their points, and which numbers
+//! become which metrics.
 //!
-//! Budgets were chosen so that a full run stays below eight minutes on two cores of a virtual machine and a quick
-//! one below forty seconds. An arm's name is the engine, or what makes it a reference.
+//! Owns the shapes that files of `suite` fill, and what fits into memory. Pure data; `executor`
+//! does it.
 
-use crate::experiments::{
-    Act, Arm, Budget, Engine, Experiment, Freeze, Measure, ProgramSpec, SubjectSpec, GIB, MIB,
-};
-use crate::workload::memory::Layout;
+use serde_json::Value;
+
+use odfork_samples::samples::Params;
+
+use crate::configuration::{Configuration, Freeze, Subject};
+use crate::runner::{Block, Budget, Group, Number, Point};
 use crate::workload::protocol::Command;
+
+pub const MIB: u64 = 1 << 20;
+pub const GIB: u64 = 1 << 30;
+
+/// Left to everything else on the machine.
+const HEADROOM: u64 = 768 << 20;
+/// For the time left: what one processor fills in a second.
+const LOAD_BYTES_PER_S: f64 = 7e8;
 
 /// How much to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
-    Full,
-    /// Small sizes and few rounds: shows that everything runs, not how fast it is.
     Quick,
+    Default,
+    Full,
 }
 
 impl Effort {
-    fn size(self, nominal: u64) -> u64 {
+    pub fn word(self) -> &'static str {
         match self {
-            Effort::Full => nominal,
-            Effort::Quick => (nominal / 32).max(16 * MIB).min(nominal),
-        }
-    }
-
-    /// Warm-up rounds, rounds at least and at most, seconds.
-    fn budget(self, warmup: u32, least: u32, most: u32, seconds: f64) -> Budget {
-        match self {
-            Effort::Full => Budget::new(warmup, least, most, seconds),
-            Effort::Quick => Budget::new(1, 3, most.min(5), seconds.min(0.3)),
-        }
-    }
-
-    /// How many times a command repeats inside one sample.
-    fn calls(self, calls: u32) -> u32 {
-        match self {
-            Effort::Full => calls,
-            Effort::Quick => calls.min(2),
+            Effort::Quick => "quick",
+            Effort::Default => "default",
+            Effort::Full => "full",
         }
     }
 }
 
-/// The experiments at 64 MB to 8 GB whose fork times make the curve.
-pub const CURVE: [(&str, u64); 5] = [
-    ("size-64m", 64 * MIB),
-    ("size-512m", 512 * MIB),
-    ("size-2g", 2 * GIB),
-    ("size-4g", 4 * GIB),
-    ("size-8g", 8 * GIB),
-];
-
-/// All experiments, cheap ones first, so that an interrupted run has many figures.
-pub fn experiments(effort: Effort) -> Vec<Experiment> {
-    let mut plan = vec![
-        small(effort),
-        once(effort, "once-64m", 64 * MIB, 40, 10.0),
-        curve(effort, CURVE[0]),
-        curve(effort, CURVE[1]),
-        still(effort),
-        dirty(effort),
-        freeze(effort),
-        peak(effort),
-        threads(effort),
-        heap(effort),
-        rewriting(effort),
-        growth(effort),
-        once(effort, "once-1g", GIB, 12, 18.0),
-        three(effort),
-        curve(effort, CURVE[2]),
-        curve(effort, CURVE[3]),
-    ];
-    plan.push(curve(effort, CURVE[4]));
-    plan
+/// What a suite plans with.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub configurations: Vec<Configuration>,
+    pub effort: Effort,
+    /// Bytes that can be had now.
+    pub available: u64,
+    /// Only figures whose name begins with one of these; empty: all.
+    pub only: Vec<String>,
 }
 
-const STOCK: Engine = Engine::Stock;
-const EAGER: Engine = Engine::Odfork(Freeze::Eager);
-const AUTO: Engine = Engine::Odfork(Freeze::Auto);
-const NEVER: Engine = Engine::Odfork(Freeze::Never);
-
-fn ask(name: &'static str, subject: usize, command: Command) -> Arm {
-    Arm { name, act: Act::Ask { subjects: vec![subject], command, watch: false } }
+/// How a number of an answer becomes a sample.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Reading {
+    /// Nanoseconds as they are.
+    Ns,
+    /// Seconds.
+    Seconds,
+    /// So many bytes in the nanoseconds given: bytes a second.
+    Rate(u64),
+    /// Bytes as they are.
+    Bytes,
 }
 
-/// Subjects 0, 1, ... asked the same.
-fn ask_each(names: &[&'static str], command: Command) -> Vec<Arm> {
-    names.iter().enumerate().map(|(subject, name)| ask(name, subject, command)).collect()
-}
+impl Reading {
+    fn unit(self) -> &'static str {
+        match self {
+            Reading::Ns => "ns",
+            Reading::Seconds => "s",
+            Reading::Rate(_) => "bytes/s",
+            Reading::Bytes => "bytes",
+        }
+    }
 
-fn run(name: &'static str, engine: Engine, size: u64, forks: u32) -> Arm {
-    let act = Act::Run(ProgramSpec { engine, size, forks });
-    Arm { name, act }
-}
-
-fn experiment(
-    name: &'static str,
-    (size, nominal): (u64, u64),
-    subjects: Vec<SubjectSpec>,
-    measures: Vec<(Vec<Arm>, Budget)>,
-) -> Experiment {
-    Experiment {
-        name,
-        size,
-        nominal,
-        copies: 0,
-        subjects,
-        measures: measures.into_iter().map(|(arms, budget)| Measure { arms, budget }).collect(),
+    fn read(self, number: f64) -> f64 {
+        match self {
+            Reading::Ns | Reading::Bytes => number,
+            Reading::Seconds => number / 1e9,
+            Reading::Rate(bytes) => bytes as f64 * 1e9 / number.max(1.0),
+        }
     }
 }
 
-fn huge(size: u64) -> SubjectSpec {
-    SubjectSpec { layout: Layout::Huge, ..SubjectSpec::new(STOCK, size) }
+/// One number of an answer, and what it is called in the samples.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Metric {
+    pub label: String,
+    pub name: &'static str,
+    pub reading: Reading,
+    /// Parameters of this number alone: the turn of a round.
+    pub extra: Vec<(&'static str, Value)>,
 }
 
-/// A static parent of 1 GB and everything its children can do.
-fn still(effort: Effort) -> Experiment {
-    let size = effort.size(GIB);
-    let engines = ["stock", "odfork", "thp"];
-    let calls = effort.calls(3);
-    let on = |command, budget| (ask_each(&engines, command), budget);
-    let mut still = experiment(
-        "static-1g",
-        (size, GIB),
-        vec![SubjectSpec::new(STOCK, size), SubjectSpec::new(EAGER, size), huge(size)],
-        vec![
-            on(Command::Fork { calls }, effort.budget(2, 8, 40, 9.0)),
-            on(Command::Read, effort.budget(1, 6, 30, 7.0)),
-            on(Command::Sparse, effort.budget(1, 6, 30, 8.0)),
-            on(Command::Full, effort.budget(1, 6, 20, 16.0)),
-            on(Command::Fault, effort.budget(1, 8, 40, 5.0)),
-            on(Command::Crowd { children: 32 }, effort.budget(1, 3, 10, 10.0)),
-        ],
-    );
-    still.copies = 1;
-    still
+impl Metric {
+    pub fn new(name: &'static str, reading: Reading) -> Metric {
+        Metric { label: name.into(), name, reading, extra: Vec::new() }
+    }
+
+    /// Of the numbers of an answer, the one with the label.
+    pub fn of(&self, values: &[(String, f64)]) -> Option<Number> {
+        let (_, number) = values.iter().find(|(label, _)| *label == self.label)?;
+        let number = Number::new(self.name, self.reading.unit(), self.reading.read(*number));
+        let extra = self.extra.iter().cloned();
+        Some(extra.fold(number, |number, (name, value)| number.with(name, value)))
+    }
 }
 
-/// One point of the curve, with the references of "flat" and "empty" in the same rounds.
-fn curve(effort: Effort, (name, nominal): (&'static str, u64)) -> Experiment {
-    let size = effort.size(nominal);
-    let reference = effort.size(64 * MIB).min(size);
-    // Stock needs 0.4 s for each fork and exit at 8 GB: one call a sample is enough there.
-    let stock_calls = if nominal >= 2 * GIB { 1 } else { 5 };
-    let fork = |calls| Command::Fork { calls: effort.calls(calls) };
-    experiment(
-        name,
-        (size, nominal),
-        vec![
-            SubjectSpec::new(STOCK, size),
-            SubjectSpec::new(EAGER, size),
-            SubjectSpec::new(EAGER, reference),
-            SubjectSpec::new(STOCK, 0),
-        ],
-        vec![(
-            vec![
-                ask("stock", 0, fork(stock_calls)),
-                ask("odfork", 1, fork(5)),
-                ask("odfork-64m", 2, fork(5)),
-                ask("empty", 3, fork(5)),
-            ],
-            effort.budget(3, 10, 40, if nominal >= 4 * GIB { 9.0 } else { 4.0 }),
-        )],
-    )
+/// Times in nanoseconds, called as the subject calls them.
+pub fn ns(names: &[&'static str]) -> Vec<Metric> {
+    names.iter().map(|name| Metric::new(name, Reading::Ns)).collect()
 }
 
-/// The parent dirties one page in 64 KB, forks, folds, forks. The engine never acts by itself here.
-fn dirty(effort: Effort) -> Experiment {
-    let size = effort.size(GIB);
-    let calls = effort.calls(3);
-    experiment(
-        "dirty-1g",
-        (size, GIB),
-        vec![
-            SubjectSpec::new(STOCK, size),
-            SubjectSpec { prepare: Some(Command::Freeze), ..SubjectSpec::new(NEVER, size) },
-        ],
-        vec![(
-            ask_each(&["stock", "odfork"], Command::Cycle { calls }),
-            effort.budget(1, 6, 30, 12.0),
-        )],
-    )
+/// A whole program: started, runs to its end, timed from outside.
+#[derive(Clone, Copy, Debug)]
+pub struct Program {
+    pub configuration: Configuration,
+    pub freeze: Freeze,
+    pub size: u64,
+    pub forks: u32,
 }
 
-/// Freezing against memcpy of the same bytes in the same process; thawed between, so each round begins alike.
-fn freeze(effort: Effort) -> Experiment {
-    let size = effort.size(GIB);
-    let mut freeze = experiment(
-        "freeze-1g",
-        (size, GIB),
-        vec![SubjectSpec::new(NEVER, size)],
-        vec![(
-            vec![
-                ask("odfork", 0, Command::FreezeThaw),
-                ask("memcpy-touched", 0, Command::CopyTouched),
-                ask("memcpy-fresh", 0, Command::CopyFresh),
-            ],
-            effort.budget(1, 6, 20, 20.0),
-        )],
-    );
-    freeze.copies = 1;
-    freeze
+/// What is done once.
+#[derive(Clone, Debug)]
+pub enum Op {
+    /// Ask the subjects of the point, all at once; a number is the median of their answers.
+    Ask(Ask),
+    Run(Program),
+    /// Let a subject fork for some seconds, and see where the time goes.
+    Profile {
+        subject: Subject,
+        seconds: f64,
+    },
 }
 
-/// Memory taken while freezing. Apart from `freeze`, because the watching takes time from the other core.
-fn peak(effort: Effort) -> Experiment {
-    let size = effort.size(GIB);
-    let watched = Arm {
-        name: "odfork",
-        act: Act::Ask { subjects: vec![0], command: Command::Freeze, watch: true },
-    };
-    let mut peak = experiment(
-        "peak-1g",
-        (size, GIB),
-        vec![SubjectSpec::new(NEVER, size)],
-        vec![(vec![watched], effort.budget(1, 5, 10, 5.0))],
-    );
-    peak.copies = 1;
-    peak
+#[derive(Clone, Debug)]
+pub struct Ask {
+    pub command: Command,
+    pub metrics: Vec<Metric>,
+    /// Untimed, before each sample: refreezes what the last sample dirtied. Its time becomes the
+    /// metric `fold`.
+    pub fold: bool,
+    /// The memory taken meanwhile by the first is sampled (`extra`, and `extra-system` as
+    /// MemAvailable saw it); then it thaws, unwatched.
+    pub watch: bool,
 }
 
-/// A parent with four more threads that sleep.
-fn threads(effort: Effort) -> Experiment {
-    let size = effort.size(512 * MIB);
-    let threaded = |engine| SubjectSpec { threads: 4, ..SubjectSpec::new(engine, size) };
-    let calls = effort.calls(3);
-    experiment(
-        "threads-512m",
-        (size, 512 * MIB),
-        vec![threaded(STOCK), threaded(EAGER)],
-        vec![(
-            ask_each(&["stock", "odfork"], Command::Fork { calls }),
-            effort.budget(2, 8, 30, 4.0),
-        )],
-    )
+impl Op {
+    pub fn ask(command: Command, metrics: Vec<Metric>) -> Op {
+        Op::Ask(Ask { command, metrics, fold: false, watch: false })
+    }
+
+    /// What its numbers are called.
+    pub fn metrics(&self) -> Vec<&'static str> {
+        match self {
+            Op::Ask(ask) => ask.metrics.iter().map(|metric| metric.name).collect(),
+            Op::Run(_) => vec!["program"],
+            Op::Profile { .. } => vec!["share", "count"],
+        }
+    }
 }
 
-/// The memory comes from malloc in 64 KB blocks: the brk heap.
-fn heap(effort: Effort) -> Experiment {
-    let size = effort.size(512 * MIB);
-    let malloced =
-        |engine| SubjectSpec { layout: Layout::Malloced, ..SubjectSpec::new(engine, size) };
-    let calls = effort.calls(3);
-    experiment(
-        "heap-512m",
-        (size, 512 * MIB),
-        vec![malloced(STOCK), malloced(EAGER)],
-        vec![(
-            ask_each(&["stock", "odfork"], Command::Fork { calls }),
-            effort.budget(2, 8, 30, 4.0),
-        )],
-    )
+pub fn params(pairs: &[(&str, Value)]) -> Params {
+    pairs.iter().map(|(name, value)| (name.to_string(), value.clone())).collect()
 }
 
-/// The parent rewrites everything between forks: the worst case for an image.
-fn rewriting(effort: Effort) -> Experiment {
-    let size = effort.size(256 * MIB);
-    let mut rewriting = experiment(
-        "rewrite-256m",
-        (size, 256 * MIB),
-        vec![
-            SubjectSpec::new(STOCK, size),
-            SubjectSpec::new(AUTO, size),
-            SubjectSpec::new(EAGER, size),
-        ],
-        vec![(
-            ask_each(&["stock", "odfork", "eager"], Command::Rewrite),
-            effort.budget(3, 8, 30, 10.0),
-        )],
-    );
-    rewriting.copies = 2;
-    rewriting
+/// "512 MB", "1.5 GB".
+pub fn size_words(bytes: u64) -> String {
+    match bytes {
+        0..MIB => format!("{bytes} bytes"),
+        MIB..GIB => format!("{} MB", bytes / MIB),
+        _ => format!("{:.1} GB", bytes as f64 / GIB as f64),
+    }
 }
 
-/// A block of 64 MB that was there at a fork grows to 256 MB by realloc.
-fn growth(effort: Effort) -> Experiment {
-    let size = effort.size(64 * MIB);
-    let mut growth = experiment(
-        "realloc-64m",
-        (size, 64 * MIB),
-        vec![SubjectSpec::new(STOCK, 0), SubjectSpec::new(EAGER, 0)],
-        vec![(
-            ask_each(&["stock", "odfork"], Command::Realloc { bytes: size }),
-            effort.budget(1, 6, 20, 6.0),
-        )],
-    );
-    growth.copies = 10;
-    growth
+/// A group of subjects, and what it needs of the machine.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub group: Group<Subject, Op>,
+    /// What the children of one sample may take beyond the subjects, bytes.
+    pub children: u64,
+    /// What was left out of it, and why.
+    pub notes: Vec<String>,
 }
 
-/// Three parents of 1 GB that fork at the same time.
-fn three(effort: Effort) -> Experiment {
-    let size = effort.size(GIB);
-    let subjects = [[STOCK; 3], [EAGER; 3]].concat();
-    let calls = effort.calls(2);
-    let together = |name, subjects: [usize; 3]| Arm {
-        name,
-        act: Act::Ask {
-            subjects: subjects.to_vec(),
-            command: Command::Fork { calls },
-            watch: false,
-        },
-    };
-    experiment(
-        "three-1g",
-        (size, GIB),
-        subjects
-            .into_iter()
-            .map(|engine| SubjectSpec { pinned: false, ..SubjectSpec::new(engine, size) })
-            .collect(),
-        vec![(
-            vec![together("stock", [0, 1, 2]), together("odfork", [3, 4, 5])],
-            effort.budget(2, 6, 20, 7.0),
-        )],
-    )
+impl Plan {
+    /// With one block, of which every point is measured at least once. `weight` is its share of the
+    /// suite's time, relative to the other groups (`share`).
+    pub fn new(title: String, weight: f64) -> Plan {
+        let block = Block { points: Vec::new(), budget: Budget::new(1, 1, 200, weight) };
+        let group = Group { title, targets: Vec::new(), blocks: vec![block], expected: 0.0 };
+        Plan { group, children: 0, notes: Vec::new() }
+    }
+
+    /// Adds a subject and gives its index.
+    pub fn subject(&mut self, subject: Subject) -> usize {
+        self.group.targets.push(subject);
+        self.group.targets.len() - 1
+    }
+
+    /// Adds a point to the first block.
+    pub fn point(&mut self, configuration: Configuration, subject: usize, params: Params, op: Op) {
+        self.points().push(Point {
+            engine: configuration.word(),
+            targets: vec![subject],
+            params,
+            op,
+        });
+    }
+
+    /// Of the first block.
+    pub fn points(&mut self) -> &mut Vec<Point<Op>> {
+        &mut self.group.blocks[0].points
+    }
+
+    pub fn budget(&mut self) -> &mut Budget {
+        &mut self.group.blocks[0].budget
+    }
+
+    fn held(&self) -> u64 {
+        self.group.targets.iter().map(|subject| subject.size).sum()
+    }
+
+    /// Bytes that must be available before it starts.
+    pub fn needs(&self) -> u64 {
+        self.held() + self.held() / 16 + self.children + HEADROOM
+    }
+
+    fn seconds(&self) -> f64 {
+        self.group.blocks.iter().map(|block| block.budget.time.as_secs_f64()).sum()
+    }
+
+    /// Loading, the budgets, checking at the end.
+    fn expected(&self) -> f64 {
+        0.3 + self.held() as f64 / LOAD_BYTES_PER_S + self.seconds() * 1.1
+    }
 }
 
-/// A small program that forks 200 times, start to end.
-fn small(effort: Effort) -> Experiment {
-    let size = 8 * MIB;
-    experiment(
-        "small-8m",
-        (size, size),
-        vec![],
-        vec![(
-            vec![run("stock", STOCK, size, 200), run("odfork", AUTO, size, 200)],
-            effort.budget(2, 10, 120, 20.0),
-        )],
-    )
+/// Gives each group its share of `seconds`; without, the time it has.
+pub fn share(plans: &mut [Plan], seconds: Option<f64>) {
+    let weights: f64 = plans.iter().map(Plan::seconds).sum();
+    let factor = seconds.map_or(1.0, |seconds| seconds / weights.max(1e-9));
+    for plan in plans {
+        for block in &mut plan.group.blocks {
+            block.budget.time = block.budget.time.mul_f64(factor);
+            for point in &mut block.points {
+                if let Op::Profile { seconds, .. } = &mut point.op {
+                    *seconds = block.budget.time.as_secs_f64();
+                }
+            }
+        }
+        plan.group.expected = plan.expected();
+    }
 }
 
-/// A program that forks once, start to end: by default, and when told to be eager.
-fn once(effort: Effort, name: &'static str, nominal: u64, rounds: u32, seconds: f64) -> Experiment {
-    let size = effort.size(nominal);
-    let mut once = experiment(
-        name,
-        (size, nominal),
-        vec![],
-        vec![(
-            vec![
-                run("stock", STOCK, size, 1),
-                run("odfork", AUTO, size, 1),
-                run("eager", EAGER, size, 1),
-            ],
-            effort.budget(1, 6, rounds, seconds),
-        )],
-    );
-    once.copies = 2;
-    once
+/// Leaves out, with a note, the groups that do not fit into memory.
+pub fn fitting(plans: Vec<Plan>, available: u64, notes: &mut Vec<String>) -> Vec<Plan> {
+    let (fitting, cut): (Vec<Plan>, Vec<Plan>) =
+        plans.into_iter().partition(|plan| plan.needs() <= available);
+    if let Some(least) = cut.iter().map(Plan::needs).min() {
+        let titles: Vec<&str> = cut.iter().map(|plan| plan.group.title.as_str()).collect();
+        notes.push(format!(
+            "cut: {} left out; at least {} MB are needed and {} MB are available",
+            titles.join(", "),
+            least >> 20,
+            available >> 20
+        ));
+    }
+    fitting
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
 
     #[test]
-    fn names_are_unique_and_arms_refer_to_subjects_that_exist() {
-        for effort in [Effort::Full, Effort::Quick] {
-            let plan = experiments(effort);
-            let names: BTreeSet<&str> = plan.iter().map(|e| e.name).collect();
-            assert_eq!(names.len(), plan.len());
-            for experiment in &plan {
-                for arm in experiment.measures.iter().flat_map(|m| &m.arms) {
-                    if let Act::Ask { subjects, .. } = &arm.act {
-                        let known = experiment.subjects.len();
-                        assert!(subjects.iter().all(|&subject| subject < known));
-                    }
-                }
-            }
-        }
+    fn numbers_become_samples_in_their_unit() {
+        assert_eq!(Reading::Ns.read(1500.0), 1500.0);
+        assert_eq!(Reading::Seconds.read(2e9), 2.0);
+        assert_eq!(Reading::Rate(4096).read(4096.0), 1e9);
+        assert_eq!(Reading::Rate(1).unit(), "bytes/s");
+        let turn = Metric {
+            label: "before-2".into(),
+            extra: vec![("turn", 2.into())],
+            ..Metric::new("round", Reading::Ns)
+        };
+        let values = [("before-1".to_string(), 7.0), ("before-2".to_string(), 9.0)];
+        let number = turn.of(&values).unwrap();
+        assert_eq!((number.metric.as_str(), number.value), ("round", 9.0));
+        assert_eq!(number.params, params(&[("turn", 2.into())]));
+        assert_eq!(turn.of(&values[..1]), None);
+    }
+
+    fn plan(size: u64, weight: f64) -> Plan {
+        let mut plan = Plan::new(format!("{size} GB"), weight);
+        plan.subject(Configuration::Plain.subject(size << 30));
+        plan
     }
 
     #[test]
-    fn a_full_run_is_at_most_eight_minutes_and_a_quick_one_forty_seconds() {
-        let total =
-            |effort| -> f64 { experiments(effort).iter().map(Experiment::expected_seconds).sum() };
-        assert!(total(Effort::Full) < 480.0, "{}", total(Effort::Full));
-        assert!(total(Effort::Quick) < 40.0, "{}", total(Effort::Quick));
+    fn what_does_not_fit_is_left_out_and_said() {
+        let mut notes = Vec::new();
+        let left = fitting(vec![plan(1, 1.0), plan(8, 1.0)], 3 << 30, &mut notes);
+        assert_eq!(left.len(), 1);
+        assert!(notes[0].contains("8 GB left out"), "{notes:?}");
     }
 
     #[test]
-    fn the_largest_experiment_fits_a_machine_of_24_gb() {
-        for experiment in experiments(Effort::Full) {
-            let fitted = experiment.fitted(22 * GIB).unwrap();
-            assert_eq!(fitted.size, fitted.nominal, "{}", fitted.name);
-        }
-    }
-
-    #[test]
-    fn a_quick_run_needs_little_memory() {
-        for experiment in experiments(Effort::Quick) {
-            assert!(experiment.needs() < 3 * GIB, "{}", experiment.name);
-        }
+    fn time_is_shared_by_weight_or_as_planned() {
+        let mut plans = [plan(1, 1.0), plan(1, 3.0)];
+        share(&mut plans, Some(20.0));
+        let seconds = |plans: &[Plan]| plans.iter().map(Plan::seconds).collect::<Vec<f64>>();
+        assert_eq!(seconds(&plans), [5.0, 15.0]);
+        share(&mut plans, None);
+        assert_eq!(seconds(&plans), [5.0, 15.0]);
+        assert!(plans[1].group.expected > 15.0);
     }
 }

@@ -1,7 +1,8 @@
 //! Progress on stderr: which group, how far, about how long still. Drawn only between samples.
 //!
-//! On a terminal one line that vanishes; otherwise (a log, CI) a line per group, and one each ten seconds. The time left starts from
-//! the plan's budgets and is corrected by how this machine kept to them so far.
+//! On a terminal one line that vanishes; otherwise (a log, CI) a line per group, and one each ten
+//! seconds. The time left starts from the plan's budgets and is corrected by how this machine kept
+//! to them so far.
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,8 @@
-//! Where what a run measures goes: all to its sample file at once, samples and notes also to the text at its end.
+//! Where what a run measures goes: all to its sample file at once, samples and notes also to the
+//! text at its end.
 //!
-//! Owns the file of a run, the count of rounds, and the exit status. Does not own what tables look like (`tables`), nor the
-//! format (`odfork_samples::samples`).
+//! Owns the file of a run, the count of rounds, and the exit status. Does not own what tables look
+//! like (`tables`), nor the format (`odfork_samples::samples`).
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -9,6 +10,7 @@ use std::time::Instant;
 use anyhow::{bail, Context, Result};
 
 use odfork_samples::environment::Environment;
+use odfork_samples::promises::Finding;
 use odfork_samples::samples::{self, End, Line, Params, Recording, Run, Sample, Skip, Writer};
 
 /// What the first line says of a run.
@@ -35,7 +37,8 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// A new file, or, with `more`, the old one: its samples belong to the run, its rounds are counted on.
+    /// A new file, or, with `more`, the old one: its samples belong to the run, its rounds are
+    /// counted on.
     ///
     /// # Errors
     /// The file cannot be written; with `more`, it is of another experiment.
@@ -119,11 +122,17 @@ impl Recorder {
         self.put(Line::Engine { engine: engine.into(), detail });
     }
 
+    /// A figure that was judged.
+    pub fn figure(&mut self, finding: &Finding) {
+        self.put(Line::Figure(Box::new(finding.into())));
+    }
+
     pub fn wrong(&mut self, what: String) {
         self.wrongs.push(what);
     }
 
-    /// The closing line; prints notes, what was wrong, and where the file is. Returns the exit status.
+    /// The closing line; prints notes, what was wrong, and where the file is. Returns the exit
+    /// status.
     ///
     /// # Errors
     /// A line could not be written.

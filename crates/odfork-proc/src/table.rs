@@ -3,14 +3,22 @@
 
 use comfy_table::{presets::NOTHING, CellAlignment, Table};
 
-/// One line of text for each row, two blanks between columns, none at the end.
+/// One line of text for each row, two blanks between columns, none at the end. The first column to the left.
 pub fn columns<R: AsRef<[String]>>(rows: &[R]) -> String {
+    let count = rows.iter().map(|row| row.as_ref().len()).max().unwrap_or(0);
+    let right: Vec<bool> = (0..count).map(|column| column > 0).collect();
+    aligned(rows, &right)
+}
+
+/// The same with a choice: which columns are aligned to the right.
+pub fn aligned<R: AsRef<[String]>>(rows: &[R], right: &[bool]) -> String {
     let mut table = Table::new();
     table.load_preset(NOTHING).add_rows(rows.iter().map(|row| row.as_ref().to_vec()));
-    for (index, column) in table.column_iter_mut().enumerate() {
+    for (index, (column, right)) in table.column_iter_mut().zip(right).enumerate() {
         if index == 0 {
             column.set_padding((0, 1));
-        } else {
+        }
+        if *right {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }

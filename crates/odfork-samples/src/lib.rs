@@ -8,6 +8,7 @@ pub mod configurations;
 pub mod digest;
 pub mod environment;
 pub mod fit;
+pub mod promises;
 pub mod published;
 pub mod samples;
 pub mod spawn_timings;

@@ -15,6 +15,8 @@ use anyhow::{bail, Context, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::promises::line::FigureLine;
+
 /// Changes when a field changes its meaning or goes away.
 pub const SCHEMA: u32 = 1;
 
@@ -28,6 +30,7 @@ pub enum Line {
     Sample(Sample),
     Note { text: String },
     Skip(Skip),
+    Figure(Box<FigureLine>),
     Engine { engine: String, detail: String },
     End(End),
 }
@@ -230,6 +233,8 @@ impl Recording {
         match line {
             Line::Run(run) => self.run = Some(*run),
             Line::Sample(sample) => self.samples.push(sample),
+            // Whoever reads samples judges them.
+            Line::Figure(_) => {}
             Line::Note { text } => self.notes.push(text),
             Line::Skip(skip) => {
                 let text = format!("{}: {}", skip.engine, skip.reason);

@@ -17,6 +17,7 @@ use clap::{Args, Command, FromArgMatches};
 use crate::progress::Progress;
 use crate::recorder::{Head, Recorder};
 use crate::runner::{Block, Budget, Executor, Group, Number, Outcome, Point, Reply, Runner};
+use crate::suite::{How, Suite};
 use odfork_proc::interrupt;
 use odfork_samples::environment::{memory_available, Environment};
 use odfork_samples::samples::Params;
@@ -30,6 +31,17 @@ pub const QUESTION: &str =
     "How much faster are unit tests in forked children of a 1 GB database, and forks of python3?";
 pub const PUBLISHED: &str =
     "fork 13.15 -> 0.12 ms (110x), test 0.18 -> 0.21 ms, together 13.33 -> 0.33 ms (40x)";
+
+pub static SUITE: Suite = Suite {
+    name: NAME,
+    row: ROW,
+    question: QUESTION,
+    published: PUBLISHED,
+    metrics: &[],
+    params: &[],
+    configurations: &[],
+    how: How::Own { command, run },
+};
 
 const PYTHON: &str = "/usr/bin/python3";
 /// The configurations, as samples name them.

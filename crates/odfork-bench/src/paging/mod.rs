@@ -29,6 +29,7 @@ use crate::baselines::journal::Journal;
 use crate::options::{choose, effort, round_options, run_rounds, seed, store_folder};
 use crate::recorder::Head;
 use crate::runner::{Executor, Point, Reply};
+use crate::suite::{How, Suite};
 use backend::{Backend, Settings, ALL, WORDS};
 use odfork_proc::interrupt;
 use odfork_proc::text::bytes;
@@ -42,6 +43,17 @@ pub const QUESTION: &str =
     "How fast is memory of which a quarter may be resident, by who pages it?";
 pub const PUBLISHED: &str =
     "a reclaim 250 us, a page-in 30 ms; at most 10 % of a processor for reference bits (VAX, 1981)";
+
+pub static SUITE: Suite = Suite {
+    name: NAME,
+    row: ROW,
+    question: QUESTION,
+    published: PUBLISHED,
+    metrics: &[],
+    params: &[],
+    configurations: &[],
+    how: How::Own { command, run },
+};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -1,9 +1,9 @@
 //! Forking, timing and reaping the children of a subject.
 //!
-//! Owns the only place that calls fork: libc's dynamic symbol, so that a preloaded library stands in its
-//! place. A child runs one closure and leaves by _exit: 0 when it saw what it had to see, WRONG when not.
-//! Children are always reaped by pid before an act ends. The one switch to the harness alone is here too: then
-//! nobody is forked, and everything around it stays.
+//! Owns the only place that calls fork: libc's dynamic symbol, so that a preloaded library stands
+//! in its place. A child runs one closure and leaves by _exit: 0 when it saw what it had to see,
+//! WRONG when not. Children are always reaped by pid before an operation ends. The one switch to
+//! the harness alone is here too: then nobody is forked, and everything around it stays.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -14,12 +14,12 @@ use super::protocol::Answer;
 const WRONG: libc::c_int = 9;
 
 thread_local! {
-    /// Of the thread that acts, so that tests next to each other differ.
+    /// Of the thread that obeys, so that tests next to each other differ.
     static ALONE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// From now on this thread forks nobody, starts no program and accesses no memory it holds: what is left is what the
-/// harness itself costs. To be called before memory is held.
+/// From now on this thread forks nobody, starts no program and accesses no memory it holds: what is
+/// left is what the harness itself costs. To be called before memory is held.
 pub fn leave_harness_alone() {
     ALONE.set(true);
 }
@@ -28,7 +28,7 @@ pub fn is_harness_alone() -> bool {
     ALONE.get()
 }
 
-/// Why an act could not give a number.
+/// Why an operation could not give a number.
 #[derive(Debug, PartialEq)]
 pub enum Failure {
     /// Not possible here, and nobody is to blame (no engine, fork refused).
@@ -46,7 +46,8 @@ impl From<Failure> for Answer {
     }
 }
 
-/// How long one fork took: the call itself, the processor time it used, and until the child was reaped.
+/// How long one fork took: the call itself, the processor time it used, and until the child was
+/// reaped.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
     pub call: f64,
@@ -58,7 +59,8 @@ pub fn nanoseconds(duration: Duration) -> f64 {
     duration.as_nanos() as f64
 }
 
-/// Nanoseconds of processor time this thread has used: does not grow while other work has the processor.
+/// Nanoseconds of processor time this thread has used: does not grow while other work has the
+/// processor.
 pub fn processor_time() -> f64 {
     // SAFETY: a zeroed timespec is valid and the call fills it.
     unsafe {
@@ -108,8 +110,8 @@ pub struct Child {
 }
 
 impl Child {
-    /// Forks. CHILD: runs `body`, which must use no heap and no locks, and leaves. With the harness alone nobody runs
-    /// `body`: it may wait for what comes after the fork.
+    /// Forks. CHILD: runs `body`, which must use no heap and no locks, and leaves. With the harness
+    /// alone nobody runs `body`: it may wait for what comes after the fork.
     pub fn fork(body: impl FnOnce() -> bool) -> Result<Child, Failure> {
         // Outside of the timed window: this clock costs a system call.
         let before = processor_time();
@@ -164,7 +166,8 @@ pub(super) fn judge(status: libc::c_int) -> Result<(), Failure> {
     }))
 }
 
-/// The call and nothing else: the pid, or -1. CHILD: runs `body`, which must use no heap and no locks, and leaves.
+/// The call and nothing else: the pid, or -1. CHILD: runs `body`, which must use no heap and no
+/// locks, and leaves.
 fn bare_fork(body: impl FnOnce() -> bool) -> libc::pid_t {
     // SAFETY: the child only runs `body` (no heap, no locks: the promise above) and _exit.
     let pid = unsafe { libc::fork() };
@@ -184,8 +187,8 @@ fn require_child(pid: libc::pid_t) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Forks one child and waits for it, without a clock: for series that are timed as a whole, because reading clocks is
-/// more than a hundredth of a small fork.
+/// Forks one child and waits for it, without a clock: for series that are timed as a whole, because
+/// reading clocks is more than a hundredth of a small fork.
 pub fn fork_untimed(body: impl FnOnce() -> bool) -> Result<(), Failure> {
     if is_harness_alone() {
         return judge(if body() { 0 } else { WRONG << 8 });
@@ -256,7 +259,7 @@ impl Slate {
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
-                super::memory::PAGE,
+                super::PAGE,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_SHARED | libc::MAP_ANONYMOUS,
                 -1,
@@ -285,7 +288,7 @@ impl Slate {
 impl Drop for Slate {
     fn drop(&mut self) {
         // SAFETY: mapped in `new` with this length, unmapped once.
-        unsafe { libc::munmap(self.0.cast(), super::memory::PAGE) };
+        unsafe { libc::munmap(self.0.cast(), super::PAGE) };
     }
 }
 

@@ -1,12 +1,13 @@
 //! Memory from the kernel's pool of huge pages: getting it, and saying what the pool lacks.
 //!
-//! The pool has a fixed size that only root can change. A child that writes takes pages from it too, and the kernel
-//! kills whoever finds it empty; so an act is refused beforehand when its copies would not fit.
+//! The pool has a fixed size that only root can change. A child that writes takes pages from it
+//! too, and the kernel kills whoever finds it empty; so an operation is refused beforehand when its
+//! copies would not fit.
 
 use anyhow::{bail, Result};
 
-use super::memory::PAGE;
 use super::protocol::Command;
+use super::PAGE;
 
 const HUGE_PAGE: usize = 2 << 20;
 const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";

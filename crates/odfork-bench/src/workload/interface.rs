@@ -1,20 +1,20 @@
 //! The engine's C API as a subject finds it: through dlsym, because nothing is linked.
 //!
-//! Under stock fork every symbol is missing and every call answers "no engine is loaded"; the same binary
-//! therefore serves all engines. Signatures follow odfork.h.
+//! Under stock fork every symbol is missing and every call answers "no engine is loaded"; the same
+//! binary therefore serves all engines. Signatures follow odfork.h.
 
 use std::ffi::{c_char, c_int, c_void, CStr};
 
-type Act = unsafe extern "C" fn() -> c_int;
+type Call = unsafe extern "C" fn() -> c_int;
 type Words = unsafe extern "C" fn() -> *const c_char;
 type Json = unsafe extern "C" fn(*mut c_char, usize) -> c_int;
 
 /// The symbols that were found.
 #[derive(Clone, Copy)]
 pub struct Interface {
-    freeze: Option<Act>,
-    refreeze: Option<Act>,
-    thaw: Option<Act>,
+    freeze: Option<Call>,
+    refreeze: Option<Call>,
+    thaw: Option<Call>,
     reason: Option<Words>,
     stats: Option<Json>,
 }
@@ -26,15 +26,15 @@ pub(super) fn symbol(name: &CStr) -> *mut c_void {
 
 impl Interface {
     pub fn find() -> Self {
-        // SAFETY: a null pointer becomes None (the null niche of a function pointer); a symbol of this name has
-        // the type odfork.h declares for it.
+        // SAFETY: a null pointer becomes None (the null niche of a function pointer); a symbol of
+        // this name has the type odfork.h declares for it.
         unsafe {
             Interface {
-                freeze: std::mem::transmute::<*mut c_void, Option<Act>>(symbol(c"odfork_freeze")),
-                refreeze: std::mem::transmute::<*mut c_void, Option<Act>>(symbol(
+                freeze: std::mem::transmute::<*mut c_void, Option<Call>>(symbol(c"odfork_freeze")),
+                refreeze: std::mem::transmute::<*mut c_void, Option<Call>>(symbol(
                     c"odfork_refreeze",
                 )),
-                thaw: std::mem::transmute::<*mut c_void, Option<Act>>(symbol(c"odfork_thaw")),
+                thaw: std::mem::transmute::<*mut c_void, Option<Call>>(symbol(c"odfork_thaw")),
                 reason: std::mem::transmute::<*mut c_void, Option<Words>>(symbol(c"odfork_reason")),
                 stats: std::mem::transmute::<*mut c_void, Option<Json>>(symbol(
                     c"odfork_stats_json",
@@ -49,18 +49,18 @@ impl Interface {
     }
 
     pub fn freeze(&self) -> Result<(), String> {
-        self.act("odfork_freeze", self.freeze)
+        self.call("odfork_freeze", self.freeze)
     }
 
     pub fn refreeze(&self) -> Result<(), String> {
-        self.act("odfork_refreeze", self.refreeze)
+        self.call("odfork_refreeze", self.refreeze)
     }
 
     pub fn thaw(&self) -> Result<(), String> {
-        self.act("odfork_thaw", self.thaw)
+        self.call("odfork_thaw", self.thaw)
     }
 
-    fn act(&self, name: &str, function: Option<Act>) -> Result<(), String> {
+    fn call(&self, name: &str, function: Option<Call>) -> Result<(), String> {
         let function = function.ok_or("no engine is loaded")?;
         // SAFETY: the functions take no argument and may be called at any time.
         if unsafe { function() } == 0 {
@@ -88,7 +88,8 @@ impl Interface {
     pub fn stats(&self) -> Result<String, String> {
         let stats = self.stats.ok_or("no engine is loaded")?;
         let mut buffer = vec![0u8; 64 * 1024];
-        // SAFETY: the buffer has the length given; the library writes a NUL-terminated text into it.
+        // SAFETY: the buffer has the length given; the library writes a NUL-terminated text into
+        // it.
         let needed = unsafe { stats(buffer.as_mut_ptr().cast(), buffer.len()) };
         if needed < 0 || needed as usize >= buffer.len() {
             return Err(format!("odfork_stats_json returned {needed}"));

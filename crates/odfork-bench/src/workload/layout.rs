@@ -2,51 +2,27 @@
 //!
 //! Does not own what is in the memory (`memory`) nor the pool of huge pages (`hugetlb`).
 
-use std::str::FromStr;
-
-use anyhow::{bail, Error, Result};
+use anyhow::{bail, Result};
 
 use super::children::is_harness_alone;
 use super::hugetlb;
-use super::memory::PAGE;
+use super::spawn_methods::words;
+use super::PAGE;
 
 /// Blocks of the malloc layout: below glibc's mmap threshold, so they come from the brk heap.
 pub(super) const BLOCK: usize = 64 * 1024;
 
-/// How the memory is obtained.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layout {
-    /// One anonymous private mapping of 4 KB pages (MADV_NOHUGEPAGE).
-    Mapped,
-    /// The same with MADV_HUGEPAGE: what transparent huge pages do for a fork.
-    Huge,
-    /// Many 64 KB blocks of malloc.
-    Malloced,
-    /// Huge pages of 2 MB from the pool (MAP_HUGETLB).
-    Hugetlb,
-}
-
-impl Layout {
-    pub fn word(self) -> &'static str {
-        match self {
-            Layout::Mapped => "mapped",
-            Layout::Huge => "huge",
-            Layout::Malloced => "malloced",
-            Layout::Hugetlb => "hugetlb",
-        }
-    }
-}
-
-impl FromStr for Layout {
-    type Err = Error;
-
-    fn from_str(word: &str) -> Result<Self> {
-        [Layout::Mapped, Layout::Huge, Layout::Malloced, Layout::Hugetlb]
-            .into_iter()
-            .find(|layout| layout.word() == word)
-            .ok_or_else(|| {
-                anyhow::anyhow!("not a layout: {word:?} (mapped, huge, malloced or hugetlb)")
-            })
+words! {
+    /// How the memory is obtained.
+    Layout: 4 {
+        /// One anonymous private mapping of 4 KB pages (MADV_NOHUGEPAGE).
+        Mapped = "mapped",
+        /// The same with MADV_HUGEPAGE: what transparent huge pages do for a fork.
+        Huge = "huge",
+        /// Many 64 KB blocks of malloc.
+        Malloced = "malloced",
+        /// Huge pages of 2 MB from the pool (MAP_HUGETLB).
+        Hugetlb = "hugetlb",
     }
 }
 
@@ -78,7 +54,8 @@ fn map(size: usize, advice: libc::c_int) -> Result<Vec<Extent>> {
         return Ok(Vec::new());
     }
     let start = map_anonymous(pages * PAGE)?;
-    // SAFETY: the range was just mapped. Advice may fail on kernels without huge pages: then there are none.
+    // SAFETY: the range was just mapped. Advice may fail on kernels without huge pages: then there
+    // are none.
     unsafe { libc::madvise(start.cast(), pages * PAGE, advice) };
     Ok(vec![Extent { start, pages }])
 }
@@ -88,7 +65,8 @@ pub fn map_anonymous(length: usize) -> Result<*mut u8> {
     map_new(length, libc::MAP_PRIVATE)
 }
 
-/// New memory shared with children: a fork copies no page-table entries of it, and no engine freezes it.
+/// New memory shared with children: a fork copies no page-table entries of it, and no engine
+/// freezes it.
 pub(super) fn map_shared(length: usize) -> Result<*mut u8> {
     map_new(length, libc::MAP_SHARED)
 }
@@ -113,9 +91,10 @@ fn map_new(length: usize, sharing: libc::c_int) -> Result<*mut u8> {
     Ok(start.cast())
 }
 
-/// Touches `bytes` of new memory and gives it back. On a virtual machine whose host takes free memory away (free page
-/// reporting), the first touch of a free page costs up to a hundred times a normal one; what is taken next then finds
-/// pages the host has backed. Best effort: on any refusal nothing is warmed.
+/// Touches `bytes` of new memory and gives it back. On a virtual machine whose host takes free
+/// memory away (free page reporting), the first touch of a free page costs up to a hundred times a
+/// normal one; what is taken next then finds pages the host has backed. Best effort: on any refusal
+/// nothing is warmed.
 pub fn warm_free_memory(bytes: u64) {
     const HUGE: usize = 2 << 20;
     let length = (bytes as usize).next_multiple_of(HUGE);
@@ -154,10 +133,10 @@ mod tests {
 
     #[test]
     fn every_layout_has_a_word_and_others_are_refused() {
-        for layout in [Layout::Mapped, Layout::Huge, Layout::Malloced, Layout::Hugetlb] {
-            assert_eq!(layout.word().parse::<Layout>().unwrap(), layout);
+        for layout in Layout::ALL {
+            assert_eq!(layout.word().parse(), Ok(layout));
         }
-        let refusal = "mmaped".parse::<Layout>().unwrap_err().to_string();
+        let refusal = "mmaped".parse::<Layout>().unwrap_err();
         assert!(refusal.contains("mmaped") && refusal.contains("hugetlb"), "{refusal}");
     }
 }

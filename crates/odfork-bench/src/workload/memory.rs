@@ -1,18 +1,18 @@
-//! The memory a subject holds: every page filled with a pattern that says which page it is and when it was
-//! last written, so that a wrong byte anywhere is seen and named.
+//! The memory a subject holds: every page filled with a pattern that says which page it is and when
+//! it was last written, so that a wrong byte anywhere is seen and named.
 //!
-//! The expected content is a function of page number and two generations (one for the pages p % 16 == 0,
-//! which acts dirty on purpose, one for the rest), so checking needs no second copy. Reading and writing use
-//! raw volatile access: they run in forked children, without heap and without locks. With the harness alone every loop
-//! runs and touches nothing.
+//! The expected content is a function of page number and two generations (one for the pages p % 16
+//! == 0, which operations dirty on purpose, one for the rest), so checking needs no second copy.
+//! Reading and writing use raw volatile access: they run in forked children, without heap and
+//! without locks. With the harness alone every loop runs and touches nothing.
 
 use anyhow::{bail, Result};
 
 use super::children::is_harness_alone;
 pub use super::layout::{map_anonymous, warm_free_memory, Layout};
 use super::layout::{obtain, Extent, BLOCK};
+use super::PAGE;
 
-pub const PAGE: usize = 4096;
 const WORDS: usize = PAGE / 8;
 
 /// One page in 16 (one in each 64 KB) is the sparse set.
@@ -42,7 +42,8 @@ impl Memory {
         Self::hold_part(size, size, layout)
     }
 
-    /// Obtains `size` bytes, fills the first `touched` of them (both rounded down to pages) and is about those alone.
+    /// Obtains `size` bytes, fills the first `touched` of them (both rounded down to pages) and is
+    /// about those alone.
     pub fn hold_part(size: usize, touched: usize, layout: Layout) -> Result<Self> {
         if touched > size {
             bail!("cannot touch {touched} of {size} bytes; touch at most what is held");
@@ -87,7 +88,8 @@ impl Memory {
                 if self.alone {
                     std::hint::black_box(index);
                 } else {
-                    // SAFETY: page < extent.pages, and the extent is extent.pages * PAGE bytes that live forever.
+                    // SAFETY: page < extent.pages, and the extent is extent.pages * PAGE bytes that
+                    // live forever.
                     visit(index, unsafe { extent.start.add(page * PAGE) }.cast());
                 }
                 index += 1;
@@ -95,8 +97,8 @@ impl Memory {
         }
     }
 
-    /// The first `limit` pages in order, in blocks of at most BLOCK bytes: number of the first page, start and number
-    /// of pages.
+    /// The first `limit` pages in order, in blocks of at most BLOCK bytes: number of the first
+    /// page, start and number of pages.
     pub fn each_block(&self, limit: usize, mut visit: impl FnMut(usize, *mut u8, usize)) {
         let mut index = 0;
         for extent in &self.extents {
@@ -105,14 +107,16 @@ impl Memory {
             while index < end {
                 let pages = (end - index).min(BLOCK / PAGE);
                 visit(index, start, pages);
-                // SAFETY: at most one past the extent, of which `pages` more pages were just given out.
+                // SAFETY: at most one past the extent, of which `pages` more pages were just given
+                // out.
                 start = unsafe { start.add(pages * PAGE) };
                 index += pages;
             }
         }
     }
 
-    /// How many pages the first `permille` are: at least one of a memory that has any, unless none are wanted.
+    /// How many pages the first `permille` are: at least one of a memory that has any, unless none
+    /// are wanted.
     pub fn portion(&self, permille: u32) -> usize {
         (self.pages * permille.min(1000) as usize).div_ceil(1000)
     }
@@ -218,8 +222,8 @@ impl Memory {
             .sum()
     }
 
-    /// Reads and overwrites the first word of every `step`-th page, beginning at `from`; returns the sum of
-    /// what was there. CHILD.
+    /// Reads and overwrites the first word of every `step`-th page, beginning at `from`; returns
+    /// the sum of what was there. CHILD.
     pub fn overwrite(&self, from: usize, step: usize) -> u64 {
         let mut sum = 0u64;
         self.each(|index, first| {

@@ -1,34 +1,41 @@
 //! The subject: a process that holds memory, forks on command and measures itself.
 //!
 //! `protocol` is the language between driver and subject, `memory` the pattern it holds and checks
-//! (`layout`: how it is obtained, `hugetlb`: from the pool of huge pages), `acts` and `reruns` what it can do, `program` the tiny program it starts
-//! by the ways of `starts` and `posix_spawn` (`python`: from another kind of subject), `ways` their words,
-//! `interface` the engine's C API when a library is preloaded. This file owns the loop. The same program is the subject under every engine: it never knows which, and forks through
-//! libc's dynamic `fork` symbol so that a preloaded library can take its place.
+//! (`layout`: how it is obtained, `hugetlb`: from the pool of huge pages), `operations` and
+//! `reruns` what it can do, `program` the tiny program it starts by the methods of `spawn` and
+//! `posix_spawn` (`python`: from another kind of subject), `spawn_methods` their words, `interface`
+//! the engine's C API when a library is preloaded. This file owns the loop. The same program is the
+//! subject of every configuration: it never knows which, and forks through libc's dynamic `fork`
+//! symbol so that a preloaded library can take its place.
 
-pub mod acts;
+mod buffer;
 pub mod children;
+mod extensions;
 pub mod hugetlb;
 pub mod interface;
 mod layout;
 pub mod memory;
+pub mod operations;
 mod posix_spawn;
 pub mod program;
 pub mod protocol;
 pub mod python;
 mod reruns;
-mod starts;
-mod ways;
+mod spawn;
+mod spawn_methods;
+pub mod subject;
 
 use std::io::{BufRead, Write};
 use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
 
-use acts::Subject;
 use memory::{Layout, Memory};
 use odfork_proc::cow_fork;
 use protocol::{Answer, Command};
+use subject::Subject;
+
+pub const PAGE: usize = 4096;
 
 /// Exit status of a subject that could not hold what it was asked for.
 const CANNOT: u8 = 2;
@@ -54,8 +61,8 @@ impl Setup {
     }
 }
 
-/// Runs the subject until its driver closes the pipe. Answers one line per command line; the first line says that it is
-/// ready, or why it never will be (then the exit status is CANNOT).
+/// Runs the subject until its driver closes the pipe. Answers one line per command line; the first
+/// line says that it is ready, or why it never will be (then the exit status is CANNOT).
 pub fn serve(setup: Setup) -> Result<u8> {
     let mut answers = std::io::stdout();
     let mut subject = match prepare(setup) {
@@ -94,7 +101,8 @@ pub fn run_program(setup: Setup, forks: u32) -> Result<()> {
     Ok(())
 }
 
-/// A subject as its command line wants it: on its processor, its memory held. The error: what is missing for that.
+/// A subject as its command line wants it: on its processor, its memory held. The error: what is
+/// missing for that.
 pub fn prepare(setup: Setup) -> Result<Subject> {
     pin(setup.cpu);
     if setup.null {
@@ -107,7 +115,8 @@ pub fn prepare(setup: Setup) -> Result<Subject> {
     Ok(Subject::new(Memory::hold_part(setup.size as usize, touched, setup.layout)?))
 }
 
-/// Asks the kernel to share page tables in this process's forks; programs it starts are without again.
+/// Asks the kernel to share page tables in this process's forks; programs it starts are without
+/// again.
 fn use_kernel_engine() -> Result<()> {
     if let Some(obstacle) = cow_fork::support().obstacle() {
         bail!("{obstacle}");

@@ -1,45 +1,21 @@
-//! libc's posix_spawn of the tiny program, with the actions that the project's own Command is compared in.
+//! libc's posix_spawn of the tiny program, with the actions that the project's own Command is
+//! compared in.
 //!
-//! Owns the file actions, the two of them that not every libc has, the pipes of one start, and the descriptors a start
-//! is asked to close. Does not own the other ways (`starts`), nor waiting.
+//! Owns the file actions, the two of them that not every libc has, the pipes of one start, and the
+//! descriptors a start is asked to close. Does not own the other methods (`spawn`), nor waiting.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::c_int;
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
+use rustix::pipe::{pipe_with, PipeFlags};
+use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
+
 use super::children::{is_harness_alone, Failure};
-use super::interface::symbol;
+use super::extensions::{Extensions, FileActions};
 use super::program::{refused, Program};
 use super::protocol::Actions;
-use super::starts::{environ, ELSEWHERE};
-
-type FileActions = libc::posix_spawn_file_actions_t;
-type AddChdir = unsafe extern "C" fn(*mut FileActions, *const c_char) -> c_int;
-type AddClosefrom = unsafe extern "C" fn(*mut FileActions, c_int) -> c_int;
-
-/// Actions that came with glibc 2.29 and 2.34.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Extensions {
-    add_chdir: Option<AddChdir>,
-    add_closefrom: Option<AddClosefrom>,
-}
-
-impl Extensions {
-    pub fn find() -> Extensions {
-        // SAFETY: a null pointer becomes None (the null niche of a function pointer); symbols of these names have
-        // these types in every libc that has them.
-        unsafe {
-            Extensions {
-                add_chdir: std::mem::transmute::<*mut libc::c_void, Option<AddChdir>>(symbol(
-                    c"posix_spawn_file_actions_addchdir_np",
-                )),
-                add_closefrom: std::mem::transmute::<*mut libc::c_void, Option<AddClosefrom>>(
-                    symbol(c"posix_spawn_file_actions_addclosefrom_np"),
-                ),
-            }
-        }
-    }
-}
+use super::spawn::{environ, ELSEWHERE};
 
 /// One list of file actions, as C's programs write it; given back when dropped.
 struct List(FileActions);
@@ -145,17 +121,11 @@ impl Program {
 
 /// (to read from, to write to), both close-on-exec.
 fn pipe() -> Result<(OwnedFd, OwnedFd), Failure> {
-    let mut ends = [0; 2];
-    // SAFETY: room for two descriptors, which are ours when it succeeds.
-    unsafe {
-        if libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) != 0 {
-            return Err(refused("a pipe", &std::io::Error::last_os_error()));
-        }
-        Ok((OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])))
-    }
+    pipe_with(PipeFlags::CLOEXEC).map_err(|error| refused("a pipe", &error.into()))
 }
 
-/// Open descriptors that a program would inherit, as careless libraries leave them. Closed when dropped.
+/// Open descriptors that a program would inherit, as careless libraries leave them. Closed when
+/// dropped.
 pub(super) struct Litter {
     _open: Vec<OwnedFd>,
     /// Declared behind the descriptors, so dropped after them.
@@ -170,7 +140,8 @@ impl Litter {
         let limit = Limit::raise_to(count as u64 + SPARE)?;
         let null = File::open("/dev/null").map_err(|error| refused("/dev/null", &error))?;
         let copy = |_| {
-            // SAFETY: a descriptor of ours; the new one is ours when it succeeds. Not close-on-exec.
+            // SAFETY: a descriptor of ours; the new one is ours when it succeeds. Not
+            // close-on-exec.
             let fd = unsafe { libc::dup(null.as_raw_fd()) };
             if fd < 0 {
                 return Err(refused("open descriptors", &std::io::Error::last_os_error()));
@@ -187,37 +158,30 @@ impl Litter {
 const SPARE: u64 = 128;
 
 /// The soft limit of descriptors as it was before it was raised; restored when dropped.
-struct Limit(libc::rlimit);
+struct Limit(Rlimit);
 
 impl Limit {
     /// None: it was high enough.
     fn raise_to(wanted: u64) -> Result<Option<Limit>, Failure> {
-        let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        // SAFETY: a place for the limits.
-        if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut now) } != 0 {
-            return Err(refused("getrlimit", &std::io::Error::last_os_error()));
-        }
-        if now.rlim_cur >= wanted {
+        let now = getrlimit(Resource::Nofile);
+        if now.current.is_none_or(|current| current >= wanted) {
             return Ok(None);
         }
-        if now.rlim_max < wanted {
+        if let Some(most) = now.maximum.filter(|&most| most < wanted) {
             return Err(Failure::Unavailable(format!(
-                "{wanted} descriptors are needed and the hard limit is {}; raise it with ulimit -Hn",
-                now.rlim_max
+                "{wanted} descriptors are needed and the hard limit is {most}; raise it with \
+                 ulimit -Hn"
             )));
         }
-        let higher = libc::rlimit { rlim_cur: wanted, ..now };
-        // SAFETY: limits of this process, read from a valid place.
-        match unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &higher) } {
-            0 => Ok(Some(Limit(now))),
-            _ => Err(refused("setrlimit", &std::io::Error::last_os_error())),
-        }
+        let higher = Rlimit { current: Some(wanted), maximum: now.maximum };
+        setrlimit(Resource::Nofile, higher).map_err(|error| refused("setrlimit", &error.into()))?;
+        Ok(Some(Limit(now)))
     }
 }
 
 impl Drop for Limit {
     fn drop(&mut self) {
-        // SAFETY: as in `raise_to`; what was allowed before is allowed again.
-        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &self.0) };
+        // What was allowed before is allowed again.
+        let _ = setrlimit(Resource::Nofile, self.0);
     }
 }

@@ -1,16 +1,18 @@
 //! The tiny program that Exec starts.
 //!
-//! Owns: the bytes of a static x86-64 program of two system calls (write a short text, exit), made here because no
-//! compiler is at hand at run time, and the file in memory that holds them. Does not own: the ways to start it
-//! (`starts`), timing, and judging how a child ended.
+//! Owns: the bytes of a static x86-64 program of two system calls (write a short text, exit), made
+//! here because no compiler is at hand at run time, and the file in memory that holds them. Does
+//! not own: the methods to start it (`spawn`), timing, and judging how a child ended.
 
 use std::ffi::CString;
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::AsRawFd;
+
+use rustix::fs::{memfd_create, MemfdFlags};
 
 use super::children::Failure;
-use super::posix_spawn::Extensions;
+use super::extensions::Extensions;
 
 pub(super) const TEXT: &[u8] = b"Hello world\n";
 /// Where the file is mapped; the code follows the headers.
@@ -49,18 +51,13 @@ pub(super) fn refused(what: &str, error: &std::io::Error) -> Failure {
     Failure::Unavailable(format!("{what}: {error}"))
 }
 
-/// An empty file without a name. It stays open for writing, which the kernel allows for files in memory that run.
+/// An empty file without a name. It stays open for writing, which the kernel allows for files in
+/// memory that run.
 fn memory_file() -> Result<File, Failure> {
-    // MFD_EXEC (Linux 6.3) says that the file is meant to be run.
-    for flags in [libc::MFD_CLOEXEC | libc::MFD_EXEC, libc::MFD_CLOEXEC] {
-        // SAFETY: a NUL-terminated name.
-        let descriptor = unsafe { libc::memfd_create(c"tiny".as_ptr(), flags) };
-        if descriptor >= 0 {
-            // SAFETY: a new descriptor that nobody else owns.
-            return Ok(unsafe { File::from_raw_fd(descriptor) });
-        }
-    }
-    Err(refused("memfd_create", &std::io::Error::last_os_error()))
+    // EXEC (Linux 6.3) says that the file is meant to be run.
+    let file = memfd_create(c"tiny", MemfdFlags::CLOEXEC | MemfdFlags::EXEC)
+        .or_else(|_| memfd_create(c"tiny", MemfdFlags::CLOEXEC));
+    file.map(File::from).map_err(|error| refused("memfd_create", &error.into()))
 }
 
 /// The whole file: one header, one segment, the code, the text.

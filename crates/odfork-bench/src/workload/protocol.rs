@@ -1,104 +1,144 @@
 //! The one-line language between the driver and a subject. Pure: text in, values out.
 //!
-//! A command is a word and what it needs: numbers, or a word and a number. An answer begins with a verdict: `ok` with labelled
-//! numbers, `text` with words, `na` when this subject cannot do it (no engine loaded), `wrong` when
-//! the content of memory was not what it must be. Numbers are nanoseconds unless the label says else.
+//! A command is a word and what it needs: numbers, or a word and a number. An answer begins with a
+//! verdict: `ok` with labelled numbers, `text` with words, `na` when this subject cannot do it (no
+//! engine loaded), `wrong` when the content of memory was not what it must be. Numbers are
+//! nanoseconds unless the label says else.
 
 use std::fmt;
 use std::str::FromStr;
 
 use anyhow::{bail, Context, Error, Result};
 
-pub use super::ways::{Actions, Method, Via};
+pub use super::spawn_methods::{Actions, Method, Via};
 
-/// What a driver can ask of a subject.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Command {
-    /// Fork `calls` times, each child leaving at once: `fork` (the call), `fork-cpu` (its
-    /// processor time) and `total` (until reaped).
-    Fork { calls: u32 },
-    /// Child reads one byte of every page: `read`, until reaped.
-    Read,
-    /// Child writes one page in 16: `sparse`, until reaped.
-    Sparse,
-    /// Child writes every page: `full`, until reaped.
-    Full,
-    /// Child writes one word in the middle page, first thing: `fault`, the write alone.
-    Fault,
-    /// Fork `children` that all live at the same time: `crowd` (one fork), `total` (all, until reaped).
-    Crowd { children: u32 },
-    /// Dirty one page in 16, fork (`unfolded`), fold (`fold`), fork (`folded`); each fork `calls` times.
-    Cycle { calls: u32 },
-    /// Freeze now and stay frozen: `freeze`.
-    Freeze,
-    /// Fold what was dirtied, and touch no page for a check: `fold`.
-    Fold,
-    /// Put everything back: `thaw`.
-    Thaw,
-    /// Freeze (`freeze`), then put everything back (`thaw`).
-    FreezeThaw,
-    /// Copy all memory into memory touched before: `copy`.
-    CopyTouched,
-    /// Copy all memory into memory just mapped: `copy`.
-    CopyFresh,
-    /// The parent rewrites every page, forks and waits: `rewrite`, all of it.
-    Rewrite,
-    /// A block that was there at a fork grows to four times its size: `realloc`.
-    Realloc { bytes: u64 },
-    /// Check every word in a child and in the parent, the parent writing meanwhile: `verify`.
-    Verify,
-    /// The engine's own statistics as JSON text.
-    Stats,
-    /// Fork `forks` times, one after the other; each child writes one byte a page over the first `permille` of the
-    /// memory. All forks together: `real`, `user`, `sys`.
-    Grid { forks: u32, permille: u32 },
-    /// Fork, then the parent accesses the first `share_permille` of its memory in order while the child lives,
-    /// `read_permille` of it by reading: `total`, of which the call took `fork`.
-    Touch { read_permille: u32, share_permille: u32 },
-    /// Child writes one byte a page: `service`, the writes alone.
-    Service,
-    /// The parent writes one byte a page `rounds` times, creates a process, and does so again: `before-1` and on,
-    /// `after-1` and on, in processor time of the thread.
-    Rounds { via: Via, rounds: u32 },
-    /// Create a process with a tiny program `count` times and wait: `each` in wall time, `user` and `sys` a program.
-    Exec { method: Method, actions: Actions, count: u32 },
+/// The commands: a variant and what it needs, its word on the line, and the labels of the numbers
+/// it is answered with (of numbered labels, the first).
+macro_rules! commands {
+    ($($(#[$doc:meta])* $name:ident $({ $($field:ident: $type:ty),+ })? = $word:literal
+       gives $labels:expr;)+) => {
+        /// What a driver can ask of a subject.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Command {
+            $($(#[$doc])* $name $({ $($field: $type),+ })?,)+
+        }
+
+        impl Command {
+            pub fn labels(self) -> &'static [&'static str] {
+                match self {
+                    $(Command::$name $({ $($field: _),+ })? => &$labels,)+
+                }
+            }
+        }
+
+        impl fmt::Display for Command {
+            fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self {
+                    $(Command::$name $({ $($field),+ })? => {
+                        write!(out, $word)?;
+                        $($(write!(out, " {}", $field)?;)+)?
+                    })+
+                }
+                Ok(())
+            }
+        }
+
+        impl FromStr for Command {
+            type Err = Error;
+
+            fn from_str(line: &str) -> Result<Self> {
+                let mut words = line.split_whitespace();
+                let name = words.next().unwrap_or("");
+                let command = match name {
+                    $($word => Command::$name $({ $($field: argument(words.next())?),+ })?,)+
+                    other => bail!("unknown command: {other:?}"),
+                };
+                command.within_bounds()
+            }
+        }
+    };
 }
 
-/// The most rounds of one command: its answer is one line.
-const ROUNDS_AT_MOST: u32 = 1000;
+commands! {
+    /// Fork `calls` times, each child leaving at once: `fork` (the call), `fork-cpu` (its processor
+    /// time) and `total` (until reaped).
+    Fork { calls: u32 } = "fork" gives ["fork", "fork-cpu", "total"];
+    /// Child reads one byte of every page, until reaped.
+    Read = "read" gives ["read"];
+    /// Child writes one page in 16, until reaped.
+    Sparse = "sparse" gives ["sparse"];
+    /// Child writes every page, until reaped.
+    Full = "full" gives ["full"];
+    /// Child writes one word in the middle page, first thing: the write alone.
+    Fault = "fault" gives ["fault"];
+    /// Fork `children` that all live at the same time: `crowd` (one fork), `total` (all, until
+    /// reaped).
+    Crowd { children: u32 } = "crowd" gives ["crowd", "total"];
+    /// Dirty one page in 16, fork (`unfolded`), refreeze (`fold`), fork (`folded`); each fork
+    /// `calls` times.
+    Cycle { calls: u32 } = "cycle" gives ["unfolded", "fold", "folded"];
+    /// Freeze now and stay frozen.
+    Freeze = "freeze" gives ["freeze"];
+    /// Refreeze what was dirtied, and touch no page for a check.
+    Fold = "fold" gives ["fold"];
+    /// Put everything back.
+    Thaw = "thaw" gives ["thaw"];
+    /// Freeze, then put everything back.
+    FreezeThaw = "freeze-thaw" gives ["freeze", "thaw"];
+    /// Copy all memory into memory touched before.
+    CopyTouched = "copy-touched" gives ["copy"];
+    /// Copy all memory into memory just mapped.
+    CopyFresh = "copy-fresh" gives ["copy"];
+    /// The parent rewrites every page, forks and waits: all of it.
+    Rewrite = "rewrite" gives ["rewrite"];
+    /// A block that was there at a fork grows to four times its size.
+    Realloc { bytes: u64 } = "realloc" gives ["realloc"];
+    /// Check every word in a child and in the parent, the parent writing meanwhile.
+    Verify = "verify" gives ["verify"];
+    /// The engine's own statistics as JSON text.
+    Stats = "stats" gives [];
+    /// Fork `forks` times, one after the other; each child writes one byte a page over the first
+    /// `permille` of the memory. All forks together.
+    Grid { forks: u32, permille: u32 } = "grid" gives ["real", "user", "sys"];
+    /// Fork, then the parent accesses the first `share_permille` of its memory in order while the
+    /// child lives, `read_permille` of it by reading: `total`, of which the call took `fork`.
+    Touch { read_permille: u32, share_permille: u32 } = "touch" gives ["total", "fork"];
+    /// Child writes one byte a page: the writes alone.
+    Service = "service" gives ["service"];
+    /// The parent writes one byte a page `rounds` times, creates a process, and does so again:
+    /// `before-1` and on, `after-1` and on, in processor time of the thread.
+    Rounds { via: Via, rounds: u32 } = "rounds" gives ["before-1", "after-1"];
+    /// Create a process with a tiny program `count` times and wait: `each` in wall time, `user` and
+    /// `sys` a program.
+    Exec { method: Method, actions: Actions, count: u32 } = "exec" gives ["each", "user", "sys"];
+}
+
+/// Of thousandths, and of the rounds of one command, whose answer is one line.
+const AT_MOST: u32 = 1000;
+
+fn argument<T: FromStr<Err: fmt::Display>>(word: Option<&str>) -> Result<T> {
+    let word = word.context("an argument is missing")?;
+    word.parse().map_err(|error| anyhow::anyhow!("{word}: {error}"))
+}
 
 impl Command {
-    /// The labels of the numbers this command answers with. Of numbered labels, the first.
-    pub fn labels(self) -> &'static [&'static str] {
-        match self {
-            Command::Fork { .. } => &["fork", "fork-cpu", "total"],
-            Command::Read => &["read"],
-            Command::Sparse => &["sparse"],
-            Command::Full => &["full"],
-            Command::Fault => &["fault"],
-            Command::Crowd { .. } => &["crowd", "total"],
-            Command::Cycle { .. } => &["unfolded", "fold", "folded"],
-            Command::Freeze => &["freeze"],
-            Command::Fold => &["fold"],
-            Command::Thaw => &["thaw"],
-            Command::FreezeThaw => &["freeze", "thaw"],
-            Command::CopyTouched | Command::CopyFresh => &["copy"],
-            Command::Rewrite => &["rewrite"],
-            Command::Realloc { .. } => &["realloc"],
-            Command::Verify => &["verify"],
-            Command::Stats => &[],
-            Command::Grid { .. } => &["real", "user", "sys"],
-            Command::Touch { .. } => &["total", "fork"],
-            Command::Service => &["service"],
-            Command::Rounds { .. } => &["before-1", "after-1"],
-            Command::Exec { .. } => &["each", "user", "sys"],
+    fn within_bounds(self) -> Result<Command> {
+        let largest = match self {
+            Command::Grid { permille, .. } => permille,
+            Command::Touch { read_permille, share_permille } => read_permille.max(share_permille),
+            Command::Rounds { rounds, .. } => rounds,
+            _ => 0,
+        };
+        if largest > AT_MOST {
+            bail!("{largest} is too much: at most {AT_MOST}");
         }
+        Ok(self)
     }
 }
 
 impl Command {
     /// About how much memory the command takes anew from a subject of `size` bytes.
-    pub fn appetite(self, size: u64) -> u64 {
+    pub fn demand(self, size: u64) -> u64 {
         match self {
             Command::Freeze
             | Command::FreezeThaw
@@ -123,112 +163,6 @@ impl Command {
 /// `permille` of a size, rounded down.
 fn thousandths(size: u64, permille: u32) -> u64 {
     size / 1000 * u64::from(permille) + size % 1000 * u64::from(permille) / 1000
-}
-
-impl fmt::Display for Command {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Command::Fork { calls } => write!(out, "fork {calls}"),
-            Command::Read => write!(out, "read"),
-            Command::Sparse => write!(out, "sparse"),
-            Command::Full => write!(out, "full"),
-            Command::Fault => write!(out, "fault"),
-            Command::Crowd { children } => write!(out, "crowd {children}"),
-            Command::Cycle { calls } => write!(out, "cycle {calls}"),
-            Command::Freeze => write!(out, "freeze"),
-            Command::Fold => write!(out, "fold"),
-            Command::Thaw => write!(out, "thaw"),
-            Command::FreezeThaw => write!(out, "freeze-thaw"),
-            Command::CopyTouched => write!(out, "copy-touched"),
-            Command::CopyFresh => write!(out, "copy-fresh"),
-            Command::Rewrite => write!(out, "rewrite"),
-            Command::Realloc { bytes } => write!(out, "realloc {bytes}"),
-            Command::Verify => write!(out, "verify"),
-            Command::Stats => write!(out, "stats"),
-            Command::Grid { forks, permille } => write!(out, "grid {forks} {permille}"),
-            Command::Touch { read_permille, share_permille } => {
-                write!(out, "touch {read_permille} {share_permille}")
-            }
-            Command::Service => write!(out, "service"),
-            Command::Rounds { via, rounds } => write!(out, "rounds {} {rounds}", via.word()),
-            Command::Exec { method, actions, count } => {
-                write!(out, "exec {} {} {count}", method.word(), actions.word())
-            }
-        }
-    }
-}
-
-impl FromStr for Command {
-    type Err = Error;
-
-    fn from_str(line: &str) -> Result<Self> {
-        let mut words = Words(line.split_whitespace());
-        let name = words.0.next().unwrap_or("");
-        Ok(match name {
-            "fork" => Command::Fork { calls: words.number()? },
-            "read" => Command::Read,
-            "sparse" => Command::Sparse,
-            "full" => Command::Full,
-            "fault" => Command::Fault,
-            "crowd" => Command::Crowd { children: words.number()? },
-            "cycle" => Command::Cycle { calls: words.number()? },
-            "freeze" => Command::Freeze,
-            "fold" => Command::Fold,
-            "thaw" => Command::Thaw,
-            "freeze-thaw" => Command::FreezeThaw,
-            "copy-touched" => Command::CopyTouched,
-            "copy-fresh" => Command::CopyFresh,
-            "rewrite" => Command::Rewrite,
-            "realloc" => Command::Realloc { bytes: words.number()? },
-            "verify" => Command::Verify,
-            "stats" => Command::Stats,
-            "grid" => Command::Grid { forks: words.number()?, permille: words.at_most(1000)? },
-            "touch" => Command::Touch {
-                read_permille: words.at_most(1000)?,
-                share_permille: words.at_most(1000)?,
-            },
-            "service" => Command::Service,
-            "rounds" => Command::Rounds {
-                via: words.one_of(Via::ALL, Via::word)?,
-                rounds: words.at_most(ROUNDS_AT_MOST)?,
-            },
-            "exec" => Command::Exec {
-                method: words.one_of(Method::ALL, Method::word)?,
-                actions: words.one_of(Actions::ALL, Actions::word)?,
-                count: words.number()?,
-            },
-            other => bail!("unknown command: {other:?}"),
-        })
-    }
-}
-
-/// The rest of a command line.
-struct Words<'a>(std::str::SplitWhitespace<'a>);
-
-impl Words<'_> {
-    fn number<T: FromStr>(&mut self) -> Result<T> {
-        let word = self.0.next().context("a number is missing")?;
-        word.parse().map_err(|_| anyhow::anyhow!("not a number that fits: {word}"))
-    }
-
-    fn at_most(&mut self, limit: u32) -> Result<u32> {
-        let number = self.number()?;
-        if number > limit {
-            bail!("{number} is too much: at most {limit}");
-        }
-        Ok(number)
-    }
-
-    fn one_of<T: Copy, const N: usize>(
-        &mut self,
-        choices: [T; N],
-        word_of: fn(T) -> &'static str,
-    ) -> Result<T> {
-        let word = self.0.next().context("a word is missing")?;
-        let names = choices.map(word_of).join(", ");
-        let found = choices.into_iter().find(|&choice| word_of(choice) == word);
-        found.with_context(|| format!("not one of {names}: {word:?}"))
-    }
 }
 
 /// What a subject says back.
@@ -359,10 +293,10 @@ mod tests {
     #[test]
     fn what_a_command_takes_follows_its_share() {
         let size = 4 << 30;
-        assert_eq!(Command::Grid { forks: 9, permille: 250 }.appetite(size), 1 << 30);
+        assert_eq!(Command::Grid { forks: 9, permille: 250 }.demand(size), 1 << 30);
         let touch = Command::Touch { read_permille: 750, share_permille: 1000 };
-        assert_eq!(touch.appetite(size), 1 << 30);
-        assert_eq!(Command::Fork { calls: 1 }.appetite(size), 0);
+        assert_eq!(touch.demand(size), 1 << 30);
+        assert_eq!(Command::Fork { calls: 1 }.demand(size), 0);
     }
 
     #[test]

@@ -1,7 +1,9 @@
-//! The subject that is Python: how it is started, so that `subprocess` can be measured in a parent of its own.
+//! The subject that is Python: how it is started, so that `subprocess` can be measured in a parent
+//! of its own.
 //!
-//! Owns the program text (subject.py, which speaks the protocol of the other subjects) and its arguments. Does not own
-//! the memory it holds or how it measures: that is Python's, from the same tiny program to the same clock.
+//! Owns the program text (subject.py, which speaks the protocol of the other subjects) and its
+//! arguments. Does not own the memory it holds or how it measures: that is Python's, from the same
+//! tiny program to the same clock.
 
 use std::process::Command;
 
@@ -12,7 +14,8 @@ pub const INTERPRETER: &str = "python3";
 
 const TEXT: &str = include_str!("subject.py");
 
-/// Adds to a command of the interpreter what makes it a subject. `-I`: nothing of the user's own is loaded.
+/// Adds to a command of the interpreter what makes it a subject. `-I`: nothing of the user's own is
+/// loaded.
 pub fn describe(command: &mut Command, (size, touched): (u64, u64), cpu: Option<usize>) {
     let image: String = image().iter().map(|byte| format!("{byte:02x}")).collect();
     command.args(["-I", "-c", TEXT]);

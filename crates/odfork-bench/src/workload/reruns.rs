@@ -1,29 +1,25 @@
-//! What a subject does to rerun published programs: the loops of Smith and Maguire 1988 (`grid`), of Zhao, Gong and
-//! Fonseca 2021 (`touch`), of Tanaka 2019 (`rounds`) and of Zahariev 2009 (`exec`), and the service time of a page.
+//! What a subject does to rerun published programs: the loops of Smith and Maguire 1988 (`grid`),
+//! of Zhao, Gong and Fonseca 2021 (`touch`), of Tanaka 2019 (`rounds`) and of Zahariev 2009
+//! (`exec`), and the service time of a page.
 //!
-//! As in `acts`, only what the command names is timed; memory is checked afterwards and is then again what its
-//! pattern says.
+//! As in `operations`, only what the command names is timed; memory is checked afterwards and is
+//! then again what its pattern says.
 
 use std::time::Instant;
 
-use super::acts::{Subject, Values};
+use super::buffer::{Buffer, BLOCK_PAGES};
 use super::children::{
     fork_and_wait, fork_untimed, is_harness_alone, nanoseconds, processor_time, Child, Failure,
     Gate, Slate, Usage,
 };
-use super::layout::map_shared;
-use super::memory::PAGE;
 use super::posix_spawn::Litter;
 use super::program::Program;
 use super::protocol::{Actions, Answer, Method, Via};
+use super::subject::{Subject, Values};
+use super::PAGE;
 
 /// What children write.
 const MARK: u8 = 0xA5;
-/// Size of the buffer the parent copies from and to, as in the published program.
-const BUFFER: usize = 32 << 20;
-/// Pages that are read or written in one piece.
-const BLOCK_PAGES: usize = 16;
-
 impl Subject {
     pub(super) fn grid(&mut self, forks: u32, permille: u32) -> Values {
         let pages = self.memory.portion(permille);
@@ -74,7 +70,8 @@ impl Subject {
         Ok(values([("total", total), ("fork", fork)]))
     }
 
-    /// The buffer of `touch`, kept from one to the next: what its first faults make an engine do is not of any sample.
+    /// The buffer of `touch`, kept from one to the next: what its first faults make an engine do is
+    /// not of any sample.
     fn take_buffer(&mut self) -> Result<Buffer, Failure> {
         let buffer = match self.buffer.take() {
             Some(buffer) => buffer,
@@ -144,43 +141,6 @@ fn values<const N: usize>(numbers: [(&str, f64); N]) -> Answer {
     Answer::Values(numbers.map(|(label, number)| (label.to_string(), number)).into())
 }
 
-/// Memory to copy from and to. It is a shared mapping so that fork has nothing to do for it: its 8192 page-table
-/// entries would be most of what a fork of a small subject copies, and vanish beside the memory of a large one.
-pub(super) struct Buffer {
-    start: *mut u8,
-    pages: usize,
-}
-
-impl Buffer {
-    /// As large as the published one, or as the memory when that is smaller.
-    fn mapped(memory: usize) -> Result<Buffer, Failure> {
-        let block = BLOCK_PAGES * PAGE;
-        let length = memory.min(BUFFER).next_multiple_of(block).max(block);
-        let refused = |error: anyhow::Error| Failure::Unavailable(error.to_string());
-        Ok(Buffer { start: map_shared(length).map_err(refused)?, pages: length / PAGE })
-    }
-
-    /// No page holds what was read into it before.
-    fn blank(&self) {
-        for page in 0..self.pages {
-            // SAFETY: a page of the buffer.
-            unsafe { self.start.add(page * PAGE).cast::<u64>().write_volatile(!0) };
-        }
-    }
-
-    /// The piece of the buffer that goes with the block that begins at page `index` of the memory.
-    fn page_for(&self, index: usize) -> usize {
-        index % self.pages
-    }
-}
-
-impl Drop for Buffer {
-    fn drop(&mut self) {
-        // SAFETY: mapped in `mapped` with this length, unmapped once.
-        unsafe { libc::munmap(self.start.cast(), self.pages * PAGE) };
-    }
-}
-
 /// Which blocks of the first `pages` pages are read and which are written.
 struct Mix {
     pages: usize,
@@ -198,9 +158,9 @@ impl Mix {
     fn access(&self, subject: &Subject, buffer: &Buffer) {
         let alone = is_harness_alone();
         subject.memory.each_block(self.pages, |index, block, pages| {
-            // SAFETY: a block begins at a multiple of its largest size, of which the buffer is one too, so the piece
-            // lies in the buffer.
-            let piece = unsafe { buffer.start.add(buffer.page_for(index) * PAGE) };
+            // SAFETY: a block begins at a multiple of its largest size, of which the buffer is one
+            // too, so the piece lies in the buffer.
+            let piece = unsafe { buffer.start().add(buffer.page_for(index) * PAGE) };
             let (from, to) = if self.reads(index) { (block, piece) } else { (piece, block) };
             if alone {
                 std::hint::black_box((from, to));
@@ -211,14 +171,15 @@ impl Mix {
         });
     }
 
-    /// Puts the pattern back where blocks were written. Which words were copied there follows from the pieces of the
-    /// buffer: what was read into them last. Returns the first page whose first word is another.
+    /// Puts the pattern back where blocks were written. Which words were copied there follows from
+    /// the pieces of the buffer: what was read into them last. Returns the first page whose first
+    /// word is another.
     fn restore(&self, subject: &Subject, buffer: &Buffer) -> Option<usize> {
         if is_harness_alone() {
             return None;
         }
         let memory = &subject.memory;
-        let mut heads = vec![!0u64; buffer.pages];
+        let mut heads = vec![!0u64; buffer.pages()];
         let mut wrong = None;
         memory.each_block(self.pages, |index, block, pages| {
             for page in 0..pages {

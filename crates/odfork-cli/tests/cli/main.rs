@@ -10,5 +10,6 @@ mod lab;
 mod launch;
 mod page;
 mod pages;
+mod promises;
 mod refuse;
 mod stage;

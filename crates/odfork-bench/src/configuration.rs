@@ -1,0 +1,177 @@
+//! The configurations an experiment compares, by the words users and sample files know them by, and
+//! the subjects they are.
+//!
+//! Owns: which configuration means which kind of subject, and whether it can be had here. Does not
+//! start anything.
+
+use std::path::Path;
+
+use odfork_proc::cow_fork::{self, Support};
+
+use crate::workload::memory::Layout;
+use crate::workload::protocol::Command;
+
+/// What pays for the copy: nothing special, larger pages, a backing file, the kernel's page tables,
+/// or nobody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Configuration {
+    /// 4 KB pages under the running kernel's fork.
+    Plain,
+    /// Transparent huge pages (MADV_HUGEPAGE).
+    Thp,
+    /// Huge pages from the kernel's pool (MAP_HUGETLB).
+    Hugetlb,
+    /// libodfork.so preloaded.
+    Image,
+    /// A kernel that shares page tables at fork, asked to by the subject (`cow_fork`).
+    Kernel,
+    /// The harness alone: every clock and loop, without the thing measured.
+    Null,
+}
+
+use Configuration::{Hugetlb, Image, Kernel, Null, Plain, Thp};
+
+pub const ALL: [Configuration; 6] = [Plain, Thp, Hugetlb, Image, Kernel, Null];
+
+/// Under it no configuration but one would be what it is called.
+const SHARED_BY_ALL: &str = "with vm.cow_fork=2 every fork shares page tables, so only the kernel \
+                             engine is itself; sysctl vm.cow_fork=1";
+const THP_MODE: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+
+impl Configuration {
+    pub fn word(self) -> &'static str {
+        match self {
+            Plain => "plain",
+            Thp => "thp",
+            Hugetlb => "hugetlb",
+            Image => "image",
+            Kernel => "kernel",
+            Null => "null",
+        }
+    }
+
+    pub fn from_word(word: &str) -> Option<Configuration> {
+        ALL.into_iter().find(|configuration| configuration.word() == word)
+    }
+
+    /// Why it cannot be had here; None when it can.
+    pub fn refusal(self, library: &Path) -> Option<String> {
+        match self {
+            Kernel => cow_fork::support().obstacle().map(str::to_owned),
+            Plain | Thp | Hugetlb | Image if cow_fork::support() == Support::Everyone => {
+                Some(SHARED_BY_ALL.to_owned())
+            }
+            Image if !library.exists() => Some(format!(
+                "{} is missing; build it with `cargo build --release --workspace`, \
+                 or name it in ODFORK_LIB",
+                library.display()
+            )),
+            Thp if std::fs::read_to_string(THP_MODE).is_ok_and(|mode| mode.contains("[never]")) => {
+                Some(format!("transparent huge pages are off in {THP_MODE}"))
+            }
+            _ => None,
+        }
+    }
+
+    /// A subject that holds `size` bytes and has forked a few times: the first forks of a process
+    /// are not like the rest. What is to be frozen is; a refused freeze leaves the memory as it
+    /// was, and the engine tells so at the end.
+    pub fn subject(self, size: u64) -> Subject {
+        let freeze = (self == Image).then_some(Command::Freeze);
+        let prepare = freeze.into_iter().chain([Command::Fork { calls: 3 }]);
+        // The harness costs the same whatever the memory: it need not hold any.
+        let size = if self == Null { size.min(1 << 20) } else { size };
+        Subject { prepare: prepare.map(Preparation::Try).collect(), ..Subject::new(self, size) }
+    }
+}
+
+/// ODFORK_FREEZE of a subject.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Freeze {
+    Auto,
+    Eager,
+    Never,
+}
+
+impl Freeze {
+    pub fn word(self) -> &'static str {
+        match self {
+            Freeze::Auto => "auto",
+            Freeze::Eager => "eager",
+            Freeze::Never => "never",
+        }
+    }
+}
+
+/// Asked once before measuring.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Preparation {
+    /// A refusal changes nothing.
+    Try(Command),
+    /// A refusal ends the subject's part.
+    Must(Command),
+}
+
+/// A process that holds memory and obeys.
+#[derive(Clone, Debug)]
+pub struct Subject {
+    pub configuration: Configuration,
+    /// Of the configuration `image`.
+    pub freeze: Freeze,
+    /// A Python interpreter instead of this program.
+    pub is_python: bool,
+    pub size: u64,
+    /// How much of it is filled and worked on; None: all.
+    pub touched: Option<u64>,
+    pub layout: Layout,
+    pub threads: u32,
+    /// Kept on one processor with its children. Not for subjects that are asked together.
+    pub pinned: bool,
+    pub prepare: Vec<Preparation>,
+}
+
+impl Subject {
+    pub fn new(configuration: Configuration, size: u64) -> Subject {
+        let layout = match configuration {
+            Thp => Layout::Huge,
+            Hugetlb => Layout::Hugetlb,
+            _ => Layout::Mapped,
+        };
+        Subject {
+            configuration,
+            freeze: Freeze::Eager,
+            is_python: false,
+            size,
+            touched: None,
+            layout,
+            threads: 0,
+            pinned: true,
+            prepare: Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_means_one_configuration() {
+        for configuration in ALL {
+            assert_eq!(Configuration::from_word(configuration.word()), Some(configuration));
+        }
+        assert_eq!(Configuration::from_word("vfork"), None);
+    }
+
+    #[test]
+    fn only_an_image_is_frozen_and_the_harness_holds_next_to_nothing() {
+        let freeze = Preparation::Try(Command::Freeze);
+        let frozen: Vec<&str> = ALL
+            .into_iter()
+            .filter(|configuration| configuration.subject(1 << 30).prepare.contains(&freeze))
+            .map(Configuration::word)
+            .collect();
+        assert_eq!(frozen, ["image"]);
+        assert_eq!(Null.subject(1 << 30).size, 1 << 20);
+    }
+}
