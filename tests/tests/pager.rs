@@ -5,12 +5,10 @@
 //! room and read damaged stores while they do. Needs userfaultfd as root has it; without, every case skips and says so.
 
 use std::fs;
-use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -18,210 +16,20 @@ use std::time::{Duration, Instant};
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use odfork_pager::crash_points;
 use odfork_tests::machine;
-use serde_json::Value;
 
+#[path = "pager/alone.rs"]
+mod alone;
+#[path = "pager/liar.rs"]
+mod liar;
 #[path = "pager/others.rs"]
 mod others;
+#[path = "pager/stores.rs"]
+mod stores;
+#[path = "pager/world.rs"]
+mod world;
 
-type Outcome = Result<(), String>;
-
-/// What is awaited comes long before this; only a hang takes so long, on however busy a machine.
-const PATIENCE: Duration = Duration::from_secs(180);
-
-/// Compiled programs and the launcher.
-struct Stage {
-    programs: PathBuf,
-    launcher: PathBuf,
-    next: AtomicU32,
-}
-
-impl Stage {
-    fn new() -> Result<Stage, String> {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("pager");
-        let programs = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pager");
-        fs::create_dir_all(&programs).map_err(|e| e.to_string())?;
-        for name in [
-            "content", "mappings", "forks", "damage", "strays", "holder", "heap", "pins", "stacks",
-            "identity", "orphan", "closed", "raw", "family", "title", "rooted",
-        ] {
-            let file = source.join(format!("{name}.c"));
-            if !file.exists() {
-                continue;
-            }
-            let done = Command::new("cc")
-                .args(["-O2", "-pthread", "-Wall", "-o"])
-                .arg(programs.join(name))
-                .arg(&file)
-                .args(["-ldl", "-lm", "-lutil"])
-                .status();
-            if !done.is_ok_and(|status| status.success()) {
-                return Err(format!("cannot compile {}", file.display()));
-            }
-        }
-        let own = std::env::current_exe().unwrap_or_default();
-        let targets = own.ancestors().nth(3).map(Path::to_path_buf);
-        let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");
-        let mut files =
-            targets.into_iter().chain([workspace]).map(|target| target.join("release/odfork"));
-        let launcher = files.find(|path| path.is_file()).ok_or("odfork was not built")?;
-        Ok(Stage { programs, launcher, next: AtomicU32::new(0) })
-    }
-}
-
-/// One supervisor in a folder of its own.
-struct World<'a> {
-    stage: &'a Stage,
-    folder: PathBuf,
-    supervisor: Child,
-}
-
-impl World<'_> {
-    fn new<'a>(
-        stage: &'a Stage,
-        options: &[&str],
-        env: &[(&str, &str)],
-    ) -> Result<World<'a>, String> {
-        World::with(stage, options, env, |_| {})
-    }
-
-    /// The supervisor's command is changed first.
-    fn with<'a>(
-        stage: &'a Stage,
-        options: &[&str],
-        env: &[(&str, &str)],
-        change: impl FnOnce(&mut Command),
-    ) -> Result<World<'a>, String> {
-        let number = stage.next.fetch_add(1, Ordering::Relaxed);
-        let folder = std::env::temp_dir().join(format!("odpager-{}-{number}", std::process::id()));
-        fs::create_dir_all(&folder).map_err(|e| e.to_string())?;
-        let _ = fs::set_permissions(&folder, fs::Permissions::from_mode(0o755));
-        let log = fs::File::create(folder.join("log")).map_err(|e| e.to_string())?;
-        let mut supervisor = Command::new(&stage.launcher);
-        supervisor.args(["page", "daemon", "--socket"]).arg(folder.join("sock")).args(options);
-        supervisor.envs(env.iter().copied()).stdout(Stdio::piped()).stderr(log);
-        change(&mut supervisor);
-        let mut supervisor = supervisor.spawn().map_err(|e| e.to_string())?;
-        let mut ready = [0; 6];
-        if let Some(out) = &mut supervisor.stdout {
-            let _ = out.read_exact(&mut ready);
-        }
-        let world = World { stage, folder, supervisor };
-        if &ready == b"ready\n" {
-            Ok(world)
-        } else {
-            Err(format!("the daemon did not start: {}", world.log()))
-        }
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(self.folder.join("log")).unwrap_or_default()
-    }
-
-    fn restarts(&self) -> usize {
-        self.log().lines().filter(|line| line.contains("starting another one")).count()
-    }
-
-    fn command(&self, program: &str, args: &[&str]) -> Command {
-        let mut command = Command::new(&self.stage.launcher);
-        command.args(["page", "run", "--socket"]).arg(self.folder.join("sock"));
-        command.args(["--malloc", "4K", "--"]);
-        command.arg(self.stage.programs.join(program)).args(args);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command
-    }
-
-    fn start(&self, program: &str, args: &[&str]) -> Result<Child, String> {
-        self.command(program, args).spawn().map_err(|e| e.to_string())
-    }
-
-    /// Runs to the end; it must say "ok".
-    fn run(&self, program: &str, args: &[&str]) -> Outcome {
-        finish(self.start(program, args)?)
-    }
-
-    fn status(&self) -> Result<Value, String> {
-        let answer = Command::new(&self.stage.launcher)
-            .args(["page", "status", "--json", "--socket"])
-            .arg(self.folder.join("sock"))
-            .output()
-            .map_err(|e| e.to_string())?;
-        serde_json::from_slice(&answer.stdout)
-            .map_err(|_| String::from_utf8_lossy(&answer.stderr).into_owned())
-    }
-
-    /// The daemon's process.
-    fn daemon(&self) -> Option<i32> {
-        let own = self.supervisor.id();
-        let list = fs::read_to_string(format!("/proc/{own}/task/{own}/children")).ok()?;
-        list.split_whitespace().next()?.parse().ok()
-    }
-
-    fn signal_daemon(&self, signal: i32) {
-        if let Some(pid) = self.daemon() {
-            // SAFETY: a child of our own child.
-            unsafe { libc::kill(pid, signal) };
-        }
-    }
-
-    /// Once all programs have ended, nothing of them is left.
-    fn is_clean(&self) -> Outcome {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let status = self.status()?;
-            let programs = status["programs"].as_array().map_or(0, Vec::len);
-            let used = status["store"]["used_bytes"].as_u64();
-            if programs == 0 && used == Some(0) && status["loop"] == 0 {
-                return Ok(());
-            }
-            if Instant::now() > deadline {
-                return Err(format!("something is left behind: {status}"));
-            }
-            sleep(Duration::from_millis(50));
-        }
-    }
-}
-
-impl Drop for World<'_> {
-    fn drop(&mut self) {
-        let daemon = self.daemon();
-        let _ = self.supervisor.kill();
-        let _ = self.supervisor.wait();
-        if let Some(pid) = daemon {
-            // SAFETY: it was a child of our own child, a moment ago.
-            unsafe {
-                libc::kill(pid, libc::SIGCONT);
-                libc::kill(pid, libc::SIGKILL);
-            }
-        }
-        let _ = fs::remove_dir_all(&self.folder);
-    }
-}
-
-/// Waits for a program that must end well and say "ok".
-fn finish(mut child: Child) -> Outcome {
-    let deadline = Instant::now() + PATIENCE;
-    while child.try_wait().map_err(|e| e.to_string())?.is_none() {
-        if Instant::now() > deadline {
-            let _ = child.kill();
-            let _ = child.wait();
-            return Err("it did not end in time".into());
-        }
-        sleep(Duration::from_millis(5));
-    }
-    let output = child.wait_with_output().map_err(|e| e.to_string())?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    if output.status.success() && text.contains("ok") {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(format!("{} {text} {said}", output.status))
-}
-
-const SMALL: [&str; 2] = ["--limit", "8M"];
-
-fn with<'a>(options: &[&'a str]) -> Vec<&'a str> {
-    SMALL.iter().chain(options).copied().collect()
-}
+use stores::{damaged, full, huge_pages, no_room_to_fork};
+use world::*;
 
 /// Every page as it was written, with each kind of store.
 fn content(stage: &Stage, options: &[&str]) -> Outcome {
@@ -237,35 +45,6 @@ fn content(stage: &Stage, options: &[&str]) -> Outcome {
         return Err(format!("pages were lost: {status}"));
     }
     world.is_clean()
-}
-
-/// Shared memory comes in huge pages, which bring zeros for all they cover: for as long as this lives.
-struct HugePages {
-    before: String,
-}
-
-const HUGE_PAGES: &str = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
-
-impl HugePages {
-    fn enable() -> Option<HugePages> {
-        let text = fs::read_to_string(HUGE_PAGES).ok()?;
-        let before = text.split_once('[')?.1.split_once(']')?.0.to_owned();
-        fs::write(HUGE_PAGES, "always").ok().map(|()| HugePages { before })
-    }
-}
-
-impl Drop for HugePages {
-    fn drop(&mut self) {
-        let _ = fs::write(HUGE_PAGES, &self.before);
-    }
-}
-
-fn huge_pages(stage: &Stage) -> Outcome {
-    let Some(_enabled) = HugePages::enable() else {
-        println!("SKIPPED: {HUGE_PAGES} cannot be set");
-        return Ok(());
-    };
-    content(stage, &["--compress", "none"])
 }
 
 /// The daemon dies at a named step, several times, and the next one takes over.
@@ -300,9 +79,9 @@ fn killed_at_random(stage: &Stage) -> Outcome {
     for restarts in 1..=12 {
         sleep(Duration::from_millis(wait));
         wait = wait * 7 % 391 + 30;
-        others::wait_for("a daemon", || world.daemon().is_some())?;
+        wait_for("a daemon", || world.daemon().is_some())?;
         world.signal_daemon(libc::SIGKILL);
-        others::wait_for("another daemon", || world.restarts() == restarts)?;
+        wait_for("another daemon", || world.restarts() == restarts)?;
     }
     finish(first)?;
     finish(second)?;
@@ -354,69 +133,6 @@ fn several(stage: &Stage) -> Outcome {
         finish(child)?;
     }
     world.is_clean()
-}
-
-/// A store without room: the program waits, says nothing wrong, and others go on once it is gone.
-fn full(stage: &Stage) -> Outcome {
-    let world = World::new(stage, &with(&["--store", "memory", "--store-size", "8M"]), &[])?;
-    let mut waits = world.start("content", &["64", "2", "30", "51", "90"])?;
-    let deadline = Instant::now() + PATIENCE;
-    while world.status()?["store_full_now"] != true {
-        if let Some(status) = waits.try_wait().map_err(|e| e.to_string())? {
-            return Err(format!("it ended ({status}) instead of waiting"));
-        }
-        if Instant::now() > deadline {
-            return Err(format!("the store is never full: {}", world.status()?));
-        }
-        sleep(Duration::from_millis(20));
-    }
-    sleep(Duration::from_millis(500));
-    if waits.try_wait().map_err(|e| e.to_string())?.is_some() {
-        return Err("it ended instead of waiting".into());
-    }
-    waits.kill().map_err(|e| e.to_string())?;
-    let _ = waits.wait();
-    world.is_clean()?;
-    world.run("content", &["10", "2", "1", "52", "40"])
-}
-
-/// A store that returns other bytes: SIGBUS, never those bytes.
-fn damaged(stage: &Stage, options: &[&str]) -> Outcome {
-    let world = World::new(stage, &with(options), &[])?;
-    let mut child = world.start("damage", &["32"])?;
-    let mut line = [0; 7];
-    let out = child.stdout.as_mut().ok_or("no output")?;
-    out.read_exact(&mut line).map_err(|e| e.to_string())?;
-    let pid = world.daemon().ok_or("no daemon")?;
-    let mut hit = false;
-    for entry in fs::read_dir(format!("/proc/{pid}/fd")).map_err(|e| e.to_string())?.flatten() {
-        let target = fs::read_link(entry.path()).unwrap_or_default();
-        let name = target.to_string_lossy();
-        if name.contains("odfork-page-store") || name.starts_with("/var/tmp/#") {
-            let file = fs::OpenOptions::new().write(true).open(entry.path());
-            let mut file = file.map_err(|e| e.to_string())?;
-            use std::io::Seek;
-            file.seek(std::io::SeekFrom::Start(5 << 20)).map_err(|e| e.to_string())?;
-            file.write_all(&[0x5A; 1 << 16]).map_err(|e| e.to_string())?;
-            file.sync_all().map_err(|e| e.to_string())?;
-            hit = true;
-            break;
-        }
-    }
-    if !hit {
-        let _ = child.kill();
-        return Err("the store's file was not found".into());
-    }
-    child.stdin.take().ok_or("no input")?.write_all(b"go\n").map_err(|e| e.to_string())?;
-    let output = child.wait_with_output().map_err(|e| e.to_string())?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let errors: usize = text.split_whitespace().next().and_then(|n| n.parse().ok()).unwrap_or(0);
-    // 16 pages, or more of them compressed, less those that were in memory.
-    if !output.status.success() || !(1..=80).contains(&errors) {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(format!("{} {text} {said}", output.status));
-    }
-    Ok(())
 }
 
 fn simple(stage: &Stage, program: &str, args: &[&str]) -> Outcome {
@@ -526,7 +242,7 @@ fn collector(stage: &Stage) -> Outcome {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|e| e.to_string())?;
     // It waits in its first phase until the daemon has been asked.
-    let said = others::read_line(&mut child)?;
+    let said = read_line(&mut child)?;
     let status = world.status()?;
     let programs = status["programs"].as_array().cloned().unwrap_or_default();
     let seen = programs.iter().any(|program| program["anomalous"] == true);
@@ -554,29 +270,6 @@ fn orphan(stage: &Stage) -> Outcome {
     world.supervisor.wait().map_err(|e| e.to_string())?;
     go(&mut child)?;
     finish(child)
-}
-
-/// Forks are refused when the store has no room for them.
-fn no_room_to_fork(stage: &Stage) -> Outcome {
-    let options = ["--limit", "24M", "--store", "memory", "--store-size", "6M"];
-    let world = World::new(stage, &options, &[])?;
-    let mut child = ready(&world, "orphan", &["full"])?;
-    go(&mut child)?;
-    finish(child)?;
-    world.is_clean()
-}
-
-/// A program that has said "ready" and waits for a line.
-fn ready(world: &World, program: &str, args: &[&str]) -> Result<Child, String> {
-    let mut child = world.start(program, args)?;
-    let mut line = [0; 6];
-    child.stdout.as_mut().ok_or("no output")?.read_exact(&mut line).map_err(|e| e.to_string())?;
-    Ok(child)
-}
-
-fn go(child: &mut Child) -> Outcome {
-    let mut input = child.stdin.take().ok_or("no input")?;
-    input.write_all(b"go\n").map_err(|e| e.to_string())
 }
 
 fn killed_client(stage: &Stage) -> Outcome {
