@@ -14,9 +14,6 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// Circles that stood when the rule was made, by crate. This list only gets shorter.
-const KNOWN: [(&str, usize); 3] = [("odfork", 2), ("odfork-model", 1), ("odfork-report", 1)];
-
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a workspace").to_owned()
 }
@@ -98,10 +95,7 @@ fn no_files_need_each_other() {
     for (name, (folder, _)) in crates() {
         let source = root().join(&folder).join("src");
         let circles = files::circles(&source);
-        let known = KNOWN.iter().find(|known| known.0 == name).map_or(0, |known| known.1);
-        if circles.len() > known {
-            wrong.extend(circles.iter().map(|circle| format!("{name}: {}", circle.join(", "))));
-        }
+        wrong.extend(circles.iter().map(|circle| format!("{name}: {}", circle.join(", "))));
     }
     let advice =
         "give what they share its own file, or say in a header \"One thing with `x.rs`: ...\"";
