@@ -93,7 +93,7 @@ pub static SETTINGS: [Setting; 9] = [
         help: "When to move the program's memory into an image",
         detail: "Freezing costs about one copy of the memory in use, and pays when the program forks often. `auto` never \
                  costs more than twice the better of the two choices. `eager` is for a program known to fork many \
-                 times; it also folds dirty memory back at every fork that finds some.",
+                 times; it also refreezes dirty memory at every fork that finds some.",
     },
     Setting {
         flag: Some("image"),

@@ -1,4 +1,4 @@
-//! Probes for kernel calls that make freezing and folding faster or possible with threads.
+//! Probes for kernel calls that make freezing and refreezing faster or possible with threads.
 //!
 //! Each probe checks the effect of the call, not only its return value. Runs in a throw-away child
 //! (`child`).

@@ -107,7 +107,7 @@ pub static PROBES: [Probe; 16] = [
         title: "PAGEMAP_SCAN ioctl",
         look: kernel::pagemap_scan,
         if_yes: "Dirty pages are found in large steps.",
-        if_not: "Dirty pages are found by reading /proc/self/pagemap entry by entry: folding is slower.",
+        if_not: "Dirty pages are found by reading /proc/self/pagemap entry by entry: refreezing is slower.",
         change: "Linux 6.7 or later, with /proc mounted.",
     },
     Probe {
