@@ -1,7 +1,7 @@
 //! The documents: links lead somewhere, commands exist, and every text keeps to its size.
 //!
 //! Owns what is asked of the repository's Markdown files and of the pages the launcher prints. `markdown` reads a file,
-//! `commands` a command line. Sizes count with `ODTEST_DOCUMENTS=strict`.
+//! `commands` a command line.
 
 mod commands;
 mod markdown;
@@ -47,10 +47,6 @@ fn expect_none(faults: Vec<String>) {
     assert!(faults.is_empty(), "\n{}\n", faults.join("\n"));
 }
 
-fn is_lenient() -> bool {
-    std::env::var("ODTEST_DOCUMENTS").map_or(true, |value| value != "strict")
-}
-
 #[test]
 fn links_lead_somewhere() {
     let all = documents();
@@ -89,10 +85,6 @@ fn commands_exist() {
 
 #[test]
 fn texts_keep_to_their_size() {
-    if is_lenient() {
-        eprintln!("SKIPPED texts_keep_to_their_size: ODTEST_DOCUMENTS is not strict");
-        return;
-    }
     let mut faults = Vec::new();
     for document in documents() {
         for (at, line) in document.lines.iter().enumerate() {
@@ -129,10 +121,6 @@ fn row_name(text: &str) -> Option<&str> {
 
 #[test]
 fn no_row_of_the_plan_is_shown_to_users() {
-    if is_lenient() {
-        eprintln!("SKIPPED no_row_of_the_plan_is_shown_to_users: ODTEST_DOCUMENTS is not strict");
-        return;
-    }
     let mut texts: Vec<(String, String)> = documents()
         .into_iter()
         .map(|document| {

@@ -29,7 +29,7 @@ pub static SUITE: Suite = Suite {
     name: "promises",
     row: "",
     question: "What do fork and what follows cost under odfork, and where does it lose?",
-    published: "goals of this project; see docs/measuring.md",
+    published: "goals of this project; see docs/benchmarks.md",
     metrics: &[
         "fork",
         "fork-cpu",
