@@ -22,7 +22,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Every Markdown file but what builds and runs leave.
+/// Every Markdown file but what builds, runs and golden tests leave.
 fn documents() -> Vec<Document> {
     let (mut folders, mut found) = (vec![root()], Vec::new());
     while let Some(folder) = folders.pop() {
@@ -31,7 +31,7 @@ fn documents() -> Vec<Document> {
             let name = name.to_string_lossy();
             if path.is_dir() && !path.is_symlink() {
                 let skipped = name.starts_with('.')
-                    || ["target", "build", "odfork-results"].contains(&&*name);
+                    || ["target", "build", "golden", "odfork-results"].contains(&&*name);
                 folders.extend((!skipped).then_some(path));
             } else if name.ends_with(".md") {
                 found.push(Document::read(&path, &root()));
