@@ -124,8 +124,8 @@ pub fn command() -> Command {
 
 /// Commands other crates bring.
 fn all_subcommands() -> impl Iterator<Item = &'static Subcommand> {
-    let tools = odfork_bench::verbs::VERBS.iter().chain(&odfork_inspect::VERBS);
-    tools.chain(&odfork_report::VERBS).chain([
+    let tools = odfork_bench::subcommands::SUBCOMMANDS.iter().chain(&odfork_inspect::SUBCOMMANDS);
+    tools.chain(&odfork_report::SUBCOMMANDS).chain([
         &odfork_kernel::SUBCOMMAND,
         &crate::page::SUBCOMMAND,
         &crate::image::SUBCOMMAND,

@@ -1,6 +1,6 @@
 //! `odfork run`: from the request to execve, in one reading.
 //!
-//! 1 warn about slips, 2 choose the engine, 3 examine the program, 4 find the library, 5 make the
+//! 1 warn about slips, 2 choose the engine, 3 inspect the program, 4 find the library, 5 make the
 //! environment, 6 exec in place, 7 explain the failure. With the kernel engine, 4 and 5 are left
 //! out and 6 asks the kernel first; see `counted` for the one case with a child. Nothing else of
 //! the process is changed before exec: no signal disposition or mask, no descriptor (what is opened
@@ -18,12 +18,12 @@ use odfork_proc::cow_fork;
 use crate::cli::Run;
 use crate::counted::{self, Wish};
 use crate::elf::{self, Header};
+use crate::eligibility::{inspect, Answer, Eligibility, Obstacle, Refusal};
 use crate::engine::{self, Engine};
 use crate::environment::Environment;
 use crate::library::{preload_list, search, PRELOAD};
 use crate::message::say;
 use crate::options::{ENGINE, PID, QUIET, STATS, STATS_FILE};
-use crate::verdict::{examine, Answer, Obstacle, Refusal, Verdict};
 
 /// As env(1) and the shells have them.
 const NOT_FOUND: i32 = 127;
@@ -48,10 +48,10 @@ pub fn run(mut request: Run, environment: &Environment) -> i32 {
             return WRONG_USAGE;
         }
     };
-    let verdict = examine(&request.words[0], environment);
+    let eligibility = inspect(&request.words[0], environment);
     let plan = match choice.engine {
-        Engine::Image => plan(&request, environment, &verdict),
-        Engine::Kernel => kernel_plan(environment, &verdict),
+        Engine::Image => plan(&request, environment, &eligibility),
+        Engine::Kernel => kernel_plan(environment, &eligibility),
     };
     if !quiet {
         choice.note.iter().chain(&plan.line).for_each(|line| say(line));
@@ -59,7 +59,7 @@ pub fn run(mut request: Run, environment: &Environment) -> i32 {
     let words: Vec<CString> =
         request.words.iter().filter_map(|word| CString::new(word.as_bytes()).ok()).collect();
     let mut error = match wish(&request, environment).filter(|_| plan.engine == Engine::Kernel) {
-        Some(wish) => counted::run(&wish, &verdict.name, || exec(&words, &plan)),
+        Some(wish) => counted::run(&wish, &eligibility.name, || exec(&words, &plan)),
         None => exec(&words, &plan),
     };
     if error.raw_os_error() == Some(libc::E2BIG) && plan.accelerated {
@@ -70,7 +70,7 @@ pub fn run(mut request: Run, environment: &Environment) -> i32 {
     say(&format!(
         "cannot run '{}': {}",
         request.words[0].to_string_lossy(),
-        explain(&verdict, &error, environment)
+        explain(&eligibility, &error, environment)
     ));
     status_of(&error)
 }
@@ -98,14 +98,14 @@ impl Plan {
 }
 
 /// Any program the kernel can run, with the environment as it is.
-fn kernel_plan(environment: &Environment, verdict: &Verdict) -> Plan {
+fn kernel_plan(environment: &Environment, eligibility: &Eligibility) -> Plan {
     let mut plan = Plan::plain(Engine::Kernel, environment);
-    match &verdict.answer {
-        Answer::No(Refusal::Foreign(_)) => plan.file = verdict.chain.first().cloned(),
+    match &eligibility.answer {
+        Answer::No(Refusal::Foreign(_)) => plan.file = eligibility.chain.first().cloned(),
         Answer::No(refusal @ Refusal::Privileged(privilege)) => {
             plan.line = Some(format!(
                 "{} {}, so the kernel switches sharing off when it starts; running with plain fork: {}",
-                behind(verdict),
+                behind(eligibility),
                 privilege.words(),
                 refusal.advice()
             ));
@@ -123,19 +123,19 @@ fn wish(request: &Run, environment: &Environment) -> Option<Wish> {
     known.then(|| Wish { json: format == "json", file })
 }
 
-fn plan(request: &Run, environment: &Environment, verdict: &Verdict) -> Plan {
+fn plan(request: &Run, environment: &Environment, eligibility: &Eligibility) -> Plan {
     let mut plan = Plan::plain(Engine::Image, environment);
-    match &verdict.answer {
+    match &eligibility.answer {
         // The failing exec will be explained; a line before it would be one too many.
         Answer::CannotRun(_) => return plan,
         Answer::No(refusal) => {
             if let Refusal::Foreign(header) = refusal {
-                plan.file = verdict.chain.first().cloned();
+                plan.file = eligibility.chain.first().cloned();
                 if !perhaps_runnable(header) {
                     return plan;
                 }
             }
-            plan.line = Some(refusal_line(verdict, refusal));
+            plan.line = Some(refusal_line(eligibility, refusal));
             return plan;
         }
         Answer::Yes | Answer::Unknown(_) => {}
@@ -154,16 +154,16 @@ fn plan(request: &Run, environment: &Environment, verdict: &Verdict) -> Plan {
 }
 
 /// "what, why, what to do" about a program that will run, but plainly.
-pub fn refusal_line(verdict: &Verdict, refusal: &Refusal) -> String {
-    let (behind, why) = (behind(verdict), refusal.why());
+pub fn refusal_line(eligibility: &Eligibility, refusal: &Refusal) -> String {
+    let (behind, why) = (behind(eligibility), refusal.why());
     format!("{behind} {why}; running with plain fork: {}", refusal.advice())
 }
 
 /// The program's name, and the interpreter that a sentence about it is about.
-fn behind(verdict: &Verdict) -> String {
-    let name = verdict.name.to_string_lossy();
-    match verdict.chain.last() {
-        Some(last) if verdict.chain.len() > 1 => {
+fn behind(eligibility: &Eligibility) -> String {
+    let name = eligibility.name.to_string_lossy();
+    match eligibility.chain.last() {
+        Some(last) if eligibility.chain.len() > 1 => {
             format!("{name} runs through {}, which", last.display())
         }
         _ => name.to_string(),
@@ -265,12 +265,12 @@ fn status_of(error: &Error) -> i32 {
 }
 
 /// The obstacle seen beforehand when there was one, else what the kernel said.
-fn explain(verdict: &Verdict, error: &Error, environment: &Environment) -> String {
-    match (&verdict.answer, error.raw_os_error()) {
+fn explain(eligibility: &Eligibility, error: &Error, environment: &Environment) -> String {
+    match (&eligibility.answer, error.raw_os_error()) {
         (
             Answer::CannotRun(obstacle),
             Some(libc::ENOENT | libc::EACCES | libc::ELOOP | libc::ENOTDIR),
-        ) => obstacle.words(&verdict.name, environment),
+        ) => obstacle.words(&eligibility.name, environment),
         (Answer::No(refusal @ Refusal::Foreign(_)), Some(libc::ENOEXEC)) => {
             format!(
                 "it {} and this kernel has no way to run it; {}",
@@ -282,7 +282,7 @@ fn explain(verdict: &Verdict, error: &Error, environment: &Environment) -> Strin
             "its arguments and environment are too long; shorten them or raise 'ulimit -s'"
                 .to_owned()
         }
-        (_, Some(libc::ENOENT)) => Obstacle::Missing.words(&verdict.name, environment),
+        (_, Some(libc::ENOENT)) => Obstacle::Missing.words(&eligibility.name, environment),
         (_, Some(libc::EACCES)) => {
             "the kernel refuses (permission denied); look at the file's and its directories' modes"
                 .to_owned()
@@ -291,7 +291,7 @@ fn explain(verdict: &Verdict, error: &Error, environment: &Environment) -> Strin
     }
 }
 
-/// The exit status that `odfork check PROGRAM` gives for a verdict.
+/// The exit status that `odfork check PROGRAM` gives for an eligibility.
 pub fn check_status(answer: &Answer) -> i32 {
     match answer {
         Answer::Yes | Answer::Unknown(_) => 0,

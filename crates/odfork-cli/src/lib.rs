@@ -8,6 +8,7 @@ pub mod check;
 pub mod cli;
 pub mod counted;
 pub mod elf;
+pub mod eligibility;
 pub mod engine;
 pub mod environment;
 pub mod image;
@@ -21,7 +22,6 @@ pub mod pages;
 pub mod privilege;
 pub mod script;
 pub mod usage;
-pub mod verdict;
 
 use std::ffi::{c_int, OsString};
 use std::io::Write;

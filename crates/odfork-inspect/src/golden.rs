@@ -15,8 +15,8 @@ pub fn check(name: &str, text: &str) {
 
 #[test]
 fn helps_are_as_recorded() {
-    for verb in crate::VERBS {
-        let help = (verb.command)().term_width(80).render_help().to_string();
-        check(&format!("help-{}.txt", verb.name), &help);
+    for one in crate::SUBCOMMANDS {
+        let help = (one.command)().term_width(80).render_help().to_string();
+        check(&format!("help-{}.txt", one.name), &help);
     }
 }

@@ -1,7 +1,7 @@
 //! What a process costs to fork, what it writes, and what forks will cost: `odfork doctor`,
 //! `writes`, `predict`.
 
-use odfork_proc::command::Verb;
+use odfork_proc::command::Subcommand;
 
 pub mod doctor;
 #[cfg(test)]
@@ -10,8 +10,8 @@ mod launch;
 pub mod predict;
 pub mod writes;
 
-pub const VERBS: [Verb; 3] = [
-    Verb { name: "doctor", command: doctor::command, run: doctor::run },
-    Verb { name: "predict", command: predict::command, run: predict::run },
-    Verb { name: "writes", command: writes::command, run: writes::run },
+pub const SUBCOMMANDS: [Subcommand; 3] = [
+    Subcommand { name: "doctor", command: doctor::command, run: doctor::run },
+    Subcommand { name: "predict", command: predict::command, run: predict::run },
+    Subcommand { name: "writes", command: writes::command, run: writes::run },
 ];

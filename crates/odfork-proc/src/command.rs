@@ -12,9 +12,6 @@ pub struct Subcommand {
     pub run: fn(&ArgMatches) -> u8,
 }
 
-/// The name of before.
-pub type Verb = Subcommand;
-
 /// Prints `odfork NAME: why` on standard error and gives the status of "could not".
 pub fn cannot(name: &str, error: &anyhow::Error) -> u8 {
     eprintln!("odfork {name}: {error:#}");

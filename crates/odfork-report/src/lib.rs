@@ -30,11 +30,11 @@ use clap::{Arg, ArgMatches, Command};
 
 use blocks::Chapter;
 use chapters::PLANS;
-use odfork_proc::command::{cannot, Verb};
+use odfork_proc::command::{cannot, Subcommand};
 use odfork_samples::samples::{read_folder, Recording};
 use output::{prepare, write, write_plots};
 
-pub const VERBS: [Verb; 1] = [Verb { name: "report", command, run }];
+pub const SUBCOMMANDS: [Subcommand; 1] = [Subcommand { name: "report", command, run }];
 
 const EXAMPLES: &str = "Examples:
   odfork report                             report.html and plots/ in odfork-results

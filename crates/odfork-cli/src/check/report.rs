@@ -1,4 +1,4 @@
-//! What `odfork check` prints: the table, the verdict about a program, or both as JSON.
+//! What `odfork check` prints: the table, the eligibility of a program, or both as JSON.
 //!
 //! Layout only. The JSON object carries a schema number; a field is added freely, and the number
 //! grows when one changes its meaning or goes.
@@ -10,11 +10,11 @@ use serde_json::{json, Value};
 use super::{image_kind, look, Finding, Mark};
 use odfork_proc::cow_fork;
 
+use crate::eligibility::{inspect, Answer, Eligibility, Refusal};
 use crate::environment::Environment;
 use crate::launch::{check_status, perhaps_runnable, refusal_line};
 use crate::library::{search, Search};
 use crate::options::ENGINE;
-use crate::verdict::{examine, Answer, Refusal, Verdict};
 
 pub const SCHEMA: u32 = 1;
 pub const TITLE_WIDTH: usize = 26;
@@ -34,26 +34,26 @@ pub fn check(
     environment: &Environment,
 ) -> Report {
     let library = search(environment);
-    let verdict = program.map(|program| examine(program, environment));
-    let findings = if verdict.is_none() || as_json { look() } else { Vec::new() };
-    let status = match &verdict {
-        Some(verdict) if by_kernel(verdict, environment) => 0,
-        Some(verdict) => check_status(&verdict.answer),
+    let eligibility = program.map(|program| inspect(program, environment));
+    let findings = if eligibility.is_none() || as_json { look() } else { Vec::new() };
+    let status = match &eligibility {
+        Some(eligibility) if by_kernel(eligibility, environment) => 0,
+        Some(eligibility) => check_status(&eligibility.answer),
         None => i32::from(image_kind(&findings) == "none"),
     };
-    let text = match &verdict {
+    let text = match &eligibility {
         _ if as_json => {
-            format!("{}\n", as_value(&findings, &library, verdict.as_ref(), environment))
+            format!("{}\n", as_value(&findings, &library, eligibility.as_ref(), environment))
         }
-        Some(verdict) => program_text(verdict, &library, environment),
+        Some(eligibility) => program_text(eligibility, &library, environment),
         None => table(&findings, &library),
     };
     Report { text, status }
 }
 
 /// The library is kept out, and the running kernel does not need it.
-fn by_kernel(verdict: &Verdict, environment: &Environment) -> bool {
-    let willing = match &verdict.answer {
+fn by_kernel(eligibility: &Eligibility, environment: &Environment) -> bool {
+    let willing = match &eligibility.answer {
         Answer::No(Refusal::Privileged(_)) => false,
         Answer::No(Refusal::Foreign(header)) => perhaps_runnable(header),
         Answer::No(_) => true,
@@ -141,32 +141,34 @@ fn wrap(text: &mut String, label: &str, words: &str) {
     let _ = writeln!(text, "{line}");
 }
 
-fn program_text(verdict: &Verdict, library: &Search, environment: &Environment) -> String {
-    let mut text = format!("{}\n", sentence(verdict, environment));
-    if let [first, ..] = verdict.chain.as_slice() {
+fn program_text(eligibility: &Eligibility, library: &Search, environment: &Environment) -> String {
+    let mut text = format!("{}\n", sentence(eligibility, environment));
+    if let [first, ..] = eligibility.chain.as_slice() {
         let chain: Vec<String> =
-            verdict.chain.iter().map(|path| path.display().to_string()).collect();
-        if chain.len() > 1 || first.as_os_str() != verdict.name {
+            eligibility.chain.iter().map(|path| path.display().to_string()).collect();
+        if chain.len() > 1 || first.as_os_str() != eligibility.name {
             let _ = writeln!(text, "  file: {}", chain.join(" -> "));
         }
     }
-    if let (Err(problem), Answer::Yes | Answer::Unknown(_)) = (&library.outcome, &verdict.answer) {
+    if let (Err(problem), Answer::Yes | Answer::Unknown(_)) =
+        (&library.outcome, &eligibility.answer)
+    {
         let _ = writeln!(text, "  but {}", library.complaint(problem));
     }
     text
 }
 
-fn sentence(verdict: &Verdict, environment: &Environment) -> String {
-    let name = verdict.name.to_string_lossy();
-    match &verdict.answer {
+fn sentence(eligibility: &Eligibility, environment: &Environment) -> String {
+    let name = eligibility.name.to_string_lossy();
+    match &eligibility.answer {
         Answer::Yes => format!("yes: {name} can be accelerated"),
         Answer::Unknown(why) => format!("perhaps: {why}; odfork run tries it"),
-        Answer::No(refusal) if by_kernel(verdict, environment) => {
+        Answer::No(refusal) if by_kernel(eligibility, environment) => {
             format!("yes: {name} {}, but the kernel engine takes it", refusal.why())
         }
-        Answer::No(refusal) => format!("no: {}", refusal_line(verdict, refusal)),
+        Answer::No(refusal) => format!("no: {}", refusal_line(eligibility, refusal)),
         Answer::CannotRun(obstacle) => {
-            format!("no: '{name}' cannot run: {}", obstacle.words(&verdict.name, environment))
+            format!("no: '{name}' cannot run: {}", obstacle.words(&eligibility.name, environment))
         }
     }
 }
@@ -174,7 +176,7 @@ fn sentence(verdict: &Verdict, environment: &Environment) -> String {
 fn as_value(
     findings: &[Finding],
     library: &Search,
-    verdict: Option<&Verdict>,
+    eligibility: Option<&Eligibility>,
     environment: &Environment,
 ) -> Value {
     let probes: Vec<Value> = findings
@@ -199,24 +201,25 @@ fn as_value(
             "problem": library.outcome.as_ref().err().map(|problem| library.complaint(problem)),
             "looked": looked,
         },
-        "program": verdict.map(|verdict| program_value(verdict, environment)),
+        "program": eligibility.map(|eligibility| program_value(eligibility, environment)),
     })
 }
 
-fn program_value(verdict: &Verdict, environment: &Environment) -> Value {
-    let (answer, kind, why, change) = match &verdict.answer {
+fn program_value(eligibility: &Eligibility, environment: &Environment) -> Value {
+    let (answer, kind, why, change) = match &eligibility.answer {
         Answer::Yes => ("yes", "dynamic", String::new(), ""),
         Answer::Unknown(why) => ("perhaps", "unknown", why.clone(), ""),
-        Answer::No(refusal) if by_kernel(verdict, environment) => {
+        Answer::No(refusal) if by_kernel(eligibility, environment) => {
             ("yes", refusal.kind(), refusal.why(), "")
         }
         Answer::No(refusal) => ("no", refusal.kind(), refusal.why(), refusal.advice()),
         Answer::CannotRun(obstacle) => {
-            ("cannot-run", "cannot-run", obstacle.words(&verdict.name, environment), "")
+            ("cannot-run", "cannot-run", obstacle.words(&eligibility.name, environment), "")
         }
     };
-    let chain: Vec<String> = verdict.chain.iter().map(|path| path.display().to_string()).collect();
-    json!({"name": verdict.name.to_string_lossy(), "files": chain, "accelerated": answer, "kind": kind, "why": why,
+    let chain: Vec<String> =
+        eligibility.chain.iter().map(|path| path.display().to_string()).collect();
+    json!({"name": eligibility.name.to_string_lossy(), "files": chain, "accelerated": answer, "kind": kind, "why": why,
            "change": change})
 }
 

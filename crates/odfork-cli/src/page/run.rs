@@ -18,9 +18,9 @@ use odfork_proc::text::bytes;
 use super::daemon;
 use super::probe;
 use super::status::{is_nobody, no_answer};
+use crate::eligibility::{inspect, Answer, Refusal};
 use crate::environment::Environment;
 use crate::library::{preload_list, PRELOAD};
-use crate::verdict::{examine, Answer, Refusal};
 
 const LIBRARY: &str = "libodfork_pager.so";
 const LIBRARY_VARIABLE: &str = "ODFORK_PAGE_LIB";
@@ -117,7 +117,7 @@ pub fn run(given: &ArgMatches) -> Result<u8> {
 /// Why the pager's library would not be loaded into a program, or would not see its memory; what
 /// cannot be known is tried.
 fn unpageable(name: &OsStr) -> Option<String> {
-    let Answer::No(refusal) = examine(name, &Environment::inherited()).answer else { return None };
+    let Answer::No(refusal) = inspect(name, &Environment::inherited()).answer else { return None };
     let why = match refusal {
         Refusal::Static => "is statically linked".to_owned(),
         Refusal::Privileged(privilege) => privilege.words(),

@@ -53,7 +53,7 @@ pub enum Answer {
 }
 
 #[derive(Debug)]
-pub struct Verdict {
+pub struct Eligibility {
     pub name: OsString,
     /// The files from the one named to the one that is loaded; empty when nothing was found.
     pub chain: Vec<PathBuf>,
@@ -61,8 +61,8 @@ pub struct Verdict {
 }
 
 /// Looks at the program as execvp would find it.
-pub fn examine(name: &OsStr, environment: &Environment) -> Verdict {
-    let mut verdict = Verdict {
+pub fn inspect(name: &OsStr, environment: &Environment) -> Eligibility {
+    let mut eligibility = Eligibility {
         name: name.to_owned(),
         chain: Vec::new(),
         answer: Answer::CannotRun(Obstacle::Missing),
@@ -70,15 +70,15 @@ pub fn examine(name: &OsStr, environment: &Environment) -> Verdict {
     match lookup(name, environment) {
         Lookup::Missing => {}
         Lookup::Barred(path) => {
-            verdict.answer = Answer::CannotRun(barred(&path));
-            verdict.chain.push(path);
+            eligibility.answer = Answer::CannotRun(barred(&path));
+            eligibility.chain.push(path);
         }
         Lookup::Found(path) => {
-            verdict.chain.push(path);
-            verdict.answer = follow(&mut verdict.chain, environment);
+            eligibility.chain.push(path);
+            eligibility.answer = follow(&mut eligibility.chain, environment);
         }
     }
-    verdict
+    eligibility
 }
 
 fn barred(path: &Path) -> Obstacle {

@@ -1,0 +1,19 @@
+//! The commands of the benchmarks, as `odfork` takes them.
+
+use odfork_proc::command::Subcommand;
+
+use crate::baselines::journal;
+use crate::{command, paging, roles, sessions};
+
+pub const SUBCOMMANDS: [Subcommand; 6] = [
+    Subcommand { name: "bench", command: command::command, run: command::run },
+    Subcommand { name: "subject", command: roles::subject_command, run: roles::run_subject },
+    Subcommand { name: "program", command: roles::program_command, run: roles::run_whole },
+    Subcommand { name: "paged", command: paging::program::command, run: paging::program::run },
+    Subcommand {
+        name: "session",
+        command: sessions::program::command,
+        run: sessions::program::run,
+    },
+    Subcommand { name: "cleanup", command: journal::command, run: journal::run },
+];
