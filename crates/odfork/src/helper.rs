@@ -18,6 +18,7 @@ use crate::args;
 use crate::pass;
 use crate::reason::{Done, Reason, Stop};
 use crate::results::Results;
+use crate::scan::Subject;
 use crate::scratch::{Memory, Scratch, ScratchMapping};
 use crate::step::Step;
 use crate::sys::{self, Fault, Kernel, Trace};
@@ -28,6 +29,15 @@ use crate::thaw;
 pub enum Job<'a> {
     Pass(&'a pass::Order<'a>),
     Thaw(&'a thaw::Order<'a>),
+}
+
+impl Job<'_> {
+    fn subject(&self) -> &Subject<'_> {
+        match self {
+            Job::Pass(order) => &order.subject,
+            Job::Thaw(order) => &order.subject,
+        }
+    }
 }
 
 /// A finished job and what it left behind.
@@ -61,6 +71,10 @@ extern "C" fn entry(at: usize) -> i32 {
     // SAFETY: `run` passes the address of a `Start` in its frame, shares it, and waits until this
     // task is gone.
     let start = unsafe { &*(at as *const Start) };
+    let subject = start.job.subject();
+    if subject.borrowed && !ends_with(subject.pid) {
+        return 0;
+    }
     let results = &start.memory.results;
     let mut scratch = Scratch {
         kernel: Kernel::new(&results.trace, start.fault),
@@ -77,6 +91,17 @@ extern "C" fn entry(at: usize) -> i32 {
         Job::Thaw(order) => thaw::job(&mut scratch, order),
     });
     0
+}
+
+/// This task ends when its starter does, a borrower of the memory: nobody would wait for it then.
+/// False if the starter, process `pid`, has ended already. Other starters do not end before this
+/// task, and for theirs no call is made that a filter could forbid.
+fn ends_with(pid: i32) -> bool {
+    // SAFETY: asks for a signal to this task, and who its parent is.
+    unsafe {
+        sys::raw(libc::SYS_prctl, args![libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0]);
+        sys::raw(libc::SYS_getppid, [0; 6]) == pid as isize
+    }
 }
 
 /// This task's own limits, and the descriptors it was born with.

@@ -7,7 +7,8 @@
 //! It runs no code of the program, so waiting for it always ends. It is never held across the
 //! program's fork: handlers of `pthread_atfork` take the program's locks, whose owners may be
 //! waiting here. A thread does not take it twice. A borrower of the memory (a vfork child) takes it
-//! like a thread; one that is killed while it holds the lock leaves it held.
+//! like a thread. Its holder is known by its process: who waits for another process asks its
+//! [`Waiter`] whether that one can still let go, and overrules it if not.
 //!
 //! ```text
 //! thread A: freeze                 thread B: fork
@@ -22,20 +23,31 @@ use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::Ordering::SeqCst;
 
-use crate::sync::{self, AtomicBool, AtomicU32};
+use crate::sync::{self, AtomicI32, AtomicU32};
 
 /// The lock, and the state it guards.
 #[repr(C)]
 pub struct Lock<T> {
-    held: AtomicBool,
+    /// The pid of the holder's process; 0 when free.
+    held: AtomicI32,
     /// Calls of the program under way that no change may overlap.
     calls: AtomicU32,
     guarded: UnsafeCell<T>,
 }
 
 // SAFETY: `guarded` is reached through a `Held` only, and there is at most one at a time:
-// `hold` waits for the flag, and `take_over` demands the proof that nobody else is there.
+// `hold` waits until it is free or its holder is gone, as its `Waiter` vouches, and `take_over`
+// demands the proof that nobody else is there.
 unsafe impl<T: Send> Sync for Lock<T> {}
+
+/// Who waits for the lock, and whom it may overrule.
+pub trait Waiter {
+    /// The pid of its process. Asked with signals blocked, before it takes the lock.
+    fn process(&self) -> i32;
+
+    /// The holder, of another process, never lets go. Asked after each round but the first ones.
+    fn may_overrule(&self, holder: i32, rounds: u32) -> bool;
+}
 
 /// The lock is held and signals are blocked; dropped, both end.
 ///
@@ -43,6 +55,8 @@ unsafe impl<T: Send> Sync for Lock<T> {}
 pub struct Held<'a, T> {
     lock: &'a Lock<T>,
     mask: u64,
+    process: i32,
+    overruled: bool,
     in_this_thread: PhantomData<*mut ()>,
 }
 
@@ -69,53 +83,81 @@ impl<T> Lock<T> {
     /// Free.
     pub const fn new(guarded: T) -> Self {
         Lock {
-            held: AtomicBool::new(false),
+            held: AtomicI32::new(0),
             calls: AtomicU32::new(0),
             guarded: UnsafeCell::new(guarded),
         }
     }
 
     /// Waits for the lock.
-    pub fn hold(&self) -> Held<'_, T> {
+    pub fn hold(&self, waiter: &impl Waiter) -> Held<'_, T> {
         let mask = sync::block_signals();
-        let mut rounds = 0u32;
-        while self.held.compare_exchange(false, true, SeqCst, SeqCst).is_err() {
+        let process = waiter.process();
+        let (mut rounds, mut overruled) = (0u32, false);
+        while let Err(holder) = self.held.compare_exchange(0, process, SeqCst, SeqCst) {
+            if is_gone(waiter, holder, process, rounds)
+                && self.held.compare_exchange(holder, process, SeqCst, SeqCst).is_ok()
+            {
+                overruled = true;
+                break;
+            }
             sync::pause(rounds);
             rounds = rounds.saturating_add(1);
         }
-        Held { lock: self, mask, in_this_thread: PhantomData }
+        Held { lock: self, mask, process, overruled, in_this_thread: PhantomData }
     }
 
     /// The lock as a new process takes it, however fork has copied it.
-    pub fn take_over(&self, _: OnlyTask) -> Held<'_, T> {
+    pub fn take_over(&self, process: i32, _: OnlyTask) -> Held<'_, T> {
         let mask = sync::block_signals();
-        self.held.store(true, SeqCst);
+        self.held.store(process, SeqCst);
         self.calls.store(0, SeqCst);
-        Held { lock: self, mask, in_this_thread: PhantomData }
+        Held { lock: self, mask, process, overruled: true, in_this_thread: PhantomData }
     }
 
     /// Announces a fork, or another call of the program that must not meet a
     /// change half-way, and waits until nothing is being changed.
-    pub fn begin_call(&self) -> Call<'_, T> {
+    pub fn begin_call(&self, waiter: &impl Waiter) -> Call<'_, T> {
         self.calls.fetch_add(1, SeqCst);
-        let mut rounds = 0u32;
-        while self.is_held() {
-            sync::pause(rounds);
-            rounds = rounds.saturating_add(1);
+        if self.is_held() {
+            self.wait_until_free(waiter);
         }
         Call { lock: self }
     }
 
+    fn wait_until_free(&self, waiter: &impl Waiter) {
+        let process = waiter.process();
+        let mut rounds = 0u32;
+        loop {
+            let holder = self.held.load(SeqCst);
+            if holder == 0 || is_gone(waiter, holder, process, rounds) {
+                return;
+            }
+            sync::pause(rounds);
+            rounds = rounds.saturating_add(1);
+        }
+    }
+
     /// Somebody holds it, in this process or in the one that this is a copy of.
     pub fn is_held(&self) -> bool {
-        self.held.load(SeqCst)
+        self.held.load(SeqCst) != 0
     }
+}
+
+/// A holder of the waiter's own process always lets go: its threads do not end one by one.
+fn is_gone(waiter: &impl Waiter, holder: i32, process: i32, rounds: u32) -> bool {
+    holder != process && rounds >= sync::SPINS && waiter.may_overrule(holder, rounds)
 }
 
 impl<T> Held<'_, T> {
     /// Some thread is inside such a call right now.
     pub fn calls_under_way(&self) -> bool {
         self.lock.calls.load(SeqCst) != 0
+    }
+
+    /// Another process held it before and did not let go.
+    pub fn has_overruled(&self) -> bool {
+        self.overruled
     }
 }
 
@@ -137,7 +179,8 @@ impl<T> DerefMut for Held<'_, T> {
 
 impl<T> Drop for Held<'_, T> {
     fn drop(&mut self) {
-        self.lock.held.store(false, SeqCst);
+        // Where this one was overruled, the lock is another's.
+        let _ = self.lock.held.compare_exchange(self.process, 0, SeqCst, SeqCst);
         sync::restore_signals(self.mask);
     }
 }

@@ -20,6 +20,8 @@ pub struct Subject<'a> {
     /// The process (not the helper), and the thread that forks.
     pub pid: i32,
     pub tid: i32,
+    /// It borrows the memory it works in: it may be killed, and the memory lives on.
+    pub borrowed: bool,
     pub registry: &'a Registry,
     pub addresses: &'a Addresses,
     /// The runtime's own writable memory, page aligned: never frozen.

@@ -3,15 +3,21 @@
 //! Owns nothing else. It is a file of its own so that the lock's model test can put others in
 //! their place, and because Miri knows no system calls.
 
-pub use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32};
+pub use core::sync::atomic::{AtomicI32, AtomicU32};
 
 #[cfg(not(all(miri, test)))]
 pub use crate::sys::{block_signals, restore_signals};
 
+/// Rounds that spin.
+pub const SPINS: u32 = 50;
+
+/// After so many rounds, 0.1 s or more have passed.
+pub const LONG: u32 = 1100;
+
 /// Waits before the next look: spins at first, then sleeps longer.
 #[cfg(not(all(miri, test)))]
 pub fn pause(rounds: u32) {
-    if rounds < 50 {
+    if rounds < SPINS {
         core::hint::spin_loop();
         return;
     }

@@ -14,7 +14,10 @@ mod owner;
 
 /// Stands in for the runtime's file of the same name.
 mod sync {
-    pub use shuttle::sync::atomic::{AtomicBool, AtomicI32, AtomicU32};
+    pub use shuttle::sync::atomic::{AtomicI32, AtomicU32};
+
+    /// Every round but the first asks.
+    pub const SPINS: u32 = 1;
 
     pub fn pause(_rounds: u32) {
         shuttle::thread::yield_now();
@@ -27,16 +30,45 @@ mod sync {
     pub fn restore_signals(_mask: u64) {}
 }
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering::SeqCst};
 use std::sync::Arc;
 
-use lock::{Lock, OnlyTask};
+use lock::{Lock, OnlyTask, Waiter};
 use once::{RunOnce, SetOnce};
 use owner::Owner;
 use shuttle::thread::{spawn, yield_now, JoinHandle};
 
 const PARENT: i32 = 100;
 const CHILD: i32 = 101;
+/// A task that borrows the parent's memory.
+const BORROWER: i32 = 102;
+
+/// After so many rounds a task overrules what its memory may be a copy of.
+const LONG: u32 = 3;
+
+/// A task as `engine/waiter.rs` knows it.
+struct Task<'a> {
+    process: i32,
+    /// The process that was killed.
+    killed: Option<&'a AtomicI32>,
+    marked: bool,
+}
+
+impl Waiter for Task<'_> {
+    fn process(&self) -> i32 {
+        self.process
+    }
+
+    fn may_overrule(&self, holder: i32, rounds: u32) -> bool {
+        self.killed.is_some_and(|killed| killed.load(SeqCst) == holder)
+            || rounds >= LONG && !self.marked
+    }
+}
+
+/// A task of that process in marked memory, where nobody is killed.
+fn task(process: i32) -> Task<'static> {
+    Task { process, killed: None, marked: true }
+}
 
 /// Under random schedules, and under those that need few preemptions at the right places.
 fn check(property: impl Fn() + Copy + Send + Sync + 'static) {
@@ -79,7 +111,7 @@ fn no_fork_copies_a_change_half_way() {
         let process = Arc::new((Lock::new(()), Memory::default()));
         let freeze = |process: Arc<(Lock<()>, Memory)>| {
             spawn(move || {
-                let held = process.0.hold();
+                let held = process.0.hold(&task(PARENT));
                 if !held.calls_under_way() {
                     process.1.change();
                 }
@@ -87,7 +119,7 @@ fn no_fork_copies_a_change_half_way() {
         };
         let fork = |process: Arc<(Lock<()>, Memory)>| {
             spawn(move || {
-                let _call = process.0.begin_call();
+                let _call = process.0.begin_call(&task(PARENT));
                 process.1.fork();
             })
         };
@@ -98,7 +130,7 @@ fn no_fork_copies_a_change_half_way() {
             fork(process.clone()),
         ];
         join(threads);
-        assert!(!process.0.hold().calls_under_way(), "a call that ended is counted");
+        assert!(!process.0.hold(&task(PARENT)).calls_under_way(), "a call that ended is counted");
     });
 }
 
@@ -106,19 +138,87 @@ fn no_fork_copies_a_change_half_way() {
 fn one_holder_at_a_time_reaches_the_state() {
     check(|| {
         let lock = Arc::new(Lock::new(0u32));
-        let threads = (0..3)
-            .map(|_| {
+        let threads = [PARENT, BORROWER, PARENT]
+            .map(|process| {
                 let lock = lock.clone();
                 spawn(move || {
-                    let mut held = lock.hold();
+                    let mut held = lock.hold(&task(process));
+                    assert!(!held.has_overruled());
                     let before = *held;
                     yield_now();
                     *held = before + 1;
                 })
             })
-            .collect();
+            .into();
         join(threads);
-        assert_eq!(*lock.hold(), 3);
+        assert_eq!(*lock.hold(&task(PARENT)), 3);
+    });
+}
+
+/// Two threads change the state as `process`, and one forks: what the properties below share.
+/// Gives back how many of them overruled a holder.
+fn change_and_fork(
+    process: &Arc<(Lock<()>, Memory, AtomicI32)>,
+    pid: i32,
+    marked: bool,
+) -> (Vec<JoinHandle<()>>, Arc<AtomicUsize>) {
+    let overruled = Arc::new(AtomicUsize::new(0));
+    let mut threads: Vec<_> = (0..2)
+        .map(|_| {
+            let (process, overruled) = (process.clone(), overruled.clone());
+            spawn(move || {
+                let waiter = Task { process: pid, killed: Some(&process.2), marked };
+                let held = process.0.hold(&waiter);
+                overruled.fetch_add(usize::from(held.has_overruled()), SeqCst);
+                if !held.calls_under_way() {
+                    process.1.change();
+                }
+            })
+        })
+        .collect();
+    let process = process.clone();
+    threads.push(spawn(move || {
+        let waiter = Task { process: pid, killed: Some(&process.2), marked };
+        let _call = process.0.begin_call(&waiter);
+        process.1.fork();
+    }));
+    (threads, overruled)
+}
+
+#[test]
+fn a_holder_that_vanishes_is_overruled_once() {
+    check(|| {
+        let process = Arc::new((Lock::new(()), Memory::default(), AtomicI32::new(0)));
+        let borrower = process.clone();
+        let killed = spawn(move || {
+            let held = borrower.0.hold(&task(BORROWER));
+            if !held.calls_under_way() {
+                borrower.1.change();
+            }
+            core::mem::forget(held);
+            yield_now();
+            borrower.2.store(BORROWER, SeqCst);
+        });
+        let (mut threads, overruled) = change_and_fork(&process, PARENT, true);
+        threads.push(killed);
+        join(threads);
+        let waiter = Task { process: PARENT, killed: Some(&process.2), marked: true };
+        let last = usize::from(process.0.hold(&waiter).has_overruled());
+        assert_eq!(overruled.load(SeqCst) + last, 1);
+    });
+}
+
+/// A raw fork has copied the lock while it was held, there was no mark, and `detect_child` says
+/// that the memory is borrowed.
+#[test]
+fn a_copied_lock_that_no_mark_tells_of_is_overruled_once() {
+    check(|| {
+        let process = Arc::new((Lock::new(()), Memory::default(), AtomicI32::new(0)));
+        core::mem::forget(process.0.hold(&task(PARENT)));
+        let (threads, overruled) = change_and_fork(&process, CHILD, false);
+        join(threads);
+        assert_eq!(overruled.load(SeqCst), 1);
+        assert!(!process.0.is_held());
     });
 }
 
@@ -140,8 +240,8 @@ impl Forked {
             memory: Memory::default(),
         };
         forked.owner.set(PARENT);
-        core::mem::forget(forked.lock.begin_call());
-        core::mem::forget(forked.lock.hold());
+        core::mem::forget(forked.lock.begin_call(&task(PARENT)));
+        core::mem::forget(forked.lock.hold(&task(PARENT)));
         forked
     }
 
@@ -153,7 +253,7 @@ impl Forked {
         }
         self.owner.pass_to(CHILD, is_mine, || {
             // SAFETY: the other threads of the model wait in `pass_to`.
-            let mut held = self.lock.take_over(unsafe { OnlyTask::chosen_in_a_child() });
+            let mut held = self.lock.take_over(CHILD, unsafe { OnlyTask::chosen_in_a_child() });
             self.memory.change();
             *held = 0;
             self.begun.fetch_add(1, SeqCst);
@@ -168,7 +268,7 @@ fn a_child_begins_its_state_once_before_any_of_its_threads_goes_on() {
         let freeze = |process: Arc<Forked>| {
             spawn(move || {
                 process.detect_child();
-                let mut held = process.lock.hold();
+                let mut held = process.lock.hold(&task(CHILD));
                 assert_eq!(process.begun.load(SeqCst), 1);
                 if !held.calls_under_way() {
                     process.memory.change();
@@ -179,14 +279,14 @@ fn a_child_begins_its_state_once_before_any_of_its_threads_goes_on() {
         let fork = |process: Arc<Forked>| {
             spawn(move || {
                 process.detect_child();
-                let _call = process.lock.begin_call();
+                let _call = process.lock.begin_call(&task(CHILD));
                 assert_eq!(process.begun.load(SeqCst), 1);
                 process.memory.fork();
             })
         };
         let threads = vec![freeze(process.clone()), fork(process.clone()), freeze(process.clone())];
         join(threads);
-        let held = process.lock.hold();
+        let held = process.lock.hold(&task(CHILD));
         assert!(!held.calls_under_way(), "calls of threads that are not here are counted");
         assert_eq!(*held, 2);
     });

@@ -19,6 +19,9 @@ const MIN_BYTES: usize = 1 << 20;
 
 /// Runs a pass in the helper and takes over what it did.
 pub fn pass(st: &State, owned: &mut Owned, decide: Decide) -> Done<()> {
+    // Before the helper is started: a child made by any fork while the lock is held finds its copy
+    // of the mark wiped, so it knows that the copied lock is nobody's.
+    st.fork_mark.set();
     make_spliced_word(st, owned)?;
     let Owned { shared_vm, account, scratch, zone, registry } = owned;
     let order = pass::Order {
@@ -60,9 +63,11 @@ pub fn subject<'a>(st: &'a State, registry: &'a Registry) -> Subject<'a> {
     if let Some(setup) = st.setup.get() {
         st.threads.note_main(setup.main_thread);
     }
+    // Not the stored pid: after a fork past the wrappers that is the parent's.
+    let pid = sys::getpid();
     Subject {
-        // Not the stored pid: after a fork past the wrappers that is the parent's.
-        pid: sys::getpid(),
+        pid,
+        borrowed: !st.owner.is(pid),
         tid: sys::gettid(),
         registry,
         addresses: &st.addresses,

@@ -1,13 +1,15 @@
 //! Whose state is this? A process made by fork finds out here, and begins one of its own.
 //!
 //! Owns the change of the state from a process to its child, and the way to the lock. Every
-//! entrance of the runtime that goes to the lock comes through here first.
+//! entrance of the runtime that goes to the lock comes through here first. Who may be overruled
+//! there is in `waiter.rs`.
 //!
 //! Rules: called in the program, in signal handlers and in new children: no heap.
 
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::state::{state, Owned, State};
+use super::waiter::Task;
 use crate::lock::{Held, OnlyTask};
 use crate::reason::Reason;
 use crate::sys;
@@ -16,18 +18,19 @@ use crate::sys;
 /// process's memory (a vfork child): the state is not its own.
 pub fn detect_child() -> bool {
     let st = state();
-    let me = sys::getpid();
-    if is_ours(st, me) {
+    if is_ours(st, sys::getpid()) {
         return true;
     }
-    if st.fork_mark.is_borrowed(me) {
-        return false;
-    }
-    // A handler that interrupted this and forks would wait below for what it interrupted.
+    // A handler that interrupted this and forks would wait below for what it interrupted. One
+    // that has forked already left a child here: its number is asked for only now.
     let mask = sys::block_signals();
-    st.owner.pass_to(me, || is_ours(st, me), || begin_child(st));
+    let me = sys::getpid();
+    let ours = is_ours(st, me) || !st.fork_mark.is_borrowed(me);
+    if ours {
+        st.owner.pass_to(me, || is_ours(st, me), || begin_child(st, me));
+    }
     sys::restore_signals(mask);
-    true
+    ours
 }
 
 /// The state was begun by process `me`. A child in another pid namespace may have its parent's
@@ -37,10 +40,10 @@ fn is_ours(st: &State, me: i32) -> bool {
 }
 
 /// A state of its own for a new process.
-fn begin_child(st: &State) {
+fn begin_child(st: &State, me: i32) {
     // SAFETY: fork has copied this memory and one thread. Only the one that `detect_child` chose
     // comes here; others made since wait there, because every way to the lock leads through it.
-    let mut owned = st.lock.take_over(unsafe { OnlyTask::chosen_in_a_child() });
+    let mut owned = st.lock.take_over(me, unsafe { OnlyTask::chosen_in_a_child() });
     owned.registry.inherit(&st.addresses);
     owned.scratch.forget();
     owned.account.begin_child();
@@ -59,13 +62,11 @@ fn begin_child(st: &State) {
 }
 
 /// Waits for the lock of this process's state, or of the one whose memory this task borrows.
-///
-/// The mark is set before: a child made by any fork while the lock is held finds its copy of the
-/// mark wiped, so it knows that the copied lock is nobody's.
 pub fn hold() -> Held<'static, Owned> {
-    let st = state();
-    if detect_child() && st.fork_mark.is_set().is_none() {
-        st.fork_mark.set();
+    let mut owned = state().lock.hold(&Task);
+    if owned.has_overruled() {
+        // A helper of the one that is gone may still end: it shares nothing with the next one.
+        owned.scratch.forget();
     }
-    st.lock.hold()
+    owned
 }

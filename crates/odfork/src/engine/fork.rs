@@ -9,6 +9,7 @@ use super::apply::pass;
 use super::child::{detect_child, hold};
 use super::notes::bar;
 use super::state::{state, Owned, State};
+use super::waiter::Task;
 use crate::options::Freeze;
 use crate::pass::Decide;
 use crate::reason::{Done, Reason, Stop};
@@ -34,7 +35,7 @@ pub unsafe fn fork(real: impl Fn() -> i32) -> i32 {
         return real();
     }
     prepare(st);
-    let call = st.lock.begin_call();
+    let call = st.lock.begin_call(&Task);
     let begin = sys::now_ns();
     let pid = real();
     if pid == 0 {

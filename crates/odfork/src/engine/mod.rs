@@ -4,7 +4,7 @@
 //! the helper task. The way of one fork, in this order of files:
 //!
 //! ```text
-//! fork()  ->  child.rs   is this memory ours?
+//! fork()  ->  child.rs   is this memory ours?     (waiter.rs  whose lock may be overruled)
 //!         ->  fork.rs    prepare: is a pass due?      ->  apply.rs  run it, take over what it did
 //!         ->  the program's fork(2)
 //!         ->  fork.rs    parent: record the time      child: nothing, until child.rs is asked
@@ -17,6 +17,7 @@ mod fork;
 mod notes;
 mod state;
 mod thaw;
+mod waiter;
 
 pub use fork::{fork, freeze_now};
 pub use notes::{

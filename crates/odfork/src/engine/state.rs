@@ -24,6 +24,10 @@ use crate::sys::{Trace, PAGE, ZONE};
 /// Threads whose descriptors are remembered.
 const MAX_THREADS: usize = 4096;
 
+/// Of them, those that may be made during one pass without a descriptor being overwritten that
+/// the pass has seen.
+const SPARE_THREADS: usize = 256;
+
 /// What the constructor finds out.
 #[derive(Clone, Copy)]
 pub struct Setup {
@@ -85,9 +89,9 @@ impl Threads {
         }
     }
 
-    /// Some may have been overwritten.
+    /// Some may have been overwritten, or may be before a pass that begins now ends.
     pub fn overflowed(&self) -> bool {
-        self.noted.load(SeqCst) >= MAX_THREADS
+        self.noted.load(SeqCst) >= MAX_THREADS - SPARE_THREADS
     }
 }
 
@@ -267,6 +271,10 @@ mod tests {
     fn too_many_threads_are_known_to_be_too_many() {
         let threads = Box::new(Threads::new());
         threads.note_main(7);
+        (0..MAX_THREADS - SPARE_THREADS - 1).for_each(|i| threads.note(100 + i));
+        assert!(!threads.overflowed());
+        threads.note(50);
+        assert!(threads.overflowed());
         (0..MAX_THREADS).for_each(|i| threads.note(100 + i));
         assert!(threads.overflowed());
         assert_eq!(threads.descriptors()[0].load(Relaxed), 7);

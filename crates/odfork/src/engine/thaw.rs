@@ -8,6 +8,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::apply::subject;
 use super::child::{detect_child, hold};
 use super::state::{state, Owned, State};
+use super::waiter::Task;
 use crate::helper::{self, Job};
 use crate::reason::Done;
 use crate::refreeze;
@@ -37,7 +38,7 @@ pub fn call_if_plain<T>(
         // A lock that fork has copied while it was held would never be free.
         detect_child();
     }
-    let _call = st.lock.begin_call();
+    let _call = st.lock.begin_call(&Task);
     let end = start.saturating_add(len);
     let frozen = st.was_frozen()
         && (st.addresses.may_be_frozen(start, end)

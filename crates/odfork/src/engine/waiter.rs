@@ -1,0 +1,58 @@
+//! A task that waits for the lock: may it overrule the holder?
+//!
+//! Owns the evidence that the holder never lets go. Either it is gone: a borrower of the memory
+//! that was killed. Or this memory is a copy that a fork past the wrappers made while the lock was
+//! held, and no fork mark tells so.
+//!
+//! Rules: called in the program, in signal handlers and in new children: no heap.
+
+use super::child::detect_child;
+use super::state::{state, State};
+use crate::lock::Waiter;
+use crate::sync::LONG;
+use crate::{args, sys};
+
+/// The calling task.
+pub struct Task;
+
+impl Waiter for Task {
+    fn process(&self) -> i32 {
+        detect_child();
+        sys::getpid()
+    }
+
+    fn may_overrule(&self, holder: i32, rounds: u32) -> bool {
+        let st = state();
+        is_gone(st, holder) || rounds >= LONG && may_be_a_copy(st, holder)
+    }
+}
+
+/// No such process, or a child that waits to be reaped.
+fn is_gone(st: &State, holder: i32) -> bool {
+    // SAFETY: signal 0 only asks.
+    if unsafe { sys::raw(libc::SYS_kill, args![holder, 0]) } == -(libc::ESRCH as isize) {
+        // The first task of a pid namespace does not see its maker, nor the maker's threads.
+        return !st.owner.is(holder) || getppid() != 0;
+    }
+    let options = libc::WNOHANG | libc::WNOWAIT | libc::WEXITED | libc::__WALL;
+    // SAFETY: all zeros is valid for plain old data; the kernel fills it.
+    unsafe {
+        let mut info: libc::siginfo_t = core::mem::zeroed();
+        let a = args![libc::P_PID, holder, &mut info, options, 0];
+        sys::raw(libc::SYS_waitid, a) == 0 && info.si_pid() == holder
+    }
+}
+
+fn getppid() -> isize {
+    // SAFETY: only asks.
+    unsafe { sys::raw(libc::SYS_getppid, [0; 6]) }
+}
+
+/// Without a mark only short operations hold the lock, and the program's own call in them. A
+/// holder that runs in this very memory is waited for, however long that takes.
+fn may_be_a_copy(st: &State, holder: i32) -> bool {
+    const KCMP_VM: i32 = 1;
+    // SAFETY: compares two tasks; where that is not allowed, the time that has passed decides.
+    let same = || unsafe { sys::raw(libc::SYS_kcmp, args![sys::getpid(), holder, KCMP_VM]) } == 0;
+    st.fork_mark.is_set().is_none() && !same()
+}
