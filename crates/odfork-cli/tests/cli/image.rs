@@ -252,6 +252,15 @@ fn what_cannot_be_saved_is_told_in_a_line() {
 /// Memory whose pages come by userfaultfd would wait for a thread that stands still.
 #[test]
 fn memory_paged_by_a_userfaultfd_is_refused() {
+    // `odfork` stops the process that has the memory: one without the threads of other tests, of
+    // which some wait in vfork and cannot be stopped.
+    const NAME: &str = "image::memory_paged_by_a_userfaultfd_is_refused";
+    if std::env::var_os("ODFORK_TEST_ALONE").is_none() {
+        let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
+        alone.args(["--exact", NAME, "--nocapture"]).env("ODFORK_TEST_ALONE", "1");
+        assert!(alone.status().unwrap().success());
+        return;
+    }
     let folder = scratch();
     let file = folder.path().join("image");
     let subject = Subject::new();
