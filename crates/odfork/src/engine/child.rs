@@ -1,16 +1,14 @@
 //! Whose state is this? A process made by fork finds out here, and begins one of its own.
 //!
-//! Owns the change of the state from a process to its child, and the way to the lock. Every
-//! entrance of the runtime that goes to the lock comes through here first. Who may be overruled
-//! there is in `waiter.rs`.
+//! Owns the change of the state from a process to its child. Every entrance of the runtime that
+//! goes to the lock (`waiter.rs`) comes through here first.
 //!
 //! Rules: called in the program, in signal handlers and in new children: no heap.
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::state::{state, Owned, State};
-use super::waiter::Task;
-use crate::lock::{Held, OnlyTask};
+use super::state::{state, State};
+use crate::lock::OnlyTask;
 use crate::reason::Reason;
 use crate::sys;
 
@@ -59,14 +57,4 @@ fn begin_child(st: &State, me: i32) {
     if st.fork_mark.is_set() == Some(false) {
         st.fork_mark.set();
     }
-}
-
-/// Waits for the lock of this process's state, or of the one whose memory this task borrows.
-pub fn hold() -> Held<'static, Owned> {
-    let mut owned = state().lock.hold(&Task);
-    if owned.has_overruled() {
-        // A helper of the one that is gone may still end: it shares nothing with the next one.
-        owned.scratch.forget();
-    }
-    owned
 }

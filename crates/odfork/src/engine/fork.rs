@@ -6,10 +6,10 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::apply::pass;
-use super::child::{detect_child, hold};
+use super::child::detect_child;
 use super::notes::bar;
 use super::state::{state, Owned, State};
-use super::waiter::Task;
+use super::waiter::{hold, Task};
 use crate::options::Freeze;
 use crate::pass::Decide;
 use crate::reason::{Done, Reason, Stop};

@@ -5,9 +5,10 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::child::{detect_child, hold};
+use super::child::detect_child;
 use super::state::state;
 use super::thaw::thaw_all;
+use super::waiter::hold;
 use crate::reason::{Reason, Stop};
 
 /// Never freeze again in this process.

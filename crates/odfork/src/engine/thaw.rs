@@ -6,9 +6,9 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::apply::subject;
-use super::child::{detect_child, hold};
+use super::child::detect_child;
 use super::state::{state, Owned, State};
-use super::waiter::Task;
+use super::waiter::{hold, Task};
 use crate::helper::{self, Job};
 use crate::reason::Done;
 use crate::refreeze;

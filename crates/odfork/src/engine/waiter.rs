@@ -1,4 +1,4 @@
-//! A task that waits for the lock: may it overrule the holder?
+//! The way to the lock; and a task that waits for it: may it overrule the holder?
 //!
 //! Owns the evidence that the holder never lets go. Either it is gone: a borrower of the memory
 //! that was killed. Or this memory is a copy that a fork past the wrappers made while the lock was
@@ -7,10 +7,20 @@
 //! Rules: called in the program, in signal handlers and in new children: no heap.
 
 use super::child::detect_child;
-use super::state::{state, State};
-use crate::lock::Waiter;
+use super::state::{state, Owned, State};
+use crate::lock::{Held, Waiter};
 use crate::sync::LONG;
 use crate::{args, sys};
+
+/// Waits for the lock of this process's state, or of the one whose memory this task borrows.
+pub fn hold() -> Held<'static, Owned> {
+    let mut owned = state().lock.hold(&Task);
+    if owned.has_overruled() {
+        // A helper of the one that is gone may still end: it shares nothing with the next one.
+        owned.scratch.forget();
+    }
+    owned
+}
 
 /// The calling task.
 pub struct Task;
