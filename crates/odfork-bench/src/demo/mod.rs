@@ -17,7 +17,7 @@ use clap::{Args, Command, FromArgMatches};
 use crate::progress::Progress;
 use crate::recorder::{Head, Recorder};
 use crate::runner::{Block, Budget, Executor, Group, Number, Outcome, Point, Reply, Runner};
-use crate::suite::{How, Suite};
+use crate::suite::Suite;
 use odfork_proc::interrupt;
 use odfork_samples::environment::{memory_available, Environment};
 use odfork_samples::samples::Params;
@@ -32,16 +32,7 @@ pub const QUESTION: &str =
 pub const PUBLISHED: &str =
     "fork 13.15 -> 0.12 ms (110x), test 0.18 -> 0.21 ms, together 13.33 -> 0.33 ms (40x)";
 
-pub static SUITE: Suite = Suite {
-    name: NAME,
-    row: ROW,
-    question: QUESTION,
-    published: PUBLISHED,
-    metrics: &[],
-    params: &[],
-    configurations: &[],
-    how: How::Own { command, run },
-};
+pub static SUITE: Suite = Suite::own([NAME, ROW, QUESTION, PUBLISHED], command, run);
 
 const PYTHON: &str = "/usr/bin/python3";
 /// The configurations, as samples name them.

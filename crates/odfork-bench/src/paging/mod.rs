@@ -29,7 +29,7 @@ use crate::baselines::journal::Journal;
 use crate::options::{choose, effort, round_options, run_rounds, seed, store_folder};
 use crate::recorder::Head;
 use crate::runner::{Executor, Point, Reply};
-use crate::suite::{How, Suite};
+use crate::suite::Suite;
 use backend::{Backend, Settings, ALL, WORDS};
 use odfork_proc::interrupt;
 use odfork_proc::text::bytes;
@@ -44,16 +44,7 @@ pub const QUESTION: &str =
 pub const PUBLISHED: &str =
     "a reclaim 250 us, a page-in 30 ms; at most 10 % of a processor for reference bits (VAX, 1981)";
 
-pub static SUITE: Suite = Suite {
-    name: NAME,
-    row: ROW,
-    question: QUESTION,
-    published: PUBLISHED,
-    metrics: &[],
-    params: &[],
-    configurations: &[],
-    how: How::Own { command, run },
-};
+pub static SUITE: Suite = Suite::own([NAME, ROW, QUESTION, PUBLISHED], command, run);
 
 const EXAMPLES: &str = "\
 Examples:

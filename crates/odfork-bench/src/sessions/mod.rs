@@ -22,7 +22,7 @@ use crate::baselines::journal::Journal;
 use crate::options::{choose, effort, round_options, run_rounds, seed, store_folder};
 use crate::recorder::Head;
 use crate::runner::{Executor, Outcome, Point, Reply};
-use crate::suite::{How, Suite};
+use crate::suite::Suite;
 use mode::{Mode, Settings, ALL};
 use odfork_proc::interrupt;
 use odfork_samples::environment::memory_available;
@@ -34,16 +34,7 @@ pub const QUESTION: &str = "How do throughput and the response of a trivial comm
 pub const PUBLISHED: &str = "paging degrades more linearly than swapping and keeps the trivial command's response low; system time 26 % against 20 % at the highest load (VAX, 1981)";
 const MOST: u64 = 4;
 
-pub static SUITE: Suite = Suite {
-    name: NAME,
-    row: ROW,
-    question: QUESTION,
-    published: PUBLISHED,
-    metrics: &[],
-    params: &[],
-    configurations: &[],
-    how: How::Own { command, run },
-};
+pub static SUITE: Suite = Suite::own([NAME, ROW, QUESTION, PUBLISHED], command, run);
 
 const EXAMPLES: &str = "\
 Examples:

@@ -39,6 +39,27 @@ pub struct Suite {
     pub how: How,
 }
 
+impl Suite {
+    /// One that has options, an executor and tables of its own, and so names its metrics itself.
+    pub const fn own(
+        [name, row, question, published]: [&'static str; 4],
+        command: fn() -> Command,
+        run: fn(&ArgMatches) -> Result<u8>,
+    ) -> Suite {
+        let how = How::Own { command, run };
+        Suite {
+            name,
+            row,
+            question,
+            published,
+            metrics: &[],
+            params: &[],
+            configurations: &[],
+            how,
+        }
+    }
+}
+
 pub enum How {
     /// The points are asked of subjects.
     Subjects(Subjects),
