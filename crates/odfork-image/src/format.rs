@@ -265,11 +265,7 @@ impl Head {
         let (records, rest) = bytes[FIXED..].split_at(count * REGION);
         let regions: Vec<Placement> = parse_regions(records, rest)?;
         let names: usize = regions.iter().map(|p| p.region.name.len()).sum::<usize>() + base_name;
-        let table = rest.get(names.next_multiple_of(8)..).ok_or("damaged: names without end")?;
-        let blocks: Vec<u64> = table
-            .chunks_exact(8)
-            .map(|b| u64::from_le_bytes(b.try_into().unwrap_or_default()))
-            .collect();
+        let blocks = parse_blocks(rest, names)?;
         let base = match flags & FLAG_DELTA {
             0 => None,
             _ => Some(Base { id: base_id, name: text(rest, 0, base_name)? }),
@@ -356,6 +352,13 @@ fn parse_regions(records: &[u8], names: &[u8]) -> Result<Vec<Placement>, String>
         Ok(Placement { region: Region { name, address, bytes, prot }, data, first_cluster })
     });
     each.collect()
+}
+
+/// The table behind the names, which end at a multiple of 8.
+fn parse_blocks(rest: &[u8], names: usize) -> Result<Vec<u64>, String> {
+    let table = rest.get(names.next_multiple_of(8)..).ok_or("damaged: names without end")?;
+    let number = |b: &[u8]| u64::from_le_bytes(b.try_into().unwrap_or_default());
+    Ok(table.chunks_exact(8).map(number).collect())
 }
 
 fn text(names: &[u8], at: usize, len: usize) -> Result<String, String> {

@@ -141,6 +141,24 @@ fn damage_to_a_packed_cluster_or_the_index_costs_no_more_than_it_must() {
     }
 }
 
+/// A few bytes changed; every other time the head's sum is made right again.
+fn mutated(whole: &[u8], roll: &mut impl FnMut(usize) -> usize) -> Vec<u8> {
+    let mut file = whole.to_vec();
+    for _ in 0..1 + roll(4) {
+        let at = if roll(2) == 0 { roll(file.len()) } else { roll(400) };
+        file[at] = [0, 1, 255, roll(256) as u8][roll(4)];
+    }
+    if roll(2) == 0 {
+        let length = u32::from_le_bytes(file[12..16].try_into().unwrap()) as usize;
+        if (128..file.len()).contains(&length) {
+            file[120..128].fill(0);
+            let sum = xxhash_rust::xxh3::xxh3_64(&file[..length]);
+            file[120..128].copy_from_slice(&sum.to_le_bytes());
+        }
+    }
+    file
+}
+
 /// Random damage anywhere in the file, the head put right again in half of the cases: never a
 /// panic, never a wrong page.
 #[test]
@@ -161,20 +179,7 @@ fn random_damage_never_gives_a_wrong_page() {
             let whole = fs::read(&original).unwrap();
             let path = original.with_file_name("mutated");
             for _ in 0..150 {
-                let mut file = whole.clone();
-                for _ in 0..1 + roll(4) {
-                    let at = if roll(2) == 0 { roll(file.len()) } else { roll(400) };
-                    file[at] = [0, 1, 255, roll(256) as u8][roll(4)];
-                }
-                if roll(2) == 0 {
-                    let length = u32::from_le_bytes(file[12..16].try_into().unwrap()) as usize;
-                    if (128..file.len()).contains(&length) {
-                        file[120..128].fill(0);
-                        let sum = xxhash_rust::xxh3::xxh3_64(&file[..length]);
-                        file[120..128].copy_from_slice(&sum.to_le_bytes());
-                    }
-                }
-                fs::write(&path, &file).unwrap();
+                fs::write(&path, mutated(&whole, &mut roll)).unwrap();
                 let Ok(image) = Image::open(&path) else {
                     refused += 1;
                     continue;

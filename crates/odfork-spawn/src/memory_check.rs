@@ -214,11 +214,8 @@ fn without_rseq() {
     }
 }
 
-/// A timer sends signals all the time: their frames lie below this one.
-fn every_kind_of_window() {
-    let tasks = std::fs::read_dir("/proc/self/task").unwrap().count();
-    assert_eq!(tasks, 1, "other threads may write");
-    without_rseq();
+/// A timer's, all the time.
+fn send_signals() {
     let every = libc::timeval { tv_sec: 0, tv_usec: 700 };
     let timer = libc::itimerval { it_interval: every, it_value: every };
     // SAFETY: the handler does nothing.
@@ -226,6 +223,14 @@ fn every_kind_of_window() {
         libc::signal(libc::SIGALRM, quiet as *const () as usize);
         libc::setitimer(libc::ITIMER_REAL, &timer, std::ptr::null_mut());
     }
+}
+
+/// Signals come meanwhile: their frames lie below this one.
+fn every_kind_of_window() {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().count();
+    assert_eq!(tasks, 1, "other threads may write");
+    without_rseq();
+    send_signals();
     let (program, absent) = ([c"/bin/true".as_ptr()], [c"/no/such".as_ptr(); 9]);
     let argv: [*const c_char; 2] = [c"true".as_ptr(), std::ptr::null()];
     let good =

@@ -252,23 +252,9 @@ impl Pair {
         match call {
             Call::Demand(owner, write) => self.demand(owner, List::Active, write),
             Call::Prefetch(owner) => self.demand(owner, List::Pool, false),
-            Call::TakeAndReturn => {
-                let taken = self.clock.take_frame();
-                assert_eq!(taken, self.model.take());
-                if let Some(taken) = taken {
-                    assert!(self.clock.give_back(taken.frame));
-                    assert!(!self.clock.give_back(taken.frame));
-                    assert!(self.model.forget(taken.frame as usize));
-                }
-            }
+            Call::TakeAndReturn => self.take_and_return(),
             Call::Touch(frame, write) => self.touch(frame as usize % 20, write),
-            Call::MarkDirty(frame) => {
-                let frame = frame as usize % 20;
-                self.clock.mark_dirty(frame as Frame);
-                if let Some(record) = self.model.used.get_mut(frame) {
-                    record.dirty |= matches!(record.state, State::Active | State::Leaving);
-                }
-            }
+            Call::MarkDirty(frame) => self.mark_dirty(frame as usize % 20),
             Call::Scan(count) => {
                 self.clock.scan(count.into(), &mut actions);
                 expected = self.model.scan(count.into(), &[]);
@@ -286,55 +272,77 @@ impl Pair {
                 }
             }
             Call::Written(well) => self.write_ends(well, &mut actions, &mut expected),
-            Call::CleanAlong(frame) => {
-                let frame = frame as usize % 20;
-                let along = self.clock.clean_along(frame as Frame);
-                let record = self.model.used.get_mut(frame);
-                let ready = record.is_some_and(|record| {
-                    let ready = record.state == State::Active
-                        && record.touched <= record.passed
-                        && record.dirty
-                        && !record.writing;
-                    if ready {
-                        (record.dirty, record.writing) = (false, true);
-                    }
-                    ready
-                });
-                assert_eq!(along, ready);
-                if along {
-                    self.writes.push(frame as Frame);
-                }
-            }
+            Call::CleanAlong(frame) => self.clean_along(frame as usize % 20),
             Call::Discard(frame) => {
                 let frame = frame as usize % 20;
                 assert_eq!(self.clock.discard(frame as Frame), self.model.forget(frame));
                 self.unmaps.retain(|&f| f as usize != frame);
             }
-            Call::SwapOut(owner) => {
-                self.clock.swap_out(owner, &mut actions);
-                for frame in 0..self.model.used.len() {
-                    let record = &self.model.used[frame];
-                    if record.state == State::Active && record.owner == owner {
-                        let mapped = record.touched > record.passed;
-                        self.model.leave(frame, mapped, &mut expected);
-                    }
-                }
-            }
-            Call::DiscardOwner(owner) => {
-                self.clock.discard_owner(owner);
-                for frame in 0..self.model.used.len() {
-                    if self.model.used[frame].owner == owner {
-                        self.model.forget(frame);
-                        self.unmaps.retain(|&f| f as usize != frame);
-                    }
-                }
-            }
+            Call::SwapOut(owner) => self.swap_out(owner, &mut actions, &mut expected),
+            Call::DiscardOwner(owner) => self.discard_owner(owner),
             Call::Anomalous(owner, on) => {
                 self.clock.set_anomalous(owner, on);
                 self.model.anomalous[owner as usize] = on;
             }
         }
         self.same(actions, expected);
+    }
+
+    fn take_and_return(&mut self) {
+        let taken = self.clock.take_frame();
+        assert_eq!(taken, self.model.take());
+        if let Some(taken) = taken {
+            assert!(self.clock.give_back(taken.frame));
+            assert!(!self.clock.give_back(taken.frame));
+            assert!(self.model.forget(taken.frame as usize));
+        }
+    }
+
+    fn mark_dirty(&mut self, frame: usize) {
+        self.clock.mark_dirty(frame as Frame);
+        if let Some(record) = self.model.used.get_mut(frame) {
+            record.dirty |= matches!(record.state, State::Active | State::Leaving);
+        }
+    }
+
+    fn clean_along(&mut self, frame: usize) {
+        let along = self.clock.clean_along(frame as Frame);
+        let record = self.model.used.get_mut(frame);
+        let ready = record.is_some_and(|record| {
+            let ready = record.state == State::Active
+                && record.touched <= record.passed
+                && record.dirty
+                && !record.writing;
+            if ready {
+                (record.dirty, record.writing) = (false, true);
+            }
+            ready
+        });
+        assert_eq!(along, ready);
+        if along {
+            self.writes.push(frame as Frame);
+        }
+    }
+
+    fn swap_out(&mut self, owner: Owner, actions: &mut Vec<Action>, expected: &mut Vec<Action>) {
+        self.clock.swap_out(owner, actions);
+        for frame in 0..self.model.used.len() {
+            let record = &self.model.used[frame];
+            if record.state == State::Active && record.owner == owner {
+                let mapped = record.touched > record.passed;
+                self.model.leave(frame, mapped, expected);
+            }
+        }
+    }
+
+    fn discard_owner(&mut self, owner: Owner) {
+        self.clock.discard_owner(owner);
+        for frame in 0..self.model.used.len() {
+            if self.model.used[frame].owner == owner {
+                self.model.forget(frame);
+                self.unmaps.retain(|&f| f as usize != frame);
+            }
+        }
     }
 
     fn write_ends(&mut self, well: bool, actions: &mut Vec<Action>, expected: &mut Vec<Action>) {
