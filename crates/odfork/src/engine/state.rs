@@ -21,6 +21,9 @@ use crate::scratch::ScratchMapping;
 use crate::stats::Stats;
 use crate::sys::{Trace, PAGE, ZONE};
 
+/// Room for functions that wrappers stand before.
+pub const MAX_NEXT: usize = 40;
+
 /// Threads whose descriptors are remembered.
 const MAX_THREADS: usize = 4096;
 
@@ -42,10 +45,10 @@ pub struct Setup {
 /// What the wrappers and the report remember. Not in statics of their own: the library has no
 /// other page that is written when it is loaded, and each would be one more fault in every exec.
 pub struct Notes {
-    /// Where the next functions in line are, by the wrappers' numbers; 0: not scanned up.
-    pub next: [AtomicUsize; 5],
-    /// 1: the next realloc is glibc's, whose chunks can be told apart; 2: it is not.
-    pub realloc_kind: AtomicUsize,
+    /// Where the next functions in line are, by the wrappers' numbers; 0: not looked up.
+    pub next: [AtomicUsize; MAX_NEXT],
+    /// The next realloc is glibc's, whose chunks can be told apart.
+    pub realloc_is_glibc: AtomicBool,
     /// The statistics were written.
     pub reported: AtomicBool,
 }
@@ -54,7 +57,11 @@ impl Notes {
     const fn new() -> Self {
         #[allow(clippy::declare_interior_mutable_const)]
         const NOWHERE: AtomicUsize = AtomicUsize::new(0);
-        Notes { next: [NOWHERE; 5], realloc_kind: NOWHERE, reported: AtomicBool::new(false) }
+        Notes {
+            next: [NOWHERE; MAX_NEXT],
+            realloc_is_glibc: AtomicBool::new(false),
+            reported: AtomicBool::new(false),
+        }
     }
 }
 

@@ -1,9 +1,10 @@
 //! The functions that the wrappers stand before: the next of that name in the search order.
 //!
-//! Owns looking them up, once; where they are is remembered in the engine's
-//! [`Notes`](engine::Notes).
+//! Owns looking them up: all of them, once, in the constructor. Later is too late: another thread
+//! may hold the loader's lock, and wait in a library's constructor for the one that asks. Where
+//! they are is remembered in the engine's [`Notes`](engine::Notes).
 
-use core::ffi::{c_char, CStr};
+use core::ffi::{c_int, c_void, CStr};
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::engine;
@@ -18,36 +19,71 @@ pub enum Next {
     SetProtocol,
 }
 
-impl Next {
-    const fn name(self) -> &'static CStr {
-        match self {
-            Next::Fork => c"fork",
-            Next::Realloc => c"realloc",
-            Next::Clone => c"clone",
-            Next::PthreadCreate => c"pthread_create",
-            Next::SetProtocol => c"pthread_mutexattr_setprotocol",
-        }
-    }
+/// In the order of their numbers.
+const NAMES: [&CStr; Next::SetProtocol as usize + 1] =
+    [c"fork", c"realloc", c"clone", c"pthread_create", c"pthread_mutexattr_setprotocol"];
 
+/// How the path of the C library ends.
+const LIBC: &[u8] = b"libc.so.6";
+
+const _: () = assert!(NAMES.len() <= engine::MAX_NEXT);
+
+impl Next {
     /// Its address; 0 where there is none.
     pub fn get(self) -> usize {
-        let place = &engine::state().notes.next[self as usize];
-        match place.load(Relaxed) {
-            0 => {
-                let name: *const c_char = self.name().as_ptr();
-                // SAFETY: a valid name; dlsym is callable from constructors on.
-                let at = unsafe { libc::dlsym(libc::RTLD_NEXT, name) } as usize;
-                place.store(at, Relaxed);
-                at
-            }
+        match engine::state().notes.next[self as usize].load(Relaxed) {
+            // Called by an earlier constructor than ours.
+            0 => look_up(self as usize),
             at => at,
         }
     }
 }
 
-/// Looks up what is called on paths where a lookup is unwelcome (signal
-/// handlers, a fork that interrupted the allocator).
+fn look_up(number: usize) -> usize {
+    // SAFETY: a valid name; dlsym is callable from constructors on.
+    let at = unsafe { libc::dlsym(libc::RTLD_NEXT, NAMES[number].as_ptr()) } as usize;
+    engine::state().notes.next[number].store(at, Relaxed);
+    at
+}
+
+/// Looks everything up. Called by the constructor.
 pub fn resolve() {
-    Next::Fork.get();
-    Next::Realloc.get();
+    (0..NAMES.len()).for_each(|number| {
+        look_up(number);
+    });
+    let glibc = is_in_libc(Next::Realloc.get());
+    engine::state().notes.realloc_is_glibc.store(glibc, Relaxed);
+}
+
+/// The next realloc is glibc's, whose chunks can be told apart.
+pub fn realloc_is_glibc() -> bool {
+    engine::state().notes.realloc_is_glibc.load(Relaxed)
+}
+
+/// That address is in the C library. Not by dlopen: it allocates, in every program executed.
+fn is_in_libc(address: usize) -> bool {
+    let mut found = (address, false);
+    // SAFETY: the callback gets a pointer to `found`, alive during the call.
+    unsafe { libc::dl_iterate_phdr(Some(look_in_libc), (&raw mut found).cast()) };
+    found.1
+}
+
+unsafe extern "C" fn look_in_libc(
+    info: *mut libc::dl_phdr_info,
+    _size: usize,
+    found: *mut c_void,
+) -> c_int {
+    // SAFETY: the loader passes valid headers of a loaded object, and `found` is the caller's.
+    unsafe {
+        let (info, found) = (&*info, &mut *found.cast::<(usize, bool)>());
+        if info.dlpi_name.is_null() || !CStr::from_ptr(info.dlpi_name).to_bytes().ends_with(LIBC) {
+            return 0;
+        }
+        let headers = core::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum as usize);
+        found.1 = headers.iter().any(|ph| {
+            let start = info.dlpi_addr as usize + ph.p_vaddr as usize;
+            ph.p_type == libc::PT_LOAD && (start..start + ph.p_memsz as usize).contains(&found.0)
+        });
+    }
+    1
 }

@@ -1,10 +1,9 @@
 //! mremap(2), realloc(3): a mapping of a backing file would grow into the file instead of zeros.
 
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::Ordering::Relaxed;
 
 use super::errno::{as_libc, get_errno, set_errno};
-use super::next::Next;
+use super::next::{realloc_is_glibc, Next};
 use crate::sys::{self, PAGE};
 use crate::thaw::Content;
 use crate::{args, engine};
@@ -61,7 +60,7 @@ pub unsafe extern "C" fn realloc(p: *mut c_void, size: usize) -> *mut c_void {
     // SAFETY: the next realloc in line, with the caller's arguments.
     let next: extern "C" fn(*mut c_void, usize) -> *mut c_void =
         unsafe { core::mem::transmute(Next::Realloc.get()) };
-    if p.is_null() || size == 0 || !engine::anything_frozen() || !next_is_glibc() {
+    if p.is_null() || size == 0 || !engine::anything_frozen() || !realloc_is_glibc() {
         return next(p, size);
     }
     // SAFETY: a glibc chunk has its size in the word before it.
@@ -79,26 +78,5 @@ pub unsafe extern "C" fn realloc(p: *mut c_void, size: usize) -> *mut c_void {
             libc::free(p);
         }
         fresh
-    }
-}
-
-fn next_is_glibc() -> bool {
-    let kind = &engine::state().notes.realloc_kind;
-    match kind.load(Relaxed) {
-        0 => {
-            // SAFETY: looks up a symbol of the C library itself.
-            let own = unsafe {
-                let c = libc::dlopen(c"libc.so.6".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
-                if c.is_null() {
-                    0
-                } else {
-                    libc::dlsym(c, c"realloc".as_ptr()) as usize
-                }
-            };
-            let same = own != 0 && own == Next::Realloc.get();
-            kind.store(if same { 1 } else { 2 }, Relaxed);
-            same
-        }
-        kind => kind == 1,
     }
 }
