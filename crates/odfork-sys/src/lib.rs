@@ -213,6 +213,29 @@ unsafe fn clone_into(
     check(ret).map(|pid| pid as i32)
 }
 
+/// Calls `f(arg)` on another stack: the caller's may be a signal handler's, with no room to spare.
+///
+/// # Safety
+/// `stack_top` must be the 16-byte aligned end of unused writable memory, large enough for `f`,
+/// which must not unwind.
+pub unsafe fn call_on_stack(stack_top: usize, f: extern "C" fn(usize), arg: usize) {
+    // SAFETY: the C calling convention: r12 survives the call and brings the caller's stack back;
+    // what lies below the caller's stack pointer is not used (no `nostack`).
+    unsafe {
+        asm!(
+            "mov r12, rsp",
+            "mov rsp, {top}",
+            "call {f}",
+            "mov rsp, r12",
+            top = in(reg) stack_top,
+            f = in(reg) f,
+            in("rdi") arg,
+            out("r12") _,
+            clobber_abi("C"),
+        );
+    }
+}
+
 /// Waits for child `pid`; interrupted waits go on. `None` with `WNOHANG` while it runs.
 pub fn wait4(pid: i32, options: i32) -> SysResult<Option<i32>> {
     let mut status = 0i32;
@@ -271,6 +294,25 @@ mod tests {
         // SAFETY: the test's own cell, which outlives the task.
         unsafe { *(arg as *mut u64) = 4711 };
         42
+    }
+
+    extern "C" fn note_stack(arg: usize) {
+        let here = 0u8;
+        // SAFETY: the test's own cell.
+        unsafe { *(arg as *mut usize) = &raw const here as usize };
+    }
+
+    #[test]
+    fn a_call_on_another_stack_comes_back() {
+        #[repr(align(64))]
+        struct Stack([u8; 16384]);
+        let (mut stack, mut cell) = (Stack([0; 16384]), 0usize);
+        let base = stack.0.as_mut_ptr() as usize;
+        // SAFETY: the stack and the cell live on; `note_stack` only stores.
+        unsafe { call_on_stack(base + 16384, note_stack, &raw mut cell as usize) };
+        // SAFETY: the test's own cell.
+        let cell = unsafe { (&raw const cell).read_volatile() };
+        assert!((base..base + 16384).contains(&cell));
     }
 
     /// Both ways share the memory, run on the stack given, and end with the result.

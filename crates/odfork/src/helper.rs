@@ -4,7 +4,7 @@
 //! signal: it shares the program's memory and nothing else. So the program
 //! never sees a descriptor of ours, closing or limiting descriptors cannot hurt
 //! us, a system-call filter that kills takes the helper and not the program,
-//! limits can be lifted for the helper alone, `wait()` never shows it, and the
+//! limits can be lifted for the helper alone, `wait()` and tracers never show it, and the
 //! caller's stack and thread-local memory lie still while they are copied.
 //!
 //! Rules of the code a job runs: writes go to the scratch memory (a shared mapping,
@@ -158,7 +158,8 @@ pub fn run<'a>(
 }
 
 fn start(at: NonNull<Memory>, start: &Start) -> Done<i32> {
-    let flags = (libc::CLONE_VM | libc::CLONE_VFORK) as usize;
+    // Untraced: a debugger that follows forks must not follow, nor hear of, this one.
+    let flags = (libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_UNTRACED) as usize;
     // SAFETY: the stack is the unused end of the scratch mapping, aligned;
     // `entry` obeys the rules at the top of this file.
     unsafe {

@@ -22,7 +22,7 @@ mod waiter;
 pub use fork::{fork, freeze_now};
 pub use notes::{
     bar, before_filter, before_raw_fork, before_thread, note_pi_futex, note_shared_vm, note_splice,
-    note_thread, with_new_namespace,
+    note_thread, with_new_namespace, without_helpers,
 };
 pub use state::{state, Notes, Setup, State, MAX_NEXT};
 pub use thaw::{call_if_plain, may_be_frozen, thaw_all, with_property, with_thawed};

@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::child::detect_child;
 use super::state::state;
 use super::thaw::thaw_all;
-use super::waiter::hold;
+use super::waiter::{hold, Task};
 use crate::reason::{Reason, Stop};
 
 /// Never freeze again in this process.
@@ -44,6 +44,16 @@ pub fn with_new_namespace(call: impl FnOnce() -> isize) -> isize {
         state().set_barred(Reason::None);
     }
     ret
+}
+
+/// Makes a call of the program that must not meet a helper task: none is started meanwhile.
+/// A borrower of the memory has helpers of its own, which only it could find.
+pub fn without_helpers<T>(call: impl FnOnce() -> T) -> T {
+    if state().is_fenced() || !detect_child() {
+        return call();
+    }
+    let _call = state().lock.begin_call(&Task);
+    call()
 }
 
 /// A thread is about to be made: the last moment at which a new process is

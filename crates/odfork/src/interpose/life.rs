@@ -39,17 +39,33 @@ pub fn report() {
     let wanted = engine::born() == me && (o.report_pid == 0 || o.report_pid == me);
     // Under a filter that kills for calls of ours, opening a file may kill.
     if wanted && !engine::is_fenced() && !engine::state().notes.reported.swap(true, Relaxed) {
-        write_report(me);
+        write_report_aside(me);
     }
 }
 
-/// Not inlined: its buffer would be touched at every exit, five pages of stack for nothing.
-#[inline(never)]
-fn write_report(me: i32) {
+/// Bytes of the text, and of the stack it is written on.
+const REPORT: usize = 16384;
+const STACK: usize = 65536;
+
+/// On a stack of its own: the program may end in a handler, on an alternate stack that has just
+/// enough room for it.
+fn write_report_aside(me: i32) {
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: a new mapping, of which nobody else knows; the function returns.
+    unsafe {
+        let Ok(at) = sys::mmap(0, STACK, prot, flags) else { return };
+        sys::call_on_stack(at + STACK, write_report, me as usize);
+        sys::munmap(at, STACK);
+    }
+}
+
+extern "C" fn write_report(me: usize) {
+    let me = me as i32;
     let o = engine::state().options();
     let (calls, injected) = engine::calls();
     let context = Context { pid: me, program: program_name(), calls, injected };
-    let mut text = Text::<16384>::new();
+    let mut text = Text::<REPORT>::new();
     let _ = match o.report {
         Report::Json => stats::write_json(&mut text, &engine::state().stats, &context),
         _ => stats::write_text(&mut text, &engine::state().stats, &context),

@@ -22,6 +22,7 @@
 //! | pthread_create, pthread_mutexattr_setprotocol | (guard) fail where a protected page is written without retry |
 //! | vmsplice, setsockopt | keep a page of an image beyond its mappings |
 //! | unshare | make our helper the first process of the program's new namespace |
+//! | waitpid, wait3, wait4, waitid | (with __WALL or __WCLONE) find our helper task |
 //! | clone | let a task that is no thread write while memory moves |
 
 mod advice;
@@ -35,6 +36,7 @@ mod remap;
 mod splice;
 mod syscall;
 mod tasks;
+mod waits;
 
 pub use fork::fork;
 pub use life::panicked;

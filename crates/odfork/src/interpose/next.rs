@@ -9,19 +9,30 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::engine;
 
-/// A function of the next library in line.
-#[derive(Clone, Copy)]
-pub enum Next {
-    Fork,
-    Realloc,
-    Clone,
-    PthreadCreate,
-    SetProtocol,
+macro_rules! functions {
+    ($($which:ident $name:literal,)*) => {
+        /// A function of the next library in line.
+        #[derive(Clone, Copy)]
+        pub enum Next {
+            $($which,)*
+        }
+
+        /// In the order of their numbers.
+        const NAMES: &[&CStr] = &[$($name,)*];
+    };
 }
 
-/// In the order of their numbers.
-const NAMES: [&CStr; Next::SetProtocol as usize + 1] =
-    [c"fork", c"realloc", c"clone", c"pthread_create", c"pthread_mutexattr_setprotocol"];
+functions! {
+    Fork c"fork",
+    Realloc c"realloc",
+    Clone c"clone",
+    PthreadCreate c"pthread_create",
+    SetProtocol c"pthread_mutexattr_setprotocol",
+    Wait3 c"wait3",
+    Wait4 c"wait4",
+    WaitPid c"waitpid",
+    WaitId c"waitid",
+}
 
 /// How the path of the C library ends.
 const LIBC: &[u8] = b"libc.so.6";

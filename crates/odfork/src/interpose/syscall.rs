@@ -8,6 +8,7 @@ use super::life::report;
 use super::locking::{lock, lock_all};
 use super::remap::remap;
 use super::tasks::{is_pi, leave_namespaces, shares_memory};
+use super::waits::wait;
 use crate::reason::Reason;
 use crate::{args, engine, sys};
 
@@ -30,6 +31,10 @@ pub unsafe extern "C" fn syscall(
         libc::SYS_mlock | libc::SYS_mlock2 => lock(nr, a, b, c),
         libc::SYS_mlockall => lock_all(a),
         libc::SYS_unshare => leave_namespaces(a),
+        // SAFETY: the caller's own call.
+        libc::SYS_wait4 => wait(c as c_int, || unsafe { sys::raw(nr, [a, b, c, d, e, f]) }),
+        // SAFETY: the caller's own call.
+        libc::SYS_waitid => wait(d as c_int, || unsafe { sys::raw(nr, [a, b, c, d, e, f]) }),
         _ => {
             before_syscall(nr, a, b);
             // SAFETY: the caller's own call.
