@@ -69,9 +69,22 @@ pub fn receive(socket: BorrowedFd) -> Result<Option<(Message, Vec<OwnedFd>)>> {
     Ok(receive_from(socket)?.map(|(message, fds, _)| (message, fds)))
 }
 
+/// As [`receive`], without waiting for a message.
+///
+/// # Errors
+/// `WouldBlock`: there is none.
+pub fn try_receive(socket: BorrowedFd) -> Result<Option<(Message, Vec<OwnedFd>)>> {
+    Ok(receive_as(socket, libc::MSG_DONTWAIT)?.map(|(message, fds, _)| (message, fds)))
+}
+
 /// As [`receive`], with who sent it, when the socket is one that [`pass_credentials`] was called
 /// on.
 pub fn receive_from(socket: BorrowedFd) -> Result<Option<Received>> {
+    receive_as(socket, 0)
+}
+
+fn receive_as(socket: BorrowedFd, how: c_int) -> Result<Option<Received>> {
+    let how = how | libc::MSG_CMSG_CLOEXEC;
     let mut bytes = [0u8; MESSAGE_BYTES + 1];
     let mut room = Ancillary([0; 128]);
     let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
@@ -85,8 +98,7 @@ pub fn receive_from(socket: BorrowedFd) -> Result<Option<Received>> {
         header.msg_control = room.0.as_mut_ptr().cast();
         header.msg_controllen = room.0.len();
         let len = loop {
-            match check_size(libc::recvmsg(socket.as_raw_fd(), &mut header, libc::MSG_CMSG_CLOEXEC))
-            {
+            match check_size(libc::recvmsg(socket.as_raw_fd(), &mut header, how)) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 other => break other?,
             }

@@ -168,6 +168,7 @@ impl Supervisor {
     fn serve(&mut self) -> io::Result<()> {
         let mut idle_since = Instant::now();
         loop {
+            self.handle_pending();
             let polled = self.poll()?;
             // Connections first: indices are those of the poll, and the daemon's word removes some.
             for at in (0..self.connections.len()).rev() {
@@ -175,11 +176,9 @@ impl Supervisor {
                     self.handle_request(at);
                 }
             }
-            while let Some(message) = self.daemon.next_pending() {
-                self.handle_daemon_message(&message);
-            }
-            if polled[1] {
-                self.receive_from_daemon();
+            if polled[1] && self.daemon.receive().is_err() {
+                self.handle_pending();
+                self.restart();
             }
             if polled[0] {
                 self.accept();
@@ -211,10 +210,10 @@ impl Supervisor {
         Ok(fds.iter().map(|fd| fd.revents != 0).collect())
     }
 
-    fn receive_from_daemon(&mut self) {
-        match socket::receive(self.daemon.socket().as_fd()) {
-            Ok(Some((message, _))) => self.handle_daemon_message(&message),
-            _ => self.restart(),
+    /// What the daemon sent, also while it was sent to.
+    fn handle_pending(&mut self) {
+        while let Some(message) = self.daemon.next_pending() {
+            self.handle_daemon_message(&message);
         }
     }
 

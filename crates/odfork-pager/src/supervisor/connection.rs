@@ -56,9 +56,20 @@ impl DaemonConnection {
             _ if poll.revents & libc::POLLIN == 0 => return Ok(()),
             _ => {}
         }
-        match socket::receive(self.socket.as_fd())? {
-            Some((message, _)) => self.pending.borrow_mut().push_back(message),
-            None => return Err(io::ErrorKind::BrokenPipe.into()),
+        self.receive()
+    }
+
+    /// Makes the next message pending, if there is one. Never waits: what poll reported may have
+    /// been received since, by a sender that waited for room.
+    ///
+    /// # Errors
+    /// The daemon is dead, or sends something else than messages.
+    pub fn receive(&self) -> io::Result<()> {
+        match socket::try_receive(self.socket.as_fd()) {
+            Ok(Some((message, _))) => self.pending.borrow_mut().push_back(message),
+            Ok(None) => return Err(io::ErrorKind::BrokenPipe.into()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
         }
         Ok(())
     }
@@ -91,14 +102,30 @@ mod tests {
             }
         });
         let mut next = 0;
-        while let Some(message) = connection.next_pending() {
-            assert_eq!(message.id, next);
-            next += 1;
-        }
-        // Some came after the last was sent.
         while next < MANY {
-            assert_eq!(socket::receive(connection.socket().as_fd()).unwrap().unwrap().0.id, next);
-            next += 1;
+            while let Some(message) = connection.next_pending() {
+                assert_eq!(message.id, next);
+                next += 1;
+            }
+            // Some came after the last was sent.
+            connection.receive().unwrap();
         }
+    }
+
+    /// Poll reports a message, a sender that waits for room receives it, and only then is it asked
+    /// for: that must not wait for another one.
+    #[test]
+    fn what_a_sender_has_received_is_not_waited_for() {
+        let (ours, theirs) = socket::socket_pair().unwrap();
+        let connection = DaemonConnection::new(ours);
+        let gone = Message { id: 7, ..Message::new(Kind::Gone) };
+        while socket::offer(connection.socket().as_fd(), &gone, &[]).is_ok() {}
+        socket::send(theirs.as_fd(), &gone, &[]).unwrap();
+        connection.receive_while_full().unwrap();
+        connection.receive().unwrap();
+        assert_eq!(connection.next_pending(), Some(gone));
+        assert_eq!(connection.next_pending(), None);
+        drop(theirs);
+        assert!(connection.receive().is_err());
     }
 }
