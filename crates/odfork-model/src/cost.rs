@@ -7,6 +7,7 @@
 
 use crate::learned::Learned;
 use crate::terms::ForkTerms;
+use crate::trial::Trial;
 use crate::units::{ps_to_ns, saturate, unit_ps, PS_PER_S};
 
 /// Bytes of one page, and of what one page-table entry maps.
@@ -232,11 +233,13 @@ impl CostModel {
         }
     }
 
-    /// Corrects the copy rate by a freeze of so many bytes, when copying was most of it.
+    /// Corrects the copy rate by a freeze of so many bytes, when copying was most of it: by the
+    /// present belief, or by what was measured (a freeze that was stopped is small and dear).
     pub fn observe_freeze(&mut self, bytes: u64, measured_ns: u64) {
         let looking = ps_to_ns(bytes / PAGE_BYTES, self.scan_entry_ps);
         let rest = self.fixed_buy_ns.saturating_add(looking);
-        if self.freeze_ns(bytes) >= rest.saturating_mul(2) {
+        let longest = if bytes < Trial::STEP_BYTES { 0 } else { measured_ns };
+        if self.freeze_ns(bytes).max(longest) >= rest.saturating_mul(2) {
             let copied = measured_ns.saturating_sub(rest);
             self.copy_page_ps.observe(unit_ps(copied, bytes / PAGE_BYTES));
         }

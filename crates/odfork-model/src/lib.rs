@@ -44,8 +44,10 @@ mod learned;
 mod rental;
 mod terms;
 pub mod trace;
+mod trial;
 mod units;
 
 pub use cost::{CostModel, Defaults, PAGE_BYTES};
 pub use rental::Rental;
 pub use terms::{pages_written, ForkTerms};
+pub use trial::Trial;

@@ -5,6 +5,8 @@
 //! (bought once) and folding (bought again and again): one `Rental` each, or one for both when they
 //! are bought together. It holds no clock and counts no purchases.
 
+use crate::trial::Trial;
+
 /// Rent must have grown by so many times the cost of a look before the next look.
 const SCAN_SHARE: u64 = 2;
 
@@ -16,8 +18,9 @@ const SCAN_SHARE: u64 = 2;
 ///   before a fork    worth_scanning(floor)? -- no --> fork
 ///                           | yes: look at the process (entries, bytes), compute the price
 ///                    limit(avoidable per fork)
-///                    due(price)? -- yes --> buy: worked -> bought(), failed -> refused()
-///                           | no
+///                    due(price)? -- yes --> buy while purchase(now) affords it:
+///                           |               all of it -> bought(), part -> stopped(cost),
+///                           | no            failed -> refused(cost)
 ///                    scanned(price, cost of the look)
 ///   after the fork   charge(rent)
 /// ```
@@ -57,7 +60,13 @@ const SCAN_SHARE: u64 = 2;
 ///    most `2 + log2(P / floor)` looks a purchase, and one or two when the floor was guessed well
 ///    ([`CostModel::scan_floor_ns`](crate::CostModel::scan_floor_ns)).
 /// 5. **Refused purchases**: each needs twice the rent of the one before, so their number is
-///    logarithmic in the rent.
+///    logarithmic in the rent. What they cost is a debt, which rent must pay first.
+/// 6. **A price believed too low**, by any factor: the same bounds against hindsight that knows the
+///    true price, plus one step of the purchase ([`Trial::STEP_BYTES`]), plus twice the fixed part
+///    of every purchase that was stopped. A purchase stops when it has cost as much as the rent
+///    that was paid, less what earlier parts have cost. So all parts together never cost more than
+///    the rent; and the rent never exceeds the true price, because the last part would have been
+///    bought before. It holds without learning; learning makes the parts fewer.
 ///
 /// All of it counts rent as charged: what [`limit`](Self::limit) forgives was no rent but an error
 /// of measurement.
@@ -77,12 +86,13 @@ pub struct Rental {
     last_ns: u64,
     charges: u64,
     next_scan_ns: u64,
+    debt_ns: u64,
 }
 
 impl Rental {
     /// Nothing paid; usable in a `static`.
     pub const fn new() -> Self {
-        Self { paid_ns: 0, last_ns: 0, charges: 0, next_scan_ns: 0 }
+        Self { paid_ns: 0, last_ns: 0, charges: 0, next_scan_ns: 0, debt_ns: 0 }
     }
 
     /// Adds the rent of one fork, nanoseconds.
@@ -102,10 +112,33 @@ impl Rental {
         self.charges
     }
 
-    /// Whether enough was paid to spend time on finding out the price. Costs two comparisons: a
+    /// What parts of purchases have cost beyond the rent paid until then, nanoseconds.
+    pub const fn debt_ns(&self) -> u64 {
+        self.debt_ns
+    }
+
+    /// Whether enough was paid to spend time on finding out the price. Costs three comparisons: a
     /// process whose forks are cheap never pays more than that.
     pub const fn worth_scanning(&self, floor_ns: u64) -> bool {
-        self.paid_ns >= floor_ns && self.paid_ns >= self.next_scan_ns
+        self.paid_ns >= floor_ns
+            && self.paid_ns >= self.next_scan_ns
+            && self.with_next_ns() >= self.debt_ns
+    }
+
+    /// What the look that begins now may cost: as much as the rent paid. Only one that costs more
+    /// than twice what was believed gets there.
+    pub const fn look(&self, now_ns: u64) -> Trial {
+        Trial::new(now_ns, self.paid_ns)
+    }
+
+    /// What the purchase that began then may cost, its look included.
+    pub const fn purchase(&self, began_ns: u64) -> Trial {
+        Trial::new(began_ns, self.with_next_ns().saturating_sub(self.debt_ns))
+    }
+
+    /// Rent paid, with the fork about to happen taken to be as dear as the last one.
+    const fn with_next_ns(&self) -> u64 {
+        self.paid_ns.saturating_add(self.last_ns)
     }
 
     /// A look showed that one fork could have avoided at most `per_fork_ns`: what was charged
@@ -120,7 +153,7 @@ impl Rental {
     /// Whether buying at this price is due: with the fork about to happen, taken to be as dear as
     /// the last one, as much would have been paid as buying costs. Never before the first fork.
     pub const fn due(&self, buy_ns: u64) -> bool {
-        self.charges > 0 && self.paid_ns.saturating_add(self.last_ns) >= buy_ns
+        self.charges > 0 && self.with_next_ns() >= self.debt_ns.saturating_add(buy_ns)
     }
 
     /// A look that cost `scan_ns` found the price `buy_ns`, and it was not due: the next look comes
@@ -128,16 +161,30 @@ impl Rental {
     /// the cost of the look at least.
     pub fn scanned(&mut self, buy_ns: u64, scan_ns: u64) {
         let step_ns = scan_ns.saturating_mul(SCAN_SHARE);
-        let due_at_ns = buy_ns.saturating_sub(self.last_ns);
+        let due_at_ns = buy_ns.saturating_add(self.debt_ns).saturating_sub(self.last_ns);
         let wanted_ns = due_at_ns.min(self.paid_ns.saturating_mul(2));
         self.scan_again_at(wanted_ns.max(self.paid_ns.saturating_add(step_ns)));
     }
 
+    /// A look was given up, at the limit of [`look`](Self::look): the price is not known, and a
+    /// purchase would cost more than the rent paid. Again when as much more was paid.
+    pub fn overlooked(&mut self, scan_ns: u64) {
+        self.scan_again_at(self.paid_ns.saturating_add(scan_ns));
+    }
+
     /// A purchase was due and failed, or is not possible now (threads, limits, no memory): try
     /// again when the rent paid has doubled. Attempts then number at most the logarithm of the
-    /// rent.
-    pub fn refused(&mut self) {
+    /// rent, and what this one cost must be paid too.
+    pub fn refused(&mut self, spent_ns: u64) {
+        self.debt_ns = self.debt_ns.saturating_add(spent_ns);
         self.scan_again_at(self.paid_ns.saturating_mul(2));
+    }
+
+    /// A purchase was stopped at its limit: nothing was refused, a part was bought. A new account
+    /// begins, with what the part cost beyond the rent as its debt.
+    pub fn stopped(&mut self, spent_ns: u64) {
+        let debt_ns = self.debt_ns.saturating_add(spent_ns).saturating_sub(self.paid_ns);
+        *self = Self { debt_ns, ..Self::new() };
     }
 
     /// The purchase was made: a new account begins.
@@ -208,11 +255,36 @@ mod tests {
             rental.charge(1);
             if rental.worth_scanning(10) && rental.due(100) {
                 attempts += 1;
-                rental.refused();
+                rental.refused(0);
             }
         }
         // From 99 paid on, each at twice the one before: 99 x 2^13 < 1,000,000.
         assert_eq!(attempts, 14);
+    }
+
+    #[test]
+    fn a_purchase_may_cost_what_was_paid_and_no_more() {
+        let mut rental = Rental::new();
+        (0..3).for_each(|_| rental.charge(30));
+        assert!(rental.due(100));
+        let trial = rental.purchase(1_000);
+        assert!(trial.affords(1_119) && !trial.affords(1_120));
+        rental.stopped(125);
+        assert_eq!((rental.paid_ns(), rental.debt_ns(), rental.charges()), (0, 35, 0));
+        rental.charge(20);
+        assert!(rental.worth_scanning(10) && rental.due(5) && !rental.due(6));
+        assert!(rental.purchase(0).affords(4) && !rental.purchase(0).affords(5));
+    }
+
+    #[test]
+    fn a_failed_attempt_is_paid_before_the_next() {
+        let mut rental = Rental::new();
+        rental.charge(50);
+        rental.refused(1_000);
+        (0..8).for_each(|_| rental.charge(100));
+        assert!(!rental.worth_scanning(10));
+        rental.charge(100);
+        assert!(rental.worth_scanning(10) && !rental.due(51) && rental.due(50));
     }
 
     #[test]
@@ -234,9 +306,11 @@ mod tests {
         rental.charge(u64::MAX);
         rental.charge(u64::MAX);
         rental.limit(u64::MAX);
-        rental.refused();
         rental.scanned(u64::MAX, u64::MAX);
         assert!(rental.due(u64::MAX) && rental.worth_scanning(u64::MAX));
+        rental.refused(u64::MAX);
+        rental.stopped(u64::MAX);
+        assert!(!rental.due(u64::MAX));
         let mut idle = Rental::new();
         idle.scanned(0, 0);
         assert!(!idle.worth_scanning(0));

@@ -7,6 +7,7 @@
 
 use crate::cost::{CostModel, PAGE_BYTES};
 use crate::rental::Rental;
+use crate::trial::Trial;
 
 /// One fork of a recorded process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,6 +35,8 @@ pub enum Rewrites {
 pub enum Policy {
     /// The rental rule.
     Auto,
+    /// The rental rule without a look at the price while it is paid.
+    Blind,
     /// Before any fork that finds something to freeze or fold.
     Eager,
     /// Not at all: the cost of stock fork.
@@ -45,7 +48,8 @@ pub enum Policy {
 pub struct Replay<'a> {
     /// What things really cost.
     pub truth: &'a CostModel,
-    /// What the rule believes at first; it learns from the forks of the trace.
+    /// What the rule believes at first; it learns from the forks of the trace, and from purchases
+    /// that were stopped.
     pub belief: CostModel,
     /// How dirty pages add up.
     pub rewrites: Rewrites,
@@ -62,8 +66,15 @@ pub struct Outcome {
     pub bought_ns: u64,
     /// Cost of all looks that did not lead to a purchase, nanoseconds.
     pub scans_ns: u64,
-    /// Number of purchases.
+    /// Number of purchases made to the end.
     pub purchases: u64,
+    /// Number of purchases stopped half-way because of their price.
+    pub stops: u64,
+    /// The longest step of a purchase that was stopped: it was under way when the limit was
+    /// reached, nanoseconds.
+    pub step_ns: u64,
+    /// The fixed parts of purchases that were stopped: they are paid again, nanoseconds.
+    pub again_ns: u64,
     /// Number of looks that did not lead to a purchase.
     pub looks: u64,
     /// For each purchase, and for the account open at the end: the last step of rent, and what
@@ -119,6 +130,16 @@ impl Memory {
         model.clean_ns(self.new_bytes(), self.dirty_pages, self.frozen_bytes)
     }
 
+    /// Freezes one step more, of memory that was new when the purchase began.
+    fn freeze_step(&mut self, new_bytes: u64) -> u64 {
+        // Above 8 GB in larger steps than the runtime's, so that any record can be replayed.
+        let step = Trial::STEP_BYTES.max(new_bytes / 4096);
+        let bytes = self.new_bytes().min(step);
+        self.frozen = true;
+        self.frozen_bytes = self.frozen_bytes.saturating_add(bytes);
+        bytes
+    }
+
     fn clean(&mut self) {
         *self = Self {
             frozen: true,
@@ -145,7 +166,7 @@ impl Player<'_> {
             Policy::Never => {}
             Policy::Eager if self.memory.entries() > 0 => self.buy(),
             Policy::Eager => {}
-            Policy::Auto => self.scan_when_worth_it(),
+            Policy::Auto | Policy::Blind => self.scan_when_worth_it(),
         }
     }
 
@@ -172,9 +193,37 @@ impl Player<'_> {
     }
 
     fn buy(&mut self) {
-        self.close_account();
-        let paid_ns = self.memory.price_ns(self.replay.truth);
-        self.outcome.bought_ns = self.outcome.bought_ns.saturating_add(paid_ns);
+        let trial = match self.replay.policy {
+            Policy::Auto => self.rental.purchase(0),
+            _ => Trial::UNLIMITED,
+        };
+        let slack_ns = self.slack_ns();
+        let (truth, new_bytes) = (self.replay.truth, self.memory.new_bytes());
+        // Folding and the fixed part come first, and are not divided.
+        let again_ns = truth.refreeze_ns(0, self.memory.frozen_bytes);
+        let begun_ns = truth.clean_ns(0, self.memory.dirty_pages, self.memory.frozen_bytes);
+        self.memory.dirty_pages = 0;
+        let (mut bytes, mut freezing_ns, mut step_ns) = (0_u64, 0, begun_ns);
+        while self.memory.new_bytes() > 0 && trial.affords(begun_ns.saturating_add(freezing_ns)) {
+            bytes = bytes.saturating_add(self.memory.freeze_step(new_bytes));
+            let before_ns = freezing_ns;
+            freezing_ns = truth.freeze_ns(bytes).saturating_sub(truth.freeze_ns(0));
+            step_ns = freezing_ns.saturating_sub(before_ns);
+        }
+        let spent_ns = begun_ns.saturating_add(freezing_ns);
+        self.outcome.bought_ns = self.outcome.bought_ns.saturating_add(spent_ns);
+        if self.memory.new_bytes() == 0 {
+            return self.bought(slack_ns);
+        }
+        self.replay.belief.observe_freeze(bytes, freezing_ns);
+        self.outcome.stops = self.outcome.stops.saturating_add(1);
+        self.outcome.step_ns = self.outcome.step_ns.max(step_ns);
+        self.outcome.again_ns = self.outcome.again_ns.saturating_add(again_ns);
+        self.rental.stopped(spent_ns);
+    }
+
+    fn bought(&mut self, slack_ns: u64) {
+        self.outcome.slack_ns = self.outcome.slack_ns.saturating_add(slack_ns);
         self.outcome.purchases = self.outcome.purchases.saturating_add(1);
         self.memory.clean();
         self.rental.bought();
@@ -190,12 +239,11 @@ impl Player<'_> {
         self.last_fork_ns = fork_ns;
     }
 
-    fn close_account(&mut self) {
+    fn slack_ns(&self) -> u64 {
         let (memory, belief) = (&self.memory, &self.replay.belief);
         let scans_ns = belief.scan_ns(memory.entries(), memory.frozen_bytes).saturating_mul(2);
         let beyond_price_ns = self.scan_floor_ns().saturating_sub(memory.price_ns(belief));
-        let slack_ns = self.last_rent_ns.saturating_add(scans_ns.max(beyond_price_ns));
-        self.outcome.slack_ns = self.outcome.slack_ns.saturating_add(slack_ns);
+        self.last_rent_ns.saturating_add(scans_ns.max(beyond_price_ns))
     }
 }
 
@@ -214,7 +262,7 @@ pub fn replay(trace: &[ForkRecord], replay: Replay<'_>) -> Outcome {
         player.before_fork();
         player.fork(record);
     }
-    player.close_account();
+    player.outcome.slack_ns = player.outcome.slack_ns.saturating_add(player.slack_ns());
     player.outcome
 }
 

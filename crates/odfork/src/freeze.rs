@@ -6,11 +6,13 @@
 //! for every piece of a mapping           (plan.rs)
 //!   file   make a file, map its anchors
 //!   for every 32 MB of the piece
-//!     copy   write the populated pages into the file
+//!     copy   write the populated pages into the file, while the price allows it
 //!     map    map the file over the piece, privately (frees the old pages)
 //! ```
 //! Whatever fails, what was mapped so far is whole and what was not is as it
 //! was: nothing has to be undone. Extra memory is one chunk at most.
+
+use odfork_model::Trial;
 
 use crate::args;
 use crate::backing::{self, Source, DATA};
@@ -20,7 +22,7 @@ use crate::reason::{Done, Reason, Stop};
 use crate::registry::BackingFile;
 use crate::scratch::{Scratch, TEXT};
 use crate::step::Step;
-use crate::sys::{Errno, Kernel, SysResult, HUGE, PAGE};
+use crate::sys::{now_ns, Errno, Kernel, SysResult, HUGE, PAGE};
 use crate::vma::Vma;
 
 /// Bytes copied before their old pages are freed.
@@ -41,6 +43,8 @@ pub struct Tools {
     pub source: Source,
     pub pagemap: i32,
     pub probe: usize,
+    /// What the pass may cost.
+    pub trial: Trial,
 }
 
 /// Freezes one anonymous mapping. Returns bytes copied.
@@ -117,12 +121,17 @@ fn fill(
         while at < p.end {
             let end = (at + CHUNK).min(p.end);
             let offset = p.offset + (at - p.start);
-            let copied = copy(s, tools, fd, (at, end), offset, content)?;
-            // Before mapping: should the helper be killed in between, the range is known.
-            s.results.extend_latest(end, copied);
-            map(s, fd, (at, end), offset, vma)?;
-            bytes += copied;
-            s.results.report.frozen.add(copied);
+            let (copied, reached) = copy(s, tools, fd, (at, end), offset, content)?;
+            if reached > at {
+                // Before mapping: should the helper be killed in between, the range is known.
+                s.results.extend_latest(reached, copied);
+                map(s, fd, (at, reached), offset, vma)?;
+                bytes += copied;
+                s.results.report.frozen.add(copied);
+            }
+            if reached < end {
+                return Err(Stop::of(Reason::Price));
+            }
             at = end;
         }
     }
@@ -145,7 +154,8 @@ impl Part {
     }
 }
 
-/// Step `copy`: writes the populated pages of `start..end` to the file.
+/// Step `copy`: writes the populated pages of `start..end` to the file, window by window while the
+/// price allows it. Returns bytes written, and where it stopped.
 fn copy(
     s: &mut Scratch,
     tools: &Tools,
@@ -153,12 +163,23 @@ fn copy(
     (start, end): (usize, usize),
     offset: usize,
     content: Content,
-) -> Done<usize> {
+) -> Done<(usize, usize)> {
     s.kernel.enter(Step::Copy);
-    let mut bytes = 0;
+    let (mut bytes, mut reached) = (0, end);
+    let mut windows = Windows::new(tools.trial, start);
     let mut write = |k: &Kernel, a: usize, b: usize| {
-        bytes += b - a;
-        write_all(k, fd, a, b - a, offset + (a - start))
+        let mut at = a;
+        while at < b && reached == end {
+            let stop = Windows::end_of(at).min(b);
+            if !windows.may_enter(at) {
+                reached = windows.start_of(at);
+                break;
+            }
+            write_all(k, fd, at, stop - at, offset + (at - start))?;
+            bytes += stop - at;
+            at = stop;
+        }
+        Ok(())
     };
     let kernel = s.kernel;
     let done = match content {
@@ -173,7 +194,37 @@ fn copy(
         Content::Backed => resident(&kernel, &mut s.work.text, (start, end), &mut write),
     };
     done.map_err(|e| Stop::failed(Reason::Step, Step::Copy, e))?;
-    Ok(bytes)
+    Ok((bytes, reached))
+}
+
+/// The steps in which a price is paid: windows of 2 MB, each entered once and only if the price
+/// allows it.
+struct Windows {
+    trial: Trial,
+    start: usize,
+    entered: Option<usize>,
+}
+
+impl Windows {
+    fn new(trial: Trial, start: usize) -> Self {
+        Windows { trial, start, entered: None }
+    }
+
+    fn start_of(&self, at: usize) -> usize {
+        (at / HUGE * HUGE).max(self.start)
+    }
+
+    fn end_of(at: usize) -> usize {
+        (at / HUGE + 1) * HUGE
+    }
+
+    fn may_enter(&mut self, at: usize) -> bool {
+        if self.entered == Some(at / HUGE) {
+            return true;
+        }
+        self.entered = Some(at / HUGE);
+        self.trial.affords(now_ns())
+    }
 }
 
 fn write_all(k: &Kernel, fd: i32, at: usize, len: usize, offset: usize) -> SysResult<()> {
@@ -255,8 +306,6 @@ fn rescue(s: &mut Scratch, a: [usize; 6]) {
         if unsafe { crate::sys::call(libc::SYS_mmap, a) }.is_ok() {
             return;
         }
-        let pause = libc::timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-        // SAFETY: sleeps 10 ms.
-        unsafe { crate::sys::raw(libc::SYS_nanosleep, args![&pause, 0]) };
+        crate::sys::sleep_ms(10);
     }
 }

@@ -105,13 +105,16 @@ fn var(name: &CStr) -> &'static [u8] {
     }
 }
 
-/// Parses `N:ERRNO`, `N+:ERRNO` or `step:ERRNO`.
+/// Parses `N:ERRNO`, `N+:ERRNO`, `step:ERRNO` or `slow:MS`.
 pub fn parse_fault(text: &[u8]) -> Fault {
     let Some(colon) = text.iter().position(|&b| b == b':') else { return Fault::None };
     let (what, errno) = (&text[..colon], &text[colon + 1..]);
     let Some(errno) = dec(errno).filter(|&e| e > 0 && e < 4096).map(|e| e as i32) else {
         return Fault::None;
     };
+    if what == b"slow" {
+        return Fault::Slow { ms: errno as u32 };
+    }
     let onward = what.last() == Some(&b'+');
     let number = if onward { &what[..what.len() - 1] } else { what };
     if let Some(nth) = dec(number) {
@@ -128,6 +131,7 @@ mod tests {
     fn faults() {
         assert_eq!(parse_fault(b"7:12"), Fault::Nth { nth: 7, onward: false, errno: 12 });
         assert_eq!(parse_fault(b"7+:12"), Fault::Nth { nth: 7, onward: true, errno: 12 });
+        assert_eq!(parse_fault(b"slow:20"), Fault::Slow { ms: 20 });
         assert_eq!(parse_fault(b"copy:5"), Fault::Step { step: Step::Copy, errno: 5 });
         for bad in ["", "7", "7:", "7:0", ":", "7:x"] {
             assert_eq!(parse_fault(bad.as_bytes()), Fault::None, "{bad:?}");

@@ -14,7 +14,7 @@
 //! 8 freeze   new anonymous memory into new files    freeze.rs
 //! ```
 
-use odfork_model::{CostModel, Rental};
+use odfork_model::{CostModel, Rental, Trial};
 
 use crate::backing::{self, Allowed, Source};
 use crate::freeze::{self, Tools};
@@ -38,8 +38,19 @@ const DEFAULT_CORE_FILTER: u64 = 0x33;
 pub enum Decide {
     /// Whenever there is anything to clean.
     Always,
-    /// When the rent paid has reached the price.
-    Rental(CostModel, Rental),
+    /// When the rent paid has reached the price, and as long as it does.
+    Rental(Bid),
+}
+
+/// What the rental rule allows.
+#[derive(Clone, Copy)]
+pub struct Bid {
+    pub model: CostModel,
+    pub rental: Rental,
+    /// When the program's thread began to wait.
+    pub began_ns: u64,
+    /// What the look alone may cost.
+    pub look: Trial,
 }
 
 /// What a pass is to do.
@@ -63,10 +74,12 @@ pub fn job(s: &mut Scratch, order: &Order) -> Done<()> {
     let no_proc = |e| Stop::failed(Reason::NoProc, Step::Pagemap, e);
     s.kernel.enter(Step::Pagemap);
     let pagemap = scan::open(&s.kernel, c"/proc/self/pagemap").map_err(no_proc)?;
-    scan::scan(s, &o.subject, false)?;
-    if !due(s, &o.decide)? {
-        return Ok(());
-    }
+    let look = match &o.decide {
+        Decide::Always => Trial::UNLIMITED,
+        Decide::Rental(bid) => bid.look,
+    };
+    scan::scan(s, &o.subject, false, look)?;
+    let Some(trial) = due(s, &o.decide)? else { return Ok(()) };
     s.results.report.acted.set(1);
     if threads > 1 && o.subject.pi_futexes {
         return Err(Stop::of(Reason::Threads));
@@ -82,17 +95,17 @@ pub fn job(s: &mut Scratch, order: &Order) -> Done<()> {
     };
     if threads > 1 {
         // The map may have changed until everybody stood still.
-        scan::scan(s, &o.subject, true)?;
+        scan::scan(s, &o.subject, true, Trial::UNLIMITED)?;
     }
-    let done = act(s, &o, pagemap);
+    let done = act(s, &o, pagemap, trial);
     if let Some(quiesced) = quiesced {
         quiesced.release();
     }
     done
 }
 
-/// Step `decide`.
-fn due(s: &Scratch, decide: &Decide) -> Done<bool> {
+/// Step `decide`: what the purchase may cost, if it is due.
+fn due(s: &Scratch, decide: &Decide) -> Done<Option<Trial>> {
     let (new, dirty, shown) = (
         s.results.report.eligible.get() as u64,
         s.results.report.dirty.get() as u64,
@@ -103,20 +116,21 @@ fn due(s: &Scratch, decide: &Decide) -> Done<bool> {
         return Err(Stop::of(Reason::NotWorth));
     }
     match decide {
-        Decide::Always => Ok(true),
-        Decide::Rental(model, rental) => {
+        Decide::Always => Ok(Some(Trial::UNLIMITED)),
+        Decide::Rental(Bid { model, rental, began_ns, .. }) => {
             let mut rental = *rental;
             rental.limit(model.avoidable_ns((new + dirty) / page));
-            Ok(rental.due(model.clean_ns(new, dirty / page, shown)))
+            let due = rental.due(model.clean_ns(new, dirty / page, shown));
+            Ok(due.then(|| rental.purchase(*began_ns)))
         }
     }
 }
 
-fn act(s: &mut Scratch, o: &Order, pagemap: i32) -> Done<()> {
+fn act(s: &mut Scratch, o: &Order, pagemap: i32, trial: Trial) -> Done<()> {
     s.work.files_left = o.subject.registry.room().min(MAX_FILES);
     let source = Source::open(&s.kernel, o.allowed)?;
     let probe = choose_probe(s, o, pagemap);
-    let tools = Tools { source, pagemap, probe };
+    let tools = Tools { source, pagemap, probe, trial };
     let begin = now_ns();
     let refrozen = refreeze_and_punch(s, &tools, o);
     s.results.report.refreeze_ns.set((now_ns() - begin) as usize);

@@ -51,10 +51,12 @@ pub enum Reason {
     RawCalls,
     /// The wrappers are not in the process.
     NotLoaded,
+    /// Freezing, refreezing or looking costs more than the rental rule assumed.
+    Price,
 }
 
 /// Number of reasons, for counters.
-pub const REASONS: usize = Reason::NotLoaded as usize + 1;
+pub const REASONS: usize = Reason::Price as usize + 1;
 
 impl Reason {
     /// All reasons, in the order of their counters.
@@ -80,6 +82,7 @@ impl Reason {
         Reason::Userfaultfd,
         Reason::RawCalls,
         Reason::NotLoaded,
+        Reason::Price,
     ];
 
     /// The word in the statistics.
@@ -106,6 +109,7 @@ impl Reason {
             Reason::Userfaultfd => "userfaultfd",
             Reason::RawCalls => "raw-calls",
             Reason::NotLoaded => "not-loaded",
+            Reason::Price => "price",
         }
     }
 
@@ -132,6 +136,7 @@ impl Reason {
             Reason::Image => "the backing file asked for (ODFORK_IMAGE) cannot be had here",
             Reason::Userfaultfd => "the program handles page faults itself",
             Reason::NotLoaded => "the runtime's wrappers are not loaded; use odfork run, or the crate's feature interpose",
+            Reason::Price => "a pass cost more than expected and was stopped; it goes on once forks have cost as much",
             Reason::RawCalls => "the program calls madvise or mremap by raw instructions, past the C library",
         }
     }

@@ -43,6 +43,9 @@ pub fn refreeze_all(s: &mut Scratch, tools: &Tools, subject: &Subject) -> Done<(
         if s.results.is_gone(slot) || !is_dirty(s, file) {
             continue;
         }
+        if !tools.trial.affords(sys::now_ns()) {
+            return Err(Stop::of(Reason::Price));
+        }
         // A page that is in a pipe or a socket has no mapping a probe could show.
         if !subject.spliced && alone(s, tools.pagemap, file) {
             s.results.report.written_back.add(write_back(s, subject, tools.pagemap, file)?);

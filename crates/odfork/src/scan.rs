@@ -6,6 +6,8 @@
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use odfork_model::Trial;
+
 use crate::args;
 use crate::reason::{Done, Reason, Stop};
 use crate::registry::{Addresses, Registry};
@@ -161,8 +163,9 @@ fn is_own_proc(k: &Kernel) -> bool {
 /// Reads the map of the process into `s.vmas`: what may be frozen, and what
 /// shows a backing file. Notes backing files that nothing shows any more.
 ///
-/// `quiesced`: we have write-protected the process, so being watched is no obstacle.
-pub fn scan(s: &mut Scratch, subject: &Subject, quiesced: bool) -> Done<()> {
+/// `quiesced`: we have write-protected the process, so being watched is no obstacle. A look that
+/// costs more than it may is given up.
+pub fn scan(s: &mut Scratch, subject: &Subject, quiesced: bool, look: Trial) -> Done<()> {
     s.kernel.enter(Step::Scan);
     let no_proc = |e| Stop::failed(Reason::NoProc, Step::Scan, e);
     let fd = open(&s.kernel, c"/proc/self/smaps").map_err(no_proc)?;
@@ -196,6 +199,9 @@ pub fn scan(s: &mut Scratch, subject: &Subject, quiesced: bool) -> Done<()> {
                 break;
             }
             n => parser.feed(&text[..n], &mut each),
+        }
+        if !look.affords(sys::now_ns()) {
+            return Err(Stop::of(Reason::Price));
         }
     }
     close(fd);

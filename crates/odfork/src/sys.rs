@@ -29,6 +29,14 @@ pub fn now_ns() -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
+/// Sleeps, undisturbed by signals that are blocked.
+pub fn sleep_ms(ms: u32) {
+    let pause =
+        libc::timespec { tv_sec: i64::from(ms / 1000), tv_nsec: i64::from(ms % 1000) * 1_000_000 };
+    // SAFETY: sleeps; the time is valid for reading.
+    unsafe { raw(libc::SYS_nanosleep, args![&pause, 0]) };
+}
+
 /// Minor faults of this process so far: an upper bound, for 4 KB pages, of the
 /// page-table entries made since an earlier reading. Costs no descriptor.
 pub fn minor_faults() -> u64 {
@@ -72,6 +80,10 @@ pub enum Fault {
     Step {
         step: Step,
         errno: i32,
+    },
+    /// Every call made in step `copy` takes so many milliseconds more: dear memory.
+    Slow {
+        ms: u32,
     },
 }
 
@@ -135,6 +147,11 @@ impl<'a> Kernel<'a> {
     pub fn count(&self) -> SysResult<()> {
         let calls = self.trace.calls.load(Relaxed).saturating_add(1);
         self.trace.calls.store(calls, Relaxed);
+        if let Fault::Slow { ms } = self.fault {
+            if self.trace.step() == Step::Copy {
+                sleep_ms(ms);
+            }
+        }
         let Some(e) = self.fault_now(calls) else { return Ok(()) };
         let injected = self.trace.injected.load(Relaxed).saturating_add(1);
         self.trace.injected.store(injected, Relaxed);
@@ -153,7 +170,7 @@ impl<'a> Kernel<'a> {
 
     fn fault_now(&self, calls: u32) -> Option<i32> {
         match self.fault {
-            Fault::None => None,
+            Fault::None | Fault::Slow { .. } => None,
             Fault::Nth { nth, onward, errno } => {
                 (calls == nth || (onward && calls > nth)).then_some(errno)
             }

@@ -42,25 +42,39 @@ impl Account {
         }
     }
 
-    /// What a pass that ended well teaches.
-    pub fn learn(&mut self, r: &Report) {
-        let (eligible, dirty, shown) = (r.eligible.get(), r.dirty.get(), r.shown.get() as u64);
-        let model = &mut self.model;
+    /// What a pass that ended well teaches; it held the program up for `spent_ns`.
+    pub fn learn(&mut self, r: &Report, spent_ns: u64) {
         if r.acted.flag() {
             self.rental.bought();
-            self.entries = None;
-            model.observe_freeze(r.frozen.get() as u64, r.freeze_ns.get() as u64);
-            model.observe_refreeze(
-                (r.written_back.get() / PAGE) as u64,
-                shown,
-                r.refreeze_ns.get() as u64,
-            );
-        } else {
-            let entries = ((eligible + dirty) / PAGE) as u64;
-            let price = model.clean_ns(eligible as u64, (dirty / PAGE) as u64, shown);
-            self.rental.limit(model.avoidable_ns(entries));
-            self.rental.scanned(price, model.scan_ns(entries, shown));
-            self.entries = Some(entries);
+            return self.learn_prices(r);
         }
+        let (eligible, dirty, shown) = (r.eligible.get(), r.dirty.get(), r.shown.get() as u64);
+        let entries = ((eligible + dirty) / PAGE) as u64;
+        let price = self.model.clean_ns(eligible as u64, (dirty / PAGE) as u64, shown);
+        self.rental.limit(self.model.avoidable_ns(entries));
+        // Many mappings make a look dear in a way the model does not know.
+        self.rental.scanned(price, self.model.scan_ns(entries, shown).max(spent_ns));
+        self.entries = Some(entries);
+    }
+
+    /// The pass cost more than it was allowed to, and stopped where it was.
+    pub fn stopped(&mut self, r: &Report, spent_ns: u64) {
+        if !r.acted.flag() {
+            return self.rental.overlooked(spent_ns);
+        }
+        self.rental.stopped(spent_ns);
+        self.learn_prices(r);
+    }
+
+    /// The pass was refused, or failed.
+    pub fn refused(&mut self, spent_ns: u64) {
+        self.rental.refused(spent_ns);
+    }
+
+    fn learn_prices(&mut self, r: &Report) {
+        self.entries = None;
+        let (frozen, folded) = (r.frozen.get() as u64, (r.written_back.get() / PAGE) as u64);
+        self.model.observe_freeze(frozen, r.freeze_ns.get() as u64);
+        self.model.observe_refreeze(folded, r.shown.get() as u64, r.refreeze_ns.get() as u64);
     }
 }

@@ -17,8 +17,9 @@ use crate::sys::{self, PAGE};
 /// Mappings with less anonymous memory are not worth a mapping of their own (1 MB).
 const MIN_BYTES: usize = 1 << 20;
 
-/// Runs a pass in the helper and takes over what it did.
-pub fn pass(st: &State, owned: &mut Owned, decide: Decide) -> Done<()> {
+/// Runs a pass in the helper and takes over what it did. `began_ns`: when the program's thread
+/// began to wait for it.
+pub fn pass(st: &State, owned: &mut Owned, decide: Decide, began_ns: u64) -> Done<()> {
     // Before the helper is started: a child made by any fork while the lock is held finds its copy
     // of the mark wiped, so it knows that the copied lock is nobody's.
     st.fork_mark.set();
@@ -39,12 +40,18 @@ pub fn pass(st: &State, owned: &mut Owned, decide: Decide) -> Done<()> {
                 account.shown = shown(&finished.results.report);
             }
             count(st, registry, account.shown, &finished.results.report);
-            if outcome.is_ok() {
-                account.learn(&finished.results.report);
+            let (report, spent_ns) = (&finished.results.report, sys::now_ns() - began_ns);
+            match outcome {
+                Ok(()) => account.learn(report, spent_ns),
+                Err(Stop { reason: Reason::Price, .. }) => account.stopped(report, spent_ns),
+                Err(_) => account.refused(spent_ns),
             }
             outcome
         }
-        Err(stop) => Err(stop),
+        Err(stop) => {
+            account.refused(sys::now_ns() - began_ns);
+            Err(stop)
+        }
     };
     scratch.clear();
     if let Err(stop) = &outcome {
@@ -53,7 +60,6 @@ pub fn pass(st: &State, owned: &mut Owned, decide: Decide) -> Done<()> {
             // A filter kills for what the helper does: make no more calls of our own.
             st.set_barred(stop.reason);
         }
-        account.rental.refused();
     }
     outcome
 }

@@ -5,13 +5,15 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
+use odfork_model::Trial;
+
 use super::apply::pass;
 use super::child::detect_child;
 use super::notes::bar;
 use super::state::{state, Owned, State};
 use super::waiter::{hold, Task};
 use crate::options::Freeze;
-use crate::pass::Decide;
+use crate::pass::{Bid, Decide};
 use crate::reason::{Done, Reason, Stop};
 use crate::sys;
 
@@ -58,16 +60,17 @@ fn prepare(st: &State) {
     if freeze == Freeze::Never || st.barred() != Reason::None || !may_be_due(st, freeze) {
         return;
     }
+    let began_ns = sys::now_ns();
     if !passes_inspection(st) {
         return;
     }
     let mut owned = hold();
     let decide = match freeze {
         Freeze::Eager => Some(Decide::Always),
-        _ => by_rental_rule(st, &mut owned),
+        _ => by_rental_rule(st, &mut owned, began_ns),
     };
     if let Some(decide) = decide.filter(|_| !owned.calls_under_way()) {
-        let _ = pass(st, &mut owned, decide);
+        let _ = pass(st, &mut owned, decide, began_ns);
         if freeze == Freeze::Eager && st.barred() == Reason::None {
             st.faults.store(sys::minor_faults(), Relaxed);
         }
@@ -110,14 +113,19 @@ fn passes_inspection(st: &State) -> bool {
 }
 
 /// The rental account is worth a look at the process, or the backing files need one.
-fn by_rental_rule(st: &State, owned: &mut Owned) -> Option<Decide> {
+fn by_rental_rule(st: &State, owned: &mut Owned, began_ns: u64) -> Option<Decide> {
     let (ns, forks) = (st.unpaid_ns.swap(0, Relaxed), st.unpaid_forks.swap(0, Relaxed));
     let last_ns = st.last_fork_ns.load(Relaxed);
     let account = &mut owned.account;
     account.charge(ns, forks, last_ns);
     let floor = account.model.scan_floor_ns(last_ns, account.shown);
-    (account.rental.worth_scanning(floor) || is_stale(st))
-        .then_some(Decide::Rental(account.model, account.rental))
+    let (model, rental) = (account.model, account.rental);
+    if is_stale(st) {
+        // Not for the sake of the rent: what the program has unmapped must be given back.
+        return Some(Decide::Rental(Bid { model, rental, began_ns, look: Trial::UNLIMITED }));
+    }
+    let look = rental.look(sys::now_ns());
+    rental.worth_scanning(floor).then_some(Decide::Rental(Bid { model, rental, began_ns, look }))
 }
 
 /// After a fork in the parent: what was paid, for the rental rule. No lock and
@@ -152,7 +160,7 @@ pub fn freeze_now() -> Done<()> {
     if owned.calls_under_way() {
         return Err(Stop::of(Reason::Threads));
     }
-    let done = match pass(st, &mut owned, Decide::Always) {
+    let done = match pass(st, &mut owned, Decide::Always, sys::now_ns()) {
         Err(Stop { reason: Reason::NotWorth, .. }) if st.addresses.any_frozen() => Ok(()),
         other => other,
     };
