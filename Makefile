@@ -16,7 +16,7 @@ XTASK   := $(CARGO) run -q --locked --manifest-path crates/xtask/Cargo.toml --ta
 INSTALL ?= install
 
 .DEFAULT_GOAL := help
-.PHONY: help build check check-full demo bench bench-quick lab examples header docs pages fmt lint install uninstall clean toolchain
+.PHONY: help build check check-full demo bench bench-quick lab examples header docs pages fmt lint soak install uninstall clean toolchain
 
 help: ## List the targets
 	@echo "odfork $(VERSION): make TARGET"
@@ -34,6 +34,9 @@ check: ## Install what tests need, then run tests and lints (15 minutes on 2 pro
 
 check-full: ## All of them: kernels, every mode, models, fuzzing (an hour)
 	@.ci/check full
+
+soak: build ## An hour of forking under pressure, signals, kills, limits (SECONDS, SEED, MODES=auto,huge,small)
+	@python3 tests/soak/soak.py $(RELEASE) $(or $(SECONDS),3600) $(or $(SEED),0) $(MODES)
 
 demo: build ## Unit tests in forked children of a 1 GB database, stock fork against odfork
 	@ODFORK=$(RELEASE)/odfork demo/run.sh
