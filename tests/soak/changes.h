@@ -157,7 +157,9 @@ static void inherit(size_t from, size_t count)
     size_t kind = below(4);
     if (!none_is(from, count, UNMAPPED, 0))
         return;
-    MUST(madvise(at(from), count * PAGE, kinds[kind].advice));
+    if (madvise(at(from), count * PAGE, kinds[kind].advice) != 0)
+        wrong("madvise(%d) of %zu pages from %zu: %s", kinds[kind].advice, count, from,
+              strerror(errno));
     for (size_t page = from; page < from + count; page++)
         properties[page] = (properties[page] & ~kinds[kind].clear) | kinds[kind].set;
 }
