@@ -35,7 +35,8 @@ check: ## Install what tests need, then run tests and lints (15 minutes on 2 pro
 check-full: ## All of them: kernels, every mode, models, fuzzing (an hour)
 	@.ci/check full
 
-soak: build ## An hour of forking under pressure, signals, kills, limits (SECONDS, SEED, MODES=auto,huge,small)
+soak: toolchain ## An hour of forking under pressure, signals, kills, limits (SECONDS, SEED, MODES=auto,huge,small)
+	@$(CARGO) build -q --release --locked -p odfork-preload && $(CARGO) build -q --release --locked -p odfork-cli
 	@python3 tests/soak/soak.py $(RELEASE) $(or $(SECONDS),3600) $(or $(SEED),0) $(MODES)
 
 demo: build ## Unit tests in forked children of a 1 GB database, stock fork against odfork
