@@ -2,8 +2,7 @@
 //!
 //! The way of a report: `digest` groups samples, `chapters` choose plots and tables (`blocks`),
 //! `chart`, `bars`, `heat` and `surface` draw them (`drawing`: SVG, and PNG from it), `page` puts
-//! everything into one file. Owns the command and the files it writes. Does not measure, does not
-//! fit: `model` shows what `fit` hands over.
+//! everything into one file. Owns the command and the files it writes. Does not measure.
 
 mod axis;
 mod bars;
@@ -12,10 +11,9 @@ mod chapters;
 mod chart;
 mod colour;
 mod drawing;
-pub mod fitted;
 mod font;
 mod heat;
-pub mod model;
+mod model;
 mod output;
 mod page;
 mod regression;
@@ -62,7 +60,7 @@ pub fn run(matches: &ArgMatches) -> u8 {
     let folder =
         PathBuf::from(matches.get_one::<String>("folder").map_or("odfork-results", String::as_str));
     let out = matches.get_one::<String>("out").map_or_else(|| folder.clone(), PathBuf::from);
-    match report(&folder, &out, fitted::model) {
+    match report(&folder, &out) {
         Ok(written) => {
             for remark in &written.remarks {
                 eprintln!("odfork report: {remark}");
@@ -88,12 +86,8 @@ pub struct Written {
     pub remarks: Vec<String>,
 }
 
-/// Reads `folder`, writes the page and all plots to `out`; `fit` gives the model its chapter shows.
-pub fn report(
-    folder: &Path,
-    out: &Path,
-    fit: impl Fn(&[Recording]) -> Option<model::Model>,
-) -> Result<Written> {
+/// Reads `folder`, writes the page and all plots to `out`.
+pub fn report(folder: &Path, out: &Path) -> Result<Written> {
     let study = study::Study::read(folder);
     let (mut recordings, mut remarks) = match read_folder(folder) {
         // A comparison of paging policies alone is a report, too.
@@ -106,13 +100,12 @@ pub fn report(
     });
     recordings.sort_by_key(|recording| order(recording.experiment()));
     prepare(out)?;
-    let model = fit(&recordings);
     let mut chapters = chapters_of(&recordings);
     let place = chapters
         .iter()
         .position(|chapter| !chapter.id.starts_with("grid"))
         .unwrap_or(chapters.len());
-    chapters.insert(place, model::chapter(model.as_ref()));
+    chapters.insert(place, model::chapter(&recordings));
     chapters.extend(study.as_ref().map(study::Study::chapter));
     let study = study.is_some();
     // Damage stands in its own chapter; only files without a chapter are remarks of the page.

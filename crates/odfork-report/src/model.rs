@@ -1,61 +1,124 @@
 //! The chapter of the fitted cost model: coefficients, residuals, prediction against measurement.
 //!
-//! Owns the layout only. The fit is made elsewhere (`fit`) and handed over as ready rows; without
-//! one the chapter says how to make it.
+//! Owns the way from samples of `grid` and `copy-rate` to the chapter; the fit itself is
+//! `odfork_samples::fit`. Without samples the chapter says how to make them.
+
+use anyhow::Result;
 
 use crate::axis::Axis;
 use crate::blocks::{Block, Chapter, Content, Figure, Table};
-use crate::chart::{grouped, Chart, Join, Series, Style};
+use crate::chart::{Chart, Join, Series, Style};
 use crate::colour::Colour;
 use crate::drawing::Mark;
-use odfork_samples::stats::median;
+use odfork_samples::fit::{self, Analysis, Fit, Grid, Judged};
+use odfork_samples::samples::Recording;
+use odfork_samples::stats::{median, Rng};
 use odfork_samples::unit::{trim, Unit};
 
-/// One coefficient of one configuration, in words: the fit knows its units.
-#[derive(Clone, Debug, Default)]
-pub struct Coefficient {
-    pub configuration: String,
-    /// "copy a page", "page-table entry", "process".
-    pub name: String,
-    pub value: String,
-    pub interval: String,
-    /// "" when nothing was published.
-    pub published: String,
+const SEED: u64 = 1;
+const INTRO: &str = "Each configuration's points of the grid, the median of their rounds, fitted by \
+    least squares of relative errors: process + page-table entries x cost + pages written x cost, \
+    the three terms of Smith and Maguire, and further terms where points that were held out ask for \
+    them. The time is that of one fork with child, exit and wait. The same sum is the freeze rule \
+    of the runtime.";
+const NONE: &str =
+    "No model was fitted: it needs samples of the experiment grid. Run `odfork bench \
+    grid`, then make the report again.";
+
+/// Every configuration that could be fitted, and sentences: held-out errors, the analysis of 1988,
+/// what is missing.
+#[derive(Default)]
+struct Fitted {
+    fits: Vec<Fit>,
+    notes: Vec<String>,
 }
 
-/// A point the fit has not seen.
-#[derive(Clone, Debug, Default)]
-pub struct HeldOut {
-    pub configuration: String,
-    /// "1 GB, 0.5 written".
-    pub place: String,
-    /// Seconds.
-    pub predicted: f64,
-    pub measured: f64,
+impl Fitted {
+    fn of(recordings: &[Recording]) -> Fitted {
+        let named = |name: &str| recordings.iter().find(|one| one.experiment() == name);
+        let mut fitted = Fitted::default();
+        let Some(grid) = named("grid") else { return fitted };
+        for configuration in fit::engines(grid) {
+            for scale in ["modern", "1988"] {
+                let place = (configuration.as_str(), scale);
+                if let Err(why) = fitted.add(grid, named("copy-rate"), place) {
+                    fitted.notes.push(format!("{configuration}: {why:#}"));
+                }
+            }
+        }
+        fitted
+    }
+
+    fn add(
+        &mut self,
+        grid: &Recording,
+        rates: Option<&Recording>,
+        (configuration, scale): (&str, &str),
+    ) -> Result<()> {
+        let mut rng = Rng::with_seed(SEED);
+        let gathered = match Grid::gather(grid, configuration, scale) {
+            // The old scale is measured with plain alone unless there is time: nothing is amiss.
+            Err(_) if scale == "1988" => return Ok(()),
+            gathered => gathered?,
+        };
+        if scale == "modern" {
+            match fit::fit(&gathered, &mut rng) {
+                Ok(fit) => {
+                    self.notes.push(errors_of(&fit));
+                    self.fits.push(fit);
+                }
+                Err(why) => self.notes.push(format!("{configuration}: {why:#}")),
+            }
+        }
+        let mut rates = rates
+            .map(|rates| fit::copy_rates(rates, configuration, &mut rng))
+            .into_iter()
+            .flatten();
+        // The published heaps go with the smallest copy, today's with the largest.
+        let rate = if scale == "1988" { rates.next() } else { rates.last() };
+        let copy = rate.and_then(|rate| rate.copy).map(|copy| copy.value);
+        let analysis = fit::analyse(&gathered, copy, &mut rng);
+        self.notes.extend(analysis.ok().map(|found| analysis_of(configuration, scale, &found)));
+        Ok(())
+    }
+
+    /// Every held-out point with its configuration.
+    fn held_out(&self) -> impl Iterator<Item = (&str, &Judged)> {
+        self.fits.iter().flat_map(|fit| fit.held_out.iter().map(|point| (&*fit.engine, point)))
+    }
 }
 
-/// (configuration, points) of a plot.
-pub type Cloud = (String, Vec<(f64, f64)>);
-
-/// Everything the chapter shows.
-#[derive(Clone, Debug, Default)]
-pub struct Model {
-    /// What was fitted, how, on which samples: one or two sentences.
-    pub intro: String,
-    pub coefficients: Vec<Coefficient>,
-    /// Per configuration: (predicted seconds, (measured - predicted) / predicted).
-    pub residuals: Vec<Cloud>,
-    pub held_out: Vec<HeldOut>,
-    /// Sentences: held-out error, what the model cannot say.
-    pub notes: Vec<String>,
+fn errors_of(fit: &Fit) -> String {
+    format!(
+        "{} ({}): on {} held-out points the prediction is off by {:.1} % in the median and {:.1} % at worst.",
+        fit.engine,
+        fit.form.describe(),
+        fit.errors.count,
+        100.0 * fit.errors.median,
+        100.0 * fit.errors.worst
+    )
 }
 
-fn cloud((configuration, points): &Cloud) -> Series {
-    Series::new(configuration, Style::of_configuration(configuration))
-        .through(points.iter().copied())
+/// The analysis of 1988 with our numbers: lines, service rates, and their ratio to memory copy.
+fn analysis_of(configuration: &str, scale: &str, analysis: &Analysis) -> String {
+    let ratio = match analysis.ratio {
+        Some(ratio) => format!("; service / copy {ratio:.3}, published 0.823 and 0.804"),
+        None => String::new(),
+    };
+    let shown = analysis.lines.iter().filter(|line| [0.1, 0.5, 0.9].contains(&line.frac));
+    let words = shown.map(|line| {
+        format!("y = {:.3e} x + {:.3e} at {} written", line.slope, line.intercept, line.frac)
+    });
+    let words = words.collect::<Vec<_>>().join("; ");
+    format!("{configuration}, {scale} scale, seconds over bytes: {words}{ratio}.")
 }
 
-fn residuals(clouds: &[Cloud]) -> Figure {
+fn cloud(fit: &Fit, points: &[Judged], spot: fn(&Judged) -> (f64, f64)) -> Series {
+    Series::new(&fit.engine, Style::of_configuration(&fit.engine)).through(points.iter().map(spot))
+}
+
+fn residuals(fits: &[Fit]) -> Figure {
+    let spot = |point: &Judged| (point.predicted, point.measured / point.predicted - 1.0);
     Chart {
         name: "model-residuals".into(),
         title: "Residuals of the cost model".into(),
@@ -63,18 +126,18 @@ fn residuals(clouds: &[Cloud]) -> Figure {
         caption: "Every fitted point. A model that is right scatters around the dashed line without a shape.".into(),
         x: Axis::log("predicted time", Unit::Seconds),
         y: Axis::from_zero("(measured − predicted) / predicted", Unit::Share),
-        series: clouds.iter().map(cloud).collect(),
+        series: fits.iter().map(|fit| cloud(fit, &fit.residuals, spot)).collect(),
         level: Some(0.0),
         ..Chart::default()
     }
     .figure()
 }
 
-fn agreement(held_out: &[HeldOut]) -> Figure {
-    let spots = held_out.iter().map(|p| (p.configuration.clone(), (p.measured, p.predicted)));
-    let clouds: Vec<Cloud> = grouped(spots);
-    let mut series: Vec<Series> = clouds.iter().map(cloud).collect();
-    let measured = held_out.iter().map(|point| point.measured).filter(|value| *value > 0.0);
+fn agreement(fitted: &Fitted) -> Figure {
+    let spot = |point: &Judged| (point.measured, point.predicted);
+    let mut series: Vec<Series> =
+        fitted.fits.iter().map(|fit| cloud(fit, &fit.held_out, spot)).collect();
+    let measured = fitted.held_out().map(|(_, point)| point.measured).filter(|value| *value > 0.0);
     let (low, high) =
         measured.fold((f64::INFINITY, 0.0f64), |(low, high), v| (low.min(v), high.max(v)));
     if low < high {
@@ -97,11 +160,12 @@ fn agreement(held_out: &[HeldOut]) -> Figure {
 }
 
 /// The chapter; without a model it says what to run.
-pub fn chapter(model: Option<&Model>) -> Chapter {
-    let content = model.map_or_else(
-        || Content { blocks: vec![Block::Text("No model was fitted: it needs samples of the experiment grid. Run `odfork bench grid`, then make the report again.".into())], headlines: Vec::new() },
-        contents,
-    );
+pub fn chapter(recordings: &[Recording]) -> Chapter {
+    let fitted = Fitted::of(recordings);
+    let content = match fitted.fits[..] {
+        [] => Content { blocks: vec![Block::Text(NONE.into())], headlines: Vec::new() },
+        _ => contents(&fitted),
+    };
     Chapter {
         id: "model".into(),
         title: "A model of the cost of fork".into(),
@@ -111,88 +175,70 @@ pub fn chapter(model: Option<&Model>) -> Chapter {
     }
 }
 
-fn contents(model: &Model) -> Content {
-    let mut headlines = Vec::new();
-    let mut blocks = vec![Block::Text(model.intro.clone())];
-    let head = ["configuration", "coefficient", "value", "95 % interval", "published"];
-    let row = |line: &Coefficient| {
-        let Coefficient { configuration, name, value, interval, published } = line.clone();
-        vec![configuration, name, value, interval, published]
+fn contents(fitted: &Fitted) -> Content {
+    let mut blocks = vec![Block::Text(INTRO.into()), coefficients(&fitted.fits).into()];
+    blocks.push(residuals(&fitted.fits).into());
+    blocks.push(agreement(fitted).into());
+    blocks.push(held_out_table(fitted).into());
+    blocks.extend(fitted.notes.iter().cloned().map(Block::Text));
+    let errors = fitted.held_out().map(|(_, point)| point.error().abs());
+    let errors: Vec<f64> = errors.filter(|error| error.is_finite()).collect();
+    let headline = |middle: f64| {
+        let place = format!("median error of {} predictions", errors.len());
+        (place, trim(&Unit::Share.write(middle)))
     };
-    let rows = model.coefficients.iter().map(row);
-    blocks.push(Table::new("Coefficients", &head, 2).with(rows).into());
-    if model.residuals.iter().any(|(_, points)| !points.is_empty()) {
-        blocks.push(residuals(&model.residuals).into());
-    }
-    if !model.held_out.is_empty() {
-        blocks.push(agreement(&model.held_out).into());
-        blocks.push(held_out_table(&model.held_out).into());
-        let errors = model.held_out.iter().map(error).filter(|error| error.is_finite());
-        let errors: Vec<f64> = errors.collect();
-        if let Some(middle) = median(&errors) {
-            let place = format!("median error of {} predictions", errors.len());
-            headlines.push((place, trim(&Unit::Share.write(middle))));
-        }
-    }
-    blocks.extend(model.notes.iter().cloned().map(Block::Text));
-    Content { blocks, headlines }
+    Content { blocks, headlines: median(&errors).map(headline).into_iter().collect() }
 }
 
-fn error(point: &HeldOut) -> f64 {
-    ((point.predicted - point.measured) / point.measured).abs()
+fn coefficients(fits: &[Fit]) -> Table {
+    let head = ["configuration", "coefficient", "value", "95 % interval", "published"];
+    let seconds = |value: f64| Unit::Seconds.write(value);
+    let rows = fits.iter().flat_map(|fit| {
+        fit.coefficients.iter().map(move |one| {
+            let name = format!("{}: {}", one.term.name(), one.term.meaning());
+            let interval =
+                one.interval.map(|(low, high)| format!("{} to {}", seconds(low), seconds(high)));
+            let (value, interval) = (seconds(one.value), interval.unwrap_or_default());
+            vec![fit.engine.clone(), name, value, interval, String::new()]
+        })
+    });
+    Table::new("Coefficients", &head, 2).with(rows)
 }
 
-fn held_out_table(held_out: &[HeldOut]) -> Table {
+fn held_out_table(fitted: &Fitted) -> Table {
     let head = ["configuration", "point", "predicted", "measured", "error"];
-    let row = |point: &HeldOut| {
-        let times = [point.predicted, point.measured].map(|time| Unit::Seconds.write(time));
-        let [predicted, measured] = times;
-        let error = Unit::Share.write(error(point));
-        vec![point.configuration.clone(), point.place.clone(), predicted, measured, error]
+    let row = |(configuration, point): (&str, &Judged)| {
+        let place = format!("{}, {} written", Unit::Bytes.write(point.bytes), point.frac);
+        let [predicted, measured] =
+            [point.predicted, point.measured].map(|time| Unit::Seconds.write(time));
+        let error = Unit::Share.write(point.error().abs());
+        vec![configuration.into(), place, predicted, measured, error]
     };
     Table::new("Predicted against measured, points not fitted", &head, 2)
-        .with(held_out.iter().map(row))
+        .with(fitted.held_out().map(row))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use maud::Render;
+    use odfork_samples::fit::points::fixtures;
 
     #[test]
     fn without_a_fit_the_chapter_says_what_to_run() {
-        let chapter = chapter(None);
+        let chapter = chapter(&[]);
         assert!(chapter.content.blocks[0].render().0.contains("odfork bench grid"));
         assert!(chapter.content.headlines.is_empty());
     }
 
     #[test]
     fn a_model_is_shown_with_its_error() {
-        let point = |measured: f64| HeldOut {
-            configuration: "plain".into(),
-            place: "1 GB".into(),
-            predicted: measured * 1.1,
-            measured,
-        };
-        let model = Model {
-            intro: "Fitted <here>.".into(),
-            coefficients: vec![Coefficient {
-                configuration: "plain".into(),
-                value: "0.25 µs".into(),
-                ..Coefficient::default()
-            }],
-            residuals: vec![("plain".into(), vec![(0.01, 0.05), (0.1, -0.02)])],
-            held_out: vec![point(0.01), point(0.1)],
-            notes: vec!["A note.".into()],
-        };
-        let chapter = chapter(Some(&model));
+        let grid = fixtures::recording(|bytes, frac| 1e-4 + bytes * (2e-11 + 5e-10 * frac));
+        let chapter = chapter(&[grid]);
         let html: String = chapter.content.blocks.iter().map(|block| block.render().0).collect();
-        assert!(
-            html.contains("0.25 µs") && html.contains("&lt;here&gt;") && html.contains("A note.")
-        );
-        assert!(html.contains("model-residuals") && html.contains("model-held-out"));
-        assert_eq!(chapter.content.headlines[0].1, "10 %");
-        assert!(residuals(&model.residuals).drawing.file().starts_with("<?xml"));
-        assert!(residuals(&[]).drawing.file().contains("<svg"));
+        for part in ["100 µs", "model-residuals", "model-held-out", "on 17 held-out points"] {
+            assert!(html.contains(part), "{part}");
+        }
+        assert_eq!(chapter.content.headlines[0].0, "median error of 17 predictions");
     }
 }

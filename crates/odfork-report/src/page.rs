@@ -299,7 +299,7 @@ mod tests {
         let page =
             Page { recordings: &[], chapters: &[], remarks: &["/a/b/c.jsonl: <broken>".into()] };
         let html = page.html().0;
-        for plan in PLANS {
+        for plan in PLANS.iter() {
             assert!(html.contains(plan.command), "{}", plan.command);
         }
         assert!(html.contains("c.jsonl: &lt;broken&gt;") && !html.contains("/a/b/"));

@@ -41,7 +41,7 @@ fn text_of(html: &str) -> String {
 fn a_real_recording_gives_the_same_text_as_before() {
     let recorded = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded");
     let out = std::env::temp_dir().join(format!("odfork-recorded-{}", std::process::id()));
-    let written = odfork_report::report(&recorded, &out, odfork_report::fitted::model).unwrap();
+    let written = odfork_report::report(&recorded, &out).unwrap();
     let seen = text_of(&fs::read_to_string(&written.page).unwrap());
     let expected = recorded.join("report.txt");
     if std::env::var_os("ODFORK_BLESS").is_some() {

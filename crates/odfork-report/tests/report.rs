@@ -1,15 +1,10 @@
-//! The report end to end, on made-up samples: is the page well-formed, complete, self-contained,
+//! The report end to end, on recorded samples: is the page well-formed, complete, self-contained,
 //! and right on bad input?
 //!
 //! Set ODFORK_REPORT_DIR to keep the report of the first test there; tests/browser does.
 
-#[path = "report/invented.rs"]
-mod invented;
-
 use std::fs;
 use std::path::{Path, PathBuf};
-
-use odfork_report::model;
 
 fn folder(name: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("odfork-report-{name}-{}", std::process::id()));
@@ -18,44 +13,19 @@ fn folder(name: &str) -> PathBuf {
     folder
 }
 
-fn no_fit(_: &[odfork_samples::samples::Recording]) -> Option<model::Model> {
-    None
-}
-
-/// A model as invented as the samples.
-fn invented_fit(_: &[odfork_samples::samples::Recording]) -> Option<model::Model> {
-    let row = |engine: &str, name: &str, value: &str| model::Coefficient {
-        configuration: engine.into(),
-        name: name.into(),
-        value: value.into(),
-        interval: "made up".into(),
-        published: String::new(),
-    };
-    let point = |engine: &str, measured: f64, share: f64| model::HeldOut {
-        configuration: engine.into(),
-        place: "MADE UP".into(),
-        predicted: measured * share,
-        measured,
-    };
-    let cloud = |shift: f64| {
-        (1..30)
-            .map(|i| (0.001 * f64::from(i), (f64::from(i * 7 % 11) - 5.0) / 60.0 + shift))
-            .collect()
-    };
-    Some(model::Model {
-        intro: "MADE UP for a test.".into(),
-        coefficients: vec![
-            row("plain", "copy a page", "0.45 µs"),
-            row("image", "process", "97 µs"),
-        ],
-        residuals: vec![("plain".into(), cloud(0.0)), ("image".into(), cloud(0.03))],
-        held_out: vec![
-            point("plain", 0.02, 1.04),
-            point("plain", 0.3, 0.97),
-            point("image", 0.004, 1.1),
-        ],
-        notes: vec!["A note of the fit.".into()],
-    })
+/// Recordings of every experiment, on a machine with a hostile name; one run was interrupted.
+fn record_all(folder: &Path) {
+    let recorded = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded");
+    for path in fs::read_dir(recorded).unwrap().map(|entry| entry.unwrap().path()) {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        if name.ends_with(".jsonl") {
+            let text = fs::read_to_string(&path).unwrap();
+            let text = text.replace("\"cpu\":\"", "\"cpu\":\"<no such> & Co ");
+            let interrupted = format!("\"interrupted\":{}", name == "fault.jsonl");
+            let text = text.replace("\"interrupted\":false", &interrupted);
+            fs::write(folder.join(name), text).unwrap();
+        }
+    }
 }
 
 /// Checks that tags close in order; gives the names of all elements.
@@ -139,26 +109,25 @@ fn whole_report_is_complete_and_self_contained() {
     let kept = std::env::var_os("ODFORK_REPORT_DIR").map(PathBuf::from);
     let data = folder("whole");
     let out = kept.clone().unwrap_or_else(|| data.join("out"));
-    invented::write_all(&data);
-    let written = odfork_report::report(&data, &out, invented_fit).unwrap();
+    record_all(&data);
+    let written = odfork_report::report(&data, &out).unwrap();
     let html = fs::read_to_string(&written.page).unwrap();
     let elements = elements(&html);
     let count = |name: &str| elements.iter().filter(|element| *element == name).count();
-    assert_eq!((written.experiments, written.remarks.len()), (9, 0));
+    assert_eq!((written.experiments, written.remarks.len()), (11, 0));
     // Two of the drawn plots must not be lost without notice.
     assert!(written.plots >= 40, "{}", written.plots);
     assert_eq!((count("svg"), check_plots(&out, &html)), (written.plots, written.plots));
     assert!(count("table") >= 20 && count("table") == count("caption"));
     check_references(&html);
     for text in [
-        "Invented CPU &lt;no such&gt; &amp; Co",
-        "nothing here was measured &lt;&amp;&gt;",
+        "&lt;no such&gt; &amp; Co",
         "Interrupted: the run was stopped early",
-        "Measured in one run on Linux 0.0-made-up, Invented CPU",
+        "Measured in one run on Linux 6.18",
         "Harness overhead",
-        "plain / image, 4 GB",
+        "plain / image, 256 MB",
         "published: ",
-        "2 MB pages, made up",
+        "model-held-out",
     ] {
         assert!(html.contains(text), "{text}");
     }
@@ -169,13 +138,13 @@ fn whole_report_is_complete_and_self_contained() {
 #[test]
 fn every_experiment_alone_gives_a_report() {
     let all = folder("all");
-    invented::write_all(&all);
+    record_all(&all);
     for entry in fs::read_dir(&all).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_stem().unwrap().to_str().unwrap().to_string();
         let alone = folder(&format!("alone-{name}"));
         fs::copy(&path, alone.join(path.file_name().unwrap())).unwrap();
-        let written = odfork_report::report(&alone, &alone, no_fit).unwrap();
+        let written = odfork_report::report(&alone, &alone).unwrap();
         let html = fs::read_to_string(&written.page).unwrap();
         elements(&html);
         assert!(written.plots >= 1 && html.contains("Not measured yet"), "{name}");
@@ -189,7 +158,7 @@ fn every_experiment_alone_gives_a_report() {
 #[test]
 fn one_sample_a_point_and_a_cut_file_are_reported() {
     let all = folder("single");
-    invented::write_all(&all);
+    record_all(&all);
     for entry in fs::read_dir(&all).unwrap() {
         let path = entry.unwrap().path();
         let text = fs::read_to_string(&path).unwrap();
@@ -202,13 +171,13 @@ fn one_sample_a_point_and_a_cut_file_are_reported() {
         fs::write(&path, text).unwrap();
     }
     fs::write(all.join("foreign.jsonl"), "{\"a\": 1}\n").unwrap();
-    let written = odfork_report::report(&all, &all, no_fit).unwrap();
+    let written = odfork_report::report(&all, &all).unwrap();
     let html = fs::read_to_string(&written.page).unwrap();
     elements(&html);
     check_plots(&all, &html);
-    assert_eq!((written.experiments, written.remarks.len()), (9, 10));
-    assert_eq!(html.matches("Incomplete: ").count(), 9);
-    assert_eq!(html.matches("Damaged: ").count(), 9);
+    assert_eq!((written.experiments, written.remarks.len()), (11, 12));
+    assert_eq!(html.matches("Incomplete: ").count(), 11);
+    assert_eq!(html.matches("Damaged: ").count(), 11);
     assert!(html.contains("foreign.jsonl holds no samples"));
     fs::remove_dir_all(all).unwrap();
 }
@@ -225,7 +194,7 @@ fn an_unknown_experiment_and_hostile_words_do_no_harm() {
     fs::write(data.join("profile.jsonl"), line("../../x", "../../../y")).unwrap();
     fs::write(data.join("z.jsonl"), line("plain", "a").replace("\"profile\"", "\"<new>\""))
         .unwrap();
-    let written = odfork_report::report(&data, &data, no_fit).unwrap();
+    let written = odfork_report::report(&data, &data).unwrap();
     let html = fs::read_to_string(&written.page).unwrap();
     elements(&html);
     check_references(&html);
@@ -238,13 +207,13 @@ fn an_unknown_experiment_and_hostile_words_do_no_harm() {
 fn what_cannot_be_done_is_one_line() {
     let data = folder("errors");
     let told = |folder: &Path, out: &Path| {
-        format!("{:#}", odfork_report::report(folder, out, no_fit).unwrap_err())
+        format!("{:#}", odfork_report::report(folder, out).unwrap_err())
     };
     let none = told(&data.join("none"), &data);
     assert!(none.contains("cannot read the folder") && !none.contains('\n'), "{none}");
     let empty = told(&data, &data);
     assert!(empty.contains("no sample files") && !empty.contains('\n'), "{empty}");
-    invented::write_all(&data);
+    record_all(&data);
     fs::write(data.join("file"), "").unwrap();
     // A file in the way stands for every folder that cannot be made; permissions do not stop root.
     let blocked = told(&data, &data.join("file"));

@@ -5,6 +5,9 @@
 //! undecided between, or with too few rounds.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde::Deserialize;
 
 use crate::samples::Sample;
 use crate::stats::{estimate_median, estimate_ratio, median, Estimate, Rng};
@@ -12,7 +15,8 @@ use crate::stats::{estimate_median, estimate_ratio, median, Estimate, Rng};
 /// Which samples: engine, act, metric.
 pub type Series = (&'static str, &'static str, &'static str);
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case", bound = "'de: 'static")]
 pub enum Of {
     /// First over second.
     Ratio(Series, Series),
@@ -23,19 +27,26 @@ pub enum Of {
     Sum(Series),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 enum Goal {
     AtLeast(f64),
     AtMost(f64),
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Deserialize)]
 pub struct Target {
     pub name: &'static str,
     pub what: &'static str,
+    #[serde(flatten)]
     pub of: Of,
+    #[serde(flatten)]
     goal: Goal,
 }
+
+pub static TARGETS: LazyLock<Vec<Target>> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("targets.json")).expect("targets.json is checked by tests")
+});
 
 /// How it came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,126 +71,6 @@ impl Verdict {
 
 use Goal::{AtLeast, AtMost};
 use Of::{Difference, One, Ratio, Sum};
-
-const fn rate(engine: &'static str, act: &'static str) -> Series {
-    (engine, act, "rate")
-}
-
-const fn faster(
-    name: &'static str,
-    what: &'static str,
-    act: &'static str,
-    (ours, theirs): (&'static str, &'static str),
-    goal: f64,
-) -> Target {
-    Target { name, what, of: Ratio(rate(ours, act), rate(theirs, act)), goal: AtLeast(goal) }
-}
-
-pub const TARGETS: [Target; 22] = [
-    faster(
-        "T1",
-        "sequential read, disk: pager / swap file",
-        "seq-read",
-        ("pager", "swapfile"),
-        2.0,
-    ),
-    faster("T1", "sequential read, disk: pager / umap 4 KB", "seq-read", ("pager", "umap-4k"), 8.0),
-    faster(
-        "T1",
-        "sequential read, disk: pager / umap 64 KB",
-        "seq-read",
-        ("pager", "umap-64k"),
-        1.2,
-    ),
-    faster(
-        "T2",
-        "sequential read+write, disk: pager / swap file",
-        "seq-write",
-        ("pager", "swapfile"),
-        1.2,
-    ),
-    faster(
-        "T2",
-        "sequential read+write, disk: pager / umap 4 KB",
-        "seq-write",
-        ("pager", "umap-4k"),
-        4.0,
-    ),
-    faster("T3", "Zipf 0.9, disk: pager / swap file", "zipf", ("pager", "swapfile"), 0.85),
-    faster("T3", "Zipf 0.9, disk: pager / umap 4 KB", "zipf", ("pager", "umap-4k"), 1.15),
-    Target {
-        name: "T3",
-        what: "Zipf 0.9, disk, p99 of an access: pager / swap file",
-        of: Ratio(("pager", "zipf", "p99"), ("swapfile", "zipf", "p99")),
-        goal: AtMost(1.5),
-    },
-    Target {
-        name: "T3",
-        what: "Zipf 0.9, disk, page-ins an access: pager - swap file",
-        of: Difference(("pager", "zipf", "major"), ("swapfile", "zipf", "major")),
-        goal: AtMost(0.01),
-    },
-    faster("T4", "phase change, disk: pager / swap file", "phase", ("pager", "swapfile"), 0.85),
-    faster("T4", "phase change, disk: pager / umap 4 KB", "phase", ("pager", "umap-4k"), 1.2),
-    faster(
-        "T5",
-        "sequential read, lz4 in memory: pager / zram",
-        "seq-read",
-        ("pager-lz4", "zram"),
-        0.5,
-    ),
-    faster(
-        "T5",
-        "sequential read+write, lz4 in memory: pager / zram",
-        "seq-write",
-        ("pager-lz4", "zram"),
-        0.5,
-    ),
-    faster("T5", "Zipf 0.9, lz4 in memory: pager / zram", "zipf", ("pager-lz4", "zram"), 0.5),
-    faster("T5", "phase change, lz4 in memory: pager / zram", "phase", ("pager-lz4", "zram"), 0.5),
-    Target {
-        name: "T5",
-        what: "lz4 in memory: pager killed",
-        of: Sum(("pager-lz4", "", "killed")),
-        goal: AtMost(0.0),
-    },
-    Target {
-        name: "T6",
-        what: "a reclaim, store in memory: pager / bare continue fault",
-        of: Ratio(("pager-lz4", "reclaim", "reclaim"), ("bare", "continue", "reclaim")),
-        goal: AtMost(1.15),
-    },
-    Target {
-        name: "T6",
-        what: "a reclaim, store on disk: pager / bare continue fault",
-        of: Ratio(("pager", "reclaim", "reclaim"), ("bare", "continue", "reclaim")),
-        goal: AtMost(1.15),
-    },
-    Target {
-        name: "T6",
-        what: "reference simulation, store in memory: share of a processor",
-        of: One(("pager-lz4", "reclaim", "simulation-cpu")),
-        goal: AtMost(0.10),
-    },
-    Target {
-        name: "T6",
-        what: "reference simulation, store on disk: share of a processor",
-        of: One(("pager", "reclaim", "simulation-cpu")),
-        goal: AtMost(0.10),
-    },
-    Target {
-        name: "T7",
-        what: "8 threads faulting, lz4 in memory: 2 handlers / 1",
-        of: Ratio(rate("pager-lz4-2", "threads-8"), rate("pager-lz4", "threads-8")),
-        goal: AtLeast(1.25),
-    },
-    Target {
-        name: "T7",
-        what: "1 thread faulting, lz4 in memory: 2 handlers / 1 (no goal)",
-        of: Ratio(rate("pager-lz4-2", "threads-1"), rate("pager-lz4", "threads-1")),
-        goal: AtLeast(0.0),
-    },
-];
 
 impl Target {
     /// ">= 2", "<= 0.01"; nothing where there is none.

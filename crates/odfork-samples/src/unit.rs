@@ -4,7 +4,10 @@
 //! each number. Sizes are binary (1 MB is 1024 KB), as in the published papers; sizes of the 1988
 //! grid are odd and stay in bytes.
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+use serde::Deserialize;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Unit {
     Nanoseconds,
     Seconds,

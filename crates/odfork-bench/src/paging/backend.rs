@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn every_series_of_a_target_is_one_that_is_measured() {
         use odfork_samples::targets::{Of, TARGETS};
-        for target in TARGETS {
+        for target in TARGETS.iter() {
             let both = match target.of {
                 Of::Ratio(a, b) | Of::Difference(a, b) => vec![a, b],
                 Of::One(a) | Of::Sum(a) => vec![a],

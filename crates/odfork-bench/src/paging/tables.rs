@@ -86,7 +86,7 @@ fn zipf(samples: &[Sample], present: &[Backend]) -> String {
 
 fn targets(samples: &[Sample]) -> String {
     let mut text = String::from("targets: value [95 % interval over rounds]\n");
-    for target in TARGETS {
+    for target in TARGETS.iter() {
         let (estimate, verdict) = target.judge(samples);
         let (name, what, goal) = (target.name, target.what, target.goal_words());
         let value = estimate.map_or_else(|| "-".into(), words);

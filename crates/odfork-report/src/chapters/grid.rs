@@ -145,9 +145,9 @@ fn growth(part: &Part) -> Figure {
         Some(Series { raw: Vec::new(), line: None, ..drawn })
     };
     let mut series: Vec<Series> = part.configurations().iter().filter_map(ours).collect();
-    let lines = published::lines("grid").into_iter().filter(|line| line.frac == FRACTIONS[2]);
+    let lines = published::lines("grid").iter().filter(|line| line.frac == FRACTIONS[2]);
     series.extend(lines.map(|line| {
-        published_series(&format!("published: {}", line.series), &line).over(line.intercept)
+        published_series(&format!("published: {}", line.series), line).over(line.intercept)
     }));
     Chart {
         name: format!("{}-growth", part.id),
@@ -187,7 +187,7 @@ fn slopes(part: &Part) -> Table {
     }
     for line in published::lines("grid") {
         let name = format!("published: {}", line.series);
-        rows.push(slope_row((&name, line.frac, 1000.0), line_of(&line), "–".into()));
+        rows.push(slope_row((&name, line.frac, 1000.0), line_of(line), "–".into()));
     }
     let (forks, scale) = (digits(part.forks), &part.scale);
     let caption = format!("Regression of time on heap size, {forks} forks, {scale} grid");

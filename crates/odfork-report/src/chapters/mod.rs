@@ -49,10 +49,10 @@ pub fn chapter(recording: &Recording, suffix: &str) -> Chapter {
 
 fn known(plan: &Plan, digest: &Digest, suffix: &str, blocks: &mut Vec<Block>) -> Chapter {
     let id = format!("{}{suffix}", plan.name);
-    let mut content = (plan.build)(digest, &id);
+    let mut content = plan.build(digest, &id);
     blocks.append(&mut content.blocks);
     let table = |(metric, caption): &(&str, &str)| {
-        Block::Table(medians(digest, metric, plan.columns, (caption, plan.ratios)))
+        Block::Table(medians(digest, metric, &plan.columns, (caption, plan.ratios)))
     };
     blocks.extend(plan.tables.iter().map(table));
     blocks.extend(tables::published(plan.name));

@@ -53,7 +53,7 @@ fn judged(digest: &Digest) -> (Table, Vec<(String, String)>) {
     let head = ["", "figure", "goal", "value", "95 % interval", "verdict"];
     let mut table = Table::new("Promised figures, from samples of the same rounds", &head, 2);
     let mut headlines = Vec::new();
-    for target in TARGETS {
+    for target in TARGETS.iter() {
         let (estimate, verdict) = target.judge(&samples);
         let value = estimate.map_or_else(|| "–".into(), |estimate| digits(estimate.value));
         if target.what.ends_with("pager / swap file") && estimate.is_some() {

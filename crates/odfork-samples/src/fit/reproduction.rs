@@ -93,7 +93,7 @@ fn row(what: String, unit: &'static str, both: (f64, f64), tolerance: f64) -> Re
 fn line_rows(rows: &mut Vec<Reproduced>) {
     let pages = [[286.0, 319.0, 326.0], [827.0, 965.0, 1034.0]];
     for (&(machine, page), pages) in MACHINES.iter().zip(pages) {
-        let printed = published::lines("grid").into_iter().filter(|line| line.series == machine);
+        let printed = published::lines("grid").iter().filter(|line| line.series == machine);
         for ((found, printed), pages) in refitted_lines(machine).iter().zip(printed).zip(pages) {
             let at = |what: &str| format!("{machine}, frac {}: {what}", found.frac);
             let slopes = (printed.slope, found.slope);
