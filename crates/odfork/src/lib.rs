@@ -17,6 +17,7 @@ mod freeze;
 mod helper;
 #[cfg(feature = "interpose")]
 pub mod interpose;
+mod listing;
 mod lock;
 #[cfg(test)]
 mod lock_tests;
@@ -41,6 +42,7 @@ mod step;
 mod sync;
 pub mod sys;
 pub mod thaw;
+mod threads;
 pub mod vma;
 
 pub(crate) use odfork_sys::args;

@@ -99,7 +99,7 @@ pub fn job(s: &mut Scratch, order: &Order) -> Done<()> {
     }
     let done = act(s, &o, pagemap, trial);
     if let Some(quiesced) = quiesced {
-        quiesced.release();
+        quiesced.release(s, &o.subject);
     }
     done
 }

@@ -16,12 +16,14 @@
 //! it is closing the descriptor, which happens also when the helper is killed.
 
 use crate::args;
+use crate::listing::each_number;
 use crate::reason::{Done, Reason, Stop};
 use crate::scan::{self, digits, field, Path, Subject};
 use crate::scratch::{Scratch, TEXT};
 use crate::step::Step;
 use crate::sys::abi::userfaultfd;
-use crate::sys::{self, Errno, Kernel, SysResult, PAGE};
+use crate::sys::{Errno, Kernel, SysResult, PAGE};
+use crate::threads::{self, pause};
 use crate::vma::{dec, hex, parse_head, Vma, READ, SHARED, WRITE};
 
 /// How long threads may take to come to rest, in rounds of 0.2 ms.
@@ -30,9 +32,6 @@ const ROUNDS: u32 = 250;
 /// thread returns through that much of its stack without writing to it.
 const STACK_ABOVE: usize = 256 << 10;
 const STACK_BELOW: usize = 64 << 10;
-
-/// Bytes of a thread descriptor (glibc's `struct pthread`, with its rseq area), from its address.
-const DESCRIPTOR: usize = 4096;
 
 const FEATURES: u64 =
     userfaultfd::FEATURE_PAGEFAULT_FLAG_WP | userfaultfd::FEATURE_WP_HUGETLBFS_SHMEM;
@@ -47,29 +46,47 @@ impl Quiesced {
     /// `all`: protect every backing file, not only those a refreeze will replace.
     pub fn begin(s: &mut Scratch, subject: &Subject, threads: u64, all: bool) -> Done<Quiesced> {
         s.kernel.enter(Step::Quiesce);
-        let refuse = |e| Stop::failed(Reason::Threads, Step::Quiesce, e);
         let uffd = open_uffd(&s.kernel).map_err(refuse)?;
         let quiesced = Quiesced { uffd };
-        if threads > 1 && pinned(s, subject) {
-            return Err(Stop::of(Reason::Pinned));
-        }
-        s.kernel.enter(Step::Quiesce);
         s.work.marked = true;
-        protect(s, subject, uffd, all || threads > 1).map_err(refuse)?;
-        if threads > 1 {
-            rest(s, subject)?;
-            // Again: an operation may have begun before its buffer was protected.
-            if pinned(s, subject) {
-                return Err(Stop::of(Reason::Pinned));
+        let held = if threads > 1 {
+            hold_threads(s, subject, uffd)
+        } else {
+            protect(s, subject, uffd, all).map_err(refuse)
+        };
+        match held {
+            Ok(()) => Ok(quiesced),
+            Err(stop) => {
+                quiesced.release(s, subject);
+                Err(stop)
             }
         }
-        Ok(quiesced)
     }
 
     /// Lets everybody go on.
-    pub fn release(self) {
+    pub fn release(self, s: &mut Scratch, subject: &Subject) {
         scan::close(self.uffd);
+        threads::settle(s, subject);
     }
+}
+
+fn refuse(e: Errno) -> Stop {
+    Stop::failed(Reason::Threads, Step::Quiesce, e)
+}
+
+fn hold_threads(s: &mut Scratch, subject: &Subject, uffd: i32) -> Done<()> {
+    if pinned(s, subject) {
+        return Err(Stop::of(Reason::Pinned));
+    }
+    s.kernel.enter(Step::Quiesce);
+    threads::note_all(s, subject)?;
+    protect(s, subject, uffd, true).map_err(refuse)?;
+    rest(s, subject)?;
+    // Again: an operation may have begun before its buffer was protected.
+    if pinned(s, subject) {
+        return Err(Stop::of(Reason::Pinned));
+    }
+    Ok(())
 }
 
 fn open_uffd(k: &Kernel) -> SysResult<i32> {
@@ -94,12 +111,9 @@ fn protect(s: &mut Scratch, subject: &Subject, uffd: i32, all: bool) -> SysResul
     let dirty = |v: &Vma| vmas.iter().any(|d| d.start == v.start && d.anon > 0);
     let mut result = Ok(());
     let read = each_map_line(&kernel, fd, text, &mut |k, v| {
-        if protectable(&v, subject) && (all || v.inode == 0 || dirty(&v)) {
-            for (start, end) in around_descriptors(&v, subject) {
-                if result.is_ok() {
-                    result = protect_vma(k, uffd, &Vma { start, end, ..v });
-                }
-            }
+        let wanted = protectable(&v, subject) && (all || v.inode == 0 || dirty(&v));
+        if wanted && result.is_ok() {
+            result = protect_vma(k, uffd, &v);
         }
     });
     scan::close(fd);
@@ -167,7 +181,7 @@ fn rest(s: &mut Scratch, subject: &Subject) -> Done<()> {
     for _ in 0..ROUNDS {
         s.kernel.enter(Step::Quiesce);
         s.forget_stacks();
-        if all_rest(s, subject).map_err(|e| Stop::failed(Reason::Threads, Step::Quiesce, e))? {
+        if all_rest(s, subject).map_err(refuse)? {
             return Ok(());
         }
         pause();
@@ -176,60 +190,12 @@ fn rest(s: &mut Scratch, subject: &Subject) -> Done<()> {
 }
 
 fn all_rest(s: &mut Scratch, subject: &Subject) -> SysResult<bool> {
-    let mut number = [0u8; 20];
-    let dir = Path::join(&[b"/proc/", digits(subject.pid as u64, &mut number), b"/task"]);
-    each_number(s, &dir, &mut |s, tid| {
-        Ok(tid == subject.tid as u64 || thread_rests(s, subject.pid, tid)?)
+    each_number(s, &threads::directory(subject.pid), &mut |s, tid| {
+        let rests = |s: &mut Scratch| {
+            Ok(threads::note(s, tid as i32)? && thread_rests(s, subject.pid, tid)?)
+        };
+        Ok(tid == subject.tid as u64 || rests(s)?)
     })
-}
-
-/// Asks `goes_on` about every numbered entry of a `/proc` directory until it
-/// says no; true if it never did.
-fn each_number(
-    s: &mut Scratch,
-    dir: &Path,
-    goes_on: &mut dyn FnMut(&mut Scratch, u64) -> SysResult<bool>,
-) -> SysResult<bool> {
-    let fd = scan::open(&s.kernel, dir.c_str())?;
-    let mut buf = [0u64; 512];
-    let mut answer = Ok(true);
-    while answer == Ok(true) {
-        // SAFETY: the buffer is valid for its length and aligned for entries.
-        let n = unsafe {
-            s.kernel.call(libc::SYS_getdents64, args![fd, buf.as_mut_ptr(), size_of_val(&buf)])
-        };
-        answer = match n {
-            Ok(0) => break,
-            Ok(n) => batch_goes_on(s, &buf, n, goes_on),
-            Err(e) => Err(e),
-        };
-    }
-    scan::close(fd);
-    answer
-}
-
-/// The numbered ones of one batch of directory entries (`struct linux_dirent64`:
-/// length at 16, name at 19).
-fn batch_goes_on(
-    s: &mut Scratch,
-    buf: &[u64; 512],
-    n: usize,
-    goes_on: &mut dyn FnMut(&mut Scratch, u64) -> SysResult<bool>,
-) -> SysResult<bool> {
-    // SAFETY: the same memory as bytes.
-    let bytes = unsafe { core::slice::from_raw_parts(buf.as_ptr().cast::<u8>(), n) };
-    let mut at = 0;
-    while at + 19 < n {
-        let len = u16::from_le_bytes([bytes[at + 16], bytes[at + 17]]) as usize;
-        let name = bytes[at + 19..].split(|&b| b == 0).next().unwrap_or(b"");
-        at += len.max(20);
-        if let Some(number) = dec(name) {
-            if !goes_on(s, number)? {
-                return Ok(false);
-            }
-        }
-    }
-    Ok(true)
 }
 
 /// True if the thread is in a page fault or in a call that leaves the map alone.
@@ -264,9 +230,11 @@ fn parse_syscall(line: &[u8]) -> Option<(Option<u64>, usize)> {
     }
 }
 
-/// Calls that change the map, start a task in it, or leave it.
+/// Calls that change the map, start a task in it, or leave it; ends of threads.
 fn changes_map(call: u64) -> bool {
-    const CHANGING: [i64; 24] = [
+    const CHANGING: [i64; 26] = [
+        libc::SYS_exit,
+        libc::SYS_exit_group,
         libc::SYS_mlock2,
         libc::SYS_mseal,
         libc::SYS_mmap,
@@ -316,50 +284,10 @@ fn descriptor_pins(s: &mut Scratch, pid: &[u8], fd: u64) -> bool {
     ring || flags / 10000 % 10 >= 4
 }
 
-fn pause() {
-    let t = libc::timespec { tv_sec: 0, tv_nsec: 200_000 };
-    // SAFETY: sleeps 0.2 ms.
-    unsafe { sys::raw(libc::SYS_nanosleep, args![&t, 0]) };
-}
-
-/// A mapping without the pages of thread descriptors. The kernel writes to them
-/// when a thread ends (`CLONE_CHILD_CLEARTID`) and does not wait in a fault then:
-/// protected, `pthread_join` would never hear of it. They are not frozen either.
-fn around_descriptors<'a>(
-    v: &Vma,
-    subject: &'a Subject,
-) -> impl Iterator<Item = (usize, usize)> + 'a {
-    let (end, mut at) = (v.end, v.start);
-    core::iter::from_fn(move || {
-        while at < end {
-            let start = at;
-            let (from, to) = next_descriptor(subject, start, end).unwrap_or((end, end));
-            at = to;
-            if start < from {
-                return Some((start, from));
-            }
-        }
-        None
-    })
-}
-
-fn next_descriptor(subject: &Subject, at: usize, end: usize) -> Option<(usize, usize)> {
-    let pages = |d: usize| {
-        let from = (d & !(PAGE - 1)).max(at);
-        (from, (d + DESCRIPTOR).next_multiple_of(PAGE).min(end))
-    };
-    subject.descriptors().filter(|&d| d != 0).map(pages).filter(|w| w.0 < w.1).min()
-}
-
 /// The next range at or after `at` in a mapping that belongs to a resting
-/// stack (it stays as it is, so that its owner stays held) or to a thread descriptor.
-pub fn excluded_range(
-    s: &Scratch,
-    subject: &Subject,
-    v: &Vma,
-    at: usize,
-) -> Option<(usize, usize)> {
-    let mut first = if s.work.marked { next_descriptor(subject, at, v.end) } else { None };
+/// stack: it stays as it is, so that its owner stays held.
+pub fn excluded_range(s: &Scratch, _: &Subject, v: &Vma, at: usize) -> Option<(usize, usize)> {
+    let mut first: Option<(usize, usize)> = None;
     for &sp in s.stacks() {
         let from = (sp & !(PAGE - 1)).saturating_sub(STACK_BELOW).max(at);
         let to = (sp + STACK_ABOVE).next_multiple_of(PAGE).min(v.end);

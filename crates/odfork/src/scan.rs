@@ -4,7 +4,6 @@
 //! all. It changes nothing. The rules of `helper` apply.
 
 use core::ffi::CStr;
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use odfork_model::Trial;
 
@@ -30,19 +29,10 @@ pub struct Subject<'a> {
     pub own: (usize, usize),
     /// Mappings with less anonymous memory than this stay.
     pub min_bytes: usize,
-    /// Addresses of thread descriptors (`pthread_t`), 0 for none.
-    pub descriptors: &'a [AtomicUsize],
     /// Contended PI futexes may exist, which userfaultfd cannot hold.
     pub pi_futexes: bool,
     /// Pages of backing files may be in pipes or sockets (`vmsplice`, `MSG_ZEROCOPY`).
     pub spliced: bool,
-}
-
-impl Subject<'_> {
-    /// The thread descriptors noted so far, 0 for none.
-    pub fn descriptors(&self) -> impl Iterator<Item = usize> + '_ {
-        self.descriptors.iter().map(|d| d.load(Relaxed))
-    }
 }
 
 /// Opens a file for reading.
@@ -176,10 +166,13 @@ pub fn scan(s: &mut Scratch, subject: &Subject, quiesced: bool, look: Trial) -> 
     let (mut parser, mut pins) = (SmapsParser::new(), false);
     let mut map_count = 0usize;
     let (kernel, results) = (s.kernel, s.results);
-    let (mut kept, text) = s.restart_vmas();
+    let (mut kept, text, stacks) = s.restart_vmas();
+    let mut guarded = 0usize;
     loop {
         let n = read(&kernel, fd, text).map_err(no_proc)?;
         let mut each = |v: &Vma| {
+            let rests = |&&sp: &&usize| v.guards(sp);
+            guarded += stacks.iter().filter(rests).count();
             let v = &if quiesced { v.as_if_unwatched() } else { *v };
             map_count += 1;
             pins |= v.pins;
@@ -204,8 +197,13 @@ pub fn scan(s: &mut Scratch, subject: &Subject, quiesced: bool, look: Trial) -> 
             return Err(Stop::of(Reason::Price));
         }
     }
+    let held = !quiesced || guarded == stacks.len();
     close(fd);
     results.report.scanned.set(1);
+    if !held {
+        // A stack in other memory than what is protected: its thread goes on when it likes.
+        return Err(Stop::of(Reason::Threads));
+    }
     if pins {
         return Err(Stop::of(Reason::Pinned));
     }

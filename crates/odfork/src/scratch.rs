@@ -47,6 +47,8 @@ pub struct Work {
     /// Stack pointers of other threads, while they are quiesced.
     stacks: [usize; MAX_STACKS],
     stack_count: usize,
+    /// The threads that a quiesce knows.
+    pub threads: Noted,
     pub pagemap: pagemap::Buffers,
     pub text: [u8; TEXT],
 }
@@ -55,7 +57,41 @@ impl Work {
     /// As new, for the next job.
     pub fn begin(&mut self) {
         (self.vma_count, self.stack_count, self.files_left) = (0, 0, 0);
+        self.threads.clear();
         (self.swap, self.marked) = (false, false);
+    }
+}
+
+/// One thread of the process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Thread {
+    pub tid: i32,
+    /// Where its list of robust locks is.
+    pub list: usize,
+}
+
+/// The threads noted so far.
+pub struct Noted {
+    threads: [Thread; MAX_STACKS],
+    count: usize,
+}
+
+impl Noted {
+    pub fn noted(&self) -> &[Thread] {
+        &self.threads[..self.count.min(MAX_STACKS)]
+    }
+
+    pub fn clear(&mut self) {
+        self.count = 0;
+    }
+
+    /// Keeps one more, or what is new of one; false when there is no room.
+    pub fn keep(&mut self, thread: Thread) -> bool {
+        let known = self.noted().iter().position(|t| t.tid == thread.tid);
+        let Some(slot) = self.threads.get_mut(known.unwrap_or(self.count)) else { return false };
+        *slot = thread;
+        self.count += usize::from(known.is_none());
+        true
     }
 }
 
@@ -98,10 +134,11 @@ impl Scratch<'_> {
     }
 
     /// The place for the next scan's mappings, and the buffer it reads text into.
-    pub fn restart_vmas(&mut self) -> (Kept<'_>, &mut [u8; TEXT]) {
-        let Work { vmas, vma_count, text, .. } = &mut *self.work;
+    /// And the stack pointers noted.
+    pub fn restart_vmas(&mut self) -> (Kept<'_>, &mut [u8; TEXT], &[usize]) {
+        let Work { vmas, vma_count, text, stacks, stack_count, .. } = &mut *self.work;
         *vma_count = 0;
-        (Kept { vmas, count: vma_count }, text)
+        (Kept { vmas, count: vma_count }, text, &stacks[..(*stack_count).min(MAX_STACKS)])
     }
 
     /// The mappings kept, while text is being read.
@@ -228,7 +265,7 @@ mod tests {
         let (results, trace) = (results(), Trace::new());
         let kernel = Kernel::new(&trace, crate::sys::Fault::None);
         let mut s = Scratch { kernel, results: &results, work: &mut work };
-        let (mut kept, _) = s.restart_vmas();
+        let (mut kept, ..) = s.restart_vmas();
         (0..MAX_VMAS + 3).for_each(|i| kept.push(Vma { start: i, ..Vma::default() }));
         assert_eq!((s.vma_count(), s.vma(7).start, s.vma(MAX_VMAS).start), (MAX_VMAS, 7, 0));
         assert!((0..MAX_STACKS).all(|i| s.note_stack(i)) && !s.note_stack(0));

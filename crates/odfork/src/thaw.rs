@@ -63,7 +63,7 @@ pub fn job(s: &mut Scratch, order: &Order) -> Done<()> {
     };
     let done = thaw(s, &o, fd);
     if let Some(quiesced) = quiesced {
-        quiesced.release();
+        quiesced.release(s, &o.subject);
     }
     done
 }

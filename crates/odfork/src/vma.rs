@@ -62,6 +62,11 @@ impl Vma {
             && !self.special
     }
 
+    /// A write there waits while the process is quiesced.
+    pub fn guards(&self, address: usize) -> bool {
+        self.watched && self.perms & SHARED == 0 && (self.start..self.end).contains(&address)
+    }
+
     /// The same mapping as if the process were not quiesced.
     pub fn as_if_unwatched(&self) -> Vma {
         Vma { watched: false, ..*self }

@@ -66,9 +66,6 @@ pub fn pass(st: &State, owned: &mut Owned, decide: Decide, began_ns: u64) -> Don
 
 /// What the helper needs to know about the process.
 pub fn subject<'a>(st: &'a State, registry: &'a Registry) -> Subject<'a> {
-    if let Some(setup) = st.setup.get() {
-        st.threads.note_main(setup.main_thread);
-    }
     // Not the stored pid: after a fork past the wrappers that is the parent's.
     let pid = sys::getpid();
     Subject {
@@ -79,8 +76,7 @@ pub fn subject<'a>(st: &'a State, registry: &'a Registry) -> Subject<'a> {
         addresses: &st.addresses,
         own: st.own_range(),
         min_bytes: MIN_BYTES,
-        descriptors: st.threads.descriptors(),
-        pi_futexes: st.pi_futexes.load(Relaxed) != 0 || st.threads.overflowed(),
+        pi_futexes: st.pi_futexes.load(Relaxed) != 0,
         spliced: st.spliced_word().is_some_and(|word| word.load(Relaxed) != 0),
     }
 }

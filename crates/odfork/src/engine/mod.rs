@@ -21,8 +21,8 @@ mod waiter;
 
 pub use fork::{fork, freeze_now};
 pub use notes::{
-    bar, before_filter, before_raw_fork, before_thread, note_pi_futex, note_shared_vm, note_splice,
-    note_thread, with_new_namespace, without_helpers,
+    bar, before_filter, before_raw_fork, beside_no_pass, note_pi_futex, note_shared_vm,
+    note_splice, with_new_namespace,
 };
 pub use state::{state, Notes, Setup, State, MAX_NEXT};
 pub use thaw::{call_if_plain, may_be_frozen, thaw_all, with_property, with_thawed};
@@ -33,13 +33,12 @@ use crate::options::{Freeze, Options};
 use crate::reason::Reason;
 use crate::sys;
 
-/// Begins: reads the options. Called once, from the library's constructor, in the thread
-/// with that descriptor. Everything in the program's tree that is executed comes through
+/// Begins: reads the options. Called once, from the library's constructor. Everything in the program's tree that is executed comes through
 /// here, most of it to end soon without a fork: what can wait, waits.
-pub fn start(main_thread: usize, inspect: fn(bool) -> Reason) {
+pub fn start(inspect: fn(bool) -> Reason) {
     let st = state();
     let options = Options::from_env();
-    if !st.setup.set(Setup { options, inspect, main_thread }) {
+    if !st.setup.set(Setup { options, inspect }) {
         return;
     }
     if options.freeze == Freeze::Never {

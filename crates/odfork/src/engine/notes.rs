@@ -46,26 +46,14 @@ pub fn with_new_namespace(call: impl FnOnce() -> isize) -> isize {
     ret
 }
 
-/// Makes a call of the program that must not meet a helper task: none is started meanwhile.
-/// A borrower of the memory has helpers of its own, which only it could find.
-pub fn without_helpers<T>(call: impl FnOnce() -> T) -> T {
+/// Makes a call of the program that must not meet a pass: none begins meanwhile, and one under
+/// way ends before. A borrower of the memory has passes of its own, which do not hold others.
+pub fn beside_no_pass<T>(call: impl FnOnce() -> T) -> T {
     if state().is_fenced() || !detect_child() {
         return call();
     }
     let _call = state().lock.begin_call(&Task);
     call()
-}
-
-/// A thread is about to be made: the last moment at which a new process is
-/// certainly alone in finding out that it is one.
-pub fn before_thread() {
-    detect_child();
-}
-
-/// A thread was made; `descriptor` is its `pthread_t`. A process with more
-/// threads than can be remembered is left plain while it has any.
-pub fn note_thread(descriptor: usize) {
-    state().threads.note(descriptor);
 }
 
 /// The program uses futex operations that fail on protected pages.

@@ -24,13 +24,6 @@ use crate::sys::{Trace, PAGE, ZONE};
 /// Room for functions that wrappers stand before.
 pub const MAX_NEXT: usize = 40;
 
-/// Threads whose descriptors are remembered.
-const MAX_THREADS: usize = 4096;
-
-/// Of them, those that may be made during one pass without a descriptor being overwritten that
-/// the pass has seen.
-const SPARE_THREADS: usize = 256;
-
 /// What the constructor finds out.
 #[derive(Clone, Copy)]
 pub struct Setup {
@@ -38,8 +31,6 @@ pub struct Setup {
     /// Looks for reasons to leave the program alone; asked once in a process, before its
     /// first pass. Told whether this is the process that was executed.
     pub inspect: fn(bool) -> Reason,
-    /// Descriptor of the thread that ran the constructor.
-    pub main_thread: usize,
 }
 
 /// What the wrappers and the report remember. Not in statics of their own: the library has no
@@ -62,43 +53,6 @@ impl Notes {
             realloc_is_glibc: AtomicBool::new(false),
             reported: AtomicBool::new(false),
         }
-    }
-}
-
-/// Thread descriptors (`pthread_t`): the main thread's, then newest over oldest.
-pub struct Threads {
-    noted: AtomicUsize,
-    descriptors: [AtomicUsize; MAX_THREADS],
-}
-
-impl Threads {
-    const fn new() -> Self {
-        #[allow(clippy::declare_interior_mutable_const)]
-        const NONE: AtomicUsize = AtomicUsize::new(0);
-        Threads { noted: AtomicUsize::new(0), descriptors: [NONE; MAX_THREADS] }
-    }
-
-    /// Those in use, 0 for none.
-    pub fn descriptors(&self) -> &[AtomicUsize] {
-        &self.descriptors[..MAX_THREADS.min(self.noted.load(SeqCst) + 1)]
-    }
-
-    /// Notes the main thread's.
-    pub fn note_main(&self, descriptor: usize) {
-        self.descriptors[0].store(descriptor, Relaxed);
-    }
-
-    /// Notes another thread's, unless it is known.
-    pub fn note(&self, descriptor: usize) {
-        if self.descriptors().iter().all(|d| d.load(Relaxed) != descriptor) {
-            let n = self.noted.fetch_add(1, SeqCst);
-            self.descriptors[1 + n % (MAX_THREADS - 1)].store(descriptor, SeqCst);
-        }
-    }
-
-    /// Some may have been overwritten, or may be before a pass that begins now ends.
-    pub fn overflowed(&self) -> bool {
-        self.noted.load(SeqCst) >= MAX_THREADS - SPARE_THREADS
     }
 }
 
@@ -136,7 +90,6 @@ pub struct State {
     /// System calls of the freeze path so far.
     pub trace: Trace,
     pub lock: Lock<Owned>,
-    pub threads: Threads,
     pub addresses: Addresses,
 }
 
@@ -174,7 +127,6 @@ impl State {
             ever_frozen: AtomicU32::new(0),
             trace: Trace::new(),
             lock: Lock::new(Owned::new()),
-            threads: Threads::new(),
             addresses: Addresses::new(),
         }
     }
@@ -259,31 +211,5 @@ mod tests {
         let small = offset_of!(Owned, registry);
         assert!(lock + size_of::<Lock<u64>>() + small < PAGE, "{lock} + {small}");
         assert_eq!(align_of::<State>(), PAGE);
-    }
-
-    #[test]
-    fn threads_are_noted_once() {
-        let threads = Box::new(Threads::new());
-        threads.note_main(7);
-        for descriptor in [7, 8, 9, 8] {
-            threads.note(descriptor);
-        }
-        let seen: Vec<usize> = threads.descriptors().iter().map(|d| d.load(Relaxed)).collect();
-        assert_eq!(seen, [7, 8, 9]);
-        assert!(!threads.overflowed());
-    }
-
-    #[test]
-    #[cfg_attr(miri, ignore = "takes minutes there")]
-    fn too_many_threads_are_known_to_be_too_many() {
-        let threads = Box::new(Threads::new());
-        threads.note_main(7);
-        (0..MAX_THREADS - SPARE_THREADS - 1).for_each(|i| threads.note(100 + i));
-        assert!(!threads.overflowed());
-        threads.note(50);
-        assert!(threads.overflowed());
-        (0..MAX_THREADS).for_each(|i| threads.note(100 + i));
-        assert!(threads.overflowed());
-        assert_eq!(threads.descriptors()[0].load(Relaxed), 7);
     }
 }

@@ -11,9 +11,7 @@ use crate::{args, engine, sys};
 
 extern "C" fn init() {
     super::next::resolve();
-    // SAFETY: asks for the calling thread's descriptor.
-    let thread = unsafe { libc::pthread_self() } as usize;
-    engine::start(thread, super::program::inspect);
+    engine::start(super::program::inspect);
 }
 
 extern "C" fn fini() {

@@ -19,7 +19,7 @@
 //! | realloc | (inside libc) do the same by mremap |
 //! | syscall | do any of these without the wrapper |
 //! | prctl, syscall | get a filter installed that kills for our later calls |
-//! | pthread_create, pthread_mutexattr_setprotocol | (guard) fail where a protected page is written without retry |
+//! | pthread_create, thrd_create, pthread_mutexattr_setprotocol | (guard) fail where a protected page is written without retry |
 //! | vmsplice, setsockopt | keep a page of an image beyond its mappings |
 //! | unshare | make our helper the first process of the program's new namespace |
 //! | waitpid, wait3, wait4, waitid | (with __WALL or __WCLONE) find our helper task |

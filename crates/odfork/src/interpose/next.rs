@@ -27,6 +27,7 @@ functions! {
     Realloc c"realloc",
     Clone c"clone",
     PthreadCreate c"pthread_create",
+    ThrdCreate c"thrd_create",
     SetProtocol c"pthread_mutexattr_setprotocol",
     Wait3 c"wait3",
     Wait4 c"wait4",

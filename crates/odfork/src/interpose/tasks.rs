@@ -1,4 +1,4 @@
-//! clone(2), pthread_create(3), unshare(2), pthread_mutexattr_setprotocol(3): what a pass must know
+//! clone(2), pthread_create(3), thrd_create(3), unshare(2), pthread_mutexattr_setprotocol(3): what a pass must know
 //! about tasks that are not made by fork, and about threads that nobody can hold still.
 
 use core::ffi::c_int;
@@ -53,24 +53,29 @@ pub unsafe extern "C" fn pthread_mutexattr_setprotocol(attr: usize, protocol: c_
     next(attr, protocol)
 }
 
-/// pthread_create(3): remembers where the thread's descriptor lies.
+/// pthread_create(3): no thread is made while others are held still, so that its end is heard.
+/// And it is the last moment at which a new process is certainly alone in finding out that it is
+/// one.
 #[no_mangle]
 pub unsafe extern "C" fn pthread_create(
-    thread: *mut usize,
+    thread: usize,
     attr: usize,
     start: usize,
     arg: usize,
 ) -> c_int {
     // SAFETY: the next function in line, with the caller's arguments.
-    let next: extern "C" fn(*mut usize, usize, usize, usize) -> c_int =
+    let next: extern "C" fn(usize, usize, usize, usize) -> c_int =
         unsafe { core::mem::transmute(Next::PthreadCreate.get()) };
-    engine::before_thread();
-    let result = next(thread, attr, start, arg);
-    if result == 0 {
-        // SAFETY: written by the call.
-        engine::note_thread(unsafe { *thread });
-    }
-    result
+    engine::beside_no_pass(|| next(thread, attr, start, arg))
+}
+
+/// thrd_create(3): as pthread_create, which it does not call by name.
+#[no_mangle]
+pub unsafe extern "C" fn thrd_create(thread: usize, start: usize, arg: usize) -> c_int {
+    // SAFETY: the next function in line, with the caller's arguments.
+    let next: extern "C" fn(usize, usize, usize) -> c_int =
+        unsafe { core::mem::transmute(Next::ThrdCreate.get()) };
+    engine::beside_no_pass(|| next(thread, start, arg))
 }
 
 /// unshare by the kernel.
