@@ -11,10 +11,12 @@
 
 mod api;
 mod backing;
+mod code;
 pub mod engine;
 mod fork_mark;
 mod freeze;
 mod helper;
+mod inspect;
 #[cfg(feature = "interpose")]
 pub mod interpose;
 mod listing;

@@ -7,17 +7,19 @@
 //! 1 fences   tracer, threads, overcommit            scan.rs
 //! 2 scan     what may be frozen, what is dirty      scan.rs
 //! 3 decide   rental rule, or always
-//! 4 quiesce  other threads stand still              quiesce.rs
-//! 5 probe    who might show the backing files       backing.rs
-//! 6 refreeze dirty pages back into their files      refreeze.rs
-//! 7 room     memory for later copies                scan.rs
-//! 8 freeze   new anonymous memory into new files    freeze.rs
+//! 4 code     does it call the kernel past libc?    inspect.rs
+//! 5 quiesce  other threads stand still              quiesce.rs
+//! 6 probe    who might show the backing files       backing.rs
+//! 7 refreeze dirty pages back into their files      refreeze.rs
+//! 8 room     memory for later copies                scan.rs
+//! 9 freeze   new anonymous memory into new files    freeze.rs
 //! ```
 
 use odfork_model::{CostModel, Rental, Trial};
 
 use crate::backing::{self, Allowed, Source};
 use crate::freeze::{self, Tools};
+use crate::inspect;
 use crate::quiesce::{self, Quiesced};
 use crate::reason::{Done, Reason, Stop};
 use crate::refreeze;
@@ -79,8 +81,13 @@ pub fn job(s: &mut Scratch, order: &Order) -> Done<()> {
         Decide::Rental(bid) => bid.look,
     };
     scan::scan(s, &o.subject, false, look)?;
-    let Some(trial) = due(s, &o.decide)? else { return Ok(()) };
-    s.results.report.acted.set(1);
+    let due = due(s, &o.decide);
+    let trial = due.ok().flatten();
+    s.results.report.acted.set(usize::from(trial.is_some()));
+    if trial.is_some() || s.results.report.shown.get() > 0 {
+        inspect::inspect(s, o.subject.searched, trial.unwrap_or(look))?;
+    }
+    let Some(trial) = due? else { return Ok(()) };
     if threads > 1 && o.subject.pi_futexes {
         return Err(Stop::of(Reason::Threads));
     }

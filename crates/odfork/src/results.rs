@@ -8,6 +8,7 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
+use crate::code::Code;
 use crate::reason::{Done, Reason, Stop};
 use crate::registry::{BackingFile, MAX_FILES};
 use crate::step::Step;
@@ -151,6 +152,17 @@ impl Record {
     }
 }
 
+/// Mappings of code that one job searches at most; the rest is a later one's.
+const MAX_INSPECTED: usize = 256;
+
+/// A mapping of code that was searched.
+#[derive(Default)]
+struct Inspected {
+    start: AtomicUsize,
+    end: AtomicUsize,
+    inode: AtomicU64,
+}
+
 /// How a job ended, if it ended by itself.
 #[derive(Default)]
 struct Ending {
@@ -169,6 +181,8 @@ pub struct Results {
     created: [Record; MAX_FILES],
     created_count: AtomicUsize,
     gone: [AtomicU8; MAX_FILES],
+    inspected: [Inspected; MAX_INSPECTED],
+    inspected_count: AtomicUsize,
     views: [(AtomicUsize, AtomicUsize); VIEWS.len()],
     /// Where the runtime's own mappings go next (a hint; see `sys::ZONE`).
     zone: AtomicUsize,
@@ -182,6 +196,7 @@ impl Results {
         self.report.clear();
         self.created_count.store(0, Relaxed);
         self.gone.iter().for_each(|g| g.store(0, Relaxed));
+        self.inspected_count.store(0, Relaxed);
         VIEWS.iter().for_each(|&v| self.forget_view(v));
         self.zone.store(zone, Relaxed);
         self.ending.done.store(0, Relaxed);
@@ -211,6 +226,32 @@ impl Results {
         if let Some(record) = self.created_count().checked_sub(1).map(|n| &self.created[n]) {
             record.end.store(end, Relaxed);
             record.bytes.fetch_add(bytes, Relaxed);
+        }
+    }
+
+    /// Code that was searched and found harmless.
+    pub fn inspected(&self) -> impl Iterator<Item = Code> + '_ {
+        let count = self.inspected_count.load(Acquire).min(MAX_INSPECTED);
+        self.inspected[..count].iter().map(|i| Code {
+            start: i.start.load(Relaxed),
+            end: i.end.load(Relaxed),
+            inode: i.inode.load(Relaxed),
+        })
+    }
+
+    /// More can be noted.
+    pub fn has_inspected_room(&self) -> bool {
+        self.inspected_count.load(Relaxed) < MAX_INSPECTED
+    }
+
+    /// Notes that code was searched up to its `end`.
+    pub fn note_inspected(&self, code: &Code) {
+        let n = self.inspected_count.load(Relaxed);
+        if let Some(slot) = self.inspected.get(n) {
+            slot.start.store(code.start, Relaxed);
+            slot.end.store(code.end, Relaxed);
+            slot.inode.store(code.inode, Relaxed);
+            self.inspected_count.store(n + 1, Release);
         }
     }
 

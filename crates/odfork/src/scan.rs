@@ -8,6 +8,7 @@ use core::ffi::CStr;
 use odfork_model::Trial;
 
 use crate::args;
+use crate::code::Searched;
 use crate::reason::{Done, Reason, Stop};
 use crate::registry::{Addresses, Registry};
 use crate::scratch::{Scratch, MAX_VMAS};
@@ -24,6 +25,8 @@ pub struct Subject<'a> {
     /// It borrows the memory it works in: it may be killed, and the memory lives on.
     pub borrowed: bool,
     pub registry: &'a Registry,
+    /// Code that needs no inspection any more.
+    pub searched: &'a Searched,
     pub addresses: &'a Addresses,
     /// The runtime's own writable memory, page aligned: never frozen.
     pub own: (usize, usize),
@@ -184,6 +187,8 @@ pub fn scan(s: &mut Scratch, subject: &Subject, quiesced: bool, look: Trial) -> 
                 results.report.dirty.add(v.anon);
                 results.report.shown.add(v.len());
                 kept.push(*v);
+            } else if v.code {
+                kept.push_code(v);
             }
         };
         match n {

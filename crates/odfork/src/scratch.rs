@@ -17,6 +17,7 @@ use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 
 use crate::args;
+use crate::code::{Code, MAX_OBJECTS};
 use crate::pagemap;
 use crate::reason::{Done, Reason, Stop};
 use crate::results::Results;
@@ -44,6 +45,9 @@ pub struct Work {
     pub marked: bool,
     vmas: [Vma; MAX_VMAS],
     vma_count: usize,
+    /// Mappings of code, none of which is frozen.
+    code: [Code; MAX_OBJECTS],
+    code_count: usize,
     /// Stack pointers of other threads, while they are quiesced.
     stacks: [usize; MAX_STACKS],
     stack_count: usize,
@@ -59,6 +63,7 @@ impl Work {
         (self.vma_count, self.stack_count, self.files_left) = (0, 0, 0);
         self.threads.clear();
         (self.swap, self.marked) = (false, false);
+        self.code_count = 0;
     }
 }
 
@@ -99,6 +104,8 @@ impl Noted {
 pub struct Kept<'a> {
     vmas: &'a mut [Vma; MAX_VMAS],
     count: &'a mut usize,
+    code: &'a mut [Code; MAX_OBJECTS],
+    code_count: &'a mut usize,
 }
 
 impl Kept<'_> {
@@ -107,6 +114,14 @@ impl Kept<'_> {
         if let Some(slot) = self.vmas.get_mut(*self.count) {
             *slot = v;
             *self.count += 1;
+        }
+    }
+
+    /// Keeps a mapping of code, while there is room.
+    pub fn push_code(&mut self, v: &Vma) {
+        if let Some(slot) = self.code.get_mut(*self.code_count) {
+            *slot = Code { start: v.start, end: v.end, inode: v.inode };
+            *self.code_count += 1;
         }
     }
 }
@@ -136,9 +151,16 @@ impl Scratch<'_> {
     /// The place for the next scan's mappings, and the buffer it reads text into.
     /// And the stack pointers noted.
     pub fn restart_vmas(&mut self) -> (Kept<'_>, &mut [u8; TEXT], &[usize]) {
-        let Work { vmas, vma_count, text, stacks, stack_count, .. } = &mut *self.work;
-        *vma_count = 0;
-        (Kept { vmas, count: vma_count }, text, &stacks[..(*stack_count).min(MAX_STACKS)])
+        let Work { vmas, vma_count, code, code_count, text, stacks, stack_count, .. } =
+            &mut *self.work;
+        (*vma_count, *code_count) = (0, 0);
+        let kept = Kept { vmas, count: vma_count, code, code_count };
+        (kept, text, &stacks[..(*stack_count).min(MAX_STACKS)])
+    }
+
+    /// The code the scan found.
+    pub fn code(&self) -> &[Code] {
+        &self.work.code[..self.work.code_count.min(MAX_OBJECTS)]
     }
 
     /// The mappings kept, while text is being read.

@@ -33,10 +33,12 @@ pub enum Step {
     Remap,
     Punch,
     Thaw,
+    /// The program's code is searched.
+    Code,
 }
 
 impl Step {
-    const ALL: [Step; 19] = [
+    const ALL: [Step; 20] = [
         Step::None,
         Step::Helper,
         Step::Clone,
@@ -56,6 +58,7 @@ impl Step {
         Step::Remap,
         Step::Punch,
         Step::Thaw,
+        Step::Code,
     ];
 
     /// The published name.
@@ -80,6 +83,7 @@ impl Step {
             Step::Remap => "remap",
             Step::Punch => "punch",
             Step::Thaw => "thaw",
+            Step::Code => "code",
         }
     }
 

@@ -4,6 +4,7 @@
 //! Owns parsing and the question "may this mapping be frozen?". It does not
 //! open files and changes nothing. Every rule about special mappings is here.
 
+use crate::code::is_known;
 use crate::sys::PAGE;
 
 /// Access bits of a mapping, as in `PROT_*`.
@@ -38,6 +39,8 @@ pub struct Vma {
     pub special: bool,
     /// A mapping by which kernel or device I/O reaches memory on its own.
     pub pins: bool,
+    /// Code of the program or a library, but the C library's and ours.
+    pub code: bool,
 }
 
 impl Vma {
@@ -94,7 +97,7 @@ const WATCHED: [&[u8]; 2] = [b"um", b"uw"];
 ///
 /// Lines longer than the buffer (paths) are cut: only their beginning matters.
 pub struct SmapsParser {
-    line: [u8; 256],
+    line: [u8; 512],
     fill: usize,
     current: Option<Vma>,
 }
@@ -108,7 +111,7 @@ impl Default for SmapsParser {
 impl SmapsParser {
     /// A parser at the beginning of a file.
     pub const fn new() -> Self {
-        SmapsParser { line: [0; 256], fill: 0, current: None }
+        SmapsParser { line: [0; 512], fill: 0, current: None }
     }
 
     /// Takes more text; calls `each` for every mapping that is complete.
@@ -158,16 +161,18 @@ pub fn parse_head(line: &[u8]) -> Option<Vma> {
     let dev = (hex(dev.get(..colon)?)? << 32) | hex(dev.get(colon + 1..)?)?;
     let inode = dec(words.next()?)?;
     let name = words.next().unwrap_or(&[]);
+    let perms = perm_bits(perm);
     let aligned = start % PAGE as u64 == 0 && end % PAGE as u64 == 0 && start < end;
     aligned.then_some(Vma {
         start: start as usize,
         end: end as usize,
-        perms: perm_bits(perm),
+        perms,
         offset,
         dev,
         inode,
         special: is_special(name),
         pins: pins_memory(name),
+        code: inode != 0 && perms == READ | EXEC && !is_known(line),
         ..Vma::default()
     })
 }

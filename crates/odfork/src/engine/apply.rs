@@ -5,6 +5,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::state::{Owned, State};
+use crate::code::Searched;
 use crate::helper::{self, Finished, Job};
 use crate::pass::{self, Decide};
 use crate::reason::{Done, Reason, Stop};
@@ -24,9 +25,9 @@ pub fn pass(st: &State, owned: &mut Owned, decide: Decide, began_ns: u64) -> Don
     // of the mark wiped, so it knows that the copied lock is nobody's.
     st.fork_mark.set();
     make_spliced_word(st, owned)?;
-    let Owned { shared_vm, account, scratch, zone, registry } = owned;
+    let Owned { shared_vm, account, scratch, zone, registry, searched, .. } = owned;
     let order = pass::Order {
-        subject: subject(st, registry),
+        subject: subject(st, registry, searched),
         allowed: st.options().image,
         shared_vm: *shared_vm,
         decide,
@@ -36,6 +37,7 @@ pub fn pass(st: &State, owned: &mut Owned, decide: Decide, began_ns: u64) -> Don
         Ok(finished) => {
             let outcome = finished.outcome();
             take_files(st, registry, &finished, &outcome);
+            finished.results.inspected().for_each(|code| searched.note(code));
             if finished.results.report.scanned.flag() {
                 account.shown = shown(&finished.results.report);
             }
@@ -56,8 +58,9 @@ pub fn pass(st: &State, owned: &mut Owned, decide: Decide, began_ns: u64) -> Don
     scratch.clear();
     if let Err(stop) = &outcome {
         st.stats.count_stop(stop);
-        if stop.reason == Reason::Seccomp {
-            // A filter kills for what the helper does: make no more calls of our own.
+        if matches!(stop.reason, Reason::Seccomp | Reason::RawCalls) {
+            // A filter kills for what the helper does: make no more calls of our own. Code that
+            // calls past us would meet frozen memory.
             st.set_barred(stop.reason);
         }
     }
@@ -65,7 +68,7 @@ pub fn pass(st: &State, owned: &mut Owned, decide: Decide, began_ns: u64) -> Don
 }
 
 /// What the helper needs to know about the process.
-pub fn subject<'a>(st: &'a State, registry: &'a Registry) -> Subject<'a> {
+pub fn subject<'a>(st: &'a State, registry: &'a Registry, searched: &'a Searched) -> Subject<'a> {
     // Not the stored pid: after a fork past the wrappers that is the parent's.
     let pid = sys::getpid();
     Subject {
@@ -73,6 +76,7 @@ pub fn subject<'a>(st: &'a State, registry: &'a Registry) -> Subject<'a> {
         borrowed: !st.owner.is(pid),
         tid: sys::gettid(),
         registry,
+        searched,
         addresses: &st.addresses,
         own: st.own_range(),
         min_bytes: MIN_BYTES,

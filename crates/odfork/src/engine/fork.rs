@@ -11,6 +11,7 @@ use super::apply::pass;
 use super::child::detect_child;
 use super::notes::bar;
 use super::state::{state, Owned, State};
+use super::thaw::thaw_all;
 use super::waiter::{hold, Task};
 use crate::options::Freeze;
 use crate::pass::{Bid, Decide};
@@ -70,11 +71,20 @@ fn prepare(st: &State) {
         _ => by_rental_rule(st, &mut owned, began_ns),
     };
     if let Some(decide) = decide.filter(|_| !owned.calls_under_way()) {
-        let _ = pass(st, &mut owned, decide, began_ns);
+        let done = pass(st, &mut owned, decide, began_ns);
         if freeze == Freeze::Eager && st.barred() == Reason::None {
             st.faults.store(sys::minor_faults(), Relaxed);
         }
         st.last_pass_ns.store(sys::now_ns(), Relaxed);
+        drop(owned);
+        after(&done);
+    }
+}
+
+/// Code was loaded since the first pass that frozen memory must not meet.
+fn after(done: &Done<()>) {
+    if matches!(done, Err(Stop { reason: Reason::RawCalls, .. })) {
+        let _ = thaw_all();
     }
 }
 
@@ -99,12 +109,12 @@ fn is_stale(st: &State) -> bool {
         && sys::now_ns() - st.last_pass_ns.load(Relaxed) > STALE_NS
 }
 
-/// Asked without the lock: the inspection of the code takes the loader's. Who comes while another
-/// thread inspects does not wait for it, nor does the child of a fork made meanwhile.
+/// Asked without the lock. Who comes while another thread inspects does not wait for it, nor does
+/// the child of a fork made meanwhile.
 fn passes_inspection(st: &State) -> bool {
     let Some(setup) = st.setup.get() else { return false };
     let done = st.inspection.run(|| {
-        let found = (setup.inspect)(sys::getpid() == st.born.load(Relaxed));
+        let found = (setup.inspect)();
         if found != Reason::None {
             bar(found);
         }
@@ -169,5 +179,7 @@ pub fn freeze_now() -> Done<()> {
         st.faults.store(sys::minor_faults(), Relaxed);
         st.last_pass_ns.store(sys::now_ns(), Relaxed);
     }
+    drop(owned);
+    after(&done);
     done
 }

@@ -35,7 +35,7 @@ use crate::sys;
 
 /// Begins: reads the options. Called once, from the library's constructor. Everything in the program's tree that is executed comes through
 /// here, most of it to end soon without a fork: what can wait, waits.
-pub fn start(inspect: fn(bool) -> Reason) {
+pub fn start(inspect: fn() -> Reason) {
     let st = state();
     let options = Options::from_env();
     if !st.setup.set(Setup { options, inspect }) {

@@ -10,6 +10,7 @@ use core::sync::atomic::{
 };
 
 use super::account::Account;
+use crate::code::Searched;
 use crate::fork_mark::ForkMark;
 use crate::lock::Lock;
 use crate::once::{RunOnce, SetOnce};
@@ -29,8 +30,8 @@ pub const MAX_NEXT: usize = 40;
 pub struct Setup {
     pub options: Options,
     /// Looks for reasons to leave the program alone; asked once in a process, before its
-    /// first pass. Told whether this is the process that was executed.
-    pub inspect: fn(bool) -> Reason,
+    /// first pass.
+    pub inspect: fn() -> Reason,
 }
 
 /// What the wrappers and the report remember. Not in statics of their own: the library has no
@@ -103,6 +104,7 @@ pub struct Owned {
     /// Address hint for the runtime's next mapping.
     pub zone: usize,
     pub registry: Registry,
+    pub searched: Searched,
 }
 
 impl State {
@@ -188,6 +190,7 @@ impl Owned {
             scratch: ScratchMapping::new(),
             zone: ZONE,
             registry: Registry::new(),
+            searched: Searched::new(),
         }
     }
 }

@@ -84,8 +84,8 @@ fn thaw_range(
     if !(st.addresses.may_be_frozen(start, end) || join && st.addresses.may_be_split(start, end)) {
         return Ok(false);
     }
-    let Owned { scratch, zone, registry, .. } = owned;
-    let order = Order { start, end, content, moves, subject: subject(st, registry) };
+    let Owned { scratch, zone, registry, searched, .. } = owned;
+    let order = Order { start, end, content, moves, subject: subject(st, registry, searched) };
     let door = (&st.trace, st.options().fault);
     let finished = helper::run(door, scratch, zone, Job::Thaw(&order))?;
     let (outcome, report) = (finished.outcome(), &finished.results.report);

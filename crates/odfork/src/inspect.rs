@@ -1,0 +1,54 @@
+//! Inspecting the program's code, step by step, while the price of the pass allows it.
+//!
+//! Owns the step `code`. Runs in the helper task: code that is unmapped or cut off meanwhile ends
+//! the helper, and the process stays as it was. How far it came is in the results; a later pass
+//! goes on from there. Code loaded since the last pass is found like any other.
+
+use odfork_model::Trial;
+
+use crate::code::{calls_unseen, Code, Searched, BEFORE};
+use crate::reason::{Done, Reason, Stop};
+use crate::scratch::Scratch;
+use crate::step::Step;
+use crate::sys::now_ns;
+
+/// Bytes searched between two looks at the clock.
+const PART: usize = 256 << 10;
+
+/// Searches what was not searched before.
+pub fn inspect(s: &mut Scratch, searched: &Searched, trial: Trial) -> Done<()> {
+    s.kernel.enter(Step::Code);
+    for i in 0..s.code().len() {
+        let Some(&code) = s.code().get(i) else { break };
+        let from = searched.reached(&code);
+        if from < code.end && !s.results.has_inspected_room() {
+            return Err(Stop::of(Reason::Price));
+        }
+        let (reached, done) = search(&code, from, trial);
+        if reached > from {
+            s.results.note_inspected(&Code { end: reached, ..code });
+        }
+        done?;
+    }
+    Ok(())
+}
+
+/// Searches one mapping from there on; tells how far it came.
+fn search(code: &Code, from: usize, trial: Trial) -> (usize, Done<()>) {
+    let mut at = from;
+    while at < code.end {
+        if !trial.affords(now_ns()) {
+            return (at, Err(Stop::of(Reason::Price)));
+        }
+        let end = (at + PART).min(code.end);
+        let begin = at.saturating_sub(BEFORE + 2).max(code.start);
+        // SAFETY: readable program memory, of a mapping seen just now; nobody writes to code that
+        // is mapped read-only. If it is gone by now this task ends, and no other.
+        let part = unsafe { core::slice::from_raw_parts(begin as *const u8, end - begin) };
+        if calls_unseen(part) {
+            return (at, Err(Stop::of(Reason::RawCalls)));
+        }
+        at = end;
+    }
+    (at, Ok(()))
+}
