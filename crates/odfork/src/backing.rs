@@ -32,6 +32,17 @@ pub enum Allowed {
     Small,
 }
 
+impl Allowed {
+    /// A piece of that kind may be frozen, if the files it needs can be had.
+    pub fn takes(self, kind: Kind) -> bool {
+        match self {
+            Allowed::Auto => true,
+            Allowed::Huge => kind == Kind::Huge,
+            Allowed::Small => kind == Kind::Small,
+        }
+    }
+}
+
 /// Makes backing files; holds the unmounted tmpfs while the helper lives.
 #[derive(Clone, Copy)]
 pub struct Source {

@@ -17,7 +17,7 @@ use odfork_model::Trial;
 use crate::args;
 use crate::backing::{self, Source, DATA};
 use crate::pagemap::{Pagemap, Want};
-use crate::plan::{part_len, Kind, Piece, Planner, MAX_PIECES};
+use crate::plan::{part_len, Kind, Piece, Planner};
 use crate::reason::{Done, Reason, Stop};
 use crate::registry::BackingFile;
 use crate::scratch::{Scratch, TEXT};
@@ -47,23 +47,25 @@ pub struct Tools {
     pub trial: Trial,
 }
 
-/// Freezes one anonymous mapping. Returns bytes copied.
-pub fn freeze_vma(s: &mut Scratch, tools: &Tools, vma: &Vma) -> Done<usize> {
+/// Which parts of an anonymous mapping are to be frozen.
+pub fn plan_vma(s: &mut Scratch, pagemap: i32, huge: bool, vma: &Vma) -> Done<Planner> {
     s.kernel.enter(Step::Plan);
     let fail = |e| Stop::failed(Reason::Step, Step::Plan, e);
-    let mut planner = Planner::new(vma.start, vma.end, tools.source.huge());
-    Pagemap { fd: tools.pagemap, buf: &mut s.work.pagemap }
+    let mut planner = Planner::new(vma.start, vma.end, huge);
+    Pagemap { fd: pagemap, buf: &mut s.work.pagemap }
         .runs(&s.kernel, (vma.start, vma.end), Want::Populated, &mut |_, a, b| {
             planner.feed(a, b);
             Ok(())
         })
         .map_err(fail)?;
-    let mut pieces = [Piece { start: 0, end: 0, pages: 0, kind: Kind::Small }; MAX_PIECES];
-    let planned = planner.finish();
-    pieces[..planned.len()].copy_from_slice(planned);
-    let count = planned.len();
+    Ok(planner)
+}
+
+/// Freezes one anonymous mapping. Returns bytes copied.
+pub fn freeze_vma(s: &mut Scratch, tools: &Tools, vma: &Vma) -> Done<usize> {
+    let mut planner = plan_vma(s, tools.pagemap, tools.source.huge(), vma)?;
     let mut bytes = 0;
-    for piece in pieces[..count].iter().filter(|p| tools.source.takes(p.kind)) {
+    for piece in planner.finish().iter().filter(|p| tools.source.takes(p.kind)) {
         bytes += freeze_piece(s, tools, piece, vma, Content::Anonymous)?;
     }
     Ok(bytes)

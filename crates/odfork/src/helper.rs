@@ -15,6 +15,7 @@
 use core::ptr::NonNull;
 
 use crate::args;
+use crate::budget;
 use crate::pass;
 use crate::reason::{Done, Reason, Stop};
 use crate::results::Results;
@@ -29,6 +30,7 @@ use crate::thaw;
 pub enum Job<'a> {
     Pass(&'a pass::Order<'a>),
     Thaw(&'a thaw::Order<'a>),
+    Measure(&'a Subject<'a>),
 }
 
 impl Job<'_> {
@@ -36,6 +38,7 @@ impl Job<'_> {
         match self {
             Job::Pass(order) => &order.subject,
             Job::Thaw(order) => &order.subject,
+            Job::Measure(subject) => subject,
         }
     }
 }
@@ -89,6 +92,7 @@ extern "C" fn entry(at: usize) -> i32 {
     results.end(match start.job {
         Job::Pass(order) => pass::job(&mut scratch, order),
         Job::Thaw(order) => thaw::job(&mut scratch, order),
+        Job::Measure(subject) => budget::measure(&mut scratch, subject),
     });
     0
 }

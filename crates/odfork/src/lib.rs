@@ -11,6 +11,8 @@
 
 mod api;
 mod backing;
+mod budget;
+mod cgroup;
 mod code;
 pub mod engine;
 mod fork_mark;
@@ -38,6 +40,7 @@ mod registry;
 mod results;
 mod scan;
 mod scratch;
+mod slack;
 mod spans;
 pub mod stats;
 mod step;

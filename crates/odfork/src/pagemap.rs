@@ -105,18 +105,7 @@ impl Pagemap<'_> {
         want: Want,
         each: &mut dyn FnMut(&Kernel, usize, usize) -> SysResult<()>,
     ) -> SysResult<usize> {
-        let pages = ((end - start) / PAGE).min(REGIONS);
-        let buf = self.buf.entries.as_mut_ptr();
-        // SAFETY: the buffer holds REGIONS entries of 8 bytes.
-        let n = unsafe {
-            k.call(
-                libc::SYS_pread64,
-                args![self.fd, buf, pages * abi::ENTRY_BYTES, start / PAGE * abi::ENTRY_BYTES],
-            )
-        }? / 8;
-        if n == 0 {
-            return Err(Errno(libc::EIO));
-        }
+        let n = self.read_entries(k, start, end)?;
         let mut run: Option<usize> = None;
         for i in 0..n {
             let at = start + i * PAGE;
@@ -133,6 +122,36 @@ impl Pagemap<'_> {
             each(k, from, start + n * PAGE)?;
         }
         Ok(start + n * PAGE)
+    }
+
+    /// Bytes of wanted pages that nobody else maps. A page that is swapped out may be anybody's.
+    pub fn own_bytes(
+        &mut self,
+        k: &Kernel,
+        (start, end): (usize, usize),
+        want: Want,
+    ) -> SysResult<usize> {
+        let (mut at, mut own) = (start, 0);
+        while at < end {
+            let n = self.read_entries(k, at, end)?;
+            let ours = |e: &&u64| wanted(**e, want) && **e & abi::ENTRY_EXCLUSIVE != 0;
+            own += self.buf.entries[..n].iter().filter(ours).count() * PAGE;
+            at += n * PAGE;
+        }
+        Ok(own)
+    }
+
+    /// Reads the entries from `start` on, as many as fit; gives their number.
+    fn read_entries(&mut self, k: &Kernel, start: usize, end: usize) -> SysResult<usize> {
+        let pages = ((end - start) / PAGE).min(REGIONS);
+        let buf = self.buf.entries.as_mut_ptr();
+        let (bytes, offset) = (pages * abi::ENTRY_BYTES, start / PAGE * abi::ENTRY_BYTES);
+        // SAFETY: the buffer holds REGIONS entries of 8 bytes.
+        let n = unsafe { k.call(libc::SYS_pread64, args![self.fd, buf, bytes, offset]) }?;
+        match n / abi::ENTRY_BYTES {
+            0 => Err(Errno(libc::EIO)),
+            n => Ok(n),
+        }
     }
 
     /// True if the page at `addr` is present and mapped by nobody else.

@@ -6,24 +6,25 @@
 //! ```text
 //! 1 fences   tracer, threads, overcommit            scan.rs
 //! 2 scan     what may be frozen, what is dirty      scan.rs
-//! 3 decide   rental rule, or always
-//! 4 code     does it call the kernel past libc?    inspect.rs
+//! 3 decide   rental rule, or always; what the memory budget allows   budget.rs
+//! 4 code     does it call the kernel past libc?     inspect.rs
 //! 5 quiesce  other threads stand still              quiesce.rs
 //! 6 probe    who might show the backing files       backing.rs
 //! 7 refreeze dirty pages back into their files      refreeze.rs
-//! 8 room     memory for later copies                scan.rs
+//! 8 room     memory for later copies                budget.rs
 //! 9 freeze   new anonymous memory into new files    freeze.rs
 //! ```
 
 use odfork_model::{CostModel, Rental, Trial};
 
 use crate::backing::{self, Allowed, Source};
+use crate::budget::{self, Scope};
 use crate::freeze::{self, Tools};
 use crate::inspect;
 use crate::quiesce::{self, Quiesced};
 use crate::reason::{Done, Reason, Stop};
 use crate::refreeze;
-use crate::registry::MAX_FILES;
+use crate::registry::{Debt, MAX_FILES};
 use crate::results::View;
 use crate::scan::{self, Subject};
 use crate::scratch::Scratch;
@@ -65,6 +66,13 @@ pub struct Order<'a> {
     pub decide: Decide,
 }
 
+/// What is to be done, and what that may cost.
+#[derive(Clone, Copy)]
+struct Plan {
+    scope: Scope,
+    trial: Trial,
+}
+
 /// The job of one pass.
 pub fn job(s: &mut Scratch, order: &Order) -> Done<()> {
     // A copy on the task's own stack: the caller's may be part of what is frozen.
@@ -81,13 +89,14 @@ pub fn job(s: &mut Scratch, order: &Order) -> Done<()> {
         Decide::Rental(bid) => bid.look,
     };
     scan::scan(s, &o.subject, false, look)?;
-    let due = due(s, &o.decide);
-    let trial = due.ok().flatten();
-    s.results.report.acted.set(usize::from(trial.is_some()));
+    let due = due(s, &o, pagemap);
+    let trial = due.ok().flatten().map(|(plan, _)| plan.trial);
+    let all = |due: &Option<(Plan, Debt)>| due.is_some_and(|(plan, _)| plan.scope == Scope::All);
+    s.results.report.acted.set(usize::from(due.as_ref().is_ok_and(all)));
     if trial.is_some() || s.results.report.shown.get() > 0 {
         inspect::inspect(s, o.subject.searched, trial.unwrap_or(look))?;
     }
-    let Some(trial) = due? else { return Ok(()) };
+    let Some((plan, debt)) = due? else { return Ok(()) };
     if threads > 1 && o.subject.pi_futexes {
         return Err(Stop::of(Reason::Threads));
     }
@@ -100,50 +109,82 @@ pub fn job(s: &mut Scratch, order: &Order) -> Done<()> {
         }
         Err(stop) => return Err(stop),
     };
-    if threads > 1 {
-        // The map may have changed until everybody stood still.
-        scan::scan(s, &o.subject, true, Trial::UNLIMITED)?;
-    }
-    let done = act(s, &o, pagemap, trial);
+    let debt = if threads > 1 { rescan(s, &o, pagemap, plan.scope) } else { Ok(debt) };
+    let done = debt.and_then(|debt| {
+        s.results.note_debt(&debt);
+        act(s, &o, pagemap, plan)
+    });
     if let Some(quiesced) = quiesced {
         quiesced.release(s, &o.subject);
     }
     done
 }
 
-/// Step `decide`: what the purchase may cost, if it is due.
-fn due(s: &Scratch, decide: &Decide) -> Done<Option<Trial>> {
-    let (new, dirty, shown) = (
-        s.results.report.eligible.get() as u64,
-        s.results.report.dirty.get() as u64,
-        s.results.report.shown.get() as u64,
-    );
-    let page = PAGE as u64;
-    if new + dirty == 0 {
+/// Step `decide`: what is to be done, if anything. First by what the scan has found, which costs
+/// nothing; then by what the budget leaves of that.
+fn due(s: &mut Scratch, o: &Order, pagemap: i32) -> Done<Option<(Plan, Debt)>> {
+    let (new, dirty) = (s.results.report.eligible.get(), s.results.report.dirty.get());
+    let wanted = purchase(s, &o.decide, new, dirty);
+    if wanted.is_some() {
+        let debt = budget::decide(s, &o.subject, pagemap, Scope::All);
+        let new = budget::freezable(s, pagemap, |kind| o.allowed.takes(kind));
+        if let Some(trial) = purchase(s, &o.decide, new, dirty - s.results.report.left.get()) {
+            s.results.report.eligible.set(new);
+            return Ok(Some((Plan { scope: Scope::All, trial }, debt)));
+        }
+    }
+    if budget::is_too_much_kept(s, &o.subject, pagemap) {
+        let debt = budget::decide(s, &o.subject, pagemap, Scope::GiveBack);
+        return Ok(Some((Plan { scope: Scope::GiveBack, trial: Trial::UNLIMITED }, debt)));
+    }
+    // What cannot be had is asked for ever more rarely.
+    if wanted.is_some() || new + dirty == 0 {
         return Err(Stop::of(Reason::NotWorth));
     }
+    Ok(None)
+}
+
+/// What cleaning so much may cost, if it is due.
+fn purchase(s: &Scratch, decide: &Decide, new: usize, dirty: usize) -> Option<Trial> {
+    let (page, shown) = (PAGE as u64, s.results.report.shown.get() as u64);
+    let (new, dirty) = (new as u64, dirty as u64);
     match decide {
-        Decide::Always => Ok(Some(Trial::UNLIMITED)),
+        Decide::Always => (new + dirty > 0).then_some(Trial::UNLIMITED),
         Decide::Rental(Bid { model, rental, began_ns, .. }) => {
             let mut rental = *rental;
             rental.limit(model.avoidable_ns((new + dirty) / page));
-            let due = rental.due(model.clean_ns(new, dirty / page, shown));
-            Ok(due.then(|| rental.purchase(*began_ns)))
+            let due = new + dirty > 0 && rental.due(model.clean_ns(new, dirty / page, shown));
+            due.then(|| rental.purchase(*began_ns))
         }
     }
 }
 
-fn act(s: &mut Scratch, o: &Order, pagemap: i32, trial: Trial) -> Done<()> {
+/// The map may have changed until everybody stood still.
+fn rescan(s: &mut Scratch, o: &Order, pagemap: i32, scope: Scope) -> Done<Debt> {
+    scan::scan(s, &o.subject, true, Trial::UNLIMITED)?;
+    let new = match scope {
+        Scope::All => budget::freezable(s, pagemap, |kind| o.allowed.takes(kind)),
+        Scope::GiveBack => 0,
+    };
+    s.results.report.eligible.set(new);
+    Ok(budget::decide(s, &o.subject, pagemap, scope))
+}
+
+fn act(s: &mut Scratch, o: &Order, pagemap: i32, plan: Plan) -> Done<()> {
     s.work.files_left = o.subject.registry.room().min(MAX_FILES);
     let source = Source::open(&s.kernel, o.allowed)?;
     let probe = choose_probe(s, o, pagemap);
-    let tools = Tools { source, pagemap, probe, trial };
+    let tools = Tools { source, pagemap, probe, trial: plan.trial };
     let begin = now_ns();
     let refrozen = refreeze_and_punch(s, &tools, o);
     s.results.report.refreeze_ns.set((now_ns() - begin) as usize);
     let begin = now_ns();
-    let frozen = refrozen.and_then(|()| freeze_new(s, &tools, &o.subject));
+    let frozen = refrozen.and_then(|()| match plan.scope {
+        Scope::All => freeze_new(s, &tools, &o.subject),
+        Scope::GiveBack => Ok(()),
+    });
     s.results.report.freeze_ns.set((now_ns() - begin) as usize);
+    budget::note_slack(s);
     let used = s.results.created().any(|i| i.probe == probe);
     if used {
         s.results.forget_view(View::Probe);
@@ -154,21 +195,14 @@ fn act(s: &mut Scratch, o: &Order, pagemap: i32, trial: Trial) -> Done<()> {
 }
 
 fn refreeze_and_punch(s: &mut Scratch, tools: &Tools, o: &Order) -> Done<()> {
-    if s.results.report.dirty.get() > 0 {
-        // What cannot be refrozen in place is copied whole.
-        let rebuilding = o
-            .subject
-            .registry
-            .live()
-            .filter(|(slot, im)| !s.results.is_gone(*slot) && im.anchor_shared == 0)
-            .map(|(_, im)| im.bytes)
-            .sum();
-        scan::room(s, rebuilding)?;
-        refreeze::refreeze_all(s, tools, &o.subject)?;
+    let rebuilding = budget::rebuilding(s, &o.subject, tools.pagemap);
+    if rebuilding > 0 && budget::room(s, rebuilding).is_err() {
+        budget::leave_rebuilds(s, &o.subject, tools.pagemap);
     }
+    refreeze::refreeze_all(s, tools, &o.subject)?;
     for (slot, im) in o.subject.registry.live() {
         if !s.results.is_gone(slot) {
-            refreeze::punch_unseen(s, tools.pagemap, im)?;
+            refreeze::punch_unseen(s, tools.pagemap, (slot, im))?;
         }
     }
     Ok(())
@@ -178,7 +212,7 @@ fn freeze_new(s: &mut Scratch, tools: &Tools, subject: &Subject) -> Done<()> {
     if s.results.report.eligible.get() == 0 {
         return Ok(());
     }
-    scan::room(s, s.results.report.eligible.get())?;
+    budget::room(s, s.results.report.eligible.get())?;
     keep_in_cores(s);
     for i in 0..s.vma_count() {
         let v = s.vma(i);

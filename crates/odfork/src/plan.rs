@@ -1,28 +1,25 @@
 //! Which parts of a mapping go into which kind of backing file. Pure.
 //!
 //! Owns the division of one mapping into pieces by how densely its 2 MB
-//! windows are populated. A huge page costs 2 MB even when one page of it is
-//! used, so only well-filled windows go to the huge backing file; thin ones go to the
-//! 4 KB backing file; untouched ones stay anonymous and cost nothing, as before.
+//! windows are populated, and with it the bound on what frozen memory may cost above stock.
+//!
+//! An untouched page costs nothing on stock, not even when it is read. In a backing file it is
+//! a hole: a huge page fills it at once, and reading it allocates a page. So memory is frozen
+//! only where at most one page in 11 is untouched: if every hole is filled, the file is 10 %
+//! larger than its content. What is thinner stays anonymous, as before.
 //!
 //! ```text
-//! mapping   |head|== dense ==|~ thin ~|.. untouched ..|== dense ==|tail|
-//! pieces    |anon|   huge    |  small |     anon      |   huge    |anon|
+//! mapping   |head|== full ==|~ thin ~|.. untouched ..|== full ==|tail|
+//! pieces    |small|  huge   |  anon  |     anon      |   huge   |small|
 //! ```
 
 use crate::sys::{HUGE, PAGE};
 
-/// Pages in one window.
-const WINDOW_PAGES: usize = HUGE / PAGE;
-/// A window with at least this many populated pages is dense (3/4).
-const DENSE_PAGES: usize = WINDOW_PAGES * 3 / 4;
-/// A thin piece is frozen only from this many populated pages (256 KB) ...
-const MIN_THIN_PAGES: usize = 64;
-/// ... and when at least one page in this many of its span is populated:
-/// below that, reading the untouched rest would cost memory it does not on stock.
-const THIN_SHARE: usize = 8;
-/// More pieces than this in one mapping are joined into one 4 KB piece, so that
-/// freezing does not multiply mappings.
+/// One page in this many of a piece may be untouched.
+const HOLE_SHARE: usize = 11;
+/// A piece of 4 KB pages is frozen only from this many populated pages (256 KB).
+const MIN_SMALL_PAGES: usize = 64;
+/// Of one mapping the largest pieces are frozen, so that freezing does not multiply mappings.
 pub const MAX_PIECES: usize = 64;
 
 /// Where a piece goes.
@@ -61,13 +58,14 @@ pub struct Planner {
     huge: bool,
     window: usize,
     in_window: usize,
+    /// First and last populated address of the window.
+    extent: (usize, usize),
     /// Runs are counted from here on: one that is fed again must not open a second piece
     /// over the same addresses, whose content the first would already have taken.
     fed: usize,
     open: Option<Piece>,
     pieces: [Piece; MAX_PIECES],
     count: usize,
-    whole: Piece,
 }
 
 const NO_PIECE: Piece = Piece { start: 0, end: 0, pages: 0, kind: Kind::Small };
@@ -82,11 +80,11 @@ impl Planner {
             huge,
             window: start / HUGE,
             in_window: 0,
+            extent: (0, 0),
             fed: start,
             open: None,
             pieces: [NO_PIECE; MAX_PIECES],
             count: 0,
-            whole: NO_PIECE,
         }
     }
 
@@ -100,6 +98,10 @@ impl Planner {
                 self.window = at / HUGE;
             }
             let stop = ((self.window + 1) * HUGE).min(end);
+            if self.in_window == 0 {
+                self.extent.0 = at;
+            }
+            self.extent.1 = stop;
             self.in_window += (stop - at) / PAGE;
             at = stop;
         }
@@ -109,10 +111,6 @@ impl Planner {
     pub fn finish(&mut self) -> &[Piece] {
         self.close_window();
         self.close_piece();
-        if self.count > MAX_PIECES {
-            self.pieces[0] = self.whole;
-            self.count = usize::from(worth_it(&self.whole));
-        }
         &self.pieces[..self.count]
     }
 
@@ -123,19 +121,15 @@ impl Planner {
         }
         let (from, to) = (self.window * HUGE, (self.window + 1) * HUGE);
         let inside = from >= self.start && to <= self.end;
-        let dense = self.huge && inside && pages >= DENSE_PAGES;
-        let piece = Piece {
-            start: from.max(self.start),
-            end: to.min(self.end),
-            pages,
-            kind: if dense { Kind::Huge } else { Kind::Small },
+        let whole = Piece { start: from, end: to, pages, kind: Kind::Huge };
+        let (start, end) = self.extent;
+        let piece = match self.huge && inside && few_holes(&whole) {
+            true => whole,
+            false => Piece { start, end, pages, kind: Kind::Small },
         };
-        self.whole = join(self.whole, piece, Kind::Small);
-        match self.open {
-            Some(open) if open.kind == piece.kind && open.end == piece.start => {
-                self.open = Some(join(open, piece, piece.kind));
-            }
-            _ => {
+        match self.open.and_then(|open| joined(open, piece)) {
+            Some(both) => self.open = Some(both),
+            None => {
                 self.close_piece();
                 self.open = Some(piece);
             }
@@ -143,25 +137,47 @@ impl Planner {
     }
 
     fn close_piece(&mut self) {
-        if let Some(p) = self.open.take().filter(worth_it) {
-            if let Some(slot) = self.pieces.get_mut(self.count) {
-                *slot = p;
+        let Some(p) = self.open.take().filter(worth_it) else { return };
+        if self.count == MAX_PIECES && !self.drop_smaller(p.pages) {
+            return;
+        }
+        self.pieces[self.count] = p;
+        self.count += 1;
+    }
+
+    /// Makes room for a piece of so many pages, if another is smaller.
+    fn drop_smaller(&mut self, pages: usize) -> bool {
+        let smallest = (0..self.count).min_by_key(|&i| self.pieces[i].pages);
+        match smallest.filter(|&i| self.pieces[i].pages < pages) {
+            Some(i) => {
+                self.pieces.copy_within(i + 1..self.count, i);
+                self.count -= 1;
+                true
             }
-            self.count += 1;
+            None => false,
         }
     }
 }
 
-fn join(a: Piece, b: Piece, kind: Kind) -> Piece {
-    let start = if a.is_empty() { b.start } else { a.start };
-    Piece { start, end: b.end, pages: a.pages + b.pages, kind }
+/// Two pieces of one kind as one: neighbours in huge pages, and in 4 KB pages what has few holes
+/// together.
+fn joined(a: Piece, b: Piece) -> Option<Piece> {
+    let both = Piece { start: a.start, end: b.end, pages: a.pages + b.pages, kind: a.kind };
+    let fits = match a.kind {
+        Kind::Huge => a.end == b.start,
+        Kind::Small => few_holes(&both),
+    };
+    (a.kind == b.kind && fits).then_some(both)
+}
+
+/// At most one page in 11 is untouched.
+fn few_holes(p: &Piece) -> bool {
+    let pages = p.len() / PAGE;
+    p.pages.saturating_mul(HOLE_SHARE) >= pages.saturating_mul(HOLE_SHARE - 1)
 }
 
 fn worth_it(p: &Piece) -> bool {
-    match p.kind {
-        Kind::Huge => true,
-        Kind::Small => p.pages >= MIN_THIN_PAGES && p.pages * THIN_SHARE * PAGE >= p.len(),
-    }
+    p.kind == Kind::Huge || p.pages >= MIN_SMALL_PAGES && few_holes(p)
 }
 
 /// How far a 4 KB piece is split, so that one page dirtied by the parent
@@ -214,18 +230,47 @@ mod tests {
     }
 
     #[test]
-    fn many_fragments_become_one_small_piece() {
-        let runs: Vec<_> = (0..200).map(|w| (2 * w * HUGE, (2 * w + 1) * HUGE)).collect();
-        let got = plan(0, 400 * HUGE, &runs);
-        assert_eq!(got.len(), 1);
-        assert_eq!((got[0].kind, got[0].pages), (Kind::Small, 200 * WINDOW_PAGES));
+    fn of_too_many_fragments_the_largest_are_taken() {
+        let runs: Vec<_> = (0..200)
+            .map(|w| (2 * w * HUGE, (2 * w + 1 + usize::from(w % 10 == 0)) * HUGE - PAGE))
+            .collect();
+        let got = plan(0, 401 * HUGE, &runs);
+        assert_eq!(got.len(), MAX_PIECES);
+        assert!(got.windows(2).all(|two| two[0].end <= two[1].start));
+        assert_eq!(got.iter().filter(|p| p.start % (20 * HUGE) == 0).count(), 20);
+    }
+
+    #[test]
+    fn one_page_in_eleven_may_be_untouched() {
+        let run = |pages: usize| (HUGE, HUGE + pages * PAGE);
+        let huge = |pages| plan(HUGE, 2 * HUGE, &[run(pages)])[0];
+        assert_eq!((huge(466).kind, huge(465).kind), (Kind::Huge, Kind::Small));
+        // What is thinner is cut to what is populated, and left alone where that is thin.
+        assert_eq!(huge(465).len(), 465 * PAGE);
+        let rows = |of: usize| -> Vec<_> {
+            (0..512).filter(|i| i % of != 0).map(|i| (i * PAGE, (i + 1) * PAGE)).collect()
+        };
+        assert_eq!(plan(0, HUGE, &rows(12)).len(), 1);
+        assert!(plan(0, HUGE, &rows(10)).is_empty());
+    }
+
+    #[test]
+    fn small_pieces_join_over_small_gaps() {
+        let plan = |gap: usize| {
+            let mut p = Planner::new(0, 64 * HUGE, false);
+            p.feed(0, 10 * HUGE);
+            p.feed(10 * HUGE + gap, 11 * HUGE + gap);
+            p.finish().len()
+        };
+        assert_eq!((plan(PAGE), plan(HUGE), plan(2 * HUGE)), (1, 1, 2));
     }
 
     #[test]
     fn runs_fed_twice_give_no_overlapping_pieces() {
-        let runs: Vec<_> = (0..1024).map(|b| (b * 8 * PAGE, (b * 8 + 1) * PAGE)).collect();
+        let runs: Vec<_> = (0..1024).map(|b| (b * 16 * PAGE, (b * 16 + 15) * PAGE)).collect();
         let again: Vec<_> = runs.iter().chain(&runs[512..]).copied().collect();
-        assert_eq!(plan(0, 1024 * 8 * PAGE, &again), plan(0, 1024 * 8 * PAGE, &runs));
+        assert_eq!(plan(0, 1024 * 16 * PAGE, &again), plan(0, 1024 * 16 * PAGE, &runs));
+        assert!(!plan(0, 1024 * 16 * PAGE, &runs).is_empty());
     }
 
     #[test]

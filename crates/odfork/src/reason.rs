@@ -126,7 +126,7 @@ impl Reason {
             Reason::MapLimit => "the process is near vm.max_map_count; raise it",
             Reason::Pinned => "io_uring, AIO, O_DIRECT or a device may write to memory behind the page tables",
             Reason::SharedVm => "another process shares this address space",
-            Reason::NotWorth => "too little anonymous memory, or fork is already cheap",
+            Reason::NotWorth => "too little anonymous memory, too thinly used or shared with living children, or fork is already cheap",
             Reason::Never => "switched off by ODFORK_FREEZE=never",
             Reason::Go => "a Go program: its runtime bypasses the C library",
             Reason::Sanitizer => "a sanitizer is linked in and manages memory by itself",

@@ -25,6 +25,11 @@ use crate::step::Step;
 use crate::sys::{self, Kernel, PAGE};
 use crate::vma::{Vma, READ, WRITE};
 
+/// Bytes written back before the private copies go.
+const CHUNK: usize = 32 << 20;
+/// Bytes of a file that nothing shows, from which on they are given back.
+const WORTH_PUNCHING: usize = 4 << 20;
+
 /// True if nobody but this process can show the backing file.
 pub fn alone(s: &mut Scratch, pagemap: i32, file: &BackingFile) -> bool {
     s.kernel.enter(Step::Probe);
@@ -34,6 +39,12 @@ pub fn alone(s: &mut Scratch, pagemap: i32, file: &BackingFile) -> bool {
     Pagemap { fd: pagemap, buf: &mut s.work.pagemap }
         .exclusive(&s.kernel, file.probe)
         .unwrap_or(false)
+}
+
+/// Its dirty pages may be written back in place. A page that is in a pipe or a socket has no
+/// mapping a probe could show.
+pub fn in_place(s: &mut Scratch, subject: &Subject, pagemap: i32, file: &BackingFile) -> bool {
+    !subject.spliced && alone(s, pagemap, file)
 }
 
 /// Refreezes every dirty mapping of a backing file. Stops at the first failure; what is refrozen
@@ -46,8 +57,7 @@ pub fn refreeze_all(s: &mut Scratch, tools: &Tools, subject: &Subject) -> Done<(
         if !tools.trial.affords(sys::now_ns()) {
             return Err(Stop::of(Reason::Price));
         }
-        // A page that is in a pipe or a socket has no mapping a probe could show.
-        if !subject.spliced && alone(s, tools.pagemap, file) {
+        if in_place(s, subject, tools.pagemap, file) {
             s.results.report.written_back.add(write_back(s, subject, tools.pagemap, file)?);
         } else {
             rebuild(s, subject, tools, file)?;
@@ -63,51 +73,74 @@ fn is_dirty(s: &Scratch, file: &BackingFile) -> bool {
     })
 }
 
-/// Mappings that can be replaced without losing a property.
+/// Dirty mappings of a file that can be replaced.
 fn refreezable(s: &Scratch, subject: &Subject, v: &Vma, file: &BackingFile) -> bool {
+    v.shows(file.dev, file.inode) && v.anon > 0 && is_replaceable(s, subject, v)
+}
+
+/// A mapping that can be replaced without losing a property.
+pub fn is_replaceable(s: &Scratch, subject: &Subject, v: &Vma) -> bool {
     crate::quiesce::excluded_range(s, subject, v, v.start).is_none()
-        && v.shows(file.dev, file.inode)
-        && v.anon > 0
         && v.plain_flags
         && !v.watched
         && !v.special
         && matches!(v.perms, p if p == READ | WRITE || p == READ)
 }
 
-/// Copies the dirty pages into the backing file and maps it afresh.
+/// Copies the dirty pages into the backing file and maps it afresh, `CHUNK` bytes at a time: where
+/// the file has a hole now, a page exists twice until its private copy goes.
 fn write_back(s: &mut Scratch, subject: &Subject, pagemap: i32, file: &BackingFile) -> Done<usize> {
     s.kernel.enter(Step::Refreeze);
     let fail = |step| move |e| Stop::failed(Reason::Step, step, e);
     let view = backing::shared_view(s, file).map_err(fail(Step::Refreeze))?;
     s.results.note_view(View::Shared, view, file.span);
-    let mut bytes = 0;
-    let mut result = Ok(());
-    for i in 0..s.vma_count() {
-        let v = s.vma(i);
-        if refreezable(s, subject, &v, file) {
-            match copy_dirty(s, pagemap, &v, view) {
-                Ok(n) => bytes += n,
-                Err(e) => {
-                    result = Err(e);
-                    break;
-                }
-            }
-        }
-    }
-    if result.is_ok() {
-        result = remap(s, subject, file);
-    }
+    s.kernel.enter(Step::Remap);
+    let result = backing::private_view(s, file).map_err(fail(Step::Remap)).and_then(|fresh| {
+        s.results.note_view(View::Fresh, fresh, file.span);
+        write_all(s, subject, pagemap, file, (view, fresh))
+    });
+    s.results.drop_view(View::Fresh);
     s.results.drop_view(View::Shared);
-    result.map(|()| bytes)
+    result
 }
 
-/// Write-back: private copies of one mapping go to their place in the file.
-fn copy_dirty(s: &mut Scratch, pagemap: i32, v: &Vma, view: usize) -> Done<usize> {
+fn write_all(
+    s: &mut Scratch,
+    subject: &Subject,
+    pagemap: i32,
+    file: &BackingFile,
+    (view, fresh): (usize, usize),
+) -> Done<usize> {
+    let mut bytes = 0;
+    for i in 0..s.vma_count() {
+        let v = s.vma(i);
+        if !refreezable(s, subject, &v, file) {
+            continue;
+        }
+        let mut at = v.start;
+        while at < v.end {
+            let end = (at + CHUNK).min(v.end);
+            let place = v.offset as usize + (at - v.start);
+            bytes += copy_dirty(s, pagemap, (at, end), view + place)?;
+            remap(s, (at, end), fresh + place, v.perms)?;
+            at = end;
+        }
+    }
+    Ok(bytes)
+}
+
+/// Write-back: private copies of a range go to their place in the file, seen at `to`.
+fn copy_dirty(
+    s: &mut Scratch,
+    pagemap: i32,
+    (start, end): (usize, usize),
+    to: usize,
+) -> Done<usize> {
     s.kernel.enter(Step::Refreeze);
     let mut bytes = 0;
-    let marked = s.work.marked;
+    let want = if s.work.marked { Want::DirtyMarked } else { Want::Dirty };
     let mut each = |_: &Kernel, a: usize, b: usize| {
-        let to = view + v.offset as usize + (a - v.start);
+        let to = to + (a - start);
         // SAFETY: `a..b` is readable program memory that nobody writes now
         // (signals blocked, threads held); `to` is the same place of the file in
         // the shared view, which covers the whole span.
@@ -116,49 +149,26 @@ fn copy_dirty(s: &mut Scratch, pagemap: i32, v: &Vma, view: usize) -> Done<usize
         Ok(())
     };
     Pagemap { fd: pagemap, buf: &mut s.work.pagemap }
-        .runs(
-            &s.kernel,
-            (v.start, v.end),
-            if marked { Want::DirtyMarked } else { Want::Dirty },
-            &mut each,
-        )
+        .runs(&s.kernel, (start, end), want, &mut each)
         .map_err(|e| Stop::failed(Reason::Step, Step::Refreeze, e))?;
     Ok(bytes)
 }
 
-/// Step `remap`: moves a fresh private mapping of the file over each refrozen one.
+/// Step `remap`: moves a fresh private mapping of the file, `from`, over a refrozen range.
 /// Until then the private copies stay, with the same bytes as the file.
-fn remap(s: &mut Scratch, subject: &Subject, file: &BackingFile) -> Done<()> {
+fn remap(s: &mut Scratch, (start, end): (usize, usize), from: usize, perms: u8) -> Done<()> {
     s.kernel.enter(Step::Remap);
-    let fail = |e| Stop::failed(Reason::Step, Step::Remap, e);
-    let fresh = backing::private_view(s, file).map_err(fail)?;
-    s.results.note_view(View::Fresh, fresh, file.span);
-    let mut result = Ok(());
-    for i in 0..s.vma_count() {
-        let v = s.vma(i);
-        if !refreezable(s, subject, &v, file) {
-            continue;
-        }
-        let from = fresh + v.offset as usize;
-        let how = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-        // SAFETY: `from` is part of the fresh view; the target shows the same
-        // bytes of the same file, so replacing it changes nothing.
-        let moved = unsafe {
-            let narrowed = match v.perms {
-                p if p == READ | WRITE => Ok(0),
-                p => s.kernel.call(libc::SYS_mprotect, args![from, v.len(), u32::from(p)]),
-            };
-            narrowed.and_then(|_| {
-                s.kernel.call(libc::SYS_mremap, args![from, v.len(), v.len(), how, v.start])
-            })
+    let (len, how) = (end - start, libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED);
+    // SAFETY: `from` is part of the fresh view; the target shows the same
+    // bytes of the same file, so replacing it changes nothing.
+    let moved = unsafe {
+        let narrowed = match perms {
+            p if p == READ | WRITE => Ok(0),
+            p => s.kernel.call(libc::SYS_mprotect, args![from, len, u32::from(p)]),
         };
-        if let Err(e) = moved {
-            result = Err(fail(e));
-            break;
-        }
-    }
-    s.results.drop_view(View::Fresh);
-    result
+        narrowed.and_then(|_| s.kernel.call(libc::SYS_mremap, args![from, len, len, how, start]))
+    };
+    moved.map(|_| ()).map_err(|e| Stop::failed(Reason::Step, Step::Remap, e))
 }
 
 /// Puts every dirty mapping of a backing file that others may show into a new backing file.
@@ -176,16 +186,21 @@ fn rebuild(s: &mut Scratch, subject: &Subject, tools: &Tools, file: &BackingFile
     Ok(())
 }
 
+/// A file of which this process shows so many bytes holds enough others to be worth punching.
+pub fn keeps_unseen(file: &BackingFile, shown: usize) -> bool {
+    file.bytes >= shown.saturating_add(WORTH_PUNCHING)
+}
+
 /// Gives back file pages that no mapping of this process shows any more.
 /// Only while alone: a child may still show them.
-pub fn punch_unseen(s: &mut Scratch, pagemap: i32, file: &BackingFile) -> Done<()> {
-    let seen: usize = (0..s.vma_count())
-        .map(|i| s.vma(i))
-        .filter(|v| v.shows(file.dev, file.inode))
-        .map(|v| v.len())
-        .sum();
-    let made = file.end - file.start;
-    if made < seen + (4 << 20) || !alone(s, pagemap, file) {
+pub fn punch_unseen(
+    s: &mut Scratch,
+    pagemap: i32,
+    (slot, file): (usize, &BackingFile),
+) -> Done<()> {
+    let mappings = s.vmas().iter().filter(|v| v.shows(file.dev, file.inode));
+    let seen: usize = mappings.map(|v| v.len()).sum();
+    if !keeps_unseen(file, seen) || !alone(s, pagemap, file) {
         return Ok(());
     }
     s.kernel.enter(Step::Punch);
@@ -204,6 +219,9 @@ pub fn punch_unseen(s: &mut Scratch, pagemap: i32, file: &BackingFile) -> Done<(
         at = end;
     }
     s.results.drop_view(View::Shared);
+    if result.is_ok() {
+        s.results.note_punched(slot, seen);
+    }
     result
 }
 
@@ -233,7 +251,8 @@ pub fn drop_unseen(registry: &mut Registry, results: &Results) {
 
 /// Removes a probe that no backing file needs.
 pub fn drop_probe(registry: &Registry, probe: usize) {
-    if probe != 0 && !registry.live().any(|(_, i)| i.probe == probe) {
+    let owed = registry.debt().probes.contains(&probe);
+    if probe != 0 && !owed && !registry.live().any(|(_, i)| i.probe == probe) {
         // SAFETY: our own page, used by no other backing file.
         unsafe { sys::munmap(probe, PAGE) };
     }

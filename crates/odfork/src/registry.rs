@@ -31,7 +31,7 @@ pub struct BackingFile {
     /// Anchor mappings; 0 in a process that inherited the backing file.
     pub anchor_private: usize,
     pub anchor_shared: usize,
-    /// The page whose exclusiveness tells that no descendant shows this backing file.
+    /// The page whose exclusiveness tells that no relative shows this backing file.
     pub probe: usize,
     /// Bytes written into it.
     pub bytes: usize,
@@ -48,6 +48,48 @@ impl BackingFile {
             Kind::Huge
         } else {
             Kind::Small
+        }
+    }
+}
+
+/// What the process owes the memory budget: bytes that exist twice, in its own memory and in old
+/// backing files, as long as descendants may show those.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Debt {
+    pub bytes: usize,
+    /// Probes of the old files, 0 for none. Once all are exclusive, nothing is owed.
+    pub probes: [usize; DEBT_PROBES],
+}
+
+/// Generations of old files that can be owed for at a time.
+pub const DEBT_PROBES: usize = 4;
+
+impl Debt {
+    /// Owes so much more for files with that probe, if that stays within the limit.
+    pub fn charge(&mut self, probe: usize, bytes: usize, limit: usize) -> bool {
+        if bytes == 0 {
+            return true;
+        }
+        let known = self.probes.iter().position(|&p| p == probe && p != 0);
+        let Some(slot) = known.or(self.probes.iter().position(|&p| p == 0)) else { return false };
+        // Without a probe nobody will ever know that it is paid back.
+        if probe == 0 || self.bytes.saturating_add(bytes) > limit {
+            return false;
+        }
+        self.probes[slot] = probe;
+        self.bytes += bytes;
+        true
+    }
+
+    /// Forgets probes that are exclusive again, and with the last of them what is owed.
+    pub fn settle(&mut self, mut exclusive: impl FnMut(usize) -> bool) {
+        for probe in self.probes.iter_mut().filter(|p| **p != 0) {
+            if exclusive(*probe) {
+                *probe = 0;
+            }
+        }
+        if self.probes == [0; DEBT_PROBES] {
+            self.bytes = 0;
         }
     }
 }
@@ -101,6 +143,7 @@ impl Default for Addresses {
 /// [`Addresses`].
 pub struct Registry {
     files: [BackingFile; MAX_FILES],
+    debt: Debt,
 }
 
 const EMPTY: BackingFile = BackingFile {
@@ -126,7 +169,7 @@ impl Default for Registry {
 impl Registry {
     /// No backing file.
     pub const fn new() -> Self {
-        Registry { files: [EMPTY; MAX_FILES] }
+        Registry { files: [EMPTY; MAX_FILES], debt: Debt { bytes: 0, probes: [0; DEBT_PROBES] } }
     }
 
     /// Adds a backing file; false when the list is full.
@@ -166,8 +209,25 @@ impl Registry {
         Some(was)
     }
 
+    /// What is owed to the memory budget.
+    pub fn debt(&self) -> Debt {
+        self.debt
+    }
+
+    pub fn set_debt(&mut self, debt: Debt) {
+        self.debt = debt;
+    }
+
+    /// The file in that slot holds so much at most.
+    pub fn set_bytes(&mut self, slot: usize, most: usize) {
+        if let Some(file) = self.files.get_mut(slot).filter(|i| i.live == 1) {
+            file.bytes = file.bytes.min(most);
+        }
+    }
+
     /// After fork, in the child: the backing files belong to the parent; the anchors
-    /// were not inherited (`MADV_DONTFORK`).
+    /// were not inherited (`MADV_DONTFORK`). The probes were: they tell when the parent and its
+    /// other descendants are gone.
     pub fn inherit(&mut self, addresses: &Addresses) {
         for spans in [&addresses.frozen, &addresses.split, &addresses.special] {
             spans.recover();
@@ -175,8 +235,8 @@ impl Registry {
         for i in self.files.iter_mut().filter(|i| i.live == 1) {
             i.anchor_private = 0;
             i.anchor_shared = 0;
-            i.probe = 0;
         }
+        self.debt = Debt::default();
     }
 
     /// Notes that the program gives `start..end` a property of its own.
@@ -193,6 +253,19 @@ impl Registry {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn debts_end_with_the_last_reader() {
+        let mut debt = Debt::default();
+        assert!(debt.charge(7, 60, 100) && debt.charge(8, 40, 100) && !debt.charge(7, 1, 100));
+        assert!(debt.charge(0, 0, 100) && !debt.charge(0, 1, 1000));
+        debt.settle(|probe| probe == 7);
+        assert_eq!(debt, Debt { bytes: 100, probes: [0, 8, 0, 0] });
+        assert!([9, 10, 11].iter().all(|&probe| debt.charge(probe, 1, 1000)));
+        assert!(!debt.charge(12, 1, 1000));
+        debt.settle(|_| true);
+        assert_eq!(debt, Debt::default());
+    }
 
     #[test]
     fn slots_are_reused() {

@@ -10,7 +10,7 @@ use core::sync::atomic::{
 
 use crate::code::Code;
 use crate::reason::{Done, Reason, Stop};
-use crate::registry::{BackingFile, MAX_FILES};
+use crate::registry::{BackingFile, Debt, DEBT_PROBES, MAX_FILES};
 use crate::step::Step;
 use crate::sys::{self, Trace, PAGE};
 
@@ -43,6 +43,13 @@ pub struct Report {
     pub eligible: Number,
     /// Bytes of mappings of backing files dirtied by the process.
     pub dirty: Number,
+    /// Of these, bytes the memory budget leaves as they are.
+    pub left: Number,
+    /// Private memory that is mapped, writable and not yet populated.
+    pub untouched: Number,
+    /// Bytes that may still be used before the reserve is touched, as an `i64`, if measured.
+    slack: Number,
+    measured: Number,
     /// Bytes of backing files the process shows (clean and dirty).
     pub shown: Number,
     /// Bytes copied into new backing files, and time for it in ns.
@@ -68,7 +75,20 @@ pub struct Report {
 impl Report {
     /// Forgets what an earlier scan found.
     pub fn restart_scan(&self) {
-        [&self.scanned, &self.eligible, &self.dirty, &self.shown].iter().for_each(|n| n.set(0));
+        let found = [&self.eligible, &self.dirty, &self.left, &self.untouched, &self.shown];
+        found.iter().for_each(|n| n.set(0));
+        self.scanned.set(0);
+    }
+
+    /// Notes how much more may be used; negative when too much is.
+    pub fn note_slack(&self, slack: i64) {
+        self.slack.set(slack as usize);
+        self.measured.set(1);
+    }
+
+    /// That number, if it was measured.
+    pub fn slack(&self) -> Option<i64> {
+        self.measured.flag().then(|| self.slack.get() as i64)
     }
 
     /// Forgets what an earlier job left.
@@ -76,6 +96,9 @@ impl Report {
         let all = [
             &self.eligible,
             &self.dirty,
+            &self.left,
+            &self.untouched,
+            &self.measured,
             &self.shown,
             &self.frozen,
             &self.freeze_ns,
@@ -183,6 +206,10 @@ pub struct Results {
     gone: [AtomicU8; MAX_FILES],
     inspected: [Inspected; MAX_INSPECTED],
     inspected_count: AtomicUsize,
+    /// What backing files hold at most after punching, plus 1; 0 for those not punched.
+    punched: [AtomicUsize; MAX_FILES],
+    /// What is owed to the memory budget, once that is known.
+    owed: (AtomicU32, AtomicUsize, [AtomicUsize; DEBT_PROBES]),
     views: [(AtomicUsize, AtomicUsize); VIEWS.len()],
     /// Where the runtime's own mappings go next (a hint; see `sys::ZONE`).
     zone: AtomicUsize,
@@ -197,6 +224,8 @@ impl Results {
         self.created_count.store(0, Relaxed);
         self.gone.iter().for_each(|g| g.store(0, Relaxed));
         self.inspected_count.store(0, Relaxed);
+        self.punched.iter().for_each(|p| p.store(0, Relaxed));
+        self.owed.0.store(0, Relaxed);
         VIEWS.iter().for_each(|&v| self.forget_view(v));
         self.zone.store(zone, Relaxed);
         self.ending.done.store(0, Relaxed);
@@ -264,6 +293,36 @@ impl Results {
         if let Some(g) = self.gone.get(slot) {
             g.store(u8::from(gone), Relaxed);
         }
+    }
+
+    /// The backing file in that slot holds so much at most: the rest was punched.
+    pub fn note_punched(&self, slot: usize, most: usize) {
+        if let Some(p) = self.punched.get(slot) {
+            p.store(most + 1, Relaxed);
+        }
+    }
+
+    /// Slots of backing files that were punched, with what they hold at most.
+    pub fn punched(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        let most = self.punched.iter().map(|p| p.load(Relaxed).checked_sub(1));
+        most.enumerate().filter_map(|(slot, most)| Some((slot, most?)))
+    }
+
+    /// Notes what is owed to the memory budget.
+    pub fn note_debt(&self, debt: &Debt) {
+        let (known, bytes, probes) = &self.owed;
+        bytes.store(debt.bytes, Relaxed);
+        probes.iter().zip(debt.probes).for_each(|(place, probe)| place.store(probe, Relaxed));
+        known.store(1, Release);
+    }
+
+    /// That debt, if the job came to it.
+    pub fn debt(&self) -> Option<Debt> {
+        let (known, bytes, probes) = &self.owed;
+        (known.load(Acquire) == 1).then(|| Debt {
+            bytes: bytes.load(Relaxed),
+            probes: core::array::from_fn(|i| probes[i].load(Relaxed)),
+        })
     }
 
     /// An address hint for `len` bytes of the runtime's own.

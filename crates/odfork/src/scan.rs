@@ -179,6 +179,7 @@ pub fn scan(s: &mut Scratch, subject: &Subject, quiesced: bool, look: Trial) -> 
             let v = &if quiesced { v.as_if_unwatched() } else { *v };
             map_count += 1;
             pins |= v.pins;
+            results.report.untouched.add(v.untouched());
             if v.can_freeze() && v.anon >= subject.min_bytes {
                 results.report.eligible.add(v.anon);
                 around(v, subject.own).into_iter().flatten().for_each(|v| kept.push(v));
@@ -240,56 +241,6 @@ fn around(v: &Vma, own: (usize, usize)) -> [Option<Vma>; 2] {
     }
     let part = |start: usize, end: usize| (start < end).then_some(Vma { start, end, ..*v });
     [part(v.start, own.0.max(v.start)), part(own.1.min(v.end), v.end)]
-}
-
-/// Enough memory is free for the copies that later writes will make.
-///
-/// A page rewritten after freezing exists twice until it is refrozen. A cgroup
-/// limit is a wall, so all of it must fit; of the machine's memory a quarter must.
-pub fn room(s: &mut Scratch, bytes: usize) -> Done<()> {
-    s.kernel.enter(Step::Memory);
-    let text = slurp(&s.kernel, c"/proc/meminfo", &mut s.work.text);
-    let free = text.ok().and_then(|t| field(t, b"MemAvailable:")).unwrap_or(u64::MAX >> 12);
-    if ((free * 1024) as usize) < bytes / 4 + (64 << 20) {
-        return Err(Stop::of(Reason::Memory));
-    }
-    match cgroup_room(s) {
-        Some(left) if left < bytes + (64 << 20) => Err(Stop::of(Reason::Memory)),
-        _ => Ok(()),
-    }
-}
-
-/// Bytes left below the tightest memory limit of the process's cgroups; `None`
-/// when there is no limit (or none that can be read).
-fn cgroup_room(s: &mut Scratch) -> Option<usize> {
-    let mut text = [0u8; 1024];
-    let text: &[u8] = slurp(&s.kernel, c"/proc/self/cgroup", &mut text).ok()?;
-    let line = text
-        .split(|&b| b == b'\n')
-        .find(|l| l.starts_with(b"0::") || l.windows(8).any(|w| w == b":memory:"))?;
-    let unified = line.starts_with(b"0::");
-    let mut dir = line.rsplit(|&b| b == b':').next().unwrap_or(b"/");
-    let (root, limit, usage): (&[u8], &[u8], &[u8]) = if unified {
-        (b"/sys/fs/cgroup", b"/memory.max", b"/memory.current")
-    } else {
-        (b"/sys/fs/cgroup/memory", b"/memory.limit_in_bytes", b"/memory.usage_in_bytes")
-    };
-    let mut least: Option<usize> = None;
-    for _ in 0..32 {
-        let trimmed = dir.strip_suffix(b"/").unwrap_or(dir);
-        let number = |s: &mut Scratch, name: &[u8]| {
-            let path = Path::join(&[root, trimmed, name]);
-            let text = slurp(&s.kernel, path.c_str(), &mut s.work.text).ok()?;
-            dec(text.trim_ascii())
-        };
-        if let (Some(max), Some(now)) = (number(s, limit), number(s, usage)) {
-            let left = max.saturating_sub(now) as usize;
-            least = Some(least.map_or(left, |l| l.min(left)));
-        }
-        let Some(slash) = trimmed.iter().rposition(|&b| b == b'/') else { break };
-        dir = &trimmed[..slash];
-    }
-    least
 }
 
 #[cfg(test)]

@@ -144,6 +144,12 @@ impl Scratch<'_> {
         self.vmas().get(i).copied().unwrap_or_default()
     }
 
+    /// The same, to change what counts as dirty.
+    pub fn vmas_mut(&mut self) -> &mut [Vma] {
+        let count = self.vma_count();
+        &mut self.work.vmas[..count]
+    }
+
     pub fn vma_count(&self) -> usize {
         self.work.vma_count.min(MAX_VMAS)
     }

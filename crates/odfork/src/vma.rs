@@ -70,6 +70,16 @@ impl Vma {
         self.watched && self.perms & SHARED == 0 && (self.start..self.end).contains(&address)
     }
 
+    /// Bytes of it that the program may populate without asking again.
+    pub fn untouched(&self) -> usize {
+        let private = self.inode == 0 && self.perms & (WRITE | SHARED) == WRITE;
+        if private && !self.noreserve {
+            self.len().saturating_sub(self.anon)
+        } else {
+            0
+        }
+    }
+
     /// The same mapping as if the process were not quiesced.
     pub fn as_if_unwatched(&self) -> Vma {
         Vma { watched: false, ..*self }

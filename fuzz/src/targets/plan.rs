@@ -44,44 +44,62 @@ impl Memory {
             let (start, stop) = ((window * HUGE).max(begin), ((window + 1) * HUGE).min(end));
             let pages = (start..stop).step_by(PAGE);
             let pages = pages.filter(|at| self.populated[at / PAGE - self.first]).count();
-            let dense = self.huge && stop - start == HUGE && pages >= WINDOW * 3 / 4;
-            let kind = if dense { Kind::Huge } else { Kind::Small };
-            if pages > 0 {
-                pieces.push(Piece { start, end: stop, pages, kind });
-            }
+            let dense = self.huge && stop - start == HUGE && pages * 11 >= WINDOW * 10;
+            let populated = |at: &usize| self.populated[at / PAGE - self.first];
+            let mut extent = (start..stop).step_by(PAGE).filter(populated);
+            let first = extent.next();
+            let last = extent.last().or(first);
+            let (Some(first), Some(last)) = (first, last) else { continue };
+            pieces.push(match dense {
+                true => Piece { start, end: stop, pages, kind: Kind::Huge },
+                false => Piece { start: first, end: last + PAGE, pages, kind: Kind::Small },
+            });
         }
         pieces
     }
 
-    /// The plan as its rules say it: neighbours of one kind joined, thin ones that are not worth it left out.
+    /// The plan as its rules say it: neighbours joined where few holes come in, what is thin left
+    /// out, and of too many the largest.
     fn plan(&self) -> Vec<Piece> {
-        let mut joined: Vec<Piece> = Vec::new();
-        let mut whole: Option<Piece> = None;
+        let mut all: Vec<Piece> = Vec::new();
         for window in self.windows() {
-            whole = Some(match whole {
-                None => Piece { kind: Kind::Small, ..window },
-                Some(all) => Piece { end: window.end, pages: all.pages + window.pages, ..all },
+            let joined = all.last().map(|last| Piece {
+                end: window.end,
+                pages: last.pages + window.pages,
+                ..*last
             });
-            match joined.last_mut() {
-                Some(last) if last.kind == window.kind && last.end == window.start => {
-                    last.end = window.end;
-                    last.pages += window.pages;
+            let fits = |last: &Piece, both: &Piece| match last.kind {
+                Kind::Huge => last.end == window.start,
+                Kind::Small => has_few_holes(both),
+            };
+            match (all.last_mut(), joined) {
+                (Some(last), Some(both)) if last.kind == window.kind && fits(last, &both) => {
+                    *last = both;
                 }
-                _ => joined.push(window),
+                _ => all.push(window),
             }
         }
-        joined.retain(is_worth_it);
-        if joined.len() > MAX_PIECES {
-            joined = whole.into_iter().filter(is_worth_it).collect();
+        all.retain(is_worth_it);
+        while all.len() > MAX_PIECES {
+            // The planner sees one piece after the other: of the first 65 the smallest goes.
+            let seen = &all[..=MAX_PIECES];
+            let least = seen.iter().map(|p| p.pages).min();
+            let at = seen.iter().position(|p| Some(p.pages) == least);
+            let newest = seen.last().map(|p| p.pages);
+            all.remove(if newest == least { MAX_PIECES } else { at.unwrap_or(0) });
         }
-        joined
+        all
     }
 }
 
-/// A thin piece holds at least 256 KB, and one page in eight is populated.
+/// At most one page in 11 is untouched.
+fn has_few_holes(piece: &Piece) -> bool {
+    piece.pages * 11 >= (piece.end - piece.start) / PAGE * 10
+}
+
+/// A piece in 4 KB pages holds at least 256 KB.
 fn is_worth_it(piece: &Piece) -> bool {
-    let pages = (piece.end - piece.start) / PAGE;
-    piece.kind == Kind::Huge || piece.pages >= 64 && piece.pages * 8 >= pages
+    piece.kind == Kind::Huge || piece.pages >= 64 && has_few_holes(piece)
 }
 
 pub fn run(data: &[u8]) {

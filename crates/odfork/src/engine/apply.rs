@@ -42,6 +42,7 @@ pub fn pass(st: &State, owned: &mut Owned, decide: Decide, began_ns: u64) -> Don
                 account.shown = shown(&finished.results.report);
             }
             count(st, registry, account.shown, &finished.results.report);
+            st.slack.learn(&finished.results.report);
             let (report, spent_ns) = (&finished.results.report, sys::now_ns() - began_ns);
             match outcome {
                 Ok(()) => account.learn(report, spent_ns),
@@ -107,6 +108,14 @@ fn take_files(st: &State, registry: &mut Registry, f: &Finished, outcome: &Done<
     let died = matches!(outcome, Err(Stop { reason: Reason::Helper | Reason::Seccomp, .. }));
     if f.results.report.scanned.flag() {
         refreeze::drop_unseen(registry, f.results);
+    }
+    for (slot, most) in f.results.punched() {
+        registry.set_bytes(slot, most);
+    }
+    if let Some(debt) = f.results.debt() {
+        let before = registry.debt();
+        registry.set_debt(debt);
+        before.probes.iter().for_each(|&probe| refreeze::drop_probe(registry, probe));
     }
     for mut file in f.results.created() {
         if died {

@@ -9,6 +9,7 @@ use odfork_model::Trial;
 
 use super::apply::pass;
 use super::child::detect_child;
+use super::growth;
 use super::notes::bar;
 use super::state::{state, Owned, State};
 use super::thaw::thaw_all;
@@ -58,7 +59,11 @@ fn prepare(st: &State) {
     // Another library's constructor that forks before ours: the options are not read yet.
     let Some(setup) = st.setup.get() else { return };
     let freeze = setup.options.freeze;
-    if freeze == Freeze::Never || st.barred() != Reason::None || !may_be_due(st, freeze) {
+    if freeze == Freeze::Never || st.barred() != Reason::None {
+        return;
+    }
+    growth::before_fork(st);
+    if !may_be_due(st, freeze) {
         return;
     }
     let began_ns = sys::now_ns();

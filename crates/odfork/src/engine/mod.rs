@@ -14,12 +14,14 @@ mod account;
 mod apply;
 mod child;
 mod fork;
+mod growth;
 mod notes;
 mod state;
 mod thaw;
 mod waiter;
 
 pub use fork::{fork, freeze_now};
+pub use growth::{after_shrinking, before_growth};
 pub use notes::{
     bar, before_filter, before_raw_fork, beside_no_pass, note_pi_futex, note_shared_vm,
     note_splice, with_new_namespace,

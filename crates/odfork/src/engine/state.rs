@@ -19,6 +19,7 @@ use crate::owner::Owner;
 use crate::reason::Reason;
 use crate::registry::{Addresses, Registry};
 use crate::scratch::ScratchMapping;
+use crate::slack::Slack;
 use crate::stats::Stats;
 use crate::sys::{Trace, PAGE, ZONE};
 
@@ -92,6 +93,7 @@ pub struct State {
     pub trace: Trace,
     pub lock: Lock<Owned>,
     pub addresses: Addresses,
+    pub slack: Slack,
 }
 
 /// What the lock guards.
@@ -130,6 +132,7 @@ impl State {
             trace: Trace::new(),
             lock: Lock::new(Owned::new()),
             addresses: Addresses::new(),
+            slack: Slack::new(),
         }
     }
 

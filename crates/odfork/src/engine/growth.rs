@@ -1,0 +1,67 @@
+//! The program grows: is what odfork holds still within what is free?
+//!
+//! Owns when the slack (`slack.rs`) is measured again, and what happens when there is none:
+//! everything is thawed, so that the reserve is free.
+
+use super::apply::subject;
+use super::child::detect_child;
+use super::state::{state, Owned, State};
+use super::thaw::thaw_all;
+use super::waiter::hold;
+use crate::helper::{self, Job};
+use crate::reason::{Reason, Stop};
+
+/// A process that forks is measured again after so long (100 ms): what its allocator has asked
+/// for inside the C library was not seen.
+const MEASURE_NS: u64 = 100_000_000;
+
+/// Before a call that gives the program `len` bytes more that it may write: where they would
+/// touch the reserve, the reserve is given back first.
+pub fn before_growth(len: usize) {
+    let st = state();
+    if !st.slack.is_limited() {
+        return;
+    }
+    if !st.slack.take(len) && detect_child() {
+        keep_reserve(st, len);
+    }
+}
+
+/// After a call that took `len` such bytes away.
+pub fn after_shrinking(len: usize) {
+    let slack = &state().slack;
+    if slack.is_limited() {
+        slack.give(len);
+    }
+}
+
+/// Before a fork: what has grown unseen.
+pub fn before_fork(st: &State) {
+    if st.slack.is_limited() && st.slack.age_ns() > MEASURE_NS {
+        keep_reserve(st, 0);
+    }
+}
+
+fn keep_reserve(st: &State, len: usize) {
+    let mut owned = hold();
+    // A pass of another thread may have been here meanwhile.
+    let short = st.slack.is_limited() && !is_slack_for(st, &mut owned, len);
+    drop(owned);
+    if short && thaw_all().is_ok() {
+        st.stats.count_stop(&Stop::of(Reason::Memory));
+    }
+}
+
+/// Measures; true if `len` bytes more may be written.
+fn is_slack_for(st: &State, owned: &mut Owned, len: usize) -> bool {
+    let Owned { scratch, zone, registry, searched, .. } = owned;
+    let subject = subject(st, registry, searched);
+    let door = (&st.trace, st.options().fault);
+    let measured = helper::run(door, scratch, zone, Job::Measure(&subject)).is_ok_and(|done| {
+        st.slack.learn(&done.results.report);
+        done.outcome().is_ok()
+    });
+    scratch.clear();
+    // What cannot be measured may be used up.
+    measured && st.slack.take(len)
+}

@@ -1,0 +1,102 @@
+/* A memory control group of the test's own, for the programs that count charged bytes.
+ *
+ * Owns: making one (version 1, else 2), its limit, what it is charged, and running this program again inside
+ * it. The program joins before it touches memory. Groups go when the test ends well or fails inside. */
+#ifndef PROC_GROUP_H
+#define PROC_GROUP_H
+#include "odtest.h"
+#include <sys/stat.h>
+
+struct group {
+    char dir[200];
+    const char *limit, *used;
+};
+
+static OD_UNUSED int group_put(const char *dir, const char *file, const char *text)
+{
+    char path[300];
+    snprintf(path, sizeof path, "%s/%s", dir, file);
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    ssize_t n = write(fd, text, strlen(text));
+    close(fd);
+    return n == (ssize_t)strlen(text) ? 0 : -1;
+}
+
+static OD_UNUSED void group_names(struct group *g, int first_version)
+{
+    g->limit = first_version ? "memory.limit_in_bytes" : "memory.max";
+    g->used = first_version ? "memory.usage_in_bytes" : "memory.current";
+}
+
+/* Version 1 below our own group, else version 2; skips when neither lets us. */
+static OD_UNUSED void group_make(struct group *g)
+{
+    for (int first = 1; first >= 0; first--) {
+        char control[260];
+        snprintf(g->dir, sizeof g->dir, "%s/odprog-%d", first ? "/sys/fs/cgroup/memory" : "/sys/fs/cgroup", getpid());
+        group_names(g, first);
+        if (mkdir(g->dir, 0755) != 0)
+            continue;
+        snprintf(control, sizeof control, "%s/%s", g->dir, g->limit);
+        if (access(control, W_OK) == 0)
+            return;
+        rmdir(g->dir);
+    }
+    od_skip("no memory control group can be made below /sys/fs/cgroup: mount the memory controller writable");
+}
+
+static OD_UNUSED int group_set_limit(const struct group *g, size_t bytes)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%zu", bytes);
+    return group_put(g->dir, g->limit, text);
+}
+
+/* Bytes charged now. */
+static OD_UNUSED size_t group_charged(const struct group *g)
+{
+    char path[260], text[32] = "";
+    snprintf(path, sizeof path, "%s/%s", g->dir, g->used);
+    int fd = OK(open(path, O_RDONLY | O_CLOEXEC));
+    CHECK(read(fd, text, sizeof text - 1) > 0, "%s: %s", path, strerror(errno));
+    close(fd);
+    return strtoul(text, NULL, 10);
+}
+
+/* The group of a program that group_run() has started: its arguments are "self NAME DIR VERSION". */
+static OD_UNUSED void group_inside(struct group *g, char **argv)
+{
+    snprintf(g->dir, sizeof g->dir, "%s", argv[2]);
+    group_names(g, argv[3][0] == '1');
+}
+
+/* Runs this program as "self NAME DIR VERSION" in the group. Nothing may kill it. */
+static OD_UNUSED void group_run(const struct group *g, const char *name)
+{
+    pid_t pid = od_fork();
+    if (pid == 0) {
+        const char *version = strstr(g->limit, "_in_bytes") ? "1" : "2";
+        CHECK(group_put(g->dir, "cgroup.procs", "0") == 0, "cannot join: %s", strerror(errno));
+        execv("/proc/self/exe", (char *[]){ "self", (char *)name, (char *)g->dir, (char *)version, NULL });
+        _exit(127);
+    }
+    int status = 0;
+    OK(waitpid(pid, &status, 0));
+    if (status)
+        rmdir(g->dir);
+    CHECK(!WIFSIGNALED(status), "%s: killed by signal %d", name, WTERMSIG(status));
+    CHECK(status == 0, "%s: status %d", name, WEXITSTATUS(status));
+}
+
+/* Removes a group once its last process is gone. */
+static OD_UNUSED void group_drop(const char *dir)
+{
+    int done = -1;
+    for (int wait = 0; wait < 100 && (done = rmdir(dir)) != 0 && errno == EBUSY; wait++)
+        poll(NULL, 0, 20);
+    CHECK(done == 0, "rmdir %s: %s", dir, strerror(errno));
+}
+
+#endif
