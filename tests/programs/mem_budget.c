@@ -191,21 +191,6 @@ static void orphan(void)
     od_gate_wait(&done);
 }
 
-/* Half of the limit, forks, then nearly the other half, and the first half again. */
-static void growth(void)
-{
-    size_t first = 120 * OD_MB, more = 130 * OD_MB;
-    char *one = filled(first, 1);
-    forks(30);
-    od_freeze();
-    char *two = filled(more, 2);
-    memset(one, 3, first);
-    forks(2);
-    memset(one, 4, first);
-    memset(two, 4, more);
-    CHECK(one[first - 1] == 4 && two[more - 1] == 4, "lost");
-}
-
 /* The whole limit is mapped before the first fork, half of it populated. */
 static void later(void)
 {
@@ -217,21 +202,6 @@ static void later(void)
     memset(memory, 2, bytes);
     forks(2);
     memset(memory, 3, bytes);
-}
-
-/* Steps of one megabyte, as an arena grows, with forks between them. */
-static void steps(void)
-{
-    size_t used = 0, bytes = 120 * OD_MB;
-    char *memory = filled(bytes, 1);
-    forks(30);
-    od_freeze();
-    for (; used < 130 * OD_MB; used += OD_MB) {
-        filled(OD_MB, 5);
-        if (used % (16 * OD_MB) == 0)
-            forks(1);
-    }
-    memset(memory, 2, bytes);
 }
 
 /* Two thirds of the limit, rewritten. */
@@ -250,10 +220,12 @@ static const struct part {
     void (*body)(void);
     size_t limit;
 } PARTS[] = {
-    { "few pages", few_pages, 0 },   { "whole blocks", whole_blocks, 0 },
-    { "holes", holes, 0 },           { "reuse", reuse, 0 },
-    { "orphan", orphan, 0 },         { "growth", growth, 320 * OD_MB },
-    { "later", later, 200 * OD_MB }, { "steps", steps, 320 * OD_MB },
+    { "few pages", few_pages, 0 },
+    { "whole blocks", whole_blocks, 0 },
+    { "holes", holes, 0 },
+    { "reuse", reuse, 0 },
+    { "orphan", orphan, 0 },
+    { "later", later, 200 * OD_MB },
     { "rewritten", rewritten, 200 * OD_MB },
 };
 enum { COUNT = sizeof PARTS / sizeof *PARTS };

@@ -153,7 +153,13 @@ fn purchase(s: &Scratch, decide: &Decide, new: usize, dirty: usize) -> Option<Tr
         Decide::Rental(Bid { model, rental, began_ns, .. }) => {
             let mut rental = *rental;
             rental.limit(model.avoidable_ns((new + dirty) / page));
-            let due = new + dirty > 0 && rental.due(model.clean_ns(new, dirty / page, shown));
+            let report = &s.results.report;
+            let (new_mappings, dirty_mappings) =
+                (report.new_mappings.get() as u64, report.dirty_mappings.get() as u64);
+            let price = model
+                .clean_ns(new, dirty / page, shown)
+                .saturating_add(model.mappings_ns(new_mappings, dirty_mappings));
+            let due = new + dirty > 0 && rental.due(price);
             due.then(|| rental.purchase(*began_ns))
         }
     }

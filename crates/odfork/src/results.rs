@@ -45,6 +45,9 @@ pub struct Report {
     pub dirty: Number,
     /// Of these, bytes the memory budget leaves as they are.
     pub left: Number,
+    /// Mappings these two are in.
+    pub new_mappings: Number,
+    pub dirty_mappings: Number,
     /// Private memory that is mapped, writable and not yet populated.
     pub untouched: Number,
     /// Bytes that may still be used before the reserve is touched, as an `i64`, if measured.
@@ -75,7 +78,15 @@ pub struct Report {
 impl Report {
     /// Forgets what an earlier scan found.
     pub fn restart_scan(&self) {
-        let found = [&self.eligible, &self.dirty, &self.left, &self.untouched, &self.shown];
+        let found = [
+            &self.eligible,
+            &self.dirty,
+            &self.left,
+            &self.untouched,
+            &self.shown,
+            &self.new_mappings,
+            &self.dirty_mappings,
+        ];
         found.iter().for_each(|n| n.set(0));
         self.scanned.set(0);
     }
@@ -97,6 +108,8 @@ impl Report {
             &self.eligible,
             &self.dirty,
             &self.left,
+            &self.new_mappings,
+            &self.dirty_mappings,
             &self.untouched,
             &self.measured,
             &self.shown,

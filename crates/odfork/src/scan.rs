@@ -182,10 +182,12 @@ pub fn scan(s: &mut Scratch, subject: &Subject, quiesced: bool, look: Trial) -> 
             results.report.untouched.add(v.untouched());
             if v.can_freeze() && v.anon >= subject.min_bytes {
                 results.report.eligible.add(v.anon);
+                results.report.new_mappings.add(1);
                 around(v, subject.own).into_iter().flatten().for_each(|v| kept.push(v));
             } else if let Some(slot) = file_of(v, subject.registry) {
                 results.set_gone(slot, false);
                 results.report.dirty.add(v.anon);
+                results.report.dirty_mappings.add(usize::from(v.anon > 0));
                 results.report.shown.add(v.len());
                 kept.push(*v);
             } else if v.code {

@@ -51,6 +51,7 @@ impl Account {
         let (eligible, dirty, shown) = (r.eligible.get(), r.dirty.get(), r.shown.get() as u64);
         let entries = ((eligible + dirty) / PAGE) as u64;
         let price = self.model.clean_ns(eligible as u64, (dirty / PAGE) as u64, shown);
+        let price = price.saturating_add(self.mappings_ns(r));
         self.rental.limit(self.model.avoidable_ns(entries));
         // Many mappings make a look dear in a way the model does not know.
         self.rental.scanned(price, self.model.scan_ns(entries, shown).max(spent_ns));
@@ -74,7 +75,19 @@ impl Account {
     fn learn_prices(&mut self, r: &Report) {
         self.entries = None;
         let (frozen, folded) = (r.frozen.get() as u64, (r.written_back.get() / PAGE) as u64);
-        self.model.observe_freeze(frozen, r.freeze_ns.get() as u64);
-        self.model.observe_refreeze(folded, r.shown.get() as u64, r.refreeze_ns.get() as u64);
+        // What the mappings cost whatever their size is no part of what a byte costs.
+        // Of the new ones, those that were reached.
+        let (new, dirty) = (r.new_mappings.get() as u64, r.dirty_mappings.get() as u64);
+        let new = new.saturating_mul(frozen).checked_div(r.eligible.get() as u64).unwrap_or(0);
+        let (freezing, folding) =
+            (self.model.mappings_ns(new, 0), self.model.mappings_ns(0, dirty));
+        let freeze_ns = (r.freeze_ns.get() as u64).saturating_sub(freezing);
+        let refreeze_ns = (r.refreeze_ns.get() as u64).saturating_sub(folding);
+        self.model.observe_freeze(frozen, freeze_ns);
+        self.model.observe_refreeze(folded, r.shown.get() as u64, refreeze_ns);
+    }
+
+    fn mappings_ns(&self, r: &Report) -> u64 {
+        self.model.mappings_ns(r.new_mappings.get() as u64, r.dirty_mappings.get() as u64)
     }
 }
