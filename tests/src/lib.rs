@@ -2,13 +2,17 @@
 //!
 //! Owns: reading a program's header (`header`), the modes (`mode`), compiling and staging (`stage`),
 //! running with a deadline (`run`), looking from outside (`observe`), what this machine can do
-//! (`machine`), and the judgement (`verdict`). Does not own the programs (`programs/*.c`) or the list
+//! (`machine`), places with fewer rights (`places`, `filters`, `confine`), and the judgement
+//! (`verdict`). Does not own the programs (`programs/*.c`) or the list
 //! of trials (`tests/*.rs`). Rule: nothing here links the runtime; it is judged by what it shows.
 
+pub mod confine;
+pub mod filters;
 pub mod header;
 pub mod machine;
 pub mod mode;
 pub mod observe;
+pub mod places;
 pub mod run;
 pub mod stage;
 pub mod verdict;

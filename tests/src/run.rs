@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::confine::Confinement;
 use crate::mode::{Mode, UNPRIVILEGED};
 use crate::observe::{self, Litter};
 use crate::stage::Stage;
@@ -29,6 +30,8 @@ pub struct Order<'a> {
     /// Run as the unprivileged user even in mode stock (the baseline of mode user).
     pub unprivileged: bool,
     pub timeout: Duration,
+    /// Where it runs, if not here.
+    pub place: Option<&'a Confinement>,
     /// Further environment, such as `ODFORK_FAULT`.
     pub env: &'a [(String, String)],
 }
@@ -127,9 +130,14 @@ fn start(
             .env("ODFORK_STATS", "json")
             .env("ODFORK_STATS_FILE", scratch.join("odstats.%p"));
     }
-    let drop_to = order.unprivileged.then_some(UNPRIVILEGED);
-    // SAFETY: between fork and exec `prepare` makes plain system calls only, on its own copy.
-    unsafe { command.pre_exec(move || prepare(drop_to)) };
+    let place = order.place.cloned();
+    let drop_to = (order.unprivileged && place.is_none()).then_some(UNPRIVILEGED);
+    let go = move || {
+        prepare(drop_to)?;
+        place.as_ref().map_or(Ok(()), Confinement::enter)
+    };
+    // SAFETY: between fork and exec this makes plain system calls only, on its own copy.
+    unsafe { command.pre_exec(go) };
     command.spawn()
 }
 

@@ -149,6 +149,7 @@ fn run_with(target: &Target, mode: Mode, fault: Option<&str>) -> Result<Value, F
         mode,
         unprivileged: mode.unprivileged(),
         timeout: Duration::from_secs(20),
+        place: None,
         env: &env,
     };
     let outcome = run(&target.stage, &order)?;

@@ -169,6 +169,7 @@ fn run_in(
         mode,
         unprivileged,
         timeout: Duration::from_secs(program.header.timeout),
+        place: None,
         env: &[],
     };
     run(&bench.stage, &order)
