@@ -118,6 +118,7 @@ const SERVICE_PLACE: Place = Place {
     words: "systemd: `SystemCallFilter=@system-service`, `User=`",
     no_new_privileges: true,
     filters: &[SERVICE],
+    huge: false,
     ..USER
 };
 

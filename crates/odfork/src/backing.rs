@@ -56,7 +56,11 @@ impl Source {
         k.enter(Step::Backing);
         let mount = match allowed {
             Allowed::Small => None,
-            _ => huge_tmpfs(k).or_else(|_| enter_namespace(k).and_then(|()| huge_tmpfs(k))).ok(),
+            _ => match huge_tmpfs(k) {
+                Ok(mount) => Some(mount),
+                Err(Errno(libc::ENOSYS)) => None,
+                Err(_) => enter_namespace(k).and_then(|()| huge_tmpfs(k)).ok(),
+            },
         };
         if allowed == Allowed::Huge && mount.is_none() {
             return Err(Stop::of(Reason::Image));

@@ -285,7 +285,7 @@ fn map(
     match unsafe { s.kernel.call(libc::SYS_mmap, a) } {
         Ok(_) => Ok(()),
         Err(e) => {
-            rescue(s, a);
+            rescue(a);
             Err(Stop::failed(Reason::Step, Step::Map, e))
         }
     }
@@ -294,13 +294,13 @@ fn map(
 /// A failed `mmap(MAP_FIXED)` leaves the old mapping in place, except that
 /// kernels before 6.12 may have removed it when memory for their own records
 /// ran out in the middle. Then the content is in the file only: keep trying.
-fn rescue(s: &mut Scratch, a: [usize; 6]) {
+fn rescue(a: [usize; 6]) {
     for _ in 0..1000 {
-        let vec = s.work.text.as_mut_ptr();
-        let pages = (CHUNK / PAGE).min(s.work.text.len());
-        debug_assert!(a[1] / PAGE <= pages);
-        // SAFETY: asks about the range only; ENOMEM means that part of it is unmapped.
-        let there = unsafe { crate::sys::call(libc::SYS_mincore, args![a[0], a[1], vec]) };
+        // ENOMEM: part of the range is unmapped. A call that any filter allows that let the helper
+        // come here: `mincore` may kill.
+        let ask = args![a[0], a[1], libc::MADV_COLD];
+        // SAFETY: changes the age of pages and nothing else.
+        let there = unsafe { crate::sys::call(libc::SYS_madvise, ask) };
         if there != Err(Errno(libc::ENOMEM)) {
             return;
         }

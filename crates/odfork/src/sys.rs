@@ -93,12 +93,34 @@ pub struct Trace {
     calls: AtomicU32,
     injected: AtomicU32,
     step: AtomicU8,
+    /// Number of the call under way and 1; 0: none of those counted.
+    under_way: AtomicU32,
+    /// Which of [`SPARED`] a filter answers with death.
+    deadly: AtomicU32,
 }
+
+/// Calls that the freeze path goes on without. A filter may kill whoever makes one: the helper
+/// dies of it once, and then none is made any more.
+const SPARED: [i64; 7] = [
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_unshare,
+    libc::SYS_memfd_create,
+    libc::SYS_mincore,
+    libc::SYS_userfaultfd,
+];
 
 impl Trace {
     /// Nothing yet.
     pub const fn new() -> Self {
-        Trace { calls: AtomicU32::new(0), injected: AtomicU32::new(0), step: AtomicU8::new(0) }
+        Trace {
+            calls: AtomicU32::new(0),
+            injected: AtomicU32::new(0),
+            step: AtomicU8::new(0),
+            under_way: AtomicU32::new(0),
+            deadly: AtomicU32::new(0),
+        }
     }
 
     /// Calls so far, and failures injected.
@@ -116,7 +138,27 @@ impl Trace {
         let (calls, injected) = other.counts();
         self.calls.store(calls, Relaxed);
         self.injected.store(injected, Relaxed);
+        self.under_way.store(other.under_way.load(Relaxed), Relaxed);
+        self.deadly.store(other.deadly.load(Relaxed), Relaxed);
     }
+
+    /// A task was killed for the call under way. True if that call is spared from now on, and was
+    /// not before: then it is worth trying again.
+    pub fn learn(&self) -> bool {
+        let call = i64::from(self.under_way.swap(0, Relaxed)) - 1;
+        let bit = spared_bit(call);
+        bit & !self.deadly.fetch_or(bit, Relaxed) != 0
+    }
+
+    fn is_deadly(&self, call: i64) -> bool {
+        let deadly = self.deadly.load(Relaxed);
+        deadly != 0 && deadly & spared_bit(call) != 0
+    }
+}
+
+/// The bit of a call that is spared, or none.
+fn spared_bit(call: i64) -> u32 {
+    SPARED.iter().position(|&spared| spared == call).map_or(0, |at| 1 << at)
 }
 
 impl Default for Trace {
@@ -164,8 +206,14 @@ impl<'a> Kernel<'a> {
     /// As for [`raw`].
     pub unsafe fn call(&self, nr: i64, a: [usize; 6]) -> SysResult<usize> {
         self.count()?;
+        if self.trace.is_deadly(nr) {
+            return Err(Errno(libc::ENOSYS));
+        }
+        self.trace.under_way.store(nr as u32 + 1, Relaxed);
         // SAFETY: passed on to the caller.
-        unsafe { call(nr, a) }
+        let result = unsafe { call(nr, a) };
+        self.trace.under_way.store(0, Relaxed);
+        result
     }
 
     fn fault_now(&self, calls: u32) -> Option<i32> {
@@ -191,6 +239,21 @@ mod tests {
         assert!(got[0].is_ok() && got[2].is_ok());
         assert_eq!(got[1], Err(Errno(12)));
         assert_eq!(trace.counts(), (3, 1));
+    }
+
+    #[test]
+    fn a_deadly_call_is_made_once() {
+        let trace = Trace::new();
+        assert!(!trace.learn(), "killed between two calls");
+        for (call, is_spared) in [(libc::SYS_fsopen, true), (libc::SYS_read, false)] {
+            let helper = Trace::new();
+            helper.under_way.store(call as u32 + 1, Relaxed);
+            trace.follow(&helper);
+            assert_eq!(trace.learn(), is_spared);
+            assert_eq!(trace.is_deadly(call), is_spared);
+        }
+        trace.under_way.store(libc::SYS_fsopen as u32 + 1, Relaxed);
+        assert!(!trace.learn(), "it was known");
     }
 
     #[test]

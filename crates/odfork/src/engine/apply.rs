@@ -19,8 +19,25 @@ use crate::sys::{self, PAGE};
 const MIN_BYTES: usize = 1 << 20;
 
 /// Runs a pass in the helper and takes over what it did. `began_ns`: when the program's thread
-/// began to wait for it.
+/// began to wait for it. A helper that was killed for a call that can be spared is followed by one
+/// that does not make it.
 pub fn pass(st: &State, owned: &mut Owned, decide: Decide, began_ns: u64) -> Done<()> {
+    let mut outcome = pass_once(st, owned, decide, began_ns);
+    while matches!(outcome, Err(Stop { reason: Reason::Seccomp, .. })) && st.trace.learn() {
+        outcome = pass_once(st, owned, decide, sys::now_ns());
+    }
+    if let Err(stop) = &outcome {
+        st.stats.count_stop(stop);
+        if matches!(stop.reason, Reason::Seccomp | Reason::RawCalls) {
+            // A filter kills for what the helper does: make no more calls of our own. Code that
+            // calls past us would meet frozen memory.
+            st.set_barred(stop.reason);
+        }
+    }
+    outcome
+}
+
+fn pass_once(st: &State, owned: &mut Owned, decide: Decide, began_ns: u64) -> Done<()> {
     // Before the helper is started: a child made by any fork while the lock is held finds its copy
     // of the mark wiped, so it knows that the copied lock is nobody's.
     st.fork_mark.set();
@@ -57,14 +74,6 @@ pub fn pass(st: &State, owned: &mut Owned, decide: Decide, began_ns: u64) -> Don
         }
     };
     scratch.clear();
-    if let Err(stop) = &outcome {
-        st.stats.count_stop(stop);
-        if matches!(stop.reason, Reason::Seccomp | Reason::RawCalls) {
-            // A filter kills for what the helper does: make no more calls of our own. Code that
-            // calls past us would meet frozen memory.
-            st.set_barred(stop.reason);
-        }
-    }
     outcome
 }
 
