@@ -247,6 +247,7 @@ mod tests {
         assert!(!trace.learn(), "killed between two calls");
         for (call, is_spared) in [(libc::SYS_fsopen, true), (libc::SYS_read, false)] {
             let helper = Trace::new();
+            helper.follow(&trace);
             helper.under_way.store(call as u32 + 1, Relaxed);
             trace.follow(&helper);
             assert_eq!(trace.learn(), is_spared);
