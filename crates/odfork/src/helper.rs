@@ -16,6 +16,7 @@ use core::ptr::NonNull;
 
 use crate::args;
 use crate::budget;
+use crate::open_files::{self, Found};
 use crate::pass;
 use crate::reason::{Done, Reason, Stop};
 use crate::results::Results;
@@ -88,9 +89,16 @@ extern "C" fn entry(at: usize) -> i32 {
     };
     scratch.work.begin();
     lift_limits();
+    let found = match start.job {
+        Job::Pass(_) => open_files::look_and_close(&mut scratch),
+        _ => {
+            open_files::close_all();
+            Found::default()
+        }
+    };
     results.report.space_limited.set(usize::from(is_space_limited()));
     results.end(match start.job {
-        Job::Pass(order) => pass::job(&mut scratch, order),
+        Job::Pass(order) => pass::job(&mut scratch, order, found),
         Job::Thaw(order) => thaw::job(&mut scratch, order),
         Job::Measure(subject) => budget::measure(&mut scratch, subject),
     });
@@ -108,14 +116,13 @@ fn ends_with(pid: i32) -> bool {
     }
 }
 
-/// This task's own limits, and the descriptors it was born with.
+/// This task's own limits.
 fn lift_limits() {
     // No core file of a helper: 1 byte also stops a core pipe.
     let core = [1u64, 1u64];
-    // SAFETY: limits and descriptors of this task alone (it is a process of its own).
+    // SAFETY: limits of this task alone (it is a process of its own).
     unsafe {
         sys::raw(libc::SYS_prlimit64, args![0, libc::RLIMIT_CORE, &core, 0]);
-        sys::raw(libc::SYS_close_range, args![0, u32::MAX, 0]);
         for which in [libc::RLIMIT_FSIZE, libc::RLIMIT_NOFILE] {
             let mut limit = [0u64; 2];
             sys::raw(libc::SYS_prlimit64, args![0, which, 0, &mut limit]);

@@ -28,6 +28,7 @@ mod lock_tests;
 mod once;
 #[cfg(test)]
 mod once_tests;
+mod open_files;
 pub mod options;
 mod owner;
 mod pagemap;

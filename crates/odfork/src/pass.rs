@@ -21,6 +21,7 @@ use crate::backing::{self, Allowed, Source};
 use crate::budget::{self, Scope};
 use crate::freeze::{self, Tools};
 use crate::inspect;
+use crate::open_files::Found;
 use crate::quiesce::{self, Quiesced};
 use crate::reason::{Done, Reason, Stop};
 use crate::refreeze;
@@ -74,9 +75,9 @@ struct Plan {
 }
 
 /// The job of one pass.
-pub fn job(s: &mut Scratch, order: &Order) -> Done<()> {
+pub fn job(s: &mut Scratch, order: &Order, found: Found) -> Done<()> {
     // A copy on the task's own stack: the caller's may be part of what is frozen.
-    let o = *order;
+    let mut o = *order;
     if o.shared_vm {
         return Err(Stop::of(Reason::SharedVm));
     }
@@ -89,6 +90,8 @@ pub fn job(s: &mut Scratch, order: &Order) -> Done<()> {
         Decide::Rental(bid) => bid.look,
     };
     scan::scan(s, &o.subject, false, look)?;
+    s.results.report.zerocopy.set(usize::from(found.zerocopy));
+    o.subject.spliced |= found.zerocopy;
     let due = due(s, &o, pagemap);
     let trial = due.ok().flatten().map(|(plan, _)| plan.trial);
     let all = |due: &Option<(Plan, Debt)>| due.is_some_and(|(plan, _)| plan.scope == Scope::All);
@@ -97,6 +100,7 @@ pub fn job(s: &mut Scratch, order: &Order) -> Done<()> {
         inspect::inspect(s, o.subject.searched, trial.unwrap_or(look))?;
     }
     let Some((plan, debt)) = due? else { return Ok(()) };
+    found.forbids(threads)?;
     if threads > 1 && o.subject.pi_futexes {
         return Err(Stop::of(Reason::Threads));
     }

@@ -17,8 +17,9 @@
 
 use crate::args;
 use crate::listing::each_number;
+use crate::open_files;
 use crate::reason::{Done, Reason, Stop};
-use crate::scan::{self, digits, field, Path, Subject};
+use crate::scan::{self, digits, Path, Subject};
 use crate::scratch::{Scratch, TEXT};
 use crate::step::Step;
 use crate::sys::abi::userfaultfd;
@@ -75,18 +76,11 @@ fn refuse(e: Errno) -> Stop {
 }
 
 fn hold_threads(s: &mut Scratch, subject: &Subject, uffd: i32) -> Done<()> {
-    if pinned(s, subject) {
-        return Err(Stop::of(Reason::Pinned));
-    }
-    s.kernel.enter(Step::Quiesce);
     threads::note_all(s, subject)?;
     protect(s, subject, uffd, true).map_err(refuse)?;
     rest(s, subject)?;
-    // Again: an operation may have begun before its buffer was protected.
-    if pinned(s, subject) {
-        return Err(Stop::of(Reason::Pinned));
-    }
-    Ok(())
+    // Others may have opened more since the helper was born.
+    open_files::look_at_all(s, subject).map_err(refuse)?.forbids(2)
 }
 
 fn open_uffd(k: &Kernel) -> SysResult<i32> {
@@ -210,6 +204,10 @@ fn thread_rests(s: &mut Scratch, pid: i32, tid: u64) -> SysResult<bool> {
         other => other?.trim_ascii(),
     };
     let Some((call, sp)) = parse_syscall(line) else { return Ok(false) };
+    if sp == 0 {
+        // It has ended and is still listed: a main thread that did not wait for the others.
+        return Ok(true);
+    }
     if call.is_some_and(changes_map) {
         return Ok(false);
     }
@@ -261,27 +259,6 @@ fn changes_map(call: u64) -> bool {
         libc::SYS_io_setup,
     ];
     CHANGING.contains(&(call as i64))
-}
-
-/// Some descriptor may have I/O in flight that writes to pinned pages.
-fn pinned(s: &mut Scratch, subject: &Subject) -> bool {
-    let mut number = [0u8; 20];
-    let pid = digits(subject.pid as u64, &mut number);
-    let dir = Path::join(&[b"/proc/", pid, b"/fdinfo"]);
-    let none = each_number(s, &dir, &mut |s, fd| Ok(!descriptor_pins(s, pid, fd)));
-    // What cannot be looked at may pin.
-    none != Ok(true)
-}
-
-fn descriptor_pins(s: &mut Scratch, pid: &[u8], fd: u64) -> bool {
-    let mut number = [0u8; 20];
-    let path = Path::join(&[b"/proc/", pid, b"/fdinfo/", digits(fd, &mut number)]);
-    let mut text = [0u8; 512];
-    let Ok(info) = scan::slurp(&s.kernel, path.c_str(), &mut text) else { return false };
-    let ring = info.windows(7).any(|w| w == b"SqMask:");
-    // Octal; the digit of 0o40000 is O_DIRECT on x86-64.
-    let flags = field(info, b"flags:").unwrap_or(0);
-    ring || flags / 10000 % 10 >= 4
 }
 
 /// The next range at or after `at` in a mapping that belongs to a resting

@@ -67,6 +67,8 @@ pub struct Report {
     pub by_hand: Number,
     /// 1: thawing stopped at memory whose content the kernel will not give up.
     pub refused: Number,
+    /// 1: a socket sends from memory without copying.
+    pub zerocopy: Number,
     /// 1: the job looked and decided to act.
     pub acted: Number,
     /// 1: the map of the process was read to its end ([`Results::is_gone`] is meaningful).
@@ -121,6 +123,7 @@ impl Report {
             &self.thawed,
             &self.by_hand,
             &self.refused,
+            &self.zerocopy,
             &self.acted,
             &self.scanned,
             &self.space_limited,

@@ -23,7 +23,7 @@ use core::sync::atomic::{AtomicI32, Ordering::SeqCst};
 use crate::args;
 use crate::listing::each_number;
 use crate::reason::{Done, Reason, Stop};
-use crate::scan::{digits, Path, Subject};
+use crate::scan::{digits, slurp, Path, Subject};
 use crate::scratch::{Scratch, Thread};
 use crate::step::Step;
 use crate::sys::{self, Errno, SysResult};
@@ -78,11 +78,22 @@ fn word_of(list: usize) -> *const AtomicI32 {
 /// Notes one thread; false if it cannot be held now: it begins or ends, or there is no room.
 pub fn note(s: &mut Scratch, tid: i32) -> SysResult<bool> {
     match list_of(tid) {
-        Ok(0) => Ok(false),
+        Ok(0) => has_ended(s, tid),
         Ok(list) => Ok(s.work.threads.keep(Thread { tid, list })),
         Err(Errno(libc::ESRCH)) => Ok(true),
         Err(e) => Err(e),
     }
+}
+
+/// It is listed and has ended: a main thread that did not wait for the others.
+fn has_ended(s: &mut Scratch, tid: i32) -> SysResult<bool> {
+    let mut number = [0u8; 20];
+    let path = Path::join(&[b"/proc/", digits(tid as u64, &mut number), b"/stat"]);
+    let mut text = [0u8; 256];
+    let line = slurp(&s.kernel, path.c_str(), &mut text)?;
+    // The name before it may hold any byte but is in brackets.
+    let state = line.iter().rposition(|&b| b == b')').and_then(|at| line.get(at + 2));
+    Ok(matches!(state, Some(b'Z' | b'X')))
 }
 
 /// When nothing is protected any more: clears the words of those that have ended.

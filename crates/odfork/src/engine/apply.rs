@@ -55,6 +55,9 @@ fn pass_once(st: &State, owned: &mut Owned, decide: Decide, began_ns: u64) -> Do
             let outcome = finished.outcome();
             take_files(st, registry, &finished, &outcome);
             finished.results.inspected().for_each(|code| searched.note(code));
+            if finished.results.report.zerocopy.flag() {
+                st.never_overwrite();
+            }
             if finished.results.report.scanned.flag() {
                 account.shown = shown(&finished.results.report);
             }

@@ -23,8 +23,8 @@ mod waiter;
 pub use fork::{fork, freeze_now};
 pub use growth::{after_shrinking, before_growth};
 pub use notes::{
-    bar, before_filter, before_raw_fork, beside_no_pass, note_pi_futex, note_shared_vm,
-    note_splice, with_new_namespace,
+    bar, before_filter, before_raw_fork, beside_no_pass, never_overwrite, note_pi_futex,
+    note_shared_vm, with_new_namespace,
 };
 pub use state::{state, Notes, Setup, State, MAX_NEXT};
 pub use thaw::{call_if_plain, may_be_frozen, thaw_all, with_property, with_thawed};
@@ -54,6 +54,11 @@ pub fn start(inspect: fn() -> Reason) {
 /// The process that loaded the library by exec; its forked children do not report.
 pub fn born() -> i32 {
     state().born.load(Relaxed)
+}
+
+/// The memory is this process's own, not one that it borrows (a vfork child).
+pub fn owns_memory() -> bool {
+    child::detect_child()
 }
 
 /// A system-call filter was noticed.

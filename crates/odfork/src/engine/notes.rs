@@ -61,12 +61,11 @@ pub fn note_pi_futex() {
     state().pi_futexes.store(1, Relaxed);
 }
 
-/// Pages of this process go into a pipe or a socket: no backing file they may belong to
-/// is overwritten any more, in this process or any other that shares it.
-pub fn note_splice() {
-    if let Some(word) = state().spliced_word() {
-        word.store(1, Relaxed);
-    }
+/// Pages of this process go into a pipe or a socket, or it is about to change its privileges: no
+/// backing file that may show them is overwritten any more, in this process or any other that
+/// shares it.
+pub fn never_overwrite() {
+    state().never_overwrite();
 }
 
 /// A task is about to be made past the C library's fork: what it does to the memory is not

@@ -26,6 +26,9 @@ use crate::sys::{Trace, PAGE, ZONE};
 /// Room for functions that wrappers stand before.
 pub const MAX_NEXT: usize = 40;
 
+/// In place of the shared word's address: it was said before the word was made.
+const SAID_BEFORE: usize = 1;
+
 /// What the constructor finds out.
 #[derive(Clone, Copy)]
 pub struct Setup {
@@ -84,8 +87,8 @@ pub struct State {
     barred: AtomicU32,
     pub inspection: RunOnce,
     pub pi_futexes: AtomicU32,
-    /// Where a word shared with all descendants is: pages of backing files went into a pipe or
-    /// socket.
+    /// Where a word shared with all descendants is: no backing file may be overwritten, because
+    /// pages of it went into a pipe or socket, or a descendant has other privileges.
     spliced_word: AtomicUsize,
     /// 1 from the first freeze on, in this process or an ancestor.
     pub ever_frozen: AtomicU32,
@@ -166,16 +169,26 @@ impl State {
     /// A word shared with all descendants, once there is one.
     pub fn spliced_word(&self) -> Option<&AtomicU32> {
         let at = self.spliced_word.load(SeqCst);
-        // SAFETY: 0, or a shared page mapped for the life of the process.
-        (at != 0).then(|| unsafe { &*(at as *const AtomicU32) })
+        // SAFETY: none, or a shared page mapped for the life of the process.
+        (at > SAID_BEFORE).then(|| unsafe { &*(at as *const AtomicU32) })
     }
 
-    /// Tells where that word is.
+    /// Tells where that word is, and says there what was said before.
     ///
     /// # Safety
     /// A page mapped shared, writable and zeroed, for the life of the process.
     pub unsafe fn set_spliced_word(&self, at: usize) {
-        self.spliced_word.store(at, SeqCst);
+        if self.spliced_word.swap(at, SeqCst) == SAID_BEFORE {
+            self.never_overwrite();
+        }
+    }
+
+    /// No backing file is overwritten any more, in this process or any other that shares it.
+    pub fn never_overwrite(&self) {
+        let none = self.spliced_word.compare_exchange(0, SAID_BEFORE, SeqCst, SeqCst);
+        if let (Err(_), Some(word)) = (none, self.spliced_word()) {
+            word.store(1, SeqCst);
+        }
     }
 
     /// The runtime's own writable memory, page aligned.

@@ -20,17 +20,21 @@
 //! | syscall | do any of these without the wrapper |
 //! | prctl, syscall | get a filter installed that kills for our later calls |
 //! | pthread_create, thrd_create, pthread_mutexattr_setprotocol | (guard) fail where a protected page is written without retry |
+//! | ioctl, syscall | make a userfaultfd, which watches no file of ours |
 //! | vmsplice, setsockopt | keep a page of an image beyond its mappings |
+//! | setuid, setgid, ... (`privileges`), chroot, setns, capset, prctl | (in place) let a descendant with other privileges see what is written later |
 //! | unshare | make our helper the first process of the program's new namespace |
 //! | waitpid, wait3, wait4, waitid | (with __WALL or __WCLONE) find our helper task |
 //! | clone | let a task that is no thread write while memory moves |
 
 mod advice;
+mod environment;
 mod errno;
 mod fork;
 mod life;
 mod locking;
 mod next;
+mod privileges;
 mod program;
 mod remap;
 mod splice;

@@ -33,6 +33,16 @@ functions! {
     Wait4 c"wait4",
     WaitPid c"waitpid",
     WaitId c"waitid",
+    SetUid c"setuid",
+    SetGid c"setgid",
+    SetEuid c"seteuid",
+    SetEgid c"setegid",
+    SetReUid c"setreuid",
+    SetReGid c"setregid",
+    SetResUid c"setresuid",
+    SetResGid c"setresgid",
+    SetGroups c"setgroups",
+    InitGroups c"initgroups",
 }
 
 /// How the path of the C library ends.

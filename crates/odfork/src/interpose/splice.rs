@@ -8,7 +8,7 @@ use crate::{args, engine, sys};
 /// vmsplice(2): pages of ours may go into a pipe and outlive their mappings.
 #[no_mangle]
 pub unsafe extern "C" fn vmsplice(fd: c_int, iov: usize, count: usize, flags: u32) -> isize {
-    engine::note_splice();
+    engine::never_overwrite();
     let errno = get_errno();
     // SAFETY: the caller's own call.
     let ret = unsafe { sys::raw(libc::SYS_vmsplice, args![fd, iov, count, flags]) };
@@ -26,7 +26,7 @@ pub unsafe extern "C" fn setsockopt(
     len: u32,
 ) -> c_int {
     if level == libc::SOL_SOCKET && name == libc::SO_ZEROCOPY {
-        engine::note_splice();
+        engine::never_overwrite();
     }
     let errno = get_errno();
     // SAFETY: the caller's own call.

@@ -3,13 +3,16 @@
 use core::ffi::{c_int, c_long};
 
 use super::advice::{advise, advise_by_vector};
+use super::environment::after_change;
 use super::errno::{as_libc, get_errno, set_errno};
 use super::life::report;
 use super::locking::{lock, lock_all};
+use super::privileges::{is_change, is_limiting};
 use super::remap::remap;
 use super::tasks::{is_pi, leave_namespaces, shares_memory};
 use super::waits::wait;
 use crate::reason::Reason;
+use crate::sys::abi::userfaultfd;
 use crate::{args, engine, sys};
 
 /// syscall(2): the same care for calls that skip their wrappers.
@@ -38,7 +41,11 @@ pub unsafe extern "C" fn syscall(
         _ => {
             before_syscall(nr, a, b);
             // SAFETY: the caller's own call.
-            unsafe { sys::raw(nr, [a, b, c, d, e, f]) }
+            let ret = unsafe { sys::raw(nr, [a, b, c, d, e, f]) };
+            if is_change(nr, a) {
+                after_change();
+            }
+            ret
         }
     };
     set_errno(errno);
@@ -46,20 +53,41 @@ pub unsafe extern "C" fn syscall(
 }
 
 fn before_syscall(nr: c_long, a: usize, b: usize) {
+    if is_change(nr, a) {
+        engine::never_overwrite();
+    }
     match nr {
         libc::SYS_prctl if a as c_int == libc::PR_SET_SECCOMP => before_filter(),
         libc::SYS_seccomp if a <= 1 => before_filter(),
-        libc::SYS_userfaultfd if engine::anything_frozen() => {
-            let _ = engine::thaw_all();
-            engine::bar(Reason::Userfaultfd);
-        }
-        libc::SYS_vmsplice => engine::note_splice(),
+        libc::SYS_userfaultfd => before_userfaultfd(),
+        libc::SYS_ioctl if b as u64 == userfaultfd::NEW => before_userfaultfd(),
+        libc::SYS_vmsplice => engine::never_overwrite(),
         libc::SYS_futex if is_pi(b) => engine::note_pi_futex(),
         libc::SYS_clone if shares_memory(a as c_int) => engine::note_shared_vm(),
         libc::SYS_fork | libc::SYS_clone | libc::SYS_clone3 => engine::before_raw_fork(),
         libc::SYS_exit_group => report(),
         _ => {}
     }
+}
+
+/// A userfaultfd is about to be made: memory it may watch must be anonymous.
+fn before_userfaultfd() {
+    if engine::anything_frozen() {
+        let _ = engine::thaw_all();
+        engine::bar(Reason::Userfaultfd);
+    }
+}
+
+/// ioctl(2): the other way to a userfaultfd, by `/dev/userfaultfd`.
+#[no_mangle]
+pub unsafe extern "C" fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int {
+    let errno = get_errno();
+    if request as u64 == userfaultfd::NEW {
+        before_userfaultfd();
+    }
+    set_errno(errno);
+    // SAFETY: the caller's own call.
+    as_libc(unsafe { sys::raw(libc::SYS_ioctl, args![fd, request, arg]) }) as c_int
 }
 
 /// A system-call filter is about to be installed. What may be forbidden later is
@@ -73,6 +101,9 @@ fn before_filter() {
 #[no_mangle]
 pub unsafe extern "C" fn prctl(op: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
     let errno = get_errno();
+    if is_limiting(op) {
+        engine::never_overwrite();
+    }
     if op == libc::PR_SET_SECCOMP {
         before_filter();
     }

@@ -80,6 +80,9 @@ pub unsafe extern "C" fn thrd_create(thread: usize, start: usize, arg: usize) ->
 
 /// unshare by the kernel.
 pub fn leave_namespaces(flags: usize) -> isize {
+    if flags as c_int & !(libc::CLONE_FILES | libc::CLONE_FS | libc::CLONE_SYSVSEM) != 0 {
+        engine::never_overwrite();
+    }
     // SAFETY: the program's own call.
     let call = || unsafe { sys::raw(libc::SYS_unshare, args![flags]) };
     match flags as c_int & (libc::CLONE_NEWPID | libc::CLONE_NEWTIME) {

@@ -1,0 +1,194 @@
+//! What open descriptors say about I/O that reaches memory behind the page tables.
+//!
+//! Owns two looks. The first is at the helper's own copy of the caller's descriptors, before it
+//! closes them: cheap, and sockets can be asked too. The second, while other threads are held, is
+//! at `/proc`: they may have opened more since, or have tables of their own. The rules of `helper`
+//! apply.
+
+use crate::args;
+use crate::listing::each_number;
+use crate::reason::{Done, Reason, Stop};
+use crate::scan::{self, digits, field, Path, Subject};
+use crate::scratch::Scratch;
+use crate::sys::{self, SysResult};
+
+/// Tables up to this size are walked by number; in larger ones `/proc` says what is in use.
+const WALKED: u64 = 65536;
+
+/// What was found among the descriptors.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Found {
+    /// An io_uring, or a device that writes to memory it was told of.
+    pub pins: bool,
+    /// A file opened with `O_DIRECT`: a read by another thread may be under way.
+    pub direct: bool,
+    /// A userfaultfd: page faults are the program's own affair.
+    pub userfaultfd: bool,
+    /// A socket that sends from memory without copying (`SO_ZEROCOPY`).
+    pub zerocopy: bool,
+    /// The table could not be read.
+    pub unknown: bool,
+}
+
+impl Found {
+    /// A reason not to freeze in a process with so many threads.
+    pub fn forbids(&self, threads: u64) -> Done<()> {
+        match self {
+            Found { unknown: true, .. } => Err(Stop::of(Reason::NoProc)),
+            Found { userfaultfd: true, .. } => Err(Stop::of(Reason::Userfaultfd)),
+            Found { pins: true, .. } => Err(Stop::of(Reason::Pinned)),
+            Found { direct: true, .. } if threads > 1 => Err(Stop::of(Reason::Pinned)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Looks at this task's own descriptors and closes them all.
+pub fn look_and_close(s: &mut Scratch) -> Found {
+    let mut found = Found::default();
+    // Makes room for the descriptor that the rest of the look needs.
+    look_at(&mut found, 0);
+    scan::close(0);
+    let text = scan::slurp(&s.kernel, c"/proc/self/status", &mut s.work.text);
+    match text.ok().and_then(|t| field(t, b"FDSize:")) {
+        Some(size) if size <= WALKED => (1..size as i32).for_each(|fd| look_at(&mut found, fd)),
+        Some(_) => {
+            let dir = Path::join(&[b"/proc/self/fd"]);
+            let all = each_number(s, &dir, &mut |_, fd| {
+                look_at(&mut found, fd as i32);
+                Ok(true)
+            });
+            found.unknown |= all.is_err();
+        }
+        None => found.unknown = true,
+    }
+    close_all();
+    found
+}
+
+/// Closes every descriptor of this task.
+pub fn close_all() {
+    // SAFETY: the helper's own table.
+    unsafe { sys::raw(libc::SYS_close_range, args![0, u32::MAX, 0]) };
+}
+
+fn look_at(found: &mut Found, fd: i32) {
+    // SAFETY: asks for flags.
+    let flags = unsafe { sys::raw(libc::SYS_fcntl, args![fd, libc::F_GETFL]) };
+    if flags < 0 {
+        return;
+    }
+    found.direct |= flags as i32 & libc::O_DIRECT != 0;
+    // SAFETY: all zeros is valid for plain old data; the kernel fills it.
+    let kind = unsafe {
+        let mut st: libc::stat = core::mem::zeroed();
+        sys::raw(libc::SYS_fstat, args![fd, &mut st]);
+        st.st_mode & libc::S_IFMT
+    };
+    match kind {
+        libc::S_IFSOCK => found.zerocopy |= is_zerocopy(fd),
+        // Anonymous inodes have no type.
+        0 | libc::S_IFCHR => note_name(found, fd),
+        _ => {}
+    }
+}
+
+fn is_zerocopy(fd: i32) -> bool {
+    let (mut value, mut size) = (0i32, 4u32);
+    let a = args![fd, libc::SOL_SOCKET, libc::SO_ZEROCOPY, &mut value, &mut size];
+    // SAFETY: value and size are valid for writing.
+    unsafe { sys::raw(libc::SYS_getsockopt, a) == 0 && value != 0 }
+}
+
+fn note_name(found: &mut Found, fd: i32) {
+    let mut number = [0u8; 20];
+    let path = Path::join(&[b"/proc/self/fd/", digits(fd as u64, &mut number)]);
+    let mut name = [0u8; 64];
+    let a = args![path.c_str().as_ptr(), name.as_mut_ptr(), name.len()];
+    // SAFETY: a valid path, and a buffer of the length told.
+    match unsafe { sys::call(libc::SYS_readlink, a) } {
+        Ok(n) => {
+            let name = &name[..n];
+            found.userfaultfd |= name == b"anon_inode:[userfaultfd]";
+            found.pins |= PINNING.iter().any(|p| name.starts_with(p));
+        }
+        Err(_) => found.unknown = true,
+    }
+}
+
+/// What registers memory with the kernel or a device.
+const PINNING: [&[u8]; 3] = [b"anon_inode:[io_uring]", b"/dev/infiniband/", b"/dev/vfio/"];
+
+/// Looks at the descriptors of every task of the process, while they are held. Tables that are
+/// the caller's own are read once.
+pub fn look_at_all(s: &mut Scratch, subject: &Subject) -> SysResult<Found> {
+    let mut found = Found::default();
+    for i in 0..s.work.threads.noted().len() {
+        let tid = s.work.threads.noted()[i].tid;
+        if tid == subject.tid || !shares_files(subject.tid, tid) {
+            look_at_table(s, subject.pid, tid, &mut found)?;
+        }
+    }
+    Ok(found)
+}
+
+/// Where this cannot be asked, the table is read again.
+fn shares_files(a: i32, b: i32) -> bool {
+    const KCMP_FILES: i32 = 2;
+    // SAFETY: compares two tasks.
+    unsafe { sys::raw(libc::SYS_kcmp, args![a, b, KCMP_FILES, 0, 0]) == 0 }
+}
+
+fn look_at_table(s: &mut Scratch, pid: i32, tid: i32, found: &mut Found) -> SysResult<()> {
+    let (mut a, mut b) = ([0u8; 20], [0u8; 20]);
+    let parts = [&b"/proc/"[..], digits(pid as u64, &mut a), b"/task/"];
+    let [proc, pid, task] = parts;
+    let parts = [proc, pid, task, digits(tid as u64, &mut b), b"/fdinfo"];
+    each_number(s, &Path::join(&parts), &mut |s, fd| {
+        let [proc, pid, task, tid, fdinfo] = parts;
+        let mut number = [0u8; 20];
+        let path = Path::join(&[proc, pid, task, tid, fdinfo, b"/", digits(fd, &mut number)]);
+        let mut text = [0u8; 512];
+        if let Ok(info) = scan::slurp(&s.kernel, path.c_str(), &mut text) {
+            note_info(found, info);
+        }
+        Ok(true)
+    })
+    .map(|_| ())
+}
+
+/// What the kernel says about one descriptor in `fdinfo`.
+fn note_info(found: &mut Found, info: &[u8]) {
+    let says = |word: &[u8]| info.windows(word.len()).any(|w| w == word);
+    // Octal; the digit of 0o40000 is O_DIRECT on x86-64.
+    found.direct |= field(info, b"flags:").unwrap_or(0) / 10000 % 10 >= 4;
+    found.pins |= says(b"SqMask:");
+    found.userfaultfd |= says(b"\npending:") && says(b"\nAPI:");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(info: &str) -> Found {
+        let mut found = Found::default();
+        note_info(&mut found, info.as_bytes());
+        found
+    }
+
+    #[test]
+    fn descriptors_tell_what_they_are() {
+        let plain = "pos:\t0\nflags:\t0100002\nmnt_id:\t14\n";
+        assert_eq!(found(plain), Found::default());
+        assert!(found("pos:\t0\nflags:\t02140000\nmnt_id:\t14\n").direct);
+        assert!(found(&format!("{plain}SqMask:\t0x3\n")).pins);
+        assert!(found(&format!("{plain}pending:\t0\ntotal:\t0\nAPI:\taa:0:7f\n")).userfaultfd);
+    }
+
+    #[test]
+    fn direct_files_matter_beside_threads_only() {
+        let direct = Found { direct: true, ..Found::default() };
+        assert_eq!(direct.forbids(1), Ok(()));
+        assert_eq!(direct.forbids(2), Err(Stop::of(Reason::Pinned)));
+    }
+}

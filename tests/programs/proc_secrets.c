@@ -1,0 +1,149 @@
+// odtest: expect=froze mem=200 timeout=60
+/*
+ * A child that gave up rights in any of the ways there are, and keeps inherited memory while it drops pages it does not
+ * know: what its parent writes after the fork stays hidden, whatever the parent does until it forks again. The same for
+ * a child that lets a pipe keep the pages and ends.
+ */
+#include "proc_region.h"
+#include <grp.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/uio.h>
+
+static const size_t BYTES = 16 * OD_MB;
+enum { OLD = 1, NEW = 2 };
+static void *region;
+
+static void by_all_ids(void)
+{
+    OK(setresgid(65534, 65534, 65534));
+    OK(setresuid(65534, 65534, 65534));
+}
+static void by_setgroups(void) { OK(setgroups(0, NULL)); }
+static void by_effective_group(void) { OK(setegid(65534)); }
+static void by_real_user(void) { OK(setreuid(65534, 65534)); }
+static void by_plain_setuid(void) { OK(setuid(65534)); }
+static void by_number(void) { OK(syscall(SYS_setresuid, 65534, 65534, 65534)); }
+static void by_chroot(void) { OK(chroot("/tmp")); }
+static void by_capability(void) { OK(prctl(PR_CAPBSET_DROP, 21, 0, 0, 0)); }
+static void by_no_new_privileges(void) { OK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)); }
+static void by_hiding(void) { OK(prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)); }
+static void by_hiding_by_number(void) { OK(syscall(SYS_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0)); }
+static void by_namespace(void)
+{
+    if (unshare(CLONE_NEWUSER) < 0)
+        prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+}
+
+static const struct way {
+    const char *name;
+    void (*drop)(void);
+    int needs_root;
+} WAYS[] = {
+    { "no_new_privs", by_no_new_privileges, 0 },
+    { "not dumpable", by_hiding, 0 },
+    { "not dumpable, by number", by_hiding_by_number, 0 },
+    { "user namespace", by_namespace, 0 },
+    { "all ids", by_all_ids, 1 },
+    { "setgroups", by_setgroups, 1 },
+    { "setegid", by_effective_group, 1 },
+    { "setreuid", by_real_user, 1 },
+    { "setuid", by_plain_setuid, 1 },
+    { "setresuid by number", by_number, 1 },
+    { "chroot", by_chroot, 1 },
+    { "capability", by_capability, 1 },
+};
+enum { COUNT = sizeof WAYS / sizeof *WAYS };
+
+/* Unmaps private read-only pages that lie alone: one of them may say who shares memory. */
+static void drop_unknown(void)
+{
+    unsigned long start[64], end[64];
+    char line[512], rights[8];
+    size_t found = 0;
+    FILE *map = fopen("/proc/self/maps", "r");
+    while (map && found < 64 && fgets(line, sizeof line, map))
+        if (sscanf(line, "%lx-%lx %7s", &start[found], &end[found], rights) == 3 && !strcmp(rights, "r--p") &&
+            end[found] - start[found] == OD_PAGE && !strchr(line, '/') && !strchr(line, '['))
+            found++;
+    if (map)
+        fclose(map);
+    for (size_t i = 0; i < found; i++)
+        munmap((void *)start[i], end[i] - start[i]);
+}
+
+/* The parent writes, and forks until nothing is dirty any more. */
+static void write_secrets(void)
+{
+    od_fill(region, BYTES, NEW);
+    for (int i = 0; i < 3; i++)
+        region_look(region, BYTES, NEW, "the parent's own");
+}
+
+static void watch_by_mapping(const struct way *way)
+{
+    struct od_gate ready, written;
+    od_gate_make(&ready);
+    od_gate_make(&written);
+    pid_t child = od_fork();
+    if (child == 0) {
+        way->drop();
+        drop_unknown();
+        od_gate_open(&ready, 1);
+        od_gate_wait(&written);
+        od_verify(region, BYTES, OLD, way->name);
+        _exit(0);
+    }
+    od_gate_wait(&ready);
+    write_secrets();
+    od_gate_open(&written, 1);
+    od_join(child);
+    od_gate_drop(&ready);
+    od_gate_drop(&written);
+}
+
+static void watch_by_pipe(void)
+{
+    int ends[2];
+    OK(pipe(ends));
+    pid_t child = od_fork();
+    if (child == 0) {
+        struct iovec pages = { (char *)region + 4 * OD_PAGE, 8 * OD_PAGE };
+        OK(vmsplice(ends[1], &pages, 1, 0));
+        munmap(region, BYTES);
+        drop_unknown();
+        _exit(0);
+    }
+    od_join(child);
+    write_secrets();
+    static char got[8 * OD_PAGE];
+    for (size_t n = 0; n < sizeof got;)
+        n += (size_t)OK(read(ends[0], got + n, sizeof got - n));
+    od_verify_at(got, sizeof got, OLD, 4 * OD_PAGE / 8, "from the pipe");
+    close(ends[0]);
+    close(ends[1]);
+}
+
+/* Each way in a family of its own: what one child does is remembered by all. */
+static void attempt(void *number)
+{
+    size_t way = (size_t)(uintptr_t)number;
+    region = region_new(BYTES, OLD);
+    od_freeze();
+    region_look(region, BYTES, OLD, "before");
+    region_touch(region, BYTES, OLD, 0);
+    region_look(region, BYTES, OLD, "folded");
+    if (way < COUNT)
+        watch_by_mapping(&WAYS[way]);
+    else
+        watch_by_pipe();
+}
+
+int main(void)
+{
+    region_look(region_new(BYTES, 3), BYTES, 3, "a freeze for the statistics");
+    for (size_t way = 0; way <= COUNT; way++)
+        if (way == COUNT || !WAYS[way].needs_root || geteuid() == 0)
+            od_run_child(attempt, (void *)(uintptr_t)way);
+    return od_done();
+}
