@@ -1,4 +1,4 @@
-// odtest: expect=any mem=64 needs=root
+// odtest: modes=stock,huge,small expect=any mem=64 needs=root
 /*
  * In a new root the loader of a program executed next could not open the library, and would say so on stderr: the
  * environment names it no more. Where it can be opened, it stays. A child that borrows this memory and changes its own

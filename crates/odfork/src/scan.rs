@@ -180,7 +180,7 @@ pub fn scan(s: &mut Scratch, subject: &Subject, quiesced: bool, look: Trial) -> 
             map_count += 1;
             pins |= v.pins;
             results.report.untouched.add(v.untouched());
-            if v.can_freeze() && v.anon >= subject.min_bytes {
+            if v.can_freeze() && v.anon >= subject.min_bytes && has_default_policy(v.start) {
                 results.report.eligible.add(v.anon);
                 results.report.new_mappings.add(1);
                 around(v, subject.own).into_iter().flatten().for_each(|v| kept.push(v));
@@ -219,6 +219,20 @@ pub fn scan(s: &mut Scratch, subject: &Subject, quiesced: bool, look: Trial) -> 
         return Err(Stop::of(Reason::MapLimit));
     }
     Ok(())
+}
+
+/// The program has not said on which memory node the mapping is to be (mbind(2)); a file would
+/// not keep that.
+fn has_default_policy(at: usize) -> bool {
+    const MPOL_F_ADDR: usize = 2;
+    let mut policy = 0i32;
+    let a = args![&mut policy, 0, 0, at, MPOL_F_ADDR];
+    // SAFETY: the policy is valid for writing.
+    match unsafe { sys::call(libc::SYS_get_mempolicy, a) } {
+        Ok(_) => policy == libc::MPOL_DEFAULT,
+        // A kernel without memory nodes.
+        Err(e) => e.0 == libc::ENOSYS,
+    }
 }
 
 fn max_map_count(s: &mut Scratch) -> usize {

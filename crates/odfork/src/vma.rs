@@ -35,7 +35,7 @@ pub struct Vma {
     pub watched: bool,
     /// `nr`: mapped with MAP_NORESERVE.
     pub noreserve: bool,
-    /// A stack, a mapping of the kernel's, or one with a protection key: never frozen.
+    /// A stack, a mapping of the kernel's or with a name that the program gave it, or one with a protection key: never frozen.
     pub special: bool,
     /// A mapping by which kernel or device I/O reaches memory on its own.
     pub pins: bool,
@@ -188,7 +188,7 @@ pub fn parse_head(line: &[u8]) -> Option<Vma> {
 }
 
 fn is_special(name: &[u8]) -> bool {
-    name.starts_with(b"[") && name != b"[heap]" && !name.starts_with(b"[anon:")
+    name.starts_with(b"[") && name != b"[heap]"
 }
 
 /// Rings and devices whose operations write to memory behind the page tables.

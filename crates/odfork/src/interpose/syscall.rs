@@ -13,6 +13,7 @@ use super::tasks::{is_pi, leave_namespaces, shares_memory};
 use super::waits::wait;
 use crate::reason::Reason;
 use crate::sys::abi::userfaultfd;
+use crate::sys::PAGE;
 use crate::{args, engine, sys};
 
 /// syscall(2): the same care for calls that skip their wrappers.
@@ -34,6 +35,8 @@ pub unsafe extern "C" fn syscall(
         libc::SYS_mlock | libc::SYS_mlock2 => lock(nr, a, b, c),
         libc::SYS_mlockall => lock_all(a),
         libc::SYS_unshare => leave_namespaces(a),
+        // SAFETY: the caller's own call.
+        libc::SYS_mbind => give_property(a, b, || unsafe { sys::raw(nr, [a, b, c, d, e, f]) }),
         // SAFETY: the caller's own call.
         libc::SYS_wait4 => wait(c as c_int, || unsafe { sys::raw(nr, [a, b, c, d, e, f]) }),
         // SAFETY: the caller's own call.
@@ -97,7 +100,17 @@ fn before_filter() {
     engine::before_filter();
 }
 
-/// prctl(2): a filter is about to be installed.
+/// Gives memory a memory policy or a name, which a backing file would not have: thawed before.
+fn give_property(at: usize, len: usize, call: impl FnOnce() -> isize) -> isize {
+    let start = at & !(PAGE - 1);
+    let pages = len.checked_add(at - start).and_then(|n| n.checked_next_multiple_of(PAGE));
+    match pages.filter(|&n| n > 0 && start.checked_add(n).is_some()) {
+        Some(pages) => engine::with_property(start, pages, call),
+        None => call(),
+    }
+}
+
+/// prctl(2): a filter is about to be installed, or memory gets a name.
 #[no_mangle]
 pub unsafe extern "C" fn prctl(op: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
     let errno = get_errno();
@@ -107,7 +120,9 @@ pub unsafe extern "C" fn prctl(op: c_int, a: usize, b: usize, c: usize, d: usize
     if op == libc::PR_SET_SECCOMP {
         before_filter();
     }
-    set_errno(errno);
     // SAFETY: the caller's own call.
-    as_libc(unsafe { sys::raw(libc::SYS_prctl, args![op, a, b, c, d]) }) as c_int
+    let call = || unsafe { sys::raw(libc::SYS_prctl, args![op, a, b, c, d]) };
+    let ret = if op == libc::PR_SET_VMA { give_property(b, c, call) } else { call() };
+    set_errno(errno);
+    as_libc(ret) as c_int
 }
