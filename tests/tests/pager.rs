@@ -25,6 +25,8 @@ mod liar;
 mod others;
 #[path = "pager/stores.rs"]
 mod stores;
+#[path = "pager/surroundings.rs"]
+mod surroundings;
 #[path = "pager/world.rs"]
 mod world;
 
@@ -305,6 +307,10 @@ fn obstacle() -> Option<String> {
     if !machine::is_root() {
         return Some("SKIP: needs root (userfaultfd for kernel faults)".into());
     }
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    if mounts.lines().any(|line| line.contains(" - fuse") && !line.contains(" - fusectl")) {
+        return Some("SKIP: a FUSE file system is mounted: programs are left unpaged".into());
+    }
     // SAFETY: plain arguments; the descriptor is closed.
     let made = unsafe {
         let made = libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC);
@@ -373,6 +379,9 @@ fn trials(stage: &Arc<Stage>) -> Vec<Trial> {
     add("overload".into(), Box::new(overload));
     for (name, case) in others::CASES {
         add(format!("others::{name}"), Box::new(case));
+    }
+    for (name, case) in surroundings::CASES {
+        add(format!("surroundings::{name}"), Box::new(case));
     }
     trials
 }

@@ -21,7 +21,7 @@ use crate::elf::{self, Header};
 use crate::eligibility::{inspect, Answer, Eligibility, Obstacle, Refusal};
 use crate::engine::{self, Engine};
 use crate::environment::Environment;
-use crate::library::{preload_list, search, PRELOAD};
+use crate::library::{names_pager, preload_list, search, PRELOAD};
 use crate::message::say;
 use crate::options::{ENGINE, PID, QUIET, STATS, STATS_FILE};
 
@@ -139,6 +139,13 @@ fn plan(request: &Run, environment: &Environment, eligibility: &Eligibility) -> 
             return plan;
         }
         Answer::Yes | Answer::Unknown(_) => {}
+    }
+    if names_pager(environment.get(PRELOAD)) {
+        plan.line = Some(format!(
+            "the memory of {} is paged by 'odfork page run'; running with plain fork: start it without one of the two",
+            eligibility.name.to_string_lossy()
+        ));
+        return plan;
     }
     let found = search(environment);
     match &found.outcome {

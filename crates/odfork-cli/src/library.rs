@@ -16,6 +16,8 @@ use crate::options::LIB;
 
 const FILE_NAME: &str = "libodfork.so";
 pub const PRELOAD: &str = "LD_PRELOAD";
+/// The pager's library: not both in one process.
+pub const PAGER: &str = "libodfork_pager.so";
 
 /// The search and its result.
 #[derive(Debug)]
@@ -125,6 +127,13 @@ pub fn preload_list(library: &Path, before: Option<&OsStr>) -> OsString {
     list
 }
 
+/// LD_PRELOAD names the pager's library.
+pub fn names_pager(list: Option<&OsStr>) -> bool {
+    let list = list.unwrap_or_default().as_bytes();
+    let mut names = list.split(|byte| matches!(byte, b':' | b' '));
+    names.any(|name| Path::new(OsStr::from_bytes(name)).file_name() == Some(OsStr::new(PAGER)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -139,6 +148,13 @@ mod tests {
         assert_eq!(list(Some("")), "/x/libodfork.so");
         assert_eq!(list(Some("/a.so b.so")), "/x/libodfork.so:/a.so b.so");
         assert_eq!(list(Some("/a.so:/x/libodfork.so")), "/a.so:/x/libodfork.so");
+    }
+
+    #[test]
+    fn the_pager_is_found_in_a_list() {
+        let names = |list: &str| names_pager(Some(OsStr::new(list)));
+        assert!(names("/x/libodfork_pager.so") && names("a.so libodfork_pager.so:b.so"));
+        assert!(!names("/x/libodfork.so") && !names("/libodfork_pager.so/x.so") && !names(""));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! one. Nothing of an image is written over an older one in place.
 
 use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use crate::error::{Error, Result};
@@ -31,6 +32,7 @@ pub fn save(
     let mut regions = regions.to_vec();
     regions.sort_by_key(|region| region.address);
     check(&regions, &options)?;
+    check_place(path, options.delta.as_ref())?;
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
@@ -74,6 +76,27 @@ impl Image {
         let regions: Vec<Region> = self.regions().cloned().collect();
         save(path, &mut ImageSource::new(self)?, &regions, SaveOptions { delta: None, ..options })
     }
+}
+
+/// What is there already is replaced: only a regular file may be, and none that the new image needs.
+fn check_place(path: &Path, delta: Option<&Delta>) -> Result<()> {
+    let Ok(there) = std::fs::symlink_metadata(path) else { return Ok(()) };
+    let refuse = |why: &str| Err(Error::Refused(format!("{}: {why}", path.display())));
+    if there.is_symlink() {
+        return refuse("it is a link, which the image would replace: name the file it leads to");
+    }
+    if !there.is_file() {
+        return refuse("it is there and is not a regular file: name another file");
+    }
+    let is_there = |image: &Image| {
+        let same =
+            |status: std::fs::Metadata| (status.dev(), status.ino()) == (there.dev(), there.ino());
+        image.file.metadata().is_ok_and(same)
+    };
+    if delta.is_some_and(|delta| delta.base.chain().any(is_there)) {
+        return refuse("the delta needs it as a base: name another file");
+    }
+    Ok(())
 }
 
 fn check(regions: &[Region], options: &SaveOptions) -> Result<()> {

@@ -27,7 +27,7 @@ pub enum RegionWish {
     Named(String),
     /// The heap below the program break, frozen by odfork or not.
     Heap,
-    /// Every private mapping that can be written.
+    /// Every private mapping that can be written; also what a pager shows the process as such.
     All,
 }
 
@@ -84,7 +84,7 @@ pub fn choose(pid: &str, usages: &[Usage], wishes: &[RegionWish]) -> Result<Vec<
             }
             RegionWish::Named(name) => of(maps.iter().copied().filter(|m| m.name == *name)),
             RegionWish::Heap => heap(&maps, start_of_heap(pid)?),
-            RegionWish::All => of(maps.iter().copied().filter(|m| !m.shared && m.is_writable())),
+            RegionWish::All => all(usages),
         };
         if regions.is_empty() {
             return Err(Error::Refused(format!(
@@ -134,6 +134,13 @@ fn of<'a>(maps: impl Iterator<Item = &'a Mapping>) -> Vec<Region> {
         }
     }
     regions
+}
+
+/// Private memory that a pager has is a shared mapping watched by a userfaultfd.
+fn all(usages: &[Usage]) -> Vec<Region> {
+    let is_own = |usage: &&Usage| !usage.mapping.shared || usage.is_watched();
+    let own = usages.iter().filter(is_own).map(|usage| &usage.mapping);
+    of(own.filter(|mapping| mapping.is_writable()))
 }
 
 fn in_range(maps: &[&Mapping], name: Option<&str>, start: u64, end: u64) -> Vec<Region> {
@@ -187,6 +194,10 @@ VmFlags: rd wr mr mw me ac sd
 VmFlags: rd wr mr mw me um ac sd
 7f0000002000-7f0000003000 r-xp 00000000 08:01 99                         /a dir/lib c.so
 VmFlags: rd ex mr mw me sd
+7f0000010000-7f0000020000 rw-s 00000000 00:01 77                         /memfd:pages (deleted)
+VmFlags: rd wr sh mr mw me ms um uw sd
+7f0000030000-7f0000040000 rw-s 00000000 00:01 78                         /memfd:shared (deleted)
+VmFlags: rd wr sh mr mw me ms sd
 7ffc00000000-7ffc00001000 r--p 00000000 00:00 0                          [vvar]
 ";
 
@@ -207,6 +218,7 @@ VmFlags: rd ex mr mw me sd
         assert!(chosen("1000-2000").unwrap_err().to_string().contains("0x1000"));
         assert!(RegionWish::parse("2000-1000").is_err() && RegionWish::parse("1-2000").is_err());
         let all = choose("1", &maps, &[RegionWish::All]).unwrap();
-        assert_eq!(all.len(), 3);
+        let starts: Vec<u64> = all.iter().map(|region| region.address).collect();
+        assert_eq!(starts, [0x55d0a000, 0x55d2b000, 0x7f0000000000, 0x7f0000010000]);
     }
 }

@@ -5,7 +5,7 @@ mod common;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use common::{can_fault, image, in_child, open, options, page, Folder};
+use common::{can_fault, image, in_child, open, options, page, save_own, Built, Folder};
 use odfork_image::{Codec, Delta, Form, Image, Lost, MapOptions, SaveOptions, PAGE};
 
 fn complaint(path: &Path) -> String {
@@ -238,4 +238,53 @@ fn wishes_that_make_no_sense_are_refused() {
     let _there = image.map(None, &MapOptions::default()).unwrap();
     let line = image.map(None, &MapOptions::default()).unwrap_err().to_string();
     assert!(line.contains("is in use by") && line.contains("image"), "{line}");
+}
+
+/// What the new image needs, and what is no file to be replaced, stays as it is.
+#[test]
+fn nothing_is_replaced_that_is_needed_or_no_file() {
+    let folder = Folder::new();
+    let (base, delta) = delta_of(&folder, Codec::None);
+    let newer = folder.file("newer");
+    let built = Built::filled(20, 9);
+    save_own(&newer, &[built.region("state")], options(Codec::None, 16));
+    let save_to = |path: &Path, base: &Path| {
+        let base = open(base);
+        let delta = Some(Delta { base: &base, trust_checksums: false });
+        let mut this = odfork_image::Process::this().unwrap();
+        let options = SaveOptions { delta, ..options(Codec::None, 16) };
+        odfork_image::save(path, &mut this, &[built.region("state")], options)
+    };
+    let refused = |path: &Path, below: &Path, word: &str| {
+        let line = save_to(path, below).unwrap_err().to_string();
+        assert!(line.contains(word) && line.lines().count() == 1, "{line}");
+        let source = open(&newer);
+        let of_files = Delta { base: &open(below), trust_checksums: true };
+        let line = source.save_delta(path, of_files, options(Codec::None, 16)).unwrap_err();
+        assert!(line.to_string().contains(word), "{line}");
+    };
+    let hard = folder.file("hard");
+    fs::hard_link(&base, &hard).unwrap();
+    for needed in [&base, &hard] {
+        refused(needed, &base, "needs it as a base");
+        refused(needed, &delta, "needs it as a base");
+    }
+    refused(&delta, &delta, "needs it as a base");
+    let link = folder.file("link");
+    std::os::unix::fs::symlink(&newer, &link).unwrap();
+    refused(&link, &base, "is a link");
+    let socket = folder.file("socket");
+    let _held = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    refused(&socket, &base, "not a regular file");
+    refused(Path::new("/dev/null"), &base, "not a regular file");
+    open(&delta).verify(|_, _| true).unwrap();
+    // What is not needed may be replaced: the image that the delta is made of.
+    open(&newer)
+        .save_delta(
+            &newer,
+            Delta { base: &open(&base), trust_checksums: false },
+            options(Codec::None, 16),
+        )
+        .unwrap();
+    open(&newer).verify(|_, _| true).unwrap();
 }

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use odfork_sys::getpid;
 
 use crate::state::{mode, STATE};
-use crate::{fork_handlers, heap, options, pins};
+use crate::{fork_handlers, heap, next_symbol, options, pins};
 
 /// Bytes from which on a mapping is taken over.
 const THRESHOLD: &CStr = c"ODFORK_PAGE_THRESHOLD";
@@ -23,6 +23,7 @@ extern "C" fn init() {
     STATE.mode.store(mode::FRESH, Relaxed);
     heap::read_options();
     pins::read_options();
+    next_symbol::look_who_is_first();
 }
 
 #[used]

@@ -17,6 +17,8 @@
 //! ```
 //!
 //! A program that has a ring, a context or a file for direct reads already is left to the kernel.
+//! So is one that sees a file system which may read into user memory without O_DIRECT: who serves a
+//! FUSE file decides that when it is opened, and nothing tells.
 
 use core::ffi::{c_int, CStr};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -49,7 +51,7 @@ pub fn refuse() -> SysResult<()> {
     if ALLOWED.load(Relaxed) {
         return Ok(());
     }
-    if has_pinning()? {
+    if has_pinning()? || has_pinning_mounts()? {
         return Err(Errno(libc::EBUSY));
     }
     if !is_refused() {
@@ -186,6 +188,28 @@ fn has_pinning() -> SysResult<bool> {
         }
     }
     has_pinning_files()
+}
+
+/// A file system is mounted here whose plain reads may pin: FUSE (FOPEN_DIRECT_IO), and network
+/// file systems without a cache of their own.
+fn has_pinning_mounts() -> SysResult<bool> {
+    let mut mounts = Lines::open(c"/proc/self/mountinfo")?;
+    while let Some(line) = mounts.next() {
+        if reads_directly(line) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The type stands behind the lone dash: `... shared:1 - fuse.sshfs host:/ rw`.
+fn reads_directly(mount: &[u8]) -> bool {
+    const TYPES: [&[u8]; 4] = [b"virtiofs ", b"9p ", b"cifs ", b"smb3 "];
+    mount.windows(3).position(|three| three == b" - ").is_some_and(|at| {
+        let kind = &mount[at + 3..];
+        let is_fuse = kind.starts_with(b"fuse") && !kind.starts_with(b"fusectl ");
+        is_fuse || TYPES.iter().any(|name| kind.starts_with(name))
+    })
 }
 
 fn has_pinning_files() -> SysResult<bool> {

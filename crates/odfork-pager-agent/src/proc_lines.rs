@@ -45,6 +45,7 @@ impl Lines {
             self.from = 0;
             if self.to == self.room.len() {
                 self.to = 0;
+                return Some(&self.room);
             }
             // SAFETY: room up to the end of the buffer.
             let got = unsafe {

@@ -139,6 +139,35 @@ pub fn raise_open_files() -> u64 {
     }
 }
 
+/// Takes off the limits of whoever happens to start the daemon, which serves others, too, and for
+/// longer. What may not be raised any more stays where its hard limit is.
+///
+/// # Errors
+/// One line: a limit under which the daemon would be killed by a signal.
+pub fn drop_limits() -> std::result::Result<(), String> {
+    for limit in [Resource::Fsize, Resource::Cpu, Resource::As, Resource::Data] {
+        let hard = rustix::process::getrlimit(limit).maximum;
+        let none = Rlimit { current: None, maximum: None };
+        if rustix::process::setrlimit(limit, none).is_err() {
+            let _ = rustix::process::setrlimit(limit, Rlimit { current: hard, maximum: hard });
+        }
+    }
+    // A daemon that has used up its processor time is replaced; that should be rare.
+    const SECONDS: u64 = 600;
+    for (limit, least, what, option) in [
+        (Resource::Fsize, u64::MAX, "the size of files", 'f'),
+        (Resource::Cpu, SECONDS, "processor time", 't'),
+    ] {
+        let hard = rustix::process::getrlimit(limit).maximum;
+        if let Some(hard) = hard.filter(|&hard| hard < least) {
+            return Err(format!(
+                "the hard limit of {what} here is {hard} and would kill the daemon: raise it (ulimit -H{option}), or start 'odfork page daemon' where there is none"
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// A process of ours takes nothing over from where it happens to be started: no environment
 /// (libraries are preloaded by it), no folder that would be held.
 pub fn bare(command: &mut std::process::Command) {

@@ -45,7 +45,7 @@ pub enum Reason {
     Step,
     /// The backing file asked for cannot be had.
     Image,
-    /// The program uses userfaultfd itself.
+    /// The program uses userfaultfd itself, or the pager does for it.
     Userfaultfd,
     /// The program's code makes `madvise` or `mremap` calls without the C library.
     RawCalls,
@@ -134,7 +134,7 @@ impl Reason {
             Reason::Helper => "the helper task could not run",
             Reason::Step => "a step of freezing failed; memory is as it was",
             Reason::Image => "the backing file asked for (ODFORK_IMAGE) cannot be had here",
-            Reason::Userfaultfd => "the program handles page faults itself",
+            Reason::Userfaultfd => "the program handles page faults itself, or odfork page does for it",
             Reason::NotLoaded => "the runtime's wrappers are not loaded; use odfork run, or the crate's feature interpose",
             Reason::Price => "a pass cost more than expected and was stopped; it goes on once forks have cost as much",
             Reason::RawCalls => "the program calls madvise or mremap by raw instructions, past the C library",

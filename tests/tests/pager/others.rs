@@ -20,7 +20,7 @@ use super::alone::{bare, crowd, gone, late, run_alone, said};
 use super::liar::{new_uffd, Liar};
 use super::world::*;
 
-type Case = (&'static str, fn(&Stage) -> Outcome);
+pub type Case = (&'static str, fn(&Stage) -> Outcome);
 
 pub const CASES: [Case; 14] = [
     ("blocking", blocking),

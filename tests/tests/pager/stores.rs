@@ -109,3 +109,25 @@ pub fn no_room_to_fork(stage: &Stage) -> Outcome {
     finish(child)?;
     world.is_clean()
 }
+
+/// A tmpfs of a size, unmounted when dropped.
+pub struct Tmpfs(tempfile::TempDir);
+
+impl Tmpfs {
+    pub fn new(size: &str) -> Option<Tmpfs> {
+        let folder = tempfile::tempdir().ok()?;
+        let mut mount = std::process::Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(folder.path());
+        mount.status().is_ok_and(|done| done.success()).then(|| Tmpfs(folder))
+    }
+
+    pub fn path(&self) -> &std::path::Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg("-l").arg(self.path()).status();
+    }
+}

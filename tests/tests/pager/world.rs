@@ -30,7 +30,7 @@ impl Stage {
         fs::create_dir_all(&programs).map_err(|e| e.to_string())?;
         for name in [
             "content", "mappings", "forks", "damage", "strays", "holder", "heap", "pins", "stacks",
-            "identity", "orphan", "closed", "raw", "family", "title", "rooted",
+            "identity", "orphan", "closed", "raw", "family", "title", "rooted", "both", "direct",
         ] {
             let file = source.join(format!("{name}.c"));
             if !file.exists() {

@@ -135,6 +135,7 @@ fn store_of(given: &ArgMatches, settings: &Settings) -> Result<OwnedFd> {
 
 pub fn run(given: &ArgMatches) -> Result<u8> {
     start_bare()?;
+    sys::drop_limits().map_err(Error::msg)?;
     let socket = socket_of(given)?;
     let settings = settings(given)?;
     let (listener, _lock) = endpoint::listen(&socket).map_err(|error| match error.kind() {

@@ -20,9 +20,8 @@ use super::probe;
 use super::status::{is_nobody, no_answer};
 use crate::eligibility::{inspect, Answer, Refusal};
 use crate::environment::Environment;
-use crate::library::{preload_list, PRELOAD};
+use crate::library::{preload_list, PAGER, PRELOAD};
 
-const LIBRARY: &str = "libodfork_pager.so";
 const LIBRARY_VARIABLE: &str = "ODFORK_PAGE_LIB";
 
 const HELP: &str = "\
@@ -211,10 +210,10 @@ fn find_library() -> Result<PathBuf> {
     let folder = launcher.parent().unwrap_or(Path::new("/"));
     let above = folder.parent().unwrap_or(folder);
     let places = [folder.to_owned(), above.join("lib/odfork"), above.join("lib")];
-    let found = places.iter().map(|place| place.join(LIBRARY)).find(|path| path.exists());
+    let found = places.iter().map(|place| place.join(PAGER)).find(|path| path.exists());
     found.with_context(|| {
         format!(
-            "{LIBRARY} was not found beside {}; build it with 'cargo build --release' or set {LIBRARY_VARIABLE} to its path",
+            "{PAGER} was not found beside {}; build it with 'cargo build --release' or set {LIBRARY_VARIABLE} to its path",
             launcher.display()
         )
     })

@@ -16,6 +16,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use rustix::fs::SealFlags;
 use xxhash_rust::xxh3::xxh3_64;
 
 use allocator::Allocator;
@@ -32,6 +33,8 @@ const SECTOR: u64 = 512;
 pub const MOST_PAGES: usize = 64;
 /// Left free on the disk: other programs' files.
 const DISK_FLOOR: u64 = 256 << 20;
+/// A store with less room would be full at once, and programs would wait for ever.
+const LEAST: u64 = 16 << 20;
 
 /// Where a page is in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +86,7 @@ pub fn create_in_memory(bytes: u64) -> io::Result<OwnedFd> {
 /// is gone with the last process that has it open, however that ended.
 ///
 /// # Errors
-/// A file of that name exists, or the folder cannot be written.
+/// A file of that name exists, the folder cannot be written, or the disk is as good as full.
 pub fn create_on_disk(path: &Path) -> io::Result<OwnedFd> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).mode(0o600);
@@ -104,7 +107,14 @@ pub fn create_on_disk(path: &Path) -> io::Result<OwnedFd> {
     if !is_folder {
         std::fs::remove_file(path)?;
     }
-    Ok(file.into())
+    let file = OwnedFd::from(file);
+    if free_on_disk(file.as_fd()) < LEAST {
+        let (least, floor) = (LEAST >> 20, DISK_FLOOR >> 20);
+        return Err(io::Error::other(format!(
+            "its file system has less than {least} MB of room beside the {floor} MB that stay free for others: name another place, or 'memory'"
+        )));
+    }
+    Ok(file)
 }
 
 /// Bytes a store on this file may grow to.
@@ -118,9 +128,10 @@ impl Store {
     /// memory file).
     pub fn on(file: OwnedFd, codec: Codec, most: u64) -> io::Result<Store> {
         let meta = std::fs::File::from(file.try_clone()?).metadata()?;
-        // A memory file has seals, a file on disk has none.
-        let sealed = rustix::fs::fcntl_get_seals(&file).is_ok_and(|seals| !seals.is_empty());
-        let medium = if sealed { Medium::Memory } else { Medium::Disk };
+        // What `create_in_memory` made is sealed. Files of a tmpfs know seals, too, but not this
+        // one.
+        let seals = rustix::fs::fcntl_get_seals(&file).unwrap_or(SealFlags::empty());
+        let medium = if seals.contains(SealFlags::GROW) { Medium::Memory } else { Medium::Disk };
         let whole = match medium {
             Medium::Memory => meta.size(),
             Medium::Disk => free_on_disk(file.as_fd()) + meta.blocks() * 512,

@@ -4,8 +4,10 @@ use crate::reason::Reason;
 
 /// A reason never to freeze in this program that takes no look at its code.
 pub fn inspect() -> Reason {
-    if has_sanitizer() {
+    if is_loaded(&SANITIZERS) {
         Reason::Sanitizer
+    } else if is_loaded(&[PAGER]) {
+        Reason::Userfaultfd
     } else if is_go() {
         Reason::Go
     } else {
@@ -13,16 +15,16 @@ pub fn inspect() -> Reason {
     }
 }
 
-// Weak references to what every sanitizer's runtime defines: the loader has looked them
-// up when it loaded the library. dlsym() for a name that is not there would allocate the
-// text of an error, in every process, and leave it for the program's dlerror().
+// Weak references to what every sanitizer's runtime and the pager's agent define: the loader has
+// looked them up when it loaded the library. dlsym() for a name that is not there would allocate
+// the text of an error, in every process, and leave it for the program's dlerror().
 core::arch::global_asm!(
-    ".pushsection .data.rel.ro.odfork_sanitizers,\"aw\",@progbits",
+    ".pushsection .data.rel.ro.odfork_others,\"aw\",@progbits",
     ".balign 8",
-    ".globl odfork_sanitizers",
-    ".hidden odfork_sanitizers",
-    ".type odfork_sanitizers,@object",
-    "odfork_sanitizers:",
+    ".globl odfork_others",
+    ".hidden odfork_others",
+    ".type odfork_others,@object",
+    "odfork_others:",
     ".weak __asan_init",
     ".quad __asan_init",
     ".weak __tsan_init",
@@ -31,17 +33,25 @@ core::arch::global_asm!(
     ".quad __msan_init",
     ".weak __hwasan_init",
     ".quad __hwasan_init",
-    ".size odfork_sanitizers, . - odfork_sanitizers",
+    ".weak odfork_page_advise",
+    ".quad odfork_page_advise",
+    ".size odfork_others, . - odfork_others",
     ".popsection",
 );
 
 /// A sanitizer keeps shadow memory and calls the kernel past the C library.
-fn has_sanitizer() -> bool {
+const SANITIZERS: [usize; 4] = [0, 1, 2, 3];
+/// The pager has the large memory, as a shared mapping: nothing of it could be frozen, and its
+/// wrappers must see every call that ours would keep from them.
+const PAGER: usize = 4;
+
+/// One of those above is in the process.
+fn is_loaded(which: &[usize]) -> bool {
     extern "C" {
-        static odfork_sanitizers: [usize; 4];
+        static odfork_others: [usize; 5];
     }
-    // SAFETY: the four words above, written by the loader before any constructor.
-    unsafe { odfork_sanitizers.iter().any(|&at| at != 0) }
+    // SAFETY: the five words above, written by the loader before any constructor.
+    unsafe { which.iter().any(|&at| odfork_others[at] != 0) }
 }
 
 /// A Go program has a note of owner "Go"; its runtime makes system calls itself.
