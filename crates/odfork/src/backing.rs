@@ -228,6 +228,15 @@ pub fn make_probe(s: &mut Scratch) -> SysResult<usize> {
     }
 }
 
+/// Maps the file's pages where it is shown, as the memory was before: what counts as resident is
+/// what the kernel chooses a victim by when memory runs out. Fork does not copy these entries, and
+/// those of huge pages are few. Failing costs that only.
+pub fn populate(k: &Kernel, (start, end): (usize, usize)) {
+    // SAFETY: without effect on content.
+    let _ =
+        unsafe { k.call(libc::SYS_madvise, args![start, end - start, libc::MADV_POPULATE_READ]) };
+}
+
 /// Reserves addresses for a view, so that 2 MB pages of the file can be mapped as such.
 fn reserve(s: &mut Scratch, span: usize) -> SysResult<usize> {
     let room = span.next_multiple_of(HUGE) + HUGE;

@@ -28,6 +28,9 @@ use crate::vma::Vma;
 /// Bytes copied before their old pages are freed.
 const CHUNK: usize = 32 << 20;
 
+/// Shorter runs of 4 KB pages are left to be mapped by page faults (64 KB).
+const MIN_POPULATED: usize = 64 << 10;
+
 /// Where the populated pages of a piece are looked up.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Content {
@@ -128,6 +131,7 @@ fn fill(
                 // Before mapping: should the helper be killed in between, the range is known.
                 s.results.extend_latest(reached, copied);
                 map(s, fd, (at, reached), offset, vma)?;
+                populate(s, (at, reached), piece.kind);
                 bytes += copied;
                 s.results.report.frozen.add(copied);
             }
@@ -138,6 +142,20 @@ fn fill(
         }
     }
     Ok(bytes)
+}
+
+/// Maps what was just frozen: in 4 KB pages only where the file has some, or it would get more.
+fn populate(s: &mut Scratch, range: (usize, usize), kind: Kind) {
+    let kernel = s.kernel;
+    let _ = match kind {
+        Kind::Huge => Ok(backing::populate(&kernel, range)),
+        Kind::Small => resident(&kernel, &mut s.work.text, range, &mut |k, a, b| {
+            if b - a >= MIN_POPULATED {
+                backing::populate(k, (a, b));
+            }
+            Ok(())
+        }),
+    };
 }
 
 /// One part of a piece and its place in the file. Parts of a 4 KB backing file lie

@@ -17,6 +17,7 @@ mod code;
 pub mod engine;
 mod fork_mark;
 mod freeze;
+mod given_up;
 mod helper;
 mod inspect;
 #[cfg(feature = "interpose")]

@@ -42,6 +42,8 @@ const DEFAULT_CORE_FILTER: u64 = 0x33;
 pub enum Decide {
     /// Whenever there is anything to clean.
     Always,
+    /// Only what files hold too much of.
+    GiveBack,
     /// When the rent paid has reached the price, and as long as it does.
     Rental(Bid),
 }
@@ -86,7 +88,7 @@ pub fn job(s: &mut Scratch, order: &Order, found: Found) -> Done<()> {
     s.kernel.enter(Step::Pagemap);
     let pagemap = scan::open(&s.kernel, c"/proc/self/pagemap").map_err(no_proc)?;
     let look = match &o.decide {
-        Decide::Always => Trial::UNLIMITED,
+        Decide::Always | Decide::GiveBack => Trial::UNLIMITED,
         Decide::Rental(bid) => bid.look,
     };
     scan::scan(s, &o.subject, false, look)?;
@@ -141,6 +143,9 @@ fn due(s: &mut Scratch, o: &Order, pagemap: i32) -> Done<Option<(Plan, Debt)>> {
         let debt = budget::decide(s, &o.subject, pagemap, Scope::GiveBack);
         return Ok(Some((Plan { scope: Scope::GiveBack, trial: Trial::UNLIMITED }, debt)));
     }
+    if matches!(o.decide, Decide::GiveBack) {
+        return Ok(None);
+    }
     // What cannot be had is asked for ever more rarely.
     if wanted.is_some() || new + dirty == 0 {
         return Err(Stop::of(Reason::NotWorth));
@@ -154,6 +159,7 @@ fn purchase(s: &Scratch, decide: &Decide, new: usize, dirty: usize) -> Option<Tr
     let (new, dirty) = (new as u64, dirty as u64);
     match decide {
         Decide::Always => (new + dirty > 0).then_some(Trial::UNLIMITED),
+        Decide::GiveBack => None,
         Decide::Rental(Bid { model, rental, began_ns, .. }) => {
             let mut rental = *rental;
             rental.limit(model.avoidable_ns((new + dirty) / page));

@@ -15,7 +15,7 @@ use crate::args;
 use crate::backing;
 use crate::freeze::{freeze_piece, Content, Tools};
 use crate::pagemap::{Pagemap, Want};
-use crate::plan::Piece;
+use crate::plan::{Kind, Piece};
 use crate::reason::{Done, Reason, Stop};
 use crate::registry::{BackingFile, Registry, MAX_FILES};
 use crate::results::{Results, View};
@@ -123,6 +123,9 @@ fn write_all(
             let place = v.offset as usize + (at - v.start);
             bytes += copy_dirty(s, pagemap, (at, end), view + place)?;
             remap(s, (at, end), fresh + place, v.perms)?;
+            if file.kind() == Kind::Huge {
+                backing::populate(&s.kernel, (at, end));
+            }
             at = end;
         }
     }
@@ -179,7 +182,7 @@ fn rebuild(s: &mut Scratch, subject: &Subject, tools: &Tools, file: &BackingFile
             continue;
         }
         let pages = v.len() / PAGE;
-        let kind = if tools.source.huge() { file.kind() } else { crate::plan::Kind::Small };
+        let kind = if tools.source.huge() { file.kind() } else { Kind::Small };
         let piece = Piece { start: v.start, end: v.end, pages, kind };
         s.results.report.rebuilt.add(freeze_piece(s, tools, &piece, &v, Content::Backed)?);
     }

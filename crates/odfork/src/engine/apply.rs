@@ -65,6 +65,8 @@ fn pass_once(st: &State, owned: &mut Owned, decide: Decide, began_ns: u64) -> Do
             st.slack.learn(&finished.results.report);
             let (report, spent_ns) = (&finished.results.report, sys::now_ns() - began_ns);
             match outcome {
+                // What it costs is not paid by forks.
+                _ if matches!(decide, Decide::GiveBack) => {}
                 Ok(()) => account.learn(report, spent_ns),
                 Err(Stop { reason: Reason::Price, .. }) => account.stopped(report, spent_ns),
                 Err(_) => account.refused(spent_ns),

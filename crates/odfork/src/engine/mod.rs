@@ -14,6 +14,7 @@ mod account;
 mod apply;
 mod child;
 mod fork;
+mod give_back;
 mod growth;
 mod notes;
 mod state;
@@ -21,6 +22,7 @@ mod thaw;
 mod waiter;
 
 pub use fork::{fork, freeze_now};
+pub use give_back::gave_up;
 pub use growth::{after_shrinking, before_growth};
 pub use notes::{
     bar, before_filter, before_raw_fork, beside_no_pass, never_overwrite, note_pi_futex,

@@ -12,6 +12,7 @@ use core::sync::atomic::{
 use super::account::Account;
 use crate::code::Searched;
 use crate::fork_mark::ForkMark;
+use crate::given_up::GivenUp;
 use crate::lock::Lock;
 use crate::once::{RunOnce, SetOnce};
 use crate::options::Options;
@@ -97,6 +98,7 @@ pub struct State {
     pub lock: Lock<Owned>,
     pub addresses: Addresses,
     pub slack: Slack,
+    pub given_up: GivenUp,
 }
 
 /// What the lock guards.
@@ -136,6 +138,7 @@ impl State {
             lock: Lock::new(Owned::new()),
             addresses: Addresses::new(),
             slack: Slack::new(),
+            given_up: GivenUp::new(),
         }
     }
 

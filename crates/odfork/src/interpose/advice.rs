@@ -49,7 +49,7 @@ pub fn advise(addr: usize, len: usize, advice: c_int) -> isize {
     if let Some(answer) = engine::call_if_plain(addr, pages, false, call) {
         return answer;
     }
-    engine::with_thawed(addr, pages, content, false, |thawed| {
+    let answer = engine::with_thawed(addr, pages, content, false, |thawed| {
         match (thawed, content) {
             (Ok(true), _) => 0,
             // Without the helper zeros cannot be had: say that the advice failed,
@@ -57,7 +57,9 @@ pub fn advise(addr: usize, len: usize, advice: c_int) -> isize {
             (Err(_), Content::Zero(_)) => -(libc::EAGAIN as isize),
             _ => call(),
         }
-    })
+    });
+    engine::gave_up(pages);
+    answer
 }
 
 /// madvise(2): frozen memory becomes anonymous first where the advice means its content.
