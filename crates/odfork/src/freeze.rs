@@ -147,15 +147,15 @@ fn fill(
 /// Maps what was just frozen: in 4 KB pages only where the file has some, or it would get more.
 fn populate(s: &mut Scratch, range: (usize, usize), kind: Kind) {
     let kernel = s.kernel;
-    let _ = match kind {
-        Kind::Huge => Ok(backing::populate(&kernel, range)),
-        Kind::Small => resident(&kernel, &mut s.work.text, range, &mut |k, a, b| {
-            if b - a >= MIN_POPULATED {
-                backing::populate(k, (a, b));
-            }
-            Ok(())
-        }),
-    };
+    if kind == Kind::Huge {
+        return backing::populate(&kernel, range);
+    }
+    let _ = resident(&kernel, &mut s.work.text, range, &mut |k, a, b| {
+        if b - a >= MIN_POPULATED {
+            backing::populate(k, (a, b));
+        }
+        Ok(())
+    });
 }
 
 /// One part of a piece and its place in the file. Parts of a 4 KB backing file lie
