@@ -1,0 +1,50 @@
+"""stress-ng's stressors of memory and processes, each bounded by a number of operations."""
+
+import os
+import re
+
+NAME = "stress"
+PROGRAM = "/usr/bin/stress-ng"
+SECONDS = 90
+# Stressor, operations, further options. Unbounded ones, and those that fill the machine with
+# processes, are bounded further.
+STRESSORS = """
+vm 20000 --vm-bytes=64M|vm-addr 8|vm-rw 200 --vm-rw-bytes=16M|vm-segv 40|vm-splice 2000
+fork 300|vfork 300|vforkmany 50 --vforkmany-vm|forkheavy 300 --forkheavy-procs=20|clone 200
+spawn 60|exec 60|daemon 60|zombie 100|wait 40|kill 2000|session 60|dynlib 60
+mmap 40 --mmap-bytes=32M|mmapaddr 2000|mmapfixed 400|mmapfork 4|mmaphuge 20|mmapmany 4
+mremap 60 --mremap-bytes=8M|madvise 20|mlock 20|mlockmany 10|mprotect 200|munmap 10|mincore 2000
+msync 100 --msync-bytes=4M|brk 4000|malloc 20000 --malloc-bytes=16M|stack 20|bigheap 400
+shm 8 --shm-bytes=4M|shm-sysv 20 --shm-sysv-bytes=4M|zero 200|userfaultfd 400|pthread 400
+memfd 20 --memfd-bytes=16M|memcpy 40|memrate 2 --memrate-bytes=16M|page-in 1|remap 20|resources 10
+rmap 400|memthrash 4|physpage 200|sigsegv 2000|sigfd 2000|sigq 2000|timer 2000|pipe 2000
+tmpfs 4|fault 400
+"""
+
+
+def parse():
+    units = {}
+    for words in map(str.split, STRESSORS.replace("\n", "|").split("|")):
+        numbers = [word for word in words if word.isdigit()]
+        if words and words[0] not in units:
+            units[words[0]] = (numbers[0], [word for word in words[1:] if word.startswith("--")])
+    return units
+
+
+ALL = parse()
+UNITS = list(ALL)
+
+
+def missing():
+    return None if os.path.exists(PROGRAM) else "install the Debian package stress-ng"
+
+
+def run(unit, stage):
+    operations, more = ALL[unit]
+    command = [*stage.launcher, PROGRAM, "--verify", "--temp-path", stage.folder, f"--{unit}", "1",
+               f"--{unit}-ops", operations, *more, "--timeout", str(SECONDS // 2)]
+    status = stage.run(command, SECONDS)
+    text = stage.read()
+    bad = re.findall(r"stress-ng: (?:fail|error):[^\n]*", text)
+    unknown = "unrecognized option" in text or "unknown" in text.lower()
+    return {"run": "unknown here" if unknown else f"status {status}, {len(bad)} complaints"}
