@@ -32,7 +32,9 @@ def missing():
     folder, reason = source.fetch("postgresql-15")
     if reason:
         return reason
-    return None if os.path.exists(f"{folder}/regress.so") or compiled(folder) else "no regress.so"
+    if os.path.exists(f"{folder}/regress.so") or compiled(folder):
+        return None
+    return "its functions in C cannot be compiled here"
 
 
 def compiled(folder):

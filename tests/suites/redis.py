@@ -16,7 +16,8 @@ UNITS = ["unit/other", "unit/dump", "unit/expire", "unit/info", "unit/lazyfree",
          "unit/shutdown", "unit/scripting", "unit/type/string", "unit/type/hash", "unit/type/list",
          "unit/type/set", "unit/type/zset", "unit/type/stream", "integration/rdb",
          "integration/aof", "integration/aof-multi-part", "integration/aof-race",
-         "integration/corrupt-dump", "integration/logging", "integration/replication",
+         "integration/corrupt-dump", "integration/dismiss-mem", "integration/logging",
+         "integration/replication",
          "integration/replication-psync", "integration/block-repl", "integration/shutdown"]
 SECONDS = 1500
 

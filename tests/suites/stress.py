@@ -12,12 +12,12 @@ STRESSORS = """
 vm 20000 --vm-bytes=64M|vm-addr 8|vm-rw 200 --vm-rw-bytes=16M|vm-segv 40|vm-splice 2000
 fork 300|vfork 300|vforkmany 50 --vforkmany-vm|forkheavy 300 --forkheavy-procs=20|clone 200
 spawn 60|exec 60|daemon 60|zombie 100|wait 40|kill 2000|session 60|dynlib 60
-mmap 40 --mmap-bytes=32M|mmapaddr 2000|mmapfixed 400|mmapfork 4|mmaphuge 20|mmapmany 4
-mremap 60 --mremap-bytes=8M|madvise 20|mlock 20|mlockmany 10|mprotect 200|munmap 10|mincore 2000
-msync 100 --msync-bytes=4M|brk 4000|malloc 20000 --malloc-bytes=16M|stack 20|bigheap 400
+mmap 6 --mmap-bytes=32M|mmapaddr 2000|mmapfixed 60|mmaphuge 20|mmapmany 4
+mremap 60 --mremap-bytes=8M|madvise 20|mlock 20|mlockmany 10|mprotect 200|munmap 10|mincore 400
+msync 100 --msync-bytes=4M|brk 4000|malloc 5000 --malloc-bytes=16M|stack 20|bigheap 400
 shm 8 --shm-bytes=4M|shm-sysv 20 --shm-sysv-bytes=4M|zero 200|userfaultfd 400|pthread 400
-memfd 20 --memfd-bytes=16M|memcpy 40|memrate 2 --memrate-bytes=16M|page-in 1|remap 20|resources 10
-rmap 400|memthrash 4|physpage 200|sigsegv 2000|sigfd 2000|sigq 2000|timer 2000|pipe 2000
+memfd 20 --memfd-bytes=16M|memcpy 40|memrate 2 --memrate-bytes=16M|page-in 1|remap 20
+rmap 400|memthrash 4|sigsegv 2000|sigfd 2000|sigq 2000|timer 2000|pipe 2000
 tmpfs 4|fault 400
 """
 
