@@ -7,6 +7,13 @@ import signal
 import subprocess
 import tempfile
 
+
+def heed_signals():
+    """In the new process: what a job in the background ignores, tests expect to get."""
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 MODES = {"auto": [], "huge": ["--freeze", "eager", "--image", "huge"],
          "small": ["--freeze", "eager", "--image", "small"]}
 
@@ -34,7 +41,7 @@ class Stage:
         with open(os.path.join(self.folder, log), "ab") as output:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                start_new_session=True, **{"cwd": self.folder, **more})
+                start_new_session=True, preexec_fn=heed_signals, **{"cwd": self.folder, **more})
         self.processes.append(process)
         return process
 
