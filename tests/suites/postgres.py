@@ -54,8 +54,8 @@ def run(unit, stage):
     for path in glob.glob(f"{ROOT}/lib/autoinc.so") + glob.glob(f"{ROOT}/lib/refint.so"):
         shutil.copy(path, work)
     subprocess.run(["chown", "-R", str(number), work], check=True)
-    stage.run([*user, f"{ROOT}/bin/initdb", "-D", f"{work}/cluster", "-U", "postgres", "-A", "trust",
-               "--no-sync", "--no-locale", "-E", "UTF8"], 300, "initdb")
+    stage.run([*user, f"{ROOT}/bin/initdb", "-D", f"{work}/cluster", "-U", "postgres",
+               "-A", "trust", "--no-sync", "--no-locale", "-E", "UTF8"], 300, "initdb")
     with open(f"{work}/cluster/postgresql.conf", "a") as file:
         file.write(f"{SETTINGS}unix_socket_directories = '{work}'\n")
     stage.start([*user, *stage.launcher, f"{ROOT}/bin/postgres", "-D", f"{work}/cluster"], "server",
