@@ -80,12 +80,14 @@ fn look_at(found: &mut Found, fd: i32) {
     }
     found.direct |= flags as i32 & libc::O_DIRECT != 0;
     // SAFETY: all zeros is valid for plain old data; the kernel fills it.
-    let kind = unsafe {
+    let (kind, device) = unsafe {
         let mut st: libc::stat = core::mem::zeroed();
         sys::raw(libc::SYS_fstat, args![fd, &mut st]);
-        st.st_mode & libc::S_IFMT
+        (st.st_mode & libc::S_IFMT, libc::major(st.st_rdev))
     };
     match kind {
+        // Memory devices and terminals. Asking for a name is the dear part of a look.
+        libc::S_IFCHR if matches!(device, 1 | 4 | 5 | 136..=143) => {}
         libc::S_IFSOCK => found.zerocopy |= is_zerocopy(fd),
         // Anonymous inodes have no type.
         0 | libc::S_IFCHR => note_name(found, fd),
