@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-/// Of this process since it began. Times are nanoseconds.
+/// Of processes since they began. Times are nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Usage {
     pub major: u64,
@@ -13,11 +13,35 @@ pub struct Usage {
 }
 
 impl Usage {
+    /// Of this process.
     pub fn now() -> Usage {
+        Usage::of(libc::RUSAGE_SELF)
+    }
+
+    /// And of its children that were reaped.
+    pub fn with_children() -> Usage {
+        let (own, children) = (Usage::now(), Usage::of(libc::RUSAGE_CHILDREN));
+        own.combined(children, |own, more| own + more)
+    }
+
+    pub fn since(self, earlier: Usage) -> Usage {
+        self.combined(earlier, |now, then| now - then)
+    }
+
+    fn combined(self, other: Usage, by: fn(u64, u64) -> u64) -> Usage {
+        Usage {
+            major: by(self.major, other.major),
+            minor: by(self.minor, other.minor),
+            user_ns: by(self.user_ns, other.user_ns),
+            system_ns: by(self.system_ns, other.system_ns),
+        }
+    }
+
+    fn of(who: libc::c_int) -> Usage {
         // SAFETY: zeroed is a valid value, and the call fills it.
         let usage = unsafe {
             let mut usage: libc::rusage = std::mem::zeroed();
-            libc::getrusage(libc::RUSAGE_SELF, &mut usage);
+            libc::getrusage(who, &mut usage);
             usage
         };
         let ns =

@@ -27,13 +27,18 @@ pub fn find(name: &str) -> Option<&'static Suite> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::configuration::ALL;
+    use crate::configuration::Configuration;
     use crate::plan::{Config, Effort, Op};
     use crate::suite::{How, Subjects};
     use std::collections::BTreeSet;
 
     fn config(effort: Effort) -> Config {
-        Config { configurations: ALL.to_vec(), effort, available: 22 << 30, only: Vec::new() }
+        Config {
+            configurations: Configuration::ALL.to_vec(),
+            effort,
+            available: 22 << 30,
+            only: Vec::new(),
+        }
     }
 
     fn of_subjects() -> impl Iterator<Item = (&'static Suite, &'static Subjects)> {

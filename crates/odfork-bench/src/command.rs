@@ -20,23 +20,7 @@ use crate::tables;
 
 const INTERRUPTED: u8 = 130;
 
-const EXAMPLES: &str = "\
-Examples:
-  odfork bench promises                   the figures of README, 6 to 8 minutes
-  odfork bench latency                    2 minutes; samples in odfork-results/
-  odfork bench grid --quick               below a minute: does it run here?
-  odfork bench all                        every experiment, about 10 minutes
-  odfork bench fault --engine plain,thp   these configurations only
-  odfork bench exec --json exec.jsonl     samples into this file
-  odfork bench list                       what there is, and what was published
-  odfork report odfork-results            then: one HTML file with all plots
-
-Configurations: plain (4 KB pages), thp (transparent huge pages), hugetlb (the
-kernel's pool), image (libodfork.so, frozen), kernel (on-demand-fork kernel),
-null (the harness alone). All that can be had here run interleaved.
-
-Exit status: 0 whatever the times are, 1 when memory had wrong content, 2 when
-it could not run, 130 when interrupted (what was measured is kept).";
+const EXAMPLES: &str = include_str!("help.txt").trim_ascii_end();
 
 /// The command and one subcommand for each suite.
 pub fn command() -> Command {

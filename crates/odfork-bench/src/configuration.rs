@@ -8,30 +8,30 @@ use std::path::Path;
 
 use odfork_proc::cow_fork::{self, Support};
 
+use crate::words::words;
 use crate::workload::memory::Layout;
 use crate::workload::protocol::Command;
 
-/// What pays for the copy: nothing special, larger pages, a backing file, the kernel's page tables,
-/// or nobody.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Configuration {
-    /// 4 KB pages under the running kernel's fork.
-    Plain,
-    /// Transparent huge pages (MADV_HUGEPAGE).
-    Thp,
-    /// Huge pages from the kernel's pool (MAP_HUGETLB).
-    Hugetlb,
-    /// libodfork.so preloaded.
-    Image,
-    /// A kernel that shares page tables at fork, asked to by the subject (`cow_fork`).
-    Kernel,
-    /// The harness alone: every clock and loop, without the thing measured.
-    Null,
+words! {
+    /// What pays for the copy: nothing special, larger pages, a backing file, the kernel's page
+    /// tables, or nobody.
+    Configuration: 6 {
+        /// 4 KB pages under the running kernel's fork.
+        Plain = "plain",
+        /// Transparent huge pages (MADV_HUGEPAGE).
+        Thp = "thp",
+        /// Huge pages from the kernel's pool (MAP_HUGETLB).
+        Hugetlb = "hugetlb",
+        /// libodfork.so preloaded.
+        Image = "image",
+        /// A kernel that shares page tables at fork, asked to by the subject (`cow_fork`).
+        Kernel = "kernel",
+        /// The harness alone: every clock and loop, without the thing measured.
+        Null = "null",
+    }
 }
 
 use Configuration::{Hugetlb, Image, Kernel, Null, Plain, Thp};
-
-pub const ALL: [Configuration; 6] = [Plain, Thp, Hugetlb, Image, Kernel, Null];
 
 /// Under it no configuration but one would be what it is called.
 const SHARED_BY_ALL: &str = "with vm.cow_fork=2 every fork shares page tables, so only the kernel \
@@ -39,21 +39,6 @@ const SHARED_BY_ALL: &str = "with vm.cow_fork=2 every fork shares page tables, s
 const THP_MODE: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 
 impl Configuration {
-    pub fn word(self) -> &'static str {
-        match self {
-            Plain => "plain",
-            Thp => "thp",
-            Hugetlb => "hugetlb",
-            Image => "image",
-            Kernel => "kernel",
-            Null => "null",
-        }
-    }
-
-    pub fn from_word(word: &str) -> Option<Configuration> {
-        ALL.into_iter().find(|configuration| configuration.word() == word)
-    }
-
     /// Why it cannot be had here; None when it can.
     pub fn refusal(self, library: &Path) -> Option<String> {
         match self {
@@ -85,22 +70,9 @@ impl Configuration {
     }
 }
 
-/// ODFORK_FREEZE of a subject.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Freeze {
-    Auto,
-    Eager,
-    Never,
-}
-
-impl Freeze {
-    pub fn word(self) -> &'static str {
-        match self {
-            Freeze::Auto => "auto",
-            Freeze::Eager => "eager",
-            Freeze::Never => "never",
-        }
-    }
+words! {
+    /// ODFORK_FREEZE of a subject.
+    Freeze: 3 { Auto = "auto", Eager = "eager", Never = "never", }
 }
 
 /// Asked once before measuring.
@@ -156,17 +128,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_word_means_one_configuration() {
-        for configuration in ALL {
-            assert_eq!(Configuration::from_word(configuration.word()), Some(configuration));
-        }
-        assert_eq!(Configuration::from_word("vfork"), None);
-    }
-
-    #[test]
     fn only_an_image_is_frozen_and_the_harness_holds_next_to_nothing() {
         let freeze = Preparation::Try(Command::Freeze);
-        let frozen: Vec<&str> = ALL
+        let frozen: Vec<&str> = Configuration::ALL
             .into_iter()
             .filter(|configuration| configuration.subject(1 << 30).prepare.contains(&freeze))
             .map(Configuration::word)

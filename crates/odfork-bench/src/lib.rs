@@ -41,4 +41,5 @@ pub mod subcommands;
 pub mod suite;
 pub mod tables;
 mod watch;
+mod words;
 pub mod workload;

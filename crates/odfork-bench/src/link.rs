@@ -76,13 +76,18 @@ impl Link {
         sent.map_err(|_| self.ended())
     }
 
+    fn pending_line(&mut self) -> Option<String> {
+        let end = self.pending.iter().position(|&byte| byte == b'\n')?;
+        let line: Vec<u8> = self.pending.drain(..=end).collect();
+        Some(String::from_utf8_lossy(&line[..end]).into_owned())
+    }
+
     /// The next line, within `timeout`.
     pub fn receive(&mut self, timeout: Duration) -> Result<String, Loss> {
         let start = Instant::now();
         loop {
-            if let Some(end) = self.pending.iter().position(|&byte| byte == b'\n') {
-                let line: Vec<u8> = self.pending.drain(..=end).collect();
-                return Ok(String::from_utf8_lossy(&line[..end]).into_owned());
+            if let Some(line) = self.pending_line() {
+                return Ok(line);
             }
             if let Chunk::End = self.pull(start, timeout)? {
                 return Err(self.ended());
@@ -92,9 +97,8 @@ impl Link {
 
     /// A line if one comes within `time`; unlike `receive`, nobody is killed for being slow.
     pub fn look(&mut self, time: Duration) -> Result<Option<String>, Loss> {
-        if let Some(end) = self.pending.iter().position(|&byte| byte == b'\n') {
-            let line: Vec<u8> = self.pending.drain(..=end).collect();
-            return Ok(Some(String::from_utf8_lossy(&line[..end]).into_owned()));
+        if let Some(line) = self.pending_line() {
+            return Ok(Some(line));
         }
         if interrupt::asked() {
             return Err(Loss::Interrupted);

@@ -19,17 +19,17 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Private zeroed memory.
-    ///
-    /// # Errors
-    /// There is not so much memory.
     pub fn anonymous(bytes: u64) -> std::io::Result<Mapping> {
         map(bytes, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1)
     }
 
+    /// Zeroed memory shared with children: a fork copies no page-table entries of it, and no engine
+    /// freezes it.
+    pub fn shared(bytes: u64) -> std::io::Result<Mapping> {
+        map(bytes, libc::MAP_SHARED | libc::MAP_ANONYMOUS, -1)
+    }
+
     /// The first bytes of a file, shared with it.
-    ///
-    /// # Errors
-    /// It cannot be mapped.
     pub fn of_file(file: &File, bytes: u64) -> std::io::Result<Mapping> {
         map(bytes, libc::MAP_SHARED, file.as_raw_fd())
     }

@@ -24,9 +24,6 @@ use crate::suite::{Subjects, Suite};
 const BUSY: f64 = 0.7;
 
 /// Runs the plans of a suite. The recorder knows everything up to the end, or to an interruption.
-///
-/// # Errors
-/// Nothing can be measured: one line.
 pub fn measure(
     suite: &Suite,
     subjects: &Subjects,
@@ -105,9 +102,6 @@ fn effort(matches: &ArgMatches) -> Effort {
 }
 
 /// This program, the library, and what the options say of both.
-///
-/// # Errors
-/// This program has no file: one line.
 pub fn stage(matches: &ArgMatches) -> Result<Stage> {
     let program = std::env::current_exe().context("cannot find this program's own file")?;
     let beside = program.with_file_name("libodfork.so");

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{bail, Result};
 use clap::{value_parser, Arg, ArgAction, ArgMatches, Command};
 
-use crate::configuration::{self, Configuration};
+use crate::configuration::Configuration;
 use crate::progress::Progress;
 use crate::recorder::{path_of, Head, Recorder};
 use crate::runner::{Block, Budget, Executor, Group, Point, Runner};
@@ -41,7 +41,7 @@ pub fn subject_options(command: Command) -> Command {
     let engines = option("engine", "LIST", "Only these configurations")
         .value_delimiter(',')
         .action(ArgAction::Append)
-        .value_parser(configuration::ALL.map(Configuration::word).to_vec());
+        .value_parser(Configuration::ALL.map(Configuration::word).to_vec());
     let stretch = option("stretch", "N", "Take N times as long: an emulated guest needs 10")
         .value_parser(value_parser!(u32).range(1..=1000))
         .default_value("1");
@@ -108,9 +108,6 @@ pub fn effort(matches: &ArgMatches) -> (&'static str, u32) {
 
 /// Those of all configurations that were asked for and can be had; notes why others cannot. Only
 /// who was asked for is tried.
-///
-/// # Errors
-/// None is left: one line.
 pub fn choose<C: Copy>(
     matches: &ArgMatches,
     all: &[C],
@@ -133,9 +130,6 @@ pub fn choose<C: Copy>(
 }
 
 /// The folder of --store-dir.
-///
-/// # Errors
-/// It is none: one line.
 pub fn store_folder(matches: &ArgMatches) -> Result<PathBuf> {
     let store = matches.get_one::<PathBuf>("store-dir").cloned().unwrap_or_default();
     if !store.is_dir() {
@@ -146,9 +140,6 @@ pub fn store_folder(matches: &ArgMatches) -> Result<PathBuf> {
 
 /// Runs the rounds of one group of points, each of which is a run of its own; the recorder is still
 /// to be closed.
-///
-/// # Errors
-/// The file cannot be written: one line.
 pub fn run_rounds<E: Executor>(
     matches: &ArgMatches,
     head: Head,

@@ -10,6 +10,7 @@ use odfork_samples::samples::Params;
 
 use crate::configuration::{Configuration, Freeze, Subject};
 use crate::runner::{Block, Budget, Group, Number, Point};
+use crate::words::words;
 use crate::workload::protocol::Command;
 
 pub const MIB: u64 = 1 << 20;
@@ -20,22 +21,9 @@ const HEADROOM: u64 = 768 << 20;
 /// For the time left: what one processor fills in a second.
 const LOAD_BYTES_PER_S: f64 = 7e8;
 
-/// How much to measure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effort {
-    Quick,
-    Default,
-    Full,
-}
-
-impl Effort {
-    pub fn word(self) -> &'static str {
-        match self {
-            Effort::Quick => "quick",
-            Effort::Default => "default",
-            Effort::Full => "full",
-        }
-    }
+words! {
+    /// How much to measure.
+    Effort: 3 { Quick = "quick", Default = "default", Full = "full", }
 }
 
 /// What a suite plans with.

@@ -39,9 +39,6 @@ pub struct Recorder {
 impl Recorder {
     /// A new file, or, with `more`, the old one: its samples belong to the run, its rounds are
     /// counted on.
-    ///
-    /// # Errors
-    /// The file cannot be written; with `more`, it is of another experiment.
     pub fn open(
         path: &Path,
         head: Head,
@@ -133,9 +130,6 @@ impl Recorder {
 
     /// The closing line; prints notes, what was wrong, and where the file is. Returns the exit
     /// status.
-    ///
-    /// # Errors
-    /// A line could not be written.
     pub fn close(mut self) -> Result<u8> {
         let (samples, seconds) =
             (self.recording.samples.len() as u64, self.begun.elapsed().as_secs_f64());
@@ -159,9 +153,6 @@ impl Recorder {
 }
 
 /// The file of an experiment: the one named, or one in the folder, which is made.
-///
-/// # Errors
-/// The folder cannot be made: one line.
 pub fn path_of(json: Option<&PathBuf>, folder: &Path, experiment: &str) -> Result<PathBuf> {
     if let Some(path) = json {
         return Ok(path.clone());
@@ -192,16 +183,8 @@ mod tests {
                 (before, before as usize)
             );
             recorder.round += 1;
-            recorder.sample(Sample {
-                experiment: String::new(),
-                engine: "pager".into(),
-                metric: "rate".into(),
-                unit: "1/s".into(),
-                value: 5.0,
-                params: Params::new(),
-                round: recorder.round,
-                at_s: 0.0,
-            });
+            let sample = Sample::of("pager", ("rate", "1/s"), 5.0);
+            recorder.sample(sample.in_round(recorder.round));
             recorder.note("one".into());
             recorder.note("one".into());
             assert_eq!(recorder.close().unwrap(), 0);

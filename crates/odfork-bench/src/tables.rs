@@ -4,34 +4,34 @@
 //! Which of many points are worth a line is the suite's to say (the file has all). Pure: samples
 //! in, text out.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use serde_json::Value;
 
+use odfork_samples::digest::{Digest, Point};
 use odfork_samples::samples::{Params, Recording, Sample};
-use odfork_samples::stats::{estimate_median, estimate_ratio, median, Estimate, Rng};
+use odfork_samples::stats::{estimate_ratio, Estimate, Rng};
+use odfork_samples::unit::Unit;
 
 use crate::suite::Suite;
 
-/// Engine -> (round, value), for one metric and point.
-type Series<'a> = BTreeMap<&'a str, Vec<(u32, f64)>>;
-
 /// The answer of the suite at every point, or a line that says there is nothing.
 pub fn medians(suite: &Suite, recording: &Recording) -> String {
-    table(suite, &recording.samples.iter().collect::<Vec<_>>())
+    table(suite, &recording.samples)
 }
 
 /// The same for some of the samples.
-pub fn table(suite: &Suite, samples: &[&Sample]) -> String {
-    framed(suite, &metric_table(suite, suite.metrics[0], samples))
+pub fn table<'a>(suite: &Suite, samples: impl IntoIterator<Item = &'a Sample>) -> String {
+    framed(suite, &metric_table(suite, suite.metrics[0], &Digest::of_samples(samples)))
 }
 
 /// Every metric, one after the other.
 pub fn medians_of_all_metrics(suite: &Suite, recording: &Recording) -> String {
-    let samples: Vec<&Sample> = recording.samples.iter().collect();
+    let digest = Digest::of(recording);
     let each = suite.metrics.iter();
-    let each = each.map(|metric| format!("{metric}:\n{}", metric_table(suite, metric, &samples)));
+    let each = each.map(|metric| format!("{metric}:\n{}", metric_table(suite, metric, &digest)));
     framed(suite, &each.collect::<String>())
 }
 
@@ -52,68 +52,37 @@ pub fn ratios(all: &[(String, Estimate)]) -> String {
     text
 }
 
-fn metric_table(suite: &Suite, metric: &str, samples: &[&Sample]) -> String {
-    let is_shown = |s: &&&Sample| s.metric == metric && s.engine != "null";
-    let mut rows: Vec<(&Params, Series)> = Vec::new();
-    let mut unit = "";
-    for sample in samples.iter().filter(is_shown) {
-        unit = &sample.unit;
-        let at = match rows.iter().position(|(params, _)| **params == sample.params) {
-            Some(at) => at,
-            None => {
-                rows.push((&sample.params, Series::new()));
-                rows.len() - 1
-            }
-        };
-        rows[at].1.entry(&sample.engine).or_default().push((sample.round, sample.value));
-    }
-    if rows.is_empty() {
+fn metric_table(suite: &Suite, metric: &str, digest: &Digest) -> String {
+    let mut points: Vec<&Point> =
+        digest.of_metric(metric).filter(|point| point.configuration != "null").collect();
+    if points.is_empty() {
         return "nothing was measured\n".into();
     }
-    rows.sort_by(|(a, _), (b, _)| order(suite, a, b));
-    render(suite, &rows, unit)
-}
-
-fn render(suite: &Suite, rows: &[(&Params, Series)], unit: &str) -> String {
-    let mut rng = Rng::with_seed(1);
+    // Of a place, configurations stay in their order.
+    points.sort_by(|a, b| order(suite, a, b));
     let mut text = String::new();
-    for (params, series) in rows {
-        let _ = writeln!(text, "{}", point_words(suite, params));
-        for engine in suite.configurations.iter().map(|one| one.word()) {
-            let Some(values) = series.get(engine) else { continue };
-            let numbers: Vec<f64> = values.iter().map(|(_, value)| *value).collect();
-            let Some(estimate) = estimate_median(&numbers, &mut rng) else { continue };
-            let ratio = series
-                .get("plain")
-                .filter(|_| engine != "plain")
-                .and_then(|plain| paired_ratio(plain, values, unit, &mut rng));
-            let _ = writeln!(
-                text,
-                "  {engine:<8} {:<34} {}",
-                estimate_words(&estimate, unit),
-                ratio.map(ratio_words).unwrap_or_default()
-            );
+    for place in points.chunk_by(|a, b| a.params == b.params) {
+        let _ = writeln!(text, "{}", point_words(suite, &place[0].params));
+        for point in place {
+            let estimate = estimate_words(&point.estimate(), point.unit);
+            let ratio = gain(digest, point).map(ratio_words).unwrap_or_default();
+            let _ = writeln!(text, "  {:<8} {estimate:<34} {ratio}", point.configuration);
         }
     }
     text
 }
 
-/// plain / engine for times, engine / plain for rates, from the rounds both have: above 1 the
-/// engine is better.
-fn paired_ratio(
-    plain: &[(u32, f64)],
-    engine: &[(u32, f64)],
-    unit: &str,
-    rng: &mut Rng,
-) -> Option<Estimate> {
-    let of: BTreeMap<u32, f64> = plain.iter().copied().collect();
-    let pairs: Vec<(f64, f64)> =
-        engine.iter().filter_map(|(round, value)| Some((*of.get(round)?, *value))).collect();
-    let (plain, engine): (Vec<f64>, Vec<f64>) = pairs.into_iter().unzip();
-    if unit == "bytes/s" {
-        estimate_ratio(&engine, &plain, rng)
-    } else {
-        estimate_ratio(&plain, &engine, rng)
+/// plain / configuration for times, the reverse for rates, from the rounds both have: above 1 the
+/// configuration is better. Of several samples of plain in a round the last stands for all.
+fn gain(digest: &Digest, point: &Point) -> Option<Estimate> {
+    let plain = digest.twin(point, "plain").filter(|_| point.configuration != "plain")?;
+    let of: BTreeMap<u32, f64> = plain.samples.iter().copied().collect();
+    let pair = |(round, value): &(u32, f64)| Some((*of.get(round)?, *value));
+    let (plain, own): (Vec<f64>, Vec<f64>) = point.samples.iter().filter_map(pair).unzip();
+    let mut rng = Rng::with_seed(1);
+    match point.unit {
+        Unit::BytesPerSecond => estimate_ratio(&own, &plain, &mut rng),
+        _ => estimate_ratio(&plain, &own, &mut rng),
     }
 }
 
@@ -125,7 +94,7 @@ fn ratio_words(ratio: Estimate) -> String {
     format!("{}x{interval}", digits(ratio.value))
 }
 
-fn estimate_words(estimate: &Estimate, unit: &str) -> String {
+fn estimate_words(estimate: &Estimate, unit: Unit) -> String {
     let interval = estimate
         .interval
         .map(|(low, high)| format!(" [{}, {}]", quantity(low, unit), quantity(high, unit)))
@@ -134,12 +103,12 @@ fn estimate_words(estimate: &Estimate, unit: &str) -> String {
 }
 
 /// "14.2 ms", "3.1 GB/s", "12 %".
-pub fn quantity(value: f64, unit: &str) -> String {
+pub fn quantity(value: f64, unit: Unit) -> String {
     let steps: &[(f64, &str)] = match unit {
-        "ns" => &[(1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns")],
-        "s" => &[(1.0, "s"), (1e-3, "ms"), (1e-6, "us")],
-        "bytes/s" => &[(1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s")],
-        "share" => &[(0.01, "%")],
+        Unit::Nanoseconds => &[(1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns")],
+        Unit::Seconds => &[(1.0, "s"), (1e-3, "ms"), (1e-6, "us")],
+        Unit::BytesPerSecond => &[(1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s")],
+        Unit::Share => &[(0.01, "%")],
         _ => &[(1.0, "")],
     };
     let fitting = steps.iter().find(|(scale, _)| value.abs() >= *scale);
@@ -148,7 +117,7 @@ pub fn quantity(value: f64, unit: &str) -> String {
 }
 
 /// Three digits that count.
-fn digits(value: f64) -> String {
+pub fn digits(value: f64) -> String {
     match value.abs() {
         x if x >= 100.0 => format!("{value:.0}"),
         x if x >= 10.0 => format!("{value:.1}"),
@@ -171,56 +140,34 @@ fn point_words(suite: &Suite, params: &Params) -> String {
 }
 
 /// By the parameters in the order of the suite, numbers as numbers.
-fn order(suite: &Suite, a: &Params, b: &Params) -> std::cmp::Ordering {
-    let key = |params: &Params, name: &str| {
-        let value = params.get(name);
-        let number = value.and_then(Value::as_f64).unwrap_or(0.0);
-        (number, value.and_then(Value::as_str).unwrap_or("").to_string())
+fn order(suite: &Suite, a: &Point, b: &Point) -> Ordering {
+    let by = |name: &&str| {
+        let [x, y] = [a, b].map(|point| point.params.get(*name));
+        let numbers = [x, y].map(|value| value.and_then(Value::as_f64).unwrap_or(0.0));
+        let words = [x, y].map(|value| value.and_then(Value::as_str).unwrap_or(""));
+        numbers[0].total_cmp(&numbers[1]).then_with(|| words[0].cmp(words[1]))
     };
-    suite
-        .params
-        .iter()
-        .map(|name| (key(a, name), key(b, name)))
-        .fold(std::cmp::Ordering::Equal, |so_far, (a, b)| {
-            so_far.then(a.0.total_cmp(&b.0)).then_with(|| a.1.cmp(&b.1))
-        })
+    suite.params.iter().map(by).find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
 }
 
-/// What share of the smallest median the harness itself takes, per metric: the overhead of
-/// measuring.
+/// What share of the smallest median the harness itself takes: the overhead of measuring. Without
+/// forks a point is nothing but harness by definition.
 pub fn harness(suite: &Suite, recording: &Recording) -> Option<String> {
-    let mut smallest: Option<(f64, &Sample)> = None;
-    let mut points: BTreeMap<(&str, String), Vec<&Sample>> = BTreeMap::new();
-    for sample in recording.samples.iter().filter(|s| s.metric == suite.metrics[0]) {
-        let point = format!("{:?}", sample.params);
-        points.entry((&sample.engine, point)).or_default().push(sample);
-    }
-    let middle = |samples: &[&Sample]| median(&samples.iter().map(|s| s.value).collect::<Vec<_>>());
-    let mut share: f64 = 0.0;
-    for ((_, point), group) in points.iter().filter(|((engine, _), _)| *engine != "null") {
-        let (Some(value), Some(null)) = (middle(group), points.get(&("null", point.clone())))
-        else {
-            continue;
-        };
-        let part = middle(null)? / value;
-        if value > 0.0 && part.is_finite() && part > share && !is_empty_point(group[0]) {
-            share = part;
-            smallest = Some((value, group[0]));
-        }
-    }
-    let (value, sample) = smallest?;
+    let digest = Digest::of(recording);
+    let is_real = |point: &&Point| point.configuration != "null" && point.number("forks") != 0.0;
+    let share = |point| {
+        let share = digest.twin(point, "null")?.median() / point.median();
+        (share.is_finite() && share > 0.0).then_some((share, point))
+    };
+    let shares = digest.of_metric(suite.metrics[0]).filter(is_real).filter_map(share);
+    let (share, point) = shares.max_by(|a, b| a.0.total_cmp(&b.0))?;
     Some(format!(
         "harness: at most {} of what is reported ({} of {} at {})",
-        quantity(share, "share"),
+        quantity(share, Unit::Share),
         suite.metrics[0],
-        quantity(value, &sample.unit),
-        point_words(suite, &sample.params)
+        quantity(point.median(), point.unit),
+        point_words(suite, &point.params)
     ))
-}
-
-/// No fork at all, no access at all: nothing but harness by definition.
-fn is_empty_point(sample: &Sample) -> bool {
-    sample.params.get("forks").and_then(Value::as_f64) == Some(0.0)
 }
 
 #[cfg(test)]
@@ -231,19 +178,8 @@ mod tests {
     use crate::suite::How;
 
     fn sample(engine: &str, value: f64, round: u32) -> Sample {
-        Sample {
-            experiment: "latency".into(),
-            engine: engine.into(),
-            metric: "fork".into(),
-            unit: "ns".into(),
-            value,
-            params: Params::from([
-                ("bytes".to_string(), Value::from(1u64 << 30)),
-                ("processes".to_string(), Value::from(1)),
-            ]),
-            round,
-            at_s: 0.0,
-        }
+        let sample = Sample::of(engine, ("fork", "ns"), value).in_round(round);
+        sample.with("bytes", 1u64 << 30).with("processes", 1)
     }
 
     fn recording() -> Recording {
@@ -284,11 +220,11 @@ mod tests {
 
     #[test]
     fn quantities_have_three_digits_and_a_unit() {
-        assert_eq!(quantity(1234.0, "ns"), "1.23 us");
-        assert_eq!(quantity(0.0123, "s"), "12.3 ms");
-        assert_eq!(quantity(0.5, "share"), "50.0 %");
-        assert_eq!(quantity(2.5e9, "bytes/s"), "2.50 GB/s");
-        assert_eq!(quantity(0.0, "ns"), "0.00 ns");
+        assert_eq!(quantity(1234.0, Unit::Nanoseconds), "1.23 us");
+        assert_eq!(quantity(0.0123, Unit::Seconds), "12.3 ms");
+        assert_eq!(quantity(0.5, Unit::Share), "50.0 %");
+        assert_eq!(quantity(2.5e9, Unit::BytesPerSecond), "2.50 GB/s");
+        assert_eq!(quantity(0.0, Unit::Nanoseconds), "0.00 ns");
     }
 
     /// The same samples, the same words and numbers as before the runners became one; resampling

@@ -1,11 +1,12 @@
 //! Comparing what is printed with a file in tests/golden. For tests only.
 
 use std::fs;
-use std::path::Path;
+
+pub const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden");
 
 /// The text must be that of the file; UPDATE_GOLDEN=1 writes the file instead.
 pub fn check(name: &str, text: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    let path = format!("{FOLDER}/{name}");
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         fs::write(&path, text).unwrap();
     }

@@ -53,6 +53,19 @@ pub fn bytes(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(|| format!("'{text}' is too large"))
 }
 
+/// Year-month-day hour:minute, UTC.
+pub fn date(unix_seconds: u64) -> String {
+    let seconds = unix_seconds as libc::time_t;
+    // SAFETY: all zeros are a valid `tm`, which the call fills; both pointers live for the call.
+    let day = unsafe {
+        let mut day: libc::tm = std::mem::zeroed();
+        libc::gmtime_r(&seconds, &mut day);
+        day
+    };
+    let (year, month) = (day.tm_year + 1900, day.tm_mon + 1);
+    format!("{year:04}-{month:02}-{:02} {:02}:{:02}", day.tm_mday, day.tm_hour, day.tm_min)
+}
+
 /// An amount of memory that was measured.
 pub fn amount(bytes: f64) -> String {
     format!("{} MB", digits(bytes / MIB as f64))
@@ -81,6 +94,14 @@ mod tests {
         for wrong in ["", "M", "5X", "-1M", "99999999999T", "1.5G"] {
             assert!(bytes(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn dates_are_right_around_leap_days() {
+        assert_eq!(date(0), "1970-01-01 00:00");
+        assert_eq!(date(951_782_400), "2000-02-29 00:00");
+        assert_eq!(date(1_709_251_199), "2024-02-29 23:59");
+        assert_eq!(date(1_735_689_600), "2025-01-01 00:00");
     }
 
     #[test]

@@ -6,7 +6,6 @@
 //! (PTRACE_EVENT_EXIT).
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fs;
 use std::io::Error;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -331,12 +330,9 @@ fn refusal(pid: i32, error: &Error) -> anyhow::Error {
     match error.raw_os_error() {
         Some(libc::ESRCH) => anyhow!("there is no process {pid}"),
         Some(libc::EPERM) => {
-            let scope =
-                fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
-            let scope = match scope.trim() {
-                "" | "0" => String::new(),
-                number => format!(" (kernel.yama.ptrace_scope is {number})"),
-            };
+            let scope = process::ptrace_scope();
+            let scope = scope.map(|scope| format!(" (kernel.yama.ptrace_scope is {scope})"));
+            let scope = scope.unwrap_or_default();
             anyhow!(
                 "process {pid} may not be looked at{scope}: be its user, root or have CAP_SYS_PTRACE; \
                  a process that is traced already (gdb, strace) cannot be traced twice"

@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::blocks::{Block, Chapter, Table};
 use crate::chapters::PLANS;
 use crate::colour;
+use odfork_proc::text::date;
 use odfork_samples::samples::Recording;
 use odfork_samples::unit::{digits, Unit};
 
@@ -200,21 +201,6 @@ fn fact(key: &str, value: &Value) -> String {
     }
 }
 
-/// Days to a date after Howard Hinnant's civil_from_days: no time zone, no library.
-fn date(unix_seconds: u64) -> String {
-    let days = (unix_seconds / 86_400) as i64 + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    let (hour, minute) = (unix_seconds % 86_400 / 3600, unix_seconds % 3600 / 60);
-    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}")
-}
-
 const METHOD: [&str; 6] = [
         "Interleaving: configurations are measured in turns within one run; the samples of a round are taken next to each other, in random order. Ratios are formed between samples of the same round, so what slows the whole machine cancels. Figures of different runs are not divided by each other.",
         "Warm-up: memory is filled with a pattern before anything is measured, and the first fork of a process, which contains one-time work, is not counted.",
@@ -271,14 +257,6 @@ fn head() -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn dates_are_right_around_leap_days() {
-        assert_eq!(date(0), "1970-01-01 00:00");
-        assert_eq!(date(951_782_400), "2000-02-29 00:00");
-        assert_eq!(date(1_709_251_199), "2024-02-29 23:59");
-        assert_eq!(date(1_735_689_600), "2025-01-01 00:00");
-    }
 
     #[test]
     fn facts_are_worded_and_escaped_and_none_is_hidden() {

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::configurations::place;
-use crate::samples::{Params, Recording};
+use crate::samples::{Params, Recording, Sample};
 use crate::stats::{self, Estimate, Rng};
 use crate::unit::Unit;
 
@@ -66,9 +66,13 @@ pub struct Digest {
 
 impl Digest {
     pub fn of(recording: &Recording) -> Digest {
+        Digest::of_samples(&recording.samples)
+    }
+
+    pub fn of_samples<'a>(samples: impl IntoIterator<Item = &'a Sample>) -> Digest {
         let mut places: BTreeMap<(String, String, String), usize> = BTreeMap::new();
         let mut points: Vec<Point> = Vec::new();
-        for sample in recording.samples.iter().filter(|sample| sample.value.is_finite()) {
+        for sample in samples.into_iter().filter(|sample| sample.value.is_finite()) {
             let key = (sample.metric.clone(), sample.engine.clone(), words(&sample.params));
             let place = *places.entry(key).or_insert_with(|| {
                 points.push(Point {
@@ -197,19 +201,9 @@ fn compare(a: &Value, b: &Value) -> Ordering {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::samples::Sample;
 
     fn sample(configuration: &str, bytes: u64, round: u32, value: f64) -> Sample {
-        Sample {
-            experiment: "latency".into(),
-            engine: configuration.into(),
-            metric: "fork".into(),
-            unit: "ns".into(),
-            value,
-            params: Params::from([("bytes".into(), bytes.into())]),
-            round,
-            at_s: 0.0,
-        }
+        Sample::of(configuration, ("fork", "ns"), value).with("bytes", bytes).in_round(round)
     }
 
     fn digest(samples: Vec<Sample>) -> Digest {

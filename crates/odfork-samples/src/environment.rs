@@ -4,13 +4,13 @@
 use std::fs;
 
 use rustix::thread::CpuSet;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use odfork_proc::cow_fork::{self, Support};
 use odfork_proc::status::{bytes_of, value_of};
 
 /// The machine at the start of a run.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Environment {
     pub version: &'static str,
     pub kernel: String,

@@ -51,7 +51,7 @@ pub struct Run {
 }
 
 /// One measured number.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     pub experiment: String,
     /// plain, thp, hugetlb, image, kernel or null.
@@ -85,6 +85,21 @@ pub struct End {
 }
 
 impl Sample {
+    /// A number of a configuration; experiment and time are the recorder's to fill in.
+    pub fn of(engine: &str, (metric, unit): (&str, &str), value: f64) -> Sample {
+        let (engine, metric, unit) = (engine.into(), metric.into(), unit.into());
+        Sample { engine, metric, unit, value, ..Sample::default() }
+    }
+
+    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Sample {
+        self.params.insert(name.into(), value.into());
+        self
+    }
+
+    pub fn in_round(self, round: u32) -> Sample {
+        Sample { round, ..self }
+    }
+
     /// A parameter as a number; NaN when it is none.
     pub fn number(&self, name: &str) -> f64 {
         self.params.get(name).and_then(Value::as_f64).unwrap_or(f64::NAN)
@@ -254,16 +269,7 @@ mod tests {
     use super::*;
 
     fn sample(value: f64) -> Sample {
-        Sample {
-            experiment: "latency".into(),
-            engine: "plain".into(),
-            metric: "fork".into(),
-            unit: "ns".into(),
-            value,
-            params: Params::from([("bytes".into(), 4096.into())]),
-            round: 1,
-            at_s: 0.5,
-        }
+        Sample::of("plain", ("fork", "ns"), value).with("bytes", 4096)
     }
 
     #[test]

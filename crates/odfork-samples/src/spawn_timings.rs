@@ -5,7 +5,7 @@
 //! rounds that have both sides (`digest`); what was not measured together is left out.
 
 use crate::digest::{paired_ratio, Digest, Point};
-use crate::samples::{Recording, Sample};
+use crate::samples::Sample;
 use crate::stats::Estimate;
 use crate::unit::Unit;
 
@@ -134,31 +134,19 @@ fn under_engines(digest: &Digest, used: f64) -> Vec<Line> {
 /// The ratios between ways to start a program, from the samples of `exec`: what, and how many
 /// times.
 pub fn ratios_of_starts(samples: &[Sample]) -> Vec<Line> {
-    ratios(&Digest::of(&Recording { samples: samples.to_vec(), ..Recording::default() }))
+    ratios(&Digest::of_samples(samples))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::samples::Params;
-    use serde_json::json;
 
     const MB: f64 = 1048576.0;
 
     fn sample((method, actions): (&str, &str), used: f64, round: u32, value: f64) -> Sample {
-        let params =
-            json!({ "allocated": used, "used": used, "method": method, "actions": actions });
-        let object = params.as_object().unwrap().clone();
-        Sample {
-            experiment: "exec".into(),
-            engine: "plain".into(),
-            metric: METRIC.into(),
-            unit: "ns".into(),
-            value,
-            params: Params::from_iter(object),
-            round,
-            at_s: 0.0,
-        }
+        let sample = Sample::of("plain", (METRIC, "ns"), value).in_round(round);
+        let sample = sample.with("allocated", used).with("used", used);
+        sample.with("method", method).with("actions", actions)
     }
 
     /// The small parent is in the group of the large one; in its own group it is much slower.
@@ -176,7 +164,7 @@ mod tests {
             samples.push(sample(("spawn", "chdir"), 8192.0 * MB, round, 110.0));
             samples.push(sample(("posix_spawn", "chdir"), 8192.0 * MB, round, 440.0));
         }
-        Digest::of(&Recording { samples, ..Recording::default() })
+        Digest::of_samples(&samples)
     }
 
     fn find(lines: &[Line], start: &str) -> f64 {

@@ -139,21 +139,11 @@ fn pairs(samples: &[Sample], first: Series, second: Series) -> Vec<(f64, f64)> {
 }
 
 #[cfg(test)]
-pub mod tests {
+mod tests {
     use super::*;
-    use crate::samples::Params;
 
-    pub fn sample(engine: &str, act: &str, metric: &str, (round, value): (u32, f64)) -> Sample {
-        Sample {
-            experiment: "paging".into(),
-            engine: engine.into(),
-            metric: metric.into(),
-            unit: "1/s".into(),
-            value,
-            params: Params::from([("act".to_string(), act.into())]),
-            round,
-            at_s: 0.0,
-        }
+    fn sample(engine: &str, act: &str, metric: &str, (round, value): (u32, f64)) -> Sample {
+        Sample::of(engine, (metric, "1/s"), value).with("act", act).in_round(round)
     }
 
     fn series(engine: &str, values: &[f64]) -> Vec<Sample> {

@@ -129,16 +129,12 @@ pub fn trim(text: &str) -> String {
     format!("{short}{unit}")
 }
 
-fn grouped(value: u64) -> String {
-    let plain = value.to_string();
-    let mut out = String::new();
-    for (index, digit) in plain.chars().enumerate() {
-        if index > 0 && (plain.len() - index) % 3 == 0 {
-            out.push(',');
-        }
-        out.push(digit);
+/// "1,234,567".
+pub fn grouped(number: u64) -> String {
+    match number / 1000 {
+        0 => number.to_string(),
+        thousands => format!("{},{:03}", grouped(thousands), number % 1000),
     }
-    out
 }
 
 #[cfg(test)]

@@ -45,9 +45,6 @@ pub struct Group {
 
 impl Parent {
     /// Looks for the memory controller.
-    ///
-    /// # Errors
-    /// One line: no controller, or no right to make a group.
     pub fn find() -> Result<Parent, String> {
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -72,9 +69,6 @@ impl Parent {
     }
 
     /// A new group.
-    ///
-    /// # Errors
-    /// It cannot be made or bounded: one line.
     pub fn make(&self, journal: &Journal, name: &str, limit: Limit) -> Result<Group, String> {
         let path = self.folder.join(format!("odfork-{}-{name}", std::process::id()));
         let cleanup = journal.record(Undo::RemoveGroup(path.clone()));
@@ -139,9 +133,6 @@ impl Group {
     }
 
     /// Makes `command` start inside the group.
-    ///
-    /// # Errors
-    /// The group is gone: one line.
     pub fn enter(&self, command: &mut Command) -> Result<(), String> {
         let path = self.path.join("cgroup.procs");
         let file = File::options().write(true).open(&path);

@@ -45,8 +45,6 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(5);
 
 impl Undo {
-    /// # Errors
-    /// What is left, and the command that removes it: one line.
     pub fn carry_out(&self) -> Result<(), String> {
         let (done, command) = match self {
             Undo::SwapOff(path) => (swap_off(path), format!("swapoff {}", path.display())),
@@ -132,9 +130,6 @@ pub struct Cleanup {
 
 impl Journal {
     /// Starts `odfork cleanup` of this program.
-    ///
-    /// # Errors
-    /// It could not be started.
     pub fn open(program: &Path) -> Result<Journal, String> {
         let mut command = Command::new(program);
         command.arg("cleanup").stdin(Stdio::piped()).stdout(Stdio::null());
@@ -163,9 +158,6 @@ impl Journal {
     }
 
     /// A new folder for sockets that goes away with the run.
-    ///
-    /// # Errors
-    /// It cannot be made: one line.
     pub fn folder(&self) -> Result<(PathBuf, Cleanup), String> {
         let made = tempfile::Builder::new().prefix("odfork-bench-").tempdir();
         let folder = made.map_err(|error| format!("cannot make a temporary folder: {error}"))?;

@@ -37,9 +37,6 @@ pub fn zram_refusal() -> Option<String> {
 }
 
 /// A swap file of `bytes` in `folder`, written in full so that it has no holes.
-///
-/// # Errors
-/// The disk is full, or its file system does not take swap files: one line.
 pub fn on_file(journal: &Journal, folder: &Path, bytes: u64) -> Result<Swap, String> {
     let path = folder.join(format!("odfork-swap-{}", std::process::id()));
     let file = journal.record(Undo::RemoveFile(path.clone()));
@@ -62,9 +59,6 @@ pub fn on_file(journal: &Journal, folder: &Path, bytes: u64) -> Result<Swap, Str
 }
 
 /// Swap on a zram device of `bytes` (before compression) with lz4.
-///
-/// # Errors
-/// No device, no lz4 in this kernel: one line.
 pub fn on_zram(journal: &Journal, bytes: u64) -> Result<Swap, String> {
     let (id, device) = zram_device(journal)?;
     let sys = PathBuf::from(format!("/sys/block/zram{id}"));

@@ -18,6 +18,7 @@ use crate::progress::Progress;
 use crate::recorder::{Head, Recorder};
 use crate::runner::{Block, Budget, Executor, Group, Number, Outcome, Point, Reply, Runner};
 use crate::suite::Suite;
+use crate::words::words;
 use odfork_proc::interrupt;
 use odfork_samples::environment::{memory_available, Environment};
 use odfork_samples::samples::Params;
@@ -86,9 +87,6 @@ pub fn command() -> Command {
 }
 
 /// The experiment; returns the exit status.
-///
-/// # Errors
-/// Nothing can be measured: one line.
 pub fn run(matches: &clap::ArgMatches) -> Result<u8> {
     let options = Options::from_arg_matches(matches)?;
     interrupt::listen();
@@ -125,21 +123,12 @@ fn recorder(options: &Options, environment: &Environment) -> Result<Recorder> {
     Recorder::open(path, head, environment, false)
 }
 
-/// One of the two programs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    Sqlite,
-    Python,
+words! {
+    /// One of the two programs.
+    Part: 2 { Sqlite = "sqlite", Python = "python", }
 }
 
 impl Part {
-    pub fn word(self) -> &'static str {
-        match self {
-            Part::Sqlite => "sqlite",
-            Part::Python => "python",
-        }
-    }
-
     pub fn kinds(self) -> &'static [&'static str] {
         match self {
             Part::Sqlite => &SQLITE,

@@ -44,9 +44,6 @@ pub struct Test {
 
 impl Process {
     /// With a program and a file of statistics: under odfork.
-    ///
-    /// # Errors
-    /// It cannot be started: one line.
     pub fn start(command: &[PathBuf], odfork: Option<(&Path, &Path)>) -> Result<Process, String> {
         let mut words = command.iter();
         let mut started = match odfork {
@@ -69,9 +66,6 @@ impl Process {
     }
 
     /// Waits until it holds its content.
-    ///
-    /// # Errors
-    /// It ended or said something else: one line.
     pub fn loaded(&mut self) -> Result<Facts, String> {
         loop {
             let line = self.link.receive(LOAD_TIMEOUT).map_err(|loss| loss.to_string())?;
@@ -93,17 +87,12 @@ impl Process {
     }
 
     /// Its whole content is as computed.
-    ///
-    /// # Errors
-    /// It is not.
     pub fn verify(&mut self) -> Result<(), Outcome> {
         let line = self.ask("verify")?;
         let right = line.starts_with("verify ok");
         right.then_some(()).ok_or_else(|| Outcome::Wrong(format!("whole content: {line}")))
     }
 
-    /// # Errors
-    /// The child's checks failed, or the answer is none.
     pub fn test(&mut self, kind: &str, seed: u32) -> Result<Test, Outcome> {
         let folder = PathBuf::from(format!("/proc/{}", self.link.pid()));
         let before = scheduled(&folder).unwrap_or_default();
@@ -117,9 +106,6 @@ impl Process {
     }
 
     /// Wall time of so many cycles.
-    ///
-    /// # Errors
-    /// A child failed, or the answer is none.
     pub fn burst(&mut self, seed: u32, count: u32) -> Result<f64, Outcome> {
         let line = self.ask(&format!("burst {seed} {count}"))?;
         match numbers(&line, "burst") {
@@ -129,9 +115,6 @@ impl Process {
     }
 
     /// Ends it by its protocol.
-    ///
-    /// # Errors
-    /// A test failed, or its exit status is not 0.
     pub fn end(&mut self) -> Result<(), Outcome> {
         let line = self.ask("quit")?;
         let status = self.link.finish(TIMEOUT);

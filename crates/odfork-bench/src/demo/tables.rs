@@ -27,7 +27,7 @@ taken in turns, can be compared with each other, and ratios with published ratio
 /// Everything that is said of a run.
 pub fn tables(samples: &[Sample], statistics: &[(Part, Statistics)]) -> String {
     let mut text = String::new();
-    for part in [Part::Sqlite, Part::Python] {
+    for part in Part::ALL {
         let statistics = statistics.iter().find(|(of, _)| *of == part).map(|(_, of)| of);
         text += &Measured { samples, part, statistics }.text();
         text += &statistics.map(Statistics::words).unwrap_or_default();
@@ -212,8 +212,6 @@ impl Measured<'_> {
 pub struct Statistics(Value);
 
 impl Statistics {
-    /// # Errors
-    /// There are none, or nothing was frozen: one line.
     pub fn read(path: &Path) -> Result<Statistics, String> {
         let text = std::fs::read_to_string(path).unwrap_or_default();
         let value: Value =
@@ -276,22 +274,10 @@ fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use odfork_samples::samples::Params;
 
     fn sample(side: &str, metric: &str, kind: &str, (round, value): (u32, f64)) -> Sample {
-        Sample {
-            experiment: "demo".into(),
-            engine: side.into(),
-            metric: metric.into(),
-            unit: "ns".into(),
-            value,
-            params: Params::from([
-                ("program".to_string(), "sqlite".into()),
-                ("kind".to_string(), kind.into()),
-            ]),
-            round,
-            at_s: 0.0,
-        }
+        let sample = Sample::of(side, (metric, "ns"), value).in_round(round);
+        sample.with("program", "sqlite").with("kind", kind)
     }
 
     #[test]

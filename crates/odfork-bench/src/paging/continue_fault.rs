@@ -120,9 +120,6 @@ fn shared_memory() -> Result<Mapping, Error> {
 }
 
 /// Faults in order for `limit`; the latencies are of single faults.
-///
-/// # Errors
-/// No userfaultfd for this user, or a kernel without minor faults of shared memory: one line.
 pub fn bare_continue(limit: Duration) -> Result<Done, String> {
     let memory = Unmapped::new()?;
     let mut done = Done::default();

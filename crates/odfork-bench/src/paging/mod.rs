@@ -46,22 +46,7 @@ pub const PUBLISHED: &str =
 
 pub static SUITE: Suite = Suite::own([NAME, ROW, QUESTION, PUBLISHED], command, run);
 
-const EXAMPLES: &str = "\
-Examples:
-  odfork bench paging                       5 rounds of 1 GB in 256 MB: 15 minutes
-  odfork bench paging --quick               128 MB in 32 MB, one round: 40 seconds
-  odfork bench paging --rounds 1 --more     one round more in the same file
-  odfork bench paging --engine swapfile,pager --store-dir /mnt/nvme
-  odfork bench paging --umap ~/umap/build/src/umap
-
-Configurations: swapfile, zram (lz4) and mmap are the kernel's, under a memory limit;
-they need root and are left out, with a note, where they cannot be had. pager
-(store on disk), pager-lz4 (in memory), pager-lz4-2 (two handlers) are ours,
-umap-4k and umap-64k the umap library. bare is the bare continue fault.
-
-Swap, limits and files are put back at the end, after Ctrl-C and after a kill.
-Exit status: 0 whatever the times are, 1 when a page had wrong content, 2 when
-it could not run, 130 when interrupted (what was measured is kept).";
+const EXAMPLES: &str = include_str!("help.txt").trim_ascii_end();
 
 pub fn command() -> Command {
     let number = |name: &'static str, value: &'static str, help: &'static str| {
@@ -95,9 +80,6 @@ fn size(text: &str) -> Result<u64, String> {
 }
 
 /// The experiment; returns the exit status.
-///
-/// # Errors
-/// Nothing can be measured: one line.
 pub fn run(matches: &ArgMatches) -> Result<u8> {
     let (effort, rounds) = effort(matches);
     let program = std::env::current_exe().context("cannot find this program's own file")?;

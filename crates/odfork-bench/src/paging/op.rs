@@ -1,6 +1,6 @@
 //! What the workload can be asked, by name.
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     Fill,
     SeqRead,

@@ -131,10 +131,9 @@ fn perform(workload: &mut Workload, op: Op, limit: Duration) -> Answer {
             |done| Answer::of(&done),
         ),
     };
-    let after = Usage::now();
-    answer.major = after.major - before.major;
-    answer.minor = after.minor - before.minor;
-    answer.cpu_ns = after.user_ns + after.system_ns - before.user_ns - before.system_ns;
+    let used = Usage::now().since(before);
+    (answer.major, answer.minor) = (used.major, used.minor);
+    answer.cpu_ns = used.user_ns + used.system_ns;
     answer
 }
 

@@ -48,9 +48,6 @@ type Umap = unsafe extern "C" fn(*mut c_void, usize, c_int, c_int, c_int, i64) -
 
 impl Region {
     /// Maps `bytes`, rounded up to whole pages.
-    ///
-    /// # Errors
-    /// No memory, a file that cannot be opened, a library without `umap`.
     pub fn map(source: &Source, bytes: u64) -> Result<Region> {
         let pages = bytes.div_ceil(PAGE).max(1);
         let bytes = pages * PAGE;
@@ -104,9 +101,6 @@ fn open(path: &Path, flags: c_int) -> Result<File> {
 }
 
 /// A file of `bytes`, rounded up to pages, that hold version 0 and are on disk, not in memory.
-///
-/// # Errors
-/// It cannot be made, or the disk is full.
 pub fn write_file(path: &Path, bytes: u64) -> Result<()> {
     let pages = bytes.div_ceil(PAGE).max(1);
     let write = || -> std::io::Result<()> {

@@ -109,19 +109,9 @@ fn words(estimate: Estimate) -> String {
 mod tests {
     use super::*;
     use crate::golden;
-    use odfork_samples::samples::Params;
 
     fn sample(engine: &str, act: &str, metric: &str, (round, value): (u32, f64)) -> Sample {
-        Sample {
-            experiment: "paging".into(),
-            engine: engine.into(),
-            metric: metric.into(),
-            unit: "1/s".into(),
-            value,
-            params: Params::from([("act".to_string(), act.into())]),
-            round,
-            at_s: 0.0,
-        }
+        Sample::of(engine, (metric, "1/s"), value).with("act", act).in_round(round)
     }
 
     #[test]

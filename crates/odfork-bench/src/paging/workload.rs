@@ -104,9 +104,6 @@ impl Workload {
     }
 
     /// Carries out one op within `limit`.
-    ///
-    /// # Errors
-    /// The first page with wrong content.
     pub fn perform(&mut self, op: Op, limit: Duration) -> Result<Done, Wrong> {
         let pages = self.pages();
         match op {

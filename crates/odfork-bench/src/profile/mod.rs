@@ -19,6 +19,8 @@ use crate::runner::Number;
 use crate::stage::Stage;
 use crate::workload::protocol::{Answer, Command};
 use crate::workload::PAGE;
+use odfork_proc::process::{self, Stat};
+use odfork_proc::status::{bytes_of, value_of};
 use odfork_samples::stats::median;
 
 /// Loading a large subject, or one command of it.
@@ -191,32 +193,19 @@ fn ask_forks(link: &mut Link, calls: u32) -> Result<f64> {
 
 impl Account {
     fn read(pid: u32) -> Account {
-        let file = |name| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
         // SAFETY: always succeeds on Linux.
         let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as f64;
-        Account::parse(&file("stat"), &file("status"), ticks)
-    }
-
-    fn parse(stat: &str, status: &str, ticks: f64) -> Account {
-        // Behind the name, which may hold anything, the first field is the third of proc(5).
-        let fields: Vec<&str> =
-            stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
-        let field = |number: usize| fields.get(number - 3).map_or(0.0, |word| parse(word));
-        let line = |name: &str| {
-            let value = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-            value.map_or(0.0, |value| parse(value.trim().trim_end_matches(" kB")))
-        };
+        let stat = |field| process::stat(pid, field).unwrap_or(0) as f64;
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let count =
+            |name| value_of(&status, name).and_then(|word| word.parse().ok()).unwrap_or(0.0);
         Account {
-            faults: field(10),
-            system_seconds: field(15) / ticks,
-            switches: line("voluntary_ctxt_switches") + line("nonvoluntary_ctxt_switches"),
-            table_bytes: line("VmPTE") * 1024.0,
+            faults: stat(Stat::MinorFaults),
+            system_seconds: stat(Stat::SystemTicks) / ticks,
+            switches: count("voluntary_ctxt_switches") + count("nonvoluntary_ctxt_switches"),
+            table_bytes: bytes_of(&status, "VmPTE") as f64,
         }
     }
-}
-
-fn parse(word: &str) -> f64 {
-    word.parse().unwrap_or(0.0)
 }
 
 #[cfg(test)]
@@ -243,18 +232,9 @@ mod tests {
     }
 
     #[test]
-    fn the_account_is_read_behind_any_name() {
-        let stat = "77 (a ) b) S 1 77 77 0 -1 4194560 1234 9 0 0 55 250 3 4 20 0 1 0 8 0 0";
-        let status = "Name:\tx\nVmPTE:\t     176 kB\nvoluntary_ctxt_switches:\t11\n\
-                      nonvoluntary_ctxt_switches:\t4\n";
-        let account = Account::parse(stat, status, 100.0);
-        let expected = Account {
-            faults: 1234.0,
-            system_seconds: 2.5,
-            switches: 15.0,
-            table_bytes: 176.0 * 1024.0,
-        };
-        assert_eq!(account, expected);
-        assert_eq!(Account::parse("", "", 100.0), Account::default());
+    fn the_account_is_the_kernels() {
+        let own = Account::read(std::process::id());
+        assert!(own.faults > 0.0 && own.switches > 0.0 && own.table_bytes > 0.0, "{own:?}");
+        assert_eq!(Account::read(u32::MAX), Account::default());
     }
 }

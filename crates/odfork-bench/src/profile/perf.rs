@@ -260,76 +260,7 @@ mod tests {
     use super::*;
 
     /// Recorded on Linux 6.18 with perf 6.1, shortened to one sample of each kind.
-    const SCRIPT: &str = "\
-odfork-bench 
-\tffffffff815ea0ab copy_page_range
-\tffffffff815f58e0 dup_mmap
-\tffffffff81357977 copy_process
-\tffffffff81358624 kernel_clone
-\tffffffff813589e5 __do_sys_clone
-\tffffffff821ef691 do_syscall_64
-\tffffffff81000130 entry_SYSCALL_64_after_hwframe
-
-odfork-bench 
-\tffffffff815df7f0 pte_val
-\tffffffff815e2d67 vm_normal_page
-\tffffffff815ea09f copy_page_range
-\tffffffff815f58e0 dup_mmap
-\tffffffff81357977 copy_process
-\tffffffff81358624 kernel_clone
-\tffffffff813589e5 __do_sys_clone
-\tffffffff821ef691 do_syscall_64
-\tffffffff81000130 entry_SYSCALL_64_after_hwframe
-
-odfork-bench 
-\tffffffff8168da1b refill_stock
-\tffffffff8136213d handle_softirqs
-\tffffffff8136238e __irq_exit_rcu
-\tffffffff821f46d5 sysvec_apic_timer_interrupt
-\tffffffff81000e06 asm_sysvec_apic_timer_interrupt
-\tffffffff815ea122 copy_page_range
-\tffffffff815f58e0 dup_mmap
-\tffffffff81357977 copy_process
-\tffffffff81358624 kernel_clone
-
-odfork-bench 
-\tffffffff82203249 _raw_spin_unlock_irqrestore
-\tffffffff8161cc35 __rmqueue_pcplist
-\tffffffff8161ecbe get_page_from_freelist
-\tffffffff81621753 __alloc_frozen_pages_noprof
-\tffffffff81342359 pte_alloc_one
-\tffffffff815e2ab6 __pte_alloc
-\tffffffff815ea766 copy_page_range
-\tffffffff815f58e0 dup_mmap
-\tffffffff81357977 copy_process
-\tffffffff81358624 kernel_clone
-
-odfork-bench 
-\tffffffff81638516 kmem_cache_alloc_noprof
-\tffffffff815df5ae vm_area_dup
-\tffffffff815f5775 dup_mmap
-\tffffffff81357977 copy_process
-\tffffffff81358624 kernel_clone
-
-odfork-bench 
-\tffffffff815ec2f4 do_anonymous_page
-\tffffffff815ee47e __handle_mm_fault
-\tffffffff821f51c6 exc_page_fault
-\tffffffff81000c82 asm_exc_page_fault
-\t           88020 odfork_bench::workload::memory::Memory::hold
-
-odfork-bench 
-\tffffffff813a4413 finish_task_switch.isra.0
-\tffffffff821faa94 __schedule
-\tffffffff821fb643 schedule
-\tffffffff81360643 do_wait
-\tffffffff81360ccc kernel_wait4
-
-odfork-bench 
-\tffffffff81356f12 copy_process
-\tffffffff81358624 kernel_clone
-
-";
+    const SCRIPT: &str = include_str!("../../tests/golden/perf-script.txt");
 
     #[test]
     fn stacks_are_sorted_into_the_parts_of_fork() {

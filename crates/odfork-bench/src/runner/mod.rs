@@ -288,18 +288,12 @@ impl<E: Executor> Runner<'_, E> {
     }
 
     fn record(&mut self, point: &Point<E::Op>, number: Number, round: u32) {
-        let mut params = point.params.clone();
-        params.extend(number.params);
-        self.recorder.sample(Sample {
-            experiment: String::new(),
-            engine: number.engine.unwrap_or_else(|| point.engine.into()),
-            metric: number.metric,
-            unit: number.unit.into(),
-            value: number.value,
-            params,
-            round: number.round.unwrap_or(round),
-            at_s: 0.0,
-        });
+        let Number { metric, unit, value, params, engine, round: own } = number;
+        let engine = engine.as_deref().unwrap_or(point.engine);
+        let mut sample = Sample::of(engine, (&metric, unit), value);
+        sample.params = point.params.clone();
+        sample.params.extend(params);
+        self.recorder.sample(sample.in_round(own.unwrap_or(round)));
     }
 
     fn wrong(

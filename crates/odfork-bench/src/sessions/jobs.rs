@@ -4,16 +4,13 @@
 use anyhow::{ensure, Result};
 
 use crate::mapping::Mapping;
+use crate::words::words;
 use odfork_samples::stats::Rng;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Job {
-    Compile,
-    Sort,
-    Collect,
+words! {
+    /// One of the programs of a session.
+    Job: 3 { Compile = "compile", Sort = "sort", Collect = "collect", }
 }
-
-pub const ALL: [Job; 3] = [Job::Compile, Job::Sort, Job::Collect];
 
 /// Passes over the tree of a compile.
 const PASSES: u64 = 4;
@@ -23,18 +20,7 @@ const COLLECTIONS: u32 = 8;
 const NODE: usize = 4;
 
 impl Job {
-    pub fn word(self) -> &'static str {
-        match self {
-            Job::Compile => "compile",
-            Job::Sort => "sort",
-            Job::Collect => "collect",
-        }
-    }
-
     /// Runs it in `bytes` of memory.
-    ///
-    /// # Errors
-    /// No memory, or a wrong result: a page did not hold what was written.
     pub fn run(self, bytes: u64, seed: u64) -> Result<()> {
         match self {
             Job::Compile => compile(bytes, seed),
@@ -172,7 +158,7 @@ mod tests {
 
     #[test]
     fn every_job_finishes_right_in_little_memory() {
-        for job in ALL {
+        for job in Job::ALL {
             for seed in 1..4 {
                 job.run(1 << 20, seed).unwrap();
             }

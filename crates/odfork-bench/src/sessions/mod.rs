@@ -36,19 +36,7 @@ const MOST: u64 = 4;
 
 pub static SUITE: Suite = Suite::own([NAME, ROW, QUESTION, PUBLISHED], command, run);
 
-const EXAMPLES: &str = "\
-Examples:
-  odfork bench sessions                   3 rounds, 1 to 4 sessions: 8 minutes
-  odfork bench sessions --quick           24 MB each in 32 MB, one round: 1 minute
-  odfork bench sessions --rounds 1 --more one round more in the same file
-
-A session is a compile, a sort and a garbage-collecting program one after the
-other, and a trivial command every 100 ms. Configurations: kernel (memory limit and
-swap file), pager (the same limit), swapping (one whole session at a time in
-memory, the others stopped). kernel and swapping need root.
-
-Exit status: 0 whatever the times are, 1 when a result was wrong, 2 when it
-could not run, 130 when interrupted (what was measured is kept).";
+const EXAMPLES: &str = include_str!("help.txt").trim_ascii_end();
 
 pub fn command() -> Command {
     round_options(Command::new(NAME).about(QUESTION), &mode::WORDS)
@@ -64,9 +52,6 @@ pub fn command() -> Command {
 }
 
 /// The experiment; returns the exit status.
-///
-/// # Errors
-/// Nothing can be measured: one line.
 pub fn run(matches: &ArgMatches) -> Result<u8> {
     let (effort, rounds) = effort(matches);
     let rounds =

@@ -91,9 +91,6 @@ impl Mode {
     }
 
     /// Sets up limit, swap or daemon for so many sessions.
-    ///
-    /// # Errors
-    /// What is missing: one line.
     pub fn environment(
         self,
         settings: &Settings,

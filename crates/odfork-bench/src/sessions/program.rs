@@ -9,7 +9,7 @@ use clap::{Args, FromArgMatches};
 use rustix::event::{PollFd, PollFlags};
 use serde::{Deserialize, Serialize};
 
-use super::jobs;
+use super::jobs::Job;
 use crate::accounting::Usage;
 use crate::mapping::Mapping;
 
@@ -72,8 +72,8 @@ fn serve(options: &Options) -> Result<u8> {
 /// Sessions begin with different jobs, so that not all sort at the same time.
 fn script(options: &Options) -> Report {
     let mut report = Report::default();
-    for at in 0..jobs::ALL.len() {
-        let job = jobs::ALL[(options.seed as usize + at) % jobs::ALL.len()];
+    for at in 0..Job::ALL.len() {
+        let job = Job::ALL[(options.seed as usize + at) % Job::ALL.len()];
         let begin = Instant::now();
         if let Err(error) = job.run(options.bytes, options.seed) {
             report.wrong = Some(format!("{error:#}"));

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
+use odfork_samples::published::GRID_BYTES;
 use odfork_samples::samples::{Recording, Sample};
 
 use super::{How, Subjects, Suite};
@@ -26,8 +27,7 @@ pub static SUITE: Suite = Suite {
     how: How::Subjects(Subjects { plans, seconds: Some([24.0, 105.0, 900.0]), tables }),
 };
 
-/// Heap sizes, shares written and numbers of forks of the published grid.
-const HEAPS_1988: [u64; 7] = [0, 1_000, 3_162, 10_000, 31_622, 100_000, 316_228];
+/// Shares written and numbers of forks of the published grid.
 const FRACS: [u32; 7] = [0, 100, 300, 500, 700, 900, 1000];
 const FRACS_LARGE: [u32; 3] = [0, 100, 500];
 const FORKS_1988: [u32; 8] = [0, 1, 3, 10, 32, 100, 316, 1000];
@@ -39,7 +39,7 @@ const HEAP_FULL: u64 = 3_162_277_660;
 fn plans(config: &Config) -> Vec<Plan> {
     let forks: &[u32] = if config.effort == Effort::Quick { &FORKS_1988[..6] } else { &FORKS_1988 };
     let mut classic = Plan::new("1988 scale".into(), 1.0);
-    for &heap in &HEAPS_1988 {
+    for heap in GRID_BYTES.map(u64::from) {
         for &configuration in &classic_configurations(config) {
             add_points(&mut classic, configuration, ("1988", heap), (forks, &FRACS));
         }
@@ -125,7 +125,7 @@ fn tables(suite: &Suite, recording: &Recording) -> String {
         most.get(&heap(sample)) == Some(&sample.number("forks"))
             && [0.1, 0.5, 0.9].contains(&sample.number("frac"))
     };
-    tables::table(suite, &recording.samples.iter().filter(is_shown).collect::<Vec<_>>())
+    tables::table(suite, recording.samples.iter().filter(is_shown))
 }
 
 #[cfg(test)]
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn the_grid_has_the_published_392_points_for_each_configuration() {
-        let configurations = crate::configuration::ALL.to_vec();
+        let configurations = Configuration::ALL.to_vec();
         let effort = Effort::Full;
         let only = Vec::new();
         let plans = plans(&Config { configurations, effort, available: 22 << 30, only });

@@ -4,51 +4,45 @@
 //! Owns the order of rows and columns. Only the kernel's own fork: what a configuration changes is
 //! in the long table (`tables`), intervals too. Pure: samples in, text out.
 
-use std::collections::BTreeMap;
-use std::fmt::Write;
-
 use crate::tables::quantity;
 use crate::workload::protocol::{Actions, Method};
+use odfork_proc::table::columns;
+use odfork_samples::digest::{Digest, Point};
 use odfork_samples::samples::Sample;
-use odfork_samples::stats::median;
 
 /// (used, allocated), megabytes.
 type Parent = (u64, u64);
 
 const METRIC: &str = "each";
-const COLUMN: usize = 10;
 
 /// Nothing when nothing was measured.
 pub fn matrix(samples: &[Sample]) -> String {
-    let mut values: BTreeMap<(Parent, &str, &str), Vec<f64>> = BTreeMap::new();
-    for sample in samples.iter().filter(|s| s.engine == "plain" && s.metric == METRIC) {
-        let key = (parent(sample), sample.word("method"), sample.word("actions"));
-        values.entry(key).or_default().push(sample.value);
-    }
-    let mut parents: Vec<Parent> = values.keys().map(|(parent, _, _)| *parent).collect();
+    let digest = Digest::of_samples(samples.iter().filter(|sample| sample.engine == "plain"));
+    let mut parents: Vec<Parent> = digest.of_metric(METRIC).map(parent).collect();
+    parents.sort_unstable();
     parents.dedup();
     if parents.is_empty() {
         return String::new();
     }
-    let heads =
-        parents.iter().fold(String::new(), |line, one| format!("{line}{:>COLUMN$}", head(one)));
-    let mut text = format!("medians, no engine; MB used (of MB allocated)\n  {:<29}{heads}\n", "");
+    let mut table = vec![vec![String::new()]];
+    table[0].extend(parents.iter().map(head));
     for (method, actions) in rows() {
-        let cell = |parent: &Parent| values.get(&(*parent, method, actions));
-        if parents.iter().any(|parent| cell(parent).is_some()) {
-            let written =
-                |parent| cell(parent).and_then(|all| median(all)).map(|ns| quantity(ns, "ns"));
-            let cells = parents.iter().fold(String::new(), |line, parent| {
-                format!("{line}{:>COLUMN$}", written(parent).unwrap_or_else(|| "-".into()))
-            });
-            let _ = writeln!(text, "  {:<29}{cells}", format!("{method}, {actions}"));
+        let is_of = |p: &&Point| p.word("method") == method && p.word("actions") == actions;
+        let measured: Vec<&Point> = digest.of_metric(METRIC).filter(is_of).collect();
+        let cell = |of: &Parent| {
+            let point = measured.iter().find(|point| parent(point) == *of);
+            point.map_or_else(|| "-".into(), |point| quantity(point.median(), point.unit))
+        };
+        if !measured.is_empty() {
+            let name = format!("  {method}, {actions}");
+            table.push(std::iter::once(name).chain(parents.iter().map(cell)).collect());
         }
     }
-    text
+    format!("medians, no engine; MB used (of MB allocated)\n{}", columns(&table))
 }
 
-fn parent(sample: &Sample) -> Parent {
-    let megabytes = |name| sample.number(name) as u64 >> 20;
+fn parent(point: &Point) -> Parent {
+    let megabytes = |name| point.number(name) as u64 >> 20;
     (megabytes("used"), megabytes("allocated"))
 }
 
@@ -72,23 +66,11 @@ fn rows() -> impl Iterator<Item = (&'static str, &'static str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use odfork_samples::samples::Params;
 
     fn sample(method: &str, used: u64, allocated: u64, value: f64) -> Sample {
-        let words = [("method", method.into()), ("actions", "plain".into())];
-        let sizes = [("used", (used << 20).into()), ("allocated", (allocated << 20).into())];
-        Sample {
-            experiment: "exec".into(),
-            engine: "plain".into(),
-            metric: METRIC.into(),
-            unit: "ns".into(),
-            value,
-            params: Params::from_iter(
-                words.into_iter().chain(sizes).map(|(name, value)| (name.to_string(), value)),
-            ),
-            round: 1,
-            at_s: 0.0,
-        }
+        let sample = Sample::of("plain", (METRIC, "ns"), value).with("method", method);
+        let sample = sample.with("actions", "plain").with("used", used << 20);
+        sample.with("allocated", allocated << 20)
     }
 
     #[test]

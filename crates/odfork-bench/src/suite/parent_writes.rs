@@ -63,5 +63,5 @@ fn tables(suite: &Suite, recording: &Recording) -> String {
         "before" => sample.number("turn") == 10.0,
         _ => [1.0, 2.0, 10.0].contains(&sample.number("turn")),
     };
-    tables::table(suite, &recording.samples.iter().filter(is_shown).collect::<Vec<_>>())
+    tables::table(suite, recording.samples.iter().filter(is_shown))
 }

@@ -9,6 +9,7 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use super::protocol::Answer;
+use crate::mapping::Mapping;
 
 /// Exit status of a child that saw wrong content.
 const WRONG: libc::c_int = 9;
@@ -67,36 +68,6 @@ pub fn processor_time() -> f64 {
         let mut time: libc::timespec = std::mem::zeroed();
         libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time);
         time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
-    }
-}
-
-/// Nanoseconds of processor time in user and in system mode.
-#[derive(Clone, Copy, Debug)]
-pub struct Usage {
-    pub user: f64,
-    pub system: f64,
-}
-
-impl Usage {
-    /// Used so far by this process and by its children that were reaped.
-    pub fn now() -> Usage {
-        let (own, children) = (Usage::of(libc::RUSAGE_SELF), Usage::of(libc::RUSAGE_CHILDREN));
-        Usage { user: own.user + children.user, system: own.system + children.system }
-    }
-
-    fn of(who: libc::c_int) -> Usage {
-        let nanoseconds =
-            |time: libc::timeval| time.tv_sec as f64 * 1e9 + time.tv_usec as f64 * 1e3;
-        // SAFETY: a zeroed rusage is valid and the call fills it.
-        unsafe {
-            let mut usage: libc::rusage = std::mem::zeroed();
-            libc::getrusage(who, &mut usage);
-            Usage { user: nanoseconds(usage.ru_utime), system: nanoseconds(usage.ru_stime) }
-        }
-    }
-
-    pub fn since(self, earlier: Usage) -> Usage {
-        Usage { user: self.user - earlier.user, system: self.system - earlier.system }
     }
 }
 
@@ -251,50 +222,30 @@ impl Drop for Gate {
 }
 
 /// One page shared with children, where a child leaves a number for its parent.
-pub struct Slate(*mut u64);
+pub struct Slate(Mapping);
 
 impl Slate {
     pub fn new() -> Result<Slate, Failure> {
-        // SAFETY: asks for new shared memory; nothing of ours is replaced.
-        let start = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                super::PAGE,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
-        if start == libc::MAP_FAILED {
-            let error = std::io::Error::last_os_error();
-            return Err(Failure::Unavailable(format!("shared page refused: {error}")));
-        }
-        Ok(Slate(start.cast()))
+        let refused = |error| Failure::Unavailable(format!("shared page refused: {error}"));
+        Mapping::shared(super::PAGE as u64).map(Slate).map_err(refused)
     }
 
     /// CHILD: one store.
     pub fn write(&self, number: u64) {
         // SAFETY: the page is mapped for the life of the slate.
-        unsafe { self.0.write_volatile(number) };
+        unsafe { self.0.base().write_volatile(number) };
     }
 
     pub fn read(&self) -> u64 {
         // SAFETY: as in `write`.
-        unsafe { self.0.read_volatile() }
-    }
-}
-
-impl Drop for Slate {
-    fn drop(&mut self) {
-        // SAFETY: mapped in `new` with this length, unmapped once.
-        unsafe { libc::munmap(self.0.cast(), super::PAGE) };
+        unsafe { self.0.base().read_volatile() }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::accounting::Usage;
 
     #[test]
     fn a_good_child_is_timed() {
@@ -326,11 +277,11 @@ mod tests {
 
     #[test]
     fn usage_grows_with_work_of_children() {
-        let before = Usage::now();
+        let before = Usage::with_children();
         fork_and_wait(|| (0..20_000_000u64).fold(0, |sum, n| std::hint::black_box(sum ^ n)) < !0)
             .unwrap();
-        let used = Usage::now().since(before);
-        assert!(used.user + used.system > 0.0);
+        let used = Usage::with_children().since(before);
+        assert!(used.user_ns + used.system_ns > 0);
     }
 
     #[test]

@@ -6,8 +6,8 @@ use anyhow::{bail, Result};
 
 use super::children::is_harness_alone;
 use super::hugetlb;
-use super::spawn_methods::words;
 use super::PAGE;
+use crate::words::words;
 
 /// Blocks of the malloc layout: below glibc's mmap threshold, so they come from the brk heap.
 pub(super) const BLOCK: usize = 64 * 1024;
@@ -62,16 +62,6 @@ fn map(size: usize, advice: libc::c_int) -> Result<Vec<Extent>> {
 
 /// New private anonymous memory, untouched.
 pub fn map_anonymous(length: usize) -> Result<*mut u8> {
-    map_new(length, libc::MAP_PRIVATE)
-}
-
-/// New memory shared with children: a fork copies no page-table entries of it, and no engine
-/// freezes it.
-pub(super) fn map_shared(length: usize) -> Result<*mut u8> {
-    map_new(length, libc::MAP_SHARED)
-}
-
-fn map_new(length: usize, sharing: libc::c_int) -> Result<*mut u8> {
     // The harness alone wants addresses, however small the machine.
     let reserve = if is_harness_alone() { libc::MAP_NORESERVE } else { 0 };
     // SAFETY: asks for new memory anywhere; nothing of ours is replaced.
@@ -80,7 +70,7 @@ fn map_new(length: usize, sharing: libc::c_int) -> Result<*mut u8> {
             std::ptr::null_mut(),
             length,
             libc::PROT_READ | libc::PROT_WRITE,
-            sharing | libc::MAP_ANONYMOUS | reserve,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | reserve,
             -1,
             0,
         )
@@ -125,18 +115,4 @@ fn allocate_blocks(size: usize) -> Result<Vec<Extent>> {
             Ok(Extent { start, pages: BLOCK / PAGE })
         })
         .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_layout_has_a_word_and_others_are_refused() {
-        for layout in Layout::ALL {
-            assert_eq!(layout.word().parse(), Ok(layout));
-        }
-        let refusal = "mmaped".parse::<Layout>().unwrap_err();
-        assert!(refusal.contains("mmaped") && refusal.contains("hugetlb"), "{refusal}");
-    }
 }

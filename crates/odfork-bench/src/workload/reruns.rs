@@ -10,20 +10,21 @@ use std::time::Instant;
 use super::buffer::{Buffer, BLOCK_PAGES};
 use super::children::{
     fork_and_wait, fork_untimed, is_harness_alone, nanoseconds, processor_time, Child, Failure,
-    Gate, Slate, Usage,
+    Gate, Slate,
 };
 use super::posix_spawn::Litter;
 use super::program::Program;
 use super::protocol::{Actions, Answer, Method, Via};
 use super::subject::{Subject, Values};
 use super::PAGE;
+use crate::accounting::Usage;
 
 /// What children write.
 const MARK: u8 = 0xA5;
 impl Subject {
     pub(super) fn grid(&mut self, forks: u32, permille: u32) -> Values {
         let pages = self.memory.portion(permille);
-        let before = Usage::now();
+        let before = Usage::with_children();
         let start = Instant::now();
         for _ in 0..forks {
             fork_untimed(|| {
@@ -32,9 +33,10 @@ impl Subject {
             })?;
         }
         let real = nanoseconds(start.elapsed());
-        let used = Usage::now().since(before);
+        let used = Usage::with_children().since(before);
         self.require_intact("grid")?;
-        Ok(values([("real", real), ("user", used.user), ("sys", used.system)]))
+        let (user, system) = (used.user_ns as f64, used.system_ns as f64);
+        Ok(values([("real", real), ("user", user), ("sys", system)]))
     }
 
     pub(super) fn service(&mut self) -> Values {
@@ -124,16 +126,16 @@ impl Subject {
     pub(super) fn exec(&mut self, method: Method, actions: Actions, count: u32) -> Values {
         let program = Program::make()?;
         let _litter = Litter::spread(actions.litter().unwrap_or(0))?;
-        let before = Usage::now();
+        let before = Usage::with_children();
         let start = Instant::now();
         for _ in 0..count {
             program.run(method, actions)?;
         }
         let real = nanoseconds(start.elapsed());
-        let used = Usage::now().since(before);
+        let used = Usage::with_children().since(before);
         self.require_intact("exec")?;
-        let each = |time: f64| time / f64::from(count.max(1));
-        Ok(values([("each", each(real)), ("user", each(used.user)), ("sys", each(used.system))]))
+        let times = [("each", real), ("user", used.user_ns as f64), ("sys", used.system_ns as f64)];
+        Ok(values(times.map(|(label, time)| (label, time / f64::from(count.max(1))))))
     }
 }
 

@@ -4,44 +4,7 @@
 //! Owns the choices and their words, which are those of the wire and of the sample files. Does not
 //! start anything (`spawn`, `reruns`).
 
-/// An enum whose variants have words, all of them in order.
-macro_rules! words {
-    ($(#[$doc:meta])* $name:ident: $count:literal {
-        $($(#[$each:meta])* $variant:ident = $word:literal,)+
-    }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum $name {
-            $($(#[$each])* $variant,)+
-        }
-
-        impl $name {
-            pub const ALL: [$name; $count] = [$($name::$variant,)+];
-
-            pub fn word(self) -> &'static str {
-                match self {
-                    $($name::$variant => $word,)+
-                }
-            }
-        }
-
-        impl std::fmt::Display for $name {
-            fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                out.write_str(self.word())
-            }
-        }
-
-        impl std::str::FromStr for $name {
-            type Err = String;
-
-            fn from_str(word: &str) -> Result<Self, String> {
-                let found = $name::ALL.into_iter().find(|one| one.word() == word);
-                found.ok_or_else(|| format!("{word:?} is not one of {}", [$($word,)+].join(", ")))
-            }
-        }
-    };
-}
-pub(super) use words;
+use crate::words::words;
 
 words! {
     /// How a process is created between two series of rounds.

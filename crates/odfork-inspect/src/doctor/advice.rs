@@ -3,7 +3,7 @@
 //! The first rule that fits speaks. Whatever costs little comes first: nobody should change a
 //! program for nothing.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::fork_statistics::Fates;
 use odfork_proc::text::time;
@@ -47,7 +47,7 @@ pub struct Seen {
     pub alive: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Advice {
     /// The rule's name, for programs.
     pub rule: &'static str,

@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use odfork_proc::process::Pid;
 use odfork_samples::stats::median;
@@ -111,7 +111,7 @@ struct Life {
 }
 
 /// What became of children.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fates {
     /// They did nothing but exec: a copy of the memory was not needed.
     pub execs: u64,
@@ -139,7 +139,7 @@ impl Fates {
 }
 
 /// One kind of maker: a program, and its children.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Maker {
     pub name: String,
     pub shell: bool,
@@ -152,7 +152,7 @@ pub struct Maker {
 }
 
 /// What was seen, summed up.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// "clone3 vfork-class" -> count, threads included.
     pub calls: BTreeMap<String, u64>,

@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use anyhow::Result;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::advice::{self, Advice, Facts, Seen};
 use super::eligibility::{self, Eligibility, Surroundings};
@@ -28,7 +28,7 @@ use odfork_proc::process::{self, Pid};
 /// Changes when a field changes its meaning or goes away.
 pub const SCHEMA: u32 = 1;
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Report {
     pub schema: u32,
     pub version: &'static str,
@@ -48,7 +48,7 @@ pub struct Report {
 }
 
 /// What was seen, how, and for how long.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Observation {
     /// ptrace, or sampling (lower bounds).
     pub method: &'static str,

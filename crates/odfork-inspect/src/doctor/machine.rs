@@ -3,7 +3,7 @@
 //! Reads only what anybody may read of all processes, and the page-table sums of the largest few.
 //! Nothing is observed.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::price::{Prediction, Prices};
 use super::smaps::Entries;
@@ -19,7 +19,7 @@ const WORTH: u64 = 10 << 20;
 const MB: u64 = 1 << 20;
 const GB: u64 = 1 << 30;
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Machine {
     pub schema: u32,
     pub version: &'static str,
@@ -32,13 +32,15 @@ pub struct Machine {
     pub remarks: Vec<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(bound(deserialize = "'de: 'static"))]
 pub struct Size {
     pub bytes: u64,
     pub predictions: [Prediction; 4],
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(bound(deserialize = "'de: 'static"))]
 pub struct Process {
     pub pid: Pid,
     pub name: String,

@@ -37,22 +37,7 @@ use odfork_proc::interrupt;
 
 const SECONDS_FOR_PROCESS: f64 = 5.0;
 
-const EXAMPLES: &str = "\
-Examples:
-  odfork doctor                        this machine, and its largest processes
-  odfork doctor 4711                   a running process, observed for 5 s
-  odfork doctor --for 60 $(pidof redis-server)
-  odfork doctor -- make -j4            a command through its life
-  odfork doctor --json -- ./tests | python3 -m json.tool
-
-The process is observed by ptrace where that is permitted, else by sampling
-/proc. It gets its signals, stops and continues as without us, and runs on when
-we end; only its forks, execs and exits take longer. Fork times are estimated
-from its page tables and never measured under observation. With --json, the
-output of COMMAND goes to standard error.
-
-Exit status: 0 when something was inspected, whatever COMMAND returned; 126 or
-127 when COMMAND cannot be executed or is not found, 2 for everything else.";
+const EXAMPLES: &str = include_str!("help.txt").trim_ascii_end();
 
 #[derive(Args)]
 struct Options {

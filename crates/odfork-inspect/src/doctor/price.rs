@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use odfork_model::{CostModel, Defaults};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::smaps::{Entries, HUGE, PAGE};
 use odfork_proc::cow_fork;
@@ -26,7 +26,7 @@ const FILE: &str = "latency.jsonl";
 const FOLDER: &str = "odfork-results";
 
 /// Unit prices in nanoseconds: of a fork, and of one entry of what the engine leaves to copy.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Price {
     pub floor_ns: f64,
     pub entry_ns: f64,
@@ -34,7 +34,7 @@ pub struct Price {
     pub fitted: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Prices {
     pub source: String,
     pub plain: Price,
@@ -46,7 +46,7 @@ pub struct Prices {
 }
 
 /// One line of the table.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Prediction {
     pub engine: &'static str,
     pub fork_ns: f64,
@@ -188,20 +188,13 @@ fn through(points: &[(f64, f64)], floor_ns: f64) -> Option<Price> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use odfork_samples::samples::{Params, Sample};
+    use odfork_samples::samples::Sample;
 
     const ONE_GB: Entries = Entries { small: 262_144, huge: 0 };
 
     fn recording(engine: &str, points: &[(u64, f64)]) -> Vec<Sample> {
-        let sample = |&(bytes, value): &(u64, f64)| Sample {
-            experiment: "latency".into(),
-            engine: engine.into(),
-            metric: "fork".into(),
-            unit: "ns".into(),
-            value,
-            params: Params::from([("bytes".into(), bytes.into()), ("processes".into(), 1.into())]),
-            round: 1,
-            at_s: 0.0,
+        let sample = |&(bytes, value): &(u64, f64)| {
+            Sample::of(engine, ("fork", "ns"), value).with("bytes", bytes).with("processes", 1)
         };
         points.iter().map(sample).collect()
     }

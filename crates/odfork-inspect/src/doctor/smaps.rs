@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use odfork_proc::maps::Mapping;
 use odfork_proc::smaps::{self, Usage};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Mappings with less content than this stay anonymous (the runtime's MIN_BYTES).
 const MIN_BYTES: u64 = 1 << 20;
@@ -16,7 +16,7 @@ pub const PAGE: u64 = 4096;
 pub const HUGE: u64 = 2 << 20;
 
 /// What fork has to copy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Entries {
     /// Page-table entries of 4 KB pages in private mappings that hold anonymous pages.
     pub small: u64,
@@ -46,7 +46,8 @@ impl Entries {
 }
 
 /// The map of a process, summed up: /proc/PID/smaps.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(bound(deserialize = "'de: 'static"))]
 pub struct Map {
     pub mappings: u64,
     pub entries: Entries,

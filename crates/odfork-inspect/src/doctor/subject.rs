@@ -9,13 +9,14 @@ use std::fs;
 use std::io::{Error, ErrorKind};
 
 use anyhow::{bail, Result};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::smaps::{Entries, Map, HUGE};
 use odfork_proc::process::{self, Pid};
 use odfork_proc::status::{Rollup, Status};
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(bound(deserialize = "'de: 'static"))]
 pub struct Subject {
     pub pid: Pid,
     pub name: String,
@@ -30,7 +31,7 @@ pub struct Subject {
 }
 
 /// Sums in bytes, and the file they come from.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Memory {
     pub mapped: u64,
     pub resident: u64,

@@ -184,7 +184,7 @@ fn origin(tid: Pid, event: i32) -> (Call, Class) {
 
 /// Why a process cannot be traced, in words for one line.
 pub fn refusal(pid: Pid, error: &std::io::Error) -> String {
-    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+    let scope = process::ptrace_scope();
     let status = Status::of_process(pid).unwrap_or_default();
     // SAFETY: always succeeds.
     let user = unsafe { libc::geteuid() };
@@ -197,8 +197,7 @@ pub fn refusal(pid: Pid, error: &std::io::Error) -> String {
         format!("process {tracer} traces it already")
     } else if user != 0 && status.user_id != user {
         format!("it belongs to user {}; be that user, or root (CAP_SYS_PTRACE)", status.user_id)
-    } else if user != 0 && !matches!(scope.trim(), "" | "0") {
-        let scope = scope.trim();
+    } else if let Some(scope) = scope.filter(|_| user != 0) {
         format!("kernel.yama.ptrace_scope is {scope}; be root, set it to 0, or start it as COMMAND")
     } else {
         "ptrace is not permitted (a sandbox, or the program is setuid or not dumpable)".to_owned()

@@ -13,17 +13,7 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 
 use self::question::Words;
 
-const EXAMPLES: &str = "\
-Examples:
-  odfork predict --mem 8G --frac 0.5 --forks 1000
-  odfork predict --mem 512M --engine plain --engine image
-  odfork predict --mem 1.5G --frac 0.1 --data results --json
-
-Sizes are bytes; k, M, G and T are powers of 1024. The time is that of fork,
-child, exit and wait. Coefficients come from `odfork bench grid`; without its
-data the figures are used that the runtime starts from.
-
-Exit status: 0, or 2 when nothing can be predicted.";
+const EXAMPLES: &str = include_str!("help.txt").trim_ascii_end();
 
 pub fn command() -> Command {
     Words::augment_args(Command::new("predict"))

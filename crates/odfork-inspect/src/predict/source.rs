@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::answer::{Answer, Answers};
 use super::question::Question;
 use super::size;
+use odfork_proc::text::date;
 use odfork_samples::environment::Environment;
 use odfork_samples::fit::{self, Fit, Grid, Load, Model, Prediction};
 use odfork_samples::samples::{self, Recording};
@@ -145,7 +146,7 @@ fn describe(recording: &Recording) -> String {
     let word = |name: &str| there[name].as_str().unwrap_or("unknown").to_string();
     let date = match taken_at(recording) {
         0 => "date unknown".into(),
-        seconds => date(seconds),
+        seconds => date(seconds)[..10].to_owned(),
     };
     let cores = there["cores"].as_u64().map_or_else(String::new, |cores| format!("{cores} x "));
     let path = recording.path.display();
@@ -171,18 +172,6 @@ fn differences(recording: &Recording) -> Vec<String> {
     found
 }
 
-/// Year-month-day, UTC.
-fn date(unix_seconds: u64) -> String {
-    let seconds = unix_seconds as libc::time_t;
-    // SAFETY: all zeros are a valid `tm`, which the call fills; both pointers live for the call.
-    let day = unsafe {
-        let mut day = std::mem::zeroed();
-        libc::gmtime_r(&seconds, &mut day);
-        day
-    };
-    format!("{:04}-{:02}-{:02}", day.tm_year + 1900, day.tm_mon + 1, day.tm_mday)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -191,13 +180,6 @@ mod tests {
     fn question(engines: &[&str]) -> Question {
         let engines = engines.iter().map(|name| name.to_string()).collect();
         Question { bytes: 1 << 30, frac: 0.5, forks: 10, engines, data: None }
-    }
-
-    #[test]
-    fn dates_are_civil() {
-        assert_eq!(date(0), "1970-01-01");
-        assert_eq!(date(951_782_400), "2000-02-29");
-        assert_eq!(date(1_798_761_599), "2026-12-31");
     }
 
     #[test]

@@ -23,40 +23,7 @@ const SIGNALS: [(&str, i32); 5] = [
     ("CONT", libc::SIGCONT),
 ];
 
-const HELP: &str = "\
-Phases: without a mark there is one, from the start (or --after) to the end of
-the process, --for or Ctrl-C. With --phases or --mark each mark ends a phase
-and begins the next. A mark is a signal, SIGURG unless --mark names another: a
-program that is not measured ignores it, and the measured one never gets it.
-The program sends it to itself, or you send it from a shell:
-  kill -URG PID                                  shell; sqlite3: .system kill -URG $PPID
-  os.kill(os.getpid(), signal.SIGURG)            python3
-  (signal-process (emacs-pid) 'SIGURG)           emacs
-  (sb-unix:unix-kill (sb-posix:getpid) 23)       sbcl
-
-Methods (auto takes the first that this machine has; with --bytes compare):
-  scan        the kernel write-protects pages and notes writes (PAGEMAP_SCAN,
-              userfaultfd; Linux 6.7, x86-64). Pages only. The process is made
-              to create the userfaultfd itself; nothing is left behind.
-              Also called uffd.
-  soft-dirty  /proc/PID/clear_refs and pagemap (CONFIG_MEM_SOFT_DIRTY). Pages
-              only; disturbs others who use these bits (CRIU).
-  compare     a snapshot of the memory is kept and compared, as Smith and
-              Maguire 1988 compared core dumps. Pages and bytes, anywhere;
-              takes as much memory as the process and holds it while reading.
-
-Counted are pages with content in private mappings. Memory populated in the
-phase counts as changed. Forked children are not followed; threads are.
-
-Examples:
-  odfork writes --after 2 -- python3 job.py
-  odfork writes --bytes --phases load,work -- python3 job.py
-  odfork writes --pid 4711 --interval 1 --for 10
-  odfork writes --suite --json odfork-results/writes.jsonl
-
-Exit status: that of COMMAND; 126 when it cannot be executed, 127 when it is
-not found, 130 after Ctrl-C, 1 when measuring ended early, 2 when it could not
-begin.";
+const HELP: &str = include_str!("help.txt").trim_ascii_end();
 
 /// The words as they are given.
 #[derive(Args)]

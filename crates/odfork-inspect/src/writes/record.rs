@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::method::Method;
 use super::session::Phase;
 use odfork_samples::environment::Environment;
-use odfork_samples::samples::{End, Line, Params, Run, Sample, Writer, SCHEMA};
+use odfork_samples::samples::{End, Line, Run, Sample, Writer, SCHEMA};
 
 const EXPERIMENT: &str = "writes";
 const ENGINE: &str = "plain";
@@ -73,20 +73,11 @@ impl Record {
         let bytes = bytes.into_iter().filter(|_| method.counts_bytes());
         for (metric, unit, value) in pages.into_iter().chain(bytes) {
             self.samples += 1;
-            self.put(&Line::Sample(Sample {
-                experiment: EXPERIMENT.into(),
-                engine: ENGINE.into(),
-                metric: metric.into(),
-                unit: unit.into(),
-                value,
-                params: Params::from([
-                    ("program".into(), program.into()),
-                    ("phase".into(), phase.name.as_str().into()),
-                    ("method".into(), method.word().into()),
-                ]),
-                round: self.phases,
-                at_s: self.start.elapsed().as_secs_f64(),
-            }));
+            let sample = Sample::of(ENGINE, (metric, unit), value).in_round(self.phases);
+            let sample = sample.with("program", program).with("phase", phase.name.as_str());
+            let at_s = self.start.elapsed().as_secs_f64();
+            let sample = Sample { experiment: EXPERIMENT.into(), at_s, ..sample };
+            self.put(&Line::Sample(sample.with("method", method.word())));
         }
         self.phases += 1;
     }

@@ -9,6 +9,7 @@ use super::change::Counts;
 use super::method::Method;
 use super::session::{Outcome, Phase};
 use odfork_proc::table::columns;
+use odfork_samples::unit::grouped;
 
 /// A figure of Smith and Maguire 1988, section 4.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -37,14 +38,6 @@ pub const PUBLISHED: [Published; 3] = [
         text: "GNU Emacs, hanoi 10: bytes 0.35 (VAX), 0.30 (3B2), 0.48 (HP9000)",
     },
 ];
-
-/// "1,234,567".
-fn grouped(number: u64) -> String {
-    match number / 1000 {
-        0 => number.to_string(),
-        thousands => format!("{},{:03}", grouped(thousands), number % 1000),
-    }
-}
 
 fn heading(first: &str, method: Method) -> Vec<String> {
     let mut row = vec![first, "pages", "changed", "new", "share"];
@@ -133,14 +126,6 @@ pub fn suite(rows: &[SuiteRow], method: Method) -> String {
 mod tests {
     use super::*;
     use crate::writes::change::{Change, Spot};
-
-    #[test]
-    fn numbers_are_grouped() {
-        assert_eq!(grouped(0), "0");
-        assert_eq!(grouped(999), "999");
-        assert_eq!(grouped(613_376), "613,376");
-        assert_eq!(grouped(1_000_000), "1,000,000");
-    }
 
     #[test]
     fn bytes_are_shown_only_when_they_were_counted() {

@@ -73,16 +73,10 @@ fn judged(digest: &Digest) -> (Table, Vec<(String, String)>) {
 
 fn samples_of(digest: &Digest) -> Vec<Sample> {
     let of_point = |point: &Point| {
-        let point = point.clone();
-        point.samples.clone().into_iter().map(move |(round, value)| Sample {
-            experiment: String::new(),
-            engine: point.configuration.clone(),
-            metric: point.metric.clone(),
-            unit: String::new(),
-            value,
-            params: point.params.clone(),
-            round,
-            at_s: 0.0,
+        let Point { configuration, metric, params, samples, .. } = point.clone();
+        samples.into_iter().map(move |(round, value)| {
+            let sample = Sample::of(&configuration, (&metric, ""), value).in_round(round);
+            Sample { params: params.clone(), ..sample }
         })
     };
     digest.points.iter().flat_map(of_point).collect()
@@ -144,18 +138,13 @@ pub fn build_sessions(digest: &Digest, id: &str) -> Content {
 mod tests {
     use super::*;
     use maud::Render;
-    use odfork_samples::samples::{Params, Recording};
+    use odfork_samples::samples::Recording;
 
     fn digest(metric: &str, key: &str, values: [serde_json::Value; 2]) -> Digest {
-        let sample = |configuration: &str, value: &serde_json::Value, round| Sample {
-            experiment: "paging".into(),
-            engine: configuration.into(),
-            metric: metric.into(),
-            unit: "1/s".into(),
-            value: 5e4 * f64::from(round),
-            params: Params::from([(key.to_string(), value.clone())]),
-            round,
-            at_s: 0.0,
+        let sample = |configuration: &str, value: &serde_json::Value, round: u32| {
+            let number = 5e4 * f64::from(round);
+            let sample = Sample::of(configuration, (metric, "1/s"), number);
+            sample.with(key, value.clone()).in_round(round)
         };
         let mut samples = Vec::new();
         for value in &values {

@@ -133,24 +133,12 @@ fn take_most_forks(cells: BTreeMap<Key, Vec<(u32, f64)>>) -> Vec<Point> {
 #[doc(hidden)]
 pub mod fixtures {
     use super::*;
-    use crate::samples::Params;
 
     pub fn sample(at: (f64, f64, f64), round: u32, value: f64) -> Sample {
         let (bytes, frac, forks) = at;
-        let params = [("bytes", bytes), ("frac", frac), ("forks", forks)];
-        let mut params: Params =
-            params.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
-        params.insert("scale".into(), "modern".into());
-        Sample {
-            experiment: "grid".into(),
-            engine: "plain".into(),
-            metric: "real".into(),
-            unit: "s".into(),
-            value,
-            params,
-            round,
-            at_s: 0.0,
-        }
+        let sample = Sample::of("plain", ("real", "s"), value).in_round(round);
+        let sample = sample.with("bytes", bytes).with("frac", frac).with("forks", forks);
+        Sample { experiment: "grid".into(), ..sample.with("scale", "modern") }
     }
 
     /// A recording of `time(bytes, frac)` seconds a fork over a grid, three rounds that differ by a

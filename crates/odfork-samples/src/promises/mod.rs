@@ -259,16 +259,8 @@ mod tests {
 
     fn add(recording: &mut Recording, group: &str, (series, metric): (&str, &str), value: f64) {
         let round = 1 + series_count(recording, group, (series, metric)) as u32;
-        recording.samples.push(Sample {
-            experiment: "promises".into(),
-            engine: "plain".into(),
-            metric: metric.into(),
-            unit: "ns".into(),
-            value,
-            params: params(group, series),
-            round,
-            at_s: 0.0,
-        });
+        let sample = Sample::of("plain", (metric, "ns"), value).in_round(round);
+        recording.samples.push(Sample { params: params(group, series), ..sample });
     }
 
     fn series_count(recording: &Recording, group: &str, (series, metric): (&str, &str)) -> usize {

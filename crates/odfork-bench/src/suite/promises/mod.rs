@@ -58,16 +58,7 @@ pub static SUITE: Suite = Suite {
 
 static SUBJECTS: Subjects = Subjects { plans, seconds: None, tables: tables::medians };
 
-const EXAMPLES: &str = "\
-Examples:
-  odfork bench promises                              all figures, 6 to 8 minutes
-  odfork bench promises --quick                      small sizes, below 40 s
-  odfork bench promises --only fork-1g --only dirty  two groups of figures
-  odfork bench promises --json promises.jsonl        samples into this file
-
-Exit status: 0 also when a figure misses its goal (timing never decides), 1
-when memory had wrong content or a subject was lost, 2 when it could not run,
-130 when interrupted (the table is printed).";
+const EXAMPLES: &str = include_str!("help.txt").trim_ascii_end();
 
 fn options() -> Command {
     let only = option("only", "NAME", "Only figures whose name begins with NAME; may be repeated");
