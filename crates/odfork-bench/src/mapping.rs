@@ -44,15 +44,20 @@ impl Mapping {
     }
 }
 
-/// By the C library: our pager pages what a program maps by its functions.
 fn map(bytes: u64, flags: libc::c_int, file: libc::c_int) -> std::io::Result<Mapping> {
     let bytes = usize::try_from((bytes / 8).max(1) * 8)
         .map_err(|_| Error::from_raw_os_error(libc::ENOMEM))?;
+    Ok(Mapping { base: obtain(bytes, flags, file)?.cast(), bytes })
+}
+
+/// New memory where the kernel likes, for whoever keeps it to the end of the process. By the C
+/// library: our pager pages what a program maps by its functions.
+pub fn obtain(bytes: usize, flags: libc::c_int, file: libc::c_int) -> std::io::Result<*mut u8> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a new mapping where the kernel likes.
+    // SAFETY: nothing of ours is replaced.
     match unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, file, 0) } {
         libc::MAP_FAILED => Err(Error::last_os_error()),
-        base => Ok(Mapping { base: base.cast(), bytes }),
+        base => Ok(base.cast()),
     }
 }
 

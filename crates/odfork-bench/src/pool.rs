@@ -7,11 +7,11 @@ use std::fs;
 use odfork_samples::environment::memory_available;
 
 use crate::configuration::Subject;
+use crate::workload::hugetlb;
 use crate::workload::memory::Layout;
 
 const POOL: &str = "/proc/sys/vm/nr_hugepages";
 const HUGE: u64 = 2 << 20;
-const FREE: &str = "HugePages_Free:";
 
 /// An enlarged pool; the old size comes back when it is dropped.
 #[derive(Debug)]
@@ -32,11 +32,10 @@ impl Pool {
 
     /// Makes sure that `pages` are free; an error says what was had and what to do.
     pub fn reserve(pages: u64) -> Result<Option<Pool>, String> {
-        let free = free_pages();
+        let (before, free) = read();
         if free >= pages {
             return Ok(None);
         }
-        let before = read_pool();
         let wanted = before + pages - free;
         // The kernel would try, and take what all others need meanwhile.
         let room = memory_available() / HUGE / 4 * 3;
@@ -48,7 +47,7 @@ impl Pool {
         }
         let written = fs::write(POOL, wanted.to_string());
         let pool = Pool { before };
-        let now = free_pages();
+        let (_, now) = read();
         if now >= pages {
             return Ok(Some(pool));
         }
@@ -71,14 +70,10 @@ impl Drop for Pool {
     }
 }
 
-fn read_pool() -> u64 {
-    fs::read_to_string(POOL).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
-}
-
-fn free_pages() -> u64 {
-    let info = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = info.lines().find_map(|line| line.strip_prefix(FREE));
-    line.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
+/// All pages of the pool, and the free ones.
+fn read() -> (u64, u64) {
+    let pool = hugetlb::Pool::read();
+    (pool.all as u64, pool.free as u64)
 }
 
 #[cfg(test)]
@@ -88,9 +83,9 @@ mod tests {
     #[test]
     fn what_is_free_needs_no_reservation_and_too_much_is_refused_in_one_line() {
         assert!(matches!(Pool::reserve(0), Ok(None)));
-        let before = read_pool();
+        let before = read();
         let refusal = Pool::reserve(1 << 40).unwrap_err();
         assert!(refusal.contains("room for") && !refusal.contains('\n'), "{refusal}");
-        assert_eq!(read_pool(), before);
+        assert_eq!(read(), before);
     }
 }

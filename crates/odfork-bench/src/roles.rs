@@ -1,62 +1,11 @@
 //! What `odfork` is when a benchmark starts it again: a subject, or a whole program. Hidden
 //! commands.
 //!
-//! Owns their options and how these become a `workload`. No other doing.
+//! Owns the commands; what they take is `workload::Setup`.
 
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 
-use crate::workload::memory::Layout;
 use crate::workload::{run_program, serve, Setup};
-
-#[derive(Clone, Copy, Debug, Args)]
-pub struct SubjectOptions {
-    #[command(flatten)]
-    pub holding: Holding,
-    /// Threads that only sleep
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub threads: u32,
-}
-
-#[derive(Clone, Copy, Debug, Args)]
-pub struct Holding {
-    /// Bytes of memory
-    #[arg(long, value_name = "BYTES")]
-    pub size: u64,
-
-    /// Fill and work on the first BYTES only; the rest stays untouched [default: all]
-    #[arg(long, value_name = "BYTES")]
-    pub touched: Option<u64>,
-
-    /// How memory is obtained: mapped, huge, malloced or hugetlb
-    #[arg(long, value_name = "LAYOUT", default_value = "mapped")]
-    pub layout: Layout,
-
-    /// Stay on this processor
-    #[arg(long, value_name = "N")]
-    pub cpu: Option<usize>,
-
-    /// The harness alone: no fork, no exec, no access, all clocks and loops
-    #[arg(long)]
-    pub null: bool,
-
-    /// Use the page-table sharing of a kernel with on-demand-fork
-    #[arg(long)]
-    pub kernel_odf: bool,
-}
-
-impl Holding {
-    pub fn setup(self, threads: u32) -> Setup {
-        Setup {
-            size: self.size,
-            touched: self.touched,
-            layout: self.layout,
-            threads,
-            cpu: self.cpu,
-            null: self.null,
-            kernel_odf: self.kernel_odf,
-        }
-    }
-}
 
 const SUBJECT_EXAMPLES: &str = "\
 Examples:
@@ -68,7 +17,7 @@ Commands are lines of standard input, answers lines of standard output, numbers 
 
 /// `odfork subject`: what benchmarks start for themselves.
 pub fn subject_command() -> Command {
-    SubjectOptions::augment_args(Command::new("subject"))
+    Setup::augment_args(Command::new("subject"))
         .about("Hold memory and obey commands on standard input")
         .hide(true)
         .after_help(SUBJECT_EXAMPLES)
@@ -76,16 +25,16 @@ pub fn subject_command() -> Command {
 
 /// Is the subject until standard input ends; returns the exit status.
 pub fn run_subject(matches: &ArgMatches) -> u8 {
-    SubjectOptions::from_arg_matches(matches)
+    Setup::from_arg_matches(matches)
         .map_err(anyhow::Error::from)
-        .and_then(|options| serve(options.holding.setup(options.threads)))
+        .and_then(serve)
         .unwrap_or_else(|error| odfork_proc::command::cannot("subject", &error))
 }
 
 #[derive(Clone, Copy, Debug, Args)]
 struct ProgramOptions {
     #[command(flatten)]
-    holding: Holding,
+    setup: Setup,
     /// How often it forks
     #[arg(long, value_name = "N", default_value_t = 1)]
     forks: u32,
@@ -103,19 +52,18 @@ pub fn program_command() -> Command {
 pub fn run_whole(matches: &ArgMatches) -> u8 {
     ProgramOptions::from_arg_matches(matches)
         .map_err(anyhow::Error::from)
-        .and_then(|options| run_program(options.holding.setup(0), options.forks))
+        .and_then(|options| run_program(options.setup, options.forks))
         .map_or_else(|error| odfork_proc::command::cannot("program", &error), |()| 0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workload::memory::Layout;
 
     fn holding(line: &str) -> Setup {
         let matches = subject_command().get_matches_from(line.split(' '));
-        let SubjectOptions { holding, threads } =
-            SubjectOptions::from_arg_matches(&matches).unwrap();
-        holding.setup(threads)
+        Setup::from_arg_matches(&matches).unwrap()
     }
 
     #[test]

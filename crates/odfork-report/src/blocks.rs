@@ -4,6 +4,7 @@
 //! header cells; figures carry their text for screen readers inside the SVG.
 
 use maud::{html, Markup, Render};
+use serde::{Deserialize, Serialize};
 
 use crate::drawing::Drawing;
 use odfork_samples::stats::Estimate;
@@ -44,7 +45,7 @@ impl Render for Figure {
     }
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Table {
     pub caption: String,
     pub head: Vec<String>,

@@ -11,7 +11,8 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::axis::{Axis, Kind};
-use crate::blocks::{Block, Chapter, Content, Figure, Table};
+pub use crate::blocks::Table as Grid;
+use crate::blocks::{Block, Chapter, Content, Figure};
 use crate::chart::{Chart, Join, Series, Style};
 use crate::colour::Colour;
 use crate::drawing::MARKS;
@@ -32,15 +33,6 @@ pub struct Curves {
     pub x: String,
     pub y: String,
     pub series: Vec<(String, Vec<(f64, f64)>)>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Grid {
-    pub caption: String,
-    pub head: Vec<String>,
-    pub rows: Vec<Vec<String>>,
-    /// Leading columns of words.
-    pub words: usize,
 }
 
 /// A sentence of the paper, and what the numbers say to it.
@@ -124,14 +116,10 @@ impl Study {
 
     pub(crate) fn chapter(&self) -> Chapter {
         let mut blocks: Vec<Block> = self.intro.iter().cloned().map(Block::Text).collect();
-        let claims = Table::new("Claims of the paper", &CLAIM_HEAD, CLAIM_HEAD.len());
+        let claims = Grid::new("Claims of the paper", &CLAIM_HEAD, CLAIM_HEAD.len());
         blocks.push(claims.with(self.claims.iter().map(claim_row)).into());
         blocks.push(Block::Figures(self.curves.iter().map(figure).collect()));
-        let table = |grid: &Grid| {
-            let Grid { caption, head, rows, words } = grid.clone();
-            Block::Table(Table { caption, head, rows, words })
-        };
-        blocks.extend(self.grids.iter().map(table));
+        blocks.extend(self.grids.iter().cloned().map(Block::Table));
         let headline = |claim: &Claim| (claim.name.clone(), claim.verdict.clone());
         Chapter {
             id: "paging".into(),

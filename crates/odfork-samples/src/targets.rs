@@ -4,13 +4,12 @@
 //! reached when the whole 95 % interval is on the right side, missed when it is on the wrong side,
 //! undecided between, or with too few rounds.
 
-use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-use crate::samples::Sample;
-use crate::stats::{estimate_median, estimate_ratio, median, Estimate, Rng};
+use crate::digest::{paired_ratio, pairs, Digest, Point};
+use crate::stats::{estimate_median, Estimate, Rng};
 
 /// Which samples: engine, act, metric.
 pub type Series = (&'static str, &'static str, &'static str);
@@ -83,8 +82,8 @@ impl Target {
     }
 
     /// The number, and what becomes of the target.
-    pub fn judge(&self, samples: &[Sample]) -> (Option<Estimate>, Verdict) {
-        let Some(estimate) = self.estimate(samples) else { return (None, Verdict::Unmeasured) };
+    pub fn judge(&self, digest: &Digest) -> (Option<Estimate>, Verdict) {
+        let Some(estimate) = self.estimate(digest) else { return (None, Verdict::Unmeasured) };
         let verdict = match (self.of, self.goal, estimate.interval) {
             (Sum(_), AtMost(goal), _) if estimate.value <= goal => Verdict::Reached,
             (Sum(_), ..) => Verdict::Missed,
@@ -98,49 +97,38 @@ impl Target {
         (Some(estimate), verdict)
     }
 
-    fn estimate(&self, samples: &[Sample]) -> Option<Estimate> {
-        let mut rng = Rng::with_seed(1);
+    fn estimate(&self, digest: &Digest) -> Option<Estimate> {
+        let of = |series| point(digest, series);
         match self.of {
-            Ratio(top, bottom) => {
-                let (top, bottom): (Vec<f64>, Vec<f64>) =
-                    pairs(samples, top, bottom).into_iter().unzip();
-                estimate_ratio(&top, &bottom, &mut rng)
-            }
+            Ratio(top, bottom) => paired_ratio(of(top)?, of(bottom)?),
             Difference(first, second) => {
-                let all = pairs(samples, first, second);
+                let all = pairs(of(first)?, of(second)?);
                 let differences: Vec<f64> = all.into_iter().map(|(a, b)| a - b).collect();
-                estimate_median(&differences, &mut rng)
+                estimate_median(&differences, &mut Rng::with_seed(1))
             }
-            One(series) => {
-                let values: Vec<f64> = rounds(samples, series).into_values().collect();
-                estimate_median(&values, &mut rng)
-            }
+            One(series) => Some(of(series)?.estimate()),
             Sum(series) => {
-                let values: Vec<f64> = rounds(samples, series).into_values().collect();
-                median(&values)?;
+                let values = of(series)?.values();
                 Some(Estimate { value: values.iter().sum(), interval: None, count: values.len() })
             }
         }
     }
 }
 
-/// Round and value of a series.
-pub fn rounds(samples: &[Sample], (engine, act, metric): (&str, &str, &str)) -> BTreeMap<u32, f64> {
-    let wanted = |sample: &&Sample| {
-        sample.engine == engine && sample.metric == metric && sample.word("act") == act
-    };
-    samples.iter().filter(wanted).map(|sample| (sample.round, sample.value)).collect()
-}
-
-fn pairs(samples: &[Sample], first: Series, second: Series) -> Vec<(f64, f64)> {
-    let others = rounds(samples, second);
-    let of_round = |(round, value): (u32, f64)| Some((value, *others.get(&round)?));
-    rounds(samples, first).into_iter().filter_map(of_round).collect()
+/// What was measured of a series.
+pub fn point<'a>(
+    digest: &'a Digest,
+    (engine, act, metric): (&str, &str, &str),
+) -> Option<&'a Point> {
+    let is_of =
+        |p: &&Point| p.configuration == engine && p.metric == metric && p.word("act") == act;
+    digest.points.iter().find(is_of)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::samples::Sample;
 
     fn sample(engine: &str, act: &str, metric: &str, (round, value): (u32, f64)) -> Sample {
         Sample::of(engine, (metric, "1/s"), value).with("act", act).in_round(round)
@@ -154,7 +142,8 @@ mod tests {
     }
 
     fn judge(pager: &[f64], swap: &[f64]) -> Verdict {
-        TARGETS[0].judge(&[series("pager", pager), series("swapfile", swap)].concat()).1
+        let samples = [series("pager", pager), series("swapfile", swap)].concat();
+        TARGETS[0].judge(&Digest::of_samples(&samples)).1
     }
 
     #[test]
@@ -171,7 +160,7 @@ mod tests {
     fn only_rounds_with_both_sides_count() {
         let mut samples = series("pager", &[100.0, 100.0, 100.0]);
         samples.extend(series("swapfile", &[40.0, 40.0, 40.0, 1.0, 1.0]));
-        let (estimate, _) = TARGETS[0].judge(&samples);
+        let (estimate, _) = TARGETS[0].judge(&Digest::of_samples(&samples));
         assert_eq!(estimate.unwrap().value, 2.5);
         assert_eq!(estimate.unwrap().count, 3);
     }
@@ -184,7 +173,7 @@ mod tests {
                 .zip(counts)
                 .map(|(round, &count)| sample("pager-lz4", "", "killed", (round, count)))
                 .collect();
-            target.judge(&samples).1
+            target.judge(&Digest::of_samples(&samples)).1
         };
         assert_eq!(
             (kills(&[0.0, 0.0]), kills(&[0.0, 1.0]), kills(&[])),
@@ -202,7 +191,7 @@ mod tests {
         };
         let samples: Vec<Sample> =
             make("pager", [0.26, 0.36, 0.46]).chain(make("swapfile", [0.27, 0.37, 0.47])).collect();
-        let (estimate, verdict) = target.judge(&samples);
+        let (estimate, verdict) = target.judge(&Digest::of_samples(&samples));
         assert!((estimate.unwrap().value + 0.01).abs() < 1e-9);
         assert_eq!(verdict, Verdict::Reached);
     }

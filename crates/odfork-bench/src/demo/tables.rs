@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::{Part, SIDES, SQLITE};
 use odfork_proc::table::columns;
+use odfork_samples::digest::{pairs, Digest, Point};
 use odfork_samples::samples::Sample;
 use odfork_samples::stats::{estimate_median, estimate_ratio, median, Estimate, Rng};
 
@@ -27,44 +28,35 @@ taken in turns, can be compared with each other, and ratios with published ratio
 /// Everything that is said of a run.
 pub fn tables(samples: &[Sample], statistics: &[(Part, Statistics)]) -> String {
     let mut text = String::new();
+    let digest = &Digest::of_samples(samples);
     for part in Part::ALL {
         let statistics = statistics.iter().find(|(of, _)| *of == part).map(|(_, of)| of);
-        text += &Measured { samples, part, statistics }.text();
+        text += &Measured { digest, part, statistics }.text();
         text += &statistics.map(Statistics::words).unwrap_or_default();
     }
     text + FOOT
 }
 
-/// Samples of one part.
+/// What was measured of one part.
 struct Measured<'a> {
-    samples: &'a [Sample],
+    digest: &'a Digest,
     part: Part,
     /// None in a control run.
     statistics: Option<&'a Statistics>,
 }
 
 impl Measured<'_> {
-    fn of<'b>(&'b self, side: &'b str, metric: &'b str) -> impl Iterator<Item = &'b Sample> + 'b {
-        let wanted = move |sample: &&Sample| {
-            sample.engine == side
-                && sample.metric == metric
-                && sample.word("program") == self.part.word()
-        };
-        self.samples.iter().filter(wanted)
+    fn of<'b>(&'b self, side: &'b str, metric: &'b str) -> impl Iterator<Item = &'b Point> + 'b {
+        let part = self.part.word();
+        let wanted = move |p: &&Point| p.configuration == side && p.word("program") == part;
+        self.digest.of_metric(metric).filter(wanted)
     }
 
     /// Both sides of a metric where both were measured: same round, same kind.
     fn pairs(&self, metric: &str, kinds: &[&str]) -> (Vec<f64>, Vec<f64>) {
-        let ours: Vec<&Sample> = self.of(SIDES[1], metric).collect();
-        let partner = |stock: &Sample| {
-            let of_round = ours.iter().filter(|sample| sample.round == stock.round);
-            of_round
-                .filter(|sample| sample.params == stock.params)
-                .map(|sample| sample.value)
-                .next()
-        };
-        let stock = self.of(SIDES[0], metric).filter(|s| kinds.contains(&s.word("kind")));
-        stock.filter_map(|sample| Some((sample.value, partner(sample)?))).unzip()
+        let stock = self.of(SIDES[0], metric).filter(|p| kinds.contains(&p.word("kind").as_str()));
+        let with_odfork = |stock| Some(pairs(stock, self.digest.twin(stock, SIDES[1])?));
+        stock.filter_map(with_odfork).flatten().unzip()
     }
 
     fn text(&self) -> String {
@@ -135,16 +127,15 @@ impl Measured<'_> {
 
     /// Stock and odfork of what is measured once.
     fn once(&self, metric: &str) -> Option<[f64; 2]> {
-        let of = |side| self.of(side, metric).map(|sample| sample.value).last();
+        let of = |side| self.of(side, metric).flat_map(Point::values).last();
         Some([of(SIDES[0])?, of(SIDES[1])?])
     }
 
     fn bursts(&self) -> String {
         let mut text = String::new();
         for stock in self.of(SIDES[0], "burst") {
-            let partner = self.of(SIDES[1], "burst").find(|other| other.params == stock.params);
-            let Some(odfork) = partner else { continue };
-            let (left, right) = (stock.value / MS, odfork.value / MS);
+            let Some(odfork) = self.digest.twin(stock, SIDES[1]) else { continue };
+            let (left, right) = (stock.median() / MS, odfork.median() / MS);
             let what = stock.word("kind");
             text += &format!(
                 "{what}, wall time of everything: stock {left:.0} ms, odfork {right:.0} ms, {}x\n",
@@ -158,8 +149,8 @@ impl Measured<'_> {
     /// for a short one ends before its slice does. Processor time of the parents is free of that.
     fn waiting(&self) -> String {
         let mean = |side, metric| {
-            let values: Vec<f64> = self.of(side, metric).map(|sample| sample.value / MS).collect();
-            values.iter().sum::<f64>() / values.len().max(1) as f64
+            let values: Vec<f64> = self.of(side, metric).flat_map(Point::values).collect();
+            values.iter().sum::<f64>() / values.len().max(1) as f64 / MS
         };
         let [stock, odfork] = SIDES.map(|side| (mean(side, "cpu"), mean(side, "waiting")));
         let mut text = format!(

@@ -6,23 +6,26 @@ use super::op::Op;
 use crate::spread::spread;
 use odfork_proc::table::columns;
 use odfork_proc::text::digits;
+use odfork_samples::digest::{Digest, Point};
 use odfork_samples::samples::Sample;
 use odfork_samples::stats::{median, Estimate};
-use odfork_samples::targets::{rounds, TARGETS};
+use odfork_samples::targets::{point, TARGETS};
 
 /// Everything that is said of a run.
 pub fn tables(samples: &[Sample]) -> String {
-    let measured = |backend: &Backend| samples.iter().any(|sample| sample.engine == backend.word());
+    let digest = &Digest::of_samples(samples);
+    let measured =
+        |backend: &Backend| digest.points.iter().any(|p| p.configuration == backend.word());
     let present: Vec<Backend> = ALL.into_iter().filter(measured).collect();
-    format!("{}{}{}", rates(samples, &present), zipf(samples, &present), targets(samples))
+    format!("{}{}{}", rates(digest, &present), zipf(digest, &present), targets(digest))
 }
 
 const RATED: [Op; 7] =
     [Op::Fill, Op::SeqRead, Op::SeqWrite, Op::Zipf, Op::Phase, Op::Threads(1), Op::Threads(8)];
 
 /// Values of a series, one a round.
-fn values(samples: &[Sample], backend: Backend, op: &str, metric: &str) -> Vec<f64> {
-    rounds(samples, (backend.word(), op, metric)).into_values().collect()
+fn values(digest: &Digest, backend: Backend, op: &str, metric: &str) -> Vec<f64> {
+    point(digest, (backend.word(), op, metric)).map(Point::values).unwrap_or_default()
 }
 
 /// A table with a row for each backend.
@@ -39,8 +42,8 @@ fn by_backend<'a>(
     format!("{caption}\n{}", columns(&rows))
 }
 
-fn rates(samples: &[Sample], present: &[Backend]) -> String {
-    let rate = |backend, op: Op| match values(samples, backend, &op.word(), "rate")[..] {
+fn rates(digest: &Digest, present: &[Backend]) -> String {
+    let rate = |backend, op: Op| match values(digest, backend, &op.word(), "rate")[..] {
         [one] => digits(one / 1e3),
         ref values => spread(values, 1e3),
     };
@@ -66,9 +69,9 @@ const ZIPF: [(&str, &str, &str, f64); 9] = [
 ];
 
 /// Latencies and faults of Zipf reads, reclaims, memory: medians.
-fn zipf(samples: &[Sample], present: &[Backend]) -> String {
+fn zipf(digest: &Digest, present: &[Backend]) -> String {
     let cell = |backend, (heading, op, metric, unit): (&str, &str, &str, f64)| {
-        let values = values(samples, backend, op, metric);
+        let values = values(digest, backend, op, metric);
         match median(&values) {
             None => "-".into(),
             Some(_) if heading == "killed" => {
@@ -84,10 +87,10 @@ fn zipf(samples: &[Sample], present: &[Backend]) -> String {
     )
 }
 
-fn targets(samples: &[Sample]) -> String {
+fn targets(digest: &Digest) -> String {
     let mut text = String::from("targets: value [95 % interval over rounds]\n");
     for target in TARGETS.iter() {
-        let (estimate, verdict) = target.judge(samples);
+        let (estimate, verdict) = target.judge(digest);
         let (name, what, goal) = (target.name, target.what, target.goal_words());
         let value = estimate.map_or_else(|| "-".into(), words);
         let verdict = if goal.is_empty() { "" } else { verdict.word() };

@@ -156,38 +156,27 @@ impl Control {
 const FORK: [&str; 4] = ["copy_process", "kernel_clone", "_do_fork", "do_fork"];
 
 /// Not fork's own: an interrupt, or another task's turn. Wherever it is in a stack.
-const FOREIGN: [&str; 4] = ["asm_sysvec_", "asm_common_interrupt", "__schedule", "apic_timer"];
+const FOREIGN: &str = "asm_sysvec_ asm_common_interrupt __schedule apic_timer";
 const FOREIGN_NAME: &str = "interrupts and other tasks";
 const REST_NAME: &str = "rest of fork (copy_process)";
 
 /// Parts by beginnings of function names; the innermost function that has one decides. Old names
 /// and new.
-const GROUPS: [(&str, &[&str]); 4] = [
+const GROUPS: [(&str, &str); 4] = [
     (
         "struct page: look-up, count, rmap (vm_normal_page)",
-        &[
-            "vm_normal_",
-            "compound_head",
-            "PageHuge",
-            "page_ref_inc",
-            "page_dup",
-            "__page_dup",
-            "folio_try_dup",
-            "folio_dup",
-            "folio_ref",
-            "folio_get",
-            "__folio_dup",
-        ],
+        "vm_normal_ compound_head PageHuge page_ref_inc page_dup __page_dup folio_try_dup \
+         folio_dup folio_ref folio_get __folio_dup",
     ),
     (
         "new page tables (pte_alloc)",
-        &["__pte_alloc", "pte_alloc", "__pmd_alloc", "__pud_alloc", "__p4d_alloc", "pgd_alloc"],
+        "__pte_alloc pte_alloc __pmd_alloc __pud_alloc __p4d_alloc pgd_alloc",
     ),
     (
         "page-table entries (copy_page_range)",
-        &["copy_page_range", "copy_p", "copy_one_pte", "copy_huge_p", "copy_hugetlb_page_range"],
+        "copy_page_range copy_p copy_one_pte copy_huge_p copy_hugetlb_page_range",
     ),
-    ("VMAs (dup_mmap)", &["dup_mm", "vm_area_dup", "anon_vma_", "__mt_dup"]),
+    ("VMAs (dup_mmap)", "dup_mm vm_area_dup anon_vma_ __mt_dup"),
 ];
 
 /// What the stacks say.
@@ -246,8 +235,8 @@ fn stacks(script: &str) -> impl Iterator<Item = Vec<(&str, &str)>> {
 fn part_of(stack: &[(&str, &str)]) -> Option<&'static str> {
     let fork = stack.iter().position(|(_, function)| FORK.contains(function))?;
     let below = &stack[..fork];
-    let is_one = |function: &str, names: &[&str]| names.iter().any(|n| function.starts_with(n));
-    if below.iter().any(|(_, function)| is_one(function, &FOREIGN)) {
+    let is_one = |function: &str, names: &str| names.split(' ').any(|n| function.starts_with(n));
+    if below.iter().any(|(_, function)| is_one(function, FOREIGN)) {
         return Some(FOREIGN_NAME);
     }
     let group = |function: &str| GROUPS.iter().find(|(_, names)| is_one(function, names));

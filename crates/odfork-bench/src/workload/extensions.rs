@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int};
 
-use super::interface::symbol;
+use super::interface::function;
 
 pub type FileActions = libc::posix_spawn_file_actions_t;
 type AddChdir = unsafe extern "C" fn(*mut FileActions, *const c_char) -> c_int;
@@ -17,16 +17,11 @@ pub struct Extensions {
 
 impl Extensions {
     pub fn find() -> Extensions {
-        // SAFETY: a null pointer becomes None (the null niche of a function pointer); symbols of
-        // these names have these types in every libc that has them.
+        // SAFETY: symbols of these names have these types in every libc that has them.
         unsafe {
             Extensions {
-                add_chdir: std::mem::transmute::<*mut libc::c_void, Option<AddChdir>>(symbol(
-                    c"posix_spawn_file_actions_addchdir_np",
-                )),
-                add_closefrom: std::mem::transmute::<*mut libc::c_void, Option<AddClosefrom>>(
-                    symbol(c"posix_spawn_file_actions_addclosefrom_np"),
-                ),
+                add_chdir: function(c"posix_spawn_file_actions_addchdir_np"),
+                add_closefrom: function(c"posix_spawn_file_actions_addclosefrom_np"),
             }
         }
     }

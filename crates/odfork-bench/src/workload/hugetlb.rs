@@ -4,10 +4,11 @@
 //! too, and the kernel kills whoever finds it empty; so an operation is refused beforehand when its
 //! copies would not fit.
 
-use anyhow::{bail, Result};
+use anyhow::{anyhow, Result};
 
 use super::protocol::Command;
 use super::PAGE;
+use crate::mapping::obtain;
 
 const HUGE_PAGE: usize = 2 << 20;
 const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
@@ -18,25 +19,11 @@ pub fn map(length: usize) -> Result<*mut u8> {
     if pages == 0 {
         return Ok(std::ptr::null_mut());
     }
-    // SAFETY: asks for new memory anywhere; nothing of ours is replaced.
-    let start = unsafe {
-        libc::mmap(
-            std::ptr::null_mut(),
-            pages * HUGE_PAGE,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_HUGETLB | libc::MAP_HUGE_2MB,
-            -1,
-            0,
-        )
-    };
-    if start == libc::MAP_FAILED {
-        let error = std::io::Error::last_os_error();
-        match Pool::read().lack(pages) {
-            Some(lack) => bail!("{lack}"),
-            None => bail!("cannot map {pages} huge pages: {error}"),
-        }
-    }
-    Ok(start.cast())
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_HUGETLB | libc::MAP_HUGE_2MB;
+    obtain(pages * HUGE_PAGE, flags, -1).map_err(|error| match Pool::read().lack(pages) {
+        Some(lack) => anyhow!("{lack}"),
+        None => anyhow!("cannot map {pages} huge pages: {error}"),
+    })
 }
 
 /// What is missing for a command of a subject that holds `pages` small pages in huge ones.
@@ -62,14 +49,14 @@ fn copied(command: Command, pages: usize) -> usize {
 }
 
 /// The pool as it is.
-struct Pool {
-    all: usize,
+pub struct Pool {
+    pub all: usize,
     /// Not in use and not promised to anybody.
-    free: usize,
+    pub free: usize,
 }
 
 impl Pool {
-    fn read() -> Pool {
+    pub fn read() -> Pool {
         let number = |name: &str| {
             let text = std::fs::read_to_string(format!("{POOL}/{name}")).unwrap_or_default();
             text.trim().parse().unwrap_or(0usize)

@@ -19,26 +19,27 @@ pub struct Interface {
     stats: Option<Json>,
 }
 
-pub(super) fn symbol(name: &CStr) -> *mut c_void {
+/// The C function of a name, where something that is loaded has one.
+///
+/// # Safety
+/// `F` is a pointer to a function of the type that is declared for the name.
+pub(super) unsafe fn function<F: Copy>(name: &CStr) -> Option<F> {
     // SAFETY: name is NUL-terminated; RTLD_DEFAULT is always a valid handle.
-    unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
+    let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    // SAFETY: such a pointer is as large as any; the caller knows its type.
+    (!symbol.is_null()).then(|| unsafe { std::mem::transmute_copy::<*mut c_void, F>(&symbol) })
 }
 
 impl Interface {
     pub fn find() -> Self {
-        // SAFETY: a null pointer becomes None (the null niche of a function pointer); a symbol of
-        // this name has the type odfork.h declares for it.
+        // SAFETY: symbols of these names have the types odfork.h declares for them.
         unsafe {
             Interface {
-                freeze: std::mem::transmute::<*mut c_void, Option<Call>>(symbol(c"odfork_freeze")),
-                refreeze: std::mem::transmute::<*mut c_void, Option<Call>>(symbol(
-                    c"odfork_refreeze",
-                )),
-                thaw: std::mem::transmute::<*mut c_void, Option<Call>>(symbol(c"odfork_thaw")),
-                reason: std::mem::transmute::<*mut c_void, Option<Words>>(symbol(c"odfork_reason")),
-                stats: std::mem::transmute::<*mut c_void, Option<Json>>(symbol(
-                    c"odfork_stats_json",
-                )),
+                freeze: function(c"odfork_freeze"),
+                refreeze: function(c"odfork_refreeze"),
+                thaw: function(c"odfork_thaw"),
+                reason: function(c"odfork_reason"),
+                stats: function(c"odfork_stats_json"),
             }
         }
     }

@@ -2,11 +2,12 @@
 //!
 //! Does not own what is in the memory (`memory`) nor the pool of huge pages (`hugetlb`).
 
-use anyhow::{bail, Result};
+use anyhow::{anyhow, bail, Result};
 
 use super::children::is_harness_alone;
 use super::hugetlb;
 use super::PAGE;
+use crate::mapping::obtain as obtain_new;
 use crate::words::words;
 
 /// Blocks of the malloc layout: below glibc's mmap threshold, so they come from the brk heap.
@@ -64,21 +65,8 @@ fn map(size: usize, advice: libc::c_int) -> Result<Vec<Extent>> {
 pub fn map_anonymous(length: usize) -> Result<*mut u8> {
     // The harness alone wants addresses, however small the machine.
     let reserve = if is_harness_alone() { libc::MAP_NORESERVE } else { 0 };
-    // SAFETY: asks for new memory anywhere; nothing of ours is replaced.
-    let start = unsafe {
-        libc::mmap(
-            std::ptr::null_mut(),
-            length,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | reserve,
-            -1,
-            0,
-        )
-    };
-    if start == libc::MAP_FAILED {
-        bail!("cannot map {length} bytes: {}", std::io::Error::last_os_error());
-    }
-    Ok(start.cast())
+    obtain_new(length, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | reserve, -1)
+        .map_err(|error| anyhow!("cannot map {length} bytes: {error}"))
 }
 
 /// Touches `bytes` of new memory and gives it back. On a virtual machine whose host takes free

@@ -29,6 +29,7 @@ use std::io::{BufRead, Write};
 use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
+use clap::Args;
 
 use memory::{Layout, Memory};
 use odfork_proc::cow_fork;
@@ -41,18 +42,29 @@ pub const PAGE: usize = 4096;
 const CANNOT: u8 = 2;
 
 /// What a subject is told on its command line.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Args)]
 pub struct Setup {
+    /// Bytes of memory
+    #[arg(long, value_name = "BYTES")]
     pub size: u64,
-    /// How much of it is filled and worked on; None: all.
+    /// Fill and work on the first BYTES only; the rest stays untouched [default: all]
+    #[arg(long, value_name = "BYTES")]
     pub touched: Option<u64>,
+    /// How memory is obtained: mapped, huge, malloced or hugetlb
+    #[arg(long, value_name = "LAYOUT", default_value = "mapped")]
     pub layout: Layout,
-    pub threads: u32,
+    /// Stay on this processor
+    #[arg(long, value_name = "N")]
     pub cpu: Option<usize>,
-    /// The harness alone: see `children`.
+    /// The harness alone: no fork, no exec, no access, all clocks and loops
+    #[arg(long)]
     pub null: bool,
-    /// Forks of a kernel that shares page tables.
+    /// Use the page-table sharing of a kernel with on-demand-fork
+    #[arg(long)]
     pub kernel_odf: bool,
+    /// Threads that only sleep
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub threads: u32,
 }
 
 impl Setup {

@@ -318,25 +318,12 @@ mod tests {
 
     /// Every command a subject without an engine can obey, but for what each of them answers.
     fn stock_commands() -> Vec<Command> {
-        let mut commands = vec![
-            Command::Fork { calls: 2 },
-            Command::Read,
-            Command::Sparse,
-            Command::Full,
-            Command::Fault,
-            Command::Crowd { children: 3 },
-            Command::CopyTouched,
-            Command::CopyFresh,
-            Command::Rewrite,
-            Command::Realloc { bytes: 1 << 20 },
-            Command::Verify,
-            Command::Grid { forks: 3, permille: 300 },
-            Command::Grid { forks: 0, permille: 1000 },
-            Command::Service,
-        ];
-        for (read_permille, share_permille) in [(1000, 1000), (250, 1000), (0, 333), (500, 0)] {
-            commands.push(Command::Touch { read_permille, share_permille });
-        }
+        let lines =
+            "fork 2, read, sparse, full, fault, crowd 3, copy-touched, copy-fresh, rewrite, \
+            realloc 1048576, verify, grid 3 300, grid 0 1000, service, touch 1000 1000, \
+            touch 250 1000, touch 0 333, touch 500 0";
+        let mut commands: Vec<Command> =
+            lines.split(", ").map(|line| line.parse().unwrap()).collect();
         commands.extend(Via::ALL.map(|via| Command::Rounds { via, rounds: 1 }));
         let actions = Actions::Plain;
         commands.extend(Method::NATIVE.map(|method| Command::Exec { method, actions, count: 2 }));

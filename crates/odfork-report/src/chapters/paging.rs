@@ -7,7 +7,6 @@ use crate::blocks::{interval, Block, Content, Figure, Table};
 use crate::chart::{Chart, Join, Series, Style};
 use odfork_samples::configurations::{BACKENDS, SESSION_MODES};
 use odfork_samples::digest::{Digest, Point};
-use odfork_samples::samples::Sample;
 use odfork_samples::targets::TARGETS;
 use odfork_samples::unit::{digits, Unit};
 
@@ -49,12 +48,11 @@ fn rates(digest: &Digest, id: &str, (act, title): (&str, &str)) -> Option<Figure
 
 /// The table of targets, and the ratios to the kernel's swap file for the front page.
 fn judged(digest: &Digest) -> (Table, Vec<(String, String)>) {
-    let samples = samples_of(digest);
     let head = ["", "figure", "goal", "value", "95 % interval", "verdict"];
     let mut table = Table::new("Promised figures, from samples of the same rounds", &head, 2);
     let mut headlines = Vec::new();
     for target in TARGETS.iter() {
-        let (estimate, verdict) = target.judge(&samples);
+        let (estimate, verdict) = target.judge(digest);
         let value = estimate.map_or_else(|| "–".into(), |estimate| digits(estimate.value));
         if target.what.ends_with("pager / swap file") && estimate.is_some() {
             headlines.push((target.what.to_string(), format!("{value}×")));
@@ -69,17 +67,6 @@ fn judged(digest: &Digest) -> (Table, Vec<(String, String)>) {
         ]);
     }
     (table, headlines)
-}
-
-fn samples_of(digest: &Digest) -> Vec<Sample> {
-    let of_point = |point: &Point| {
-        let Point { configuration, metric, params, samples, .. } = point.clone();
-        samples.into_iter().map(move |(round, value)| {
-            let sample = Sample::of(&configuration, (&metric, ""), value).in_round(round);
-            Sample { params: params.clone(), ..sample }
-        })
-    };
-    digest.points.iter().flat_map(of_point).collect()
 }
 
 /// Metric, title, and the vertical axis.
@@ -138,7 +125,7 @@ pub fn build_sessions(digest: &Digest, id: &str) -> Content {
 mod tests {
     use super::*;
     use maud::Render;
-    use odfork_samples::samples::Recording;
+    use odfork_samples::samples::Sample;
 
     fn digest(metric: &str, key: &str, values: [serde_json::Value; 2]) -> Digest {
         let sample = |configuration: &str, value: &serde_json::Value, round: u32| {
@@ -153,7 +140,7 @@ mod tests {
                 samples.push(sample("swapfile", value, round));
             }
         }
-        Digest::of(&Recording { samples, ..Recording::default() })
+        Digest::of_samples(&samples)
     }
 
     #[test]
