@@ -177,32 +177,6 @@ mod tests {
     use crate::golden;
     use crate::suite::How;
 
-    fn sample(engine: &str, value: f64, round: u32) -> Sample {
-        let sample = Sample::of(engine, ("fork", "ns"), value).in_round(round);
-        sample.with("bytes", 1u64 << 30).with("processes", 1)
-    }
-
-    fn recording() -> Recording {
-        let samples = (0..5)
-            .flat_map(|round| {
-                [
-                    sample("plain", 14e6 + f64::from(round), round),
-                    sample("image", 7e4, round),
-                    sample("null", 70.0, round),
-                ]
-            })
-            .collect();
-        Recording { samples, ..Recording::default() }
-    }
-
-    #[test]
-    fn a_row_has_the_engines_and_the_paired_ratio() {
-        let text = medians(find("latency").unwrap(), &recording());
-        assert!(text.contains("bytes 1024 MB, processes 1"), "{text}");
-        assert!(text.contains("plain    14.0 ms") && text.contains("200x"), "{text}");
-        assert!(!text.contains("null"), "{text}");
-    }
-
     #[test]
     fn ratios_stand_in_a_column_and_nothing_has_no_heading() {
         let ratio = |value| Estimate { value, interval: Some((0.5, 2.0)), count: 9 };
@@ -210,12 +184,6 @@ mod tests {
         assert!(text.contains("a / b   1.00x [0.500, 2.00]"), "{text}");
         assert!(text.contains("longer  613x"), "{text}");
         assert_eq!(ratios(&[]), "");
-    }
-
-    #[test]
-    fn the_harness_is_a_share_of_the_smallest_quantity() {
-        let line = harness(find("latency").unwrap(), &recording()).unwrap();
-        assert!(line.contains("0.100 %") && line.contains("70.0 us"), "{line}");
     }
 
     #[test]

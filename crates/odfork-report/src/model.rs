@@ -55,14 +55,13 @@ impl Fitted {
         rates: Option<&Recording>,
         (configuration, scale): (&str, &str),
     ) -> Result<()> {
-        let mut rng = Rng::with_seed(SEED);
         let gathered = match Grid::gather(grid, configuration, scale) {
             // The old scale is measured with plain alone unless there is time: nothing is amiss.
             Err(_) if scale == "1988" => return Ok(()),
             gathered => gathered?,
         };
         if scale == "modern" {
-            match fit::fit(&gathered, &mut rng) {
+            match fit::fit(&gathered, &mut Rng::with_seed(SEED)) {
                 Ok(fit) => {
                     self.notes.push(errors_of(&fit));
                     self.fits.push(fit);
@@ -70,14 +69,10 @@ impl Fitted {
                 Err(why) => self.notes.push(format!("{configuration}: {why:#}")),
             }
         }
-        let mut rates = rates
-            .map(|rates| fit::copy_rates(rates, configuration, &mut rng))
-            .into_iter()
-            .flatten();
         // The published heaps go with the smallest copy, today's with the largest.
-        let rate = if scale == "1988" { rates.next() } else { rates.last() };
-        let copy = rate.and_then(|rate| rate.copy).map(|copy| copy.value);
-        let analysis = fit::analyse(&gathered, copy, &mut rng);
+        let rates = rates.map(fit::copy_rates).unwrap_or_default();
+        let copy = if scale == "1988" { rates.first() } else { rates.last() };
+        let analysis = fit::analyse(&gathered, copy.copied());
         self.notes.extend(analysis.ok().map(|found| analysis_of(configuration, scale, &found)));
         Ok(())
     }

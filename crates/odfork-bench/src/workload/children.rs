@@ -6,7 +6,11 @@
 //! the harness alone is here too: then nobody is forked, and everything around it stays.
 
 use std::cell::Cell;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
+
+use rustix::pipe::{pipe_with, PipeFlags};
+use rustix::time::{clock_gettime, ClockId};
 
 use super::protocol::Answer;
 use crate::mapping::Mapping;
@@ -63,12 +67,8 @@ pub fn nanoseconds(duration: Duration) -> f64 {
 /// Nanoseconds of processor time this thread has used: does not grow while other work has the
 /// processor.
 pub fn processor_time() -> f64 {
-    // SAFETY: a zeroed timespec is valid and the call fills it.
-    unsafe {
-        let mut time: libc::timespec = std::mem::zeroed();
-        libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time);
-        time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
-    }
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
 /// A child that lives until it is reaped.
@@ -181,43 +181,26 @@ pub fn fork_and_wait(body: impl FnOnce() -> bool) -> Result<Timing, Failure> {
 
 /// A gate that holds children until the parent opens it: a pipe, open means closed for writing.
 pub struct Gate {
-    read: libc::c_int,
-    write: libc::c_int,
+    read: OwnedFd,
+    write: OwnedFd,
 }
 
 impl Gate {
     pub fn shut() -> Result<Gate, Failure> {
-        let mut ends = [0; 2];
-        // SAFETY: ends has room for the two descriptors.
-        if unsafe { libc::pipe(ends.as_mut_ptr()) } != 0 {
-            let error = std::io::Error::last_os_error();
-            return Err(Failure::Unavailable(format!("pipe failed: {error}")));
-        }
-        Ok(Gate { read: ends[0], write: ends[1] })
+        let (read, write) = pipe_with(PipeFlags::CLOEXEC)
+            .map_err(|error| Failure::Unavailable(format!("pipe failed: {error}")))?;
+        Ok(Gate { read, write })
     }
 
     /// Waits until the parent opens the gate (or dies). CHILD: raw calls only.
     pub fn wait(&self) {
-        let mut byte = 0u8;
-        // SAFETY: the child's own copies of two descriptors; byte has room for one.
-        unsafe {
-            libc::close(self.write);
-            libc::read(self.read, std::ptr::from_mut(&mut byte).cast(), 1);
-        }
+        // SAFETY: the child's own copy, which it does not close again: it leaves by _exit.
+        unsafe { libc::close(self.write.as_raw_fd()) };
+        let _ = rustix::io::read(&self.read, &mut [0u8; 1]);
     }
 
     pub fn open(self) {
         // Dropping closes both ends: every waiting child reads end of file.
-    }
-}
-
-impl Drop for Gate {
-    fn drop(&mut self) {
-        // SAFETY: both descriptors are ours and closed once.
-        unsafe {
-            libc::close(self.write);
-            libc::close(self.read);
-        }
     }
 }
 

@@ -30,6 +30,7 @@ use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
 use clap::Args;
+use rustix::thread::{sched_setaffinity, CpuSet};
 
 use memory::{Layout, Memory};
 use odfork_proc::cow_fork;
@@ -138,14 +139,10 @@ fn use_kernel_engine() -> Result<()> {
 
 /// Keeps the process, and the children that inherit it, on one processor. Best effort.
 fn pin(cpu: Option<usize>) {
-    let Some(cpu) = cpu else { return };
-    // SAFETY: a zeroed cpu_set_t is the empty set; CPU_SET is given an index below CPU_SETSIZE.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        if cpu < libc::CPU_SETSIZE as usize {
-            libc::CPU_SET(cpu, &mut set);
-            libc::sched_setaffinity(0, std::mem::size_of_val(&set), &set);
-        }
+    if let Some(cpu) = cpu.filter(|&cpu| cpu < CpuSet::MAX_CPU) {
+        let mut set = CpuSet::new();
+        set.set(cpu);
+        let _ = sched_setaffinity(None, &set);
     }
 }
 

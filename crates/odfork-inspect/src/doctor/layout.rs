@@ -262,33 +262,3 @@ pub fn machine(machine: &Machine) -> String {
     page.title("Next: odfork doctor PID, or odfork doctor -- COMMAND");
     page.0
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::doctor::fork_statistics::Maker;
-
-    #[test]
-    fn lines_are_broken_and_indented() {
-        let mut page = Page::default();
-        page.wrap(&"word ".repeat(60));
-        assert!(page.0.lines().count() > 2);
-        assert!(page.0.lines().all(|line| line.starts_with("  ") && line.len() <= WIDTH));
-        assert_eq!(shortened(&"ä".repeat(70)).chars().count(), 63);
-    }
-
-    #[test]
-    fn the_columns_of_makers_stand_under_each_other() {
-        let forks = Fates { execs: 2, exits: 1, ..Fates::default() };
-        let maker = Maker { name: "a\u{7}b".into(), forks, ..Maker::default() };
-        let seen = Summary { processes: 3, forks, makers: vec![maker], ..Summary::default() };
-        let mut page = Page::default();
-        makers(&mut page, &seen);
-        shares(&mut page, &seen);
-        let lines: Vec<&str> = page.0.lines().collect();
-        assert_eq!(lines[0].len(), lines[1].len());
-        assert!(lines[1].starts_with("  a?b "), "{}", page.0);
-        let shares = "67 % of all processes (2 of 3); of the forks that copy: 2 of 3";
-        assert!(page.0.contains(shares), "{}", page.0);
-    }
-}

@@ -196,22 +196,6 @@ mod tests {
     }
 
     #[test]
-    fn the_text_says_what_how_much_and_from_where() {
-        let text = text(&answers());
-        assert!(text.contains("3 forks of 1.00 GB, the child writes 50 %"), "{text}");
-        assert!(text.contains("10.0 %") && text.contains("90.0 %"), "{text}");
-        assert!(text.contains("earned back after 5 forks"), "{text}");
-        assert!(text.contains("data  file") && text.contains("note  old"), "{text}");
-    }
-
-    #[test]
-    fn columns_line_up() {
-        let lines = text(&answers());
-        let lines: Vec<&str> = lines.lines().skip(1).take(3).collect();
-        assert!(lines[0].len() == lines[1].len() && lines[1].len() == lines[2].len(), "{lines:?}");
-    }
-
-    #[test]
     fn answers_are_printed_as_recorded() {
         let mut answers = answers();
         answers.warnings.push("far".into());

@@ -72,16 +72,4 @@ mod tests {
             assert!(!refused.contains('\n') && refused.len() > 20, "{words:?}: {refused}");
         }
     }
-
-    #[test]
-    fn without_data_the_built_in_figures_answer() {
-        let asked = question(&["--mem", "1G", "--frac", "0.5", "--forks", "10"]).unwrap();
-        let answers = source::built_in(&asked).unwrap();
-        let text = answer::text(&answers);
-        assert!(text.contains("plain") && text.contains("image"), "{text}");
-        assert!(text.contains("odfork bench grid"), "{text}");
-        let json = serde_json::to_value(&answers).unwrap();
-        assert_eq!(json["schema"], 1);
-        assert_eq!(json["engines"][0]["engine"], "plain");
-    }
 }

@@ -128,17 +128,6 @@ mod tests {
     use crate::writes::change::{Change, Spot};
 
     #[test]
-    fn bytes_are_shown_only_when_they_were_counted() {
-        let counts = Counts { pages: 4, changed: 1, new: 0, bytes: 12 };
-        let row = |program, phase: &str| SuiteRow { program, phase: phase.into(), counts };
-        let rows = [row("planner (sbcl)", "run")];
-        let text = suite(&rows, Method::Compare);
-        assert!(text.contains("16,384") && text.contains("pages 0.25, bytes 0.00"), "{text}");
-        assert!(text.contains("not measured") && text.contains("0.35 (VAX)"), "{text}");
-        assert!(!suite(&rows, Method::Scan).contains("16,384"));
-    }
-
-    #[test]
     fn tables_are_printed_as_recorded() {
         let counts = |pages, changed, new, bytes| Counts { pages, changed, new, bytes };
         let spot = |name: &str, start: u64, counts| Spot {

@@ -96,13 +96,3 @@ fn change_lines(digest: &Digest, configuration: &str, points: &[&Point], id: &st
     }
     .figure()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_mix_is_told_by_its_reads() {
-        assert_eq!(mix(0.25), "25 % read");
-    }
-}

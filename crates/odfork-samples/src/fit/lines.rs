@@ -5,28 +5,23 @@
 //! of a plain memory copy. The lines are unweighted least squares over all sizes, as in Smith and
 //! Maguire 1988, so that their figures come out again.
 
+use std::collections::BTreeMap;
+
 use anyhow::{bail, Result};
 
 use super::algebra;
 use super::points::Grid;
 use crate::samples::Recording;
-use crate::stats::{estimate_median, middle_95, Estimate, Rng, SAMPLES_FOR_INTERVAL};
-
-/// Resamples for intervals of lines.
-const RESAMPLES: usize = 500;
+use crate::stats::median;
 
 /// One regression line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FracLine {
     pub frac: f64,
-    /// Forks that y is the time of.
-    pub forks: f64,
     /// Seconds a byte.
     pub slope: f64,
-    pub slope_interval: Option<(f64, f64)>,
     /// Seconds.
     pub intercept: f64,
-    pub intercept_interval: Option<(f64, f64)>,
     /// Bytes a second at which written pages are served; None when nothing is written or the line
     /// does not rise.
     pub service: Option<f64>,
@@ -37,27 +32,10 @@ pub struct FracLine {
 /// All lines of one engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Analysis {
-    pub engine: String,
-    pub scale: String,
     pub lines: Vec<FracLine>,
-    /// Seconds to create a process: the mean of the intercepts, for one fork.
-    pub process: f64,
-    /// The best page-service rate, bytes a second.
-    pub service: Option<f64>,
-    /// Rate of a plain copy, bytes a second.
-    pub copy: Option<f64>,
-    /// service / copy: 1 would mean that serving a fault costs nothing beside the copy.
+    /// The best page-service rate over that of a plain copy: 1 would mean that serving a fault costs
+    /// nothing beside the copy.
     pub ratio: Option<f64>,
-    pub ratio_interval: Option<(f64, f64)>,
-}
-
-/// Rates of one size of the experiment `copy-rate`.
-#[derive(Clone, Debug, PartialEq)]
-pub struct CopyRate {
-    pub bytes: f64,
-    pub copy: Option<Estimate>,
-    /// Of the engine asked for.
-    pub service: Option<Estimate>,
 }
 
 /// Bytes a second at which the pages of `forks` children that write `frac` are served, from the
@@ -71,16 +49,8 @@ pub fn service_rate(slope: f64, forks: f64, frac: f64) -> Option<f64> {
 pub fn regress(points: Vec<(f64, f64)>, frac: f64, forks: f64) -> Option<FracLine> {
     let (xs, ys): (Vec<f64>, Vec<f64>) = points.iter().copied().unzip();
     let (slope, intercept) = algebra::line(&xs, &ys)?;
-    Some(FracLine {
-        frac,
-        forks,
-        slope,
-        slope_interval: None,
-        intercept,
-        intercept_interval: None,
-        service: service_rate(slope, forks, frac),
-        points,
-    })
+    let service = service_rate(slope, forks, frac);
+    Some(FracLine { frac, slope, intercept, service, points })
 }
 
 /// One line per fraction that has at least two sizes. Times are scaled to the largest number of
@@ -97,71 +67,31 @@ fn lines(grid: &Grid) -> Vec<FracLine> {
     fracs.into_iter().filter_map(line).collect()
 }
 
-fn best_service(lines: &[FracLine]) -> Option<f64> {
-    lines.iter().filter_map(|line| line.service).max_by(f64::total_cmp)
-}
-
-/// The lines of a grid with intervals, and their ratio to `copy`, a plain copy's bytes a second.
-pub fn analyse(grid: &Grid, copy: Option<f64>, rng: &mut Rng) -> Result<Analysis> {
-    let mut found = lines(grid);
-    if found.is_empty() {
+/// The lines of a grid, and their ratio to `copy`, a plain copy's bytes a second.
+pub fn analyse(grid: &Grid, copy: Option<f64>) -> Result<Analysis> {
+    let lines = lines(grid);
+    if lines.is_empty() {
         bail!(
             "engine {} has no two heap sizes at one fraction: a line needs two; \
              run `odfork bench grid`",
             grid.engine
         );
     }
+    let best = lines.iter().filter_map(|line| line.service).max_by(f64::total_cmp);
     let copy = copy.filter(|rate| rate.is_finite() && *rate > 0.0);
-    let ratio = |lines: &[FracLine]| Some(best_service(lines)? / copy?);
-    let mut ratios = Vec::new();
-    if grid.rounds().len() >= SAMPLES_FOR_INTERVAL {
-        let resamples: Vec<Vec<FracLine>> =
-            (0..RESAMPLES).map(|_| lines(&grid.resample(rng))).collect();
-        ratios = resamples.iter().filter_map(|lines| ratio(lines)).collect();
-        for line in &mut found {
-            let same = |lines: &Vec<FracLine>| lines.iter().find(|l| l.frac == line.frac).cloned();
-            let (slopes, intercepts) =
-                resamples.iter().filter_map(same).map(|l| (l.slope, l.intercept)).unzip();
-            line.slope_interval = middle_95(slopes);
-            line.intercept_interval = middle_95(intercepts);
-        }
-    }
-    let intercepts: f64 = found.iter().map(|line| line.intercept / line.forks).sum();
-    Ok(Analysis {
-        engine: grid.engine.clone(),
-        scale: grid.scale.clone(),
-        process: intercepts / found.len() as f64,
-        service: best_service(&found),
-        copy,
-        ratio: ratio(&found),
-        ratio_interval: middle_95(ratios),
-        lines: found,
-    })
+    let ratio = best.zip(copy).map(|(best, copy)| best / copy);
+    Ok(Analysis { lines, ratio })
 }
 
-/// Copy and service rates by size, of a recording of `copy-rate`. The plain copy is taken from any
-/// engine.
-pub fn copy_rates(recording: &Recording, engine: &str, rng: &mut Rng) -> Vec<CopyRate> {
-    let mut sizes: Vec<f64> = recording.samples.iter().map(|s| s.number("bytes")).collect();
-    sizes.retain(|bytes| bytes.is_finite());
-    sizes.sort_by(f64::total_cmp);
-    sizes.dedup();
-    let mut rate = |bytes: f64, metric: &str, of: Option<&str>| {
-        let good = recording.samples.iter().filter(|s| {
-            s.metric == metric
-                && s.number("bytes") == bytes
-                && of.is_none_or(|engine| s.engine == engine)
-                && s.value.is_finite()
-                && s.value > 0.0
-        });
-        estimate_median(&good.map(|s| s.value).collect::<Vec<f64>>(), rng)
-    };
-    let row = |bytes| CopyRate {
-        bytes,
-        copy: rate(bytes, "copy", None),
-        service: rate(bytes, "service", Some(engine)),
-    };
-    sizes.into_iter().map(row).collect()
+/// Rates of a plain copy, by size, of a recording of `copy-rate`: of whatever engine.
+pub fn copy_rates(recording: &Recording) -> Vec<f64> {
+    let mut sizes: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+    for sample in recording.samples.iter().filter(|sample| sample.metric == "copy") {
+        if sample.value.is_finite() && sample.value > 0.0 {
+            sizes.entry(sample.number("bytes") as u64).or_default().push(sample.value);
+        }
+    }
+    sizes.values().filter_map(|values| median(values)).collect()
 }
 
 #[cfg(test)]
@@ -177,15 +107,12 @@ mod tests {
     #[test]
     fn slopes_and_service_rates_come_out_of_exact_data() {
         let grid = grid(|bytes, frac| 1e-4 + bytes * (2e-11 + 5e-10 * frac));
-        let found = analyse(&grid, Some(4e9), &mut Rng::with_seed(1)).unwrap();
+        let found = analyse(&grid, Some(4e9)).unwrap();
         assert_eq!(found.lines.len(), 7);
         let half = &found.lines[3];
         assert!((half.slope / (10.0 * 2.7e-10) - 1.0).abs() < 1e-9, "{half:?}");
         assert!((half.intercept / 1e-3 - 1.0).abs() < 1e-6, "{half:?}");
         assert!((half.service.unwrap() / (0.5 / 2.7e-10) - 1.0).abs() < 1e-9);
-        let (low, high) = half.slope_interval.unwrap();
-        assert!(low < half.slope && half.slope < high);
-        assert!((found.process / 1e-4 - 1.0).abs() < 1e-6);
         assert!((found.ratio.unwrap() - 1.0 / 5.2e-10 / 4e9).abs() < 1e-9);
         assert_eq!(found.lines[0].service, None);
     }
@@ -193,29 +120,21 @@ mod tests {
     #[test]
     fn a_falling_line_has_no_service_rate_and_one_size_no_line() {
         let falling = grid(|bytes, _| 1.0 - bytes * 1e-10);
-        let found = analyse(&falling, None, &mut Rng::with_seed(1)).unwrap();
-        assert!(found.service.is_none() && found.ratio.is_none());
+        let found = analyse(&falling, Some(1.0)).unwrap();
+        assert!(found.lines.iter().all(|line| line.service.is_none()) && found.ratio.is_none());
         let samples = (0..3).map(|i| fixtures::sample((4096.0, 0.5, 1.0), i, 1.0)).collect();
         let one = Recording { samples, ..Recording::default() };
         let one = Grid::gather(&one, "plain", "modern").unwrap();
-        assert!(analyse(&one, None, &mut Rng::with_seed(1)).is_err());
+        assert!(analyse(&one, None).is_err());
     }
 
     #[test]
-    fn copy_rates_are_told_by_size_and_engine() {
-        let mut recording = Recording::default();
-        for (metric, engine, value) in
-            [("copy", "null", 8e9), ("service", "plain", 2e9), ("service", "thp", 3e9)]
-        {
-            for round in 0..3 {
-                let one = fixtures::sample((4096.0, 1.0, 1.0), round, value);
-                let (metric, engine) = (metric.into(), engine.into());
-                recording.samples.push(Sample { metric, engine, ..one });
-            }
-        }
-        let rates = copy_rates(&recording, "plain", &mut Rng::with_seed(1));
-        assert_eq!(rates.len(), 1);
-        assert_eq!(rates[0].copy.unwrap().value, 8e9);
-        assert_eq!(rates[0].service.unwrap().value, 2e9);
+    fn copy_rates_rise_with_size_whatever_the_engine() {
+        let copy = |bytes, engine: &str, value| {
+            let one = fixtures::sample((bytes, 1.0, 1.0), 1, value);
+            Sample { metric: "copy".into(), engine: engine.into(), ..one }
+        };
+        let samples = vec![copy(8192.0, "thp", 9e9), copy(4096.0, "null", 8e9)];
+        assert_eq!(copy_rates(&Recording { samples, ..Recording::default() }), [8e9, 9e9]);
     }
 }

@@ -18,6 +18,6 @@ pub mod reproduction;
 
 pub use fitting::fit;
 pub use forms::{Form, Load, Term};
-pub use lines::{analyse, copy_rates, Analysis, CopyRate, FracLine};
+pub use lines::{analyse, copy_rates, Analysis, FracLine};
 pub use model::{Coefficient, Errors, Fit, Judged, Model, Prediction};
 pub use points::{engines, Grid, Point};
