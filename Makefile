@@ -16,7 +16,7 @@ XTASK   := $(CARGO) run -q --locked --manifest-path crates/xtask/Cargo.toml --ta
 INSTALL ?= install
 
 .DEFAULT_GOAL := help
-.PHONY: help build check check-full demo bench bench-quick lab examples header docs pages fmt lint soak install uninstall clean toolchain
+.PHONY: help build check check-full demo bench bench-quick lab where examples header docs pages fmt lint soak install uninstall clean toolchain
 
 help: ## List the targets
 	@echo "odfork $(VERSION): make TARGET"
@@ -52,6 +52,9 @@ lab: build ## Every published experiment, the programs of `odfork writes`, the r
 	$(RELEASE)/odfork bench all --dir $(or $(DIR),odfork-results)
 	$(RELEASE)/odfork writes --suite --json $(or $(DIR),odfork-results)/writes.jsonl
 	$(RELEASE)/odfork report $(or $(DIR),odfork-results)
+
+where: build ## Measure in containers' and services' filters and privileges; writes docs/where-it-runs.md (needs root)
+	$(CARGO) run -q --release --locked -p odfork-tests --bin where -- docs/where-it-runs.md
 
 examples: build ## Compile and run the programs of examples/
 	@.ci/examples $(RELEASE)

@@ -67,6 +67,13 @@ const SERVICE: Filter = Filter {
     listed: Act::Allow,
     others: Act::Kill,
 };
+const SERVICE_AND_MOUNTS: Filter = Filter {
+    calls: concat!(
+        include_str!("../confine/system-service.calls"),
+        " fsopen fsconfig fsmount mincore"
+    ),
+    ..SERVICE
+};
 /// `RestrictNamespaces=yes`: each namespace, by clone and unshare.
 const NO_NAMESPACES: Filter = Filter {
     calls: "setns
@@ -122,10 +129,17 @@ const SERVICE_PLACE: Place = Place {
     ..USER
 };
 
-pub static PLACES: [Place; 10] = [
+pub static PLACES: [Place; 12] = [
     ROOT,
     USER,
     DOCKER_PLACE,
+    Place {
+        name: "docker-device",
+        words: "the same with `--device /dev/userfaultfd`",
+        devices: true,
+        threads: true,
+        ..DOCKER_PLACE
+    },
     Place {
         name: "docker-empty",
         words: "Docker: default profile, `--cap-drop=ALL`, no-new-privileges, root",
@@ -163,6 +177,13 @@ pub static PLACES: [Place; 10] = [
         words: "the same with `PrivateDevices=yes` too",
         devices: false,
         filters: &[NO_NAMESPACES, NO_CLONE3, NO_RAW_IO, SERVICE],
+        ..SERVICE_PLACE
+    },
+    Place {
+        name: "service-mounts",
+        words: "`SystemCallFilter=@system-service fsopen fsconfig fsmount mincore`, `User=`",
+        filters: &[SERVICE_AND_MOUNTS],
+        huge: true,
         ..SERVICE_PLACE
     },
     Place {

@@ -117,7 +117,7 @@ impl Reason {
     pub const fn explain(self) -> &'static str {
         match self {
             Reason::None => "",
-            Reason::Threads => "other threads did not come to rest, or userfaultfd is not allowed (needs root or vm.unprivileged_userfaultfd=1)",
+            Reason::Threads => "other threads did not come to rest, or userfaultfd is not allowed (needs root, /dev/userfaultfd or vm.unprivileged_userfaultfd=1)",
             Reason::NoProc => "/proc is not readable here; mount it to let memory be frozen",
             Reason::Traced => "a debugger is attached; detach it to let memory be frozen",
             Reason::Seccomp => "a system-call filter forbids what freezing needs",

@@ -1,0 +1,167 @@
+//! `where FILE`: measures in every place what freezing, forking and giving memory back cost, stock and
+//! odfork in turn, and writes the table of it. Owns the document and its words.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use odfork_tests::confine::Confinement;
+use odfork_tests::header::Header;
+use odfork_tests::machine;
+use odfork_tests::mode::Mode;
+use odfork_tests::places::{Place, PLACES};
+use odfork_tests::run::{run, Order};
+use odfork_tests::stage::{find_library, programs_dir, Program, Stage};
+
+const MEGABYTES: &str = "128";
+const ROUNDS: usize = 5;
+
+const HEAD: &str = "\
+# Where it runs
+
+What `make where` found, with the program `tests/confine/cost.c`. Filters and privileges are emulated
+from the lists their makers publish (`tests/confine`, `tests/src/places.rs`); file systems, cgroups
+and other namespaces around them are not. \"Threads\": a program with a second thread is frozen too;
+else it stays plain. Times are medians of pairs, stock and odfork in turn, on a machine that did
+other work too: read them as ratios. Nothing is killed in any of these places but the helper task.
+";
+
+const TAIL: &str = "
+**gVisor** answers system calls by a kernel of its own, without `userfaultfd`, `fsopen` and page
+tables to copy as Linux does. It was not tried. What is missing there means plain fork.
+
+**What would help.** Threads: in a container, the device `/dev/userfaultfd` passed in (Linux 6.1); for
+an ordinary user, a rule of udev that gives that device to its group, or the sysctl
+`vm.unprivileged_userfaultfd=1`. 2 MB pages in a service: `fsopen fsconfig fsmount mincore` beside
+`@system-service`, as in the table.
+";
+
+/// Medians of one way of running, by what was measured.
+type Costs = BTreeMap<String, f64>;
+
+struct Found {
+    engine: String,
+    stock: Costs,
+    ours: Costs,
+}
+
+fn main() -> ExitCode {
+    let made = match std::env::args().nth(1) {
+        None => Err("where FILE".to_owned()),
+        Some(file) => document().and_then(|text| {
+            std::fs::write(&file, text).map_err(|error| format!("{file}: {error}"))
+        }),
+    };
+    match made {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("where: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn document() -> Result<String, String> {
+    if !machine::is_root() {
+        return Err("needs root to put on what others put on".to_owned());
+    }
+    let cache = std::env::temp_dir().join(format!("odfork-where-{}", std::process::id()));
+    let stage = Stage::new(Some(&find_library()?), &cache)?;
+    let made = program(&stage).and_then(|binary| table(&stage, &binary));
+    let _ = std::fs::remove_dir_all(&cache);
+    let (kernel, date) = (said("uname", "-r")?, said("date", "+%F")?);
+    let size = format!("\nLinux {kernel}, {date}, {MEGABYTES} MB of memory in use.\n\n");
+    Ok(format!("{HEAD}{size}{}{TAIL}", made?))
+}
+
+fn program(stage: &Stage) -> Result<std::path::PathBuf, String> {
+    let source = programs_dir().join("../confine/cost.c");
+    stage.compile(&Program { name: "cost".to_owned(), source, header: Header::default() })
+}
+
+fn said(program: &str, argument: &str) -> Result<String, String> {
+    let output = Command::new(program).arg(argument).output().map_err(|e| e.to_string())?;
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+fn table(stage: &Stage, binary: &Path) -> Result<String, String> {
+    let mut text = "| place | backing file | threads | freeze | fork: stock, odfork | \
+                    give back 64 KB: stock, odfork |\n| --- | --- | --- | --- | --- | --- |\n"
+        .to_owned();
+    for place in &PLACES {
+        let alone = measure(stage, binary, place, false)?;
+        let threads = measure(stage, binary, place, true)?;
+        let kind = match &*alone.engine {
+            "huge" => "2 MB pages",
+            "small" => "4 KB pages",
+            other => other,
+        };
+        let cost = |costs: &Costs, what| costs.get(what).copied().unwrap_or(f64::NAN);
+        let pair = |what| {
+            let (stock, ours) = (cost(&alone.stock, what), cost(&alone.ours, what));
+            format!("{stock:.0}, {ours:.0} us")
+        };
+        let _ = writeln!(
+            text,
+            "| {} | {kind} | {} | {:.0} ms | {} | {} |",
+            place.words,
+            if threads.engine == "plain" { "no" } else { "yes" },
+            cost(&alone.ours, "freeze") / 1000.0,
+            pair("fork"),
+            pair("give"),
+        );
+    }
+    Ok(text)
+}
+
+fn measure(
+    stage: &Stage,
+    binary: &Path,
+    place: &'static Place,
+    threads: bool,
+) -> Result<Found, String> {
+    let there = Confinement::prepare(place)?;
+    let mut args = vec![MEGABYTES.to_owned()];
+    args.extend(threads.then(|| "threads".to_owned()));
+    let (mut stock, mut ours, mut engine) = (Vec::new(), Vec::new(), String::new());
+    for _ in 0..ROUNDS {
+        for (mode, list) in [(Mode::Stock, &mut stock), (Mode::User, &mut ours)] {
+            let order = Order {
+                binary,
+                args: &args,
+                mode,
+                unprivileged: place.user != 0,
+                timeout: Duration::from_secs(60),
+                place: Some(&there),
+                env: &[],
+            };
+            let outcome = run(stage, &order)?;
+            if outcome.code() != Some(0) {
+                return Err(format!("in {}: the program {}", place.name, outcome.ending()));
+            }
+            list.push(String::from_utf8_lossy(&outcome.stdout).into_owned());
+            let stats = outcome.stats.as_ref();
+            if let Some(said) = stats.and_then(|stats| stats.pointer("/engine")?.as_str()) {
+                engine = said.to_owned();
+            }
+        }
+    }
+    Ok(Found { engine, stock: medians(&stock), ours: medians(&ours) })
+}
+
+/// Of lines "NAME NUMBER".
+fn medians(outputs: &[String]) -> Costs {
+    let mut lists: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    for line in outputs.iter().flat_map(|text| text.lines()) {
+        if let Some((name, number)) = line.split_once(' ') {
+            lists.entry(name.to_owned()).or_default().extend(number.parse::<f64>().ok());
+        }
+    }
+    let median = |mut list: Vec<f64>| {
+        list.sort_by(f64::total_cmp);
+        list.get(list.len() / 2).copied().unwrap_or(f64::NAN)
+    };
+    lists.into_iter().map(|(name, list)| (name, median(list))).collect()
+}
