@@ -72,6 +72,8 @@ fn document() -> Result<String, String> {
     let made = program(&stage).and_then(|binary| table(&stage, &binary));
     let _ = std::fs::remove_dir_all(&cache);
     let (kernel, date) = (said("uname", "-r")?, said("date", "+%F")?);
+    // Without what a distribution puts behind the number.
+    let kernel = kernel.split('-').next().unwrap_or_default();
     let size = format!("\nLinux {kernel}, {date}, {MEGABYTES} MB of memory in use.\n\n");
     Ok(format!("{HEAD}{size}{}{TAIL}", made?))
 }
