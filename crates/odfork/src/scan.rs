@@ -230,8 +230,8 @@ fn has_default_policy(at: usize) -> bool {
     // SAFETY: the policy is valid for writing.
     match unsafe { sys::call(libc::SYS_get_mempolicy, a) } {
         Ok(_) => policy == libc::MPOL_DEFAULT,
-        // A kernel without memory nodes.
-        Err(e) => e.0 == libc::ENOSYS,
+        // A kernel without memory nodes; or a filter, which refuses to set what may not be asked.
+        Err(e) => matches!(e.0, libc::ENOSYS | libc::EPERM),
     }
 }
 
