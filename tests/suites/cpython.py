@@ -18,7 +18,7 @@ def missing():
 
 def run(unit, stage):
     command = [*stage.launcher, PYTHON, "-m", "test", "--junit-xml", "results.xml",
-               "--tempdir", stage.folder, unit]
+               "-u", "network", "--tempdir", stage.folder, unit]
     status = stage.run(command, SECONDS)
     results = {"exit status": str(status)}
     path = os.path.join(stage.folder, "results.xml")
