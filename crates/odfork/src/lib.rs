@@ -9,6 +9,7 @@
 
 #![cfg_attr(not(test), no_std)]
 
+mod addresses;
 mod api;
 mod backing;
 mod budget;

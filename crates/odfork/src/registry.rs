@@ -1,11 +1,10 @@
-//! The backing files this process has, and where the program's memory shows them.
+//! The backing files this process has.
 //!
-//! Owns the list of these files, which the lock guards, and conservative sets of addresses ("may
-//! be frozen"), which are read at any time and changed under the lock. The truth about any
-//! address is the kernel's map of the process; these sets only say when there is no need to ask.
+//! Owns the list of these files, which the lock guards. Where the program's memory shows them is
+//! in the sets of `addresses.rs`.
 
+use crate::addresses::Addresses;
 use crate::plan::Kind;
-use crate::spans::Spans;
 
 /// Backing files at most; more memory than fits is left anonymous.
 pub const MAX_FILES: usize = 1024;
@@ -94,51 +93,6 @@ impl Debt {
     }
 }
 
-/// What is known about addresses without asking the kernel.
-pub struct Addresses {
-    /// They may show a backing file.
-    frozen: Spans,
-    /// They were frozen once: the kernel may hold several mappings where the program made one,
-    /// which only `mremap` minds.
-    split: Spans,
-    /// The program gave their mappings a property (`MADV_DONTFORK`, a lock, ...) that joining
-    /// them with others would lose.
-    special: Spans,
-}
-
-impl Addresses {
-    /// Nothing is known to be frozen.
-    pub const fn new() -> Self {
-        Addresses { frozen: Spans::new(), split: Spans::new(), special: Spans::new() }
-    }
-
-    /// True if any address of `start..end` may show a backing file.
-    pub fn may_be_frozen(&self, start: usize, end: usize) -> bool {
-        self.frozen.touches(start, end)
-    }
-
-    /// True if `start..end` may consist of more mappings than the program made.
-    pub fn may_be_split(&self, start: usize, end: usize) -> bool {
-        self.split.touches(start, end)
-    }
-
-    /// True if a part of `start..end` may have a property of its own.
-    pub fn may_be_special(&self, start: usize, end: usize) -> bool {
-        self.special.touches(start, end)
-    }
-
-    /// True while any memory may be frozen.
-    pub fn any_frozen(&self) -> bool {
-        self.may_be_frozen(0, usize::MAX)
-    }
-}
-
-impl Default for Addresses {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 /// All backing files of the process. Who has it mutably holds the lock, and so may change
 /// [`Addresses`].
 pub struct Registry {
@@ -176,8 +130,7 @@ impl Registry {
     pub fn add(&mut self, addresses: &Addresses, file: BackingFile) -> bool {
         let Some(slot) = self.files.iter_mut().find(|i| i.live == 0) else { return false };
         *slot = BackingFile { live: 1, ..file };
-        addresses.frozen.cover(file.start, file.end);
-        addresses.split.cover(file.start, file.end);
+        addresses.freeze(file.start, file.end);
         true
     }
 
@@ -229,24 +182,12 @@ impl Registry {
     /// were not inherited (`MADV_DONTFORK`). The probes were: they tell when the parent and its
     /// other descendants are gone.
     pub fn inherit(&mut self, addresses: &Addresses) {
-        for spans in [&addresses.frozen, &addresses.split, &addresses.special] {
-            spans.recover();
-        }
+        addresses.recover();
         for i in self.files.iter_mut().filter(|i| i.live == 1) {
             i.anchor_private = 0;
             i.anchor_shared = 0;
         }
         self.debt = Debt::default();
-    }
-
-    /// Notes that the program gives `start..end` a property of its own.
-    pub fn note_special(&mut self, addresses: &Addresses, start: usize, end: usize) {
-        addresses.special.cover(start, end);
-    }
-
-    /// Notes that `start..end` certainly shows no backing file any more.
-    pub fn uncover(&mut self, addresses: &Addresses, start: usize, end: usize) {
-        addresses.frozen.uncover(start, end);
     }
 }
 

@@ -1,5 +1,6 @@
 //! A set of addresses as sorted intervals, of fixed size and conservative: when
-//! it is full, or being changed, it claims more than it was given, never less. Pure.
+//! it is full, or being changed, it claims more than it was given, never less. It knows
+//! whether it ever had to ([`Spans::is_exact`]). Pure.
 //!
 //! It is read at any time: in every thread, and in a signal handler that interrupted a reader or
 //! a fork's child. So it consists of atomics and a sequence number (odd while it is changed), and
@@ -10,14 +11,13 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-/// Intervals at most.
-const MAX_SPANS: usize = 4096;
-
-/// The set.
-pub struct Spans {
+/// The set, of `MAX` intervals at most.
+pub struct Spans<const MAX: usize> {
     sequence: AtomicUsize,
     count: AtomicUsize,
-    spans: [Span; MAX_SPANS],
+    /// 1: it has claimed more than it was given.
+    wide: AtomicUsize,
+    spans: [Span; MAX],
 }
 
 struct Span {
@@ -36,13 +36,13 @@ impl Span {
     }
 }
 
-impl Default for Spans {
+impl<const MAX: usize> Default for Spans<MAX> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Spans {
+impl<const MAX: usize> Spans<MAX> {
     /// Empty.
     pub const fn new() -> Self {
         #[allow(clippy::declare_interior_mutable_const)]
@@ -50,7 +50,8 @@ impl Spans {
         Spans {
             sequence: AtomicUsize::new(0),
             count: AtomicUsize::new(0),
-            spans: [NONE; MAX_SPANS],
+            wide: AtomicUsize::new(0),
+            spans: [NONE; MAX],
         }
     }
 
@@ -64,8 +65,26 @@ impl Spans {
         found || before % 2 == 1 || self.sequence.load(Relaxed) != before
     }
 
+    /// The first part of `start..end` in the set. Asked by those who may change it.
+    pub fn first(&self, start: usize, end: usize) -> Option<(usize, usize)> {
+        let spans = self.in_use();
+        let i = spans.partition_point(|s| s.end.load(Relaxed) <= start);
+        let (a, b) = spans.get(i)?.get();
+        (a < end).then_some((a.max(start), b.min(end)))
+    }
+
+    /// It claims what it was given and nothing else.
+    pub fn is_exact(&self) -> bool {
+        self.wide.load(Relaxed) == 0
+    }
+
+    /// Something in the set may be there without having been given.
+    pub fn doubt(&self) {
+        self.wide.store(1, Relaxed);
+    }
+
     fn in_use(&self) -> &[Span] {
-        &self.spans[..self.count.load(Relaxed).min(MAX_SPANS)]
+        &self.spans[..self.count.load(Relaxed).min(MAX)]
     }
 
     /// Adds `start..end`.
@@ -82,6 +101,7 @@ impl Spans {
     /// never be finished, so everything is claimed.
     pub fn recover(&self) {
         if self.sequence.load(Relaxed) % 2 == 1 {
+            self.doubt();
             self.change(|| {
                 self.spans[0].set((0, usize::MAX));
                 self.count.store(1, Relaxed);
@@ -112,17 +132,19 @@ impl Spans {
 
     fn insert(&self, at: usize, span: (usize, usize)) {
         let count = self.in_use().len();
-        if count < MAX_SPANS {
+        if count < MAX {
             for i in (at..count).rev() {
                 self.spans[i + 1].set(self.spans[i].get());
             }
             self.spans[at].set(span);
             self.count.store(count + 1, Relaxed);
-        } else if at > 0 {
-            // Full: widen the neighbour. Too much is only slower, never wrong.
-            self.spans[at - 1].end.store(span.1, Relaxed);
-        } else {
-            self.spans[0].start.store(span.0, Relaxed);
+            return;
+        }
+        // Full: widen the neighbour. Too much is only slower, never wrong.
+        self.doubt();
+        match at {
+            0 => self.spans[0].start.store(span.0, Relaxed),
+            at => self.spans[at - 1].end.store(span.1, Relaxed),
         }
     }
 
@@ -139,7 +161,7 @@ impl Spans {
         while i < self.in_use().len() && self.spans[i].get().0 < end {
             let (a, b) = self.spans[i].get();
             match (a < start, b > end) {
-                (true, true) if self.in_use().len() == MAX_SPANS => return,
+                (true, true) if self.in_use().len() == MAX => return self.doubt(),
                 (true, true) => {
                     self.insert(i + 1, (end, b));
                     self.spans[i].set((a, start));
@@ -164,12 +186,13 @@ impl Spans {
 mod tests {
     use super::*;
 
+    const MAX_SPANS: usize = 4096;
     const STEPS: usize = if cfg!(miri) { 200 } else { 5000 };
 
     /// The simple model: one bit per page of a small address space.
     #[test]
     fn cover_and_uncover_agree_with_a_bitmap() {
-        let spans = Box::new(Spans::new());
+        let spans = Box::new(Spans::<MAX_SPANS>::new());
         let mut model = [false; 64];
         let mut seed = 1u32;
         for _ in 0..STEPS {
@@ -188,15 +211,20 @@ mod tests {
             for (i, &m) in model.iter().enumerate() {
                 assert_eq!(spans.touches(i, i + 1), m, "page {i}");
             }
+            let (from, to) = (next(64), next(64));
+            let first = (from..to).find(|&i| model[i]);
+            let last = first.map(|f| (f..to).find(|&i| !model[i]).unwrap_or(to));
+            assert_eq!(spans.first(from, to), first.zip(last));
         }
     }
 
     #[test]
     fn a_full_map_stays_conservative() {
-        let spans = Box::new(Spans::new());
+        let spans = Box::new(Spans::<MAX_SPANS>::new());
         for i in 0..MAX_SPANS + 10 {
             spans.cover(10 * i + 10, 10 * i + 15);
         }
+        assert!(!spans.is_exact());
         for i in 0..MAX_SPANS + 10 {
             assert!(spans.touches(10 * i + 10, 10 * i + 15));
         }
@@ -204,13 +232,14 @@ mod tests {
 
     #[test]
     fn what_was_left_half_changed_claims_everything() {
-        let spans = Box::new(Spans::new());
+        let spans = Box::new(Spans::<MAX_SPANS>::new());
         spans.cover(10, 20);
         spans.recover();
         assert!(!spans.touches(30, 40));
         spans.sequence.fetch_add(1, Relaxed);
-        assert!(spans.touches(30, 40));
+        assert!(spans.touches(30, 40) && spans.is_exact());
         spans.recover();
+        assert!(!spans.is_exact());
         assert!(spans.touches(30, 40));
         spans.uncover(30, 40);
         assert!(!spans.touches(30, 40) && spans.touches(10, 20) && spans.touches(50, 60));
@@ -219,7 +248,7 @@ mod tests {
     /// Whoever reads while others move about never misses what is in the set all the time.
     #[test]
     fn a_reader_never_misses_what_stays() {
-        static SPANS: Spans = Spans::new();
+        static SPANS: Spans<MAX_SPANS> = Spans::new();
         SPANS.cover(1000, 1010);
         let reader = std::thread::spawn(|| (0..STEPS).all(|_| SPANS.touches(1004, 1005)));
         for i in 0..STEPS {

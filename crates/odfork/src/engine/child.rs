@@ -43,6 +43,10 @@ fn begin_child(st: &State, me: i32) {
     // comes here; others made since wait there, because every way to the lock leads through it.
     let mut owned = st.lock.take_over(me, unsafe { OnlyTask::chosen_in_a_child() });
     owned.registry.inherit(&st.addresses);
+    if st.unsettled.swap(0, Relaxed) != 0 {
+        // A thread of the parent had mapped something that the sets do not tell yet.
+        st.addresses.doubt();
+    }
     owned.scratch.forget();
     owned.account.begin_child();
     st.stats.reset();

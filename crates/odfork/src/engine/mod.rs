@@ -16,6 +16,7 @@ mod child;
 mod fork;
 mod give_back;
 mod growth;
+mod mapping;
 mod notes;
 mod state;
 mod thaw;
@@ -24,6 +25,7 @@ mod waiter;
 pub use fork::{fork, freeze_now};
 pub use give_back::gave_up;
 pub use growth::{after_shrinking, before_growth};
+pub use mapping::{map, protect, replace};
 pub use notes::{
     bar, before_filter, before_raw_fork, beside_no_pass, never_overwrite, note_pi_futex,
     note_shared_vm, with_new_namespace,

@@ -18,7 +18,8 @@ use crate::once::{RunOnce, SetOnce};
 use crate::options::Options;
 use crate::owner::Owner;
 use crate::reason::Reason;
-use crate::registry::{Addresses, Registry};
+use crate::addresses::Addresses;
+use crate::registry::Registry;
 use crate::scratch::ScratchMapping;
 use crate::slack::Slack;
 use crate::stats::Stats;
@@ -91,6 +92,9 @@ pub struct State {
     /// Where a word shared with all descendants is: no backing file may be overwritten, because
     /// pages of it went into a pipe or socket, or a descendant has other privileges.
     spliced_word: AtomicUsize,
+    /// Calls under way that change what the kernel says about addresses in `addresses` before
+    /// the sets say so.
+    pub unsettled: AtomicU32,
     /// 1 from the first freeze on, in this process or an ancestor.
     pub ever_frozen: AtomicU32,
     /// System calls of the freeze path so far.
@@ -133,6 +137,7 @@ impl State {
             inspection: RunOnce::new(),
             pi_futexes: AtomicU32::new(0),
             spliced_word: AtomicUsize::new(0),
+            unsettled: AtomicU32::new(0),
             ever_frozen: AtomicU32::new(0),
             trace: Trace::new(),
             lock: Lock::new(Owned::new()),

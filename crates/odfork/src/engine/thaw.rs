@@ -68,7 +68,7 @@ pub fn with_property<T>(start: usize, len: usize, call: impl FnOnce() -> T) -> T
     let mut owned = hold();
     // Where no thaw is to be had the property goes to the backing file's mapping, as far as it can.
     let _ = thaw_range(st, &mut owned, (start, len), Content::Join, false);
-    owned.registry.note_special(&st.addresses, start, start.saturating_add(len));
+    st.addresses.note_special(start, start.saturating_add(len));
     call()
 }
 
@@ -95,7 +95,7 @@ fn thaw_range(
     outcome?;
     // What was not replaced still shows a backing file.
     if !by_hand && !join && !refused {
-        registry.uncover(&st.addresses, start, end);
+        st.addresses.uncover(start, end);
     }
     if bytes > 0 {
         st.stats.thaws.fetch_add(1, Relaxed);

@@ -8,6 +8,7 @@ use super::errno::{as_libc, get_errno, set_errno};
 use super::life::report;
 use super::locking::{lock, lock_all};
 use super::privileges::{is_change, is_limiting};
+use super::mapping::{attach, map, protect, unmap};
 use super::remap::remap;
 use super::tasks::{is_pi, leave_namespaces, shares_memory};
 use super::waits::wait;
@@ -31,6 +32,10 @@ pub unsafe extern "C" fn syscall(
     let ret = match nr {
         libc::SYS_madvise => advise(a, b, c as c_int),
         libc::SYS_mremap => remap(a, b, c, d as c_int, e),
+        libc::SYS_mmap => map([a, b, c, d, e, f]),
+        libc::SYS_munmap => unmap(a, b),
+        libc::SYS_mprotect | libc::SYS_pkey_mprotect => protect(nr, a, b, c, d),
+        libc::SYS_shmat => attach(a, b, c),
         libc::SYS_process_madvise => advise_by_vector([a, b, c, d, e, f]),
         libc::SYS_mlock | libc::SYS_mlock2 => lock(nr, a, b, c),
         libc::SYS_mlockall => lock_all(a),

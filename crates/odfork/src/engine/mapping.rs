@@ -1,0 +1,87 @@
+//! Calls of the program that map, unmap or protect: the sets of addresses learn of them.
+//!
+//! Owns the order: a call is announced, so that no freeze comes between the question whether it
+//! concerns frozen memory and its end. One that replaces frozen memory is made under the lock,
+//! so that its addresses are not frozen again before the sets have forgotten them.
+
+use core::sync::atomic::Ordering::SeqCst;
+
+use super::child::detect_child;
+use super::state::{state, State};
+use super::thaw::call_if_plain;
+use super::waiter::{hold, Task};
+use crate::sys::{self, PAGE};
+
+/// A call under way after which the kernel knows better than the sets.
+struct Unsettled<'a>(&'a State);
+
+impl<'a> Unsettled<'a> {
+    fn begin(st: &'a State) -> Self {
+        st.unsettled.fetch_add(1, SeqCst);
+        Unsettled(st)
+    }
+}
+
+impl Drop for Unsettled<'_> {
+    fn drop(&mut self) {
+        // A fork in a signal handler that interrupted this one may have reset it.
+        let _ = self.0.unsettled.fetch_update(SeqCst, SeqCst, |n| n.checked_sub(1));
+    }
+}
+
+/// A call that puts something new at `start`, or nothing.
+pub fn replace(start: usize, len: usize, call: impl Fn() -> isize) -> isize {
+    let Some(len) = len.checked_next_multiple_of(PAGE) else { return call() };
+    if let Some(answer) = call_if_plain(start, len, false, &call) {
+        return answer;
+    }
+    let st = state();
+    let _owned = hold();
+    let _unsettled = Unsettled::begin(st);
+    let answer = call();
+    if sys::check(answer).is_ok() {
+        st.addresses.forget(start, start.saturating_add(len));
+    }
+    answer
+}
+
+/// A call that maps `len` bytes where the kernel chooses.
+pub fn map(len: usize, call: impl FnOnce() -> isize) -> isize {
+    let st = state();
+    if st.was_frozen() || st.lock.is_held() {
+        detect_child();
+    }
+    let _call = st.lock.begin_call(&Task);
+    if !st.was_frozen() {
+        return call();
+    }
+    let _unsettled = Unsettled::begin(st);
+    let answer = call();
+    if let Ok(at) = sys::check(answer) {
+        let end = at.saturating_add(len.next_multiple_of(PAGE));
+        // The C library has unmapped there what was frozen.
+        if st.addresses.may_be_frozen(at, end) {
+            let _owned = hold();
+            st.addresses.forget(at, end);
+        }
+    }
+    answer
+}
+
+/// A call that gives a range other access, of these `PROT_*` bits.
+pub fn protect(start: usize, len: usize, bits: i32, call: impl Fn() -> isize) -> isize {
+    let Some(len) = len.checked_next_multiple_of(PAGE) else { return call() };
+    if let Some(answer) = call_if_plain(start, len, false, &call) {
+        return answer;
+    }
+    let st = state();
+    let _owned = hold();
+    let _unsettled = Unsettled::begin(st);
+    let answer = call();
+    let known = sys::check(answer).is_ok().then_some(bits);
+    // Refused at its arguments, it has changed nothing.
+    if known.is_some() || answer != -(libc::EINVAL as isize) {
+        st.addresses.note_access(start, start.saturating_add(len), known);
+    }
+    answer
+}

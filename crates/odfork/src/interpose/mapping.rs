@@ -1,0 +1,131 @@
+//! mmap(2), munmap(2), mprotect(2), pkey_mprotect(2), shmat(2): the runtime learns which addresses
+//! do not show a backing file any more, and what access to those is that do.
+
+use core::ffi::{c_int, c_long, c_void};
+
+use super::errno::{as_libc, get_errno, set_errno};
+use crate::sys::{self, PAGE};
+use crate::{args, engine};
+
+/// mmap by the kernel.
+pub fn map(a: [usize; 6]) -> isize {
+    // SAFETY: the program's own call.
+    let call = || unsafe { sys::raw(libc::SYS_mmap, a) };
+    match a[3] as c_int & libc::MAP_FIXED {
+        0 => engine::map(a[1], call),
+        _ => engine::replace(a[0], a[1], call),
+    }
+}
+
+/// mmap(2).
+#[no_mangle]
+pub unsafe extern "C" fn mmap(
+    addr: *mut c_void,
+    len: usize,
+    prot: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: i64,
+) -> *mut c_void {
+    let errno = get_errno();
+    let ret = map(args![addr, len, prot, flags, fd, offset]);
+    set_errno(errno);
+    as_libc(ret) as *mut c_void
+}
+
+/// mmap(2) by its other name.
+#[no_mangle]
+pub unsafe extern "C" fn mmap64(
+    addr: *mut c_void,
+    len: usize,
+    prot: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: i64,
+) -> *mut c_void {
+    // SAFETY: the same function.
+    unsafe { mmap(addr, len, prot, flags, fd, offset) }
+}
+
+/// munmap by the kernel.
+pub fn unmap(addr: usize, len: usize) -> isize {
+    // SAFETY: the program's own call.
+    engine::replace(addr, len, || unsafe { sys::raw(libc::SYS_munmap, args![addr, len]) })
+}
+
+/// munmap(2).
+#[no_mangle]
+pub unsafe extern "C" fn munmap(addr: *mut c_void, len: usize) -> c_int {
+    let errno = get_errno();
+    let ret = unmap(addr as usize, len);
+    set_errno(errno);
+    as_libc(ret) as c_int
+}
+
+/// mprotect or pkey_mprotect by the kernel.
+pub fn protect(nr: c_long, addr: usize, len: usize, prot: usize, key: usize) -> isize {
+    // SAFETY: the program's own call.
+    let call = || unsafe { sys::raw(nr, args![addr, len, prot, key]) };
+    match (nr, key as c_int) {
+        // A key is a property that frozen memory would lose when it is given up.
+        (libc::SYS_pkey_mprotect, 1..) => engine::with_property(
+            addr & !(PAGE - 1),
+            len.checked_next_multiple_of(PAGE).unwrap_or(0),
+            call,
+        ),
+        _ => engine::protect(addr, len, prot as i32, call),
+    }
+}
+
+/// mprotect(2).
+#[no_mangle]
+pub unsafe extern "C" fn mprotect(addr: *mut c_void, len: usize, prot: c_int) -> c_int {
+    let errno = get_errno();
+    let ret = protect(libc::SYS_mprotect, addr as usize, len, prot as usize, 0);
+    set_errno(errno);
+    as_libc(ret) as c_int
+}
+
+/// pkey_mprotect(2).
+#[no_mangle]
+pub unsafe extern "C" fn pkey_mprotect(
+    addr: *mut c_void,
+    len: usize,
+    prot: c_int,
+    key: c_int,
+) -> c_int {
+    let nr = if key == -1 { libc::SYS_mprotect } else { libc::SYS_pkey_mprotect };
+    let errno = get_errno();
+    let ret = protect(nr, addr as usize, len, prot as usize, key as usize);
+    set_errno(errno);
+    as_libc(ret) as c_int
+}
+
+/// shmat by the kernel. Of a segment whose size cannot be had, attaching fails too.
+pub fn attach(id: usize, addr: usize, flags: usize) -> isize {
+    // SAFETY: the program's own call.
+    let call = || unsafe { sys::raw(libc::SYS_shmat, args![id, addr, flags]) };
+    let len = if engine::anything_frozen() { segment_len(id) } else { 0 };
+    match flags as c_int & libc::SHM_REMAP {
+        0 => engine::map(len, call),
+        _ => engine::replace(addr & !(PAGE - 1), len, call),
+    }
+}
+
+fn segment_len(id: usize) -> usize {
+    // SAFETY: all zeros is valid for plain old data; the kernel fills it.
+    unsafe {
+        let mut about: libc::shmid_ds = core::mem::zeroed();
+        sys::raw(libc::SYS_shmctl, args![id, libc::IPC_STAT, &mut about]);
+        about.shm_segsz
+    }
+}
+
+/// shmat(2).
+#[no_mangle]
+pub unsafe extern "C" fn shmat(id: c_int, addr: *const c_void, flags: c_int) -> *mut c_void {
+    let errno = get_errno();
+    let ret = attach(id as usize, addr as usize, flags as usize);
+    set_errno(errno);
+    as_libc(ret) as *mut c_void
+}
