@@ -23,7 +23,7 @@ pub struct Addresses {
     /// The program gave their mappings a property (`MADV_DONTFORK`, a lock, ...) that joining
     /// them with others would lose.
     special: Spans<4096>,
-    /// Frozen memory with other access, by its bits. In the place of [`READ_WRITE`]: the access
+    /// Memory that was frozen once, with other access, by its bits. In the place of [`READ_WRITE`]: the access
     /// is not known, a change of it failed half-way.
     access: [Spans<1024>; ACCESSES],
 }
@@ -66,7 +66,7 @@ impl Addresses {
         self.frozen.first(start, end)
     }
 
-    /// The access to frozen memory at `start`, and up to where it is the same; `None`: unknown.
+    /// The access to memory that was frozen, at `start`, and up to where it is the same; `None`: unknown.
     pub fn access(&self, start: usize, end: usize) -> (Option<i32>, usize) {
         let mut until = end;
         for (bits, spans) in self.access.iter().enumerate() {
@@ -111,7 +111,6 @@ impl Addresses {
     /// `start..end` certainly shows no backing file any more.
     pub fn uncover(&self, start: usize, end: usize) {
         self.frozen.uncover(start, end);
-        self.forget_access(start, end);
     }
 
     /// The program made new mappings at `start..end`, or unmapped it.
@@ -122,6 +121,7 @@ impl Addresses {
             }
         }
         self.uncover(start, end);
+        self.forget_access(start, end);
     }
 
     /// The access of `start..end` was changed; `None`: perhaps.

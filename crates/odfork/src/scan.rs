@@ -7,10 +7,10 @@ use core::ffi::CStr;
 
 use odfork_model::Trial;
 
+use crate::addresses::Addresses;
 use crate::args;
 use crate::code::Searched;
 use crate::reason::{Done, Reason, Stop};
-use crate::addresses::Addresses;
 use crate::registry::Registry;
 use crate::scratch::{Scratch, MAX_VMAS};
 use crate::step::Step;

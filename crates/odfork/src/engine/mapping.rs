@@ -13,10 +13,10 @@ use super::waiter::{hold, Task};
 use crate::sys::{self, PAGE};
 
 /// A call under way after which the kernel knows better than the sets.
-struct Unsettled<'a>(&'a State);
+pub struct Unsettled<'a>(&'a State);
 
 impl<'a> Unsettled<'a> {
-    fn begin(st: &'a State) -> Self {
+    pub fn begin(st: &'a State) -> Self {
         st.unsettled.fetch_add(1, SeqCst);
         Unsettled(st)
     }
@@ -32,7 +32,7 @@ impl Drop for Unsettled<'_> {
 /// A call that puts something new at `start`, or nothing.
 pub fn replace(start: usize, len: usize, call: impl Fn() -> isize) -> isize {
     let Some(len) = len.checked_next_multiple_of(PAGE) else { return call() };
-    if let Some(answer) = call_if_plain(start, len, false, &call) {
+    if let Some(answer) = call_if_plain(start, len, true, &call) {
         return answer;
     }
     let st = state();
@@ -60,7 +60,7 @@ pub fn map(len: usize, call: impl FnOnce() -> isize) -> isize {
     if let Ok(at) = sys::check(answer) {
         let end = at.saturating_add(len.next_multiple_of(PAGE));
         // The C library has unmapped there what was frozen.
-        if st.addresses.may_be_frozen(at, end) {
+        if st.addresses.may_be_frozen(at, end) || st.addresses.may_be_split(at, end) {
             let _owned = hold();
             st.addresses.forget(at, end);
         }
@@ -71,7 +71,7 @@ pub fn map(len: usize, call: impl FnOnce() -> isize) -> isize {
 /// A call that gives a range other access, of these `PROT_*` bits.
 pub fn protect(start: usize, len: usize, bits: i32, call: impl Fn() -> isize) -> isize {
     let Some(len) = len.checked_next_multiple_of(PAGE) else { return call() };
-    if let Some(answer) = call_if_plain(start, len, false, &call) {
+    if let Some(answer) = call_if_plain(start, len, true, &call) {
         return answer;
     }
     let st = state();

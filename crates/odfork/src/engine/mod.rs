@@ -16,22 +16,28 @@ mod child;
 mod fork;
 mod give_back;
 mod growth;
+mod give_up;
 mod mapping;
 mod notes;
+mod objects;
+mod relocate;
 mod state;
 mod thaw;
 mod waiter;
+mod zero;
 
 pub use fork::{fork, freeze_now};
 pub use give_back::gave_up;
 pub use growth::{after_shrinking, before_growth};
+pub use give_up::give_up;
 pub use mapping::{map, protect, replace};
 pub use notes::{
     bar, before_filter, before_raw_fork, beside_no_pass, never_overwrite, note_pi_futex,
     note_shared_vm, with_new_namespace,
 };
+pub use relocate::{remap, remap_thawed, Remap};
 pub use state::{state, Notes, Setup, State, MAX_NEXT};
-pub use thaw::{call_if_plain, may_be_frozen, thaw_all, with_property, with_thawed};
+pub use thaw::{call_if_plain, thaw_all, was_ever_frozen, with_property, with_thawed};
 
 use core::sync::atomic::Ordering::Relaxed;
 

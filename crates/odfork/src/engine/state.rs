@@ -10,6 +10,7 @@ use core::sync::atomic::{
 };
 
 use super::account::Account;
+use crate::addresses::Addresses;
 use crate::code::Searched;
 use crate::fork_mark::ForkMark;
 use crate::given_up::GivenUp;
@@ -18,7 +19,6 @@ use crate::once::{RunOnce, SetOnce};
 use crate::options::Options;
 use crate::owner::Owner;
 use crate::reason::Reason;
-use crate::addresses::Addresses;
 use crate::registry::Registry;
 use crate::scratch::ScratchMapping;
 use crate::slack::Slack;
@@ -47,6 +47,8 @@ pub struct Notes {
     pub next: [AtomicUsize; MAX_NEXT],
     /// The next realloc is glibc's, whose chunks can be told apart.
     pub realloc_is_glibc: AtomicBool,
+    /// The loader's `_dl_find_object` (glibc 2.35), or 0.
+    pub find_object: AtomicUsize,
     /// The statistics were written.
     pub reported: AtomicBool,
 }
@@ -58,6 +60,7 @@ impl Notes {
         Notes {
             next: [NOWHERE; MAX_NEXT],
             realloc_is_glibc: AtomicBool::new(false),
+            find_object: AtomicUsize::new(0),
             reported: AtomicBool::new(false),
         }
     }
@@ -114,6 +117,8 @@ pub struct Owned {
     pub scratch: ScratchMapping,
     /// Address hint for the runtime's next mapping.
     pub zone: usize,
+    /// Mappings that the kernel has because memory was given up in parts.
+    pub cuts: usize,
     pub registry: Registry,
     pub searched: Searched,
 }
@@ -213,6 +218,7 @@ impl Owned {
             account: Account::new(),
             scratch: ScratchMapping::new(),
             zone: ZONE,
+            cuts: 0,
             registry: Registry::new(),
             searched: Searched::new(),
         }

@@ -19,9 +19,9 @@ use crate::thaw::{Content, Order};
 /// All addresses: start and length.
 const EVERYTHING: (usize, usize) = (0, usize::MAX & !(PAGE - 1));
 
-/// True if a range may be frozen.
-pub fn may_be_frozen(start: usize, len: usize) -> bool {
-    call_if_plain(start, len, false, || ()).is_none()
+/// True if a range may be frozen, or was once and consists of several mappings.
+pub fn was_ever_frozen(start: usize, len: usize) -> bool {
+    call_if_plain(start, len, true, || ()).is_none()
 }
 
 /// Makes a call of the program's on a range that is not frozen, with no freeze
@@ -117,6 +117,7 @@ pub fn thaw_all() -> Done<()> {
     }
     owned.account.shown = 0;
     st.slack.forget();
+    owned.cuts = 0;
     st.stats.frozen_bytes.store(0, Relaxed);
     st.stats.image_bytes.store(0, Relaxed);
     st.stats.engine.store(0, Relaxed);

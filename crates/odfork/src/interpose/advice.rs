@@ -49,6 +49,12 @@ pub fn advise(addr: usize, len: usize, advice: c_int) -> isize {
     if let Some(answer) = engine::call_if_plain(addr, pages, false, call) {
         return answer;
     }
+    if let Content::Zero(advice) = content {
+        if let Some(answer) = engine::give_up(addr, pages, advice) {
+            engine::gave_up(pages);
+            return answer;
+        }
+    }
     let answer = engine::with_thawed(addr, pages, content, false, |thawed| {
         match (thawed, content) {
             (Ok(true), _) => 0,

@@ -73,6 +73,9 @@ pub fn resolve() {
     (0..NAMES.len()).for_each(|number| {
         look_up(number);
     });
+    // SAFETY: as in `look_up`.
+    let find = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_dl_find_object".as_ptr()) } as usize;
+    engine::state().notes.find_object.store(find, Relaxed);
     let glibc = is_in_libc(Next::Realloc.get());
     engine::state().notes.realloc_is_glibc.store(glibc, Relaxed);
 }

@@ -1,0 +1,193 @@
+//! `MADV_DONTNEED` and its kin on frozen memory: the program gives content up, zeros are there.
+//!
+//! Owns the way from the advice to the parts of its range, and the choice of zeros for each part.
+//! Everything is done in the calling thread: no helper task, no descriptor another thread could
+//! see, no `/proc`. The sets of addresses say which parts show a backing file. One question to the
+//! kernel finds out whether they do still: `MADV_FREE` is refused where a file is shown, and does
+//! no harm where content is given up.
+
+use super::objects;
+use super::state::{state, Owned, State};
+use super::waiter::hold;
+use super::zero;
+use crate::step::Step;
+use crate::sys::abi::advice::MADV_GUARD_INSTALL;
+use crate::sys::{self, Errno, Kernel, SysResult, PAGE};
+
+/// From here on a mapping of its own costs less than anything else.
+const LARGE: usize = 64 << 10;
+
+/// From here on a mapping of its own is always had: there cannot be many of them.
+const VAST: usize = 1 << 20;
+
+/// Mappings made for small and for large parts, at most: far from `vm.max_map_count`.
+const SMALL_CUTS: usize = 1024;
+const LARGE_CUTS: usize = 4096;
+
+/// The same where zero pages can be had, which take longer the more mappings there are.
+const SMALL_CUTS_ALONE: usize = 64;
+const LARGE_CUTS_ALONE: usize = 256;
+
+/// Why a part could not be given up here.
+pub const NOT_HERE: Errno = Errno(libc::EAGAIN);
+
+/// The kernel's answer to the advice. `None`: it takes the helper task.
+pub fn give_up(start: usize, len: usize, advice: i32) -> Option<isize> {
+    let st = state();
+    let mut owned = hold();
+    if !st.addresses.is_exact() {
+        return None;
+    }
+    let kernel = Kernel::new(&st.trace, st.options().fault);
+    kernel.enter(Step::Thaw);
+    let answer = Call { st, owned: &mut owned, kernel, advice }.range(start, start + len);
+    match answer {
+        Ok(()) => Some(0),
+        Err(NOT_HERE) => None,
+        Err(e) => Some(-(e.0 as isize)),
+    }
+}
+
+/// One such call.
+struct Call<'a> {
+    st: &'a State,
+    owned: &'a mut Owned,
+    kernel: Kernel<'a>,
+    advice: i32,
+}
+
+impl Call<'_> {
+    /// Part by part, as the kernel does mapping by mapping: over holes, to the first refusal.
+    fn range(&mut self, start: usize, end: usize) -> SysResult<()> {
+        let (mut at, mut hole) = (start, false);
+        while at < end {
+            let (a, b) = self.st.addresses.first_frozen(at, end).unwrap_or((end, end));
+            hole |= past_holes(self.by_kernel(at, a, self.advice))?;
+            hole |= past_holes(self.frozen(a, b))?;
+            at = b;
+        }
+        if hole {
+            return Err(Errno(libc::ENOMEM));
+        }
+        Ok(())
+    }
+
+    fn by_kernel(&self, start: usize, end: usize, advice: i32) -> SysResult<()> {
+        if start >= end {
+            return Ok(());
+        }
+        // SAFETY: the program's own advice, or one that gives up what that gives up.
+        unsafe { sys::call(libc::SYS_madvise, crate::args![start, end - start, advice]) }
+            .map(|_| ())
+    }
+
+    /// A part that was frozen. The C library may have unmapped it since, and mapped other memory.
+    fn frozen(&mut self, start: usize, end: usize) -> SysResult<()> {
+        if start >= end {
+            return Ok(());
+        }
+        let shows_file = self.by_kernel(start, end, libc::MADV_FREE) == Err(Errno(libc::EINVAL));
+        if !shows_file || objects::is_file(start) {
+            self.st.addresses.uncover(start, end);
+            return self.by_kernel(start, end, self.advice);
+        }
+        let asks = matches!(self.advice, libc::MADV_DONTNEED | libc::MADV_FREE);
+        if asks && self.is_special(start, end) && zero::is_locked((start, end)) {
+            return Err(Errno(libc::EINVAL));
+        }
+        self.mapped(start, end)
+    }
+
+    fn is_special(&self, start: usize, end: usize) -> bool {
+        self.st.addresses.may_be_special(start, end)
+    }
+
+    /// Halves the part until each is mapped or not: where nothing is, nothing must come.
+    fn mapped(&mut self, start: usize, end: usize) -> SysResult<()> {
+        // A filter may kill for the question.
+        if self.st.is_fenced() || zero::is_mapped((start, end)) {
+            return self.by_access(start, end);
+        }
+        if end - start == PAGE {
+            self.st.addresses.forget(start, end);
+            return Err(Errno(libc::ENOMEM));
+        }
+        let middle = start + (end - start) / PAGE / 2 * PAGE;
+        let holes = [self.mapped(start, middle), self.mapped(middle, end)].map(past_holes);
+        if holes[0]? | holes[1]? {
+            return Err(Errno(libc::ENOMEM));
+        }
+        Ok(())
+    }
+
+    fn by_access(&mut self, start: usize, end: usize) -> SysResult<()> {
+        let mut at = start;
+        while at < end {
+            let (access, until) = self.st.addresses.access(at, end);
+            self.zeros((at, until), access)?;
+            at = until;
+        }
+        Ok(())
+    }
+
+    /// Memory of equal access. A property (a lock, a key) would be lost with its mapping.
+    fn zeros(&mut self, range: (usize, usize), access: Option<i32>) -> SysResult<()> {
+        let cuttable = access.filter(|_| !self.is_special(range.0, range.1));
+        let (always, alone, most) = match range.1 - range.0 {
+            VAST.. => (true, 0, 0),
+            LARGE.. => (false, LARGE_CUTS_ALONE, LARGE_CUTS),
+            _ => (false, SMALL_CUTS_ALONE, SMALL_CUTS),
+        };
+        let guard = self.advice == MADV_GUARD_INSTALL;
+        if self.cut(range, cuttable, if always || guard { usize::MAX } else { alone }) {
+            return self.after_cut(range);
+        }
+        if guard {
+            return Err(NOT_HERE);
+        }
+        if self.zero_pages(range) {
+            return Ok(());
+        }
+        if self.cut(range, cuttable, most) {
+            return self.after_cut(range);
+        }
+        let access = access.ok_or(NOT_HERE)?;
+        zero::write(&self.kernel, range, access).map_err(|_| NOT_HERE)
+    }
+
+    /// Not under a filter: it may kill for the calls.
+    fn zero_pages(&self, range: (usize, usize)) -> bool {
+        !self.st.is_fenced() && zero::is_alone() && zero::zero_pages(&self.kernel, range).is_ok()
+    }
+
+    /// A mapping of its own, if that does not make too many of them.
+    fn cut(&mut self, range: (usize, usize), access: Option<i32>, most: usize) -> bool {
+        let shows = |at: usize| self.st.addresses.may_be_frozen(at, at + 1);
+        let more = usize::from(shows(range.0.wrapping_sub(1))) + usize::from(shows(range.1));
+        if more > 0 && self.owned.cuts.saturating_add(more) > most {
+            return false;
+        }
+        let made = access.is_some_and(|access| zero::map(&self.kernel, range, access).is_ok());
+        if made {
+            self.owned.cuts += more;
+        }
+        made
+    }
+
+    fn after_cut(&mut self, (start, end): (usize, usize)) -> SysResult<()> {
+        self.st.addresses.uncover(start, end);
+        match self.advice {
+            MADV_GUARD_INSTALL => self.by_kernel(start, end, self.advice),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The kernel goes on behind a hole, and tells of it at the end: whether there was one.
+fn past_holes(answer: SysResult<()>) -> SysResult<bool> {
+    match answer {
+        Ok(()) => Ok(false),
+        Err(Errno(libc::ENOMEM)) => Ok(true),
+        Err(e) => Err(e),
+    }
+}

@@ -1,0 +1,259 @@
+//! mremap(2) on frozen memory, in the calling thread: nothing is copied, no helper task is needed.
+//!
+//! Owns what the kernel would do differently. A mapping of a backing file would grow into the
+//! file: anonymous memory is mapped behind it instead. What the program made as one mapping may be
+//! several here: they move one after the other. What `MREMAP_DONTUNMAP` leaves behind would show
+//! the file: anonymous memory is mapped there.
+
+use super::give_up::NOT_HERE;
+use super::mapping::{map, replace, Unsettled};
+use super::state::{state, State};
+use super::thaw::{call_if_plain, with_thawed};
+use super::waiter::hold;
+use super::zero;
+use crate::args;
+use crate::step::Step;
+use crate::sys::{self, Errno, Kernel, SysResult, HUGE, PAGE};
+use crate::thaw::Content;
+
+const FAULT: Errno = Errno(libc::EFAULT);
+const NO_ROOM: Errno = Errno(libc::ENOMEM);
+
+/// The arguments, lengths in whole pages.
+#[derive(Clone, Copy)]
+pub struct Remap {
+    pub old: usize,
+    pub len: usize,
+    pub new_len: usize,
+    pub flags: i32,
+    pub new: usize,
+}
+
+impl Remap {
+    fn has(&self, flag: i32) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// Only the end goes.
+    fn shrinks_in_place(&self) -> bool {
+        self.new_len <= self.len && !self.has(libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP)
+    }
+}
+
+/// The kernel's answer to such a call. `None`: it takes the helper task.
+pub fn remap(r: &Remap, call: impl Fn() -> isize) -> Option<isize> {
+    let to_target = || match r.has(libc::MREMAP_FIXED) {
+        true => replace(r.new, r.new_len, &call),
+        false => map(r.new_len, &call),
+    };
+    if let Some(answer) = call_if_plain(r.old, r.len, true, to_target) {
+        return Some(answer);
+    }
+    let st = state();
+    let owned = hold();
+    if !st.addresses.is_exact() {
+        return None;
+    }
+    let kernel = Kernel::new(&st.trace, st.options().fault);
+    kernel.enter(Step::Thaw);
+    let _unsettled = Unsettled::begin(st);
+    let answer = Call { st, kernel, r: *r }.answer(call);
+    drop(owned);
+    match answer {
+        Ok(at) => Some(at as isize),
+        Err(NOT_HERE) => None,
+        Err(e) => Some(-(e.0 as isize)),
+    }
+}
+
+/// The same by the helper task: the range is made anonymous first.
+pub fn remap_thawed(r: &Remap, call: impl Fn() -> isize) -> isize {
+    let may_move = r.has(libc::MREMAP_MAYMOVE);
+    with_thawed(r.old, r.len, Content::Join, may_move, |thawed| {
+        if thawed.is_err() {
+            // Rather no room, as when the addresses behind are taken, than wrong bytes.
+            return -(libc::ENOMEM as isize);
+        }
+        let answer = call();
+        if let Ok(at) = sys::check(answer) {
+            state().addresses.forget(r.old, r.old + r.len);
+            state().addresses.forget(at, at + r.new_len);
+        }
+        answer
+    })
+}
+
+/// One such call.
+struct Call<'a> {
+    st: &'a State,
+    kernel: Kernel<'a>,
+    r: Remap,
+}
+
+impl Call<'_> {
+    fn answer(&self, call: impl Fn() -> isize) -> SysResult<usize> {
+        let r = &self.r;
+        let (end, addresses) = (r.old + r.len, &self.st.addresses);
+        if r.shrinks_in_place() {
+            let answer = sys::check(call())?;
+            addresses.forget(r.old + r.new_len, end);
+            return Ok(answer);
+        }
+        let frozen = addresses.may_be_frozen(r.old, end);
+        if !frozen {
+            // Split once, but perhaps one mapping again.
+            match sys::check(call()) {
+                Err(FAULT) => {}
+                Ok(at) => return Ok(self.arrived(at)),
+                refused => return refused,
+            }
+        }
+        if addresses.may_be_special(r.old, end) {
+            return Err(if frozen { NOT_HERE } else { FAULT });
+        }
+        // As one mapping it would have neither holes nor different access.
+        let access = match addresses.access(r.old, end) {
+            (None, _) => return Err(NOT_HERE),
+            (Some(access), until) if until == end => access,
+            _ => return Err(FAULT),
+        };
+        if !self.st.is_fenced() && !zero::is_mapped((r.old, end)) {
+            return Err(FAULT);
+        }
+        self.grow_or_move(access)
+    }
+
+    /// Everything is anonymous, at its new place.
+    fn arrived(&self, at: usize) -> usize {
+        if !self.r.has(libc::MREMAP_DONTUNMAP) && at != self.r.old {
+            self.st.addresses.forget(self.r.old, self.r.old + self.r.len);
+        }
+        self.st.addresses.forget(at, at + self.r.new_len);
+        at
+    }
+
+    fn grow_or_move(&self, access: i32) -> SysResult<usize> {
+        let r = &self.r;
+        let end = r.old + r.len;
+        if !r.has(libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) {
+            let more = libc::MAP_FIXED_NOREPLACE;
+            if let Ok(at) = self.anonymous((end, r.old + r.new_len), access, more) {
+                if at == end {
+                    self.st.addresses.forget(end, r.old + r.new_len);
+                    self.st.addresses.note_split(r.old, r.old + r.new_len);
+                    self.st.addresses.note_access(end, r.old + r.new_len, Some(access));
+                    return Ok(r.old);
+                }
+                // A kernel before 4.17, to which the address was a hint.
+                self.unmap(at, at + r.new_len - r.len);
+            }
+            if !r.has(libc::MREMAP_MAYMOVE) {
+                return Err(NO_ROOM);
+            }
+        }
+        if r.new_len < r.len {
+            self.unmap(r.old + r.new_len, end);
+            self.st.addresses.forget(r.old + r.new_len, end);
+        }
+        let target = if r.has(libc::MREMAP_FIXED) { r.new } else { self.reserve()? };
+        self.move_to(target, access).map(|()| target)
+    }
+
+    fn move_to(&self, target: usize, access: i32) -> SysResult<()> {
+        let (r, addresses) = (&self.r, &self.st.addresses);
+        let len = r.len.min(r.new_len);
+        let given = |e| {
+            if !r.has(libc::MREMAP_FIXED) {
+                self.unmap(target, target + r.new_len);
+            }
+            e
+        };
+        addresses.forget(target, target + r.new_len);
+        if r.new_len > len {
+            let behind = (target + len, target + r.new_len);
+            self.anonymous(behind, access, libc::MAP_FIXED).map_err(given)?;
+        }
+        self.claim(r.old, target, len);
+        let stays = r.flags & libc::MREMAP_DONTUNMAP;
+        if let Err((moved, e)) = self.move_parts(r.old, target, len, stays) {
+            // What cannot be moved back is at its new place only, and stays known there.
+            if self.move_parts(target, r.old, moved, 0).is_ok() {
+                addresses.forget(target, target + r.new_len);
+                given(e);
+            }
+            return Err(e);
+        }
+        if stays != 0 {
+            zero::map(&self.kernel, (r.old, r.old + r.len), access).map_err(|_| NO_ROOM)?;
+        }
+        addresses.forget(r.old, r.old + r.len);
+        addresses.note_split(target, target + r.new_len);
+        addresses.note_access(target, target + r.new_len, Some(access));
+        Ok(())
+    }
+
+    /// What is frozen here is about to be there.
+    fn claim(&self, from: usize, to: usize, len: usize) {
+        let mut at = from;
+        while let Some((a, b)) = self.st.addresses.first_frozen(at, from + len) {
+            self.st.addresses.freeze(to + (a - from), to + (b - from));
+            at = b;
+        }
+    }
+
+    /// Moves all mappings of a range; else tells how much was moved. The kernel refuses a part
+    /// that is more than one mapping, as kernels before 6.17 do: then half of it is tried.
+    fn move_parts(
+        &self,
+        from: usize,
+        to: usize,
+        len: usize,
+        stays: i32,
+    ) -> Result<(), (usize, Errno)> {
+        let how = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | stays;
+        let (mut at, mut size) = (0, len);
+        while at < len {
+            let a = args![from + at, size, size, how, to + at];
+            // SAFETY: memory of the program, which asked for the move; the target is free.
+            match unsafe { self.kernel.call(libc::SYS_mremap, a) } {
+                Ok(_) => {
+                    at += size;
+                    size = len - at;
+                }
+                Err(FAULT) if size > PAGE => size = (size / PAGE).div_ceil(2) * PAGE,
+                // A newer one has moved some of the mappings before it met one it refused.
+                Err(FAULT) if stays == 0 && !zero::is_mapped((from + at, from + at + PAGE)) => {
+                    at += PAGE;
+                    size = len - at;
+                }
+                Err(e) => return Err((at, e)),
+            }
+        }
+        Ok(())
+    }
+
+    fn anonymous(&self, range: (usize, usize), access: i32, how: i32) -> SysResult<usize> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | how;
+        let a = args![range.0, range.1 - range.0, access, flags, -1isize, 0];
+        // SAFETY: addresses nothing is at, or of the target the program has named.
+        unsafe { self.kernel.call(libc::SYS_mmap, a) }
+    }
+
+    /// New addresses, where huge pages lie as they do now.
+    fn reserve(&self) -> SysResult<usize> {
+        let len = self.r.new_len;
+        let spare = if self.r.len >= HUGE { HUGE } else { 0 };
+        let at = self.anonymous((0, len + spare), libc::PROT_NONE, libc::MAP_NORESERVE)?;
+        let begin = at + (self.r.old.wrapping_sub(at) & spare.saturating_sub(1));
+        self.unmap(at, begin);
+        self.unmap(begin + len, at + len + spare);
+        Ok(begin)
+    }
+
+    fn unmap(&self, start: usize, end: usize) {
+        if start < end {
+            // SAFETY: reserved above, or given up by the program's call.
+            unsafe { sys::munmap(start, end - start) };
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Zeros where a backing file shows: in the calling thread, without a helper task.
+//!
+//! Owns three ways, each for memory whose content the program has given up: a fresh anonymous
+//! mapping, the kernel's zero page, and zeros written in place. Each is a plain function of the
+//! range; which one is taken is decided in `give_up.rs`.
+
+use crate::args;
+use crate::sys::abi::userfaultfd as abi;
+use crate::sys::userfaultfd::{self, Userfaultfd};
+use crate::sys::{self, Errno, Kernel, SysResult};
+
+const ACCESS: i32 = libc::PROT_READ | libc::PROT_WRITE;
+
+/// A fresh anonymous mapping over the range.
+pub fn map(k: &Kernel, (start, end): (usize, usize), access: i32) -> SysResult<()> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+    let a = args![start, end - start, access, flags, -1isize, 0];
+    // SAFETY: the range shows a backing file; its content is unwanted or kept elsewhere.
+    unsafe { k.call(libc::SYS_mmap, a) }.map(|_| ())
+}
+
+/// No other task reaches this memory: the kernel lets nobody else "leave" shared memory.
+pub fn is_alone() -> bool {
+    // SAFETY: does nothing where it succeeds.
+    unsafe { sys::raw(libc::SYS_unshare, args![libc::CLONE_VM]) == 0 }
+}
+
+/// The kernel's zero page in every place of the range, which takes no memory and leaves the
+/// mapping as it is. A descriptor is needed for a moment: only where no other thread could see
+/// it, and with signals blocked.
+pub fn zero_pages(k: &Kernel, range: (usize, usize)) -> SysResult<()> {
+    k.count()?;
+    let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | abi::USER_MODE_ONLY;
+    let uffd = userfaultfd::create(flags)?;
+    let done = fill(uffd, range.0, range.1 - range.0);
+    // SAFETY: the descriptor made above.
+    unsafe { sys::raw(libc::SYS_close, args![uffd.0]) };
+    done
+}
+
+fn fill(uffd: Userfaultfd, start: usize, len: usize) -> SysResult<()> {
+    uffd.enable(0)?;
+    uffd.register(start as u64, len as u64, abi::REGISTER_MODE_MISSING)?;
+    // SAFETY: the content was given up.
+    unsafe { sys::call(libc::SYS_madvise, args![start, len, libc::MADV_DONTNEED]) }?;
+    match uffd.zero(start as u64, len as u64) {
+        (done, Ok(())) if done == len as u64 => Ok(()),
+        (_, answer) => answer.and(Err(Errno(libc::EAGAIN))),
+    }
+}
+
+/// Zeros in place: pages of the process's own. Memory that cannot be written is made writable
+/// meanwhile.
+pub fn write(k: &Kernel, (start, end): (usize, usize), access: i32) -> SysResult<()> {
+    let protect = |access: i32| {
+        let a = args![start, end - start, access];
+        // SAFETY: memory of the program, whose content it gave up.
+        unsafe { k.call(libc::SYS_mprotect, a) }.map(|_| ())
+    };
+    let writable = access & ACCESS == ACCESS;
+    if !writable {
+        protect(ACCESS)?;
+    }
+    // SAFETY: writable, and given up.
+    unsafe { core::ptr::write_bytes(start as *mut u8, 0, end - start) };
+    if writable {
+        Ok(())
+    } else {
+        protect(access)
+    }
+}
+
+/// All of the range is mapped (of memory under a filter, supposed so).
+pub fn is_mapped((start, end): (usize, usize)) -> bool {
+    // SAFETY: without effect on private memory.
+    let a = args![start, end - start, libc::MS_ASYNC];
+    unsafe { sys::call(libc::SYS_msync, a) != Err(Errno(libc::ENOMEM)) }
+}
+
+/// A part of the range is locked in memory.
+pub fn is_locked((start, end): (usize, usize)) -> bool {
+    // SAFETY: advice without effect on content; refused for locked memory.
+    let a = args![start, end - start, libc::MADV_COLD];
+    unsafe { sys::call(libc::SYS_madvise, a) == Err(Errno(libc::EINVAL)) }
+}
