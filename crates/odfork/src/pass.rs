@@ -17,6 +17,7 @@
 
 use odfork_model::{CostModel, Rental, Trial};
 
+use crate::args;
 use crate::backing::{self, Allowed, Source};
 use crate::budget::{self, Scope};
 use crate::freeze::{self, Tools};
@@ -186,7 +187,23 @@ fn rescan(s: &mut Scratch, o: &Order, pagemap: i32, scope: Scope) -> Done<Debt> 
     Ok(budget::decide(s, &o.subject, pagemap, scope))
 }
 
+/// Calls that threads of the program make later, where memory is given up: this task dies of them
+/// where a filter kills, before anything is frozen.
+fn rehearse(s: &mut Scratch) {
+    s.kernel.enter(Step::Thaw);
+    let only = libc::O_CLOEXEC | libc::O_NONBLOCK | crate::sys::abi::userfaultfd::USER_MODE_ONLY;
+    // SAFETY: refused, or without effect; the descriptor is this task's.
+    unsafe {
+        let _ = s.kernel.call(libc::SYS_unshare, args![libc::CLONE_VM]);
+        let _ = s.kernel.call(libc::SYS_msync, args![0, 0, libc::MS_ASYNC]);
+        if let Ok(fd) = s.kernel.call(libc::SYS_userfaultfd, args![only]) {
+            scan::close(fd as i32);
+        }
+    }
+}
+
 fn act(s: &mut Scratch, o: &Order, pagemap: i32, plan: Plan) -> Done<()> {
+    rehearse(s);
     s.work.files_left = o.subject.registry.room().min(MAX_FILES);
     let source = Source::open(&s.kernel, o.allowed)?;
     let probe = choose_probe(s, o, pagemap);

@@ -70,7 +70,7 @@ impl<const MAX: usize> Spans<MAX> {
         let spans = self.in_use();
         let i = spans.partition_point(|s| s.end.load(Relaxed) <= start);
         let (a, b) = spans.get(i)?.get();
-        (a < end).then_some((a.max(start), b.min(end)))
+        (start < end && a < end).then_some((a.max(start), b.min(end)))
     }
 
     /// It claims what it was given and nothing else.

@@ -101,13 +101,14 @@ pub struct Trace {
 
 /// Calls that the freeze path goes on without. A filter may kill whoever makes one: the helper
 /// dies of it once, and then none is made any more.
-const SPARED: [i64; 7] = [
+const SPARED: [i64; 8] = [
     libc::SYS_fsopen,
     libc::SYS_fsconfig,
     libc::SYS_fsmount,
     libc::SYS_unshare,
     libc::SYS_memfd_create,
     libc::SYS_mincore,
+    libc::SYS_msync,
     libc::SYS_userfaultfd,
 ];
 

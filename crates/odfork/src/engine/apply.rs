@@ -42,6 +42,7 @@ fn pass_once(st: &State, owned: &mut Owned, decide: Decide, began_ns: u64) -> Do
     // of the mark wiped, so it knows that the copied lock is nobody's.
     st.fork_mark.set();
     make_spliced_word(st, owned)?;
+    owned.zeroed = 0;
     let Owned { shared_vm, account, scratch, zone, registry, searched, .. } = owned;
     let order = pass::Order {
         subject: subject(st, registry, searched),

@@ -28,6 +28,9 @@ const LARGE_CUTS: usize = 4096;
 const SMALL_CUTS_ALONE: usize = 64;
 const LARGE_CUTS_ALONE: usize = 256;
 
+/// Up to here zeros in place are the cheapest.
+const FEW: usize = 2 * PAGE;
+
 /// Why a part could not be given up here.
 pub const NOT_HERE: Errno = Errno(libc::EAGAIN);
 
@@ -105,7 +108,7 @@ impl Call<'_> {
     /// Halves the part until each is mapped or not: where nothing is, nothing must come.
     fn mapped(&mut self, start: usize, end: usize) -> SysResult<()> {
         // A filter may kill for the question.
-        if self.st.is_fenced() || zero::is_mapped((start, end)) {
+        if self.st.is_fenced() || zero::is_mapped(&self.kernel, (start, end)) {
             return self.by_access(start, end);
         }
         if end - start == PAGE {
@@ -145,7 +148,7 @@ impl Call<'_> {
         if guard {
             return Err(NOT_HERE);
         }
-        if self.zero_pages(range) {
+        if self.few_zeros(range, access) || self.zero_pages(range) {
             return Ok(());
         }
         if self.cut(range, cuttable, most) {
@@ -155,9 +158,21 @@ impl Call<'_> {
         zero::write(&self.kernel, range, access).map_err(|_| NOT_HERE)
     }
 
+    /// A page or two take memory of their own, which is bounded, and the least time.
+    fn few_zeros(&mut self, range: (usize, usize), access: Option<i32>) -> bool {
+        let (len, most) = (range.1 - range.0, self.owned.account.shown as usize / 8);
+        if len > FEW || self.owned.zeroed + len > most {
+            return false;
+        }
+        self.owned.zeroed += len;
+        access.is_some_and(|access| zero::write(&self.kernel, range, access).is_ok())
+    }
+
     /// Not under a filter: it may kill for the calls.
     fn zero_pages(&self, range: (usize, usize)) -> bool {
-        !self.st.is_fenced() && zero::is_alone() && zero::zero_pages(&self.kernel, range).is_ok()
+        !self.st.is_fenced()
+            && zero::is_alone(&self.kernel)
+            && zero::zero_pages(&self.kernel, range).is_ok()
     }
 
     /// A mapping of its own, if that does not make too many of them.

@@ -15,8 +15,8 @@ mod apply;
 mod child;
 mod fork;
 mod give_back;
-mod growth;
 mod give_up;
+mod growth;
 mod mapping;
 mod notes;
 mod objects;
@@ -28,8 +28,8 @@ mod zero;
 
 pub use fork::{fork, freeze_now};
 pub use give_back::gave_up;
-pub use growth::{after_shrinking, before_growth};
 pub use give_up::give_up;
+pub use growth::{after_shrinking, before_growth};
 pub use mapping::{map, protect, replace};
 pub use notes::{
     bar, before_filter, before_raw_fork, beside_no_pass, never_overwrite, note_pi_futex,
@@ -80,6 +80,11 @@ pub fn is_fenced() -> bool {
 /// the wrappers.
 pub fn anything_frozen() -> bool {
     state().was_frozen()
+}
+
+/// Memory of this process is frozen now, perhaps.
+pub fn is_any_frozen() -> bool {
+    state().was_frozen() && state().addresses.any_frozen()
 }
 
 /// Calls of the freeze path so far, and failures injected by a test.

@@ -117,7 +117,7 @@ impl Call<'_> {
             (Some(access), until) if until == end => access,
             _ => return Err(FAULT),
         };
-        if !self.st.is_fenced() && !zero::is_mapped((r.old, end)) {
+        if !self.st.is_fenced() && !zero::is_mapped(&self.kernel, (r.old, end)) {
             return Err(FAULT);
         }
         self.grow_or_move(access)
@@ -222,7 +222,10 @@ impl Call<'_> {
                 }
                 Err(FAULT) if size > PAGE => size = (size / PAGE).div_ceil(2) * PAGE,
                 // A newer one has moved some of the mappings before it met one it refused.
-                Err(FAULT) if stays == 0 && !zero::is_mapped((from + at, from + at + PAGE)) => {
+                Err(FAULT)
+                    if stays == 0
+                        && !zero::is_mapped(&self.kernel, (from + at, from + at + PAGE)) =>
+                {
                     at += PAGE;
                     size = len - at;
                 }

@@ -119,6 +119,8 @@ pub struct Owned {
     pub zone: usize,
     /// Mappings that the kernel has because memory was given up in parts.
     pub cuts: usize,
+    /// Bytes of pages made for zeros in place, since the last pass.
+    pub zeroed: usize,
     pub registry: Registry,
     pub searched: Searched,
 }
@@ -219,6 +221,7 @@ impl Owned {
             scratch: ScratchMapping::new(),
             zone: ZONE,
             cuts: 0,
+            zeroed: 0,
             registry: Registry::new(),
             searched: Searched::new(),
         }

@@ -6,7 +6,7 @@
 
 use crate::args;
 use crate::sys::abi::userfaultfd as abi;
-use crate::sys::userfaultfd::{self, Userfaultfd};
+use crate::sys::userfaultfd::Userfaultfd;
 use crate::sys::{self, Errno, Kernel, SysResult};
 
 const ACCESS: i32 = libc::PROT_READ | libc::PROT_WRITE;
@@ -20,18 +20,19 @@ pub fn map(k: &Kernel, (start, end): (usize, usize), access: i32) -> SysResult<(
 }
 
 /// No other task reaches this memory: the kernel lets nobody else "leave" shared memory.
-pub fn is_alone() -> bool {
+pub fn is_alone(k: &Kernel) -> bool {
     // SAFETY: does nothing where it succeeds.
-    unsafe { sys::raw(libc::SYS_unshare, args![libc::CLONE_VM]) == 0 }
+    unsafe { k.call(libc::SYS_unshare, args![libc::CLONE_VM]) }.is_ok()
 }
 
 /// The kernel's zero page in every place of the range, which takes no memory and leaves the
 /// mapping as it is. A descriptor is needed for a moment: only where no other thread could see
 /// it, and with signals blocked.
 pub fn zero_pages(k: &Kernel, range: (usize, usize)) -> SysResult<()> {
-    k.count()?;
     let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | abi::USER_MODE_ONLY;
-    let uffd = userfaultfd::create(flags)?;
+    // SAFETY: flags only.
+    let uffd = unsafe { k.call(libc::SYS_userfaultfd, args![flags]) }?;
+    let uffd = Userfaultfd(uffd as i32);
     let done = fill(uffd, range.0, range.1 - range.0);
     // SAFETY: the descriptor made above.
     unsafe { sys::raw(libc::SYS_close, args![uffd.0]) };
@@ -70,11 +71,11 @@ pub fn write(k: &Kernel, (start, end): (usize, usize), access: i32) -> SysResult
     }
 }
 
-/// All of the range is mapped (of memory under a filter, supposed so).
-pub fn is_mapped((start, end): (usize, usize)) -> bool {
-    // SAFETY: without effect on private memory.
+/// All of the range is mapped; supposed so where a filter forbids the question.
+pub fn is_mapped(k: &Kernel, (start, end): (usize, usize)) -> bool {
     let a = args![start, end - start, libc::MS_ASYNC];
-    unsafe { sys::call(libc::SYS_msync, a) != Err(Errno(libc::ENOMEM)) }
+    // SAFETY: without effect on private memory.
+    unsafe { k.call(libc::SYS_msync, a) != Err(Errno(libc::ENOMEM)) }
 }
 
 /// A part of the range is locked in memory.

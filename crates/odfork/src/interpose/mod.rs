@@ -18,6 +18,7 @@
 //! | madvise DONTFORK, DONTDUMP; mlock, mlock2, mlockall | lose the property when it is thawed: it is thawed first |
 //! | process_madvise | do as madvise, for this process too (Linux 6.13) |
 //! | realloc | (inside libc) do the same by mremap |
+//! | malloc_trim | (inside libc) show old content where free blocks were given back |
 //! | syscall | do any of these without the wrapper |
 //! | prctl, syscall | get a filter installed that kills for our later calls |
 //! | pthread_create, thrd_create, pthread_mutexattr_setprotocol | (guard) fail where a protected page is written without retry |
@@ -42,6 +43,7 @@ mod remap;
 mod splice;
 mod syscall;
 mod tasks;
+mod trim;
 mod waits;
 
 pub use fork::fork;

@@ -43,6 +43,7 @@ functions! {
     SetResGid c"setresgid",
     SetGroups c"setgroups",
     InitGroups c"initgroups",
+    MallocTrim c"malloc_trim",
 }
 
 /// How the path of the C library ends.
