@@ -42,7 +42,7 @@ pub struct Run {
 }
 
 /// What `odfork man` can print; a test compares it with the commands.
-pub const PAGES: [&str; 13] = [
+pub const PAGES: [&str; 14] = [
     "odfork",
     "run",
     "check",
@@ -54,6 +54,7 @@ pub const PAGES: [&str; 13] = [
     "kernel",
     "page",
     "image",
+    "stats",
     "completions",
     "man",
 ];
@@ -66,6 +67,7 @@ Examples:
   odfork check                            what this machine and user can do
   odfork check ./tests                    whether ./tests can be accelerated
   odfork doctor 1234                      what fork costs process 1234
+  odfork stats 1234                       what process 1234 gained
   odfork bench latency                    rerun a published measurement here
   odfork report                           and see it beside the published one
   odfork kernel build                     build Linux with cheap forks for all
@@ -129,6 +131,7 @@ fn all_subcommands() -> impl Iterator<Item = &'static Subcommand> {
         &odfork_kernel::SUBCOMMAND,
         &crate::page::SUBCOMMAND,
         &crate::image::SUBCOMMAND,
+        &crate::stats::SUBCOMMAND,
     ])
 }
 

@@ -21,6 +21,7 @@ pub mod page;
 pub mod pages;
 pub mod privilege;
 pub mod script;
+mod stats;
 pub mod usage;
 
 use std::ffi::{c_int, OsString};

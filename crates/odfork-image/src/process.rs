@@ -125,7 +125,7 @@ impl Source for Process {
     fn read(&mut self, address: u64, out: &mut [u8]) -> Result<()> {
         let mut done = 0;
         while done < out.len() {
-            match read_some(self.pid, address + done as u64, &mut out[done..]) {
+            match odfork_proc::memory::read(self.pid, address + done as u64, &mut out[done..]) {
                 Ok(count) if count > 0 => done += count,
                 Err(e) if e.raw_os_error() == Some(libc::ESRCH) => {
                     return Err(Error::Refused(format!("process {} has ended", self.pid)));
@@ -145,12 +145,4 @@ impl Source for Process {
         }
         Ok(())
     }
-}
-
-fn read_some(pid: i32, address: u64, out: &mut [u8]) -> std::io::Result<usize> {
-    let here = libc::iovec { iov_base: out.as_mut_ptr().cast(), iov_len: out.len() };
-    let there = libc::iovec { iov_base: address as usize as *mut libc::c_void, iov_len: out.len() };
-    // SAFETY: writes into `out` only; a bad address there is an error of the call.
-    let got = unsafe { libc::process_vm_readv(pid, &here, 1, &there, 1, 0) };
-    usize::try_from(got).map_err(|_| std::io::Error::last_os_error())
 }

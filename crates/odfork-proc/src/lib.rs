@@ -9,6 +9,7 @@ pub mod command;
 pub mod cow_fork;
 pub mod interrupt;
 pub mod maps;
+pub mod memory;
 pub mod pagemap;
 pub mod process;
 pub mod ptrace;

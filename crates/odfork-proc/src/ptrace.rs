@@ -95,13 +95,9 @@ pub fn system_call(tid: Pid) -> Option<(i64, u64)> {
 
 /// One word of the memory of a task.
 pub fn peek(tid: Pid, address: u64) -> Option<u64> {
-    let mut word = 0u64;
-    let ours = libc::iovec { iov_base: (&raw mut word).cast(), iov_len: 8 };
-    let theirs = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: 8 };
-    // SAFETY: the kernel writes at most eight bytes to `word`; the other address belongs to the
-    // other process and is checked there.
-    let copied = unsafe { libc::process_vm_readv(tid, &ours, 1, &theirs, 1, 0) };
-    (copied == 8).then_some(word)
+    let mut word = [0u8; 8];
+    let got = crate::memory::read(tid, address, &mut word).ok()?;
+    (got == word.len()).then_some(u64::from_ne_bytes(word))
 }
 
 /// One report of `tid` (-1: of any task seized by this thread), if there is one now.

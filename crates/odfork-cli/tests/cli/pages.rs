@@ -43,6 +43,7 @@ fn help_pages() {
         ("help-page-compare.txt", &["page", "compare", "-h"]),
         ("help-image.txt", &["image", "--help"]),
         ("help-image-save.txt", &["image", "save", "-h"]),
+        ("help-stats.txt", &["stats", "--help"]),
     ] {
         let help = page(words);
         assert!(help.lines().all(|line| line.chars().count() <= 80), "{name} is wider than 80");

@@ -15,12 +15,25 @@ pub struct Account {
     pub entries: Option<u64>,
     /// Bytes of address space that show backing files.
     pub shown: u64,
+    /// What the latest look found: the price, and what earlier parts still owe.
+    price_ns: u64,
 }
 
 impl Account {
+    /// Rent that counts, and the price it is compared with (0 before a look), for the statistics.
+    pub fn figures(&self) -> (u64, u64) {
+        (self.rental.paid_ns(), self.price_ns)
+    }
+
     /// Nothing paid, nothing measured.
     pub const fn new() -> Self {
-        Account { model: CostModel::new(), rental: Rental::new(), entries: None, shown: 0 }
+        Account {
+            model: CostModel::new(),
+            rental: Rental::new(),
+            entries: None,
+            shown: 0,
+            price_ns: 0,
+        }
     }
 
     /// In a child: what it has paid is nothing, what was measured holds.
@@ -44,6 +57,7 @@ impl Account {
 
     /// What a pass that ended well teaches; it held the program up for `spent_ns`.
     pub fn learn(&mut self, r: &Report, spent_ns: u64) {
+        self.price_ns = 0;
         if r.acted.flag() {
             self.rental.bought();
             return self.learn_prices(r);
@@ -54,6 +68,7 @@ impl Account {
         let price = price.saturating_add(self.mappings_ns(r));
         self.rental.limit(self.model.avoidable_ns(entries));
         // Many mappings make a look dear in a way the model does not know.
+        self.price_ns = price.saturating_add(self.rental.debt_ns());
         self.rental.scanned(price, self.model.scan_ns(entries, shown).max(spent_ns));
         self.entries = Some(entries);
     }

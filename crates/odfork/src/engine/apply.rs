@@ -4,6 +4,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
+use super::account::Account;
 use super::state::{Owned, State};
 use crate::code::Searched;
 use crate::helper::{self, Finished, Job};
@@ -27,7 +28,7 @@ pub fn pass(st: &State, owned: &mut Owned, decide: Decide, began_ns: u64) -> Don
         outcome = pass_once(st, owned, decide, sys::now_ns());
     }
     if let Err(stop) = &outcome {
-        st.stats.count_stop(stop);
+        st.stats.count_stop(stop.reason, stop.errno);
         if matches!(stop.reason, Reason::Seccomp | Reason::RawCalls) {
             // A filter kills for what the helper does: make no more calls of our own. Code that
             // calls past us would meet frozen memory.
@@ -79,8 +80,16 @@ fn pass_once(st: &State, owned: &mut Owned, decide: Decide, began_ns: u64) -> Do
             Err(stop)
         }
     };
+    publish(st, account);
     scratch.clear();
     outcome
+}
+
+/// What the account stands at, for the statistics.
+pub fn publish(st: &State, account: &Account) {
+    let (paid, price) = account.figures();
+    st.stats.paid_ns.store(paid, Relaxed);
+    st.stats.price_ns.store(price, Relaxed);
 }
 
 /// What the helper needs to know about the process.

@@ -50,6 +50,7 @@ fn begin_child(st: &State, me: i32) {
     owned.scratch.forget();
     owned.account.begin_child();
     st.stats.reset();
+    st.stats.pid.store(me, Relaxed);
     st.faults.store(u64::MAX, Relaxed);
     st.unpaid_ns.store(0, Relaxed);
     st.unpaid_forks.store(0, Relaxed);

@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use odfork_model::Trial;
 
-use super::apply::pass;
+use super::apply::{pass, publish};
 use super::child::detect_child;
 use super::growth;
 use super::notes::bar;
@@ -17,6 +17,7 @@ use super::waiter::{hold, Task};
 use crate::options::Freeze;
 use crate::pass::{Bid, Decide};
 use crate::reason::{Done, Reason, Stop};
+use crate::stats::{IS_PLAIN, STAY_PLAIN};
 use crate::sys;
 
 /// Minor faults since the last scan before an eager process looks again (1 MB of pages).
@@ -38,6 +39,7 @@ pub unsafe fn fork(real: impl Fn() -> i32) -> i32 {
     if st.is_fenced() || !detect_child() {
         return real();
     }
+    obey(st);
     prepare(st);
     let call = st.lock.begin_call(&Task);
     let begin = sys::now_ns();
@@ -52,6 +54,20 @@ pub unsafe fn fork(real: impl Fn() -> i32) -> i32 {
     drop(call);
     record(st, pid, ns);
     pid
+}
+
+/// An operator asked for plain memory (`odfork stats --plain`). What cannot be thawed now is tried
+/// again before the next fork.
+fn obey(st: &State) {
+    if st.stats.wish.load(Relaxed) != STAY_PLAIN {
+        return;
+    }
+    if st.barred() == Reason::None {
+        bar(Reason::Asked);
+    }
+    if thaw_all().is_ok() {
+        st.stats.wish.store(IS_PLAIN, Relaxed);
+    }
 }
 
 /// Before a fork: looks whether freezing or refreezing is due, and does it.
@@ -133,6 +149,7 @@ fn by_rental_rule(st: &State, owned: &mut Owned, began_ns: u64) -> Option<Decide
     let last_ns = st.last_fork_ns.load(Relaxed);
     let account = &mut owned.account;
     account.charge(ns, forks, last_ns);
+    publish(st, account);
     let floor = account.model.scan_floor_ns(last_ns, account.shown);
     let (model, rental) = (account.model, account.rental);
     if is_stale(st) {

@@ -9,7 +9,7 @@ use super::state::{state, Owned, State};
 use super::thaw::thaw_all;
 use super::waiter::hold;
 use crate::helper::{self, Job};
-use crate::reason::{Reason, Stop};
+use crate::reason::Reason;
 
 /// A process that forks is measured again after so long (100 ms): what its allocator has asked
 /// for inside the C library was not seen.
@@ -48,7 +48,7 @@ fn keep_reserve(st: &State, len: usize) {
     let short = st.slack.is_limited() && !is_slack_for(st, &mut owned, len);
     drop(owned);
     if short && thaw_all().is_ok() {
-        st.stats.count_stop(&Stop::of(Reason::Memory));
+        st.stats.count_stop(Reason::Memory, 0);
     }
 }
 

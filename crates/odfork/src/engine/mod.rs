@@ -57,6 +57,7 @@ pub fn start(inspect: fn() -> Reason) {
         st.stats.last_reason.store(Reason::Never as u32, Relaxed);
     }
     let me = sys::getpid();
+    st.stats.publish(me);
     st.owner.set(me);
     st.born.store(me, Relaxed);
 }

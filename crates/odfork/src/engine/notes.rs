@@ -9,7 +9,7 @@ use super::child::detect_child;
 use super::state::state;
 use super::thaw::thaw_all;
 use super::waiter::{hold, Task};
-use crate::reason::{Reason, Stop};
+use crate::reason::Reason;
 
 /// Never freeze again in this process.
 pub fn bar(reason: Reason) {
@@ -17,7 +17,7 @@ pub fn bar(reason: Reason) {
     // Held: a pass under way ends before.
     let _owned = hold();
     st.set_barred(reason);
-    st.stats.count_stop(&Stop::of(reason));
+    st.stats.count_stop(reason, 0);
 }
 
 /// The program is about to install a system-call filter: give back what later

@@ -71,9 +71,10 @@ impl Notes {
 pub struct State {
     // What a fork or the constructor writes comes first, in one page: after the fork or
     // exec, that page is one copy-on-write fault, and more pages would be more faults.
+    /// At the very beginning: that is where another process looks for it.
+    pub stats: Stats,
     pub setup: SetOnce<Setup>,
     pub notes: Notes,
-    pub stats: Stats,
     /// The process whose state this is.
     pub owner: Owner,
     /// The process that loaded the library by exec: it alone reports.

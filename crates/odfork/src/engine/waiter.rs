@@ -6,6 +6,8 @@
 //!
 //! Rules: called in the program, in signal handlers and in new children: no heap.
 
+use core::ops::{Deref, DerefMut};
+
 use super::child::detect_child;
 use super::state::{state, Owned, State};
 use crate::lock::{Held, Waiter};
@@ -13,13 +15,40 @@ use crate::sync::LONG;
 use crate::{args, sys};
 
 /// Waits for the lock of this process's state, or of the one whose memory this task borrows.
-pub fn hold() -> Held<'static, Owned> {
-    let mut owned = state().lock.hold(&Task);
-    if owned.has_overruled() {
+pub fn hold() -> Stall {
+    let began_ns = sys::now_ns();
+    let mut held = state().lock.hold(&Task);
+    if held.has_overruled() {
         // A helper of the one that is gone may still end: it shares nothing with the next one.
-        owned.scratch.forget();
+        held.scratch.forget();
     }
-    owned
+    Stall { held, began_ns }
+}
+
+/// The lock, held; what waiting for it and holding it took is counted as a stall of the program.
+pub struct Stall {
+    held: Held<'static, Owned>,
+    began_ns: u64,
+}
+
+impl Deref for Stall {
+    type Target = Held<'static, Owned>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.held
+    }
+}
+
+impl DerefMut for Stall {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.held
+    }
+}
+
+impl Drop for Stall {
+    fn drop(&mut self) {
+        state().stats.count_stall(sys::now_ns().saturating_sub(self.began_ns));
+    }
 }
 
 /// The calling task.
