@@ -13,3 +13,4 @@ mod pages;
 mod promises;
 mod refuse;
 mod stage;
+mod stats;

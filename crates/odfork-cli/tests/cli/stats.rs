@@ -1,0 +1,133 @@
+//! `odfork stats` as a user runs it: a living process, its forked child, the formats, the switch to
+//! plain, and one line for every process that cannot be asked.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+use crate::stage::{bare, compiled, finish, odfork, scratch, skip, start, Outcome, ODFORK};
+
+/// The library beside the binary; other tests use a stub in its place.
+fn library() -> Option<PathBuf> {
+    let path = PathBuf::from(ODFORK).with_file_name("libodfork.so");
+    path.is_file().then_some(path)
+}
+
+/// A process that forks when it is told to, under the library.
+struct Forker {
+    child: Child,
+    answers: BufReader<std::process::ChildStdout>,
+}
+
+impl Forker {
+    fn begin() -> Option<Forker> {
+        let library = library()?;
+        let mut command = Command::new(compiled("forker", "forker.c", &[]));
+        command.env("LD_PRELOAD", library).env("ODFORK_FREEZE", "eager");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = start(&mut command).unwrap();
+        let answers = BufReader::new(child.stdout.take().unwrap());
+        let mut forker = Forker { child, answers };
+        forker.answer();
+        Some(forker)
+    }
+
+    fn answer(&mut self) -> String {
+        let mut line = String::new();
+        self.answers.read_line(&mut line).unwrap();
+        line.trim().to_owned()
+    }
+
+    /// `f`: forks, the child ends. `k`: forks, the child stays; tells its number.
+    fn tell(&mut self, what: &str) -> String {
+        let input = self.child.stdin.as_mut().unwrap();
+        input.write_all(what.as_bytes()).unwrap();
+        self.answer()
+    }
+
+    fn stats(&self, words: &[&str]) -> Outcome {
+        stats(&self.child.id().to_string(), words)
+    }
+
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.stats(&["--format", "json"]).silent().out).unwrap()
+    }
+}
+
+impl Drop for Forker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn stats(pid: &str, words: &[&str]) -> Outcome {
+    finish(odfork(&["stats", pid]).args(words))
+}
+
+fn number(value: &Value, pointer: &str) -> u64 {
+    value.pointer(pointer).and_then(Value::as_u64).unwrap_or_else(|| panic!("{pointer}: {value}"))
+}
+
+#[test]
+fn a_living_process_is_shown_and_made_plain() {
+    let Some(mut forker) = Forker::begin() else { return skip("stats", "libodfork.so not built") };
+    assert_eq!(forker.tell("f"), "done");
+    let first = forker.json();
+    assert_eq!(number(&first, "/fork/count"), 1);
+    assert!(number(&first, "/stall/count") > 0);
+    let text = forker.stats(&[]).silent().out;
+    assert!(text.starts_with("odfork: forker (pid "), "{text}");
+    if number(&first, "/frozen_bytes") == 0 {
+        return skip("stats", "memory is not frozen here");
+    }
+    forker.stats(&["--plain"]).silent();
+    assert_eq!(forker.tell("f"), "done");
+    let plain = forker.json();
+    assert_eq!((number(&plain, "/frozen_bytes"), &plain["engine"]), (0, &"plain".into()));
+    assert_eq!(forker.tell("f"), "done");
+    let text = forker.stats(&[]).silent().out;
+    assert!(text.contains("unfrozen on demand"), "{text}");
+    assert!(forker.stats(&["--plain"]).silent().out.contains("before"));
+}
+
+#[test]
+fn a_forked_child_is_asked_like_any_other() {
+    let Some(mut forker) = Forker::begin() else { return skip("stats", "libodfork.so not built") };
+    let child = forker.tell("k");
+    let found = stats(&child, &[]).silent().out;
+    assert!(found.contains(&format!("(pid {child})")) && found.contains("parent's figures"));
+    // SAFETY: ends the child this test made.
+    unsafe { libc::kill(child.parse().unwrap(), libc::SIGKILL) };
+}
+
+#[test]
+fn a_collector_reads_a_file_that_is_replaced_at_once() {
+    let Some(mut forker) = Forker::begin() else { return skip("stats", "libodfork.so not built") };
+    forker.tell("f");
+    let folder = scratch();
+    let file = folder.path().join("odfork.prom");
+    fs::write(&file, "old").unwrap();
+    let words = ["--format", "prometheus", "--output", file.to_str().unwrap()];
+    assert_eq!(forker.stats(&words).silent().out, "");
+    let text = fs::read_to_string(&file).unwrap();
+    let pid = forker.child.id();
+    assert!(text.contains(&format!("odfork_forks_total{{pid=\"{pid}\",program=\"forker\"}} 1\n")));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    let all = finish(&mut odfork(&["stats", "--all"])).silent().out;
+    assert!(all.contains(&format!("forker (pid {pid})")), "{all}");
+}
+
+#[test]
+fn who_cannot_be_asked_is_told_in_one_line() {
+    let mut sleeper = start(bare("sleep").arg("60")).unwrap();
+    let outcome = stats(&sleeper.id().to_string(), &[]);
+    assert!(outcome.only_line().contains("does not have odfork"), "{outcome:?}");
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
+    let gone = stats(&sleeper.id().to_string(), &[]);
+    assert!(gone.only_line().contains("cannot be read") && gone.code == Some(2), "{gone:?}");
+}
