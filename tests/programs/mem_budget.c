@@ -215,6 +215,36 @@ static void rewritten(void)
     memset(memory, 3, bytes);
 }
 
+/* Half of the limit, forks, then nearly the other half, and the first half again. */
+static void growth(void)
+{
+    size_t first = 120 * OD_MB, more = 130 * OD_MB;
+    char *one = filled(first, 1);
+    forks(30);
+    od_freeze();
+    char *two = filled(more, 2);
+    memset(one, 3, first);
+    forks(2);
+    memset(one, 4, first);
+    memset(two, 4, more);
+    CHECK(one[first - 1] == 4 && two[more - 1] == 4, "lost");
+}
+
+/* Steps of one megabyte, as an arena grows, with forks between them. */
+static void steps(void)
+{
+    size_t used = 0, bytes = 120 * OD_MB;
+    char *memory = filled(bytes, 1);
+    forks(30);
+    od_freeze();
+    for (; used < 130 * OD_MB; used += OD_MB) {
+        filled(OD_MB, 5);
+        if (used % (16 * OD_MB) == 0)
+            forks(1);
+    }
+    memset(memory, 2, bytes);
+}
+
 static const struct part {
     const char *name;
     void (*body)(void);
@@ -227,6 +257,8 @@ static const struct part {
     { "orphan", orphan, 0 },
     { "later", later, 200 * OD_MB },
     { "rewritten", rewritten, 200 * OD_MB },
+    { "growth", growth, 320 * OD_MB },
+    { "steps", steps, 320 * OD_MB },
 };
 enum { COUNT = sizeof PARTS / sizeof *PARTS };
 

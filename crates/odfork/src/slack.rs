@@ -49,15 +49,11 @@ impl Slack {
         self.bytes.load(SeqCst) < UNLIMITED / 2
     }
 
-    /// The program uses `len` bytes more; false if that is more than there is.
+    /// The program uses `len` bytes more; false if that is more than there is. What it gives back
+    /// counts when it is measured again, which is before anything is thawed.
     pub fn take(&self, len: usize) -> bool {
         let len = i64::try_from(len).unwrap_or(UNLIMITED).min(UNLIMITED / 8);
         self.bytes.fetch_sub(len, SeqCst) >= len
-    }
-
-    /// The program gives `len` bytes back.
-    pub fn give(&self, len: usize) {
-        self.bytes.fetch_add(i64::try_from(len).unwrap_or(0), SeqCst);
     }
 
     /// Time since it was measured.
@@ -80,8 +76,6 @@ mod tests {
         report.note_slack(100);
         slack.learn(&report);
         assert!(slack.is_limited() && slack.take(60) && !slack.take(60));
-        slack.give(80);
-        assert!(slack.take(60));
         report.note_slack(-5);
         slack.learn(&report);
         assert!(!slack.take(0));

@@ -125,9 +125,16 @@ fn a_collector_reads_a_file_that_is_replaced_at_once() {
 fn who_cannot_be_asked_is_told_in_one_line() {
     let mut sleeper = start(bare("sleep").arg("60")).unwrap();
     let outcome = stats(&sleeper.id().to_string(), &[]);
-    assert!(outcome.only_line().contains("does not have odfork"), "{outcome:?}");
+    assert!(one_line(&outcome).contains("does not have odfork"), "{outcome:?}");
     sleeper.kill().unwrap();
     sleeper.wait().unwrap();
     let gone = stats(&sleeper.id().to_string(), &[]);
-    assert!(gone.only_line().contains("cannot be read") && gone.code == Some(2), "{gone:?}");
+    assert!(one_line(&gone).contains("cannot be read") && gone.code == Some(2), "{gone:?}");
+}
+
+/// The one line on standard error.
+fn one_line(outcome: &Outcome) -> &str {
+    assert!(outcome.err.starts_with("odfork stats: "), "{outcome:?}");
+    assert_eq!(outcome.err.lines().count(), 1, "{outcome:?}");
+    &outcome.err
 }

@@ -19,19 +19,11 @@ const MEASURE_NS: u64 = 100_000_000;
 /// touch the reserve, the reserve is given back first.
 pub fn before_growth(len: usize) {
     let st = state();
-    if !st.slack.is_limited() {
+    if len == 0 || !st.slack.is_limited() {
         return;
     }
     if !st.slack.take(len) && detect_child() {
         keep_reserve(st, len);
-    }
-}
-
-/// After a call that took `len` such bytes away.
-pub fn after_shrinking(len: usize) {
-    let slack = &state().slack;
-    if slack.is_limited() {
-        slack.give(len);
     }
 }
 

@@ -29,7 +29,7 @@ mod zero;
 pub use fork::{fork, freeze_now};
 pub use give_back::gave_up;
 pub use give_up::give_up;
-pub use growth::{after_shrinking, before_growth};
+pub use growth::before_growth;
 pub use mapping::{map, protect, replace};
 pub use notes::{
     bar, before_filter, before_raw_fork, beside_no_pass, never_overwrite, note_pi_futex,

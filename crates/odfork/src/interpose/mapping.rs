@@ -9,12 +9,21 @@ use crate::{args, engine};
 
 /// mmap by the kernel.
 pub fn map(a: [usize; 6]) -> isize {
+    if will_be_written(a[2] as c_int, a[3] as c_int) {
+        engine::before_growth(a[1]);
+    }
     // SAFETY: the program's own call.
     let call = || unsafe { sys::raw(libc::SYS_mmap, a) };
     match a[3] as c_int & libc::MAP_FIXED {
         0 => engine::map(a[1], call),
         _ => engine::replace(a[0], a[1], call),
     }
+}
+
+/// Memory of the program's own, which it means to use.
+fn will_be_written(prot: c_int, flags: c_int) -> bool {
+    const MINE: c_int = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    flags & (MINE | libc::MAP_NORESERVE) == MINE && prot & libc::PROT_WRITE != 0
 }
 
 /// mmap(2).

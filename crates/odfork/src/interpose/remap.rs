@@ -21,6 +21,7 @@ pub fn remap(old: usize, old_len: usize, new_len: usize, flags: c_int, new: usiz
     if !is_sound(&r) {
         return call();
     }
+    engine::before_growth(r.new_len.saturating_sub(r.len));
     engine::remap(&r, call).unwrap_or_else(|| engine::remap_thawed(&r, call))
 }
 
