@@ -76,6 +76,7 @@ fn manual_pages() {
             "odfork-predict.1",
             "odfork-report.1",
             "odfork-run.1",
+            "odfork-stats.1",
             "odfork-writes.1",
             "odfork.1"
         ]
