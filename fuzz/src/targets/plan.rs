@@ -48,7 +48,7 @@ impl Memory {
             let populated = |at: &usize| self.populated[at / PAGE - self.first];
             let mut extent = (start..stop).step_by(PAGE).filter(populated);
             let first = extent.next();
-            let last = extent.last().or(first);
+            let last = extent.next_back().or(first);
             let (Some(first), Some(last)) = (first, last) else { continue };
             pieces.push(match dense {
                 true => Piece { start, end: stop, pages, kind: Kind::Huge },

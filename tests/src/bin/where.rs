@@ -21,9 +21,9 @@ const ROUNDS: usize = 5;
 const HEAD: &str = "\
 # Where it runs
 
-What `make where` found, with the program `tests/confine/cost.c`. Filters and privileges are emulated
-from the lists their makers publish (`tests/confine`, `tests/src/places.rs`); file systems, cgroups
-and other namespaces around them are not. \"Threads\": a program with a second thread is frozen too;
+What `make where` found, with the program `tests/confine/cost.c`. Filters and privileges are
+emulated from the lists their makers publish (`tests/confine`, `tests/src/places.rs`); file systems,
+cgroups and other namespaces around them are not. \"Threads\": a program with a second thread is frozen too;
 else it stays plain. Times are medians of pairs, stock and odfork in turn, on a machine that did
 other work too: read them as ratios. Nothing is killed in any of these places but the helper task.
 ";
@@ -32,8 +32,8 @@ const TAIL: &str = "
 **gVisor** answers system calls by a kernel of its own, without `userfaultfd`, `fsopen` and page
 tables to copy as Linux does. It was not tried. What is missing there means plain fork.
 
-**What would help.** Threads: in a container, the device `/dev/userfaultfd` passed in (Linux 6.1); for
-an ordinary user, a rule of udev that gives that device to its group, or the sysctl
+**What would help.** Threads: in a container, the device `/dev/userfaultfd` passed in (Linux 6.1);
+for an ordinary user, a rule of udev that gives that device to its group, or the sysctl
 `vm.unprivileged_userfaultfd=1`. 2 MB pages in a service: `fsopen fsconfig fsmount mincore` beside
 `@system-service`, as in the table.
 ";
