@@ -10,6 +10,9 @@ use std::os::unix::ffi::OsStrExt;
 
 use crate::options::{self, nearest, PREFIX, SETTINGS};
 
+/// Of the variables that the pager hands to its programs.
+const PAGER_PREFIX: &str = "ODFORK_PAGE_";
+
 extern "C" {
     static environ: *const *const c_char;
 }
@@ -92,7 +95,8 @@ fn slip(entry: &CStr, overridden: &[&str]) -> Option<String> {
     if !name.starts_with(PREFIX) || overridden.contains(&name) {
         return None;
     }
-    if options::OF_OTHER_COMMANDS.contains(&name) {
+    // A program below `odfork page run` inherits the pager's own.
+    if options::OF_OTHER_COMMANDS.contains(&name) || name.starts_with(PAGER_PREFIX) {
         return None;
     }
     let Some(setting) = options::by_variable(name) else {
@@ -149,6 +153,7 @@ mod tests {
             "ODFORK_FREEZE=auto",
             "ODFORK_STATS=",
             "ODFORK_KERNEL_TREE=kernel",
+            "ODFORK_PAGE_SOCKET=3",
             "FREZE=1",
         ]);
         let slips = block.slips(&[]);
