@@ -3,10 +3,10 @@
 use core::ffi::CStr;
 use core::sync::atomic::Ordering::Relaxed;
 
-use odfork_sys::getpid;
+use odfork_sys::{getpid, Errno};
 
 use crate::state::{mode, STATE};
-use crate::{fork_handlers, heap, next_symbol, options, pins};
+use crate::{fork_handlers, heap, messages, next_symbol, options, pins};
 
 /// Bytes from which on a mapping is taken over.
 const THRESHOLD: &CStr = c"ODFORK_PAGE_THRESHOLD";
@@ -24,6 +24,11 @@ extern "C" fn init() {
     heap::read_options();
     pins::read_options();
     next_symbol::look_who_is_first();
+    if !next_symbol::is_first() {
+        // None of its calls would come here to be told.
+        STATE.mode.store(mode::OFF, Relaxed);
+        messages::warn_not_paged(Errno(libc::EEXIST));
+    }
 }
 
 #[used]

@@ -111,11 +111,7 @@ pub fn ensure_connected(_held: &mut Locked) -> bool {
         mode::FRESH => {}
         _ => return false,
     }
-    let done = match crate::next_symbol::is_first() {
-        true => crate::pins::refuse(),
-        false => Err(Errno(libc::EEXIST)),
-    };
-    let done = done
+    let done = crate::pins::refuse()
         .and_then(|()| hello(crate::options::socket_path(), 0))
         .and_then(|welcome| attach(&welcome).inspect_err(|_| welcome.close_all()));
     STATE.mode.store(if done.is_ok() { mode::CONNECTED } else { mode::OFF }, Relaxed);

@@ -98,6 +98,12 @@ impl Addresses {
         self.split.cover(start, end);
     }
 
+    /// The same of memory that can be read and written, whatever was known of its addresses.
+    pub fn freeze_anew(&self, start: usize, end: usize) {
+        self.freeze(start, end);
+        self.forget_access(start, end);
+    }
+
     /// `start..end` may consist of more mappings than the program made.
     pub fn note_split(&self, start: usize, end: usize) {
         self.split.cover(start, end);

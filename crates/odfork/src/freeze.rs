@@ -112,6 +112,7 @@ fn fill(
         span,
         probe: tools.probe,
         huge: u32::from(piece.kind == Kind::Huge),
+        fresh: u32::from(content == Content::Anonymous),
         live: 1,
         ..BackingFile::default()
     };

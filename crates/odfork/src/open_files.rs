@@ -88,18 +88,22 @@ fn look_at(found: &mut Found, fd: i32) {
     match kind {
         // Memory devices and terminals. Asking for a name is the dear part of a look.
         libc::S_IFCHR if matches!(device, 1 | 4 | 5 | 136..=143) => {}
-        libc::S_IFSOCK => found.zerocopy |= is_zerocopy(fd),
+        libc::S_IFSOCK => {
+            found.zerocopy |= option_of(fd, libc::SO_ZEROCOPY) == Some(1);
+            // Its packets lie in memory of the program.
+            found.pins |= option_of(fd, libc::SO_DOMAIN) == Some(libc::AF_XDP);
+        }
         // Anonymous inodes have no type.
         0 | libc::S_IFCHR => note_name(found, fd),
         _ => {}
     }
 }
 
-fn is_zerocopy(fd: i32) -> bool {
+fn option_of(fd: i32, name: i32) -> Option<i32> {
     let (mut value, mut size) = (0i32, 4u32);
-    let a = args![fd, libc::SOL_SOCKET, libc::SO_ZEROCOPY, &mut value, &mut size];
+    let a = args![fd, libc::SOL_SOCKET, name, &mut value, &mut size];
     // SAFETY: value and size are valid for writing.
-    unsafe { sys::raw(libc::SYS_getsockopt, a) == 0 && value != 0 }
+    (unsafe { sys::raw(libc::SYS_getsockopt, a) } == 0).then_some(value)
 }
 
 fn note_name(found: &mut Found, fd: i32) {

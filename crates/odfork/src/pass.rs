@@ -234,7 +234,8 @@ fn refreeze_and_punch(s: &mut Scratch, tools: &Tools, o: &Order) -> Done<()> {
     }
     refreeze::refreeze_all(s, tools, &o.subject)?;
     for (slot, im) in o.subject.registry.live() {
-        if !s.results.is_gone(slot) {
+        // A page in a pipe or a socket is shown by no mapping.
+        if !s.results.is_gone(slot) && !o.subject.spliced {
             refreeze::punch_unseen(s, tools.pagemap, (slot, im))?;
         }
     }

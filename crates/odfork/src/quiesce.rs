@@ -198,7 +198,7 @@ fn rest(s: &mut Scratch, subject: &Subject) -> Done<()> {
 fn all_rest(s: &mut Scratch, subject: &Subject) -> SysResult<bool> {
     each_number(s, &threads::directory(subject.pid), &mut |s, tid| {
         let rests = |s: &mut Scratch| {
-            Ok(threads::note(s, tid as i32)? && thread_rests(s, subject.pid, tid)?)
+            Ok(threads::note(s, subject.pid, tid as i32)? && thread_rests(s, subject.pid, tid)?)
         };
         Ok(tid == subject.tid as u64 || rests(s)?)
     })

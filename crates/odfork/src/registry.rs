@@ -36,6 +36,8 @@ pub struct BackingFile {
     pub bytes: usize,
     /// 1 = huge pages, 0 = 4 KB pages.
     pub huge: u32,
+    /// 1 = made of anonymous memory, 0 = of another backing file.
+    pub fresh: u32,
     /// In use.
     pub live: u32,
 }
@@ -111,6 +113,7 @@ const EMPTY: BackingFile = BackingFile {
     probe: 0,
     bytes: 0,
     huge: 0,
+    fresh: 0,
     live: 0,
 };
 
@@ -130,7 +133,11 @@ impl Registry {
     pub fn add(&mut self, addresses: &Addresses, file: BackingFile) -> bool {
         let Some(slot) = self.files.iter_mut().find(|i| i.live == 0) else { return false };
         *slot = BackingFile { live: 1, ..file };
-        addresses.freeze(file.start, file.end);
+        if file.fresh == 1 {
+            addresses.freeze_anew(file.start, file.end);
+        } else {
+            addresses.freeze(file.start, file.end);
+        }
         true
     }
 

@@ -158,6 +158,7 @@ struct Record {
     probe: AtomicUsize,
     bytes: AtomicUsize,
     huge: AtomicU32,
+    fresh: AtomicU32,
 }
 
 impl Record {
@@ -172,6 +173,7 @@ impl Record {
         self.probe.store(file.probe, Relaxed);
         self.bytes.store(file.bytes, Relaxed);
         self.huge.store(file.huge, Relaxed);
+        self.fresh.store(file.fresh, Relaxed);
     }
 
     fn load(&self) -> BackingFile {
@@ -186,6 +188,7 @@ impl Record {
             probe: self.probe.load(Relaxed),
             bytes: self.bytes.load(Relaxed),
             huge: self.huge.load(Relaxed),
+            fresh: self.fresh.load(Relaxed),
             live: 1,
         }
     }

@@ -55,7 +55,8 @@ pub fn note_all(s: &mut Scratch, subject: &Subject) -> Done<()> {
         return Err(Stop::of(Reason::Threads));
     }
     for _ in 0..ROUNDS {
-        let all = each_number(s, &directory(subject.pid), &mut |s, tid| note(s, tid as i32));
+        let all =
+            each_number(s, &directory(subject.pid), &mut |s, tid| note(s, subject.pid, tid as i32));
         if all.map_err(fail)? {
             return Ok(());
         }
@@ -76,9 +77,11 @@ fn word_of(list: usize) -> *const AtomicI32 {
 }
 
 /// Notes one thread; false if it cannot be held now: it begins or ends, or there is no room.
-pub fn note(s: &mut Scratch, tid: i32) -> SysResult<bool> {
+pub fn note(s: &mut Scratch, pid: i32, tid: i32) -> SysResult<bool> {
     match list_of(tid) {
         Ok(0) => has_ended(s, tid),
+        // One whose word is elsewhere cannot be told when it ends.
+        Ok(list) if value_of(pid, list) != Some(tid) => Ok(false),
         Ok(list) => Ok(s.work.threads.keep(Thread { tid, list })),
         Err(Errno(libc::ESRCH)) => Ok(true),
         Err(e) => Err(e),
@@ -113,17 +116,22 @@ pub fn settle(s: &mut Scratch, subject: &Subject) {
     }
 }
 
+/// The word of the thread with that list, read with care.
+fn value_of(pid: i32, list: usize) -> Option<i32> {
+    let mut value = 0i32;
+    let local = libc::iovec { iov_base: (&raw mut value).cast(), iov_len: 4 };
+    let at = list.checked_sub(BEFORE_LIST)?;
+    let remote = libc::iovec { iov_base: at as *mut _, iov_len: 4 };
+    let a = args![pid, &local, 1, &remote, 1, 0];
+    // SAFETY: `value` is valid for writing; the kernel checks the other address.
+    (unsafe { sys::call(libc::SYS_process_vm_readv, a) } == Ok(4)).then_some(value)
+}
+
 /// Does what the kernel could not do for a thread that is gone. Where the kernel could, the memory
 /// may be gone as well, so that it is read with care. While the word is set nobody frees it.
 fn clear_word(pid: i32, thread: Thread) {
-    let mut value = 0i32;
     let word = word_of(thread.list);
-    let local = libc::iovec { iov_base: (&raw mut value).cast(), iov_len: 4 };
-    let remote = libc::iovec { iov_base: word as *mut _, iov_len: 4 };
-    // SAFETY: `value` is valid for writing; the kernel checks the other address.
-    let read =
-        unsafe { sys::call(libc::SYS_process_vm_readv, args![pid, &local, 1, &remote, 1, 0]) };
-    if read == Ok(4) && value == thread.tid {
+    if value_of(pid, thread.list) == Some(thread.tid) {
         // SAFETY: readable just now, and nobody but the one who waits for it to become 0 frees it.
         unsafe {
             let _ = (*word).compare_exchange(thread.tid, 0, SeqCst, SeqCst);

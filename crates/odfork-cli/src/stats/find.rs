@@ -5,7 +5,9 @@
 //! data, which follows its code in memory. Programs that have the library linked in are searched in
 //! the same way.
 
+use std::fs::File;
 use std::mem::{offset_of, size_of};
+use std::os::unix::fs::FileExt;
 
 use anyhow::{anyhow, bail, Context, Result};
 use odfork_proc::maps::{self, Mapping};
@@ -44,10 +46,19 @@ const RELAXED: std::sync::atomic::Ordering = std::sync::atomic::Ordering::Relaxe
 
 /// Asks the process to unfreeze its memory and to stay plain.
 pub fn ask_for_plain(found: &Found) -> Result<()> {
+    // The descriptor belongs to the memory and not to the number: a process that executes another
+    // program meanwhile, or a new one of that number, is not written to.
+    let pid = found.pid;
+    let path = format!("/proc/{pid}/mem");
+    let denied = || format!("process {pid} cannot be written to");
+    let memory = File::options().read(true).write(true).open(path).with_context(denied)?;
+    let mut mark = MAGIC.to_le_bytes();
+    memory.read_exact_at(&mut mark, found.address).with_context(denied)?;
+    if mark != MAGIC.to_le_bytes() {
+        bail!("process {pid} has ended or executed another program");
+    }
     let at = found.address + offset_of!(Stats, wish) as u64;
-    memory::write(found.pid, at, &STAY_PLAIN.to_ne_bytes())
-        .with_context(|| format!("process {} cannot be written to", found.pid))?;
-    Ok(())
+    memory.write_all_at(&STAY_PLAIN.to_ne_bytes(), at).with_context(denied)
 }
 
 /// Writable data of the library, or else of the program.

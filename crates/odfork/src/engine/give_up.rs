@@ -90,9 +90,13 @@ impl Call<'_> {
             return Ok(());
         }
         let shows_file = self.by_kernel(start, end, libc::MADV_FREE) == Err(Errno(libc::EINVAL));
-        if !shows_file || objects::is_file(start) {
+        if !shows_file {
             self.st.addresses.uncover(start, end);
             return self.by_kernel(start, end, self.advice);
+        }
+        if objects::touches(start, end) {
+            // Frozen memory of a library's, or the file of one that was loaded there since.
+            return Err(NOT_HERE);
         }
         let asks = matches!(self.advice, libc::MADV_DONTNEED | libc::MADV_FREE);
         if asks && self.is_special(start, end) && zero::is_locked((start, end)) {

@@ -2,8 +2,8 @@
 //!
 //! Owns what the kernel would do differently. A mapping of a backing file would grow into the
 //! file: anonymous memory is mapped behind it instead. What the program made as one mapping may be
-//! several here: they move one after the other. What `MREMAP_DONTUNMAP` leaves behind would show
-//! the file: anonymous memory is mapped there.
+//! several here: they move one after the other. Everything else (a target of the program's choice,
+//! `MREMAP_DONTUNMAP`, ranges that are frozen in part) is thawed by the helper task first.
 
 use super::give_up::NOT_HERE;
 use super::mapping::{map, replace, Unsettled};
@@ -38,10 +38,23 @@ impl Remap {
     fn shrinks_in_place(&self) -> bool {
         self.new_len <= self.len && !self.has(libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP)
     }
+
+    fn only_grows(&self) -> bool {
+        self.new_len > self.len && !self.has(libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP)
+    }
+
+    /// What the program has named as its new place may be frozen.
+    fn is_target_frozen(&self) -> bool {
+        let addresses = &state().addresses;
+        self.has(libc::MREMAP_FIXED) && addresses.may_be_frozen(self.new, self.new + self.new_len)
+    }
 }
 
 /// The kernel's answer to such a call. `None`: it takes the helper task.
 pub fn remap(r: &Remap, call: impl Fn() -> isize) -> Option<isize> {
+    if r.is_target_frozen() {
+        return None;
+    }
     let to_target = || match r.has(libc::MREMAP_FIXED) {
         true => replace(r.new, r.new_len, &call),
         false => map(r.new_len, &call),
@@ -74,10 +87,16 @@ pub fn remap_thawed(r: &Remap, call: impl Fn() -> isize) -> isize {
             // Rather no room, as when the addresses behind are taken, than wrong bytes.
             return -(libc::ENOMEM as isize);
         }
+        let addresses = &state().addresses;
+        if r.is_target_frozen() {
+            // The kernel may replace a part of it, also where it refuses: it does not say which.
+            addresses.doubt();
+            return call();
+        }
         let answer = call();
         if let Ok(at) = sys::check(answer) {
-            state().addresses.forget(r.old, r.old + r.len);
-            state().addresses.forget(at, at + r.new_len);
+            addresses.forget(r.old, r.old + r.len);
+            addresses.forget(at, at + r.new_len);
         }
         answer
     })
@@ -99,28 +118,28 @@ impl Call<'_> {
             addresses.forget(r.old + r.new_len, end);
             return Ok(answer);
         }
-        let frozen = addresses.may_be_frozen(r.old, end);
-        if !frozen {
+        if !addresses.may_be_frozen(r.old, end) {
             // Split once, but perhaps one mapping again.
-            match sys::check(call()) {
-                Err(FAULT) => {}
-                Ok(at) => return Ok(self.arrived(at)),
-                refused => return refused,
-            }
+            return match sys::check(call()) {
+                Err(FAULT) => Err(NOT_HERE),
+                Ok(at) => Ok(self.arrived(at)),
+                refused => refused,
+            };
         }
-        if addresses.may_be_special(r.old, end) {
-            return Err(if frozen { NOT_HERE } else { FAULT });
+        // What else lies in the range may be a file, or a hole: the helper looks. A target of the
+        // program's own choice is the kernel's business.
+        let whole = addresses.first_frozen(r.old, end) == Some((r.old, end));
+        if !whole || !r.only_grows() || addresses.may_be_special(r.old, end) {
+            return Err(NOT_HERE);
         }
-        // As one mapping it would have neither holes nor different access.
-        let access = match addresses.access(r.old, end) {
-            (None, _) => return Err(NOT_HERE),
-            (Some(access), until) if until == end => access,
-            _ => return Err(FAULT),
-        };
+        let (Some(access), until) = addresses.access(r.old, end) else { return Err(NOT_HERE) };
+        if until < end {
+            return Err(NOT_HERE);
+        }
         if !self.st.is_fenced() && !zero::is_mapped(&self.kernel, (r.old, end)) {
-            return Err(FAULT);
+            return Err(NOT_HERE);
         }
-        self.grow_or_move(access)
+        self.grow(access)
     }
 
     /// Everything is anonymous, at its new place.
@@ -132,85 +151,57 @@ impl Call<'_> {
         at
     }
 
-    fn grow_or_move(&self, access: i32) -> SysResult<usize> {
-        let r = &self.r;
-        let end = r.old + r.len;
-        if !r.has(libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) {
-            let more = libc::MAP_FIXED_NOREPLACE;
-            if let Ok(at) = self.anonymous((end, r.old + r.new_len), access, more) {
-                if at == end {
-                    self.st.addresses.forget(end, r.old + r.new_len);
-                    self.st.addresses.note_split(r.old, r.old + r.new_len);
-                    self.st.addresses.note_access(end, r.old + r.new_len, Some(access));
-                    return Ok(r.old);
-                }
-                // A kernel before 4.17, to which the address was a hint.
-                self.unmap(at, at + r.new_len - r.len);
+    /// It is frozen as a whole and to become larger.
+    fn grow(&self, access: i32) -> SysResult<usize> {
+        let (r, addresses) = (&self.r, &self.st.addresses);
+        let (end, new_end) = (r.old + r.len, r.old + r.new_len);
+        if let Ok(at) = self.anonymous((end, new_end), access, libc::MAP_FIXED_NOREPLACE) {
+            if at == end {
+                addresses.forget(end, new_end);
+                addresses.note_split(r.old, new_end);
+                addresses.note_access(end, new_end, Some(access));
+                return Ok(r.old);
             }
-            if !r.has(libc::MREMAP_MAYMOVE) {
-                return Err(NO_ROOM);
-            }
+            // A kernel before 4.17, to which the address was a hint.
+            self.unmap(at, at + r.new_len - r.len);
         }
-        if r.new_len < r.len {
-            self.unmap(r.old + r.new_len, end);
-            self.st.addresses.forget(r.old + r.new_len, end);
+        if !r.has(libc::MREMAP_MAYMOVE) {
+            return Err(NO_ROOM);
         }
-        let target = if r.has(libc::MREMAP_FIXED) { r.new } else { self.reserve()? };
+        // With less room than that the kernel may find a way.
+        let target = self.reserve().map_err(|_| NOT_HERE)?;
         self.move_to(target, access).map(|()| target)
     }
 
+    /// To addresses reserved for it.
     fn move_to(&self, target: usize, access: i32) -> SysResult<()> {
         let (r, addresses) = (&self.r, &self.st.addresses);
-        let len = r.len.min(r.new_len);
+        let (behind, new_end) = (target + r.len, target + r.new_len);
         let given = |e| {
-            if !r.has(libc::MREMAP_FIXED) {
-                self.unmap(target, target + r.new_len);
-            }
+            self.unmap(target, new_end);
             e
         };
-        addresses.forget(target, target + r.new_len);
-        if r.new_len > len {
-            let behind = (target + len, target + r.new_len);
-            self.anonymous(behind, access, libc::MAP_FIXED).map_err(given)?;
-        }
-        self.claim(r.old, target, len);
-        let stays = r.flags & libc::MREMAP_DONTUNMAP;
-        if let Err((moved, e)) = self.move_parts(r.old, target, len, stays) {
+        addresses.forget(target, new_end);
+        self.anonymous((behind, new_end), access, libc::MAP_FIXED).map_err(given)?;
+        addresses.freeze(target, behind);
+        if let Err((moved, e)) = self.move_parts(r.old, target, r.len) {
             // What cannot be moved back is at its new place only, and stays known there.
-            if self.move_parts(target, r.old, moved, 0).is_ok() {
-                addresses.forget(target, target + r.new_len);
+            if self.move_parts(target, r.old, moved).is_ok() {
+                addresses.forget(target, new_end);
                 given(e);
             }
             return Err(e);
         }
-        if stays != 0 {
-            zero::map(&self.kernel, (r.old, r.old + r.len), access).map_err(|_| NO_ROOM)?;
-        }
         addresses.forget(r.old, r.old + r.len);
-        addresses.note_split(target, target + r.new_len);
-        addresses.note_access(target, target + r.new_len, Some(access));
+        addresses.note_split(target, new_end);
+        addresses.note_access(target, new_end, Some(access));
         Ok(())
-    }
-
-    /// What is frozen here is about to be there.
-    fn claim(&self, from: usize, to: usize, len: usize) {
-        let mut at = from;
-        while let Some((a, b)) = self.st.addresses.first_frozen(at, from + len) {
-            self.st.addresses.freeze(to + (a - from), to + (b - from));
-            at = b;
-        }
     }
 
     /// Moves all mappings of a range; else tells how much was moved. The kernel refuses a part
     /// that is more than one mapping, as kernels before 6.17 do: then half of it is tried.
-    fn move_parts(
-        &self,
-        from: usize,
-        to: usize,
-        len: usize,
-        stays: i32,
-    ) -> Result<(), (usize, Errno)> {
-        let how = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | stays;
+    fn move_parts(&self, from: usize, to: usize, len: usize) -> Result<(), (usize, Errno)> {
+        let how = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
         let (mut at, mut size) = (0, len);
         while at < len {
             let a = args![from + at, size, size, how, to + at];
@@ -222,10 +213,7 @@ impl Call<'_> {
                 }
                 Err(FAULT) if size > PAGE => size = (size / PAGE).div_ceil(2) * PAGE,
                 // A newer one has moved some of the mappings before it met one it refused.
-                Err(FAULT)
-                    if stays == 0
-                        && !zero::is_mapped(&self.kernel, (from + at, from + at + PAGE)) =>
-                {
+                Err(FAULT) if !zero::is_mapped(&self.kernel, (from + at, from + at + PAGE)) => {
                     at += PAGE;
                     size = len - at;
                 }

@@ -30,8 +30,10 @@ fn is_sound(r: &Remap) -> bool {
     let has = |flag: c_int| r.flags & flag != 0;
     let known = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
     let moves = has(libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP);
-    let ends = r.old.checked_add(r.len).zip(r.new.checked_add(r.new_len));
-    let Some((end, new_end)) = ends else { return false };
+    let Some(end) = r.old.checked_add(r.len) else { return false };
+    // The kernel looks at the new address only where it is asked for.
+    let new_end = if has(libc::MREMAP_FIXED) { r.new.checked_add(r.new_len) } else { Some(0) };
+    let Some(new_end) = new_end else { return false };
     r.old % PAGE == 0
         && r.flags & !known == 0
         && (!moves || has(libc::MREMAP_MAYMOVE))

@@ -69,6 +69,10 @@ fn before_syscall(nr: c_long, a: usize, b: usize) {
         libc::SYS_seccomp if a <= 1 => before_filter(),
         libc::SYS_userfaultfd => before_userfaultfd(),
         libc::SYS_ioctl if b as u64 == userfaultfd::NEW => before_userfaultfd(),
+        libc::SYS_io_uring_setup if is_unseen_ring(b) => {
+            let _ = engine::thaw_all();
+            engine::bar(Reason::Pinned);
+        }
         libc::SYS_vmsplice => engine::never_overwrite(),
         libc::SYS_futex if is_pi(b) => engine::note_pi_futex(),
         libc::SYS_clone if shares_memory(a as c_int) => engine::note_shared_vm(),
@@ -96,6 +100,20 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int {
     set_errno(errno);
     // SAFETY: the caller's own call.
     as_libc(unsafe { sys::raw(libc::SYS_ioctl, args![fd, request, arg]) }) as c_int
+}
+
+/// A ring in the program's own memory, or without a descriptor: no look at the process finds it.
+fn is_unseen_ring(parameters: usize) -> bool {
+    const NO_MMAP: u32 = 1 << 14;
+    const REGISTERED_FD_ONLY: u32 = 1 << 15;
+    let mut flags = 0u32;
+    let ours = libc::iovec { iov_base: (&raw mut flags).cast(), iov_len: 4 };
+    // The third word of `struct io_uring_params`.
+    let theirs = libc::iovec { iov_base: parameters.wrapping_add(8) as *mut _, iov_len: 4 };
+    let a = args![sys::getpid(), &ours, 1, &theirs, 1, 0];
+    // SAFETY: `flags` is valid for writing; the kernel checks the other address.
+    let read = unsafe { sys::raw(libc::SYS_process_vm_readv, a) };
+    read != 4 || flags & (NO_MMAP | REGISTERED_FD_ONLY) != 0
 }
 
 /// A system-call filter is about to be installed. What may be forbidden later is
