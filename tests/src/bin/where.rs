@@ -23,9 +23,9 @@ const HEAD: &str = "\
 
 What `make where` found, with the program `tests/confine/cost.c`. Filters and privileges are
 emulated from the lists their makers publish (`tests/confine`, `tests/src/places.rs`); file systems,
-cgroups and other namespaces around them are not. \"Threads\": a program with a second thread is frozen too;
-else it stays plain. Times are medians of pairs, stock and odfork in turn, on a machine that did
-other work too: read them as ratios. Nothing is killed in any of these places but the helper task.
+cgroups and other namespaces around them are not. \"Threads\": a program with a second thread is
+frozen too; else it stays plain. Times are medians of pairs, stock and odfork in turn, on a machine
+that did other work too: read them as ratios. Nothing is killed in any of these places but the helper task.
 ";
 
 const TAIL: &str = "
