@@ -25,7 +25,8 @@ What `make where` found, with the program `tests/confine/cost.c`. Filters and pr
 emulated from the lists their makers publish (`tests/confine`, `tests/src/places.rs`); file systems,
 cgroups and other namespaces around them are not. \"Threads\": a program with a second thread is
 frozen too; else it stays plain. Times are medians of pairs, stock and odfork in turn, on a machine
-that did other work too: read them as ratios. Nothing is killed in any of these places but the helper task.
+that did other work too: read them as ratios. Nothing is killed in any of these places but the
+helper task.
 ";
 
 const TAIL: &str = "
