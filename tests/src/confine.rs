@@ -1,8 +1,8 @@
 //! Going into a place: namespaces, filters and privileges of this process, before it executes.
 //!
 //! Owns: the order of the steps. Filters come before privileges go, because who has given up
-//! privileges may not filter without no-new-privileges. `enter` makes plain system calls only: it runs
-//! between fork and exec.
+//! privileges may not filter without no-new-privileges. `enter` makes plain system calls only: it
+//! runs between fork and exec.
 
 use std::ffi::CStr;
 use std::io;

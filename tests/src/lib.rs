@@ -16,3 +16,11 @@ pub mod places;
 pub mod run;
 pub mod stage;
 pub mod verdict;
+
+/// How a harness ends: as its trials say, or with the reason why there were none.
+pub fn exit_code(done: Result<std::process::ExitCode, String>) -> std::process::ExitCode {
+    done.unwrap_or_else(|why| {
+        eprintln!("odfork-tests: {why}");
+        std::process::ExitCode::from(101)
+    })
+}

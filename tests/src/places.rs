@@ -44,8 +44,8 @@ pub struct Place {
 const EVERY_CAPABILITY: u64 = u64::MAX;
 const MKNOD: u64 = 1 << 27;
 const RAWIO: u64 = 1 << 17;
-/// CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, SETGID, SETUID, SETPCAP, NET_BIND_SERVICE, SYS_CHROOT,
-/// SETFCAP: what Podman leaves.
+/// CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, SETGID, SETUID, SETPCAP, NET_BIND_SERVICE,
+/// SYS_CHROOT, SETFCAP: what Podman leaves.
 const PODMAN: u64 = 0b1_1111_1011 | 1 << 10 | 1 << 18 | 1 << 31;
 /// Docker leaves NET_RAW, MKNOD and AUDIT_WRITE too.
 const DOCKER: u64 = PODMAN | 1 << 13 | MKNOD | 1 << 29;

@@ -1,7 +1,7 @@
 //! Programs in every place of `places.rs`: as on stock fork there, and frozen as the table says.
 //!
-//! Owns: which programs go to which place. A trial is named PLACE::PROGRAM. Without root, places that
-//! need it are skipped.
+//! Owns: which programs go to which place. A trial is named PLACE::PROGRAM. Without root, places
+//! that need it are skipped.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use odfork_tests::confine::Confinement;
+use odfork_tests::exit_code;
 use odfork_tests::header::{Expect, Header};
 use odfork_tests::machine;
 use odfork_tests::mode::Mode;
@@ -29,13 +30,7 @@ struct Bench {
 }
 
 fn main() -> ExitCode {
-    match try_main() {
-        Ok(code) => code,
-        Err(why) => {
-            eprintln!("odfork-tests: {why}");
-            ExitCode::from(101)
-        }
-    }
+    exit_code(try_main())
 }
 
 fn try_main() -> Result<ExitCode, String> {

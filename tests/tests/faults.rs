@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use odfork_tests::exit_code;
 use odfork_tests::machine;
 use odfork_tests::mode::Mode;
 use odfork_tests::run::{run, Order};
@@ -47,13 +48,7 @@ struct Plan {
 }
 
 fn main() -> ExitCode {
-    match try_main() {
-        Ok(code) => code,
-        Err(why) => {
-            eprintln!("odfork-tests: {why}");
-            ExitCode::from(101)
-        }
-    }
+    exit_code(try_main())
 }
 
 fn try_main() -> Result<ExitCode, String> {

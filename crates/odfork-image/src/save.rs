@@ -78,7 +78,8 @@ impl Image {
     }
 }
 
-/// What is there already is replaced: only a regular file may be, and none that the new image needs.
+/// What is there already is replaced: only a regular file may be, and none that the new image
+/// needs.
 fn check_place(path: &Path, delta: Option<&Delta>) -> Result<()> {
     let Ok(there) = std::fs::symlink_metadata(path) else { return Ok(()) };
     let refuse = |why: &str| Err(Error::Refused(format!("{}: {why}", path.display())));

@@ -205,8 +205,8 @@ impl CostModel {
         self.freeze_ns(new_bytes).saturating_add(self.refreeze_part_ns(dirty_pages, mapped_bytes))
     }
 
-    /// What so many mappings to be frozen and dirty mappings to be folded add to the price, whatever
-    /// their size, nanoseconds.
+    /// What so many mappings to be frozen and dirty mappings to be folded add to the price,
+    /// whatever their size, nanoseconds.
     pub const fn mappings_ns(&self, new: u64, dirty: u64) -> u64 {
         let folding = dirty.saturating_mul(self.dirty_mapping_ns);
         new.saturating_mul(self.new_mapping_ns).saturating_add(folding)

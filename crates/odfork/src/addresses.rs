@@ -23,8 +23,8 @@ pub struct Addresses {
     /// The program gave their mappings a property (`MADV_DONTFORK`, a lock, ...) that joining
     /// them with others would lose.
     special: Spans<4096>,
-    /// Memory that was frozen once, with other access, by its bits. In the place of [`READ_WRITE`]: the access
-    /// is not known, a change of it failed half-way.
+    /// Memory that was frozen once, with other access, by its bits. In the place of
+    /// [`READ_WRITE`]: the access is not known, a change of it failed half-way.
     access: [Spans<1024>; ACCESSES],
 }
 
@@ -66,7 +66,8 @@ impl Addresses {
         self.frozen.first(start, end)
     }
 
-    /// The access to memory that was frozen, at `start`, and up to where it is the same; `None`: unknown.
+    /// The access to memory that was frozen, at `start`, and up to where it is the same; `None`:
+    /// unknown.
     pub fn access(&self, start: usize, end: usize) -> (Option<i32>, usize) {
         let mut until = end;
         for (bits, spans) in self.access.iter().enumerate() {

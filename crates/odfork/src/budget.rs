@@ -66,12 +66,12 @@ struct Shown {
 }
 
 impl Shown {
-    fn of(s: &Scratch, subject: &Subject, file: &BackingFile) -> Shown {
+    fn of(s: &Scratch, file: &BackingFile) -> Shown {
         let mut shown = Shown::default();
         for v in s.vmas().iter().filter(|v| v.shows(file.dev, file.inode)) {
             shown.bytes += v.len();
             shown.dirty += v.anon.min(v.len());
-            shown.stuck |= !refreeze::is_replaceable(s, subject, v);
+            shown.stuck |= !refreeze::is_replaceable(s, v);
         }
         shown
     }
@@ -84,7 +84,7 @@ impl Shown {
 /// Some file holds much more than this process shows of it, and something can be done about it.
 pub fn is_too_much_kept(s: &mut Scratch, subject: &Subject, pagemap: i32) -> bool {
     for (slot, file) in subject.registry.live() {
-        let shown = Shown::of(s, subject, file);
+        let shown = Shown::of(s, file);
         let kept = match file.anchor_shared {
             0 => !shown.stuck && shown.is_little(file),
             _ => refreeze::keeps_unseen(file, shown.bytes),
@@ -141,7 +141,7 @@ pub fn decide(s: &mut Scratch, subject: &Subject, pagemap: i32, scope: Scope) ->
     for (slot, file) in subject.registry.live() {
         if !s.results.is_gone(slot) {
             let mut may_owe = |bytes| debt.charge(file.probe, bytes, limit);
-            decide_file(s, subject, pagemap, scope, file, &mut may_owe);
+            decide_file(s, pagemap, scope, file, &mut may_owe);
         }
     }
     debt
@@ -149,7 +149,6 @@ pub fn decide(s: &mut Scratch, subject: &Subject, pagemap: i32, scope: Scope) ->
 
 fn decide_file(
     s: &mut Scratch,
-    subject: &Subject,
     pagemap: i32,
     scope: Scope,
     file: &BackingFile,
@@ -162,7 +161,7 @@ fn decide_file(
         }
         return;
     }
-    let shown = Shown::of(s, subject, file);
+    let shown = Shown::of(s, file);
     let mostly_dirty = scope == Scope::All && shown.dirty * 2 >= shown.bytes;
     if !ours && !shown.stuck && (shown.is_little(file) || mostly_dirty) {
         let own = if sole { shown.bytes } else { own_dirty(s, pagemap, file, |_| true) };

@@ -213,7 +213,7 @@ fn act(s: &mut Scratch, o: &Order, pagemap: i32, plan: Plan) -> Done<()> {
     s.results.report.refreeze_ns.set((now_ns() - begin) as usize);
     let begin = now_ns();
     let frozen = refrozen.and_then(|()| match plan.scope {
-        Scope::All => freeze_new(s, &tools, &o.subject),
+        Scope::All => freeze_new(s, &tools),
         Scope::GiveBack => Ok(()),
     });
     s.results.report.freeze_ns.set((now_ns() - begin) as usize);
@@ -242,7 +242,7 @@ fn refreeze_and_punch(s: &mut Scratch, tools: &Tools, o: &Order) -> Done<()> {
     Ok(())
 }
 
-fn freeze_new(s: &mut Scratch, tools: &Tools, subject: &Subject) -> Done<()> {
+fn freeze_new(s: &mut Scratch, tools: &Tools) -> Done<()> {
     if s.results.report.eligible.get() == 0 {
         return Ok(());
     }
@@ -253,8 +253,7 @@ fn freeze_new(s: &mut Scratch, tools: &Tools, subject: &Subject) -> Done<()> {
         if v.can_freeze() {
             let mut at = v.start;
             while at < v.end {
-                let (end, next) =
-                    quiesce::excluded_range(s, subject, &v, at).unwrap_or((v.end, v.end));
+                let (end, next) = quiesce::excluded_range(s, &v, at).unwrap_or((v.end, v.end));
                 if at < end {
                     freeze::freeze_vma(s, tools, &Vma { start: at, end, ..v })?;
                 }

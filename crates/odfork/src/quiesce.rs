@@ -275,7 +275,7 @@ fn changes_map(call: u64) -> bool {
 
 /// The next range at or after `at` in a mapping that belongs to a resting
 /// stack: it stays as it is, so that its owner stays held.
-pub fn excluded_range(s: &Scratch, _: &Subject, v: &Vma, at: usize) -> Option<(usize, usize)> {
+pub fn excluded_range(s: &Scratch, v: &Vma, at: usize) -> Option<(usize, usize)> {
     let mut first: Option<(usize, usize)> = None;
     for &sp in s.stacks() {
         let from = (sp & !(PAGE - 1)).saturating_sub(STACK_BELOW).max(at);

@@ -58,9 +58,9 @@ pub fn refreeze_all(s: &mut Scratch, tools: &Tools, subject: &Subject) -> Done<(
             return Err(Stop::of(Reason::Price));
         }
         if in_place(s, subject, tools.pagemap, file) {
-            s.results.report.written_back.add(write_back(s, subject, tools.pagemap, file)?);
+            s.results.report.written_back.add(write_back(s, tools.pagemap, file)?);
         } else {
-            rebuild(s, subject, tools, file)?;
+            rebuild(s, tools, file)?;
         }
     }
     Ok(())
@@ -74,13 +74,13 @@ fn is_dirty(s: &Scratch, file: &BackingFile) -> bool {
 }
 
 /// Dirty mappings of a file that can be replaced.
-fn refreezable(s: &Scratch, subject: &Subject, v: &Vma, file: &BackingFile) -> bool {
-    v.shows(file.dev, file.inode) && v.anon > 0 && is_replaceable(s, subject, v)
+fn refreezable(s: &Scratch, v: &Vma, file: &BackingFile) -> bool {
+    v.shows(file.dev, file.inode) && v.anon > 0 && is_replaceable(s, v)
 }
 
 /// A mapping that can be replaced without losing a property.
-pub fn is_replaceable(s: &Scratch, subject: &Subject, v: &Vma) -> bool {
-    crate::quiesce::excluded_range(s, subject, v, v.start).is_none()
+pub fn is_replaceable(s: &Scratch, v: &Vma) -> bool {
+    crate::quiesce::excluded_range(s, v, v.start).is_none()
         && v.plain_flags
         && !v.watched
         && !v.special
@@ -89,7 +89,7 @@ pub fn is_replaceable(s: &Scratch, subject: &Subject, v: &Vma) -> bool {
 
 /// Copies the dirty pages into the backing file and maps it afresh, `CHUNK` bytes at a time: where
 /// the file has a hole now, a page exists twice until its private copy goes.
-fn write_back(s: &mut Scratch, subject: &Subject, pagemap: i32, file: &BackingFile) -> Done<usize> {
+fn write_back(s: &mut Scratch, pagemap: i32, file: &BackingFile) -> Done<usize> {
     s.kernel.enter(Step::Refreeze);
     let fail = |step| move |e| Stop::failed(Reason::Step, step, e);
     let view = backing::shared_view(s, file).map_err(fail(Step::Refreeze))?;
@@ -97,7 +97,7 @@ fn write_back(s: &mut Scratch, subject: &Subject, pagemap: i32, file: &BackingFi
     s.kernel.enter(Step::Remap);
     let result = backing::private_view(s, file).map_err(fail(Step::Remap)).and_then(|fresh| {
         s.results.note_view(View::Fresh, fresh, file.span);
-        write_all(s, subject, pagemap, file, (view, fresh))
+        write_all(s, pagemap, file, (view, fresh))
     });
     s.results.drop_view(View::Fresh);
     s.results.drop_view(View::Shared);
@@ -106,7 +106,6 @@ fn write_back(s: &mut Scratch, subject: &Subject, pagemap: i32, file: &BackingFi
 
 fn write_all(
     s: &mut Scratch,
-    subject: &Subject,
     pagemap: i32,
     file: &BackingFile,
     (view, fresh): (usize, usize),
@@ -114,7 +113,7 @@ fn write_all(
     let mut bytes = 0;
     for i in 0..s.vma_count() {
         let v = s.vma(i);
-        if !refreezable(s, subject, &v, file) {
+        if !refreezable(s, &v, file) {
             continue;
         }
         let mut at = v.start;
@@ -175,10 +174,10 @@ fn remap(s: &mut Scratch, (start, end): (usize, usize), from: usize, perms: u8) 
 }
 
 /// Puts every dirty mapping of a backing file that others may show into a new backing file.
-fn rebuild(s: &mut Scratch, subject: &Subject, tools: &Tools, file: &BackingFile) -> Done<()> {
+fn rebuild(s: &mut Scratch, tools: &Tools, file: &BackingFile) -> Done<()> {
     for i in 0..s.vma_count() {
         let v = s.vma(i);
-        if !refreezable(s, subject, &v, file) {
+        if !refreezable(s, &v, file) {
             continue;
         }
         let pages = v.len() / PAGE;

@@ -11,6 +11,16 @@ pub use odfork_sys::*;
 
 use crate::step::Step;
 
+/// The word at an address of process `pid`, which need not be mapped.
+pub fn read_word(pid: i32, at: usize) -> Option<i32> {
+    let mut value = 0i32;
+    let ours = libc::iovec { iov_base: (&raw mut value).cast(), iov_len: 4 };
+    let theirs = libc::iovec { iov_base: at as *mut _, iov_len: 4 };
+    let a = crate::args![pid, &ours, 1, &theirs, 1, 0];
+    // SAFETY: `value` is valid for writing; the kernel checks the other address.
+    (unsafe { call(libc::SYS_process_vm_readv, a) } == Ok(4)).then_some(value)
+}
+
 /// Where the runtime's own mappings go: far from heap, libraries and stack, so
 /// that no hole the program leaves is ever filled by one of ours.
 pub const ZONE: usize = 0x6100_0000_0000;

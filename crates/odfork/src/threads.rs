@@ -118,13 +118,7 @@ pub fn settle(s: &mut Scratch, subject: &Subject) {
 
 /// The word of the thread with that list, read with care.
 fn value_of(pid: i32, list: usize) -> Option<i32> {
-    let mut value = 0i32;
-    let local = libc::iovec { iov_base: (&raw mut value).cast(), iov_len: 4 };
-    let at = list.checked_sub(BEFORE_LIST)?;
-    let remote = libc::iovec { iov_base: at as *mut _, iov_len: 4 };
-    let a = args![pid, &local, 1, &remote, 1, 0];
-    // SAFETY: `value` is valid for writing; the kernel checks the other address.
-    (unsafe { sys::call(libc::SYS_process_vm_readv, a) } == Ok(4)).then_some(value)
+    sys::read_word(pid, list.checked_sub(BEFORE_LIST)?)
 }
 
 /// Does what the kernel could not do for a thread that is gone. Where the kernel could, the memory

@@ -35,7 +35,8 @@ pub struct Vma {
     pub watched: bool,
     /// `nr`: mapped with MAP_NORESERVE.
     pub noreserve: bool,
-    /// A stack, a mapping of the kernel's or with a name that the program gave it, or one with a protection key: never frozen.
+    /// A stack, a mapping of the kernel's or with a name that the program gave it, or one with a
+    /// protection key: never frozen.
     pub special: bool,
     /// A mapping by which kernel or device I/O reaches memory on its own.
     pub pins: bool,

@@ -1,5 +1,5 @@
-//! `where FILE`: measures in every place what freezing, forking and giving memory back cost, stock and
-//! odfork in turn, and writes the table of it. Owns the document and its words.
+//! `where FILE`: measures in every place what freezing, forking and giving memory back cost, stock
+//! and odfork in turn, and writes the table of it. Owns the document and its words.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -1,4 +1,5 @@
-//! What is there before a program is paged: another library, limits, file systems, whoever saves its memory.
+//! What is there before a program is paged: another library, limits, file systems, whoever saves
+//! its memory.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -14,8 +15,8 @@ use odfork_pager::sys;
 pub const CASES: [Case; 5] =
     [("both", both), ("fuse", fuse), ("limits", limits), ("tmpfs", tmpfs), ("saved", saved)];
 
-/// `odfork run --freeze eager` in the world's launcher, before or behind `page run`; in each order, and with both
-/// libraries preloaded by hand, no byte is lost and what does not act says so.
+/// `odfork run --freeze eager` in the world's launcher, before or behind `page run`; in each order,
+/// and with both libraries preloaded by hand, no byte is lost and what does not act says so.
 pub fn both(stage: &Stage) -> Outcome {
     let world = World::new(stage, &with(&[]), &[])?;
     let eager = ["run", "--freeze", "eager", "--"];
@@ -84,7 +85,8 @@ pub fn fuse(stage: &Stage) -> Outcome {
     }
 }
 
-/// Limits of whoever starts the daemon are not its own; one that cannot be taken off is told before anything runs.
+/// Limits of whoever starts the daemon are not its own; one that cannot be taken off is told before
+/// anything runs.
 pub fn limits(stage: &Stage) -> Outcome {
     let folder = tempfile::tempdir().map_err(text)?;
     let content = stage.programs.join("content");
@@ -164,7 +166,8 @@ pub fn tmpfs(stage: &Stage) -> Outcome {
     }
 }
 
-/// Saved as a whole from outside, a paged program would lack what is paged: refused, as when it is named.
+/// Saved as a whole from outside, a paged program would lack what is paged: refused, as when it is
+/// named.
 pub fn saved(stage: &Stage) -> Outcome {
     let world = World::new(stage, &with(&[]), &[])?;
     let mut child = ready(&world, "holder", &["12"])?;

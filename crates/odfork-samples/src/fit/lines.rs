@@ -33,8 +33,8 @@ pub struct FracLine {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Analysis {
     pub lines: Vec<FracLine>,
-    /// The best page-service rate over that of a plain copy: 1 would mean that serving a fault costs
-    /// nothing beside the copy.
+    /// The best page-service rate over that of a plain copy: 1 would mean that serving a fault
+    /// costs nothing beside the copy.
     pub ratio: Option<f64>,
 }
 

@@ -100,8 +100,8 @@ pub struct Figure {
 }
 
 /// Every figure, in the order of the report. A new one is an entry of `figures.json` and, if
-/// nothing measures it yet, a group in the suite `promises`. Goals come from the issue that promised
-/// them; figures without one are there so that a gain is not bought with a silent loss.
+/// nothing measures it yet, a group in the suite `promises`. Goals come from the issue that
+/// promised them; figures without one are there so that a gain is not bought with a silent loss.
 pub fn figures() -> Vec<Figure> {
     serde_json::from_str(include_str!("figures.json")).expect("figures.json is checked by tests")
 }

@@ -6,10 +6,9 @@
 
 use core::sync::atomic::Ordering::SeqCst;
 
-use super::child::detect_child;
 use super::state::{state, State};
 use super::thaw::call_if_plain;
-use super::waiter::{hold, Task};
+use super::waiter::{begin_call, hold};
 use crate::sys::{self, PAGE};
 
 /// A call under way after which the kernel knows better than the sets.
@@ -31,6 +30,20 @@ impl Drop for Unsettled<'_> {
 
 /// A call that puts something new at `start`, or nothing.
 pub fn replace(start: usize, len: usize, call: impl Fn() -> isize) -> isize {
+    change(start, len, call, |st, end, answer| {
+        if sys::check(answer).is_ok() {
+            st.addresses.forget(start, end);
+        }
+    })
+}
+
+/// A call on a range, after which `learn` tells the sets what became of it up to its end.
+fn change(
+    start: usize,
+    len: usize,
+    call: impl Fn() -> isize,
+    learn: impl FnOnce(&State, usize, isize),
+) -> isize {
     let Some(len) = len.checked_next_multiple_of(PAGE) else { return call() };
     if let Some(answer) = call_if_plain(start, len, true, &call) {
         return answer;
@@ -39,19 +52,14 @@ pub fn replace(start: usize, len: usize, call: impl Fn() -> isize) -> isize {
     let _owned = hold();
     let _unsettled = Unsettled::begin(st);
     let answer = call();
-    if sys::check(answer).is_ok() {
-        st.addresses.forget(start, start.saturating_add(len));
-    }
+    learn(st, start.saturating_add(len), answer);
     answer
 }
 
 /// A call that maps `len` bytes where the kernel chooses.
 pub fn map(len: usize, call: impl FnOnce() -> isize) -> isize {
     let st = state();
-    if st.was_frozen() || st.lock.is_held() {
-        detect_child();
-    }
-    let _call = st.lock.begin_call(&Task);
+    let _call = begin_call(st);
     if !st.was_frozen() {
         return call();
     }
@@ -70,18 +78,11 @@ pub fn map(len: usize, call: impl FnOnce() -> isize) -> isize {
 
 /// A call that gives a range other access, of these `PROT_*` bits.
 pub fn protect(start: usize, len: usize, bits: i32, call: impl Fn() -> isize) -> isize {
-    let Some(len) = len.checked_next_multiple_of(PAGE) else { return call() };
-    if let Some(answer) = call_if_plain(start, len, true, &call) {
-        return answer;
-    }
-    let st = state();
-    let _owned = hold();
-    let _unsettled = Unsettled::begin(st);
-    let answer = call();
-    let known = sys::check(answer).is_ok().then_some(bits);
-    // Refused at its arguments, it has changed nothing.
-    if known.is_some() || answer != -(libc::EINVAL as isize) {
-        st.addresses.note_access(start, start.saturating_add(len), known);
-    }
-    answer
+    change(start, len, call, |st, end, answer| {
+        let known = sys::check(answer).is_ok().then_some(bits);
+        // Refused at its arguments, it has changed nothing.
+        if known.is_some() || answer != -(libc::EINVAL as isize) {
+            st.addresses.note_access(start, end, known);
+        }
+    })
 }

@@ -45,7 +45,8 @@ use crate::options::{Freeze, Options};
 use crate::reason::Reason;
 use crate::sys;
 
-/// Begins: reads the options. Called once, from the library's constructor. Everything in the program's tree that is executed comes through
+/// Begins: reads the options. Called once, from the library's constructor. Everything in the
+/// program's tree that is executed comes through
 /// here, most of it to end soon without a fork: what can wait, waits.
 pub fn start(inspect: fn() -> Reason) {
     let st = state();

@@ -6,9 +6,8 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::apply::subject;
-use super::child::detect_child;
 use super::state::{state, Owned, State};
-use super::waiter::{hold, Task};
+use super::waiter::{begin_call, hold};
 use crate::helper::{self, Job};
 use crate::reason::Done;
 use crate::refreeze;
@@ -34,11 +33,7 @@ pub fn call_if_plain<T>(
     call: impl FnOnce() -> T,
 ) -> Option<T> {
     let st = state();
-    if st.was_frozen() || st.lock.is_held() {
-        // A lock that fork has copied while it was held would never be free.
-        detect_child();
-    }
-    let _call = st.lock.begin_call(&Task);
+    let _call = begin_call(st);
     let end = start.saturating_add(len);
     let frozen = st.was_frozen()
         && (st.addresses.may_be_frozen(start, end)

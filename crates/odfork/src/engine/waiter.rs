@@ -10,7 +10,7 @@ use core::ops::{Deref, DerefMut};
 
 use super::child::detect_child;
 use super::state::{state, Owned, State};
-use crate::lock::{Held, Waiter};
+use crate::lock::{Call, Held, Waiter};
 use crate::sync::LONG;
 use crate::{args, sys};
 
@@ -49,6 +49,15 @@ impl Drop for Stall {
     fn drop(&mut self) {
         state().stats.count_stall(sys::now_ns().saturating_sub(self.began_ns));
     }
+}
+
+/// Announces a call of the program beside which no pass may run.
+pub fn begin_call(st: &State) -> Call<'_, Owned> {
+    if st.was_frozen() || st.lock.is_held() {
+        // A lock that fork has copied while it was held would never be free.
+        detect_child();
+    }
+    st.lock.begin_call(&Task)
 }
 
 /// The calling task.

@@ -3,7 +3,7 @@
 
 use core::ffi::{c_int, c_void};
 
-use super::errno::{as_libc, get_errno, set_errno};
+use super::errno::answer;
 use crate::sys::abi::advice::MADV_GUARD_INSTALL;
 use crate::sys::{self, PAGE};
 use crate::thaw::Content;
@@ -71,10 +71,7 @@ pub fn advise(addr: usize, len: usize, advice: c_int) -> isize {
 /// madvise(2): frozen memory becomes anonymous first where the advice means its content.
 #[no_mangle]
 pub unsafe extern "C" fn madvise(addr: *mut c_void, len: usize, advice: c_int) -> c_int {
-    let errno = get_errno();
-    let ret = advise(addr as usize, len, advice);
-    set_errno(errno);
-    as_libc(ret) as c_int
+    answer(|| advise(addr as usize, len, advice)) as c_int
 }
 
 /// process_madvise by the kernel: for frozen memory the answer of kernels before
@@ -96,8 +93,5 @@ pub unsafe extern "C" fn process_madvise(
     advice: c_int,
     flags: core::ffi::c_uint,
 ) -> isize {
-    let errno = get_errno();
-    let ret = advise_by_vector(args![pidfd, vec, count, advice, flags]);
-    set_errno(errno);
-    as_libc(ret)
+    answer(|| advise_by_vector(args![pidfd, vec, count, advice, flags]))
 }

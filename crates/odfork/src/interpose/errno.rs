@@ -24,3 +24,12 @@ pub fn as_libc(ret: isize) -> isize {
         }
     }
 }
+
+/// Makes a call of the kernel's in place of a function of the C library: `errno` changes only where
+/// the call fails.
+pub fn answer(call: impl FnOnce() -> isize) -> isize {
+    let errno = get_errno();
+    let ret = call();
+    set_errno(errno);
+    as_libc(ret)
+}

@@ -2,7 +2,7 @@
 
 use core::ffi::{c_int, c_long, c_void};
 
-use super::errno::{as_libc, get_errno, set_errno};
+use super::errno::answer;
 use crate::sys::{self, PAGE};
 use crate::{args, engine};
 
@@ -21,10 +21,7 @@ pub fn lock(nr: c_long, addr: usize, len: usize, flags: usize) -> isize {
 /// mlock(2).
 #[no_mangle]
 pub unsafe extern "C" fn mlock(addr: *const c_void, len: usize) -> c_int {
-    let errno = get_errno();
-    let ret = lock(libc::SYS_mlock, addr as usize, len, 0);
-    set_errno(errno);
-    as_libc(ret) as c_int
+    answer(|| lock(libc::SYS_mlock, addr as usize, len, 0)) as c_int
 }
 
 /// mlock2(2).
@@ -34,10 +31,7 @@ pub unsafe extern "C" fn mlock2(
     len: usize,
     flags: core::ffi::c_uint,
 ) -> c_int {
-    let errno = get_errno();
-    let ret = lock(libc::SYS_mlock2, addr as usize, len, flags as usize);
-    set_errno(errno);
-    as_libc(ret) as c_int
+    answer(|| lock(libc::SYS_mlock2, addr as usize, len, flags as usize)) as c_int
 }
 
 /// Locks all memory, thawed before.
@@ -52,8 +46,5 @@ pub fn lock_all(flags: usize) -> isize {
 /// mlockall(2).
 #[no_mangle]
 pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
-    let errno = get_errno();
-    let ret = lock_all(flags as usize);
-    set_errno(errno);
-    as_libc(ret) as c_int
+    answer(|| lock_all(flags as usize)) as c_int
 }

@@ -3,7 +3,7 @@
 
 use core::ffi::{c_int, c_long, c_void};
 
-use super::errno::{as_libc, get_errno, set_errno};
+use super::errno::answer;
 use crate::sys::{self, PAGE};
 use crate::{args, engine};
 
@@ -36,10 +36,7 @@ pub unsafe extern "C" fn mmap(
     fd: c_int,
     offset: i64,
 ) -> *mut c_void {
-    let errno = get_errno();
-    let ret = map(args![addr, len, prot, flags, fd, offset]);
-    set_errno(errno);
-    as_libc(ret) as *mut c_void
+    answer(|| map(args![addr, len, prot, flags, fd, offset])) as *mut c_void
 }
 
 /// mmap(2) by its other name.
@@ -65,10 +62,7 @@ pub fn unmap(addr: usize, len: usize) -> isize {
 /// munmap(2).
 #[no_mangle]
 pub unsafe extern "C" fn munmap(addr: *mut c_void, len: usize) -> c_int {
-    let errno = get_errno();
-    let ret = unmap(addr as usize, len);
-    set_errno(errno);
-    as_libc(ret) as c_int
+    answer(|| unmap(addr as usize, len)) as c_int
 }
 
 /// mprotect or pkey_mprotect by the kernel.
@@ -89,10 +83,7 @@ pub fn protect(nr: c_long, addr: usize, len: usize, prot: usize, key: usize) -> 
 /// mprotect(2).
 #[no_mangle]
 pub unsafe extern "C" fn mprotect(addr: *mut c_void, len: usize, prot: c_int) -> c_int {
-    let errno = get_errno();
-    let ret = protect(libc::SYS_mprotect, addr as usize, len, prot as usize, 0);
-    set_errno(errno);
-    as_libc(ret) as c_int
+    answer(|| protect(libc::SYS_mprotect, addr as usize, len, prot as usize, 0)) as c_int
 }
 
 /// pkey_mprotect(2).
@@ -104,10 +95,7 @@ pub unsafe extern "C" fn pkey_mprotect(
     key: c_int,
 ) -> c_int {
     let nr = if key == -1 { libc::SYS_mprotect } else { libc::SYS_pkey_mprotect };
-    let errno = get_errno();
-    let ret = protect(nr, addr as usize, len, prot as usize, key as usize);
-    set_errno(errno);
-    as_libc(ret) as c_int
+    answer(|| protect(nr, addr as usize, len, prot as usize, key as usize)) as c_int
 }
 
 /// shmat by the kernel. Of a segment whose size cannot be had, attaching fails too.
@@ -133,8 +121,5 @@ fn segment_len(id: usize) -> usize {
 /// shmat(2).
 #[no_mangle]
 pub unsafe extern "C" fn shmat(id: c_int, addr: *const c_void, flags: c_int) -> *mut c_void {
-    let errno = get_errno();
-    let ret = attach(id as usize, addr as usize, flags as usize);
-    set_errno(errno);
-    as_libc(ret) as *mut c_void
+    answer(|| attach(id as usize, addr as usize, flags as usize)) as *mut c_void
 }

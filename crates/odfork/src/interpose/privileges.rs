@@ -8,7 +8,7 @@
 use core::ffi::c_int;
 
 use super::environment;
-use super::errno::{as_libc, get_errno, set_errno};
+use super::errno::answer;
 use super::next::Next;
 use crate::{args, engine, sys};
 
@@ -48,12 +48,12 @@ macro_rules! calls {
         #[no_mangle]
         pub unsafe extern "C" fn $name($($arg: usize),*) -> c_int {
             engine::never_overwrite();
-            let errno = get_errno();
-            // SAFETY: the caller's own call.
-            let ret = unsafe { sys::raw(libc::$number, args![$($arg),*]) };
-            environment::after_change();
-            set_errno(errno);
-            as_libc(ret) as c_int
+            answer(|| {
+                // SAFETY: the caller's own call.
+                let ret = unsafe { sys::raw(libc::$number, args![$($arg),*]) };
+                environment::after_change();
+                ret
+            }) as c_int
         }
     )*};
 }

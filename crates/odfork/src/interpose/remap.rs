@@ -3,7 +3,7 @@
 use core::cell::Cell;
 use core::ffi::{c_int, c_void};
 
-use super::errno::{as_libc, get_errno, set_errno};
+use super::errno::answer;
 use super::next::{realloc_is_glibc, Next};
 use crate::args;
 use crate::engine::{self, Remap};
@@ -50,10 +50,7 @@ pub unsafe extern "C" fn mremap(
     flags: c_int,
     new: *mut c_void,
 ) -> *mut c_void {
-    let errno = get_errno();
-    let ret = remap(old as usize, old_len, new_len, flags, new as usize);
-    set_errno(errno);
-    as_libc(ret) as *mut c_void
+    answer(|| remap(old as usize, old_len, new_len, flags, new as usize)) as *mut c_void
 }
 
 /// glibc marks a chunk that has a mapping of its own in the size before it.

@@ -2,18 +2,15 @@
 
 use core::ffi::c_int;
 
-use super::errno::{as_libc, get_errno, set_errno};
+use super::errno::answer;
 use crate::{args, engine, sys};
 
 /// vmsplice(2): pages of ours may go into a pipe and outlive their mappings.
 #[no_mangle]
 pub unsafe extern "C" fn vmsplice(fd: c_int, iov: usize, count: usize, flags: u32) -> isize {
     engine::never_overwrite();
-    let errno = get_errno();
     // SAFETY: the caller's own call.
-    let ret = unsafe { sys::raw(libc::SYS_vmsplice, args![fd, iov, count, flags]) };
-    set_errno(errno);
-    as_libc(ret)
+    answer(|| unsafe { sys::raw(libc::SYS_vmsplice, args![fd, iov, count, flags]) })
 }
 
 /// setsockopt(2): so may they by MSG_ZEROCOPY.
@@ -28,9 +25,7 @@ pub unsafe extern "C" fn setsockopt(
     if level == libc::SOL_SOCKET && name == libc::SO_ZEROCOPY {
         engine::never_overwrite();
     }
-    let errno = get_errno();
     // SAFETY: the caller's own call.
-    let ret = unsafe { sys::raw(libc::SYS_setsockopt, args![fd, level, name, value, len]) };
-    set_errno(errno);
-    as_libc(ret) as c_int
+    answer(|| unsafe { sys::raw(libc::SYS_setsockopt, args![fd, level, name, value, len]) })
+        as c_int
 }

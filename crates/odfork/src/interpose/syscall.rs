@@ -104,16 +104,11 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int {
 
 /// A ring in the program's own memory, or without a descriptor: no look at the process finds it.
 fn is_unseen_ring(parameters: usize) -> bool {
-    const NO_MMAP: u32 = 1 << 14;
-    const REGISTERED_FD_ONLY: u32 = 1 << 15;
-    let mut flags = 0u32;
-    let ours = libc::iovec { iov_base: (&raw mut flags).cast(), iov_len: 4 };
+    const NO_MMAP: i32 = 1 << 14;
+    const REGISTERED_FD_ONLY: i32 = 1 << 15;
     // The third word of `struct io_uring_params`.
-    let theirs = libc::iovec { iov_base: parameters.wrapping_add(8) as *mut _, iov_len: 4 };
-    let a = args![sys::getpid(), &ours, 1, &theirs, 1, 0];
-    // SAFETY: `flags` is valid for writing; the kernel checks the other address.
-    let read = unsafe { sys::raw(libc::SYS_process_vm_readv, a) };
-    read != 4 || flags & (NO_MMAP | REGISTERED_FD_ONLY) != 0
+    let flags = sys::read_word(sys::getpid(), parameters.wrapping_add(8));
+    flags.is_none_or(|flags| flags & (NO_MMAP | REGISTERED_FD_ONLY) != 0)
 }
 
 /// A system-call filter is about to be installed. What may be forbidden later is

@@ -1,9 +1,10 @@
-//! clone(2), pthread_create(3), thrd_create(3), unshare(2), pthread_mutexattr_setprotocol(3): what a pass must know
-//! about tasks that are not made by fork, and about threads that nobody can hold still.
+//! clone(2), pthread_create(3), thrd_create(3), unshare(2), pthread_mutexattr_setprotocol(3): what
+//! a pass must know about tasks that are not made by fork, and about threads that nobody can hold
+//! still.
 
 use core::ffi::c_int;
 
-use super::errno::{as_libc, get_errno, set_errno};
+use super::errno::answer;
 use super::next::Next;
 use crate::{args, engine, sys};
 
@@ -94,8 +95,5 @@ pub fn leave_namespaces(flags: usize) -> isize {
 /// unshare(2): the next child is the first of a namespace, and must be the program's.
 #[no_mangle]
 pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
-    let errno = get_errno();
-    let ret = leave_namespaces(flags as usize);
-    set_errno(errno);
-    as_libc(ret) as c_int
+    answer(|| leave_namespaces(flags as usize)) as c_int
 }
