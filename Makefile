@@ -16,7 +16,7 @@ XTASK   := $(CARGO) run -q --locked --manifest-path crates/xtask/Cargo.toml --ta
 INSTALL ?= install
 
 .DEFAULT_GOAL := help
-.PHONY: help build check check-full demo bench bench-quick lab where examples header docs pages fmt lint soak install uninstall clean toolchain
+.PHONY: help wheel build check check-full demo bench bench-quick lab where examples header docs pages fmt lint soak install uninstall clean toolchain
 
 help: ## List the targets
 	@echo "odfork $(VERSION): make TARGET"
@@ -55,6 +55,10 @@ lab: build ## Every published experiment, the programs of `odfork writes`, the r
 
 where: build ## Measure in containers' and services' filters and privileges; writes docs/where-it-runs.md (needs root)
 	$(CARGO) run -q --release --locked -p odfork-tests --bin where -- docs/where-it-runs.md
+
+wheel: toolchain ## Build the Python package's wheels into target/python
+	@$(CARGO) build -q --release --locked -p odfork-preload
+	@.ci/python wheel $(RELEASE)
 
 examples: build ## Compile and run the programs of examples/
 	@.ci/examples $(RELEASE)

@@ -1,0 +1,35 @@
+"""python -m odfork [--freeze auto|eager|never] [--stats text|json] script.py|-m module|-c code ...
+
+Starts this interpreter with libodfork.so preloaded. Options of odfork come first; everything else
+is the interpreter's. `python -m odfork` alone says whether the library can help here.
+"""
+
+import os
+import sys
+
+from . import _start
+
+OPTIONS = {"--freeze": "ODFORK_FREEZE", "--stats": "ODFORK_STATS", "--image": "ODFORK_IMAGE"}
+
+
+def main() -> int:
+    arguments = sys.argv[1:]
+    env = dict(os.environ)
+    while arguments and arguments[0].split("=")[0] in OPTIONS:
+        name, given, value = arguments.pop(0).partition("=")
+        if not given and not arguments:
+            print(f"odfork: {name} needs a value", file=sys.stderr)
+            return 2
+        env[OPTIONS[name]] = value if given else arguments.pop(0)
+    if arguments and arguments[0] in ("-h", "--help"):
+        print(__doc__)
+        return 0
+    if not arguments:
+        why = _start.preloaded(env)[1]
+        print(f"odfork: {why}" if why else "odfork: libodfork.so can be loaded here")
+        return 1 if why else 0
+    _start.interpreter(arguments, env)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

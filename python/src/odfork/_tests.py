@@ -1,0 +1,229 @@
+"""One test in a forked child: what goes in, what comes back, and what is said when nothing does."""
+
+import faulthandler
+import gc
+import os
+import pickle
+import select
+import signal
+import struct
+import sys
+import time
+import traceback
+import warnings
+from dataclasses import dataclass, field
+from typing import Any, Callable, List, NoReturn, Optional
+
+import pytest
+
+LENGTH = struct.Struct("<I")
+GRACE = 2.0  # seconds between a child's own end by timeout and its end by SIGKILL
+
+
+@dataclass
+class Ended:
+    """How a child ended that has not said everything."""
+
+    status: int
+    trace: str
+    seconds: float
+    timeout: Optional[float] = None
+
+    def __str__(self) -> str:
+        code = os.waitstatus_to_exitcode(self.status)
+        if self.trace.startswith("Timeout"):
+            said = f"the test took longer than {self.timeout} s"
+        elif code < 0:
+            said = f"the test's process was ended by {_signal_name(-code)}"
+        else:
+            said = f"the test's process ended with status {code} before the test did"
+        return f"{said}\n{self.trace}" if self.trace else said
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return f"signal {number} ({signal.Signals(number).name})"
+    except ValueError:
+        return f"signal {number}"
+
+
+@dataclass
+class Answers:
+    """What a test's child has said."""
+
+    reports: List[Any] = field(default_factory=list)
+    warnings: List[Any] = field(default_factory=list)
+    coverage: Optional[bytes] = None
+    stop: str = ""
+    complete: bool = False
+    ended: Optional[Ended] = None
+
+
+def fork_test(
+    item: Any, test: Callable[[], None], forked: Callable[[], None], timeout: Optional[float]
+) -> Answers:
+    """Runs `test` in a child. `forked` is called in the parent, right after the fork."""
+    read, write = os.pipe()
+    trace = os.memfd_create("odfork-trace")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of threads, said in the summary
+        pid = os.fork()
+    if pid == 0:
+        os.close(read)
+        _child(item, test, Sender(item.config, write), trace, timeout)
+    forked()
+    os.close(write)
+    begin = time.monotonic()
+    answers = Answers()
+    try:
+        _listen(item.config, read, None if timeout is None else begin + timeout + GRACE, answers)
+    finally:  # also after Ctrl-C, which the child has got too
+        os.close(read)
+        status = _reap(pid, answers.complete)
+        text = os.pread(trace, 1 << 16, 0).decode(errors="replace")
+        os.close(trace)
+    if not answers.complete:
+        answers.ended = Ended(status, text, time.monotonic() - begin, timeout)
+    _add_coverage(answers.coverage)
+    return answers
+
+
+def _reap(pid: int, complete: bool) -> int:
+    """The child's status. One that closed its pipe before its end gets a moment, then a signal."""
+    until = time.monotonic() + (60 if complete else GRACE)
+    while time.monotonic() < until:
+        reaped, status = os.waitpid(pid, os.WNOHANG)
+        if reaped:
+            return status
+        time.sleep(0.0002)
+    os.kill(pid, signal.SIGKILL)
+    return os.waitpid(pid, 0)[1]
+
+
+class Sender:
+    """The child's side of the pipe."""
+
+    def __init__(self, config: Any, fd: int) -> None:
+        self.config, self.fd = config, fd
+
+    def send(self, kind: str, value: Any) -> None:
+        data = pickle.dumps((kind, value))
+        view = memoryview(LENGTH.pack(len(data)) + data)
+        while view:
+            view = view[os.write(self.fd, view) :]
+
+    def report(self, report: Any) -> None:
+        hook = self.config.hook
+        self.send("report", hook.pytest_report_to_serializable(config=self.config, report=report))
+
+
+def _child(
+    item: Any, test: Callable[[], None], sender: Sender, trace: int, timeout: Optional[float]
+) -> NoReturn:
+    status = 1
+    try:
+        gc.enable()
+        faulthandler.enable(file=trace)
+        if timeout is not None:
+            faulthandler.dump_traceback_later(timeout, exit=True, file=trace)
+        coverage = _own_coverage()
+        item.ihook.pytest_runtest_logreport = sender.report  # else the child's reporter would print
+        stop = ""
+        with warnings.catch_warnings(record=True) as log:
+            try:
+                test()
+            except (pytest.exit.Exception, KeyboardInterrupt) as error:
+                stop = str(error) or type(error).__name__
+        for warning in log:
+            _send_warning(sender, warning)
+        if coverage is not None:
+            sender.send("coverage", coverage())
+        sender.send("end", stop or str(item.session.shouldstop or ""))
+        status = 0
+    except BaseException:
+        os.write(trace, traceback.format_exc().encode())
+    finally:
+        os._exit(status)
+
+
+def _send_warning(sender: Sender, warning: Any) -> None:
+    try:
+        sender.send("warning", warning.__dict__ if _plain(warning) else _told(warning))
+    except Exception:
+        sender.send("warning", _told(warning))
+
+
+def _plain(warning: Any) -> bool:
+    return type(warning.message).__module__ == "builtins" and warning.source is None
+
+
+def _told(warning: Any) -> Any:
+    """A warning that cannot be sent, in words."""
+    text = f"{warning.category.__name__}: {warning.message}"
+    place = dict(filename=warning.filename, lineno=warning.lineno)
+    return dict(message=UserWarning(text), category=UserWarning, **place)
+
+
+def _listen(config: Any, fd: int, until: Optional[float], answers: Answers) -> None:
+    while not answers.complete:
+        head = _read(fd, LENGTH.size, until)
+        body = None if head is None else _read(fd, LENGTH.unpack(head)[0], until)
+        if body is None:
+            return
+        kind, value = pickle.loads(body)
+        if kind == "report":
+            hook = config.hook
+            answers.reports.append(hook.pytest_report_from_serializable(config=config, data=value))
+        elif kind == "warning":
+            names = ("message", "category", "filename", "lineno")
+            answers.warnings.append(warnings.WarningMessage(*(value[n] for n in names)))
+        elif kind == "coverage":
+            answers.coverage = value
+        else:
+            answers.stop, answers.complete = value, True
+
+
+def _read(fd: int, size: int, until: Optional[float]) -> Optional[bytes]:
+    """So many bytes, or None when the pipe ends or the time is over before."""
+    data = b""
+    while len(data) < size:
+        if until is not None:
+            left = max(0.0, until - time.monotonic())
+            if not select.select([fd], [], [], left)[0]:
+                return None
+        part = os.read(fd, size - len(data))
+        if not part:
+            return None
+        data += part
+    return data
+
+
+def _measuring() -> Any:
+    module = sys.modules.get("coverage")
+    return None if module is None else module.Coverage.current()
+
+
+def _own_coverage() -> Optional[Callable[[], bytes]]:
+    """In the child: lets coverage.py record into memory; the function gives what it has seen."""
+    measuring = _measuring()
+    if measuring is None:
+        return None
+    from coverage import CoverageData
+
+    own = CoverageData(no_disk=True)
+    measuring._data = own
+    measuring._collector.use_data(own, None)
+    return lambda: bytes(measuring.get_data().dumps())
+
+
+def _add_coverage(data: Optional[bytes]) -> None:
+    measuring = _measuring()
+    if data is None or measuring is None:
+        return
+    from coverage import CoverageData
+
+    seen = CoverageData(no_disk=True)
+    seen.loads(data)
+    measuring.get_data().update(seen)

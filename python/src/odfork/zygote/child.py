@@ -1,0 +1,214 @@
+"""What a child of a template does between fork and the end of its process."""
+
+import atexit
+import ctypes
+import fcntl
+import gc
+import os
+import pickle
+import resource
+import runpy
+import signal
+import sys
+import threading
+import traceback
+from typing import Callable, List, NoReturn, Optional
+
+from . import recipe
+from .protocol import Frame, Tag
+
+PR_SET_PDEATHSIG = 1
+LIMIT = ((0, 4), (4, 12), (12, 20))  # resource, soft, hard
+_prctl: Callable[..., int] = ctypes.CDLL(None, use_errno=True).prctl
+
+
+class Original:
+    """What a template changes of itself and gives back to its children."""
+
+    def __init__(self) -> None:
+        self.descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)
+        soft, hard = self.descriptors
+        if soft != hard:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        self.interrupt = signal.getsignal(signal.SIGINT)
+
+    def restore(self) -> None:
+        if self.descriptors[0] != self.descriptors[1]:
+            resource.setrlimit(resource.RLIMIT_NOFILE, self.descriptors)
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, self.interrupt or signal.default_int_handler)
+
+
+def run(frame: Frame, parent: int, original: Original, own: List[int]) -> NoReturn:
+    """Becomes the process the frame asks for. `own`: the template's descriptors, to be closed."""
+    status = 255
+    try:
+        original.restore()
+        for fd in own:
+            os.close(fd)
+        atexit._clear()
+        if parent and frame.get(Tag.DETACHED) is None:
+            _prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+            if os.getppid() != parent:
+                os._exit(255)
+        targets = _targets(frame)
+        _place(frame, targets)
+        _surroundings(frame)
+        gc.enable()
+        status = _main(frame)
+    except BaseException:
+        status = _uncaught()
+    finally:
+        _end(status)
+
+
+def _targets(frame: Frame) -> List[int]:
+    packed = frame.get(Tag.TARGETS) or b""
+    return [int.from_bytes(packed[i : i + 4], "little") for i in range(0, len(packed), 4)]
+
+
+def _place(frame: Frame, targets: List[int]) -> None:
+    """Gives the frame's descriptors their numbers."""
+    if not targets:
+        return
+    above = max(targets) + 1
+    # First out of the way of every target, then into place.
+    moved = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, above) for fd in frame.descriptors]
+    frame.close()
+    frame.descriptors = moved[len(targets) :]
+    for fd, target in zip(moved, targets):
+        os.dup2(fd, target, inheritable=True)
+        os.close(fd)
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and stream.fileno() in targets:
+            stream.reconfigure(line_buffering=os.isatty(stream.fileno()))  # type: ignore[union-attr]
+
+
+def _surroundings(frame: Frame) -> None:
+    for limit in frame.all(Tag.LIMIT):
+        which, soft, hard = (int.from_bytes(limit[a:b], "little") for a, b in LIMIT)
+        resource.setrlimit(which, (_signed(soft), _signed(hard)))
+    if frame.get(Tag.MASK) is not None:
+        os.umask(frame.int(Tag.MASK))
+    directory = frame.get(Tag.DIRECTORY)
+    if directory is not None:
+        os.chdir(directory)
+    if frame.get(Tag.SESSION) is not None:
+        os.setsid()
+    elif frame.get(Tag.GROUP) is not None:
+        try:
+            os.setpgid(0, frame.int(Tag.GROUP))
+        except PermissionError:  # a group of another session: the template's own will do
+            pass
+    variables = list(frame.all(Tag.ENVIRONMENT))
+    if variables:
+        os.environ.clear()
+        for variable in variables:
+            name, _, value = os.fsdecode(variable).partition("=")
+            os.environ[name] = value
+
+
+def _signed(number: int) -> int:
+    """RLIM_INFINITY is -1 here and all ones in a frame."""
+    return number - (1 << 64) if number >> 63 else number
+
+
+def _main(frame: Frame) -> int:
+    """Runs what was asked for; the exit status."""
+    arguments = [os.fsdecode(a) for a in frame.all(Tag.ARGUMENT)]
+    preparation = frame.get(Tag.PREPARATION)
+    if preparation is not None:
+        recipe.prepare(pickle.loads(preparation))
+    call = frame.get(Tag.CALL)
+    if call is not None:
+        sys.argv[1:] = arguments
+        if frame.get(Tag.RESULT) is not None:
+            return _answer(call, frame.descriptors.pop())
+        function, args, keywords = pickle.loads(call)
+        if frame.get(Tag.EXTRA) is not None:
+            args = (*args, list(frame.descriptors))
+        function(*args, **keywords)
+        return 0
+    template = frame.get(Tag.TEMPLATE)
+    if template is not None:
+        from .template import serve_child
+
+        serve_child(pickle.loads(template), frame.descriptors.pop())
+        return 0
+    return _program(frame, arguments)
+
+
+def _answer(call: bytes, fd: int) -> int:
+    """Calls, and writes what came of it for the client."""
+    try:
+        function, args, keywords = pickle.loads(call)
+        answer = pickle.dumps((True, function(*args, **keywords)))
+    except Exception as error:
+        trace = traceback.format_exc()
+        try:
+            answer = pickle.dumps((False, error, trace))
+            pickle.loads(answer)
+        except Exception:
+            answer = pickle.dumps((False, RuntimeError(repr(error)), trace))
+    with open(fd, "wb") as out:
+        out.write(answer)
+    return 0
+
+
+def _program(frame: Frame, arguments: List[str]) -> int:
+    """As `python SCRIPT`, `python -m MODULE` and `python -c COMMAND`, for the part that shows."""
+    script, module, command = (frame.get(t) for t in (Tag.SCRIPT, Tag.MODULE, Tag.COMMAND))
+    if script is not None:
+        path = os.fsdecode(script)
+        sys.argv = [path, *arguments]
+        sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+        runpy.run_path(path, run_name="__main__")
+    elif module is not None:
+        sys.argv = [module.decode(), *arguments]
+        sys.path.insert(0, os.getcwd())
+        runpy.run_module(module.decode(), run_name="__main__", alter_sys=True)
+    elif command is not None:
+        sys.argv = ["-c", *arguments]
+        exec(compile(command.decode(), "<string>", "exec"), sys.modules["__main__"].__dict__)
+    else:
+        raise ValueError("the request says nothing to run")
+    return 0
+
+
+def _uncaught() -> int:
+    """The exit status an exception asks for; what it says goes to standard error."""
+    kind, error, _ = sys.exc_info()
+    if isinstance(error, SystemExit):
+        return _exit_code(error.code)
+    if isinstance(error, KeyboardInterrupt):
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    traceback.print_exc()
+    return 1
+
+
+def _exit_code(code: Optional[object]) -> int:
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code & 0xFF
+    print(code, file=sys.stderr)
+    return 1
+
+
+def _end(status: int) -> NoReturn:
+    """Ends as an interpreter does, without tearing down memory that is shared with others."""
+    try:
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+    except BaseException:
+        traceback.print_exc()
+        status = status or 1
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except (OSError, ValueError):
+            status = status or 120
+    os._exit(status)

@@ -1,0 +1,245 @@
+"""The handle of a child, shaped like subprocess.Popen."""
+
+import asyncio
+import fcntl
+import os
+import select
+import selectors
+import signal
+import struct
+import subprocess
+import time
+from typing import IO, Any, Dict, List, Optional, Tuple
+
+from .connection import Connection, Lost
+from .protocol import Frame, Tag
+
+PIDFD_GET_INFO = 0xC040FF0B
+PIDFD_INFO_EXIT = 1 << 3
+INFO = struct.Struct("<QQ11Ii")
+
+
+class ZygoteError(Exception):
+    """A template could not be made, or could not start a child."""
+
+
+class Child:
+    """A process that a template has forked. Its status comes from the template, its parent."""
+
+    def __init__(self, connection: Connection, request: int, what: str) -> None:
+        self.args = what
+        self.stdin: Optional[IO[Any]] = None
+        self.stdout: Optional[IO[Any]] = None
+        self.stderr: Optional[IO[Any]] = None
+        self.returncode: Optional[int] = None
+        self.user_time = self.system_time = 0.0
+        self.largest_resident = 0
+        self._connection = connection
+        self._request = request
+        self._reply = connection.replies[request]
+        self._pidfd = -1
+        try:
+            connection.wait(lambda: bool(self._reply.started or self._reply.failed))
+        except Lost:
+            raise ZygoteError("the template ended before it could start the child") from None
+        if self._reply.failed is not None:
+            connection.forget(request)
+            raise ZygoteError((self._reply.failed.get(Tag.MESSAGE) or b"").decode())
+        started = self._reply.started or Frame(0)
+        self.pid = started.int(Tag.PROCESS)
+        self._pidfd = started.descriptors.pop() if started.descriptors else -1
+
+    def fileno(self) -> int:
+        """The pidfd: readable when the child has ended. -1 once its status was taken."""
+        return self._pidfd
+
+    def poll(self) -> Optional[int]:
+        """The exit status, or None while the child runs."""
+        try:
+            return self.wait(0)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def wait(self, timeout: Optional[float] = None) -> int:
+        """Waits for the end; the exit status, negative for the signal that ended the child."""
+        if self.returncode is None:
+            try:
+                if not self._connection.wait(lambda: self._reply.ended is not None, timeout):
+                    raise subprocess.TimeoutExpired(self.args, timeout or 0)
+                self._take(self._reply.ended or Frame(0))
+            except Lost:
+                self._wait_alone(timeout)
+        assert self.returncode is not None
+        return self.returncode
+
+    async def wait_async(self) -> int:
+        """As wait(), for asyncio."""
+        if self.returncode is None and self._pidfd >= 0:
+            await readable(self._pidfd)
+        return self.wait()
+
+    def _take(self, ended: Frame) -> None:
+        usage = ended.get(Tag.USAGE) or bytes(24)
+        user, system, self.largest_resident = struct.unpack("<QQQ", usage)
+        self.user_time, self.system_time = user / 1e9, system / 1e9
+        self._settle(os.waitstatus_to_exitcode(ended.int(Tag.STATUS)))
+
+    def _wait_alone(self, timeout: Optional[float]) -> None:
+        """Without the template: the kernel keeps the status of a reaped child in its pidfd."""
+        poller = selectors.DefaultSelector()
+        with poller:
+            if self._pidfd >= 0:
+                poller.register(self._pidfd, selectors.EVENT_READ)
+                if not poller.select(timeout):
+                    raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        self._settle(_status_of(self._pidfd))
+
+    def _settle(self, returncode: int) -> None:
+        self.returncode = returncode
+        self._release()
+
+    def _release(self) -> None:
+        self._forget()
+        if self._pidfd >= 0:
+            os.close(self._pidfd)
+            self._pidfd = -1
+
+    def _forget(self) -> None:
+        self._connection.forget(self._request)
+
+    def send_signal(self, number: int) -> None:
+        """Sends a signal; nothing happens when the child has ended."""
+        if self.returncode is None and self._pidfd >= 0:
+            try:
+                signal.pidfd_send_signal(self._pidfd, number)
+            except ProcessLookupError:
+                pass
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def communicate(self, input: Any = None, timeout: Optional[float] = None) -> Tuple[Any, Any]:
+        """Writes `input`, reads standard output and error to their ends, waits."""
+        until = None if timeout is None else time.monotonic() + timeout
+        outputs = exchange(self, input, until)
+        left = None if until is None else max(0.0, until - time.monotonic())
+        self.wait(left)
+        return outputs
+
+    def __enter__(self) -> "Child":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        for stream in (self.stdin, self.stdout, self.stderr):
+            if stream is not None:
+                stream.close()
+        self.wait()
+
+    def __del__(self) -> None:
+        if getattr(self, "_pidfd", -1) >= 0:
+            self._release()
+
+    def __repr__(self) -> str:
+        return f"<Child {self.pid} of a zygote: {self.args}, returncode {self.returncode}>"
+
+
+class Executed(Child):
+    """A child that was executed because the template could not be forked."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", what: str) -> None:
+        self.args, self.pid, self.returncode = what, process.pid, None
+        self.stdin = self.stdout = self.stderr = None
+        self.user_time = self.system_time = 0.0
+        self.largest_resident = 0
+        self._process = process
+        self._pidfd = os.pidfd_open(process.pid)
+
+    def wait(self, timeout: Optional[float] = None) -> int:
+        self.returncode = self._process.wait(timeout)
+        self._release()
+        return self.returncode
+
+    def poll(self) -> Optional[int]:
+        return None if self._process.poll() is None else self.wait()
+
+    def _forget(self) -> None:
+        pass
+
+
+def _status_of(pidfd: int) -> int:
+    """From Linux 6.15 on; before, a child that lost its template has been killed by the kernel."""
+    buffer = bytearray(INFO.pack(PIDFD_INFO_EXIT, *[0] * 13))
+    for _ in range(200):  # readable comes a moment before its new parent has reaped it
+        try:
+            fcntl.ioctl(pidfd, PIDFD_GET_INFO, buffer)
+        except OSError:
+            break
+        mask, *_rest, code = INFO.unpack(buffer)
+        if mask & PIDFD_INFO_EXIT:
+            return os.waitstatus_to_exitcode(code)
+        time.sleep(0.005)
+    return -int(signal.SIGKILL)
+
+
+def exchange(child: Child, input: Any, until: Optional[float]) -> Tuple[Any, Any]:
+    """What communicate() does with the streams."""
+    parts: Dict[Any, List[Any]] = {}
+    waiting = memoryview(b"")
+    with selectors.DefaultSelector() as selector:
+        if child.stdin is not None:
+            waiting = memoryview(_bytes(child.stdin, input))
+            selector.register(child.stdin, selectors.EVENT_WRITE)
+        for output in (child.stdout, child.stderr):
+            if output is not None:
+                parts[output] = []
+                selector.register(output, selectors.EVENT_READ)
+        while selector.get_map():
+            left = None if until is None else until - time.monotonic()
+            if left is not None and left <= 0:
+                raise subprocess.TimeoutExpired(child.args, 0)
+            for key, _ in selector.select(left):
+                stream: Any = key.fileobj
+                if stream is child.stdin:
+                    waiting = _feed(key.fd, waiting)
+                    finished = not waiting
+                else:
+                    data = os.read(key.fd, 1 << 16)
+                    parts[stream].append(data)
+                    finished = not data
+                if finished:
+                    selector.unregister(stream)
+                    stream.close()
+    outputs = [
+        None if output is None else _decoded(output, b"".join(parts[output]))
+        for output in (child.stdout, child.stderr)
+    ]
+    return outputs[0], outputs[1]
+
+
+def _feed(fd: int, waiting: memoryview) -> memoryview:
+    try:
+        return waiting[os.write(fd, waiting[: select.PIPE_BUF]) :]
+    except BrokenPipeError:
+        return memoryview(b"")
+
+
+def _bytes(stream: Any, text: Any) -> bytes:
+    return text.encode(stream.encoding) if isinstance(text, str) else (text or b"")
+
+
+def _decoded(stream: Any, data: bytes) -> Any:
+    encoding = getattr(stream, "encoding", None)
+    return data if encoding is None else data.decode(encoding).replace("\r\n", "\n")
+
+
+async def readable(fd: int) -> None:
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(fd, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(fd)

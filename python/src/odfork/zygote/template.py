@@ -1,0 +1,301 @@
+"""The template: a process that has imported everything and forks ready children.
+
+main(DESCRIPTOR): the descriptor is a socket; the first frame on it holds the recipe. The process
+is executed, so it has one thread and nothing of its client. It ends when its last client has gone.
+
+It does one thing after the other: no thread, no lock, nothing a child could inherit half done.
+"""
+
+import os
+import pickle
+import selectors
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Deque, Dict, List, Optional, Set, Tuple
+
+from . import child, protocol, recipe
+from .protocol import Frame, Kind, Tag
+
+
+@dataclass(eq=False)
+class Client:
+    """A connection, what waits to be sent on it, and the children it asked for."""
+
+    sock: socket.socket
+    waiting: Deque[Tuple[bytes, List[int]]] = field(default_factory=deque)
+    children: Set[int] = field(default_factory=set)
+
+
+@dataclass
+class Running:
+    request: int
+    client: Optional[Client]
+    deadline: Optional[float] = None
+
+
+class Template:
+    """Serves clients until the last has gone."""
+
+    def __init__(self, state: recipe.State, original: child.Original) -> None:
+        self.state = state
+        self.original = original
+        self.selector = selectors.DefaultSelector()
+        self.clients: Set[Client] = set()
+        self.running: Dict[int, Running] = {}
+        self.listener: Optional[socket.socket] = None
+        wake, self.wake = socket.socketpair()
+        self.waker = wake
+        for sock in (wake, self.wake):
+            sock.setblocking(False)
+        signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's; clients decide
+        self.selector.register(self.wake, selectors.EVENT_READ, self._ended)
+
+    # Connections
+
+    def add(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        client = Client(sock)
+        self.clients.add(client)
+        self.selector.register(sock, selectors.EVENT_READ, client)
+        self._send(client, self._described(Frame(Kind.READY)))
+
+    def listen(self, listener: socket.socket) -> None:
+        listener.setblocking(False)
+        self.listener = listener
+        self.selector.register(listener, selectors.EVENT_READ, self._accept)
+
+    def _accept(self) -> None:
+        assert self.listener is not None
+        try:
+            sock, _ = self.listener.accept()
+        except (BlockingIOError, ConnectionError):
+            return
+        user = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        if int.from_bytes(user[4:8], sys.byteorder) not in (os.getuid(), 0):
+            sock.close()
+            return
+        self.add(sock)
+
+    def _gone(self, client: Client) -> None:
+        """A client has left: its children do not outlive it, but for the detached."""
+        self.selector.unregister(client.sock)
+        client.sock.close()
+        self.clients.discard(client)
+        for pid in client.children:
+            self.running[pid].client = None
+            os.kill(pid, signal.SIGKILL)  # not reaped yet: the number is its own
+        for _, descriptors in client.waiting:
+            _close(descriptors)
+
+    # The loop
+
+    def serve(self) -> None:
+        while self.clients or self.listener is not None:
+            timeout = self._next_deadline()
+            for key, events in self.selector.select(timeout):
+                if isinstance(key.data, Client):
+                    self._client(key.data, events)
+                else:
+                    key.data()
+            self._enforce()
+
+    def close(self) -> None:
+        signal.set_wakeup_fd(-1)
+        self.selector.close()
+        self.wake.close()
+        self.waker.close()
+
+    def _client(self, client: Client, events: int) -> None:
+        if events & selectors.EVENT_WRITE:
+            self._flush(client)
+        if events & selectors.EVENT_READ and client in self.clients:
+            try:
+                frame = protocol.receive(client.sock)
+            except BlockingIOError:
+                return
+            except (OSError, protocol.ProtocolError):
+                frame = None
+            if frame is None:
+                self._gone(client)
+                return
+            try:
+                self._request(client, frame)
+            finally:
+                frame.close()
+
+    def _request(self, client: Client, frame: Frame) -> None:
+        if frame.kind == Kind.SPAWN:
+            self._spawn(client, frame)
+        elif frame.kind == Kind.INFO:
+            self._send(client, self._described(Frame(Kind.STATE, frame.request)))
+        elif frame.kind == Kind.STOP:
+            self._stop()
+        else:
+            self._fail(client, frame.request, f"kind {frame.kind} is not a request")
+
+    def _stop(self) -> None:
+        """No new clients; those there are served until they leave."""
+        if self.listener is not None:
+            self.selector.unregister(self.listener)
+            self.listener.close()
+            self.listener = None
+
+    # Children
+
+    def _spawn(self, client: Client, frame: Frame) -> None:
+        parent = os.getpid()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            self._fail(client, frame.request, f"fork: {error.strerror}")
+            return
+        if pid == 0:
+            child.run(frame, parent, self.original, self._own_descriptors())
+        deadline = frame.get(Tag.DEADLINE)
+        until = None if deadline is None else time.monotonic() + frame.int(Tag.DEADLINE) / 1000
+        self.running[pid] = Running(frame.request, client, until)
+        if frame.get(Tag.DETACHED) is None:
+            client.children.add(pid)
+        started = Frame(Kind.STARTED, frame.request).number(Tag.PROCESS, pid)
+        try:
+            started.descriptors.append(os.pidfd_open(pid))
+        except OSError:
+            pass  # no descriptor left: the client opens one itself
+        self._send(client, started)
+
+    def _own_descriptors(self) -> List[int]:
+        own = [self.selector.fileno(), self.wake.fileno(), self.waker.fileno()]
+        own += [c.sock.fileno() for c in self.clients]
+        own += [fd for c in self.clients for _, fds in c.waiting for fd in fds]
+        return own + ([] if self.listener is None else [self.listener.fileno()])
+
+    def _ended(self) -> None:
+        try:
+            while self.wake.recv(4096):
+                pass
+        except BlockingIOError:
+            pass
+        while self.running:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            self._report(pid, status, usage)
+
+    def _report(self, pid: int, status: int, usage) -> None:  # type: ignore[no-untyped-def]
+        running = self.running.pop(pid, None)
+        if running is None or running.client is None:
+            return
+        running.client.children.discard(pid)
+        if running.client not in self.clients:
+            return
+        ended = Frame(Kind.EXITED, running.request)
+        ended.number(Tag.PROCESS, pid).number(Tag.STATUS, status)
+        times = (int(usage.ru_utime * 1e9), int(usage.ru_stime * 1e9), usage.ru_maxrss << 10)
+        ended.add(Tag.USAGE, b"".join(t.to_bytes(8, "little") for t in times))
+        self._send(running.client, ended)
+
+    def _next_deadline(self) -> Optional[float]:
+        times = [r.deadline for r in self.running.values() if r.deadline is not None]
+        return max(0.0, min(times) - time.monotonic()) if times else None
+
+    def _enforce(self) -> None:
+        now = time.monotonic()
+        for pid, running in self.running.items():
+            if running.deadline is not None and running.deadline <= now:
+                running.deadline = None
+                os.kill(pid, signal.SIGKILL)
+
+    # Answers
+
+    def _described(self, frame: Frame) -> Frame:
+        frame.number(Tag.PROCESS, os.getpid()).number(Tag.THREADS, self.state.threads)
+        frame.number(Tag.CHILDREN, len(self.running)).number(Tag.FROZEN, self.state.frozen, 8)
+        return frame.add(Tag.REASON, self.state.reason.encode())
+
+    def _fail(self, client: Client, request: int, message: str) -> None:
+        self._send(client, Frame(Kind.FAILED, request).add(Tag.MESSAGE, message.encode()))
+
+    def _send(self, client: Client, frame: Frame) -> None:
+        data, _ = protocol.pack(frame)
+        client.waiting.append((data, frame.descriptors))
+        self._flush(client)
+
+    def _flush(self, client: Client) -> None:
+        while client.waiting:
+            data, descriptors = client.waiting[0]
+            try:
+                protocol.send_packed(client.sock, data, descriptors)
+            except BlockingIOError:
+                break
+            except OSError:  # gone: the next read says so
+                pass
+            _close(descriptors)
+            client.waiting.popleft()
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if client.waiting else 0)
+        if client in self.clients and self.selector.get_key(client.sock).events != wanted:
+            self.selector.modify(client.sock, wanted, client)
+
+
+def _close(descriptors: List[int]) -> None:
+    while descriptors:
+        os.close(descriptors.pop())
+
+
+def serve(made: recipe.Recipe, sock: socket.socket, listener: Optional[socket.socket]) -> int:
+    """Makes the template and serves; the exit status."""
+    try:
+        original = child.Original()
+        state = recipe.cook(made)
+    except BaseException:
+        # Everything that went wrong, also SystemExit of an import, is the client's to see.
+        text = traceback.format_exc()
+        protocol.send(sock, Frame(Kind.FAILED).add(Tag.MESSAGE, text.encode()))
+        return 1
+    if made.once:
+        return _once(state, original, sock)
+    template = Template(state, original)
+    template.add(sock)
+    if listener is not None:
+        template.listen(listener)
+    try:
+        template.serve()
+    finally:
+        template.close()
+    return 0
+
+
+def _once(state: recipe.State, original: child.Original, sock: socket.socket) -> int:
+    """Without a fork: this process becomes the child. Its maker waits for it."""
+    ready = Frame(Kind.READY).number(Tag.PROCESS, os.getpid()).number(Tag.THREADS, state.threads)
+    protocol.send(sock, ready)
+    frame = protocol.receive(sock)
+    if frame is None:
+        return 0
+    child.run(frame, 0, original, [sock.detach()])
+
+
+def serve_child(made: recipe.Recipe, fd: int) -> None:
+    """A child that is a template itself, with what its parent has imported."""
+    os.set_inheritable(fd, False)
+    serve(made, socket.socket(fileno=fd), None)
+
+
+def main(fd: int) -> int:
+    sock = socket.socket(fileno=fd)
+    sock.set_inheritable(False)
+    frame = protocol.receive(sock)
+    if frame is None:
+        return 0
+    made = pickle.loads(frame.get(Tag.TEMPLATE) or b"")
+    listener = socket.socket(fileno=frame.descriptors.pop()) if frame.descriptors else None
+    return serve(made, sock, listener)

@@ -1,0 +1,85 @@
+"""Functions that templates and children import by name."""
+
+import os
+import resource
+import sys
+import threading
+import time
+
+STATE = {"setups": 0}
+
+
+def set_up(amount=1):
+    STATE["setups"] += amount
+
+
+def set_up_thread():
+    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+
+
+def set_up_fails():
+    raise RuntimeError("no such model")
+
+
+def setups():
+    return STATE["setups"]
+
+
+def add(a, b=0):
+    return a + b
+
+
+def fail(text):
+    raise KeyError(text)
+
+
+def unpicklable():
+    raise type("Local", (Exception,), {})("odd")
+
+
+def write(text):
+    print(text)
+    print("to stderr", file=sys.stderr)
+
+
+def echo():
+    sys.stdout.write(sys.stdin.read().upper())
+
+
+def surroundings():
+    mask = os.umask(0)
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return os.getcwd(), dict(os.environ), mask, limit, os.getpgid(0), os.getsid(0)
+
+
+def where():
+    return (
+        os.getcwd(),
+        os.environ.get("WORD"),
+        os.umask(0),
+        resource.getrlimit(resource.RLIMIT_CORE),
+    )
+
+
+def descriptors():
+    return sorted(int(fd) for fd in os.listdir("/proc/self/fd"))
+
+
+def hold(path):
+    with open(path, "w", encoding="ascii") as out:
+        out.write(str(os.getpid()))
+    time.sleep(600)
+
+
+def send_where(fd):
+    os.write(fd, repr(where()).encode())
+
+
+def exit_with(code):
+    sys.exit(code)
+
+
+def at_exit(path):
+    import atexit
+
+    atexit.register(lambda: open(path, "w", encoding="ascii").close())

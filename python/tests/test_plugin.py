@@ -1,0 +1,207 @@
+"""pytest --odfork against plain pytest."""
+
+import json
+import re
+
+import pytest
+
+TESTS = """
+import os, pytest, signal, sys, time, unittest, warnings
+
+made = []
+
+@pytest.fixture(scope="session")
+def model():
+    print("making the model")
+    made.append(os.getpid())
+    yield {"made": made, "changed": 0}
+    print("dropping the model")
+
+@pytest.fixture(scope="module", params=["a", "b"])
+def kind(request, model):
+    return request.param
+
+@pytest.fixture
+def own(model):
+    model["changed"] += 1
+    return model["changed"]
+
+def test_made_once(model):
+    assert len(model["made"]) == 1
+
+def test_changes(own):
+    assert own == 1
+
+def test_changes_are_not_seen(own):
+    assert own == 1
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_parameters(kind, n, tmp_path):
+    (tmp_path / "file").write_text(kind)
+    assert n
+
+def test_fails(model, record_property):
+    record_property("colour", "blue")
+    print("said before")
+    numbers = [1, 2]
+    assert numbers == [1, 3]
+
+def test_skips():
+    pytest.skip("not today")
+
+@pytest.mark.xfail
+def test_expected():
+    assert 0
+
+@pytest.mark.xfail(strict=True)
+def test_unexpected():
+    pass
+
+def test_warns():
+    warnings.warn("careful")
+
+@pytest.fixture(scope="module")
+def broken():
+    raise ValueError("no fixture")
+
+def test_broken_1(broken):
+    pass
+
+def test_broken_2(broken):
+    pass
+
+@pytest.fixture(scope="module")
+def broken_end():
+    yield
+    raise ValueError("no end")
+
+class Old(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.shared = [1]
+
+    def test_one(self):
+        self.shared.append(2)
+
+    def test_two(self):
+        with self.subTest("x"):
+            self.assertEqual(self.shared[0], 1)
+
+def test_last(broken_end):
+    pass
+"""
+
+CRASHES = """
+import os, signal, time
+
+def test_before():
+    pass
+
+def test_dies():
+    print("last words")
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+def test_leaves():
+    os._exit(3)
+
+def test_hangs():
+    time.sleep(600)
+
+def test_after():
+    pass
+"""
+
+
+def outcomes(result):
+    """The short summary's lines, without order and messages."""
+    found = re.findall(
+        r"^(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS) (\S+)", result.stdout.str(), re.M
+    )
+    return sorted(found)
+
+
+def run(pytester, *arguments):
+    return pytester.runpytest_subprocess("-rA", *arguments)
+
+
+@pytest.mark.parametrize("more", [(), ("-n", "2")], ids=["one", "xdist"])
+def test_outcomes_are_those_of_plain_pytest(pytester, more):
+    pytester.makepyfile(TESTS.replace("own == 1", "own in (1, 2)"))
+    plain, ours = run(pytester, *more), run(pytester, "--odfork", *more)
+    assert outcomes(ours) == outcomes(plain)
+    assert ours.parseoutcomes() == plain.parseoutcomes()
+
+
+def test_output_and_details(pytester):
+    pytester.makepyfile(TESTS)
+    result = run(pytester, "--odfork", "--durations=3", "--junitxml=junit.xml")
+    for line in (
+        "*making the model*",
+        "*assert ?1, 2? == ?1, 3?*",
+        "*At index 1 diff: 2 != 3*",
+        "*said before*",
+        "*slowest 3 durations*",
+        "*UserWarning: careful*",
+        "odfork: 15 children*",
+    ):
+        result.stdout.fnmatch_lines([line])
+    junit = (pytester.path / "junit.xml").read_text()
+    assert 'name="colour" value="blue"' in junit
+    assert result.parseoutcomes()["passed"] == 11
+
+
+def test_crashes_are_failures_of_one_test(pytester):
+    pytester.makepyfile(CRASHES)
+    result = run(pytester, "--odfork", "--odfork-timeout=2")
+    result.assert_outcomes(passed=2, failed=3)
+    result.stdout.fnmatch_lines(
+        [
+            "*signal 11 (SIGSEGV)*",
+            "*Segmentation fault*",
+            "*in test_dies*",
+            "*last words*",
+            "*ended with status 3*",
+            "*longer than 2.0 s*",
+            "*in test_hangs*",
+        ]
+    )
+
+
+def test_stops_and_runs_the_last_failed(pytester):
+    pytester.makepyfile(TESTS)
+    result = run(pytester, "--odfork", "-x")
+    assert result.parseoutcomes()["failed"] == 1
+    again = run(pytester, "--odfork", "--lf")
+    assert again.parseoutcomes()["failed"] >= 1 and "passed" not in again.parseoutcomes()
+
+
+def test_exit_from_a_test(pytester):
+    pytester.makepyfile("import pytest\ndef test_a(): pytest.exit('enough')\ndef test_b(): pass")
+    result = run(pytester, "--odfork")
+    assert "enough" in result.stdout.str() and "test_b" not in str(outcomes(result))
+
+
+def test_timeouts_of_the_plugin(pytester):
+    pytest.importorskip("pytest_timeout")
+    pytester.makepyfile("import time\ndef test_a(): time.sleep(600)\ndef test_b(): pass")
+    result = run(pytester, "--odfork", "--timeout=1")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*Timeout*1.0s*"])
+
+
+def test_coverage(pytester):
+    pytest.importorskip("pytest_cov")
+    pytester.makepyfile(lines="def f(x):\n    if x:\n        return 1\n    return 2\n")
+    pytester.makepyfile("import lines\ndef test_a(): lines.f(0)\ndef test_b(): lines.f(1)")
+    run(pytester, "--odfork", "--cov=lines", "--cov-report=json")
+    files = json.loads((pytester.path / "coverage.json").read_text())["files"]
+    assert files["lines.py"]["missing_lines"] == []
+
+
+def test_without_the_library(pytester, monkeypatch):
+    monkeypatch.setenv("ODFORK_LIB", "/nowhere")
+    monkeypatch.delenv("LD_PRELOAD", raising=False)
+    pytester.makepyfile("def test_a(): pass")
+    result = run(pytester, "--odfork")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["odfork: *plain fork*was not found*"])
