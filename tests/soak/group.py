@@ -75,6 +75,11 @@ class Group:
         """Bytes of backing files that are charged to the group."""
         return self.field("memory.stat", "shmem") if self.folder else 0
 
+    def mapped(self):
+        """Bytes of backing files and of anonymous memory; page cache is nobody's."""
+        anonymous = "rss" if VERSION == 1 else "anon"
+        return self.shmem() + (self.field("memory.stat", anonymous) if self.folder else 0)
+
     def kills(self):
         """How many of its processes the kernel killed for lack of memory."""
         name = "memory.oom_control" if VERSION == 1 else "memory.events"

@@ -6,7 +6,8 @@ Starts programs that know what their memory must hold (churn.c, objects.py), eac
 control group of its own. Meanwhile the group's limit is drawn in
 and let out, and members are stopped, continued, signalled and killed. Nothing of that is an error.
 These are: a wrong byte, a call that failed, a death by another signal than SIGKILL, two minutes
-without a step, a process, backing memory, a mount or a file in /dev/shm that stays behind.
+without a step, a helper task that nobody waits for, and what stays behind: a process, memory, a
+mount, a file in /dev/shm or beside the programs.
 
 Every run prints the line that repeats it. The order of a program's changes follows from its seed;
 what signals and limits meet does not. `MODES=stock` shows what pressure alone does.
@@ -26,6 +27,7 @@ import tempfile
 import time
 
 from group import UNLIMITED, ROOT, VERSION, Group
+from remains import Zombies, level, remaining
 
 MB = 1 << 20
 STUCK = 120
@@ -185,10 +187,11 @@ class Run:
 
     def check_level(self):
         deadline = time.monotonic() + 10
-        while self.group.shmem() and time.monotonic() < deadline:
+        while self.group.mapped() and time.monotonic() < deadline:
             time.sleep(0.1)
-        if self.group.shmem():
-            self.faults.append(f"{self.group.shmem() >> 10} kB of backing memory stay")
+        if self.group.mapped():
+            self.faults.append(f"{self.group.mapped() >> 10} kB of memory stay, of files "
+                               f"{self.group.shmem() >> 10} kB")
         if not self.group.remove():
             self.faults.append("the control group cannot be removed")
 
@@ -231,15 +234,6 @@ def reap(run):
 RUNNING = []
 
 
-def level():
-    """What must be as before at the end."""
-    with open("/proc/self/mountinfo") as file:
-        mounts = {line.split()[4] for line in file}
-    # Semaphores are others': neither the programs here nor the runtime make any.
-    files = {name for name in os.listdir("/dev/shm") if not name.startswith("sem.")}
-    return mounts | {f"/dev/shm/{name}" for name in files}
-
-
 def prepare(release):
     folder = tempfile.mkdtemp(prefix="odfork-soak.")
     os.chmod(folder, 0o777)
@@ -255,6 +249,7 @@ def soak(folder, seconds, seed, modes):
     chance = random.Random(seed)
     counts = collections.Counter()
     failed, number, end = 0, 0, time.monotonic() + seconds
+    zombies = Zombies()
     jobs = max(2, (os.cpu_count() or 2) // 2)
     while time.monotonic() < end or RUNNING:
         while len(RUNNING) < jobs and time.monotonic() < end:
@@ -264,6 +259,7 @@ def soak(folder, seconds, seed, modes):
             RUNNING.append(Run(number, chance, mode, folder, min(lasts, left)))
         select.select([run.process.stdout for run in RUNNING], [], [], 0.2)
         for run in list(RUNNING):
+            run.faults += zombies.look(run.group)
             run.disturb()
             if not run.look():
                 continue
@@ -302,6 +298,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     before = level()
     folder = prepare(release)
+    files = set(os.listdir(folder))
     say(f"{seconds} s, SEED={seed} MODES={','.join(modes)}, "
         + (f"control groups of version {VERSION}" if ROOT else "no control groups: no pressure"))
     try:
@@ -311,8 +308,9 @@ def main():
             run.end_all()
             run.process.wait()
             run.group.remove()
+        beside = set(os.listdir(folder)) - files
         shutil.rmtree(folder, ignore_errors=True)
-    left = sorted(level() - before)
+    left = sorted(beside) + remaining(before)
     if left:
         say("FAULT stays behind: " + " ".join(left))
         failed += 1
