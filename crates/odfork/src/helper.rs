@@ -76,19 +76,21 @@ extern "C" fn entry(at: usize) -> i32 {
     // task is gone.
     let start = unsafe { &*(at as *const Start) };
     let subject = start.job.subject();
-    if subject.borrowed && !ends_with(subject.pid) {
+    let results = &start.memory.results;
+    let kernel = Kernel::new(&results.trace, start.fault);
+    if !ends_with(&kernel, subject) {
         return 0;
     }
-    let results = &start.memory.results;
     let mut scratch = Scratch {
-        kernel: Kernel::new(&results.trace, start.fault),
+        kernel,
         results,
         // SAFETY: the caller sleeps, it never makes a reference of it, and it starts one task at a
         // time, because the mapping is borrowed mutably: this is the only one.
         work: unsafe { &mut *start.memory.work() },
     };
     scratch.work.begin();
-    lift_limits();
+    results.report.space_limited.set(usize::from(is_space_limited()));
+    lift_limits(matches!(start.job, Job::Thaw(_)));
     let found = match start.job {
         Job::Pass(_) => open_files::look_and_close(&mut scratch),
         _ => {
@@ -96,7 +98,6 @@ extern "C" fn entry(at: usize) -> i32 {
             Found::default()
         }
     };
-    results.report.space_limited.set(usize::from(is_space_limited()));
     results.end(match start.job {
         Job::Pass(order) => pass::job(&mut scratch, order, found),
         Job::Thaw(order) => thaw::job(&mut scratch, order),
@@ -105,26 +106,36 @@ extern "C" fn entry(at: usize) -> i32 {
     0
 }
 
-/// This task ends when its starter does, a borrower of the memory: nobody would wait for it then.
-/// False if the starter, process `pid`, has ended already. Other starters do not end before this
-/// task, and for theirs no call is made that a filter could forbid.
-fn ends_with(pid: i32) -> bool {
+/// This task ends when its starter does: nobody would wait for it then, and it would hold the
+/// memory of a process that was killed. False if there is no use in beginning: the starter has
+/// ended already, or it borrows the memory, which lives on, and its end could not be asked for.
+fn ends_with(kernel: &Kernel, subject: &Subject) -> bool {
     // SAFETY: asks for a signal to this task, and who its parent is.
-    unsafe {
-        sys::raw(libc::SYS_prctl, args![libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0]);
-        sys::raw(libc::SYS_getppid, [0; 6]) == pid as isize
+    let (asked, parent) = unsafe {
+        let a = args![libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0];
+        let asked = kernel.call(libc::SYS_prctl, a);
+        (asked, kernel.call(libc::SYS_getppid, [0; 6]))
+    };
+    match (asked, parent) {
+        (Ok(_), Ok(parent)) => parent == subject.pid as usize,
+        _ => !subject.borrowed,
     }
 }
 
-/// This task's own limits.
-fn lift_limits() {
+/// This task's own limits. A thaw needs room only until what it replaces is gone: that room is not
+/// the program's.
+fn lift_limits(thaws: bool) {
     // No core file of a helper: 1 byte also stops a core pipe.
     let core = [1u64, 1u64];
     // SAFETY: limits of this task alone (it is a process of its own).
     unsafe {
         sys::raw(libc::SYS_prlimit64, args![0, libc::RLIMIT_CORE, &core, 0]);
-        for which in [libc::RLIMIT_FSIZE, libc::RLIMIT_NOFILE] {
-            let mut limit = [0u64; 2];
+    }
+    let room: &[_] = if thaws { &[libc::RLIMIT_AS, libc::RLIMIT_DATA] } else { &[] };
+    for &which in [libc::RLIMIT_FSIZE, libc::RLIMIT_NOFILE].iter().chain(room) {
+        let mut limit = [0u64; 2];
+        // SAFETY: as above.
+        unsafe {
             sys::raw(libc::SYS_prlimit64, args![0, which, 0, &mut limit]);
             limit[0] = limit[1];
             sys::raw(libc::SYS_prlimit64, args![0, which, &limit, 0]);

@@ -9,6 +9,7 @@
 
 #![cfg_attr(not(test), no_std)]
 
+mod absent;
 mod addresses;
 mod api;
 mod backing;

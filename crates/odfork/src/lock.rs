@@ -125,7 +125,8 @@ impl<T> Lock<T> {
         Call { lock: self }
     }
 
-    fn wait_until_free(&self, waiter: &impl Waiter) {
+    /// Waits while it is held, by whom ever can still let go.
+    pub fn wait_until_free(&self, waiter: &impl Waiter) {
         let process = waiter.process();
         let mut rounds = 0u32;
         loop {

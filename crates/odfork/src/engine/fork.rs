@@ -91,7 +91,7 @@ fn prepare(st: &State) {
         Freeze::Eager => Some(Decide::Always),
         _ => by_rental_rule(st, &mut owned, began_ns),
     };
-    if let Some(decide) = decide.filter(|_| !owned.calls_under_way()) {
+    if let Some(decide) = decide.filter(|_| !owned.is_beside_calls(st)) {
         let done = pass(st, &mut owned, decide, began_ns);
         if freeze == Freeze::Eager && st.barred() == Reason::None {
             st.faults.store(sys::minor_faults(), Relaxed);
@@ -189,7 +189,7 @@ pub fn freeze_now() -> Done<()> {
         return Err(Stop::of(if under_way { Reason::Threads } else { st.barred() }));
     }
     let mut owned = hold();
-    if owned.calls_under_way() {
+    if owned.is_beside_calls(st) {
         return Err(Stop::of(Reason::Threads));
     }
     let done = match pass(st, &mut owned, Decide::Always, sys::now_ns()) {

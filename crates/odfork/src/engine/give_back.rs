@@ -27,7 +27,7 @@ fn give_back(st: &State) {
     }
     let mut owned = hold();
     // A fork of another thread copies what it finds: the next call looks again.
-    if owned.calls_under_way() {
+    if owned.is_beside_calls(st) {
         return;
     }
     let before = held(&owned.registry);

@@ -32,8 +32,8 @@ pub use give_up::give_up;
 pub use growth::before_growth;
 pub use mapping::{map, protect, replace};
 pub use notes::{
-    bar, before_filter, before_raw_fork, beside_no_pass, never_overwrite, note_pi_futex,
-    note_shared_vm, with_new_namespace,
+    away_from_passes, bar, before_filter, before_raw_fork, beside_no_pass, never_overwrite,
+    note_pi_futex, note_shared_vm, with_new_namespace,
 };
 pub use relocate::{remap, remap_thawed, Remap};
 pub use state::{state, Notes, Setup, State, MAX_NEXT};
@@ -66,6 +66,11 @@ pub fn start(inspect: fn() -> Reason) {
 /// The process that loaded the library by exec; its forked children do not report.
 pub fn born() -> i32 {
     state().born.load(Relaxed)
+}
+
+/// The state is this process's, not that of one that it borrows memory of, or is a child of.
+pub fn is_state_of_this_process() -> bool {
+    state().owner.is(sys::getpid())
 }
 
 /// The memory is this process's own, not one that it borrows (a vfork child).

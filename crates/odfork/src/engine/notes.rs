@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::child::detect_child;
 use super::state::state;
 use super::thaw::thaw_all;
-use super::waiter::{hold, Task};
+use super::waiter::{begin_absence, hold, Task};
 use crate::reason::Reason;
 
 /// Never freeze again in this process.
@@ -53,6 +53,15 @@ pub fn beside_no_pass<T>(call: impl FnOnce() -> T) -> T {
         return call();
     }
     let _call = state().lock.begin_call(&Task);
+    call()
+}
+
+/// As [`beside_no_pass`], for a call that may never return.
+pub fn away_from_passes<T>(call: impl FnOnce() -> T) -> T {
+    if state().is_fenced() {
+        return call();
+    }
+    let _away = begin_absence(state());
     call()
 }
 

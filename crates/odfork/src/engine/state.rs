@@ -10,6 +10,7 @@ use core::sync::atomic::{
 };
 
 use super::account::Account;
+use crate::absent::Absent;
 use crate::addresses::Addresses;
 use crate::code::Searched;
 use crate::fork_mark::ForkMark;
@@ -99,6 +100,8 @@ pub struct State {
     /// Calls under way that change what the kernel says about addresses in `addresses` before
     /// the sets say so.
     pub unsettled: AtomicU32,
+    /// Threads in calls that no pass may overlap and that may never come back.
+    pub absent: Absent,
     /// 1 from the first freeze on, in this process or an ancestor.
     pub ever_frozen: AtomicU32,
     /// System calls of the freeze path so far.
@@ -146,6 +149,7 @@ impl State {
             pi_futexes: AtomicU32::new(0),
             spliced_word: AtomicUsize::new(0),
             unsettled: AtomicU32::new(0),
+            absent: Absent::new(),
             ever_frozen: AtomicU32::new(0),
             trace: Trace::new(),
             lock: Lock::new(Owned::new()),

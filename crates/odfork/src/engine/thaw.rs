@@ -58,13 +58,13 @@ pub fn with_thawed<T>(
 /// Makes a call that gives a range a property (not to be inherited, locked, ...):
 /// the range is thawed, and neither frozen again while it has the property (the
 /// scan sees to that) nor joined with its neighbours.
-pub fn with_property<T>(start: usize, len: usize, call: impl FnOnce() -> T) -> T {
+/// `call` hears whether memory is still frozen, because no thaw is to be had.
+pub fn with_property<T>(start: usize, len: usize, call: impl FnOnce(Done<bool>) -> T) -> T {
     let st = state();
     let mut owned = hold();
-    // Where no thaw is to be had the property goes to the backing file's mapping, as far as it can.
-    let _ = thaw_range(st, &mut owned, (start, len), Content::Join, false);
+    let thawed = thaw_range(st, &mut owned, (start, len), Content::Join, false);
     st.addresses.note_special(start, start.saturating_add(len));
-    call()
+    call(thawed)
 }
 
 fn thaw_range(

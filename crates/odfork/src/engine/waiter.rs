@@ -10,9 +10,13 @@ use core::ops::{Deref, DerefMut};
 
 use super::child::detect_child;
 use super::state::{state, Owned, State};
+use crate::absent::Entry;
 use crate::lock::{Call, Held, Waiter};
 use crate::sync::LONG;
 use crate::{args, sys};
+
+/// What kcmp(2) is to compare: the memory.
+const KCMP_VM: i32 = 1;
 
 /// Waits for the lock of this process's state, or of the one whose memory this task borrows.
 pub fn hold() -> Stall {
@@ -60,6 +64,35 @@ pub fn begin_call(st: &State) -> Call<'_, Owned> {
     st.lock.begin_call(&Task)
 }
 
+/// As [`begin_call`], for a call that the thread may leave without a word, or never.
+pub fn begin_absence(st: &State) -> (Option<Entry<'_>>, Option<Call<'_, Owned>>) {
+    let Some(entry) = st.absent.enter(sys::gettid()) else {
+        return (None, Some(st.lock.begin_call(&Task)));
+    };
+    if st.lock.is_held() {
+        st.lock.wait_until_free(&Task);
+    }
+    (Some(entry), None)
+}
+
+impl Stall {
+    /// Another thread is inside a call that no pass may overlap.
+    pub fn is_beside_calls(&self, st: &State) -> bool {
+        self.held.calls_under_way() || st.absent.any_but(sys::gettid(), is_thread)
+    }
+}
+
+/// A thread of this process runs under that number. A main thread that has ended keeps its number,
+/// but no memory.
+fn is_thread(thread: i32) -> bool {
+    let me = sys::getpid();
+    // SAFETY: signal 0 only asks; so does comparing.
+    unsafe {
+        sys::raw(libc::SYS_tgkill, args![me, thread, 0]) == 0
+            && !matches!(sys::raw(libc::SYS_kcmp, args![me, thread, KCMP_VM]), 1 | 2 | 3)
+    }
+}
+
 /// The calling task.
 pub struct Task;
 
@@ -99,7 +132,6 @@ fn getppid() -> isize {
 /// Without a mark only short operations hold the lock, and the program's own call in them. A
 /// holder that runs in this very memory is waited for, however long that takes.
 fn may_be_a_copy(st: &State, holder: i32) -> bool {
-    const KCMP_VM: i32 = 1;
     // SAFETY: compares two tasks; where that is not allowed, the time that has passed decides.
     let same = || unsafe { sys::raw(libc::SYS_kcmp, args![sys::getpid(), holder, KCMP_VM]) } == 0;
     st.fork_mark.is_set().is_none() && !same()

@@ -41,7 +41,11 @@ pub fn advise(addr: usize, len: usize, advice: c_int) -> isize {
         return call();
     }
     if is_property(advice) {
-        return engine::with_property(addr, pages, call);
+        return engine::with_property(addr, pages, |thawed| match (thawed, advice) {
+            // Of a file's mapping the kernel would say that the advice means nothing there.
+            (Err(_), libc::MADV_WIPEONFORK) => -(libc::EAGAIN as isize),
+            _ => call(),
+        });
     }
     let Some(content) = advice_needs(advice).filter(|_| is_known_advice(advice)) else {
         return call();

@@ -74,7 +74,7 @@ pub fn protect(nr: c_long, addr: usize, len: usize, prot: usize, key: usize) -> 
         (libc::SYS_pkey_mprotect, 1..) => engine::with_property(
             addr & !(PAGE - 1),
             len.checked_next_multiple_of(PAGE).unwrap_or(0),
-            call,
+            |_| call(),
         ),
         _ => engine::protect(addr, len, prot as i32, call),
     }

@@ -27,11 +27,13 @@
 //! | setuid, setgid, ... (`privileges`), chroot, setns, capset, prctl | (in place) let a descendant with other privileges see what is written later |
 //! | unshare | make our helper the first process of the program's new namespace |
 //! | waitpid, wait3, wait4, waitid | (with __WALL or __WCLONE) find our helper task |
+//! | execve, execv, ... (`execute`) | leave our helper task to the new program, dead |
 //! | clone | let a task that is no thread write while memory moves |
 
 mod advice;
 mod environment;
 mod errno;
+mod execute;
 mod fork;
 mod life;
 mod locking;

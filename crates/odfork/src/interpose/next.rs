@@ -44,6 +44,12 @@ functions! {
     SetGroups c"setgroups",
     InitGroups c"initgroups",
     MallocTrim c"malloc_trim",
+    ExecVe c"execve",
+    ExecV c"execv",
+    ExecVp c"execvp",
+    ExecVpe c"execvpe",
+    FExecVe c"fexecve",
+    ExecVeAt c"execveat",
 }
 
 /// How the path of the C library ends.

@@ -5,6 +5,7 @@ use core::ffi::{c_int, c_long};
 use super::advice::{advise, advise_by_vector};
 use super::environment::after_change;
 use super::errno::{as_libc, get_errno, set_errno};
+use super::execute::execute;
 use super::life::report;
 use super::locking::{lock, lock_all};
 use super::mapping::{attach, map, protect, unmap};
@@ -44,6 +45,11 @@ pub unsafe extern "C" fn syscall(
         libc::SYS_mbind => give_property(a, b, || unsafe { sys::raw(nr, [a, b, c, d, e, f]) }),
         // SAFETY: the caller's own call.
         libc::SYS_wait4 => wait(c as c_int, || unsafe { sys::raw(nr, [a, b, c, d, e, f]) }),
+        // SAFETY: the caller's own call.
+        libc::SYS_execve | libc::SYS_execveat => {
+            // SAFETY: the caller's own call.
+            execute(|| unsafe { sys::raw(nr, [a, b, c, d, e, f]) })
+        }
         // SAFETY: the caller's own call.
         libc::SYS_waitid => wait(d as c_int, || unsafe { sys::raw(nr, [a, b, c, d, e, f]) }),
         _ => {
@@ -123,7 +129,7 @@ fn give_property(at: usize, len: usize, call: impl FnOnce() -> isize) -> isize {
     let start = at & !(PAGE - 1);
     let pages = len.checked_add(at - start).and_then(|n| n.checked_next_multiple_of(PAGE));
     match pages.filter(|&n| n > 0 && start.checked_add(n).is_some()) {
-        Some(pages) => engine::with_property(start, pages, call),
+        Some(pages) => engine::with_property(start, pages, |_| call()),
         None => call(),
     }
 }

@@ -16,7 +16,7 @@ pub fn finds_helpers(options: c_int) -> bool {
 /// The wait, beside which no helper is started where it could find one.
 pub fn wait<T>(options: c_int, call: impl FnOnce() -> T) -> T {
     if finds_helpers(options) {
-        engine::beside_no_pass(call)
+        engine::away_from_passes(call)
     } else {
         call()
     }
