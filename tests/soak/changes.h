@@ -18,6 +18,8 @@ static struct block {
     uint64_t tag;
 } blocks[BLOCKS];
 
+static int limited = -1; /* the resource whose soft limit is drawn in */
+
 #define MUST(call)                                                                                 \
     do {                                                                                           \
         if ((call) != 0)                                                                           \
@@ -157,7 +159,11 @@ static void inherit(size_t from, size_t count)
     size_t kind = below(4);
     if (!none_is(from, count, UNMAPPED, 0))
         return;
-    if (madvise(at(from), count * PAGE, kinds[kind].advice) != 0)
+    /* Memory that cannot be anonymous again below a limit keeps its properties: docs/limits.md. */
+    int answer = madvise(at(from), count * PAGE, kinds[kind].advice);
+    if (answer != 0 && limited >= 0 && errno == EAGAIN)
+        return;
+    if (answer != 0)
         wrong("madvise(%d) of %zu pages from %zu: %s", kinds[kind].advice, count, from,
               strerror(errno));
     for (size_t page = from; page < from + count; page++)

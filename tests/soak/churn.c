@@ -18,7 +18,6 @@
 
 extern char **environ;
 static pid_t children[CHILDREN];
-static int limited = -1; /* the resource whose soft limit is drawn in */
 static int (*hints[3])(void); /* freeze, refreeze, thaw; nothing without the runtime */
 
 static void beat(void)
