@@ -89,7 +89,7 @@ fn is_thread(thread: i32) -> bool {
     // SAFETY: signal 0 only asks; so does comparing.
     unsafe {
         sys::raw(libc::SYS_tgkill, args![me, thread, 0]) == 0
-            && !matches!(sys::raw(libc::SYS_kcmp, args![me, thread, KCMP_VM]), 1 | 2 | 3)
+            && !matches!(sys::raw(libc::SYS_kcmp, args![me, thread, KCMP_VM]), 1..=3)
     }
 }
 
