@@ -66,6 +66,16 @@ impl Addresses {
         self.frozen.first(start, end)
     }
 
+    /// The frozen part that `at` lies in.
+    pub fn frozen_around(&self, at: usize) -> Option<(usize, usize)> {
+        self.frozen.around(at)
+    }
+
+    /// How many frozen parts there are: memory given up in between makes them more.
+    pub fn frozen_parts(&self) -> usize {
+        self.frozen.count()
+    }
+
     /// The access to memory that was frozen, at `start`, and up to where it is the same; `None`:
     /// unknown.
     pub fn access(&self, start: usize, end: usize) -> (Option<i32>, usize) {

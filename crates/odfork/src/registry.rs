@@ -4,7 +4,8 @@
 //! in the sets of `addresses.rs`.
 
 use crate::addresses::Addresses;
-use crate::plan::Kind;
+use crate::plan::{part_len, Kind, Piece};
+use crate::sys::PAGE;
 
 /// Backing files at most; more memory than fits is left anonymous.
 pub const MAX_FILES: usize = 1024;
@@ -43,6 +44,11 @@ pub struct BackingFile {
 }
 
 impl BackingFile {
+    fn piece(&self) -> Piece {
+        let (start, end) = (self.start, self.end);
+        Piece { start, end, pages: (end - start) / PAGE, kind: self.kind() }
+    }
+
     /// Which kind of piece it holds.
     pub fn kind(&self) -> Kind {
         if self.huge == 1 {
@@ -99,6 +105,8 @@ impl Debt {
 /// [`Addresses`].
 pub struct Registry {
     files: [BackingFile; MAX_FILES],
+    /// Slots from here on were never used.
+    used: usize,
     debt: Debt,
 }
 
@@ -126,13 +134,18 @@ impl Default for Registry {
 impl Registry {
     /// No backing file.
     pub const fn new() -> Self {
-        Registry { files: [EMPTY; MAX_FILES], debt: Debt { bytes: 0, probes: [0; DEBT_PROBES] } }
+        Registry {
+            files: [EMPTY; MAX_FILES],
+            used: 0,
+            debt: Debt { bytes: 0, probes: [0; DEBT_PROBES] },
+        }
     }
 
     /// Adds a backing file; false when the list is full.
     pub fn add(&mut self, addresses: &Addresses, file: BackingFile) -> bool {
-        let Some(slot) = self.files.iter_mut().find(|i| i.live == 0) else { return false };
-        *slot = BackingFile { live: 1, ..file };
+        let Some(slot) = self.files.iter().position(|i| i.live == 0) else { return false };
+        self.files[slot] = BackingFile { live: 1, ..file };
+        self.used = self.used.max(slot + 1);
         if file.fresh == 1 {
             addresses.freeze_anew(file.start, file.end);
         } else {
@@ -148,7 +161,17 @@ impl Registry {
 
     /// Backing files in use, with their slots.
     pub fn live(&self) -> impl Iterator<Item = (usize, &BackingFile)> {
-        self.files.iter().enumerate().filter(|(_, i)| i.live == 1)
+        self.files[..self.used].iter().enumerate().filter(|(_, i)| i.live == 1)
+    }
+
+    /// What is probably one mapping around `at`: a part of the smallest range a file was made for.
+    pub fn mapping_around(&self, at: usize) -> Option<(usize, usize)> {
+        let here = self.live().filter(|(_, i)| i.start <= at && at < i.end);
+        let (_, file) = here.min_by_key(|(_, i)| i.end - i.start)?;
+        let Piece { start, end, .. } = file.piece();
+        let part = part_len(&file.piece());
+        let from = start + (at - start) / part * part;
+        Some((from, (from + part).min(end)))
     }
 
     /// The backing file in a slot.

@@ -73,6 +73,18 @@ impl<const MAX: usize> Spans<MAX> {
         (start < end && a < end).then_some((a.max(start), b.min(end)))
     }
 
+    /// The interval that `at` lies in. Asked by those who may change the set.
+    pub fn around(&self, at: usize) -> Option<(usize, usize)> {
+        let spans = self.in_use();
+        let i = spans.partition_point(|s| s.end.load(Relaxed) <= at);
+        spans.get(i).map(Span::get).filter(|span| span.0 <= at)
+    }
+
+    /// How many intervals it has.
+    pub fn count(&self) -> usize {
+        self.in_use().len()
+    }
+
     /// It claims what it was given and nothing else.
     pub fn is_exact(&self) -> bool {
         self.wide.load(Relaxed) == 0
@@ -215,6 +227,11 @@ mod tests {
             let first = (from..to).find(|&i| model[i]);
             let last = first.map(|f| (f..to).find(|&i| !model[i]).unwrap_or(to));
             assert_eq!(spans.first(from, to), first.zip(last));
+            let around = spans.around(a);
+            assert_eq!(around.is_some(), model[a]);
+            assert!(around.is_none_or(|(x, y)| model[x..y].iter().all(|&m| m) && !model[y]));
+            let begins = (0..64).filter(|&i| model[i] && (i == 0 || !model[i - 1])).count();
+            assert_eq!(spans.count(), begins);
         }
     }
 

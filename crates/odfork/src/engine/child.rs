@@ -15,9 +15,14 @@ use crate::sys;
 /// The state is this process's own, at the latest now. False for a task that borrows another
 /// process's memory (a vfork child): the state is not its own.
 pub fn detect_child() -> bool {
-    let st = state();
-    if is_ours(st, sys::getpid()) {
-        return true;
+    process_here().1
+}
+
+/// The same, with the number of this process.
+pub fn process_here() -> (i32, bool) {
+    let (st, me) = (state(), sys::getpid());
+    if is_ours(st, me) {
+        return (me, true);
     }
     // A handler that interrupted this and forks would wait below for what it interrupted. One
     // that has forked already left a child here: its number is asked for only now.
@@ -28,7 +33,7 @@ pub fn detect_child() -> bool {
         st.owner.pass_to(me, || is_ours(st, me), || begin_child(st, me));
     }
     sys::restore_signals(mask);
-    ours
+    (me, ours)
 }
 
 /// The state was begun by process `me`. A child in another pid namespace may have its parent's

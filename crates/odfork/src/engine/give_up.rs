@@ -14,19 +14,19 @@ use crate::step::Step;
 use crate::sys::abi::advice::MADV_GUARD_INSTALL;
 use crate::sys::{self, Errno, Kernel, SysResult, PAGE};
 
-/// From here on a mapping of its own costs less than anything else.
+/// From here on a mapping of its own costs less than anything else, while there are few.
 const LARGE: usize = 64 << 10;
 
 /// From here on a mapping of its own is always had: there cannot be many of them.
 const VAST: usize = 1 << 20;
 
-/// Mappings made for small and for large parts, at most: far from `vm.max_map_count`.
-const SMALL_CUTS: usize = 1024;
-const LARGE_CUTS: usize = 4096;
+/// Frozen parts at most that small and large mappings of their own may make: each is two mappings
+/// more, far from `vm.max_map_count`, and each takes fork its time.
+const SMALL_PARTS: usize = 1024;
+const LARGE_PARTS: usize = 4096;
 
 /// The same where zero pages can be had, which take longer the more mappings there are.
-const SMALL_CUTS_ALONE: usize = 64;
-const LARGE_CUTS_ALONE: usize = 256;
+const LARGE_PARTS_ALONE: usize = 16;
 
 /// Up to here zeros in place are the cheapest.
 const FEW: usize = 2 * PAGE;
@@ -140,26 +140,36 @@ impl Call<'_> {
     /// Memory of equal access. A property (a lock, a key) would be lost with its mapping.
     fn zeros(&mut self, range: (usize, usize), access: Option<i32>) -> SysResult<()> {
         let cuttable = access.filter(|_| !self.is_special(range.0, range.1));
-        let (always, alone, most) = match range.1 - range.0 {
-            VAST.. => (true, 0, 0),
-            LARGE.. => (false, LARGE_CUTS_ALONE, LARGE_CUTS),
-            _ => (false, SMALL_CUTS_ALONE, SMALL_CUTS),
+        let len = range.1 - range.0;
+        if self.advice == MADV_GUARD_INSTALL {
+            let cut = self.cut(range, cuttable, usize::MAX);
+            return if cut { self.after_cut(range) } else { Err(NOT_HERE) };
+        }
+        let always = len >= VAST;
+        let is_alone = !always && self.is_alone();
+        let most = match len {
+            VAST.. => usize::MAX,
+            LARGE.. if is_alone => LARGE_PARTS_ALONE,
+            LARGE.. => LARGE_PARTS,
+            _ if is_alone => 0,
+            _ => SMALL_PARTS,
         };
-        let guard = self.advice == MADV_GUARD_INSTALL;
-        if self.cut(range, cuttable, if always || guard { usize::MAX } else { alone }) {
+        if self.cut(range, cuttable, most) {
             return self.after_cut(range);
         }
-        if guard {
-            return Err(NOT_HERE);
-        }
-        if self.few_zeros(range, access) || self.zero_pages(range) {
+        if is_alone && self.zero_pages(range) || self.few_zeros(range, access) {
             return Ok(());
         }
-        if self.cut(range, cuttable, most) {
+        if is_alone && self.cut(range, cuttable, LARGE_PARTS) {
             return self.after_cut(range);
         }
         let access = access.ok_or(NOT_HERE)?;
         zero::write(&self.kernel, range, access).map_err(|_| NOT_HERE)
+    }
+
+    /// Not asked under a filter: it may kill for the question.
+    fn is_alone(&self) -> bool {
+        !self.st.is_fenced() && zero::is_alone(&self.kernel)
     }
 
     /// A page or two take memory of their own, which is bounded, and the least time.
@@ -172,25 +182,24 @@ impl Call<'_> {
         access.is_some_and(|access| zero::write(&self.kernel, range, access).is_ok())
     }
 
-    /// Not under a filter: it may kill for the calls.
+    /// The kernel looks at whole mappings: the one around the range is told to it as it is.
     fn zero_pages(&self, range: (usize, usize)) -> bool {
-        !self.st.is_fenced()
-            && zero::is_alone(&self.kernel)
-            && zero::zero_pages(&self.kernel, range).is_ok()
+        let (a, b) = self.st.addresses.frozen_around(range.0).unwrap_or(range);
+        let (from, to) = self.owned.registry.mapping_around(range.0).unwrap_or(range);
+        let mapping = (a.max(from).min(range.0), b.min(to).max(range.1));
+        zero::zero_pages(&self.kernel, range, mapping).is_ok()
     }
 
-    /// A mapping of its own, if that does not make too many of them.
+    /// A mapping of its own, if that does not make too many of them. Beside memory that is not
+    /// frozen it makes none: the kernel joins the two.
     fn cut(&mut self, range: (usize, usize), access: Option<i32>, most: usize) -> bool {
-        let shows = |at: usize| self.st.addresses.may_be_frozen(at, at + 1);
-        let more = usize::from(shows(range.0.wrapping_sub(1))) + usize::from(shows(range.1));
-        if more > 0 && self.owned.cuts.saturating_add(more) > most {
+        let addresses = &self.st.addresses;
+        let shows = |at: usize| addresses.may_be_frozen(at, at + 1);
+        let splits = shows(range.0.wrapping_sub(1)) && shows(range.1);
+        if splits && addresses.frozen_parts() >= most {
             return false;
         }
-        let made = access.is_some_and(|access| zero::map(&self.kernel, range, access).is_ok());
-        if made {
-            self.owned.cuts += more;
-        }
-        made
+        access.is_some_and(|access| zero::map(&self.kernel, range, access).is_ok())
     }
 
     fn after_cut(&mut self, (start, end): (usize, usize)) -> SysResult<()> {

@@ -121,8 +121,6 @@ pub struct Owned {
     pub scratch: ScratchMapping,
     /// Address hint for the runtime's next mapping.
     pub zone: usize,
-    /// Mappings that the kernel has because memory was given up in parts.
-    pub cuts: usize,
     /// Bytes of pages made for zeros in place, since the last pass.
     pub zeroed: usize,
     pub registry: Registry,
@@ -225,7 +223,6 @@ impl Owned {
             account: Account::new(),
             scratch: ScratchMapping::new(),
             zone: ZONE,
-            cuts: 0,
             zeroed: 0,
             registry: Registry::new(),
             searched: Searched::new(),

@@ -112,7 +112,6 @@ pub fn thaw_all() -> Done<()> {
     }
     owned.account.shown = 0;
     st.slack.forget();
-    owned.cuts = 0;
     st.stats.frozen_bytes.store(0, Relaxed);
     st.stats.image_bytes.store(0, Relaxed);
     st.stats.engine.store(0, Relaxed);

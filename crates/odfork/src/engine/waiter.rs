@@ -8,7 +8,7 @@
 
 use core::ops::{Deref, DerefMut};
 
-use super::child::detect_child;
+use super::child::{detect_child, process_here};
 use super::state::{state, Owned, State};
 use crate::absent::Entry;
 use crate::lock::{Call, Held, Waiter};
@@ -98,8 +98,7 @@ pub struct Task;
 
 impl Waiter for Task {
     fn process(&self) -> i32 {
-        detect_child();
-        sys::getpid()
+        process_here().0
     }
 
     fn may_overrule(&self, holder: i32, rounds: u32) -> bool {

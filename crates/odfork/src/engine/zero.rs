@@ -28,20 +28,36 @@ pub fn is_alone(k: &Kernel) -> bool {
 /// The kernel's zero page in every place of the range, which takes no memory and leaves the
 /// mapping as it is. A descriptor is needed for a moment: only where no other thread could see
 /// it, and with signals blocked.
-pub fn zero_pages(k: &Kernel, range: (usize, usize)) -> SysResult<()> {
+///
+/// `mapping`: what is probably the whole mapping, which the kernel then need not split. Where that
+/// was wrong, only the range is registered.
+pub fn zero_pages(k: &Kernel, range: (usize, usize), mapping: (usize, usize)) -> SysResult<()> {
     let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | abi::USER_MODE_ONLY;
     // SAFETY: flags only.
     let uffd = unsafe { k.call(libc::SYS_userfaultfd, args![flags]) }?;
     let uffd = Userfaultfd(uffd as i32);
-    let done = fill(uffd, range.0, range.1 - range.0);
+    let done = register(uffd, range, mapping).and_then(|()| fill(uffd, range));
     // SAFETY: the descriptor made above.
     unsafe { sys::raw(libc::SYS_close, args![uffd.0]) };
     done
 }
 
-fn fill(uffd: Userfaultfd, start: usize, len: usize) -> SysResult<()> {
+fn register(uffd: Userfaultfd, range: (usize, usize), mapping: (usize, usize)) -> SysResult<()> {
     uffd.enable(0)?;
-    uffd.register(start as u64, len as u64, abi::REGISTER_MODE_MISSING)?;
+    let register = |(start, end): (usize, usize)| {
+        uffd.register(start as u64, (end - start) as u64, abi::REGISTER_MODE_MISSING)
+    };
+    // A stack in it, of a coroutine, would wait for ever where it grows into a hole of the file.
+    let stack = core::ptr::from_ref(&range) as usize;
+    let is_safe = !(mapping.0..mapping.1).contains(&stack);
+    if is_safe && register(mapping).is_ok() {
+        return Ok(());
+    }
+    register(range)
+}
+
+fn fill(uffd: Userfaultfd, (start, end): (usize, usize)) -> SysResult<()> {
+    let len = end - start;
     // SAFETY: the content was given up.
     unsafe { sys::call(libc::SYS_madvise, args![start, len, libc::MADV_DONTNEED]) }?;
     match uffd.zero(start as u64, len as u64) {

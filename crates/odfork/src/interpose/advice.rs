@@ -26,10 +26,11 @@ fn is_property(advice: c_int) -> bool {
     matches!(advice, libc::MADV_WIPEONFORK | libc::MADV_DONTFORK | libc::MADV_DONTDUMP)
 }
 
-/// This kernel knows the advice: it accepts it for an empty range.
+/// This kernel knows the advice: it accepts it for an empty range. Every kernel knows the commonest.
 fn is_known_advice(advice: c_int) -> bool {
     // SAFETY: an empty range.
-    unsafe { sys::raw(libc::SYS_madvise, args![0, 0, advice]) == 0 }
+    advice == libc::MADV_DONTNEED
+        || unsafe { sys::raw(libc::SYS_madvise, args![0, 0, advice]) == 0 }
 }
 
 /// madvise by the kernel, after frozen memory was thawed as the advice needs.
