@@ -125,6 +125,7 @@ impl Pagemap<'_> {
     }
 
     /// Bytes of wanted pages that nobody else maps. A page that is swapped out may be anybody's.
+    /// EFAULT where an access would fail: a file could not keep that.
     pub fn own_bytes(
         &mut self,
         k: &Kernel,
@@ -134,6 +135,9 @@ impl Pagemap<'_> {
         let (mut at, mut own) = (start, 0);
         while at < end {
             let n = self.read_entries(k, at, end)?;
+            if self.buf.entries[..n].iter().any(|&entry| fails(entry)) {
+                return Err(Errno(libc::EFAULT));
+            }
             let ours = |e: &&u64| wanted(**e, want) && **e & abi::ENTRY_EXCLUSIVE != 0;
             own += self.buf.entries[..n].iter().filter(ours).count() * PAGE;
             at += n * PAGE;
@@ -172,10 +176,20 @@ fn reached(found: &[Region], walk_end: usize) -> usize {
 
 fn wanted(entry: u64, want: Want) -> bool {
     let has = |bit: u64| entry & bit != 0;
-    let (present, file) = (has(abi::ENTRY_PRESENT), has(abi::ENTRY_FILE));
-    let swap_type = entry & abi::ENTRY_SWAP_TYPE;
-    let marker = want == Want::DirtyMarked && !present && swap_type == abi::SWAP_TYPE_MARKER;
-    (present || has(abi::ENTRY_SWAPPED)) && !marker && (want == Want::Populated || !file)
+    let marker = want == Want::DirtyMarked && is_marker(entry);
+    let there = has(abi::ENTRY_PRESENT) || has(abi::ENTRY_SWAPPED);
+    there && !marker && (want == Want::Populated || !has(abi::ENTRY_FILE))
+}
+
+fn is_marker(entry: u64) -> bool {
+    entry & abi::ENTRY_PRESENT == 0
+        && entry & abi::ENTRY_SWAPPED != 0
+        && entry & abi::ENTRY_SWAP_TYPE == abi::SWAP_TYPE_MARKER
+}
+
+/// A guard (smaps tells of those since 6.18 only), or poison.
+fn fails(entry: u64) -> bool {
+    is_marker(entry) && entry & abi::MARKER_FAILS != 0
 }
 
 #[cfg(test)]
@@ -196,5 +210,9 @@ mod tests {
         assert!(wanted(1 << 62, Want::Dirty), "a swapped private page is dirty");
         assert!(!wanted(1 << 63 | 1 << 61, Want::Dirty), "a page of the file is clean");
         assert!(!wanted(0, Want::Populated));
+        // As 6.18 shows a guard, and a page write-protected by a userfaultfd.
+        let (guard, protected) = (0x4400_0000_0000_009f, 0x4200_0000_0000_003f);
+        assert!(fails(guard) && !fails(protected) && !fails(1 << 63 | guard));
+        assert!(!wanted(protected, Want::DirtyMarked) && wanted(protected, Want::Dirty));
     }
 }

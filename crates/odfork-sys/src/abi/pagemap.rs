@@ -19,6 +19,9 @@ pub const ENTRY_SOFT_DIRTY: u64 = 1 << 55;
 pub const ENTRY_SWAP_TYPE: u64 = 0x1f;
 /// A swap type that is a marker, not a page (SWP_PTE_MARKER, Linux 5.19).
 pub const SWAP_TYPE_MARKER: u64 = 31;
+/// What a marker says: the bits above its type. The lowest is write protection by a userfaultfd;
+/// every other means an access that fails for good: poison (Linux 6.6), a guard (Linux 6.13).
+pub const MARKER_FAILS: u64 = ((1 << 55) - 1) & !0x3f;
 
 /// `PAGEMAP_SCAN`.
 pub const SCAN: u64 = iowr::<ScanArg>(b'f', 16);
