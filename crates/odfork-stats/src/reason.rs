@@ -52,10 +52,12 @@ pub enum Reason {
     Price,
     /// Somebody asked for it with `odfork stats --plain`.
     Asked,
+    /// The directory the user named for backing files is not fit for them.
+    ImageDir,
 }
 
 /// Number of reasons, for counters.
-pub const REASONS: usize = Reason::Asked as usize + 1;
+pub const REASONS: usize = Reason::ImageDir as usize + 1;
 
 impl Reason {
     /// All reasons, in the order of their counters.
@@ -83,6 +85,7 @@ impl Reason {
         Reason::NotLoaded,
         Reason::Price,
         Reason::Asked,
+        Reason::ImageDir,
     ];
 
     /// The word in the statistics.
@@ -111,6 +114,7 @@ impl Reason {
             Reason::NotLoaded => "not-loaded",
             Reason::Price => "price",
             Reason::Asked => "asked",
+            Reason::ImageDir => "image-dir",
         }
     }
 
@@ -143,6 +147,7 @@ impl Reason {
             Reason::Userfaultfd => "the program handles page faults itself, or odfork page does for it",
             Reason::NotLoaded => "the runtime's wrappers are not loaded; use odfork run, or the crate's feature interpose",
             Reason::Asked => "unfrozen on demand (odfork stats PID --plain); it stays plain",
+            Reason::ImageDir => "the directory of ODFORK_IMAGE_DIR cannot be used; odfork check, with that variable, says why",
             Reason::Price => "a pass cost more than expected and was stopped; it goes on once forks have cost as much",
             Reason::RawCalls => "the program calls madvise or mremap by raw instructions, past the C library",
         }

@@ -8,6 +8,7 @@
 #![no_std]
 
 pub mod abi;
+pub mod directory;
 mod lock;
 pub mod userfaultfd;
 

@@ -15,12 +15,13 @@
 use odfork_model::Trial;
 
 use crate::args;
-use crate::backing::{self, Source, DATA};
+use crate::backing::{self, DATA};
 use crate::pagemap::{Pagemap, Want};
 use crate::plan::{part_len, Kind, Piece, Planner};
 use crate::reason::{Done, Reason, Stop};
 use crate::registry::BackingFile;
 use crate::scratch::{Scratch, TEXT};
+use crate::source::Source;
 use crate::step::Step;
 use crate::sys::{now_ns, Errno, Kernel, SysResult, HUGE, PAGE};
 use crate::vma::Vma;
@@ -127,7 +128,8 @@ fn fill(
         while at < p.end {
             let end = (at + CHUNK).min(p.end);
             let offset = p.offset + (at - p.start);
-            let (copied, reached) = copy(s, tools, fd, (at, end), offset, content)?;
+            let to = Place { fd, kind: piece.kind, offset };
+            let (copied, reached) = copy(s, tools, (at, end), to, content)?;
             if reached > at {
                 // Before mapping: should the helper be killed in between, the range is known.
                 s.results.extend_latest(reached, copied);
@@ -175,28 +177,40 @@ impl Part {
     }
 }
 
+/// Where bytes go.
+#[derive(Clone, Copy)]
+struct Place {
+    fd: i32,
+    kind: Kind,
+    offset: usize,
+}
+
 /// Step `copy`: writes the populated pages of `start..end` to the file, window by window while the
 /// price allows it. Returns bytes written, and where it stopped.
 fn copy(
     s: &mut Scratch,
     tools: &Tools,
-    fd: i32,
     (start, end): (usize, usize),
-    offset: usize,
+    to: Place,
     content: Content,
 ) -> Done<(usize, usize)> {
     s.kernel.enter(Step::Copy);
+    let hint = s.results.zone();
     let (mut bytes, mut reached) = (0, end);
     let mut windows = Windows::new(tools.trial, start);
     let mut write = |k: &Kernel, a: usize, b: usize| {
         let mut at = a;
         while at < b && reached == end {
             let stop = Windows::end_of(at).min(b);
-            if !windows.may_enter(at) {
-                reached = windows.start_of(at);
-                break;
+            if windows.is_new(at) {
+                let first = windows.start_of(at);
+                if !windows.may_enter(at) {
+                    reached = first;
+                    break;
+                }
+                tools.source.prepare(k, hint, (to.fd, to.kind), to.offset + (first - start));
             }
-            write_all(k, fd, at, stop - at, offset + (at - start))?;
+            write_all(k, to.fd, at, stop - at, to.offset + (at - start))?;
             bytes += stop - at;
             at = stop;
         }
@@ -239,10 +253,11 @@ impl Windows {
         (at / HUGE + 1) * HUGE
     }
 
+    fn is_new(&self, at: usize) -> bool {
+        self.entered != Some(at / HUGE)
+    }
+
     fn may_enter(&mut self, at: usize) -> bool {
-        if self.entered == Some(at / HUGE) {
-            return true;
-        }
         self.entered = Some(at / HUGE);
         self.trial.affords(now_ns())
     }

@@ -45,6 +45,7 @@ mod results;
 mod scan;
 mod scratch;
 mod slack;
+mod source;
 mod spans;
 pub mod stats;
 mod step;

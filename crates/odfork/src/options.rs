@@ -6,7 +6,7 @@
 
 use core::ffi::CStr;
 
-use crate::backing::Allowed;
+use crate::source::Allowed;
 use crate::step::Step;
 use crate::sys::Fault;
 use crate::vma::dec;
@@ -37,6 +37,8 @@ pub enum Report {
 pub struct Options {
     pub freeze: Freeze,
     pub image: Allowed,
+    /// Where files of huge pages are made; empty: wherever they can be had.
+    pub image_dir: [u8; 256],
     pub report: Report,
     /// Where statistics go; empty: standard error.
     pub report_file: [u8; 256],
@@ -51,6 +53,7 @@ impl Options {
         Options {
             freeze: Freeze::Auto,
             image: Allowed::Auto,
+            image_dir: [0; 256],
             report: Report::None,
             report_file: [0; 256],
             report_pid: 0,
@@ -71,19 +74,26 @@ impl Options {
             b"small" => Allowed::Small,
             _ => Allowed::Auto,
         };
+        copy_path(var(c"ODFORK_IMAGE_DIR"), &mut o.image_dir, UNFIT);
         o.report = match var(c"ODFORK_STATS") {
             b"text" => Report::Text,
             b"json" => Report::Json,
             _ => Report::None,
         };
-        let file = var(c"ODFORK_STATS_FILE");
-        if file.len() < o.report_file.len() {
-            o.report_file[..file.len()].copy_from_slice(file);
-        }
+        copy_path(var(c"ODFORK_STATS_FILE"), &mut o.report_file, b"");
         o.report_pid = dec(var(c"ODFORK_PID")).unwrap_or(0) as i32;
         o.fault = parse_fault(var(c"ODFORK_FAULT"));
         o
     }
+}
+
+/// A path that leads nowhere, in place of one that is too long.
+const UNFIT: &[u8] = b"/dev/null/path too long";
+
+/// The path with a zero behind it; `unfit` if there is no room.
+fn copy_path(path: &[u8], to: &mut [u8; 256], unfit: &[u8]) {
+    let path = if path.len() < to.len() { path } else { unfit };
+    to[..path.len()].copy_from_slice(path);
 }
 
 impl Default for Options {
@@ -126,6 +136,16 @@ pub fn parse_fault(text: &[u8]) -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paths_are_whole_or_lead_nowhere() {
+        let mut to = [0; 256];
+        copy_path(&[b'/'; 255], &mut to, UNFIT);
+        assert_eq!((to[254], to[255]), (b'/', 0));
+        let mut to = [0; 256];
+        copy_path(&[b'/'; 256], &mut to, UNFIT);
+        assert!(to.starts_with(b"/dev/null/") && to[255] == 0);
+    }
 
     #[test]
     fn faults() {

@@ -15,10 +15,12 @@
 //! 9 freeze   new anonymous memory into new files    freeze.rs
 //! ```
 
+use core::ffi::CStr;
+
 use odfork_model::{CostModel, Rental, Trial};
 
 use crate::args;
-use crate::backing::{self, Allowed, Source};
+use crate::backing;
 use crate::budget::{self, Scope};
 use crate::freeze::{self, Tools};
 use crate::inspect;
@@ -30,6 +32,7 @@ use crate::registry::{Debt, MAX_FILES};
 use crate::results::View;
 use crate::scan::{self, Subject};
 use crate::scratch::Scratch;
+use crate::source::{Allowed, Source};
 use crate::step::Step;
 use crate::sys::{now_ns, PAGE};
 use crate::vma::Vma;
@@ -65,6 +68,8 @@ pub struct Bid {
 pub struct Order<'a> {
     pub subject: Subject<'a>,
     pub allowed: Allowed,
+    /// Where the user wants files of huge pages, or empty.
+    pub directory: &'a CStr,
     /// A task outside the process runs in its memory (seen by the clone wrapper).
     pub shared_vm: bool,
     pub decide: Decide,
@@ -205,7 +210,7 @@ fn rehearse(s: &mut Scratch) {
 fn act(s: &mut Scratch, o: &Order, pagemap: i32, plan: Plan) -> Done<()> {
     rehearse(s);
     s.work.files_left = o.subject.registry.room().min(MAX_FILES);
-    let source = Source::open(&s.kernel, o.allowed)?;
+    let source = Source::open(&s.kernel, o.allowed, o.directory)?;
     let probe = choose_probe(s, o, pagemap);
     let tools = Tools { source, pagemap, probe, trial: plan.trial };
     let begin = now_ns();

@@ -181,7 +181,8 @@ pub fn scan(s: &mut Scratch, subject: &Subject, quiesced: bool, look: Trial) -> 
             map_count += 1;
             pins |= v.pins;
             results.report.untouched.add(v.untouched());
-            if v.can_freeze() && v.anon >= subject.min_bytes && has_default_policy(v.start) {
+            if v.can_freeze() && v.anon >= subject.min_bytes && has_default_policy(&kernel, v.start)
+            {
                 results.report.eligible.add(v.anon);
                 results.report.new_mappings.add(1);
                 around(v, subject.own).into_iter().flatten().for_each(|v| kept.push(v));
@@ -224,12 +225,12 @@ pub fn scan(s: &mut Scratch, subject: &Subject, quiesced: bool, look: Trial) -> 
 
 /// The program has not said on which memory node the mapping is to be (mbind(2)); a file would
 /// not keep that.
-fn has_default_policy(at: usize) -> bool {
+fn has_default_policy(k: &Kernel, at: usize) -> bool {
     const MPOL_F_ADDR: usize = 2;
     let mut policy = 0i32;
     let a = args![&mut policy, 0, 0, at, MPOL_F_ADDR];
     // SAFETY: the policy is valid for writing.
-    match unsafe { sys::call(libc::SYS_get_mempolicy, a) } {
+    match unsafe { k.call(libc::SYS_get_mempolicy, a) } {
         Ok(_) => policy == libc::MPOL_DEFAULT,
         // A kernel without memory nodes; or a filter, which refuses to set what may not be asked.
         Err(e) => matches!(e.0, libc::ENOSYS | libc::EPERM),

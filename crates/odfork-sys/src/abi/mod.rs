@@ -1,7 +1,7 @@
 //! What the kernel's headers say and the `libc` crate does not, each once: numbers, structures.
 //!
 //! Owns: userfaultfd(2), `/proc/PID/pagemap`, the query of `/proc/PID/maps`, `clone3`, advice for
-//! memory, filters, and the `prctl` of the kernel engine, with the Linux version that brought each.
+//! memory, filters, tmpfs, and the `prctl` of the kernel engine, with the Linux version that brought each.
 //! Names follow the headers. Does not own: calls ([`crate::call`]) and what `libc` has already
 //! (checked against libc 0.2.191). No code, so that every crate can use it.
 
@@ -11,6 +11,7 @@ pub mod cow_fork;
 pub mod pagemap;
 pub mod procmap;
 pub mod seccomp;
+pub mod tmpfs;
 pub mod userfaultfd;
 
 /// `_IO(kind, number)`.

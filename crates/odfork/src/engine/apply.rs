@@ -2,6 +2,7 @@
 //!
 //! Owns the registry's and the statistics' part of a pass. Under the lock.
 
+use core::ffi::CStr;
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::account::Account;
@@ -48,6 +49,7 @@ fn pass_once(st: &State, owned: &mut Owned, decide: Decide, began_ns: u64) -> Do
     let order = pass::Order {
         subject: subject(st, registry, searched),
         allowed: st.options().image,
+        directory: CStr::from_bytes_until_nul(&st.options().image_dir).unwrap_or_default(),
         shared_vm: *shared_vm,
         decide,
     };
