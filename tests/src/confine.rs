@@ -4,21 +4,26 @@
 //! privileges may not filter without no-new-privileges. `enter` makes plain system calls only: it
 //! runs between fork and exec.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::ptr;
+use std::sync::Arc;
 
 use seccompiler::BpfProgram;
 
 use crate::filters::{compile, Numbers};
+use crate::host::Advise;
 use crate::mode::UNPRIVILEGED;
-use crate::places::Place;
+use crate::places::{Device, Place, PASSED_IN};
 
 /// A place that can be gone into.
 #[derive(Clone)]
 pub struct Confinement {
     pub place: &'static Place,
     filters: Vec<BpfProgram>,
+    passed_in: CString,
+    /// What is changed on the host as long as somebody may be there.
+    _host: Option<Arc<Advise>>,
 }
 
 /// Capabilities that any kernel has.
@@ -27,13 +32,16 @@ const CAPABILITIES: u64 = 64;
 impl Confinement {
     /// Makes everything that needs memory.
     pub fn prepare(place: &'static Place) -> Result<Confinement, String> {
-        if place.filters.is_empty() {
-            return Ok(Confinement { place, filters: Vec::new() });
+        let mut filters = Vec::new();
+        if !place.filters.is_empty() {
+            let numbers = Numbers::read()?;
+            for filter in place.filters {
+                filters.push(compile(filter, &numbers)?);
+            }
         }
-        let numbers = Numbers::read()?;
-        let made = place.filters.iter().map(|filter| compile(filter, &numbers));
-        let filters: Result<_, _> = made.collect();
-        Ok(Confinement { place, filters: filters? })
+        let host = place.advise.then(Advise::set).transpose()?;
+        let passed_in = CString::new(PASSED_IN).map_err(|error| error.to_string())?;
+        Ok(Confinement { place, filters, passed_in, _host: host.map(Arc::new) })
     }
 
     /// Puts the calling process there, for good.
@@ -41,11 +49,21 @@ impl Confinement {
     /// CHILD: straight-line system calls, no heap, no locks.
     pub fn enter(&self) -> io::Result<()> {
         let place = self.place;
+        if place.directory || place.device == Device::User {
+            enter_mount_namespace()?;
+        }
+        if place.directory {
+            let options = c"huge=always,size=0,mode=1777";
+            mount_tmpfs(&self.passed_in, options)?;
+        }
+        if place.device == Device::User {
+            give_device(place.user)?;
+        }
         if place.user_namespace {
             become_user(UNPRIVILEGED)?;
             enter_user_namespace()?;
         }
-        if !place.devices {
+        if place.device == Device::Nobody {
             hide_devices(place.user_namespace)?;
         }
         if place.no_new_privileges {
@@ -107,9 +125,44 @@ fn write(path: &CStr, text: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
+fn enter_mount_namespace() -> io::Result<()> {
+    // SAFETY: takes no pointers.
+    check(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
+    make_private()
+}
+
+/// No mount made from here on is seen elsewhere.
+fn make_private() -> io::Result<()> {
+    let none = ptr::null();
+    let private = libc::MS_REC | libc::MS_PRIVATE;
+    // SAFETY: static strings and null pointers.
+    check(unsafe { libc::mount(none, c"/".as_ptr(), none, private, none.cast()) })
+}
+
+fn mount_tmpfs(at: &CStr, options: &CStr) -> io::Result<()> {
+    let kind = c"tmpfs".as_ptr();
+    // SAFETY: strings that live on.
+    check(unsafe { libc::mount(kind, at.as_ptr(), kind, 0, options.as_ptr().cast()) })
+}
+
+/// As a rule of udev does: a node of the device for this group, in place of the kernel's.
+fn give_device(group: u32) -> io::Result<()> {
+    let (device, node, none) = (c"/dev/userfaultfd", c"/mnt/userfaultfd", ptr::null());
+    mount_tmpfs(c"/mnt", c"mode=0755")?;
+    // SAFETY: static strings, null pointers, plain data for the kernel to fill.
+    unsafe {
+        let mut kernels: libc::stat = std::mem::zeroed();
+        check(libc::stat(device.as_ptr(), &mut kernels))?;
+        check(libc::mknod(node.as_ptr(), libc::S_IFCHR, kernels.st_rdev))?;
+        check(libc::chown(node.as_ptr(), 0, group))?;
+        check(libc::chmod(node.as_ptr(), 0o660))?;
+        check(libc::mount(node.as_ptr(), device.as_ptr(), none, libc::MS_BIND, none.cast()))
+    }
+}
+
 /// Where there is no device of userfaultfd: `/dev/null` is in its place.
 fn hide_devices(in_namespace: bool) -> io::Result<()> {
-    let (device, null, root) = (c"/dev/userfaultfd", c"/dev/null", c"/");
+    let (device, null) = (c"/dev/userfaultfd", c"/dev/null");
     let none = ptr::null();
     // SAFETY: static strings and null pointers.
     unsafe {
@@ -119,8 +172,7 @@ fn hide_devices(in_namespace: bool) -> io::Result<()> {
         if !in_namespace {
             check(libc::unshare(libc::CLONE_NEWNS))?;
         }
-        let private = libc::MS_REC | libc::MS_PRIVATE;
-        check(libc::mount(none, root.as_ptr(), none, private, none.cast()))?;
+        make_private()?;
         check(libc::mount(null.as_ptr(), device.as_ptr(), none, libc::MS_BIND, none.cast()))
     }
 }

@@ -21,6 +21,17 @@ pub struct Filter {
     pub others: Act,
 }
 
+/// Who may open `/dev/userfaultfd`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Device {
+    /// Root, as the kernel made it.
+    Root,
+    /// The user too, by a rule of udev.
+    User,
+    /// It is not there.
+    Nobody,
+}
+
 /// A place.
 #[derive(Debug)]
 pub struct Place {
@@ -33,8 +44,11 @@ pub struct Place {
     /// Bits of the capabilities that can be had.
     pub capabilities: u64,
     pub no_new_privileges: bool,
-    /// `/dev/userfaultfd` can be seen.
-    pub devices: bool,
+    pub device: Device,
+    /// A tmpfs of huge pages is passed in, and named: [`PASSED_IN`].
+    pub directory: bool,
+    /// `shmem_enabled` is `advise` on the host.
+    pub advise: bool,
     pub filters: &'static [Filter],
     /// What freezing comes to there: a backing file of 2 MB pages, and with threads too.
     pub huge: bool,
@@ -58,6 +72,14 @@ const DOCKER_FILTERS: &[Filter] = &[
     // Of two refusals the later filter's counts.
     Filter { calls: "clone3", listed: ENOSYS, others: Act::Allow },
 ];
+const CONTAINERD_FILTERS: &[Filter] = &[
+    Filter {
+        calls: include_str!("../confine/containerd.calls"),
+        listed: Act::Allow,
+        others: EPERM,
+    },
+    NO_CLONE3,
+];
 const PODMAN_FILTERS: &[Filter] = &[
     Filter { calls: include_str!("../confine/podman.calls"), listed: Act::Allow, others: ENOSYS },
     Filter { calls: include_str!("../confine/podman.refused"), listed: EPERM, others: Act::Allow },
@@ -72,6 +94,10 @@ const SERVICE_AND_MOUNTS: Filter = Filter {
         include_str!("../confine/system-service.calls"),
         " fsopen fsconfig fsmount mincore"
     ),
+    ..SERVICE
+};
+const SERVICE_AND_PTRACE: Filter = Filter {
+    calls: concat!(include_str!("../confine/system-service.calls"), " ptrace userfaultfd"),
     ..SERVICE
 };
 /// `RestrictNamespaces=yes`: each namespace, by clone and unshare.
@@ -97,7 +123,9 @@ const ROOT: Place = Place {
     user_namespace: false,
     capabilities: EVERY_CAPABILITY,
     no_new_privileges: false,
-    devices: true,
+    device: Device::Root,
+    directory: false,
+    advise: false,
     filters: &[],
     huge: true,
     threads: true,
@@ -114,7 +142,7 @@ const DOCKER_PLACE: Place = Place {
     name: "docker",
     words: "Docker: default profile and capabilities, root",
     capabilities: DOCKER,
-    devices: false,
+    device: Device::Nobody,
     filters: DOCKER_FILTERS,
     huge: false,
     threads: false,
@@ -129,15 +157,36 @@ const SERVICE_PLACE: Place = Place {
     ..USER
 };
 
-pub static PLACES: [Place; 12] = [
+pub static PLACES: [Place; 16] = [
     ROOT,
     USER,
+    Place {
+        name: "user-udev",
+        words: "the same, `/dev/userfaultfd` given to the user by a rule of udev",
+        device: Device::User,
+        threads: true,
+        ..USER
+    },
     DOCKER_PLACE,
     Place {
         name: "docker-device",
         words: "the same with `--device /dev/userfaultfd`",
-        devices: true,
+        device: Device::Root,
         threads: true,
+        ..DOCKER_PLACE
+    },
+    Place {
+        name: "docker-dir",
+        words: "Docker, a tmpfs of the host passed in, `ODFORK_IMAGE_DIR`",
+        directory: true,
+        huge: true,
+        ..DOCKER_PLACE
+    },
+    Place {
+        name: "docker-advise",
+        words: "Docker, `shmem_enabled` is `advise` on the host",
+        advise: true,
+        huge: true,
         ..DOCKER_PLACE
     },
     Place {
@@ -163,6 +212,7 @@ pub static PLACES: [Place; 12] = [
         user: UNPRIVILEGED,
         capabilities: 0,
         no_new_privileges: true,
+        filters: CONTAINERD_FILTERS,
         ..DOCKER_PLACE
     },
     SERVICE_PLACE,
@@ -175,7 +225,7 @@ pub static PLACES: [Place; 12] = [
     Place {
         name: "service-devices",
         words: "the same with `PrivateDevices=yes` too",
-        devices: false,
+        device: Device::Nobody,
         filters: &[NO_NAMESPACES, NO_CLONE3, NO_RAW_IO, SERVICE],
         ..SERVICE_PLACE
     },
@@ -187,16 +237,32 @@ pub static PLACES: [Place; 12] = [
         ..SERVICE_PLACE
     },
     Place {
+        name: "service-ptrace",
+        words: "`SystemCallFilter=@system-service ptrace userfaultfd`, `User=`",
+        filters: &[SERVICE_AND_PTRACE],
+        ..SERVICE_PLACE
+    },
+    Place {
         name: "service-root",
         words: "systemd: `SystemCallFilter=@system-service`, `PrivateDevices=yes`, root",
         capabilities: EVERY_CAPABILITY & !(MKNOD | RAWIO),
-        devices: false,
+        device: Device::Nobody,
         filters: &[NO_RAW_IO, SERVICE],
         huge: false,
         threads: true,
         ..ROOT
     },
 ];
+
+/// Where the tmpfs that is passed in is mounted, in a mount namespace of the place.
+pub const PASSED_IN: &str = "/mnt";
+
+impl Place {
+    /// What is set there for every program.
+    pub fn environment(&self) -> Option<(&'static str, &'static str)> {
+        self.directory.then_some(("ODFORK_IMAGE_DIR", PASSED_IN))
+    }
+}
 
 /// The place of that name.
 pub fn named(name: &str) -> Option<&'static Place> {

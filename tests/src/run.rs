@@ -118,6 +118,7 @@ fn start(
         .env("ODTEST_RUN", tag)
         .env("ODTEST_MODE", order.mode.name())
         .envs(order.env.iter().map(|(k, v)| (k, v)))
+        .envs(order.place.and_then(|there| there.place.environment()))
         .stdin(Stdio::null())
         .stdout(File::create(out)?)
         .stderr(File::create(err)?)

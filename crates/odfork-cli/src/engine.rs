@@ -10,10 +10,11 @@ use odfork_proc::cow_fork::Support;
 
 use crate::cli::Run;
 use crate::environment::Environment;
-use crate::options::{ENGINE, FREEZE, IMAGE};
+use crate::options::{ENGINE, FREEZE, IMAGE, IMAGE_DIR};
 
 /// Flags that only the library obeys.
-const OF_THE_IMAGE: [(&str, &str); 2] = [("--freeze", FREEZE), ("--image", IMAGE)];
+const OF_THE_IMAGE: [(&str, &str); 3] =
+    [("--freeze", FREEZE), ("--image", IMAGE), ("--image-dir", IMAGE_DIR)];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
@@ -95,7 +96,7 @@ mod tests {
             assert_eq!(engine(asked, Support::Off), Engine::Image);
             assert_eq!(engine(asked, Support::Missing), Engine::Image);
         }
-        for asked in [(FREEZE, "eager"), (IMAGE, "huge"), (ENGINE, "image")] {
+        for asked in [(FREEZE, "eager"), (IMAGE, "huge"), (IMAGE_DIR, "d"), (ENGINE, "image")] {
             assert_eq!(engine(&[asked], Support::OnRequest), Engine::Image);
         }
     }

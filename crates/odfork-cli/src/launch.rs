@@ -23,7 +23,7 @@ use crate::engine::{self, Engine};
 use crate::environment::Environment;
 use crate::library::{names_pager, preload_list, search, PRELOAD};
 use crate::message::say;
-use crate::options::{ENGINE, PID, QUIET, STATS, STATS_FILE};
+use crate::options::{ENGINE, IMAGE_DIR, PID, QUIET, STATS, STATS_FILE};
 
 /// As env(1) and the shells have them.
 const NOT_FOUND: i32 = 127;
@@ -33,7 +33,8 @@ const WRONG_USAGE: i32 = 2;
 /// Runs the program in place; returns an exit status only when that failed.
 pub fn run(mut request: Run, environment: &Environment) -> i32 {
     let quiet = request.quiet || is_set(environment.get(QUIET));
-    if let Err(line) = settle_stats_file(&mut request, environment) {
+    let settled = settle_image_dir(&mut request);
+    if let Err(line) = settled.and_then(|()| settle_stats_file(&mut request, environment)) {
         say(&line);
         return WRONG_USAGE;
     }
@@ -196,6 +197,19 @@ fn accelerated(request: &Run, environment: &Environment, library: &Path) -> Envi
     }
     extended.set(PID, OsStr::new(&std::process::id().to_string()));
     extended
+}
+
+/// The program may change its directory before it freezes.
+fn settle_image_dir(request: &mut Run) -> Result<(), String> {
+    let given = request.settings.iter_mut().find(|(variable, _)| *variable == IMAGE_DIR);
+    let Some((_, folder)) = given else { return Ok(()) };
+    let cannot = |why: String| format!("--image-dir '{}': {why}", folder.to_string_lossy());
+    let path = std::path::absolute(&*folder).map_err(|error| cannot(error.to_string()))?;
+    if !path.is_dir() {
+        return Err(cannot("there is no such directory".to_owned()));
+    }
+    *folder = OsString::from(path);
+    Ok(())
 }
 
 /// The program may change its directory before it writes statistics, so a relative path is settled

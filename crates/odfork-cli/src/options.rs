@@ -45,6 +45,7 @@ pub struct Setting {
 pub const ENGINE: &str = "ODFORK_ENGINE";
 pub const FREEZE: &str = "ODFORK_FREEZE";
 pub const IMAGE: &str = "ODFORK_IMAGE";
+pub const IMAGE_DIR: &str = "ODFORK_IMAGE_DIR";
 pub const STATS: &str = "ODFORK_STATS";
 pub const STATS_FILE: &str = "ODFORK_STATS_FILE";
 pub const PID: &str = "ODFORK_PID";
@@ -58,7 +59,7 @@ pub const PREFIX: &str = "ODFORK_";
 /// image load`.
 pub const OF_OTHER_COMMANDS: [&str; 2] = ["ODFORK_KERNEL_TREE", crate::image::FILE];
 
-pub static SETTINGS: [Setting; 9] = [
+pub static SETTINGS: [Setting; 10] = [
     Setting {
         flag: Some("engine"),
         short: None,
@@ -110,6 +111,21 @@ pub static SETTINGS: [Setting; 9] = [
         help: "Pages that the image is made of",
         detail: "Children read a huge image through 2 MB mappings, yet copy only 4 KB where they write. `odfork check` tells \
                  which kind this machine and this user can have.",
+    },
+    Setting {
+        flag: Some("image-dir"),
+        short: None,
+        variable: IMAGE_DIR,
+        metavar: "DIR",
+        values: Values::File,
+        default: "none",
+        reader: Reader::Library,
+        help: "Make huge images in this directory, or none",
+        detail: "For containers and services that may not mount: `mount -t tmpfs -o huge=always,size=0,mode=1777 odfork \
+                 DIR` on the host, and DIR passed in. The files have no name and are open to their owner only. DIR must be \
+                 on a tmpfs without size limit, not mounted noexec, belong to root or the user, and be writable to nobody \
+                 else unless it is sticky; else nothing is frozen (`image-dir`), and `odfork check`, with this variable, \
+                 says why. The flag turns a relative path into an absolute one.",
     },
     Setting {
         flag: Some("stats"),

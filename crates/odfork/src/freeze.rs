@@ -208,7 +208,10 @@ fn copy(
                     reached = first;
                     break;
                 }
-                tools.source.prepare(k, hint, (to.fd, to.kind), to.offset + (first - start));
+                if to.kind == Kind::Huge {
+                    let whole = stop - at == HUGE;
+                    tools.source.prepare(k, hint, to.fd, to.offset + (first - start), whole);
+                }
             }
             write_all(k, to.fd, at, stop - at, to.offset + (at - start))?;
             bytes += stop - at;

@@ -22,7 +22,7 @@ use crate::reason::{Done, Reason, Stop};
 use crate::scan;
 use crate::step::Step;
 use crate::sys::abi::tmpfs::{Statfs, HUGE_BLOCKS};
-use crate::sys::{Errno, Kernel, SysResult, HUGE};
+use crate::sys::{Errno, Kernel, SysResult, HUGE, PAGE};
 
 /// Size of a backing file: far beyond any growth by `mremap`, so that reading
 /// past the content gives zeros and never SIGBUS. A file hole costs nothing.
@@ -57,10 +57,8 @@ enum Huge {
     None,
     /// Unnamed files in this directory: the root of an unmounted tmpfs, or the user's directory.
     Directory(i32),
-    /// Any memfd.
+    /// A memfd, where a mapping asks for huge pages before it is written.
     Memfd,
-    /// A memfd, where a mapping has asked for huge pages before it is written.
-    Advised,
 }
 
 /// Makes backing files; holds a directory while the helper lives.
@@ -115,11 +113,12 @@ impl Source {
         Ok(fd)
     }
 
-    /// Before a window of a file of huge pages is written: makes its page, if only a mapping can
-    /// ask for one. Failing costs that page.
-    pub fn prepare(&self, k: &Kernel, hint: usize, (fd, kind): (i32, Kind), offset: usize) {
-        if (self.huge, kind) == (Huge::Advised, Kind::Huge) {
-            let _ = advised_page(k, hint, fd, offset / HUGE * HUGE);
+    /// Before a window of a file of huge pages is written: makes its page, where writing would not.
+    /// `whole`: in one call. Linux 6.14 to 6.16 make pages of the size of what is written. Failing
+    /// costs that page.
+    pub fn prepare(&self, k: &Kernel, hint: usize, fd: i32, offset: usize, whole: bool) {
+        if self.huge == Huge::Memfd || !whole {
+            let _ = make_page(k, hint, fd, offset / HUGE * HUGE);
         }
     }
 }
@@ -170,19 +169,18 @@ fn open_directory(k: &Kernel, path: &CStr) -> SysResult<i32> {
     };
     match facts.objection(user) {
         Some(objection) => Err(Errno(objection.errno())),
-        None if gives_huge_pages(k, unnamed_file(k, fd)?, |_, _| {}) => Ok(fd),
+        None if gives_huge_pages(k, unnamed_file(k, fd)?) => Ok(fd),
         None => Err(Errno(Objection::SmallPages.errno())),
     }
 }
 
-/// One byte written into a new file brings 2 MB. Closes the file.
-fn gives_huge_pages(k: &Kernel, fd: i32, prepare: impl Fn(&Kernel, i32)) -> bool {
+/// One page touched in a new file brings 2 MB. Closes the file.
+fn gives_huge_pages(k: &Kernel, fd: i32) -> bool {
     let blocks = || -> SysResult<i64> {
         resize(k, fd, HUGE)?;
-        prepare(k, fd);
-        // SAFETY: one static byte; plain data for the kernel to fill.
+        make_page(k, 0, fd, 0)?;
+        // SAFETY: plain data for the kernel to fill.
         unsafe {
-            k.call(libc::SYS_pwrite64, args![fd, c"".as_ptr(), 1, 0])?;
             let mut st: libc::stat = core::mem::zeroed();
             k.call(libc::SYS_fstat, args![fd, &mut st])?;
             Ok(st.st_blocks)
@@ -198,22 +196,17 @@ fn huge_memfd(k: &Kernel) -> Huge {
     let mut text = [0u8; 128];
     let setting = scan::slurp(k, c"/sys/kernel/mm/transparent_hugepage/shmem_enabled", &mut text);
     let chosen = setting.ok().and_then(|text| text.split(|b| b"[]".contains(b)).nth(1));
-    let kind = match chosen {
-        Some(b"always" | b"within_size" | b"force") => Huge::Memfd,
-        Some(b"advise") => Huge::Advised,
-        _ => return Huge::None,
-    };
-    let source = Source { allowed: Allowed::Auto, huge: kind };
+    if !matches!(chosen, Some(b"always" | b"within_size" | b"force" | b"advise")) {
+        return Huge::None;
+    }
     match memfd(k) {
-        Ok(fd) if gives_huge_pages(k, fd, |k, fd| source.prepare(k, 0, (fd, Kind::Huge), 0)) => {
-            kind
-        }
+        Ok(fd) if gives_huge_pages(k, fd) => Huge::Memfd,
         _ => Huge::None,
     }
 }
 
-/// Makes one huge page by a mapping that asks for it. The mapping goes again.
-fn advised_page(k: &Kernel, hint: usize, fd: i32, offset: usize) -> SysResult<()> {
+/// Touches a page by a mapping that asks for huge ones. The mapping goes again.
+fn make_page(k: &Kernel, hint: usize, fd: i32, offset: usize) -> SysResult<()> {
     let (prot, room) = (libc::PROT_READ | libc::PROT_WRITE, 2 * HUGE);
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let fixed = libc::MAP_SHARED | libc::MAP_FIXED;
@@ -226,7 +219,7 @@ fn advised_page(k: &Kernel, hint: usize, fd: i32, offset: usize) -> SysResult<()
             .call(libc::SYS_mmap, args![window, HUGE, prot, fixed, fd, offset])
             .and_then(|_| k.call(libc::SYS_madvise, args![window, HUGE, libc::MADV_HUGEPAGE]))
             .and_then(|_| {
-                k.call(libc::SYS_madvise, args![window, HUGE, libc::MADV_POPULATE_WRITE])
+                k.call(libc::SYS_madvise, args![window, PAGE, libc::MADV_POPULATE_WRITE])
             });
         crate::sys::munmap(at, room);
         made.map(|_| ())

@@ -1,11 +1,11 @@
-//! `confine PLACE COMMAND...`: starts a command as it would be started in that place.
+//! `confine PLACE COMMAND...`: runs a command as it would be run in that place.
 //! Without arguments: the places. Owns nothing but its command line.
 
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitCode};
 
 use odfork_tests::confine::Confinement;
-use odfork_tests::places::{named, PLACES};
+use odfork_tests::places::{named, Place, PLACES};
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -14,21 +14,28 @@ fn main() -> ExitCode {
         PLACES.iter().for_each(|place| println!("  {:20} {}", place.name, place.words));
         return ExitCode::from(2);
     };
-    let why = match named(place).ok_or(format!("no place is called '{place}'")) {
-        Err(why) => why,
-        Ok(place) => start(place, program, rest),
-    };
-    eprintln!("confine: {why}");
-    ExitCode::from(127)
+    let found = named(place).ok_or(format!("no place is called '{place}'"));
+    match found.and_then(|place| run(place, program, rest)) {
+        Ok(code) => code,
+        Err(why) => {
+            eprintln!("confine: {why}");
+            ExitCode::from(127)
+        }
+    }
 }
 
-/// Does not come back, unless it fails: why.
-fn start(place: &'static odfork_tests::places::Place, program: &str, args: &[String]) -> String {
-    match Confinement::prepare(place) {
-        Err(why) => why,
-        Ok(there) => match there.enter() {
-            Err(why) => format!("cannot go to '{}': {why}", place.name),
-            Ok(()) => format!("{program}: {}", Command::new(program).args(args).exec()),
-        },
-    }
+/// In a child: what the place changes of this machine is undone when it has ended.
+fn run(place: &'static Place, program: &str, args: &[String]) -> Result<ExitCode, String> {
+    let there = Confinement::prepare(place)?;
+    let mut command = Command::new(program);
+    command.args(args).envs(place.environment());
+    let enter = {
+        let there = there.clone();
+        move || there.enter()
+    };
+    // SAFETY: between fork and exec `enter` makes plain system calls only.
+    unsafe { command.pre_exec(enter) };
+    let status = command.status().map_err(|why| format!("{program} in '{}': {why}", place.name))?;
+    let code = status.code().or(status.signal().map(|signal| 128 + signal));
+    Ok(ExitCode::from(code.unwrap_or(1) as u8))
 }

@@ -1,4 +1,5 @@
-//! Probes for the image file: a huge one as root, a huge one through a user namespace, a small one.
+//! Probes for the image file: a huge one as root, through a user namespace, in a memfd, in a
+//! directory; a small one.
 //!
 //! Each makes the file the way the library does, writes a byte and looks at what came: a 2 MB page
 //! shows as 512 resident 4 KB pages after one write, and as a whole mapping in smaps. Runs in a
@@ -7,6 +8,7 @@
 use std::ffi::c_void;
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::ptr;
 
 use rustix::fs::{ftruncate, memfd_create, openat, MemfdFlags, Mode, OFlags};
@@ -16,10 +18,13 @@ use rustix::mount::{
     fsconfig_create, fsconfig_set_string, fsmount, fsopen, FsMountFlags, FsOpenFlags,
     MountAttrFlags,
 };
-use rustix::process::{getgid, getuid};
+use rustix::process::{geteuid, getgid, getuid};
 use rustix::thread::UnshareFlags;
 
-use super::Seen;
+use odfork_sys::directory;
+
+use super::{Mark, Seen};
+use crate::options::IMAGE_DIR;
 
 const HUGE: usize = 2 << 20;
 const SMALL: usize = 4096;
@@ -82,6 +87,9 @@ fn enter_namespaces() -> Result<(), Failure> {
 fn judge(file: &OwnedFd) -> Result<Seen, Failure> {
     ftruncate(file, HUGE as u64).map_err(at("ftruncate"))?;
     let shared = aligned_mapping(file, MapFlags::SHARED).map_err(at("mmap"))?;
+    // Counts where shmem_enabled is advise.
+    // SAFETY: as below; without effect on content.
+    unsafe { libc::madvise(shared, HUGE, libc::MADV_HUGEPAGE) };
     // SAFETY: `shared` is a writable mapping of HUGE bytes made just now.
     unsafe { ptr::write_volatile(shared.cast::<u8>(), 1) };
     let resident = resident_pages(shared)?;
@@ -138,8 +146,64 @@ fn mapped_whole(start: usize) -> Option<bool> {
     Some(amounts.any(|line| !line.ends_with(" 0 kB")))
 }
 
+/// A memfd of huge pages: by the setting alone, or where a mapping asks first.
+pub fn huge_memfd() -> Seen {
+    const SETTING: &str = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
+    let setting = fs::read_to_string(SETTING).unwrap_or_default();
+    let chosen = setting.split(['[', ']']).nth(1).unwrap_or("unknown");
+    match chosen {
+        "always" | "within_size" | "force" | "advise" => {}
+        _ => return Seen::no(format!("shmem_enabled {chosen}")),
+    }
+    memfd().map_err(at("memfd_create")).and_then(|file| judge(&file)).unwrap_or_else(Seen::from)
+}
+
+/// As the library makes one.
+fn memfd() -> Result<OwnedFd, Errno> {
+    let plain = MemfdFlags::CLOEXEC;
+    match memfd_create(c"odfork-check", plain | MemfdFlags::NOEXEC_SEAL) {
+        Err(Errno::INVAL) => memfd_create(c"odfork-check", plain),
+        other => other,
+    }
+}
+
+/// The directory of `ODFORK_IMAGE_DIR`, judged as the library judges it.
+pub fn in_directory() -> Seen {
+    match std::env::var_os(IMAGE_DIR).filter(|path| !path.is_empty()) {
+        None => Seen::partly(format!("{IMAGE_DIR} is not set")),
+        Some(path) => try_directory(path.as_ref()).unwrap_or_else(Seen::from),
+    }
+}
+
+fn try_directory(path: &Path) -> Result<Seen, Failure> {
+    let flags = OFlags::from_bits_retain(directory::DIRECTORY_FLAGS as u32);
+    let folder = rustix::fs::open(path, flags, Mode::empty()).map_err(at("open"))?;
+    let (stat, fs) = (
+        rustix::fs::fstat(&folder).map_err(at("fstat"))?,
+        rustix::fs::fstatvfs(&folder).map_err(at("statvfs"))?,
+    );
+    let kind = rustix::fs::fstatfs(&folder).map_err(at("statfs"))?.f_type;
+    let facts = directory::Facts {
+        owner: stat.st_uid,
+        mode: stat.st_mode,
+        kind,
+        flags: fs.f_flag.bits() as i64,
+        blocks: fs.f_blocks,
+    };
+    if let Some(objection) = facts.objection(geteuid().as_raw()) {
+        return Ok(Seen::no(objection.words()));
+    }
+    let flags = OFlags::from_bits_retain(directory::OPEN_FLAGS as u32);
+    let file = openat(folder.as_fd(), c".", flags, Mode::RUSR | Mode::WUSR);
+    let seen = judge(&file.map_err(at("O_TMPFILE"))?)?;
+    Ok(match seen.mark {
+        Mark::Yes => seen,
+        _ => Seen::no(directory::Objection::SmallPages.words()),
+    })
+}
+
 fn small_file() -> Result<Seen, Failure> {
-    let file = memfd_create(c"odfork-check", MemfdFlags::CLOEXEC).map_err(at("memfd_create"))?;
+    let file = memfd().map_err(at("memfd_create"))?;
     ftruncate(&file, HUGE as u64).map_err(at("ftruncate"))?;
     rustix::io::pwrite(&file, b"image", 0).map_err(at("pwrite"))?;
     let private = aligned_mapping(&file, MapFlags::PRIVATE).map_err(at("mmap"))?;

@@ -9,6 +9,7 @@ mod child;
 mod image;
 mod kernel;
 mod limits;
+mod remedies;
 pub mod report;
 
 /// How far a probe got.
@@ -62,13 +63,21 @@ pub fn look() -> Vec<Finding> {
 
 /// The kind of image that `--image auto` will find.
 pub fn image_kind(findings: &[Finding]) -> &'static str {
-    let yes = |id: &str| {
-        findings.iter().any(|finding| finding.probe.id == id && finding.seen.mark == Mark::Yes)
+    let is = |id: &str, mark: Mark| {
+        findings.iter().any(|finding| finding.probe.id == id && finding.seen.mark == mark)
     };
-    if yes("huge-root") {
+    let yes = |id: &str| is(id, Mark::Yes);
+    // The directory that was named, or nothing.
+    if is("image-dir", Mark::No) {
+        "none"
+    } else if yes("image-dir") {
+        "huge-dir"
+    } else if yes("huge-root") {
         "huge"
     } else if yes("huge-userns") {
         "huge-userns"
+    } else if yes("memfd-huge") {
+        "huge-memfd"
     } else if yes("memfd") {
         "small"
     } else {
@@ -76,7 +85,7 @@ pub fn image_kind(findings: &[Finding]) -> &'static str {
     }
 }
 
-pub static PROBES: [Probe; 16] = [
+pub static PROBES: [Probe; 19] = [
     Probe {
         id: "huge-root",
         title: "huge image, as root",
@@ -100,7 +109,24 @@ pub static PROBES: [Probe; 16] = [
         look: image::small,
         if_yes: "A 4 KB image can be had when a huge one cannot.",
         if_not: "Without a huge image either, every fork stays plain.",
-        change: "Allow memfd_create in the seccomp profile; sysctl vm.memfd_noexec must not be 2.",
+        change: "Allow memfd_create in the seccomp profile.",
+    },
+    Probe {
+        id: "memfd-huge",
+        title: "huge image (memfd)",
+        look: image::huge_memfd,
+        if_yes: "Where neither root nor a user namespace brings 2 MB pages, a memfd does.",
+        if_not: "A memfd has 4 KB pages.",
+        change: "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled",
+    },
+    Probe {
+        id: "image-dir",
+        title: "image in a directory",
+        look: image::in_directory,
+        if_yes: "The image is made there, of 2 MB pages, and nowhere else.",
+        if_not: "Without ODFORK_IMAGE_DIR the image is made where it can be; with one that is not fit every \
+                 fork stays plain.",
+        change: "mount -t tmpfs -o huge=always,size=0,mode=1777 odfork DIR, then ODFORK_IMAGE_DIR=DIR.",
     },
     Probe {
         id: "pagemap-scan",
@@ -123,8 +149,16 @@ pub static PROBES: [Probe; 16] = [
         title: "userfaultfd write-protect",
         look: kernel::userfaultfd,
         if_yes: "Programs with threads are frozen too: their writes wait, also those made by the kernel for them.",
-        if_not: "Programs that run several threads when they fork stay with plain fork.",
+        if_not: "Threads are held by ptrace instead, where that is allowed (next row).",
         change: "Run as root, or sysctl vm.unprivileged_userfaultfd=1 (Linux 5.19 or later for this use).",
+    },
+    Probe {
+        id: "ptrace",
+        title: "ptrace by a child",
+        look: kernel::ptrace,
+        if_yes: "Programs with threads are frozen too: a helper stops their threads unseen.",
+        if_not: "Without userfaultfd either, programs that run threads when they fork stay plain.",
+        change: "Allow ptrace and restart_syscall in the seccomp profile; sysctl kernel.yama.ptrace_scope=0.",
     },
     Probe {
         id: "mremap-dontunmap",

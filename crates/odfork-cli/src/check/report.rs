@@ -7,6 +7,7 @@ use std::fmt::Write;
 
 use serde_json::{json, Value};
 
+use super::remedies::{remedies, threads, Aim, Remedy};
 use super::{image_kind, look, Finding, Mark};
 use odfork_proc::cow_fork;
 
@@ -107,19 +108,33 @@ fn table(findings: &[Finding], library: &Search) -> String {
     if findings.iter().any(|found| found.probe.id == "kernel" && found.seen.mark == Mark::Yes) {
         text.push_str("\nForks share page tables here (kernel engine). With --engine image:");
     }
-    let _ = writeln!(text, "\n{}", conclusion(image_kind(findings)));
+    advice(&mut text, &remedies(findings));
+    let _ = writeln!(text, "\n{}", conclusion(image_kind(findings), threads(findings)));
     text
 }
 
-fn conclusion(kind: &str) -> &'static str {
-    match kind {
-        "huge" => "In short: programs of this user get a huge image.",
-        "huge-userns" => {
-            "In short: programs of this user get a huge image, through a user namespace."
+fn advice(text: &mut String, remedies: &[Remedy]) {
+    for aim in [Aim::Pages, Aim::Threads] {
+        let mut changes = remedies.iter().filter(|remedy| remedy.aim == aim).peekable();
+        if changes.peek().is_some() {
+            let _ = writeln!(text, "\n{}, any of these:", aim.words());
+            changes.for_each(|remedy| wrap(text, "- ", &remedy.change));
         }
-        "small" => "In short: programs of this user get a 4 KB image.",
-        _ => "In short: no image can be made here; every fork stays plain.",
     }
+}
+
+/// What holds for programs without threads, and for those with.
+fn conclusion(kind: &str, threads: bool) -> String {
+    let image = match kind {
+        "huge" => "a huge image",
+        "huge-userns" => "a huge image, through a user namespace",
+        "huge-memfd" => "a huge image, in a memfd",
+        "huge-dir" => "a huge image, in the directory named",
+        "small" => "a 4 KB image",
+        _ => return "In short: no image can be made here; every fork stays plain.".to_owned(),
+    };
+    let others = if threads { "those with threads too" } else { "those with threads stay plain" };
+    format!("In short: programs of this user get {image};\n{others}.")
 }
 
 /// Breaks words into lines of the page's width, all indented.
@@ -195,6 +210,8 @@ fn as_value(
         "kernel": rustix::system::uname().release().to_string_lossy(),
         "uid": rustix::process::geteuid().as_raw(),
         "image": image_kind(findings),
+        "threads": threads(findings),
+        "remedies": remedies_value(findings),
         "probes": probes,
         "library": {
             "path": library.outcome.as_ref().ok().map(|path| path.display().to_string()),
@@ -203,6 +220,11 @@ fn as_value(
         },
         "program": eligibility.map(|eligibility| program_value(eligibility, environment)),
     })
+}
+
+fn remedies_value(findings: &[Finding]) -> Vec<Value> {
+    let all = remedies(findings);
+    all.iter().map(|one| json!({"aim": one.aim.words(), "change": one.change})).collect()
 }
 
 fn program_value(eligibility: &Eligibility, environment: &Environment) -> Value {
