@@ -4,6 +4,7 @@
 //! otherwise to arguments without effect than the kernel does, or kills.
 
 use std::io::Error;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
 use super::{child, image_kind, Finding, Mark, Seen};
 
@@ -125,7 +126,7 @@ pub fn remedies(findings: &[Finding]) -> Vec<Remedy> {
             Some(filter) => add(Aim::Threads, &filter),
             None => add(Aim::Threads, YAMA),
         }
-        match std::path::Path::new("/dev/userfaultfd").exists() {
+        match device_is_there() {
             true => add(Aim::Threads, UDEV),
             false => add(Aim::Threads, PASS_IN),
         }
@@ -134,6 +135,15 @@ pub fn remedies(findings: &[Finding]) -> Vec<Remedy> {
         }
     }
     all
+}
+
+/// Not something else in its place, as in some containers.
+fn device_is_there() -> bool {
+    const MISC: u32 = 10;
+    let found = std::fs::metadata("/dev/userfaultfd");
+    found.is_ok_and(|device| {
+        device.file_type().is_char_device() && libc::major(device.rdev()) == MISC
+    })
 }
 
 /// Programs with threads are frozen too.

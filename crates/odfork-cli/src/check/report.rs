@@ -127,14 +127,16 @@ fn advice(text: &mut String, remedies: &[Remedy]) {
 fn conclusion(kind: &str, threads: bool) -> String {
     let image = match kind {
         "huge" => "a huge image",
-        "huge-userns" => "a huge image, through a user namespace",
-        "huge-memfd" => "a huge image, in a memfd",
-        "huge-dir" => "a huge image, in the directory named",
+        "huge-userns" => "a huge image (user namespace)",
+        "huge-memfd" => "a huge image (memfd)",
+        "huge-dir" => "a huge image (directory)",
         "small" => "a 4 KB image",
         _ => return "In short: no image can be made here; every fork stays plain.".to_owned(),
     };
-    let others = if threads { "those with threads too" } else { "those with threads stay plain" };
-    format!("In short: programs of this user get {image};\n{others}.")
+    match threads {
+        true => format!("In short: {image}, for programs with threads too."),
+        false => format!("In short: {image}; programs with threads stay plain."),
+    }
 }
 
 /// Breaks words into lines of the page's width, all indented.

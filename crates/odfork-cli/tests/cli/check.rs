@@ -141,6 +141,46 @@ fn an_ordinary_user_cannot_mount_but_learns_what_to_do() {
     assert_eq!(report["uid"], NOBODY);
 }
 
+fn in_directory(folder: &str) -> Value {
+    json(odfork(&["check", "--json"]).env("ODFORK_IMAGE_DIR", folder))
+}
+
+#[test]
+fn a_directory_that_is_not_fit_is_told_and_nothing_is_promised() {
+    let free = json(&mut odfork(&["check", "--json"]));
+    assert_eq!(answer(&free, "image-dir"), "partly");
+    for (folder, why) in [("/proc", "it is not on a tmpfs"), ("/nowhere", "open: ")] {
+        let report = in_directory(folder);
+        assert!(row(&report, "image-dir")["found"].as_str().unwrap().starts_with(why), "{report}");
+        assert_eq!(report["image"], "none");
+    }
+}
+
+#[test]
+fn what_threads_will_take_away_is_not_promised() {
+    if !root() {
+        return skip("what_threads_will_take_away_is_not_promised", "needs root to become nobody");
+    }
+    let run = |words: &[&str]| {
+        let mut command = odfork(words);
+        command.uid(NOBODY).gid(NOBODY);
+        // SAFETY: the function only makes system calls.
+        unsafe { command.pre_exec(|| kill_for(libc::SYS_ptrace)) };
+        finish(&mut command).out
+    };
+    let report: Value = serde_json::from_str(&run(&["check", "--json"])).unwrap();
+    assert_eq!(row(&report, "ptrace")["found"], "killed by a seccomp filter");
+    if answer(&report, "userfaultfd-wp") == "yes" {
+        return skip("what_threads_will_take_away_is_not_promised", "anybody may use userfaultfd");
+    }
+    assert_eq!(report["threads"], false);
+    let remedies = report["remedies"].as_array().unwrap();
+    let ptrace = "the filter of system calls: allow ptrace (systemd: SystemCallFilter=ptrace)";
+    assert!(remedies.iter().any(|one| one["change"] == ptrace), "{report}");
+    let last = run(&["check"]).lines().last().unwrap().to_owned();
+    assert!(last.ends_with("; programs with threads stay plain."), "{last}");
+}
+
 #[test]
 fn a_program_gets_its_verdict_in_text_and_json() {
     let program = witness();
