@@ -1,8 +1,8 @@
 //! The one seam to the kernel: raw system calls, errno as a value.
 //!
 //! Owns the instruction that enters the kernel, the two ways to start a task
-//! with a stack of its own, and the calling thread's signal mask. It does not
-//! own any policy. Rules of this crate: no libc wrapper (they touch the
+//! with a stack of its own, the calling thread's signal mask, and which directories
+//! are fit for backing files. Rules of this crate: no libc wrapper (they touch the
 //! program's `errno` and may be interposed, by ourselves too), no heap, no
 //! thread-local storage, so that all of it may be used between clone and exec.
 #![no_std]
