@@ -33,10 +33,23 @@ const TAIL: &str = "
 **gVisor** answers system calls by a kernel of its own, without `userfaultfd`, `fsopen` and page
 tables to copy as Linux does. It was not tried. What is missing there means plain fork.
 
-**What would help.** Threads: in a container, the device `/dev/userfaultfd` passed in (Linux 6.1);
-for an ordinary user, a rule of udev that gives that device to its group, or the sysctl
-`vm.unprivileged_userfaultfd=1`. 2 MB pages in a service: `fsopen fsconfig fsmount mincore` beside
-`@system-service`, as in the table.
+**What would help** is told by `odfork check` there, found by trying. 2 MB pages: a tmpfs of the
+host passed in, and `ODFORK_IMAGE_DIR`; `shmem_enabled` set to `advise` on the host; in a service,
+calls beside `@system-service`. Threads: `ptrace` where a filter forbids it; else the device
+`/dev/userfaultfd` passed in (Linux 6.1) or given to the user, or the sysctl
+`vm.unprivileged_userfaultfd=1`. In files:
+
+```text
+# systemctl edit NAME
+[Service]
+SystemCallFilter=fsopen fsconfig fsmount mincore ptrace
+
+# /etc/udev/rules.d/70-userfaultfd.rules
+KERNEL==\"userfaultfd\", GROUP=\"NAME\", MODE=\"0660\"
+
+# /etc/fstab
+odfork /run/odfork tmpfs huge=always,size=0,mode=1777 0 0
+```
 ";
 
 /// Medians of one way of running, by what was measured.
@@ -68,6 +81,7 @@ fn document() -> Result<String, String> {
     if !machine::is_root() {
         return Err("needs root to put on what others put on".to_owned());
     }
+    let before = load()?;
     let cache = std::env::temp_dir().join(format!("odfork-where-{}", std::process::id()));
     let stage = Stage::new(Some(&find_library()?), &cache)?;
     let made = program(&stage).and_then(|binary| table(&stage, &binary));
@@ -75,13 +89,22 @@ fn document() -> Result<String, String> {
     let (kernel, date) = (said("uname", "-r")?, said("date", "+%F")?);
     // Without what a distribution puts behind the number.
     let kernel = kernel.split('-').next().unwrap_or_default();
-    let size = format!("\nLinux {kernel}, {date}, {MEGABYTES} MB of memory in use.\n\n");
+    let size = format!(
+        "\nLinux {kernel}, {date}, load {before} to {}, {MEGABYTES} MB of memory in use.\n\n",
+        load()?
+    );
     Ok(format!("{HEAD}{size}{}{TAIL}", made?))
 }
 
 fn program(stage: &Stage) -> Result<std::path::PathBuf, String> {
     let source = programs_dir().join("../confine/cost.c");
     stage.compile(&Program { name: "cost".to_owned(), source, header: Header::default() })
+}
+
+/// Of the last minute.
+fn load() -> Result<String, String> {
+    let text = std::fs::read_to_string("/proc/loadavg").map_err(|e| e.to_string())?;
+    Ok(text.split_whitespace().next().unwrap_or_default().to_owned())
 }
 
 fn said(program: &str, argument: &str) -> Result<String, String> {
