@@ -78,7 +78,8 @@ const YAMA: &str = "sysctl kernel.yama.ptrace_scope=0";
 const SYSCTL: &str = "sysctl vm.unprivileged_userfaultfd=1";
 const PASS_IN: &str =
     "the device /dev/userfaultfd passed in (docker run --device /dev/userfaultfd; Linux 6.1)";
-const UDEV: &str = "access to /dev/userfaultfd, by a rule of udev: KERNEL==\"userfaultfd\", GROUP=\"NAME\", MODE=\"0660\"";
+const UDEV: &str = "access to /dev/userfaultfd, by a rule of udev: \
+                    KERNEL==\"userfaultfd\", GROUP=\"NAME\", MODE=\"0660\"";
 
 fn kernel_answers(number: libc::c_long, a: [usize; 5], answers: &[i32]) -> Seen {
     // SAFETY: arguments that every one of these calls refuses or does nothing for.
