@@ -54,7 +54,7 @@ lab: build ## Every published experiment, the programs of `odfork writes`, the r
 	$(RELEASE)/odfork report $(or $(DIR),odfork-results)
 
 where: build ## Measure in containers' and services' filters and privileges; writes docs/where-it-runs.md (needs root)
-	$(CARGO) run -q --release --locked -p odfork-tests --bin where -- docs/where-it-runs.md
+	$(CARGO) run -q --release --locked -p odfork-tests --example where -- docs/where-it-runs.md
 
 wheel: toolchain ## Build the Python package's wheels into target/python
 	@$(CARGO) build -q --release --locked -p odfork-preload
@@ -81,10 +81,7 @@ fmt: toolchain ## Format all Rust code
 	$(CARGO) fmt --manifest-path crates/xtask/Cargo.toml
 
 lint: toolchain ## Check formatting and run clippy; every warning is an error
-	$(CARGO) fmt --all --check
-	$(CARGO) fmt --manifest-path crates/xtask/Cargo.toml --check
-	$(CARGO) clippy --workspace --all-targets --release --locked -- -D warnings
-	$(CARGO) clippy --workspace --test '*' --release --locked -- -D warnings
+	@CHECK_STEPS="format lint" .ci/check
 
 # Needs no cargo when everything is built: `make build docs && sudo make install`.
 MADE := $(RELEASE)/odfork $(RELEASE)/libodfork_pager.so $(RELEASE)/libodfork.so $(RELEASE)/libodfork.a $(RELEASE)/libodfspawn.so $(RELEASE)/libodfspawn.a $(RELEASE)/libodfimage.so $(RELEASE)/libodfimage.a

@@ -172,7 +172,7 @@ def look(browser, url, shots, count):
             count.check(shoot(browser, shots / f"{width}-{theme}.png", width, seen["height"]), f"{name}: screenshot")
             other = "light" if theme == "dark" else "dark"
             browser.evaluate(f"document.getElementById('theme-{other}').click()")
-            background = json.loads(browser.evaluate(MEASURE))["background"]
+            background = browser.evaluate("getComputedStyle(document.documentElement).backgroundColor")
             count.check((luminance(background) < 80) == (other == "dark"), f"{name}: the switch turns it {other}", background)
 
 

@@ -62,14 +62,18 @@ pub fn find_library() -> Result<PathBuf, String> {
             Err(format!("ODFORK_LIB={}: no such file", path.display()))
         };
     }
+    released("libodfork.so").ok_or_else(|| {
+        "libodfork.so not found: build it with `cargo build --release`, or set ODFORK_LIB".into()
+    })
+}
+
+/// A file of the release build.
+pub fn released(name: &str) -> Option<PathBuf> {
     let own = std::env::current_exe().unwrap_or_default();
     let own_target = own.ancestors().nth(3).map(Path::to_path_buf);
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");
     let targets = own_target.into_iter().chain([workspace]);
-    let mut files = targets.map(|target| target.join("release/libodfork.so"));
-    files.find(|path| path.is_file()).ok_or_else(|| {
-        "libodfork.so not found: build it with `cargo build --release`, or set ODFORK_LIB".into()
-    })
+    targets.map(|target| target.join("release").join(name)).find(|path| path.is_file())
 }
 
 /// The directory everything runs from.

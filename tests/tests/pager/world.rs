@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use odfork_tests::stage::released;
 use serde_json::Value;
 
 pub type Outcome = Result<(), String>;
@@ -46,12 +47,7 @@ impl Stage {
                 return Err(format!("cannot compile {}", file.display()));
             }
         }
-        let own = std::env::current_exe().unwrap_or_default();
-        let targets = own.ancestors().nth(3).map(Path::to_path_buf);
-        let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");
-        let mut files =
-            targets.into_iter().chain([workspace]).map(|target| target.join("release/odfork"));
-        let launcher = files.find(|path| path.is_file()).ok_or("odfork was not built")?;
+        let launcher = released("odfork").ok_or("odfork was not built")?;
         Ok(Stage { programs, launcher, next: AtomicU32::new(0) })
     }
 }

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use odfork_image::{Fate, Form, Image, MapOptions, Place, Room, PAGE};
 
 use crate::stage::{
-    bare, compiled, finish, odfork, root, scratch, skip, start, text, Outcome, ODFORK,
+    bare, compiled, finish, odfork, odfork_path, root, scratch, skip, start, text, Outcome,
 };
 
 const SIZE: usize = 64 << 20;
@@ -128,7 +128,7 @@ fn a_living_process_is_saved_at_one_moment() {
 
 #[test]
 fn frozen_memory_is_saved_as_what_it_holds() {
-    let library = Path::new(ODFORK).with_file_name("libodfork.so");
+    let library = Path::new(odfork_path()).with_file_name("libodfork.so");
     if !library.exists() {
         return skip(
             "frozen_memory_is_saved_as_what_it_holds",
@@ -137,7 +137,7 @@ fn frozen_memory_is_saved_as_what_it_holds() {
     }
     let folder = scratch();
     let file = folder.path().join("image");
-    let mut command = bare(ODFORK);
+    let mut command = bare(odfork_path());
     command
         .env("ODFORK_LIB", library)
         .args(["run", "--freeze", "eager", "--"])
@@ -237,7 +237,7 @@ fn what_cannot_be_saved_is_told_in_a_line() {
     }
     use std::os::unix::process::CommandExt;
     let mut other = bare("/bin/sh");
-    let line = format!("exec {ODFORK} image save {pid} /tmp/x --heap");
+    let line = format!("exec {} image save {pid} /tmp/x --heap", odfork_path());
     other.args(["-c", &line]).uid(65534).gid(65534);
     let outcome = finish(&mut other);
     if outcome.code == Some(126) || outcome.code == Some(127) {

@@ -12,7 +12,7 @@ use crate::stage::{bare, finish, odfork, output, scratch, skip, text};
 const CRATE: &str = env!("CARGO_MANIFEST_DIR");
 
 fn compare(name: &str, actual: &str) {
-    let golden = Path::new(CRATE).join("tests/golden").join(name);
+    let golden = Path::new(CRATE).join("cli/golden").join(name);
     // The version moves with every release; the files should not.
     let actual = actual.replace(env!("CARGO_PKG_VERSION"), "VERSION");
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
@@ -107,7 +107,7 @@ fn a_formatter_finds_no_fault_with_the_manual() {
 fn the_options_document() {
     let document = page(&["options"]);
     compare("options.md", &document);
-    let published = Path::new(CRATE).join("../../docs/options.md");
+    let published = Path::new(CRATE).join("../docs/options.md");
     match fs::read_to_string(&published) {
         Ok(text) => {
             assert_eq!(text, document, "docs/options.md is stale: odfork options > docs/options.md")

@@ -8,11 +8,11 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::stage::{bare, compiled, finish, odfork, scratch, skip, start, Outcome, ODFORK};
+use crate::stage::{bare, compiled, finish, odfork, odfork_path, scratch, skip, start, Outcome};
 
 /// The library beside the binary; other tests use a stub in its place.
 fn library() -> Option<PathBuf> {
-    let path = PathBuf::from(ODFORK).with_file_name("libodfork.so");
+    let path = PathBuf::from(odfork_path()).with_file_name("libodfork.so");
     path.is_file().then_some(path)
 }
 

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::stage::{
-    bare, copy, finish, install, mode, odfork, run, scratch, script, start, stub, text, witness,
-    ODFORK,
+    bare, copy, finish, install, mode, odfork, odfork_path, run, scratch, script, start, stub,
+    text, witness,
 };
 
 /// The entries a program printed, each ended by a zero byte.
@@ -90,9 +90,10 @@ fn an_inherited_preload_list_stays_behind_ours_and_entries_without_equals_surviv
     // Only a raw execve can hand over an entry without "=": python does.
     let code = format!(
         "import ctypes; c=ctypes.CDLL(None); a=(ctypes.c_char_p*6)(b'odfork',b'run',b'--engine=image',b'{}',b'environment',None); \
-         e=(ctypes.c_char_p*4)(b'odd',b'ODFORK_LIB={}',b'B=2',None); c.execve(b'{ODFORK}',a,e)",
+         e=(ctypes.c_char_p*4)(b'odd',b'ODFORK_LIB={}',b'B=2',None); c.execve(b'{}',a,e)",
         witness().display(),
-        stub().display()
+        stub().display(),
+        odfork_path()
     );
     let outcome = finish(bare("python3").args(["-c", &code]));
     let seen = entries(&outcome.out);
@@ -245,7 +246,7 @@ fn the_library_is_found_beside_the_launcher_and_in_lib() {
         fs::create_dir_all(folder.path().join("bin")).unwrap();
         fs::create_dir_all(folder.path().join("lib/odfork")).unwrap();
         let launcher = folder.path().join("bin/odfork");
-        install(Path::new(ODFORK), &launcher);
+        install(Path::new(odfork_path()), &launcher);
         let command = || {
             let mut command = bare(&launcher);
             command.arg("run").arg(witness()).arg("preloaded");
@@ -291,7 +292,7 @@ fn wrong_options_are_2_and_one_line() {
 
 /// A command whose environment has about `total` bytes.
 fn filled(library: &Path, total: usize) -> Command {
-    let mut command = bare(ODFORK);
+    let mut command = bare(odfork_path());
     for index in 0..total / 1000 {
         command.env(format!("F{index:07}"), "x".repeat(990));
     }

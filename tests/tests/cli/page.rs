@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::stage::{bare, finish, output, scratch, skip, start, text, Outcome, ODFORK};
+use crate::stage::{bare, finish, odfork_path, output, scratch, skip, start, text, Outcome};
 
-const TRACES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/traces");
+const TRACES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/traces");
 const BELADY: &str = "1\n2\n3\n4\n1\n2\n5\n1\n2\n3\n4\n5\n";
 
 fn page(words: &[&str]) -> Command {
-    let mut command = bare(ODFORK);
+    let mut command = bare(odfork_path());
     command.arg("page").args(words);
     command
 }
@@ -196,7 +196,7 @@ fn ctrl_c_keeps_what_was_counted() {
 /// looked at without these too.
 #[test]
 fn traces_of_real_programs_count_as_the_oracle_counted() {
-    let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/page-traces.txt");
+    let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/cli/golden/page-traces.txt");
     let mut names: Vec<PathBuf> =
         fs::read_dir(TRACES).unwrap().map(|entry| entry.unwrap().path()).collect();
     names.sort();
@@ -302,7 +302,7 @@ fn a_comparison_writes_a_chapter_that_the_report_includes() {
     for plot in ["first-faults", "second-cost-2", "second-cost-8-6", "first-cost-120"] {
         assert!(results.join(format!("plots/paging-{plot}.svg")).exists(), "{plot}");
     }
-    let report = finish(bare(ODFORK).args(["report", dir]));
+    let report = finish(bare(odfork_path()).args(["report", dir]));
     assert_eq!(report.code, Some(0), "{report:?}");
     let html = fs::read_to_string(results.join("report.html")).unwrap();
     assert!(html.contains("id=\"paging\"") && html.contains("Claims of the paper"));

@@ -9,10 +9,10 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::stage::{bare, finish, scratch, Outcome, ODFORK};
+use crate::stage::{bare, finish, odfork_path, scratch, Outcome};
 
 fn promises(words: &[&str]) -> Command {
-    let mut command = bare(ODFORK);
+    let mut command = bare(odfork_path());
     command.env("ODFORK_LIB", c_library()).args(["bench", "promises"]).args(words);
     command
 }

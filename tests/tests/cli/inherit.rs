@@ -142,8 +142,8 @@ fn a_reader_that_goes_away_is_no_error_message() {
         "-c",
         &format!(
             "{} options | true; {} man run | head -1",
-            crate::stage::ODFORK,
-            crate::stage::ODFORK
+            crate::stage::odfork_path(),
+            crate::stage::odfork_path()
         ),
     ]);
     let outcome = finish(&mut command);

@@ -13,8 +13,18 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{OnceLock, RwLock};
 
-pub const ODFORK: &str = env!("CARGO_BIN_EXE_odfork");
-const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs");
+use odfork_tests::stage::released;
+
+/// The launcher, as it was built last for release.
+pub fn odfork_path() -> &'static str {
+    static FOUND: OnceLock<String> = OnceLock::new();
+    FOUND.get_or_init(|| {
+        let found = released("odfork").expect("odfork was not built: cargo build --release");
+        found.into_os_string().into_string().expect("a path that is UTF-8")
+    })
+}
+
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/cli");
 
 /// Where compiled programs are: not in the target directory, which other users may not be able to
 /// reach.
@@ -37,7 +47,7 @@ extern "C" fn remove_built() {
     }
 }
 
-/// Compiles a source of tests/programs under another name, once; panics with the compiler's words
+/// Compiles a source of tests/cli under another name, once; panics with the compiler's words
 /// when that fails.
 pub fn compiled(name: &str, source: &str, flags: &[&str]) -> PathBuf {
     static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
@@ -113,7 +123,7 @@ pub fn bare(program: impl AsRef<OsStr>) -> Command {
 
 /// `odfork` with the stub for a library.
 pub fn odfork(words: &[&str]) -> Command {
-    let mut command = bare(ODFORK);
+    let mut command = bare(odfork_path());
     command.env("ODFORK_LIB", stub()).args(words);
     command
 }

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::stage::{bare, finish, output, scratch, script, skip, Outcome, ODFORK};
+use crate::stage::{bare, finish, odfork_path, output, scratch, script, skip, Outcome};
 
 const COULD_NOT: Option<i32> = Some(125);
 
@@ -60,7 +60,7 @@ impl Toy {
     }
 
     fn kernel(&self, words: &[&str]) -> Command {
-        let mut command = bare(ODFORK);
+        let mut command = bare(odfork_path());
         command.args(["kernel", words[0], "--tree"]).arg(self.path("tree"));
         command.arg("--dir").arg(self.path("work")).args(&words[1..]);
         command
@@ -120,7 +120,7 @@ fn what_is_not_there_is_named_with_the_way_to_it() {
     assert!(outcome.err.contains("no kernel (unpatched, debug configuration)"), "{outcome:?}");
     assert!(outcome.err.contains("odfork kernel build --unpatched --debug"), "{outcome:?}");
 
-    let outcome = finish(bare(ODFORK).args(["kernel", "build", "--tree", "/usr"]));
+    let outcome = finish(bare(odfork_path()).args(["kernel", "build", "--tree", "/usr"]));
     assert_eq!(outcome.code, COULD_NOT);
     assert!(outcome.err.contains("/usr is no kernel folder of odfork"), "{outcome:?}");
 
@@ -172,7 +172,7 @@ fn a_build_that_fails_shows_the_compilers_words_and_the_log() {
 
 #[test]
 fn a_guest_that_does_not_come_up_is_told_from_a_command_that_fails() {
-    let init = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernel/guest/init.c");
+    let init = Path::new(env!("CARGO_MANIFEST_DIR")).join("../kernel/guest/init.c");
     let libc = output(Command::new("gcc").args(["-print-file-name=libc.a"]));
     if !libc.stdout.starts_with(b"/") {
         return skip("a_guest_that_does_not_come_up", "gcc and libc6-dev are not installed");

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::stage::{bare, finish, scratch, skip, start, ODFORK};
+use crate::stage::{bare, finish, odfork_path, scratch, skip, start};
 
 fn bench(words: &[&str]) -> Command {
-    let mut command = bare(ODFORK);
+    let mut command = bare(odfork_path());
     command.arg("bench").args(words);
     command
 }
@@ -60,7 +60,7 @@ fn every_sample_is_in_the_file_between_run_and_end() {
 
 #[test]
 fn the_image_engine_freezes_its_subject() {
-    let library = Path::new(ODFORK).with_file_name("libodfork.so");
+    let library = Path::new(odfork_path()).with_file_name("libodfork.so");
     if !library.exists() {
         let why = format!("{} is not built (cargo build --release --workspace)", library.display());
         return skip("the_image_engine_freezes_its_subject", &why);
