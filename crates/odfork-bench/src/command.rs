@@ -5,16 +5,14 @@
 //! number, `tables` prints the medians. What a subject does on command is in `workload`; what becomes of the files
 //! is for `odfork report`.
 
-use std::path::PathBuf;
-
 use anyhow::{bail, Result};
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
 
 use odfork_proc::command::cannot;
 
 use crate::catalogue::{find, SUITES};
 use crate::measure::measure;
-use crate::options::{folder, subject_options};
+use crate::options::{subject_command, SubjectOptions};
 use crate::suite::{How, Suite};
 use crate::tables;
 
@@ -26,8 +24,11 @@ const EXAMPLES: &str = include_str!("help.txt").trim_ascii_end();
 pub fn command() -> Command {
     let suites = SUITES.iter().map(|suite| match &suite.how {
         How::Own { command, .. } => command(),
-        How::Subjects(_) => subject_options(Command::new(suite.name).about(suite.question))
-            .after_help(format!("Published: {}", suite.published)),
+        How::Subjects(_) => {
+            let command = Command::new(suite.name).about(suite.question);
+            subject_command::<SubjectOptions>(command)
+                .after_help(format!("Published: {}", suite.published))
+        }
     });
     let json = Arg::new("json").long("json").action(ArgAction::SetTrue).help("As one JSON array");
     Command::new("bench")
@@ -36,7 +37,7 @@ pub fn command() -> Command {
         .subcommand_required(true)
         .disable_help_subcommand(true)
         .subcommands(suites)
-        .subcommand(subject_options(
+        .subcommand(subject_command::<SubjectOptions>(
             Command::new("all")
                 .about("Every experiment but promises, paging and sessions, one after the other"),
         ))
@@ -71,7 +72,8 @@ fn list(json: bool) -> Result<u8> {
 }
 
 fn all(matches: &ArgMatches) -> Result<u8> {
-    if matches.get_one::<PathBuf>("json").is_some() {
+    let options = SubjectOptions::from_arg_matches(matches)?;
+    if options.common.json.is_some() {
         bail!("--json names one file and `all` writes one for each experiment; use --dir");
     }
     let mut worst = 0;
@@ -81,7 +83,10 @@ fn all(matches: &ArgMatches) -> Result<u8> {
             break;
         }
     }
-    println!("\nsamples are in {0}; odfork report {0} makes the report", folder(matches).display());
+    println!(
+        "\nsamples are in {0}; odfork report {0} makes the report",
+        options.common.dir.display()
+    );
     Ok(worst)
 }
 
@@ -91,7 +96,8 @@ fn one(suite: &'static Suite, matches: &ArgMatches) -> Result<u8> {
         How::Own { run, .. } => return run(matches),
         How::Subjects(subjects) => subjects,
     };
-    let recorder = measure(suite, subjects, matches, Vec::new())?;
+    let options = SubjectOptions::from_arg_matches(matches)?;
+    let recorder = measure(suite, subjects, &options, Vec::new())?;
     print!("{}", (subjects.tables)(suite, &recorder.recording));
     if let Some(line) = tables::harness(suite, &recorder.recording) {
         println!("{line}");

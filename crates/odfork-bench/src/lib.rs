@@ -33,6 +33,7 @@ pub mod profile;
 pub mod progress;
 pub mod recorder;
 pub mod roles;
+mod rounds;
 pub mod runner;
 pub mod sessions;
 mod spread;

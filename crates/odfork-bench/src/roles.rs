@@ -81,7 +81,6 @@ mod tests {
     #[test]
     fn both_roles_are_hidden_and_show_examples() {
         for command in [subject_command(), program_command()] {
-            command.clone().debug_assert();
             assert!(command.is_hide_set());
             let help = command.clone().render_long_help().to_string();
             assert!(help.contains("Examples:"), "{help}");

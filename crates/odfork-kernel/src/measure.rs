@@ -8,13 +8,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Result};
-use odfork_bench::progress::Progress;
 use odfork_bench::recorder::{Head, Recorder};
-use odfork_bench::runner::{Block, Budget, Executor, Group, Order, Outcome, Point, Reply, Runner};
+use odfork_bench::runner::{conduct, Block, Budget, Executor, Group, Order, Outcome, Point, Reply};
 use odfork_proc::interrupt;
 use odfork_samples::environment::Environment;
 use odfork_samples::samples::Params;
-use odfork_samples::stats::Rng;
 
 use crate::accel;
 use crate::boot::{built, describe_end, keep_console, status};
@@ -54,10 +52,7 @@ pub fn run(options: &BenchOptions) -> Result<u8> {
     });
     let groups = groups(options, &patched, unpatched.ok().as_deref());
     let mut guests = Guests { places, machine, accel, program, status: 0, begun: Instant::now() };
-    let mut progress = Progress::on_stderr(groups.iter().map(|group| group.expected).sum());
-    let rng = Rng::with_seed(1);
-    Runner { executor: &mut guests, recorder: &mut recorder, progress: &mut progress, rng }
-        .run(&groups);
+    conduct(&mut guests, &mut recorder, &groups, 1);
     let is_empty = recorder.recording.samples.is_empty() && !recorder.interrupted;
     print!("{}", figures::table(&recorder.recording.samples));
     let status = recorder.close()?;

@@ -14,15 +14,13 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use clap::{Args, Command, FromArgMatches};
 
-use crate::progress::Progress;
 use crate::recorder::{Head, Recorder};
-use crate::runner::{Block, Budget, Executor, Group, Number, Outcome, Point, Reply, Runner};
+use crate::runner::{conduct, Block, Budget, Executor, Group, Number, Outcome, Point, Reply};
 use crate::suite::Suite;
 use crate::words::words;
 use odfork_proc::interrupt;
 use odfork_samples::environment::{memory_available, Environment};
 use odfork_samples::samples::Params;
-use odfork_samples::stats::Rng;
 use program::{Facts, Process, Test};
 use tables::Statistics;
 
@@ -103,10 +101,7 @@ pub fn run(matches: &clap::ArgMatches) -> Result<u8> {
         begun: Instant::now(),
     };
     let groups = groups(&options, &mut recorder);
-    let mut progress = Progress::on_stderr(groups.iter().map(|group| group.expected).sum());
-    let rng = Rng::with_seed(options.seed);
-    Runner { executor: &mut demo, recorder: &mut recorder, progress: &mut progress, rng }
-        .run(&groups);
+    conduct(&mut demo, &mut recorder, &groups, options.seed);
     if options.control {
         println!("control run: BOTH columns are stock fork, so a ratio that is not 1 is noise");
     }
@@ -377,8 +372,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_is_sound_and_both_sides_are_asked_the_same() {
-        command().debug_assert();
+    fn both_sides_are_asked_the_same() {
         let line = ["demo", "--units", "/u", "--python-dict", "/p.py", "--rounds", "3"];
         let options = Options::from_arg_matches(&command().get_matches_from(line)).unwrap();
         let sqlite = group(&options, Part::Sqlite, 1 << 30);

@@ -18,20 +18,17 @@ pub mod trial;
 pub mod workload;
 pub mod zipf;
 
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use anyhow::{bail, Context, Result};
-use clap::{Arg, ArgMatches, Command};
+use anyhow::{bail, Result};
+use clap::{value_parser, ArgMatches, Args, Command, FromArgMatches};
 
-use crate::baselines::cgroup::Parent;
-use crate::baselines::journal::Journal;
-use crate::options::{choose, effort, round_options, run_rounds, seed, store_folder};
-use crate::recorder::Head;
-use crate::runner::{Executor, Point, Reply};
+use crate::options::with_engines;
+use crate::plan::Effort;
+use crate::rounds::{self, point, RoundOptions, Rounds, Site};
 use crate::suite::Suite;
 use backend::{Backend, Settings, ALL, WORDS};
-use odfork_proc::interrupt;
 use odfork_proc::text::bytes;
 use odfork_samples::environment::memory_available;
 use odfork_samples::stats::Rng;
@@ -48,27 +45,26 @@ pub static SUITE: Suite = Suite::own([NAME, ROW, QUESTION, PUBLISHED], command, 
 
 const EXAMPLES: &str = include_str!("help.txt").trim_ascii_end();
 
+#[derive(Debug, Args)]
+struct Options {
+    #[command(flatten)]
+    rounds: RoundOptions,
+    /// Memory of the workload [default: 1G; quick 128M, full 4G]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    region: Option<u64>,
+    /// What of it may be resident [default: a quarter]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    resident: Option<u64>,
+    /// Most seconds of one op
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = value_parser!(u64).range(1..=600))]
+    seconds: u64,
+    /// Folder of a built libumap.so
+    #[arg(long, value_name = "DIR")]
+    umap: Option<PathBuf>,
+}
+
 pub fn command() -> Command {
-    let number = |name: &'static str, value: &'static str, help: &'static str| {
-        Arg::new(name).long(name).value_name(value).help(help)
-    };
-    round_options(Command::new(NAME).about(QUESTION), &WORDS)
-        .arg(
-            number("region", "SIZE", "Memory of the workload [default: 1G; quick 128M, full 4G]")
-                .value_parser(size),
-        )
-        .arg(
-            number("resident", "SIZE", "What of it may be resident [default: a quarter]")
-                .value_parser(size),
-        )
-        .arg(
-            number("seconds", "N", "Most seconds of one op [default: 5]")
-                .value_parser(clap::value_parser!(u64).range(1..=600)),
-        )
-        .arg(
-            number("umap", "DIR", "Folder of a built libumap.so")
-                .value_parser(clap::value_parser!(PathBuf)),
-        )
+    with_engines::<Options>(Command::new(NAME).about(QUESTION), &WORDS)
         .after_help(format!("{EXAMPLES}\n\nPublished: {PUBLISHED}"))
 }
 
@@ -81,50 +77,33 @@ fn size(text: &str) -> Result<u64, String> {
 
 /// The experiment; returns the exit status.
 pub fn run(matches: &ArgMatches) -> Result<u8> {
-    let (effort, rounds) = effort(matches);
-    let program = std::env::current_exe().context("cannot find this program's own file")?;
-    interrupt::listen();
-    let journal = Journal::open(&program).map_err(anyhow::Error::msg)?;
-    let (folder, _folder) = journal.folder().map_err(anyhow::Error::msg)?;
-    let settings = settings(matches, effort, (program, folder))?;
+    let options = Options::from_arg_matches(matches)?;
+    let common = &options.rounds.common;
+    let site = Site::open()?;
+    let settings = settings(&options, (&site.program, &site.folder))?;
     let (backends, notes) =
-        choose(matches, &ALL, Backend::word, |backend| backend.refusal(&settings))?;
-    let seed = seed(matches);
-    let engines = backends.iter().map(|backend| backend.word().to_string()).collect();
-    let head = Head { experiment: NAME, row: ROW, effort, engines, seed };
+        common.choose(&ALL, Backend::word, |backend| backend.refusal(&settings))?;
+    let default = [1, 5, 7][common.effort() as usize];
     let seconds = settings.region as f64 / (1 << 30) as f64 * 30.0 * backends.len() as f64;
-    let params = settings.params();
-    let points = backends.into_iter().map(|op| Point {
-        engine: op.word(),
-        targets: Vec::new(),
-        params: params.clone(),
-        op,
-    });
-    let points = points.collect();
-    let mut trials = Trials {
-        settings,
-        journal,
-        parent: Parent::find(),
-        begun: Instant::now(),
-        rng: Rng::with_seed(seed),
-    };
-    let recorder = run_rounds(matches, head, notes, &mut trials, (points, rounds, seconds))?;
+    let points = backends.into_iter().map(|op| point(op.word(), settings.params(), op)).collect();
+    let plan = Rounds { points, rounds: options.rounds.rounds.unwrap_or(default), seconds, notes };
+    let mut rng = Rng::with_seed(common.seed);
+    let recorder = rounds::run(&SUITE, &options.rounds, plan, |backend| {
+        let (parent, journal) = (&site.parent, &site.journal);
+        Trial { settings: &settings, parent, journal, backend, seed: rng.u64(..) }.run()
+    })?;
     print!("{}", tables::tables(&recorder.recording.samples));
     println!("published: {PUBLISHED}");
     recorder.close()
 }
 
-fn settings(
-    matches: &ArgMatches,
-    effort: &str,
-    (program, folder): (PathBuf, PathBuf),
-) -> Result<Settings> {
-    let region = matches.get_one::<u64>("region").copied().unwrap_or(match effort {
-        "quick" => 128 << 20,
-        "full" => 4 << 30,
-        _ => 1 << 30,
+fn settings(options: &Options, (program, folder): (&Path, &Path)) -> Result<Settings> {
+    let region = options.region.unwrap_or(match options.rounds.common.effort() {
+        Effort::Quick => 128 << 20,
+        Effort::Full => 4 << 30,
+        Effort::Default => 1 << 30,
     });
-    let resident = matches.get_one::<u64>("resident").copied().unwrap_or((region / 4).max(4 << 20));
+    let resident = options.resident.unwrap_or((region / 4).max(4 << 20));
     let (all, part) = (region >> 20, resident >> 20);
     if resident > region {
         bail!("--resident {part} MB is more than --region {all} MB: nothing would be paged");
@@ -135,39 +114,22 @@ fn settings(
         let (needed, available) = (needed >> 20, available >> 20);
         bail!("{needed} MB of memory are needed and {available} MB are available; take a smaller --region");
     }
-    let store = store_folder(matches)?;
-    let umap = matches.get_one::<PathBuf>("umap").map(|folder| folder.join("libumap.so"));
+    let umap = options.umap.as_ref().map(|folder| folder.join("libumap.so"));
     if let Some(library) = umap.as_ref().filter(|library| !library.exists()) {
         let library = library.display();
         bail!(
             "{library} is not there; build umap 2 and give the folder of its library with --umap"
         );
     }
-    let limit = Duration::from_secs(matches.get_one::<u64>("seconds").copied().unwrap_or(5));
-    let umap = umap.map(std::path::absolute).transpose()?;
-    Ok(Settings { program, region, resident, limit, store, folder, umap })
-}
-
-struct Trials {
-    settings: Settings,
-    journal: Journal,
-    parent: Result<Parent, String>,
-    begun: Instant,
-    rng: Rng,
-}
-
-impl Executor for Trials {
-    type Target = ();
-    type Op = Backend;
-
-    fn perform(&mut self, point: &Point<Backend>, _round: u32) -> Reply {
-        let Trials { settings, journal, parent, rng, .. } = self;
-        Trial { settings, parent, journal, backend: point.op, seed: rng.u64(..) }.run()
-    }
-
-    fn now(&self) -> Duration {
-        self.begun.elapsed()
-    }
+    Ok(Settings {
+        program: program.into(),
+        region,
+        resident,
+        limit: Duration::from_secs(options.seconds),
+        store: options.rounds.store()?,
+        folder: folder.into(),
+        umap: umap.map(std::path::absolute).transpose()?,
+    })
 }
 
 #[cfg(test)]
@@ -175,8 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_is_sound_and_sizes_are_read() {
-        command().debug_assert();
+    fn sizes_are_read() {
         assert_eq!(
             (size("512M"), size("2g"), size("8388608")),
             (Ok(512 << 20), Ok(2 << 30), Ok(8 << 20))
@@ -190,7 +151,8 @@ mod tests {
     fn sizes_that_make_no_sense_are_refused_in_one_line() {
         let try_settings = |line: &str| {
             let matches = command().get_matches_from(line.split(' '));
-            settings(&matches, effort(&matches).0, ("/bin/odfork".into(), "/tmp".into()))
+            let places = (Path::new("/bin/odfork"), Path::new("/tmp"));
+            settings(&Options::from_arg_matches(&matches).unwrap(), places)
         };
         let settings = try_settings("paging --quick --store-dir /tmp").unwrap();
         assert_eq!((settings.region, settings.resident), (128 << 20, 32 << 20));

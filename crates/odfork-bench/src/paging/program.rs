@@ -164,8 +164,7 @@ mod tests {
     use crate::paging::page::PAGE;
 
     #[test]
-    fn the_definition_is_sound_and_hidden() {
-        command().debug_assert();
+    fn the_definition_is_hidden_and_umap_needs_a_file() {
         assert!(command().is_hide_set());
         let line =
             "paged --region 8192 --resident 4096 --file /tmp/f --umap /lib/libumap.so --seed 3";

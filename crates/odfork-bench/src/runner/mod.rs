@@ -124,17 +124,28 @@ struct Turn {
     until: Duration,
 }
 
-/// Runs the groups of one experiment.
-pub struct Runner<'a, E: Executor> {
-    pub executor: &'a mut E,
-    pub recorder: &'a mut Recorder,
-    pub progress: &'a mut Progress,
-    pub rng: Rng,
+/// Runs the groups of one experiment, with its progress on stderr; the recorder is still to be closed.
+pub fn conduct<E: Executor>(
+    executor: &mut E,
+    recorder: &mut Recorder,
+    groups: &[GroupOf<E>],
+    seed: u64,
+) {
+    let mut progress = Progress::on_stderr(groups.iter().map(|group| group.expected).sum());
+    let (progress, rng) = (&mut progress, Rng::with_seed(seed));
+    Runner { executor, recorder, progress, rng }.run(groups);
+}
+
+struct Runner<'a, E: Executor> {
+    executor: &'a mut E,
+    recorder: &'a mut Recorder,
+    progress: &'a mut Progress,
+    rng: Rng,
 }
 
 impl<E: Executor> Runner<'_, E> {
     /// One group after the other, until the end or an interruption, which the recorder then knows.
-    pub fn run(&mut self, groups: &[GroupOf<E>]) {
+    fn run(&mut self, groups: &[GroupOf<E>]) {
         for group in groups {
             if self.stopped() {
                 break;

@@ -123,12 +123,6 @@ mod tests {
     }
 
     #[test]
-    fn clap_finds_no_fault_and_help_ends_with_examples() {
-        command().debug_assert();
-        assert!(command().render_help().to_string().contains("Examples:"));
-    }
-
-    #[test]
     fn a_process_or_a_command_but_not_both() {
         assert_eq!(parse(&["--for", "0.5", "12"]).unwrap().get_one("pid"), Some(&12));
         let given = parse(&["--json", "--", "ls", "--json", "-l"]).unwrap();

@@ -155,11 +155,6 @@ mod tests {
     }
 
     #[test]
-    fn clap_finds_no_fault_with_the_definition() {
-        command().debug_assert();
-    }
-
-    #[test]
     fn the_command_keeps_its_own_dashes() {
         let request = parse(&["--bytes", "--", "a", "--json", "x"]).unwrap();
         assert!(matches!(&request.subject, Subject::Command(words) if words.len() == 3));

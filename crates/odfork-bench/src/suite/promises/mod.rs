@@ -10,7 +10,7 @@
 mod parents;
 
 use anyhow::{bail, Result};
-use clap::{ArgAction, ArgMatches, Command};
+use clap::{ArgMatches, Args, Command, FromArgMatches};
 use odfork_samples::promises::{disturbance, figures, judge, Figure, Finding};
 use odfork_samples::promises::{BYTES, GROUP, NOMINAL, SERIES};
 use odfork_samples::stats::Rng;
@@ -19,7 +19,7 @@ use super::{How, Subjects, Suite};
 use crate::configuration::Configuration::{Image, Plain, Thp};
 use crate::figures as lines;
 use crate::measure::{measure, stage};
-use crate::options::{option, seed, subject_options, switch};
+use crate::options::{subject_command, SubjectOptions};
 use crate::plan::{Config, Effort, Op, Plan, GIB, MIB};
 use crate::runner::Point;
 use crate::tables;
@@ -60,31 +60,39 @@ static SUBJECTS: Subjects = Subjects { plans, seconds: None, tables: tables::med
 
 const EXAMPLES: &str = include_str!("help.txt").trim_ascii_end();
 
+#[derive(Debug, Args)]
+struct Options {
+    #[command(flatten)]
+    subjects: SubjectOptions,
+    /// Only figures whose name begins with NAME; may be repeated
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+    /// List the figures and their goals, measure nothing
+    #[arg(long)]
+    list: bool,
+}
+
 fn options() -> Command {
-    let only = option("only", "NAME", "Only figures whose name begins with NAME; may be repeated");
-    subject_options(Command::new(SUITE.name).about(SUITE.question))
-        .arg(only.action(ArgAction::Append))
-        .arg(switch("list", "List the figures and their goals, measure nothing"))
-        .after_help(EXAMPLES)
+    subject_command::<Options>(Command::new(SUITE.name).about(SUITE.question)).after_help(EXAMPLES)
 }
 
 /// Measures, judges, prints; returns the exit status.
 fn run(matches: &ArgMatches) -> Result<u8> {
-    let only: Vec<String> = matches.get_many("only").into_iter().flatten().cloned().collect();
+    let Options { subjects, only, list } = Options::from_arg_matches(matches)?;
     let chosen = choose(&only)?;
-    if matches.get_flag("list") {
+    if list {
         print!("{}", lines::list(&chosen));
         return Ok(0);
     }
-    if let Some(why) = Image.refusal(&stage(matches)?.library) {
+    if let Some(why) = Image.refusal(&stage(&subjects)?.library) {
         bail!("needed: the library; {why}");
     }
-    let mut recorder = measure(&SUITE, &SUBJECTS, matches, only)?;
+    let mut recorder = measure(&SUITE, &SUBJECTS, &subjects, only)?;
     disturbance(&recorder.recording).into_iter().for_each(|note| recorder.note(note));
     if recorder.interrupted {
         recorder.note("interrupted; the table holds what was measured".into());
     }
-    let mut rng = Rng::with_seed(seed(matches));
+    let mut rng = Rng::with_seed(subjects.common.seed);
     let judged = chosen.into_iter().map(|figure| judge(figure, &recorder.recording, &mut rng));
     let findings: Vec<Finding> = judged.collect();
     findings.iter().for_each(|finding| recorder.figure(finding));
@@ -284,6 +292,5 @@ mod tests {
         assert_eq!(plans.len(), 1);
         assert_eq!((plans[0].group.title.as_str(), plans[0].group.blocks.len()), ("static-1g", 1));
         assert!(choose(&["nothing-like-this".into()]).unwrap_err().to_string().contains("fork-1g"));
-        options().debug_assert();
     }
 }
