@@ -38,7 +38,7 @@ pub fn measure(
     let available = environment::memory_available();
     let config = Config { configurations, effort: common.effort(), available, only };
     let engines = config.configurations.iter().map(|one| one.word().to_string()).collect();
-    let (mut recorder, environment) = Recorder::start(suite, common, engines, false)?;
+    let (mut recorder, environment) = common.recorder(suite, engines, false)?;
     if environment.load > BUSY {
         notes.insert(
             0,

@@ -7,6 +7,9 @@ use clap::{value_parser, Args, Command};
 
 use crate::configuration::Configuration;
 use crate::plan::Effort;
+use crate::recorder::{path_of, Head, Recorder};
+use crate::suite::Suite;
+use odfork_samples::environment::Environment;
 
 /// Options of every suite with configurations and a file of samples.
 #[derive(Clone, Debug, Args)]
@@ -38,6 +41,21 @@ impl Common {
             (_, true) => Effort::Full,
             _ => Effort::Default,
         }
+    }
+
+    /// The recorder of the file that is named here; says what machine this is.
+    pub fn recorder(
+        &self,
+        suite: &Suite,
+        engines: Vec<String>,
+        more: bool,
+    ) -> Result<(Recorder, Environment)> {
+        let environment = Environment::observe();
+        println!("{}", environment.summary());
+        let (effort, seed) = (self.effort().word(), self.seed);
+        let head = Head { experiment: suite.name, row: suite.row, effort, engines, seed };
+        let path = path_of(self.json.as_ref(), &self.dir, suite.name)?;
+        Ok((Recorder::open(&path, head, &environment, more)?, environment))
     }
 
     /// Those of all configurations that were asked for and can be had; notes why others cannot.

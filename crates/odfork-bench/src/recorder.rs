@@ -9,8 +9,6 @@ use std::time::Instant;
 
 use anyhow::{bail, Context, Result};
 
-use crate::options::Common;
-use crate::suite::Suite;
 use odfork_samples::environment::Environment;
 use odfork_samples::promises::Finding;
 use odfork_samples::samples::{self, End, Line, Params, Recording, Run, Sample, Skip, Writer};
@@ -71,21 +69,6 @@ impl Recorder {
             environment: serde_json::to_value(environment)?,
         })));
         Ok(recorder)
-    }
-
-    /// For the file that the options name; says what machine this is.
-    pub fn start(
-        suite: &Suite,
-        options: &Common,
-        engines: Vec<String>,
-        more: bool,
-    ) -> Result<(Recorder, Environment)> {
-        let environment = Environment::observe();
-        println!("{}", environment.summary());
-        let (effort, seed) = (options.effort().word(), options.seed);
-        let head = Head { experiment: suite.name, row: suite.row, effort, engines, seed };
-        let path = path_of(options.json.as_ref(), &options.dir, suite.name)?;
-        Ok((Recorder::open(&path, head, &environment, more)?, environment))
     }
 
     /// Keeps everything and writes nothing.
@@ -170,7 +153,7 @@ impl Recorder {
 }
 
 /// The file of an experiment: the one named, or one in the folder, which is made.
-fn path_of(json: Option<&PathBuf>, folder: &Path, experiment: &str) -> Result<PathBuf> {
+pub fn path_of(json: Option<&PathBuf>, folder: &Path, experiment: &str) -> Result<PathBuf> {
     if let Some(path) = json {
         return Ok(path.clone());
     }

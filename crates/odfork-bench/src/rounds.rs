@@ -107,7 +107,7 @@ pub fn run<O: Copy>(
 ) -> Result<Recorder> {
     let mut engines: Vec<String> = plan.points.iter().map(|point| point.engine.into()).collect();
     engines.dedup();
-    let (mut recorder, _) = Recorder::start(suite, &options.common, engines, options.more)?;
+    let (mut recorder, _) = options.common.recorder(suite, engines, options.more)?;
     plan.notes.into_iter().for_each(|note| recorder.note(note));
     let expected = plan.seconds * f64::from(plan.rounds);
     let blocks = vec![Block { points: plan.points, budget: Budget::rounds(plan.rounds) }];
