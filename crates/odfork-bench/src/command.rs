@@ -116,6 +116,7 @@ mod tests {
             let about = command().find_subcommand(suite.name).unwrap().clone().render_long_help();
             let row = |text: &str| suite.row.len() == 3 && text.contains(suite.row);
             assert!(!row(&about.to_string()), "{about}");
+            assert!(about.to_string().starts_with(suite.question), "{about}");
         }
     }
 }

@@ -11,7 +11,8 @@ use crate::recorder::{path_of, Head, Recorder};
 use crate::suite::Suite;
 use odfork_samples::environment::Environment;
 
-/// Options of every suite with configurations and a file of samples.
+// Options of every suite with configurations and a file of samples. No doc comments on these
+// structs: they would take the place of what the command says of itself.
 #[derive(Clone, Debug, Args)]
 pub struct Common {
     /// Small sizes, few rounds: shows that it runs
@@ -82,7 +83,7 @@ impl Common {
     }
 }
 
-/// Options of every suite that asks subjects.
+// Options of every suite that asks subjects.
 #[derive(Clone, Debug, Args)]
 pub struct SubjectOptions {
     #[command(flatten)]
