@@ -113,10 +113,10 @@ mod tests {
     fn the_command_is_sound_and_no_mission_row_is_shown() {
         command().debug_assert();
         for suite in SUITES {
-            let about = command().find_subcommand(suite.name).unwrap().clone().render_long_help();
-            let row = |text: &str| suite.row.len() == 3 && text.contains(suite.row);
-            assert!(!row(&about.to_string()), "{about}");
-            assert!(about.to_string().starts_with(suite.question), "{about}");
+            let mut found = command().find_subcommand(suite.name).unwrap().clone();
+            assert_eq!(found.get_about().unwrap().to_string(), suite.question);
+            let about = found.render_long_help().to_string();
+            assert!(suite.row.len() != 3 || !about.contains(suite.row), "{about}");
         }
     }
 }
