@@ -154,6 +154,19 @@ static void refusals(uint64_t gen)
     show("of nothing", remap(at, SIZE, 2 * SIZE, MREMAP_MAYMOVE, NULL));
 }
 
+/* What lies behind the new end is unmapped first, whatever may be done to it: it does not count. */
+static void shrinks_over_mixed_access(uint64_t gen)
+{
+    for (size_t kept = SIZE / 2; kept >= SIZE / 8; kept /= 2) {
+        char *at = frozen(gen, 0), *target = od_map(SIZE);
+        OK(mprotect(at + SIZE / 2, SIZE / 4, PROT_READ));
+        CHECK(remap(at, SIZE, kept, MREMAP_MAYMOVE | MREMAP_FIXED, target) == target, "%s", strerror(errno));
+        od_verify(target, kept, gen, "shrunk and moved");
+        od_verify_zero(target + kept, SIZE - kept, "what was there");
+        OK(munmap(target, SIZE));
+    }
+}
+
 int main(void)
 {
     for (by_syscall = 0; by_syscall < 2; by_syscall++)
@@ -165,6 +178,7 @@ int main(void)
             dont_unmap(gen);
             move_a_piece(gen);
             refusals(gen);
+            shrinks_over_mixed_access(gen);
         }
     return od_done();
 }

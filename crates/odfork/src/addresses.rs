@@ -10,6 +10,9 @@ use crate::spans::Spans;
 /// Access that memory can have been given: the bits of `PROT_READ`, `WRITE` and `EXEC`.
 const ACCESSES: usize = 8;
 
+/// Properties of memory that its backing file's mapping has not.
+const PROPERTIES: usize = 3;
+
 /// Reading and writing, as all memory has when it is frozen.
 const READ_WRITE: usize = 3;
 
@@ -26,6 +29,9 @@ pub struct Addresses {
     /// Memory that was frozen once, with other access, by its bits. In the place of
     /// [`READ_WRITE`]: the access is not known, a change of it failed half-way.
     access: [Spans<1024>; ACCESSES],
+    /// It was frozen, and had a property that anonymous memory there gets again, by its bit
+    /// (`kept.rs`). Too much is no harm.
+    kept: [Spans<256>; PROPERTIES],
 }
 
 impl Addresses {
@@ -33,11 +39,14 @@ impl Addresses {
     pub const fn new() -> Self {
         #[allow(clippy::declare_interior_mutable_const)]
         const NONE: Spans<1024> = Spans::new();
+        #[allow(clippy::declare_interior_mutable_const)]
+        const KEPT: Spans<256> = Spans::new();
         Addresses {
             frozen: Spans::new(),
             split: Spans::new(),
             special: Spans::new(),
             access: [NONE; ACCESSES],
+            kept: [KEPT; PROPERTIES],
         }
     }
 
@@ -109,10 +118,39 @@ impl Addresses {
         self.split.cover(start, end);
     }
 
-    /// The same of memory that can be read and written, whatever was known of its addresses.
-    pub fn freeze_anew(&self, start: usize, end: usize) {
+    /// The same of memory that can be read and written and had these properties, whatever was
+    /// known of its addresses.
+    pub fn freeze_anew(&self, start: usize, end: usize, kept: u32) {
         self.freeze(start, end);
         self.forget_access(start, end);
+        self.keep(start, end, kept, !kept);
+    }
+
+    /// Anonymous memory at `start..end` gets these properties again, and not those.
+    pub fn keep(&self, start: usize, end: usize, these: u32, not_those: u32) {
+        for (i, spans) in self.kept.iter().enumerate() {
+            if these & 1 << i != 0 {
+                spans.cover(start, end);
+            } else if not_those & 1 << i != 0 && spans.touches(start, end) {
+                spans.uncover(start, end);
+            }
+        }
+    }
+
+    /// Which properties it gets at `start`, and up to where they are the same.
+    pub fn kept(&self, start: usize, end: usize) -> (u32, usize) {
+        let (mut bits, mut until) = (0, end);
+        for (i, spans) in self.kept.iter().enumerate() {
+            match spans.first(start, end) {
+                Some((from, to)) if from == start => {
+                    bits |= 1 << i;
+                    until = until.min(to);
+                }
+                Some((from, _)) => until = until.min(from),
+                None => {}
+            }
+        }
+        (bits, until)
     }
 
     /// `start..end` may consist of more mappings than the program made.
@@ -139,6 +177,7 @@ impl Addresses {
         }
         self.uncover(start, end);
         self.forget_access(start, end);
+        self.keep(start, end, 0, u32::MAX);
     }
 
     /// The access of `start..end` was changed; `None`: perhaps.
@@ -160,6 +199,7 @@ impl Addresses {
         self.split.recover();
         self.special.recover();
         self.access.iter().for_each(Spans::recover);
+        self.kept.iter().for_each(Spans::recover);
     }
 }
 
@@ -189,6 +229,23 @@ mod tests {
         assert_eq!(a.access(130, 200), (Some(3), 150));
         a.forget(0, 300);
         assert_eq!((a.access(130, 200), a.any_frozen()), ((Some(3), 200), false));
+    }
+
+    #[test]
+    fn properties_are_known_part_by_part() {
+        let a = Box::new(Addresses::new());
+        a.freeze_anew(100, 200, 4);
+        a.keep(120, 140, 1, 2);
+        assert_eq!(
+            (a.kept(100, 200), a.kept(120, 200), a.kept(140, 200)),
+            ((4, 120), (5, 140), (4, 200))
+        );
+        a.keep(130, 150, 2, 1);
+        assert_eq!((a.kept(120, 200), a.kept(130, 200)), ((5, 130), (6, 150)));
+        a.forget(0, 150);
+        assert_eq!((a.kept(100, 200), a.kept(150, 200)), ((0, 150), (4, 200)));
+        a.freeze_anew(100, 200, 0);
+        assert_eq!(a.kept(100, 200), (0, 200));
     }
 
     #[test]

@@ -16,6 +16,7 @@ use odfork_model::Trial;
 
 use crate::args;
 use crate::backing::{self, DATA};
+use crate::kept::NORESERVE;
 use crate::pagemap::{Pagemap, Want};
 use crate::plan::{part_len, Kind, Piece, Planner};
 use crate::reason::{Done, Reason, Stop};
@@ -115,6 +116,7 @@ fn fill(
         huge: u32::from(piece.kind == Kind::Huge),
         fresh: u32::from(content == Content::Anonymous),
         live: 1,
+        kept: vma.kept,
         ..BackingFile::default()
     };
     let anchored = backing::map_anchors(s, fd, &mut im);
@@ -315,7 +317,7 @@ fn map(
 ) -> Done<()> {
     s.kernel.enter(Step::Map);
     let prot = i32::from(vma.perms & 7);
-    let reserve = if vma.noreserve { libc::MAP_NORESERVE } else { 0 };
+    let reserve = if vma.kept & NORESERVE != 0 { libc::MAP_NORESERVE } else { 0 };
     let flags = libc::MAP_PRIVATE | libc::MAP_FIXED | reserve;
     let a = args![start, end - start, prot, flags, fd, offset];
     // SAFETY: the bytes are in the file; the kernel replaces the range at once.

@@ -24,6 +24,7 @@ mod helper;
 mod inspect;
 #[cfg(feature = "interpose")]
 pub mod interpose;
+mod kept;
 mod listing;
 mod lock;
 #[cfg(test)]

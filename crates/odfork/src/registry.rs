@@ -41,6 +41,8 @@ pub struct BackingFile {
     pub fresh: u32,
     /// In use.
     pub live: u32,
+    /// Properties of the memory it was made of (`kept.rs`).
+    pub kept: u32,
 }
 
 impl BackingFile {
@@ -123,6 +125,7 @@ const EMPTY: BackingFile = BackingFile {
     huge: 0,
     fresh: 0,
     live: 0,
+    kept: 0,
 };
 
 impl Default for Registry {
@@ -147,7 +150,7 @@ impl Registry {
         self.files[slot] = BackingFile { live: 1, ..file };
         self.used = self.used.max(slot + 1);
         if file.fresh == 1 {
-            addresses.freeze_anew(file.start, file.end);
+            addresses.freeze_anew(file.start, file.end, file.kept);
         } else {
             addresses.freeze(file.start, file.end);
         }

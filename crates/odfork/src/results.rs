@@ -159,6 +159,7 @@ struct Record {
     bytes: AtomicUsize,
     huge: AtomicU32,
     fresh: AtomicU32,
+    kept: AtomicU32,
 }
 
 impl Record {
@@ -174,6 +175,7 @@ impl Record {
         self.bytes.store(file.bytes, Relaxed);
         self.huge.store(file.huge, Relaxed);
         self.fresh.store(file.fresh, Relaxed);
+        self.kept.store(file.kept, Relaxed);
     }
 
     fn load(&self) -> BackingFile {
@@ -190,6 +192,7 @@ impl Record {
             huge: self.huge.load(Relaxed),
             fresh: self.fresh.load(Relaxed),
             live: 1,
+            kept: self.kept.load(Relaxed),
         }
     }
 }

@@ -5,6 +5,7 @@
 //! Linux 6.11, else `/proc/self/maps`). Runs in the helper task.
 
 use crate::args;
+use crate::kept;
 use crate::pagemap::{Pagemap, Want};
 use crate::quiesce::Quiesced;
 use crate::reason::{Done, Reason, Stop};
@@ -214,7 +215,7 @@ fn replace(s: &mut Scratch, v: &Vma, (start, end): (usize, usize), o: &Order) ->
     let prot = i32::from(v.perms & 7);
     s.results.report.thawed.add(end - start);
     match o.content {
-        Content::Zero(_) => match anonymous(&s.kernel, (start, end), prot) {
+        Content::Zero(_) => match anonymous(s, o, (start, end), prot) {
             Ok(()) => Ok(false),
             Err(stop) => write_zeros(s, (start, end)).map(|()| true).map_err(|_| stop),
         },
@@ -240,14 +241,13 @@ fn write_zeros(s: &mut Scratch, (start, end): (usize, usize)) -> SysResult<()> {
     Ok(())
 }
 
-fn anonymous(k: &Kernel, (start, end): (usize, usize), prot: i32) -> Done<()> {
-    k.enter(Step::Thaw);
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-    let a = args![start, end - start, prot, flags, -1isize, 0];
-    // SAFETY: the range shows a backing file of ours; its content is saved or unwanted.
-    unsafe { k.call(libc::SYS_mmap, a) }
-        .map(|_| ())
-        .map_err(|e| Stop::failed(Reason::Step, Step::Thaw, e))
+fn anonymous(s: &Scratch, o: &Order, (start, end): (usize, usize), prot: i32) -> Done<()> {
+    s.kernel.enter(Step::Thaw);
+    let (kept, _) = o.subject.addresses.kept(start, end);
+    kept::map(&s.kernel, (start, end), prot, libc::MAP_FIXED, kept)
+        .map_err(|e| Stop::failed(Reason::Step, Step::Thaw, e))?;
+    kept::advise_again(o.subject.addresses, (start, end));
+    Ok(())
 }
 
 /// Anonymous memory is filled elsewhere and then moved over the range at once,
@@ -267,11 +267,9 @@ fn keep_content(s: &mut Scratch, o: &Order, (start, end): (usize, usize), prot: 
 fn thaw_chunk(s: &mut Scratch, o: &Order, (at, to): (usize, usize), prot: i32) -> Done<()> {
     let fail = |e| Stop::failed(Reason::Step, Step::Thaw, e);
     let (len, rw) = (to - at, libc::PROT_READ | libc::PROT_WRITE);
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let hint = s.results.zone().next_multiple_of(sys::HUGE) + sys::HUGE;
-    // SAFETY: a new mapping.
-    let fresh = unsafe { s.kernel.call(libc::SYS_mmap, args![hint, len, rw, flags, -1isize, 0]) }
-        .map_err(fail)?;
+    let (kept, _) = o.subject.addresses.kept(at, to);
+    let fresh = kept::map(&s.kernel, (hint, hint + len), rw, 0, kept).map_err(fail)?;
     s.results.note_view(View::Fresh, fresh, len);
     let filled = fill(s, o, (at, to), fresh, prot);
     let how = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
@@ -285,6 +283,7 @@ fn thaw_chunk(s: &mut Scratch, o: &Order, (at, to): (usize, usize), prot: i32) -
     });
     if moved.is_ok() {
         s.results.forget_view(View::Fresh);
+        kept::advise_again(o.subject.addresses, (at, to));
     } else {
         s.results.drop_view(View::Fresh);
     }

@@ -5,6 +5,7 @@
 //! open files and changes nothing. Every rule about special mappings is here.
 
 use crate::code::is_known;
+use crate::kept::{HUGEPAGE, NOHUGEPAGE, NORESERVE};
 use crate::sys::PAGE;
 
 /// Access bits of a mapping, as in `PROT_*`.
@@ -33,8 +34,8 @@ pub struct Vma {
     pub plain_flags: bool,
     /// Watched by a userfaultfd.
     pub watched: bool,
-    /// `nr`: mapped with MAP_NORESERVE.
-    pub noreserve: bool,
+    /// Properties that anonymous memory there gets again (`kept.rs`).
+    pub kept: u32,
     /// A stack, a mapping of the kernel's or with a name that the program gave it, or one with a
     /// protection key: never frozen.
     pub special: bool,
@@ -74,7 +75,7 @@ impl Vma {
     /// Bytes of it that the program may populate without asking again.
     pub fn untouched(&self) -> usize {
         let private = self.inode == 0 && self.perms & (WRITE | SHARED) == WRITE;
-        if private && !self.noreserve {
+        if private && self.kept & NORESERVE == 0 {
             self.len().saturating_sub(self.anon)
         } else {
             0
@@ -99,6 +100,9 @@ impl Vma {
 /// mapping as it is.
 const HARMLESS: [&[u8]; 11] =
     [b"rd", b"wr", b"mr", b"mw", b"me", b"ac", b"nr", b"hg", b"nh", b"sd", b"ms"];
+
+/// Those that the runtime gives back with the memory.
+const KEPT: [(&[u8], u32); 3] = [(b"hg", HUGEPAGE), (b"nh", NOHUGEPAGE), (b"nr", NORESERVE)];
 
 /// Set by us while we quiesce the process, and by a program's own
 /// userfaultfd; a process that has one is not quiesced.
@@ -213,7 +217,7 @@ fn detail(v: &mut Vma, line: &[u8]) {
         b"VmFlags" => {
             v.plain_flags = true;
             for flag in value.split(|&b| b == b' ').filter(|w| !w.is_empty()) {
-                v.noreserve |= flag == b"nr";
+                v.kept |= KEPT.iter().find(|(name, _)| flag == *name).map_or(0, |(_, bit)| *bit);
                 v.watched |= WATCHED.contains(&flag);
                 v.plain_flags &= HARMLESS.contains(&flag) || WATCHED.contains(&flag);
             }

@@ -199,7 +199,7 @@ impl Call<'_> {
         if splits && addresses.frozen_parts() >= most {
             return false;
         }
-        access.is_some_and(|access| zero::map(&self.kernel, range, access).is_ok())
+        access.is_some_and(|access| zero::map(&self.kernel, addresses, range, access).is_ok())
     }
 
     fn after_cut(&mut self, (start, end): (usize, usize)) -> SysResult<()> {

@@ -56,6 +56,15 @@ fn change(
     answer
 }
 
+/// A call that gives a range a property that anonymous memory has to get again, and takes another.
+pub fn keep(start: usize, len: usize, kept: (u32, u32), call: impl Fn() -> isize) -> isize {
+    change(start, len, call, |st, end, answer| {
+        if sys::check(answer).is_ok() {
+            st.addresses.keep(start, end, kept.0, kept.1);
+        }
+    })
+}
+
 /// A call that maps `len` bytes where the kernel chooses.
 pub fn map(len: usize, call: impl FnOnce() -> isize) -> isize {
     let st = state();

@@ -30,7 +30,7 @@ pub use fork::{fork, freeze_now};
 pub use give_back::gave_up;
 pub use give_up::give_up;
 pub use growth::before_growth;
-pub use mapping::{map, protect, replace};
+pub use mapping::{keep, map, protect, replace};
 pub use notes::{
     away_from_passes, bar, before_filter, before_raw_fork, beside_no_pass, never_overwrite,
     note_pi_futex, note_shared_vm, with_new_namespace,

@@ -12,6 +12,7 @@ use super::thaw::{call_if_plain, with_thawed};
 use super::waiter::hold;
 use super::zero;
 use crate::args;
+use crate::kept;
 use crate::step::Step;
 use crate::sys::{self, Errno, Kernel, SysResult, HUGE, PAGE};
 use crate::thaw::Content;
@@ -82,7 +83,9 @@ pub fn remap(r: &Remap, call: impl Fn() -> isize) -> Option<isize> {
 /// The same by the helper task: the range is made anonymous first.
 pub fn remap_thawed(r: &Remap, call: impl Fn() -> isize) -> isize {
     let may_move = r.has(libc::MREMAP_MAYMOVE);
-    with_thawed(r.old, r.len, Content::Join, may_move, |thawed| {
+    // What lies behind a new end is unmapped first, whatever it is.
+    let stays = r.len.min(r.new_len);
+    with_thawed(r.old, stays, Content::Join, may_move, |thawed| {
         if thawed.is_err() {
             // Rather no room, as when the addresses behind are taken, than wrong bytes.
             return -(libc::ENOMEM as isize);
@@ -155,7 +158,9 @@ impl Call<'_> {
     fn grow(&self, access: i32) -> SysResult<usize> {
         let (r, addresses) = (&self.r, &self.st.addresses);
         let (end, new_end) = (r.old + r.len, r.old + r.new_len);
-        if let Ok(at) = self.anonymous((end, new_end), access, libc::MAP_FIXED_NOREPLACE) {
+        let (kept, _) = addresses.kept(end - PAGE, end);
+        let in_place = libc::MAP_FIXED_NOREPLACE;
+        if let Ok(at) = kept::map(&self.kernel, (end, new_end), access, in_place, kept) {
             if at == end {
                 addresses.forget(end, new_end);
                 addresses.note_split(r.old, new_end);
@@ -168,13 +173,44 @@ impl Call<'_> {
         if !r.has(libc::MREMAP_MAYMOVE) {
             return Err(NO_ROOM);
         }
-        // With less room than that the kernel may find a way.
-        let target = self.reserve().map_err(|_| NOT_HERE)?;
-        self.move_to(target, access).map(|()| target)
+        match self.reserve() {
+            Ok(target) => self.move_to(target, access, kept).map(|()| target),
+            Err(_) => self.move_by_kernel(access, kept),
+        }
+    }
+
+    /// Within the room for what it grows by only, as a tight `RLIMIT_AS` leaves it. What the file
+    /// has behind the old end shows until the call is over, at addresses nobody knows yet.
+    fn move_by_kernel(&self, access: i32, kept: u32) -> SysResult<usize> {
+        let r = &self.r;
+        let a = args![r.old, r.len, r.new_len, libc::MREMAP_MAYMOVE];
+        // SAFETY: the program's own call. More than one mapping is refused: the helper joins them.
+        let at = unsafe { self.kernel.call(libc::SYS_mremap, a) }.map_err(|_| NOT_HERE)?;
+        let (behind, new_end) = (at + r.len, at + r.new_len);
+        if let Err(e) = kept::map(&self.kernel, (behind, new_end), access, libc::MAP_FIXED, kept) {
+            self.unmap(behind, new_end);
+            if at != r.old && self.move_parts(at, r.old, r.len).is_err() {
+                self.arrive(at, kept);
+            }
+            return Err(e);
+        }
+        self.arrive(at, kept);
+        self.st.addresses.note_access(at, new_end, Some(access));
+        Ok(at)
+    }
+
+    /// What was frozen lies at `at` now.
+    fn arrive(&self, at: usize, kept: u32) {
+        let (r, addresses) = (&self.r, &self.st.addresses);
+        addresses.forget(r.old, r.old + r.len);
+        addresses.forget(at, at + r.new_len);
+        addresses.freeze(at, at + r.len);
+        addresses.note_split(at, at + r.new_len);
+        addresses.keep(at, at + r.len, kept, 0);
     }
 
     /// To addresses reserved for it.
-    fn move_to(&self, target: usize, access: i32) -> SysResult<()> {
+    fn move_to(&self, target: usize, access: i32, kept: u32) -> SysResult<()> {
         let (r, addresses) = (&self.r, &self.st.addresses);
         let (behind, new_end) = (target + r.len, target + r.new_len);
         let given = |e| {
@@ -182,7 +218,7 @@ impl Call<'_> {
             e
         };
         addresses.forget(target, new_end);
-        self.anonymous((behind, new_end), access, libc::MAP_FIXED).map_err(given)?;
+        kept::map(&self.kernel, (behind, new_end), access, libc::MAP_FIXED, kept).map_err(given)?;
         addresses.freeze(target, behind);
         if let Err((moved, e)) = self.move_parts(r.old, target, r.len) {
             // What cannot be moved back is at its new place only, and stays known there.
@@ -192,8 +228,7 @@ impl Call<'_> {
             }
             return Err(e);
         }
-        addresses.forget(r.old, r.old + r.len);
-        addresses.note_split(target, new_end);
+        self.arrive(target, kept);
         addresses.note_access(target, new_end, Some(access));
         Ok(())
     }
@@ -223,18 +258,11 @@ impl Call<'_> {
         Ok(())
     }
 
-    fn anonymous(&self, range: (usize, usize), access: i32, how: i32) -> SysResult<usize> {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | how;
-        let a = args![range.0, range.1 - range.0, access, flags, -1isize, 0];
-        // SAFETY: addresses nothing is at, or of the target the program has named.
-        unsafe { self.kernel.call(libc::SYS_mmap, a) }
-    }
-
     /// New addresses, where huge pages lie as they do now.
     fn reserve(&self) -> SysResult<usize> {
         let len = self.r.new_len;
         let spare = if self.r.len >= HUGE { HUGE } else { 0 };
-        let at = self.anonymous((0, len + spare), libc::PROT_NONE, libc::MAP_NORESERVE)?;
+        let at = kept::map(&self.kernel, (0, len + spare), libc::PROT_NONE, 0, kept::NORESERVE)?;
         let begin = at + (self.r.old.wrapping_sub(at) & spare.saturating_sub(1));
         self.unmap(at, begin);
         self.unmap(begin + len, at + len + spare);

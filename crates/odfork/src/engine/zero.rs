@@ -4,19 +4,23 @@
 //! mapping, the kernel's zero page, and zeros written in place. Each is a plain function of the
 //! range; which one is taken is decided in `give_up.rs`.
 
+use crate::addresses::Addresses;
 use crate::args;
+use crate::kept;
 use crate::sys::abi::userfaultfd as abi;
 use crate::sys::userfaultfd::Userfaultfd;
 use crate::sys::{self, Errno, Kernel, SysResult};
 
 const ACCESS: i32 = libc::PROT_READ | libc::PROT_WRITE;
 
-/// A fresh anonymous mapping over the range.
-pub fn map(k: &Kernel, (start, end): (usize, usize), access: i32) -> SysResult<()> {
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-    let a = args![start, end - start, access, flags, -1isize, 0];
-    // SAFETY: the range shows a backing file; its content is unwanted or kept elsewhere.
-    unsafe { k.call(libc::SYS_mmap, a) }.map(|_| ())
+/// A fresh anonymous mapping over the range, with the properties that the memory had.
+pub fn map(k: &Kernel, addresses: &Addresses, range: (usize, usize), access: i32) -> SysResult<()> {
+    let (kept, until) = addresses.kept(range.0, range.1);
+    kept::map(k, range, access, libc::MAP_FIXED, kept)?;
+    if until < range.1 {
+        kept::advise_again(addresses, (until, range.1));
+    }
+    Ok(())
 }
 
 /// No other task reaches this memory: the kernel lets nobody else "leave" shared memory.

@@ -4,6 +4,7 @@
 use core::ffi::{c_int, c_void};
 
 use super::errno::answer;
+use crate::kept;
 use crate::sys::abi::advice::MADV_GUARD_INSTALL;
 use crate::sys::{self, PAGE};
 use crate::thaw::Content;
@@ -47,6 +48,9 @@ pub fn advise(addr: usize, len: usize, advice: c_int) -> isize {
             (Err(_), libc::MADV_WIPEONFORK) => -(libc::EAGAIN as isize),
             _ => call(),
         });
+    }
+    if let Some(kept) = kept::by_advice(advice) {
+        return engine::keep(addr, pages, kept, call);
     }
     let Some(content) = advice_needs(advice).filter(|_| is_known_advice(advice)) else {
         return call();
