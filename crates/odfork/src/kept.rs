@@ -13,15 +13,6 @@ pub const HUGEPAGE: u32 = 1;
 pub const NOHUGEPAGE: u32 = 2;
 pub const NORESERVE: u32 = 4;
 
-/// The property that an advice gives, and the one that it takes.
-pub fn by_advice(advice: i32) -> Option<(u32, u32)> {
-    match advice {
-        libc::MADV_HUGEPAGE => Some((HUGEPAGE, NOHUGEPAGE)),
-        libc::MADV_NOHUGEPAGE => Some((NOHUGEPAGE, HUGEPAGE)),
-        _ => None,
-    }
-}
-
 /// Maps anonymous memory at `range`, privately, with the properties of such a place: of the range
 /// itself, or of memory that grows into it. `how`: further flags. Where it lies now.
 pub fn map(

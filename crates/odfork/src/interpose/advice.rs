@@ -4,7 +4,7 @@
 use core::ffi::{c_int, c_void};
 
 use super::errno::answer;
-use crate::kept;
+use crate::kept::{HUGEPAGE, NOHUGEPAGE};
 use crate::sys::abi::advice::MADV_GUARD_INSTALL;
 use crate::sys::{self, PAGE};
 use crate::thaw::Content;
@@ -25,6 +25,15 @@ fn advice_needs(advice: c_int) -> Option<Content> {
 /// must not be when it gets one: a thaw later would lose it.
 fn is_property(advice: c_int) -> bool {
     matches!(advice, libc::MADV_WIPEONFORK | libc::MADV_DONTFORK | libc::MADV_DONTDUMP)
+}
+
+/// The property that an advice gives and anonymous memory has to get again, and the one it takes.
+fn kept_by(advice: c_int) -> Option<(u32, u32)> {
+    match advice {
+        libc::MADV_HUGEPAGE => Some((HUGEPAGE, NOHUGEPAGE)),
+        libc::MADV_NOHUGEPAGE => Some((NOHUGEPAGE, HUGEPAGE)),
+        _ => None,
+    }
 }
 
 /// This kernel knows the advice: it accepts it for an empty range. Every kernel knows the commonest.
@@ -49,7 +58,7 @@ pub fn advise(addr: usize, len: usize, advice: c_int) -> isize {
             _ => call(),
         });
     }
-    if let Some(kept) = kept::by_advice(advice) {
+    if let Some(kept) = kept_by(advice) {
         return engine::keep(addr, pages, kept, call);
     }
     let Some(content) = advice_needs(advice).filter(|_| is_known_advice(advice)) else {
