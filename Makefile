@@ -16,7 +16,7 @@ XTASK   := $(CARGO) run -q --locked --manifest-path crates/xtask/Cargo.toml --ta
 INSTALL ?= install
 
 .DEFAULT_GOAL := help
-.PHONY: help wheel build check check-full demo bench bench-quick lab where examples header docs pages fmt lint soak install uninstall clean toolchain
+.PHONY: help wheel build check check-full demo bench bench-quick lab where examples header docs pages fmt lint soak measure-give install uninstall clean toolchain
 
 help: ## List the targets
 	@echo "odfork $(VERSION): make TARGET"
@@ -38,6 +38,10 @@ check-full: ## All of them: kernels, every mode, models, fuzzing (an hour)
 soak: toolchain ## An hour of forking under pressure, signals, kills, limits (SECONDS, SEED, MODES=auto,huge,small)
 	@$(CARGO) build -q --release --locked -p odfork-preload && $(CARGO) build -q --release --locked -p odfork-cli
 	@python3 tests/soak/soak.py $(RELEASE) $(or $(SECONDS),3600) $(or $(SEED),0) $(MODES)
+
+measure-give: toolchain ## What giving memory back costs: calls, allocators, Redis (WHAT="calls allocators redis")
+	@$(CARGO) build -q --release --locked -p odfork-preload
+	@python3 -B tests/give/measure.py $(RELEASE) $(WHAT)
 
 demo: build ## Unit tests in forked children of a 1 GB database, stock fork against odfork
 	@ODFORK=$(RELEASE)/odfork demo/run.sh

@@ -3,8 +3,8 @@
  *
  *   calls MB PART parent|child alone|thread inorder|random
  *
- * Prints one line: nanoseconds of processor time a call (the median of stretches of 50 calls), the same to touch a part again,
- * and the mappings at the end. Exit status 1: a byte was wrong. */
+ * Prints one line: nanoseconds of processor time a call (the median of stretches of 50 calls), the same
+ * to touch a part again, and the mappings at the end. Exit status 1: a byte was wrong. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdint.h>
