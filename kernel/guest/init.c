@@ -29,6 +29,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/swap.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -168,6 +169,35 @@ static void mount_there(const char *type, const char *where, const char *options
 		say("odfork guest: no %s at %s: %s", type, where, strerror(errno));
 }
 
+/* What a distribution's kernel has as modules, in the order the host found; one that is refused is missed later. */
+static void load_modules(void)
+{
+	for (int number = 0;; number++) {
+		char path[64];
+		snprintf(path, sizeof path, "/session/module%d", number);
+		int file = open(path, O_RDONLY | O_CLOEXEC);
+		if (file < 0)
+			return;
+		if (syscall(SYS_finit_module, file, "", 0) && errno != EEXIST)
+			say("odfork guest: module %d: %s", number, strerror(errno));
+		close(file);
+		unlink(path);
+	}
+}
+
+/* For modules the kernel asks for later. */
+static void link_modules(void)
+{
+	const char *from = setting("modules");
+	char to[512];
+
+	if (!from)
+		return;
+	snprintf(to, sizeof to, "/lib/modules%s", strrchr(from, '/'));
+	mkdir("/lib/modules", 0755);
+	(void)!symlink(from, to);
+}
+
 static void mount_root(void)
 {
 	const char *transport = "trans=virtio,version=9p2000.L,msize=512000,cache=loose";
@@ -199,6 +229,7 @@ static void mount_systems(void)
 	mount_there("cgroup2", "/sys/fs/cgroup", NULL);
 	mount_there("debugfs", "/sys/kernel/debug", NULL);
 	mount_there("tracefs", "/sys/kernel/tracing", NULL);
+	mount_there("securityfs", "/sys/kernel/security", NULL);
 	/* Links a device manager would have made. */
 	(void)!symlink("/proc/self/fd", "/dev/fd");
 	(void)!symlink("/proc/self/fd/0", "/dev/stdin");
@@ -371,10 +402,12 @@ int main(void)
 	split("/session/environment", environment);
 	mkdir("/dev", 0755);
 	mount("devtmpfs", "/dev", "devtmpfs", 0, NULL);
+	load_modules();
 	control = open_port(PORT_CONTROL);
 	if (control < 0)
 		give_up("cannot open the port to the host");
 	mount_root();
+	link_modules();
 	mount_systems();
 	mount_share();
 	sethostname("odfork", 6);

@@ -11,6 +11,7 @@ use crate::accel;
 use crate::console;
 use crate::guest::GuestSpec;
 use crate::options::{BootOptions, MachineOptions};
+use crate::package::{self, Package};
 use crate::places::{Places, Variant};
 use crate::series;
 use crate::session::{self, End, Outcome, Stream};
@@ -29,7 +30,7 @@ const TAIL_SHOWN: usize = 25;
 pub fn run(options: &BootOptions) -> Result<u8> {
     let places = Places::find(&options.places)?;
     let kernel = match &options.kernel {
-        Some(file) => given(file)?,
+        Some(word) => given(word, &places)?,
         None => built(&Variant::of(&options.variant), &places)?,
     };
     let share = options.share.as_deref().map(shared).transpose()?;
@@ -61,8 +62,13 @@ fn machine(options: &BootOptions) -> Result<MachineOptions> {
     Ok(options.machine.clone())
 }
 
-fn given(file: &Path) -> Result<PathBuf> {
-    file.canonicalize().with_context(|| format!("no kernel at {}", file.display()))
+/// A file, or the kernel of a package.
+fn given(word: &Path, places: &Places) -> Result<PathBuf> {
+    let package = word.to_str().filter(|_| !word.exists()).and_then(Package::parse);
+    match package {
+        Some(package) => package::kernel(&package, places),
+        None => word.canonicalize().with_context(|| format!("no kernel at {}", word.display())),
+    }
 }
 
 /// The variant's kernel, or the words that build it.

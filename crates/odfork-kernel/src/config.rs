@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use crate::places::{Places, Variant};
-use crate::source;
+use crate::tool;
 
 /// What a patched kernel has besides.
 pub const OWN: &str = "CONFIG_COW_PTE_TABLES=y\n";
@@ -57,7 +57,7 @@ pub fn provide(variant: &Variant, with_patches: bool, places: &Places) -> Result
 fn merge(source: &Path, build: &Path, fragment: &Path) -> Result<()> {
     let mut script = Command::new(source.join("scripts/kconfig/merge_config.sh"));
     script.args(["-m", "-Q", "-O"]).arg(build).arg(build.join(".config")).arg(fragment);
-    source::run(script.current_dir(source)).context("cannot merge the configuration")?;
+    tool::run(script.current_dir(source)).context("cannot merge the configuration")?;
     make(source, build, "olddefconfig")
 }
 
@@ -74,7 +74,7 @@ pub fn overlay(source: &Path, build: &Path, lines: &str) -> Result<Vec<String>> 
 pub fn make(source: &Path, build: &Path, target: &str) -> Result<()> {
     let mut make = Command::new("make");
     make.arg("-s").arg("-C").arg(source).arg(format!("O={}", build.display())).arg(target);
-    source::run(&mut make).with_context(|| format!("make {target}"))
+    tool::run(&mut make).with_context(|| format!("make {target}"))
 }
 
 /// Lines CONFIG_X=... of the fragments that the configuration does not have; a later line of the

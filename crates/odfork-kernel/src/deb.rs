@@ -13,7 +13,7 @@ use crate::config::{self, OWN};
 use crate::make::Job;
 use crate::options::{DebOptions, VariantOptions};
 use crate::places::{Places, Variant};
-use crate::{build, needs, source};
+use crate::{build, needs, tool};
 
 /// Thousands of modules; measured with defconfig. The guest's configuration takes a tenth.
 const SPACE: u64 = 6_000_000_000;
@@ -130,7 +130,7 @@ fn keep(file: &Path, places: &Places) -> Result<PathBuf> {
     let folder = places.work.join("packages");
     fs::create_dir_all(&folder).context("cannot make the folder of packages")?;
     let target = folder.join(file.file_name().unwrap_or_default());
-    source::run(Command::new("mv").arg("-f").arg("--").arg(file).arg(&target))?;
+    tool::run(Command::new("mv").arg("-f").arg("--").arg(file).arg(&target))?;
     Ok(target)
 }
 

@@ -12,10 +12,11 @@ use std::time::Duration;
 use anyhow::{bail, Context, Result};
 
 use crate::archive::{nul_terminated, Archive};
+use crate::modules;
 use crate::needs;
 use crate::options::MachineOptions;
 use crate::places::Places;
-use crate::source;
+use crate::tool;
 
 /// Variables of the host a program needs to find its things and its language; the guest's command
 /// gets no others.
@@ -71,7 +72,14 @@ impl GuestSpec {
         let arguments = if self.is_interactive() { vec![shell] } else { self.command.clone() };
         archive.file("session/arguments", 0o600, &nul_terminated(&arguments));
         archive.file("session/environment", 0o600, &nul_terminated(&self.environment()?));
-        archive.file("session/settings", 0o600, self.settings()?.as_bytes());
+        let mut settings = self.settings()?;
+        if let Some(folder) = modules::folder(&self.kernel) {
+            let _ = writeln!(settings, "modules {}", folder.display());
+            for (number, module) in modules::load_order(&folder)?.iter().enumerate() {
+                archive.file(&format!("session/module{number}"), 0o600, &modules::content(module)?);
+            }
+        }
+        archive.file("session/settings", 0o600, settings.as_bytes());
         Ok(archive.finish())
     }
 
@@ -166,10 +174,8 @@ pub fn program(name: &str, places: &Places) -> Result<PathBuf> {
     fs::create_dir_all(&folder).context("cannot make the guest's folder")?;
     // Two at a time must not see half a file.
     let new = program.with_extension(std::process::id().to_string());
-    source::run(
-        Command::new("gcc").args(["-O2", "-static", "-pthread", "-o"]).arg(&new).arg(&from),
-    )
-    .with_context(|| format!("cannot compile {} (libc6-dev is needed)", from.display()))?;
+    tool::run(Command::new("gcc").args(["-O2", "-static", "-pthread", "-o"]).arg(&new).arg(&from))
+        .with_context(|| format!("cannot compile {} (libc6-dev is needed)", from.display()))?;
     fs::rename(&new, &program).context("cannot put a program of the guest in its place")?;
     fs::write(&copy, &text).context("cannot write into the guest's folder")?;
     Ok(program)

@@ -8,7 +8,8 @@
 //! lays the patches over it, `config` makes the configuration, `make` runs the compiler. The way of
 //! a boot: `archive` packs the guest's first process and what it is to do, `accel` says what QEMU
 //! may use, `qemu` makes the command line, `session` runs it and collects what it hands back,
-//! `console` finds faults in what the kernel said. `suites` says what a test runs, `figures` what a
+//! `console` finds faults in what the kernel said. `package` fetches Debian's own kernels, whose
+//! `modules` go into the archive. `suites` says what a test runs, `figures` what a
 //! measurement means.
 
 pub mod accel;
@@ -22,8 +23,10 @@ pub mod figures;
 pub mod guest;
 pub mod make;
 pub mod measure;
+pub mod modules;
 pub mod needs;
 pub mod options;
+pub mod package;
 pub mod places;
 pub mod qemu;
 pub mod series;
@@ -31,6 +34,7 @@ pub mod session;
 pub mod source;
 pub mod suites;
 pub mod test;
+pub mod tool;
 
 use clap::ArgMatches;
 use odfork_proc::command::Subcommand;

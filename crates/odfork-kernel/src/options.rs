@@ -24,6 +24,7 @@ Examples:
   odfork kernel boot -- sh -c 'echo 2 > /proc/self/use_odf; exec ./program'
   odfork kernel boot --debug --timeout 600 --log console.txt -- ./torture
   odfork kernel boot --memory 8G --swap 2G
+  odfork kernel boot --kernel linux-image-amd64/bookworm -- uname -r
 
 Exit status: that of COMMAND (128 and the number when a signal ended it), but
 121 when the kernel reported a fault of its own (BUG, WARNING, KASAN, lockdep,
@@ -36,6 +37,7 @@ Examples:
   odfork kernel build
   odfork kernel build --debug --jobs 4
   odfork kernel build --source linux-source-6.12.tar.xz --unpatched
+  odfork kernel build --source linux-source-6.1/bookworm --unpatched
 
 Without --source: /usr/src/linux-source-6.12.tar.xz, or what `apt-get download`
 brings. The first build takes 5 to 15 minutes on 2 processors, later ones only
@@ -144,8 +146,8 @@ pub struct VariantOptions {
 /// What is compiled, and how.
 #[derive(Clone, Debug, Args)]
 pub struct MakeOptions {
-    /// The source of Linux: a tar file or a folder
-    #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    /// The source of Linux: a tar file, a folder, or Debian's package
+    #[arg(long, value_name = "PATH|PACKAGE[/SUITE]", value_hint = ValueHint::AnyPath)]
     pub source: Option<PathBuf>,
 
     /// Compilers at a time [default: processors]
@@ -219,8 +221,9 @@ pub struct BootOptions {
     #[command(flatten)]
     pub variant: VariantOptions,
 
-    /// Boot this bzImage
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["debug", "unpatched", "mutation", "patches"], value_hint = ValueHint::FilePath)]
+    /// Boot this bzImage, or Debian's kernel by its package's name, as linux-image-amd64/trixie (the
+    /// suite may be left out); fetched once
+    #[arg(long, value_name = "FILE|PACKAGE[/SUITE]", conflicts_with_all = ["debug", "unpatched", "mutation", "patches"], value_hint = ValueHint::FilePath)]
     pub kernel: Option<PathBuf>,
 
     #[command(flatten)]

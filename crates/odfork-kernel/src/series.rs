@@ -14,6 +14,7 @@ use anyhow::{bail, Context, Result};
 
 use crate::places::{Places, Variant};
 use crate::source;
+use crate::tool;
 
 /// In a tree: the hash of the series it has, and the files that series names.
 const STAMP: &str = ".odfork-series";
@@ -109,7 +110,7 @@ fn link_tree(from: &Path, to: &Path) -> Result<()> {
     for left in [to, &partly] {
         let _ = fs::remove_dir_all(left);
     }
-    source::run(Command::new("cp").args(["-al", "--"]).arg(from).arg(&partly))
+    tool::run(Command::new("cp").args(["-al", "--"]).arg(from).arg(&partly))
         .context("cannot make a tree of the source")?;
     fs::rename(&partly, to).context("cannot put the tree in its place")
 }

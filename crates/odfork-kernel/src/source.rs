@@ -4,12 +4,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{bail, Context, Result};
 
 use crate::needs;
+use crate::package::{self, Package};
 use crate::places::Places;
+use crate::tool::run;
 
 const PACKAGE: &str = "linux-source-6.12";
 const INSTALLED: &str = "/usr/src/linux-source-6.12.tar.xz";
@@ -24,9 +26,7 @@ pub fn provide(asked: Option<&Path>, places: &Places) -> Result<bool> {
     let target = places.source();
     let present = fs::read_to_string(target.join(ORIGIN)).ok();
     let wanted = match asked {
-        Some(path) => {
-            path.canonicalize().with_context(|| format!("no source at {}", path.display()))?
-        }
+        Some(path) => given(path, places)?,
         None if Path::new(INSTALLED).exists() => PathBuf::from(INSTALLED),
         // Nothing newer to be had: what is there is taken.
         None if present.is_some() => return Ok(false),
@@ -49,6 +49,23 @@ pub fn provide(asked: Option<&Path>, places: &Places) -> Result<bool> {
     }
     fs::write(target.join(ORIGIN), origin).context("cannot write into the source folder")?;
     Ok(true)
+}
+
+/// Debian's package, from the lists the machine's own apt has.
+fn fetch(places: &Places) -> Result<PathBuf> {
+    let package = Package::parse(PACKAGE).context("no name of a package")?;
+    package::source(&package, places).with_context(|| {
+        format!("no source of Linux: {INSTALLED} is missing (apt-get install {PACKAGE})")
+    })
+}
+
+/// A tar file, a folder, or the tar file of a package.
+fn given(word: &Path, places: &Places) -> Result<PathBuf> {
+    let package = word.to_str().filter(|_| !word.exists()).and_then(Package::parse);
+    match package {
+        Some(package) => package::source(&package, places),
+        None => word.canonicalize().with_context(|| format!("no source at {}", word.display())),
+    }
 }
 
 /// Path, size and time of a tar file; of a folder its Makefile's.
@@ -90,55 +107,6 @@ fn unpack(from: &Path, target: &Path) -> Result<()> {
         run(Command::new("tar").args(words).arg(from).arg("-C").arg(&partly))?;
     }
     fs::rename(&partly, target).context("cannot put the source in its place")
-}
-
-/// Debian's package by apt, which needs no root; its tar file stays in the work folder.
-fn fetch(places: &Places) -> Result<PathBuf> {
-    let there = places.work.join(format!("package/usr/src/{PACKAGE}.tar.xz"));
-    if there.exists() {
-        return Ok(there);
-    }
-    let none = format!("no source of Linux: {INSTALLED} is missing (apt-get install {PACKAGE})");
-    if needs::program("apt-get").is_none() || needs::program("dpkg-deb").is_none() {
-        bail!("{none}, and without apt-get it cannot be fetched; name one with --source");
-    }
-    needs::disk(&places.work, UNPACKED + 300_000_000, "fetching and unpacking Linux")?;
-    eprintln!("kernel: fetching Debian's package {PACKAGE} (140 MB)");
-    let folder = places.work.join("package");
-    fs::create_dir_all(&folder).context("cannot make the folder of the package")?;
-    let mut apt = Command::new("apt-get");
-    apt.args(["-q", "download", PACKAGE]).current_dir(&folder);
-    run(&mut apt).with_context(|| format!("{none}, and it could not be fetched"))?;
-    let package = fs::read_dir(&folder)
-        .context("cannot read the folder of the package")?
-        .flatten()
-        .map(|entry| entry.path())
-        .find(|path| path.extension().is_some_and(|end| end == "deb"));
-    let package =
-        package.with_context(|| format!("{none}, and apt-get download brought no package"))?;
-    run(Command::new("dpkg-deb").arg("-x").arg(&package).arg(&folder))?;
-    let _ = fs::remove_file(package);
-    if !there.exists() {
-        bail!("Debian's package {PACKAGE} has no {PACKAGE}.tar.xz; name a source with --source");
-    }
-    Ok(there)
-}
-
-/// Runs a command to its end; on failure the last line it said is the reason.
-pub fn run(command: &mut Command) -> Result<()> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let output = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .output()
-        .with_context(|| format!("cannot start {name}"))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no reason given");
-    bail!("{name} failed: {last}")
 }
 
 /// "6.12.117", from the Makefile.

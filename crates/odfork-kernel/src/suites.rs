@@ -12,7 +12,7 @@ use anyhow::{bail, Context, Result};
 use crate::guest;
 use crate::needs;
 use crate::places::{Places, Variant};
-use crate::source;
+use crate::tool;
 
 /// What one suite runs in its guest.
 #[derive(Debug)]
@@ -68,7 +68,7 @@ fn torture(suite_options: SuiteOptions, places: &Places) -> Result<Prepared> {
     let build = places.work.join("tests");
     let mut make = Command::new("make");
     make.arg("-s").arg("-C").arg(&tests).arg(format!("BUILD={}", build.display()));
-    source::run(&mut make).context("cannot build the torture program")?;
+    tool::run(&mut make).context("cannot build the torture program")?;
     // --guest: also the cases that change the whole machine.
     let mut command = vec![build.join("torture").into_os_string(), "--guest".into()];
     if suite_options.quick {
@@ -153,7 +153,7 @@ fn selftests(variant: &Variant, places: &Places) -> Result<Folder> {
     let file = fs::File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
     let output = format!("O={}", build.display());
     let mut headers = Command::new("make");
-    source::run(headers.args(["-s", "-C"]).arg(&source).arg(&output).arg("headers"))
+    tool::run(headers.args(["-s", "-C"]).arg(&source).arg(&output).arg("headers"))
         .context("cannot make the kernel's headers for its tests")?;
     // Some of them want newer C libraries; -k goes on with the others. What is missing is said test
     // by test.
