@@ -56,7 +56,7 @@ pub fn provide(variant: &Variant, with_patches: bool, places: &Places) -> Result
 
 fn merge(source: &Path, build: &Path, fragment: &Path) -> Result<()> {
     let mut script = Command::new(source.join("scripts/kconfig/merge_config.sh"));
-    script.args(["-m", "-Q", "-O"]).arg(build).arg(build.join(".config")).arg(fragment);
+    script.args(["-m", "-O"]).arg(build).arg(build.join(".config")).arg(fragment);
     tool::run(script.current_dir(source)).context("cannot merge the configuration")?;
     make(source, build, "olddefconfig")
 }
