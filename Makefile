@@ -43,6 +43,9 @@ measure-give: toolchain ## What giving memory back costs: calls, allocators, Red
 	@$(CARGO) build -q --release --locked -p odfork-preload
 	@python3 -B tests/give/measure.py $(RELEASE) $(WHAT)
 
+kernels: build ## Run the tests on Debian's 6.1, 6.12 and newest kernel in emulated guests (hours)
+	@.ci/kernels $(RELEASE)
+
 demo: build ## Unit tests in forked children of a 1 GB database, stock fork against odfork
 	@ODFORK=$(RELEASE)/odfork demo/run.sh
 

@@ -146,8 +146,8 @@ pub struct VariantOptions {
 /// What is compiled, and how.
 #[derive(Clone, Debug, Args)]
 pub struct MakeOptions {
-    /// The source of Linux: a tar file, a folder, or Debian's package
-    #[arg(long, value_name = "PATH|PACKAGE[/SUITE]", value_hint = ValueHint::AnyPath)]
+    /// The source of Linux: a tar file, a folder, or the name of Debian's package
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub source: Option<PathBuf>,
 
     /// Compilers at a time [default: processors]
@@ -221,9 +221,9 @@ pub struct BootOptions {
     #[command(flatten)]
     pub variant: VariantOptions,
 
-    /// Boot this bzImage, or Debian's kernel by its package's name, as linux-image-amd64/trixie (the
-    /// suite may be left out); fetched once
-    #[arg(long, value_name = "FILE|PACKAGE[/SUITE]", conflicts_with_all = ["debug", "unpatched", "mutation", "patches"], value_hint = ValueHint::FilePath)]
+    /// Boot this bzImage, or Debian's kernel by the name of its package: PACKAGE[/SUITE], as
+    /// linux-image-amd64/trixie, fetched once
+    #[arg(long, value_name = "KERNEL", conflicts_with_all = ["debug", "unpatched", "mutation", "patches"], value_hint = ValueHint::FilePath)]
     pub kernel: Option<PathBuf>,
 
     #[command(flatten)]
