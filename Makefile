@@ -16,7 +16,7 @@ XTASK   := $(CARGO) run -q --locked --manifest-path crates/xtask/Cargo.toml --ta
 INSTALL ?= install
 
 .DEFAULT_GOAL := help
-.PHONY: help wheel build check check-full demo bench bench-quick lab where examples header docs pages fmt lint soak measure-give install uninstall clean toolchain
+.PHONY: help wheel build check check-full kernels demo bench bench-quick lab where examples header docs pages fmt lint soak measure-give install uninstall clean toolchain
 
 help: ## List the targets
 	@echo "odfork $(VERSION): make TARGET"

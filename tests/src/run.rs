@@ -76,7 +76,7 @@ pub fn run(stage: &Stage, order: &Order) -> Result<Outcome, String> {
     let mut child = start(stage, order, &scratch, (&out, &err), &tag)
         .map_err(|e| format!("cannot start {}: {e}", order.binary.display()))?;
     let pid = child.id() as i32;
-    let status = wait_until(&mut child, started + order.timeout * BUSY);
+    let status = wait_until(&mut child, started + order.timeout * patience());
     let elapsed = started.elapsed();
     let mut left = observe::await_quiet(pid, &tag, status.is_none());
     left.extend(litter.after());
@@ -94,6 +94,12 @@ pub fn run(stage: &Stage, order: &Order) -> Result<Outcome, String> {
     let _ = fs::remove_file(&out);
     let _ = fs::remove_file(&err);
     Ok(outcome)
+}
+
+/// `ODTEST_SLOW` says how many times slower the whole machine is, an emulated one for instance.
+fn patience() -> u32 {
+    let slow = std::env::var("ODTEST_SLOW").ok().and_then(|number| number.parse().ok());
+    BUSY * slow.unwrap_or(1)
 }
 
 fn file_name(path: &Path) -> String {
