@@ -23,7 +23,8 @@ static int limited = -1; /* the resource whose soft limit is drawn in */
 #define MUST(call)                                                                                 \
     do {                                                                                           \
         if ((call) != 0)                                                                           \
-            wrong("%s of %zu pages from %zu: %s", #call, count, from, strerror(errno));            \
+            wrong("%s of %zu pages from %zu: %s (limited: %d)", #call, count, from,                \
+                  strerror(errno), limited);                                                       \
     } while (0)
 
 /* Half of the ranges begin and end at 2 MB, some hang over by pages. */

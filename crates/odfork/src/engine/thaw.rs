@@ -9,7 +9,7 @@ use super::apply::subject;
 use super::state::{state, Owned, State};
 use super::waiter::{begin_call, hold};
 use crate::helper::{self, Job};
-use crate::reason::Done;
+use crate::reason::{Done, Reason, Stop};
 use crate::refreeze;
 use crate::registry::MAX_FILES;
 use crate::sys::PAGE;
@@ -17,6 +17,9 @@ use crate::thaw::{Content, Order};
 
 /// All addresses: start and length.
 const EVERYTHING: (usize, usize) = (0, usize::MAX & !(PAGE - 1));
+
+/// Somebody may kill the helper task; what it did until then is whole.
+const TRIES: u32 = 4;
 
 /// True if a range may be frozen, or was once and consists of several mappings.
 pub fn was_ever_frozen(start: usize, len: usize) -> bool {
@@ -82,10 +85,17 @@ fn thaw_range(
     let Owned { scratch, zone, registry, searched, .. } = owned;
     let order = Order { start, end, content, moves, subject: subject(st, registry, searched) };
     let door = (&st.trace, st.options().fault);
-    let finished = helper::run(door, scratch, zone, Job::Thaw(&order))?;
-    let (outcome, report) = (finished.outcome(), &finished.results.report);
-    let (by_hand, refused) = (report.by_hand.flag(), report.refused.flag());
-    let bytes = report.thawed.get() as u64;
+    let mut tries = 0;
+    let (outcome, by_hand, refused, bytes) = loop {
+        let finished = helper::run(door, scratch, zone, Job::Thaw(&order))?;
+        let (outcome, report) = (finished.outcome(), &finished.results.report);
+        tries += 1;
+        if tries < TRIES && matches!(outcome, Err(Stop { reason: Reason::Helper, .. })) {
+            continue;
+        }
+        let (by_hand, refused) = (report.by_hand.flag(), report.refused.flag());
+        break (outcome, by_hand, refused, report.thawed.get() as u64);
+    };
     scratch.clear();
     outcome?;
     // What was not replaced still shows a backing file.
