@@ -2,15 +2,17 @@
 //!
 //! Owns two looks. The first is at the helper's own copy of the caller's descriptors, before it
 //! closes them: cheap, and sockets can be asked too. The second, while other threads are held, is
-//! at `/proc`: they may have opened more since, or have tables of their own. The rules of `helper`
-//! apply.
+//! at `/proc`: they may have opened more since, or have tables of their own. Neither asks the server
+//! of a FUSE mount, which may be the waiting thread. The rules of `helper` apply.
+
+use core::ffi::CStr;
 
 use crate::args;
 use crate::listing::each_number;
 use crate::reason::{Done, Reason, Stop};
 use crate::scan::{self, digits, field, Path, Subject};
 use crate::scratch::Scratch;
-use crate::sys::{self, SysResult};
+use crate::sys::{self, Errno, Kernel, SysResult};
 
 /// Tables up to this size are walked by number; in larger ones `/proc` says what is in use.
 const WALKED: u64 = 65536;
@@ -31,6 +33,12 @@ pub struct Found {
 }
 
 impl Found {
+    fn add(&mut self, more: Found) {
+        self.pins |= more.pins;
+        self.direct |= more.direct;
+        self.userfaultfd |= more.userfaultfd;
+    }
+
     /// A reason not to freeze in a process with so many threads.
     pub fn forbids(&self, threads: u64) -> Done<()> {
         match self {
@@ -45,17 +53,20 @@ impl Found {
 
 /// Looks at this task's own descriptors and closes them all.
 pub fn look_and_close(s: &mut Scratch) -> Found {
-    let mut found = Found::default();
+    let (mut found, kernel) = (Found::default(), s.kernel);
+    let mut common = Common::new(&kernel);
     // Makes room for the descriptor that the rest of the look needs.
-    look_at(&mut found, 0);
+    look_at(&mut found, &mut common, 0);
     scan::close(0);
     let text = scan::slurp(&s.kernel, c"/proc/self/status", &mut s.work.text);
     match text.ok().and_then(|t| field(t, b"FDSize:")) {
-        Some(size) if size <= WALKED => (1..size as i32).for_each(|fd| look_at(&mut found, fd)),
+        Some(size) if size <= WALKED => {
+            (1..size as i32).for_each(|fd| look_at(&mut found, &mut common, fd));
+        }
         Some(_) => {
             let dir = Path::join(&[b"/proc/self/fd"]);
             let all = each_number(s, &dir, &mut |_, fd| {
-                look_at(&mut found, fd as i32);
+                look_at(&mut found, &mut common, fd as i32);
                 Ok(true)
             });
             found.unknown |= all.is_err();
@@ -72,29 +83,99 @@ pub fn close_all() {
     unsafe { sys::raw(libc::SYS_close_range, args![0, u32::MAX, 0]) };
 }
 
-fn look_at(found: &mut Found, fd: i32) {
+/// What the kernel says of a file without opening it, or asking a server.
+struct File {
+    kind: u32,
+    device: u32,
+    inode: u64,
+}
+
+/// `None` where there is no such file.
+fn file(kernel: &Kernel, folder: i32, name: &CStr) -> Option<File> {
+    let how = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC | libc::AT_NO_AUTOMOUNT;
+    let wanted = libc::STATX_TYPE | libc::STATX_INO;
+    // SAFETY: all zeros is valid for plain old data; the kernel fills it.
+    let (answer, st) = unsafe {
+        let mut st: libc::statx = core::mem::zeroed();
+        let a = args![folder, name.as_ptr(), how, wanted, &mut st];
+        (kernel.call(libc::SYS_statx, a), st)
+    };
+    if !matches!(answer, Err(Errno(libc::ENOSYS | libc::EPERM))) {
+        let kind = u32::from(st.stx_mode) & libc::S_IFMT;
+        let file = File { kind, device: st.stx_rdev_major, inode: st.stx_ino };
+        return answer.is_ok().then_some(file);
+    }
+    // A filter forbids it. SAFETY: as above.
+    unsafe {
+        let mut st: libc::stat = core::mem::zeroed();
+        let a = args![folder, name.as_ptr(), &mut st, libc::AT_EMPTY_PATH];
+        let found = sys::raw(libc::SYS_newfstatat, a) == 0;
+        let device = libc::major(st.st_rdev);
+        found.then_some(File { kind: st.st_mode & libc::S_IFMT, device, inode: st.st_ino })
+    }
+}
+
+/// The inode that many kinds of anonymous files have in common (eventfd, epoll, timerfd, ...):
+/// programs have thousands of them, and their names are the dear part of a look.
+struct Common<'a> {
+    kernel: &'a Kernel<'a>,
+    inode: Option<u64>,
+    known: Option<bool>,
+}
+
+impl<'a> Common<'a> {
+    fn new(kernel: &'a Kernel<'a>) -> Self {
+        Common { kernel, inode: None, known: None }
+    }
+
+    /// A file was looked at closely: the inode of an anonymous one without harm is remembered.
+    fn learn(&mut self, file: &File, harmless: bool) {
+        if harmless && file.kind == 0 {
+            self.inode = Some(file.inode);
+        }
+    }
+
+    /// It is one like the last.
+    fn is(&mut self, file: &File) -> bool {
+        file.kind == 0 && self.inode == Some(file.inode) && self.is_harmless()
+    }
+
+    /// An io_uring and a userfaultfd have inodes of their own, since Linux 5.16 and 5.12. That
+    /// version is known by a call that came with it.
+    fn is_harmless(&mut self) -> bool {
+        *self.known.get_or_insert_with(|| {
+            // SAFETY: refused for its arguments.
+            let answer = unsafe { self.kernel.call(libc::SYS_futex_waitv, [0; 6]) };
+            answer == Err(Errno(libc::EINVAL))
+        })
+    }
+}
+
+fn look_at(found: &mut Found, common: &mut Common, fd: i32) {
     // SAFETY: asks for flags.
     let flags = unsafe { sys::raw(libc::SYS_fcntl, args![fd, libc::F_GETFL]) };
     if flags < 0 {
         return;
     }
-    found.direct |= flags as i32 & libc::O_DIRECT != 0;
-    // SAFETY: all zeros is valid for plain old data; the kernel fills it.
-    let (kind, device) = unsafe {
-        let mut st: libc::stat = core::mem::zeroed();
-        sys::raw(libc::SYS_fstat, args![fd, &mut st]);
-        (st.st_mode & libc::S_IFMT, libc::major(st.st_rdev))
+    let Some(file) = file(common.kernel, fd, c"") else {
+        found.unknown = true;
+        return;
     };
-    match kind {
-        // Memory devices and terminals. Asking for a name is the dear part of a look.
-        libc::S_IFCHR if matches!(device, 1 | 4 | 5 | 136..=143) => {}
+    found.direct |= flags as i32 & libc::O_DIRECT != 0 && !is_no_store(file.kind);
+    match file.kind {
+        // Memory devices and terminals.
+        libc::S_IFCHR if matches!(file.device, 1 | 4 | 5 | 136..=143) => {}
         libc::S_IFSOCK => {
             found.zerocopy |= option_of(fd, libc::SO_ZEROCOPY) == Some(1);
             // Its packets lie in memory of the program.
             found.pins |= option_of(fd, libc::SO_DOMAIN) == Some(libc::AF_XDP);
         }
+        _ if common.is(&file) => {}
         // Anonymous inodes have no type.
-        0 | libc::S_IFCHR => note_name(found, fd),
+        0 | libc::S_IFCHR => {
+            let harmless = note_name(common.kernel, found, fd);
+            common.learn(&file, harmless);
+        }
         _ => {}
     }
 }
@@ -106,19 +187,26 @@ fn option_of(fd: i32, name: i32) -> Option<i32> {
     (unsafe { sys::raw(libc::SYS_getsockopt, a) } == 0).then_some(value)
 }
 
-fn note_name(found: &mut Found, fd: i32) {
+/// True for one that does no harm.
+fn note_name(kernel: &Kernel, found: &mut Found, fd: i32) -> bool {
     let mut number = [0u8; 20];
     let path = Path::join(&[b"/proc/self/fd/", digits(fd as u64, &mut number)]);
     let mut name = [0u8; 64];
     let a = args![path.c_str().as_ptr(), name.as_mut_ptr(), name.len()];
     // SAFETY: a valid path, and a buffer of the length told.
-    match unsafe { sys::call(libc::SYS_readlink, a) } {
+    match unsafe { kernel.call(libc::SYS_readlink, a) } {
         Ok(n) => {
             let name = &name[..n];
-            found.userfaultfd |= name == b"anon_inode:[userfaultfd]";
-            found.pins |= PINNING.iter().any(|p| name.starts_with(p));
+            let userfaultfd = name == b"anon_inode:[userfaultfd]";
+            let pins = PINNING.iter().any(|p| name.starts_with(p));
+            found.userfaultfd |= userfaultfd;
+            found.pins |= pins;
+            !userfaultfd && !pins
         }
-        Err(_) => found.unknown = true,
+        Err(_) => {
+            found.unknown = true;
+            false
+        }
     }
 }
 
@@ -146,21 +234,38 @@ fn shares_files(a: i32, b: i32) -> bool {
 }
 
 fn look_at_table(s: &mut Scratch, pid: i32, tid: i32, found: &mut Found) -> SysResult<()> {
-    let (mut a, mut b) = ([0u8; 20], [0u8; 20]);
-    let parts = [&b"/proc/"[..], digits(pid as u64, &mut a), b"/task/"];
-    let [proc, pid, task] = parts;
-    let parts = [proc, pid, task, digits(tid as u64, &mut b), b"/fdinfo"];
-    each_number(s, &Path::join(&parts), &mut |s, fd| {
-        let [proc, pid, task, tid, fdinfo] = parts;
+    let (mut a, mut b, kernel) = ([0u8; 20], [0u8; 20], s.kernel);
+    let parts = [&b"/proc/"[..], digits(pid as u64, &mut a), b"/task/", digits(tid as u64, &mut b)];
+    let [proc, pid, task, tid] = parts;
+    // Not `fdinfo`: reading a folder makes the kernel remember the files in it.
+    let all = Path::join(&[proc, pid, task, tid, b"/fd"]);
+    let folder = scan::open(&kernel, all.c_str())?;
+    let mut common = Common::new(&kernel);
+    let done = each_number(s, &all, &mut |s, fd| {
         let mut number = [0u8; 20];
-        let path = Path::join(&[proc, pid, task, tid, fdinfo, b"/", digits(fd, &mut number)]);
-        let mut text = [0u8; 512];
-        if let Ok(info) = scan::slurp(&s.kernel, path.c_str(), &mut text) {
-            note_info(found, info);
+        let number = digits(fd, &mut number);
+        let file = file(&kernel, folder, Path::join(&[number]).c_str());
+        if file.as_ref().is_some_and(|file| is_no_store(file.kind) || common.is(file)) {
+            return Ok(true);
         }
+        let path = Path::join(&[proc, pid, task, tid, b"/fdinfo/", number]);
+        let mut text = [0u8; 512];
+        let Ok(info) = scan::slurp(&s.kernel, path.c_str(), &mut text) else { return Ok(true) };
+        let mut this = Found::default();
+        note_info(&mut this, info);
+        if let Some(file) = file {
+            common.learn(&file, this == Found::default());
+        }
+        found.add(this);
         Ok(true)
-    })
-    .map(|_| ())
+    });
+    scan::close(folder);
+    done.map(|_| ())
+}
+
+/// Of these kinds none is read past the page cache; what else sockets do was asked at first.
+fn is_no_store(kind: u32) -> bool {
+    matches!(kind, libc::S_IFSOCK | libc::S_IFIFO | libc::S_IFDIR)
 }
 
 /// What the kernel says about one descriptor in `fdinfo`.

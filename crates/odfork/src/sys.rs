@@ -111,7 +111,7 @@ pub struct Trace {
 
 /// Calls that the freeze path goes on without. A filter may kill whoever makes one: the helper
 /// dies of it once, and then none is made any more.
-const SPARED: [i64; 11] = [
+const SPARED: [i64; 13] = [
     libc::SYS_fsopen,
     libc::SYS_fsconfig,
     libc::SYS_fsmount,
@@ -123,6 +123,8 @@ const SPARED: [i64; 11] = [
     libc::SYS_prctl,
     libc::SYS_getppid,
     libc::SYS_get_mempolicy,
+    libc::SYS_statx,
+    libc::SYS_futex_waitv,
 ];
 
 impl Trace {

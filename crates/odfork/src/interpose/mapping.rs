@@ -4,6 +4,7 @@
 use core::ffi::{c_int, c_long, c_void};
 
 use super::errno::answer;
+use super::next::Next;
 use crate::sys::{self, PAGE};
 use crate::{args, engine};
 
@@ -57,6 +58,16 @@ pub unsafe extern "C" fn mmap64(
 pub fn unmap(addr: usize, len: usize) -> isize {
     // SAFETY: the program's own call.
     engine::replace(addr, len, || unsafe { sys::raw(libc::SYS_munmap, args![addr, len]) })
+}
+
+/// sem_open(3): a shared page that the C library maps itself, where frozen memory may have been
+/// that it has unmapped.
+#[no_mangle]
+pub unsafe extern "C" fn sem_open(name: usize, how: usize, mode: usize, value: usize) -> usize {
+    // SAFETY: the next function in line; its arguments are in registers, the last two if it asks.
+    let next: extern "C" fn(usize, usize, usize, usize) -> usize =
+        unsafe { core::mem::transmute(Next::SemOpen.get()) };
+    engine::map(PAGE, || next(name, how, mode, value) as isize) as usize
 }
 
 /// munmap(2).

@@ -13,7 +13,7 @@
 //! | --- | --- |
 //! | fork | copy page tables that need not be there |
 //! | madvise DONTNEED, FREE, ... | show the image again instead of zeros, or refuse |
-//! | mmap, munmap, mprotect, pkey_mprotect, shmat | put something else where memory was frozen: the runtime forgets it |
+//! | mmap, munmap, mprotect, pkey_mprotect, shmat, sem_open | put something else where memory was frozen: the runtime forgets it |
 //! | mremap | grow into the image's file instead of zeros |
 //! | madvise DONTFORK, DONTDUMP; mlock, mlock2, mlockall | lose the property when it is thawed: it is thawed first |
 //! | process_madvise | do as madvise, for this process too (Linux 6.13) |

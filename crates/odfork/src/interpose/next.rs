@@ -44,6 +44,7 @@ functions! {
     SetGroups c"setgroups",
     InitGroups c"initgroups",
     MallocTrim c"malloc_trim",
+    SemOpen c"sem_open",
     ExecVe c"execve",
     ExecV c"execv",
     ExecVp c"execvp",
