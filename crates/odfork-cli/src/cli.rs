@@ -42,7 +42,7 @@ pub struct Run {
 }
 
 /// What `odfork man` can print; a test compares it with the commands.
-pub const PAGES: [&str; 14] = [
+pub const PAGES: [&str; 15] = [
     "odfork",
     "run",
     "check",
@@ -55,6 +55,7 @@ pub const PAGES: [&str; 14] = [
     "page",
     "image",
     "stats",
+    "zygote",
     "completions",
     "man",
 ];
@@ -74,6 +75,7 @@ Examples:
   odfork page simulate --policy clock --frames 500 trace.gz
                                           page faults of a policy on a trace
   odfork image save 1234 --heap heap.img  save memory for another run
+  odfork zygote run NAME -- job.py        a ready child of a warm Python
   odfork man --dir share/man/man1         write the manual pages";
 
 const RUN_EXAMPLES: &str = "\
@@ -132,6 +134,7 @@ fn all_subcommands() -> impl Iterator<Item = &'static Subcommand> {
         &crate::page::SUBCOMMAND,
         &crate::image::SUBCOMMAND,
         &crate::stats::SUBCOMMAND,
+        &crate::zygote::SUBCOMMAND,
     ])
 }
 

@@ -23,6 +23,7 @@ pub mod privilege;
 pub mod script;
 mod stats;
 pub mod usage;
+mod zygote;
 
 use std::ffi::{c_int, OsString};
 use std::io::Write;

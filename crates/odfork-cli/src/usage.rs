@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn one_line_each_with_a_way_out() {
         let cases: [(&[&str], &str); 15] = [
-            (&[], "a command is needed: run, check, bench, doctor, predict, writes, report, kernel, page, image, stats, completions or man (see 'odfork --help')"),
+            (&[], "a command is needed: run, check, bench, doctor, predict, writes, report, kernel, page, image, stats, zygote, completions or man (see 'odfork --help')"),
             (&["rnu", "x"], "unknown command 'rnu'; did you mean 'run'? (see 'odfork --help')"),
             (&["python3", "x.py"], "unknown command 'python3'; to run a program: odfork run -- python3 x.py (see 'odfork --help')"),
             (&["--fast"], "unknown option '--fast' (see 'odfork --help')"),

@@ -14,3 +14,4 @@ mod promises;
 mod refuse;
 mod stage;
 mod stats;
+mod zygote;

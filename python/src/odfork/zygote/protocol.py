@@ -56,8 +56,13 @@ class Tag(IntEnum):
     GROUP = 14  # u32 process group to join; 0: one of its own
     SESSION = 15  # a session of its own
     PREPARATION = 16  # pickle of what multiprocessing prepares a child with
-    EXTRA = 18  # the called function gets the numbers of the extra descriptors as its last argument
     RESULT = 17  # an extra descriptor takes the pickle of (True, result) or (False, exception)
+    EXTRA = 18  # the called function gets the numbers of the extra descriptors as its last argument
+
+    # A recipe in words, from a client that is not Python.
+    IMPORT = 19  # one for each module
+    SETUP = 20  # module:function
+    PATH = 21  # one for each directory
 
     PROCESS = 64  # u32
     STATUS = 65  # u32 as wait(2) gives it

@@ -290,12 +290,22 @@ def serve_child(made: recipe.Recipe, fd: int) -> None:
     serve(made, socket.socket(fileno=fd), None)
 
 
+def _in_words(frame: Frame) -> recipe.Recipe:
+    setup = frame.get(Tag.SETUP)
+    return recipe.Recipe(
+        imports=[name.decode() for name in frame.all(Tag.IMPORT)],
+        setup=b"" if setup is None else pickle.dumps((setup.decode(), ())),
+        path=[os.fsdecode(entry) for entry in frame.all(Tag.PATH)],
+    )
+
+
 def main(fd: int) -> int:
     sock = socket.socket(fileno=fd)
     sock.set_inheritable(False)
     frame = protocol.receive(sock)
     if frame is None:
         return 0
-    made = pickle.loads(frame.get(Tag.TEMPLATE) or b"")
+    pickled = frame.get(Tag.TEMPLATE)
+    made = _in_words(frame) if pickled is None else pickle.loads(pickled)
     listener = socket.socket(fileno=frame.descriptors.pop()) if frame.descriptors else None
     return serve(made, sock, listener)

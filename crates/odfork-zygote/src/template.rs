@@ -1,0 +1,190 @@
+//! Templates under a name: started, asked, listed, stopped.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::ErrorKind;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{self, Stdio};
+
+use rustix::io::{fcntl_setfd, FdFlags};
+use rustix::net::{
+    bind, listen, socket_with, AddressFamily, SocketAddrUnix, SocketFlags, SocketType,
+};
+
+use crate::error::doing;
+use crate::frame::{kind, tag, Frame};
+use crate::link::Link;
+use crate::{place, Error, Result};
+
+const PROGRAM: &str =
+    "import sys; from odfork.zygote.template import main; sys.exit(main(int(sys.argv[1])))";
+
+/// What a template is made of.
+#[derive(Debug)]
+pub struct Recipe {
+    python: PathBuf,
+    environment: Vec<(OsString, OsString)>,
+    frame: Frame,
+}
+
+impl Recipe {
+    /// An interpreter that finds the package `odfork`.
+    pub fn new(python: impl AsRef<Path>) -> Recipe {
+        let python = python.as_ref().to_path_buf();
+        Recipe { python, environment: Vec::new(), frame: Frame::default() }
+    }
+
+    /// A module that the template imports.
+    pub fn import(&mut self, module: &str) -> &mut Recipe {
+        self.frame.add(tag::IMPORT, module);
+        self
+    }
+
+    /// "module:function", called in the template after the imports.
+    pub fn setup(&mut self, function: &str) -> &mut Recipe {
+        self.frame.add(tag::SETUP, function);
+        self
+    }
+
+    /// A directory to look for modules in.
+    pub fn path(&mut self, directory: impl AsRef<Path>) -> &mut Recipe {
+        self.frame.add(tag::PATH, directory.as_ref().as_os_str().as_bytes());
+        self
+    }
+
+    /// A variable of the template's environment, LD_PRELOAD for example.
+    pub fn env(&mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> &mut Recipe {
+        self.environment.push((name.into(), value.into()));
+        self
+    }
+}
+
+/// What a template says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    pub pid: u32,
+    /// More than one: a fork would lose the others.
+    pub threads: u32,
+    pub children: u32,
+    pub frozen_bytes: u64,
+    /// Why forks of the template are not cheap; empty when they are.
+    pub reason: String,
+}
+
+/// Makes a template that listens under this name until it is stopped.
+pub fn start(name: &str, recipe: &Recipe) -> Result<State> {
+    let path = place::socket(name)?;
+    if Link::connect(&path).is_ok() {
+        return Err(Error::Running(name.to_string()));
+    }
+    let listener = listener(&path)?;
+    first_answer(recipe, &path, listener).inspect_err(|_| {
+        let _ = fs::remove_file(&path);
+    })
+}
+
+fn first_answer(recipe: &Recipe, path: &Path, listener: OwnedFd) -> Result<State> {
+    let (ours, theirs) = Link::pair()?;
+    execute(recipe, path, &theirs)?;
+    drop(theirs);
+    ours.send(&recipe.frame, &[listener.as_fd()])?;
+    answer(&ours)
+}
+
+fn listener(path: &Path) -> Result<OwnedFd> {
+    let what = format!("listening at {}", path.display());
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(doing(&what)(error)),
+        _ => {}
+    }
+    let flags = SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+        .map_err(doing(&what))?;
+    bind(&socket, &SocketAddrUnix::new(path).map_err(doing(&what))?).map_err(doing(&what))?;
+    listen(&socket, 128).map_err(doing(&what))?;
+    Ok(socket)
+}
+
+/// The template is a session of its own; what it says on standard error goes to a file.
+fn execute(recipe: &Recipe, path: &Path, theirs: &OwnedFd) -> Result<()> {
+    let log = log_of(path);
+    let file = fs::File::create(&log).map_err(doing(&log.display().to_string()))?;
+    let number = theirs.as_raw_fd();
+    let mut command = process::Command::new(&recipe.python);
+    command.args(["-c", PROGRAM, &number.to_string()]);
+    command.envs(recipe.environment.iter().map(|(name, value)| (name, value)));
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file);
+    // SAFETY: both calls may be made between fork and exec.
+    unsafe {
+        command.pre_exec(move || {
+            let theirs = rustix::fd::BorrowedFd::borrow_raw(number);
+            fcntl_setfd(theirs, FdFlags::empty())?;
+            rustix::process::setsid()?;
+            Ok(())
+        });
+    }
+    let what = format!("starting {}", recipe.python.display());
+    command.spawn().map(drop).map_err(doing(&what))
+}
+
+/// Beside the socket.
+fn log_of(path: &Path) -> PathBuf {
+    path.with_extension("log")
+}
+
+fn answer(link: &Link) -> Result<State> {
+    let (frame, _) = link.receive()?;
+    match frame.kind {
+        kind::READY | kind::STATE => Ok(State {
+            pid: frame.number(tag::PROCESS) as u32,
+            threads: frame.number(tag::THREADS) as u32,
+            children: frame.number(tag::CHILDREN) as u32,
+            frozen_bytes: frame.number(tag::FROZEN),
+            reason: frame.text(tag::REASON),
+        }),
+        kind::FAILED => Err(Error::Refused(frame.text(tag::MESSAGE))),
+        _ => Err(Error::Protocol("an answer nobody asked for")),
+    }
+}
+
+fn connected(name: &str) -> Result<Link> {
+    Link::connect(&place::socket(name)?).map_err(|_| Error::NotRunning(name.to_string()))
+}
+
+/// What the template of this name does now.
+pub fn info(name: &str) -> Result<State> {
+    let link = connected(name)?;
+    answer(&link) // its first frame says the same as an answer to INFO
+}
+
+/// Every name somebody listens under, and its state. Sockets nobody listens on are removed.
+pub fn list() -> Result<Vec<(String, State)>> {
+    let mut found = Vec::new();
+    for name in place::names()? {
+        match info(&name) {
+            Ok(state) => found.push((name, state)),
+            Err(Error::NotRunning(_)) => {
+                let path = place::socket(&name)?;
+                let _ = fs::remove_file(log_of(&path));
+                let _ = fs::remove_file(path);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
+/// No new children; the template ends when those it has have ended.
+pub fn stop(name: &str) -> Result<()> {
+    let link = connected(name)?;
+    link.send(&Frame::new(kind::STOP, 1), &[])?;
+    let path = place::socket(name)?;
+    let _ = fs::remove_file(log_of(&path));
+    fs::remove_file(&path).or_else(|error| match error.kind() {
+        ErrorKind::NotFound => Ok(()),
+        _ => Err(doing("removing the socket")(error)),
+    })
+}
