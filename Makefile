@@ -12,6 +12,7 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 PRELOAD := crates/odfork-preload
 SPAWN   := crates/odfork-spawn-c
 IMAGE   := crates/odfork-image-c
+ZYGOTE  := crates/odfork-zygote-c
 XTASK   := $(CARGO) run -q --locked --manifest-path crates/xtask/Cargo.toml --target-dir $(TARGET)/xtask --
 INSTALL ?= install
 
@@ -91,7 +92,7 @@ lint: toolchain ## Check formatting and run clippy; every warning is an error
 	@CHECK_STEPS="format lint" .ci/check
 
 # Needs no cargo when everything is built: `make build docs && sudo make install`.
-MADE := $(RELEASE)/odfork $(RELEASE)/libodfork_pager.so $(RELEASE)/libodfork.so $(RELEASE)/libodfork.a $(RELEASE)/libodfspawn.so $(RELEASE)/libodfspawn.a $(RELEASE)/libodfimage.so $(RELEASE)/libodfimage.a
+MADE := $(RELEASE)/odfork $(RELEASE)/libodfork_pager.so $(RELEASE)/libodfork.so $(RELEASE)/libodfork.a $(RELEASE)/libodfspawn.so $(RELEASE)/libodfspawn.a $(RELEASE)/libodfimage.so $(RELEASE)/libodfimage.a $(RELEASE)/libodfzygote.so $(RELEASE)/libodfzygote.a
 DEST := $(DESTDIR)$(PREFIX)
 SHARE := $(DEST)/share/odfork
 # What `odfork kernel` builds from; what was built in there stays out.
@@ -112,8 +113,11 @@ install: ## Install launcher, libraries, header, manual pages and completions be
 	$(INSTALL) -Dm755 $(RELEASE)/libodfimage.so $(DEST)/lib/libodfimage.so
 	$(INSTALL) -Dm644 $(RELEASE)/libodfimage.a $(DEST)/lib/libodfimage.a
 	$(INSTALL) -Dm644 $(IMAGE)/include/odfimage.h $(DEST)/include/odfimage.h
+	$(INSTALL) -Dm755 $(RELEASE)/libodfzygote.so $(DEST)/lib/libodfzygote.so
+	$(INSTALL) -Dm644 $(RELEASE)/libodfzygote.a $(DEST)/lib/libodfzygote.a
+	$(INSTALL) -Dm644 $(ZYGOTE)/include/odfzygote.h $(DEST)/include/odfzygote.h
 	@$(INSTALL) -d $(DEST)/lib/pkgconfig
-	@for pc in $(PRELOAD)/odfork.pc $(SPAWN)/odfspawn.pc $(IMAGE)/odfimage.pc; do \
+	@for pc in $(PRELOAD)/odfork.pc $(SPAWN)/odfspawn.pc $(IMAGE)/odfimage.pc $(ZYGOTE)/odfzygote.pc; do \
 	    to=$(DEST)/lib/pkgconfig/$${pc##*/}; \
 	    sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' $$pc.in > $$to && chmod 644 $$to || exit 1; done
 	@$(INSTALL) -d $(DEST)/share/man/man1
@@ -128,6 +132,7 @@ uninstall: ## Remove what install put there
 	rm -f $(DEST)/bin/odfork $(DEST)/lib/libodfork_pager.so $(DEST)/include/odfork_page.h $(DEST)/lib/libodfork.so $(DEST)/lib/libodfork.a $(DEST)/include/odfork.h
 	rm -f $(DEST)/lib/libodfspawn.so $(DEST)/lib/libodfspawn.a $(DEST)/include/odfspawn.h $(DEST)/lib/pkgconfig/odfspawn.pc
 	rm -f $(DEST)/lib/libodfimage.so $(DEST)/lib/libodfimage.a $(DEST)/include/odfimage.h $(DEST)/lib/pkgconfig/odfimage.pc
+	rm -f $(DEST)/lib/libodfzygote.so $(DEST)/lib/libodfzygote.a $(DEST)/include/odfzygote.h $(DEST)/lib/pkgconfig/odfzygote.pc
 	rm -f $(DEST)/lib/pkgconfig/odfork.pc $(DEST)/share/man/man1/odfork.1 $(DEST)/share/man/man1/odfork-*.1
 	rm -f $(DEST)/share/bash-completion/completions/odfork $(DEST)/share/zsh/site-functions/_odfork
 	rm -f $(DEST)/share/fish/vendor_completions.d/odfork.fish

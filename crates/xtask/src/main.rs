@@ -14,7 +14,7 @@ struct Header {
     sources: &'static [&'static str],
 }
 
-const HEADERS: [Header; 3] = [
+const HEADERS: [Header; 4] = [
     Header { krate: "odfork-preload", name: "odfork.h", sources: &["api.rs"] },
     Header {
         krate: "odfork-spawn-c",
@@ -22,6 +22,7 @@ const HEADERS: [Header; 3] = [
         sources: &["steps.rs", "options.rs", "spawn.rs", "shell.rs", "system.rs"],
     },
     Header { krate: "odfork-image-c", name: "odfimage.h", sources: &["api.rs"] },
+    Header { krate: "odfork-zygote-c", name: "odfzygote.h", sources: &["api.rs"] },
 ];
 
 const USAGE: &str = "\

@@ -1,0 +1,5 @@
+//! libodfzygote.so: the crate odfork-zygote for C.
+//!
+//! The interface is in `api`; the header `include/odfzygote.h` is generated from it.
+
+pub mod api;

@@ -1,0 +1,52 @@
+/* A life with a template called "test": started by the test, asked for children from here.
+ * Prints "ok" at the end; a line and status 1 for the first thing that is not as it should be. */
+#include <errno.h>
+#include <odfzygote.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define CHECK(truth)                                                                              \
+    if (!(truth)) {                                                                               \
+        printf("line %d: %s: %s\n", __LINE__, #truth, odfork_zygote_error());                     \
+        return 1;                                                                                 \
+    }
+
+int main(void)
+{
+    struct odfork_zygote_child child;
+    struct odfork_zygote_command command = { sizeof command };
+    int status, out[2];
+    char said[64] = "";
+
+    CHECK(odfork_zygote_spawn("test", &command, &child) == -1 && errno == EINVAL);
+    command.source = "import os, sys; print(sys.argv[1:], os.environ['WORD'], os.getcwd());"
+                     "sys.exit(7)";
+    const char *words[] = { "a", "--b", NULL }, *variables[] = { "WORD=w=1", NULL };
+    CHECK(pipe(out) == 0);
+    struct odfork_zygote_descriptor descriptors[] = { { out[1], 1 } };
+    command.argv = words, command.envp = variables, command.directory = "/usr";
+    command.descriptors = descriptors, command.descriptor_count = 1;
+    CHECK(odfork_zygote_spawn("nobody", &command, &child) == -1 && errno == ENOENT);
+    CHECK(odfork_zygote_spawn("test", &command, &child) == 0);
+    close(out[1]);
+    CHECK(odfork_zygote_wait(&child, -1, &status) == 1 && WEXITSTATUS(status) == 7);
+    CHECK(odfork_zygote_wait(&child, 0, &status) == 1 && WEXITSTATUS(status) == 7);
+    odfork_zygote_close(&child);
+    CHECK(odfork_zygote_wait(&child, 0, &status) == -1);
+    CHECK(read(out[0], said, sizeof said - 1) > 0);
+    CHECK(strcmp(said, "['a', '--b'] w=1 /usr\n") == 0);
+
+    struct odfork_zygote_command sleeper = { sizeof sleeper };
+    sleeper.source = "import time; time.sleep(600)";
+    CHECK(odfork_zygote_spawn("test", &sleeper, &child) == 0);
+    CHECK(odfork_zygote_wait(&child, 10, &status) == 0);
+    odfork_zygote_close(&child); /* and the template kills it */
+    sleeper.deadline_ms = 50;
+    CHECK(odfork_zygote_spawn("test", &sleeper, &child) == 0);
+    CHECK(odfork_zygote_wait(&child, -1, &status) == 1 && WTERMSIG(status) == 9);
+    odfork_zygote_close(&child);
+    puts("ok");
+    return 0;
+}
