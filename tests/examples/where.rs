@@ -35,14 +35,13 @@ tables to copy as Linux does. It was not tried. What is missing there means plai
 
 **What would help** is told by `odfork check` there, found by trying. 2 MB pages: a tmpfs of the
 host passed in, and `ODFORK_IMAGE_DIR`; `shmem_enabled` set to `advise` on the host; in a service,
-calls beside `@system-service`. Threads: `ptrace` where a filter forbids it; else the device
-`/dev/userfaultfd` passed in (Linux 6.1) or given to the user, or the sysctl
-`vm.unprivileged_userfaultfd=1`. In files:
+calls beside `@system-service`. Threads: the device `/dev/userfaultfd` passed in (Linux 6.1) or
+given to the user, or the sysctl `vm.unprivileged_userfaultfd=1`. In files:
 
 ```text
 # systemctl edit NAME
 [Service]
-SystemCallFilter=fsopen fsconfig fsmount mincore ptrace
+SystemCallFilter=fsopen fsconfig fsmount mincore
 
 # /etc/udev/rules.d/70-userfaultfd.rules
 KERNEL==\"userfaultfd\", GROUP=\"NAME\", MODE=\"0660\"

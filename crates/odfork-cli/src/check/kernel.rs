@@ -144,47 +144,6 @@ pub fn userfaultfd() -> Seen {
     }
 }
 
-/// A child traces this process, stops it and lets it go, as the library's helper does with the
-/// threads of a program.
-pub fn ptrace() -> Seen {
-    // SAFETY: the child makes system calls only and leaves by _exit.
-    match unsafe { libc::fork() } {
-        -1 => failed("fork", &Error::last_os_error()),
-        // SAFETY: see `stop_parent`.
-        0 => unsafe { libc::_exit(stop_parent()) },
-        child => {
-            let mut status = 0;
-            // SAFETY: waits for our own child. Being stopped meanwhile does not end the call.
-            unsafe { libc::waitpid(child, &mut status, 0) };
-            match (libc::WIFEXITED(status), libc::WEXITSTATUS(status)) {
-                (false, _) => Seen::no("killed by a seccomp filter"),
-                (_, 0) => Seen::yes("stopped its parent and let it go"),
-                (_, errno) => failed("ptrace", &Error::from_raw_os_error(errno)),
-            }
-        }
-    }
-}
-
-/// The error number of what failed, or 0.
-fn stop_parent() -> c_int {
-    let none = ptr::null_mut::<c_void>();
-    // SAFETY: system calls without memory of ours but `status`; the parent stops for a moment.
-    unsafe {
-        let (parent, mut status) = (libc::getppid(), 0);
-        let done = libc::ptrace(libc::PTRACE_SEIZE, parent, none, none) == 0
-            && libc::ptrace(libc::PTRACE_INTERRUPT, parent, none, none) == 0
-            && libc::waitpid(parent, &mut status, libc::__WALL) == parent
-            && libc::ptrace(libc::PTRACE_DETACH, parent, none, none) == 0;
-        // There is nothing to restart; a filter would meet the program's own calls after a stop.
-        let restarts = libc::syscall(libc::SYS_restart_syscall) == -1
-            && *libc::__errno_location() == libc::EINTR;
-        match done && restarts {
-            true => 0,
-            false => *libc::__errno_location(),
-        }
-    }
-}
-
 fn io_error(error: Errno) -> Error {
     Error::from_raw_os_error(error.0)
 }

@@ -149,16 +149,8 @@ pub static PROBES: [Probe; 19] = [
         title: "userfaultfd write-protect",
         look: kernel::userfaultfd,
         if_yes: "Programs with threads are frozen too: their writes wait, also those made by the kernel for them.",
-        if_not: "Threads are held by ptrace instead, where that is allowed (next row).",
+        if_not: "Programs that run threads when they fork stay plain.",
         change: "Run as root, or sysctl vm.unprivileged_userfaultfd=1 (Linux 5.19 or later for this use).",
-    },
-    Probe {
-        id: "ptrace",
-        title: "ptrace by a child",
-        look: kernel::ptrace,
-        if_yes: "Programs with threads are frozen too: a helper stops their threads unseen.",
-        if_not: "Without userfaultfd either, programs that run threads when they fork stay plain.",
-        change: "Allow ptrace and restart_syscall in the seccomp profile; sysctl kernel.yama.ptrace_scope=0.",
     },
     Probe {
         id: "mremap-dontunmap",

@@ -47,20 +47,6 @@ const FOR_PAGES: [Call; 3] = [
     Call { name: "mincore", look: || kernel_answers(libc::SYS_mincore, [0; 5], &[]) },
 ];
 
-/// Calls that hold threads.
-const FOR_THREADS: [Call; 2] = [
-    Call {
-        name: "ptrace",
-        look: || {
-            kernel_answers(libc::SYS_ptrace, [usize::MAX, 0, 0, 0, 0], &[libc::ESRCH, libc::EIO])
-        },
-    },
-    Call {
-        name: "restart_syscall",
-        look: || kernel_answers(libc::SYS_restart_syscall, [0; 5], &[libc::EINTR]),
-    },
-];
-
 const USERFAULTFD: Call = Call {
     name: "userfaultfd",
     // All flags: with the one that anybody may use among them, they are no valid flags.
@@ -74,7 +60,6 @@ const ADVISE: &str = "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_en
 const NAMESPACES: &str =
     "user namespaces: sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone=1, \
                           kernel.apparmor_restrict_unprivileged_userns=0";
-const YAMA: &str = "sysctl kernel.yama.ptrace_scope=0";
 const SYSCTL: &str = "sysctl vm.unprivileged_userfaultfd=1";
 const PASS_IN: &str =
     "the device /dev/userfaultfd passed in (docker run --device /dev/userfaultfd; Linux 6.1)";
@@ -123,10 +108,6 @@ pub fn remedies(findings: &[Finding]) -> Vec<Remedy> {
         add(Aim::Pages, DIRECTORY);
     }
     if !threads(findings) {
-        match forbidden(&FOR_THREADS) {
-            Some(filter) => add(Aim::Threads, &filter),
-            None => add(Aim::Threads, YAMA),
-        }
         match device_is_there() {
             true => add(Aim::Threads, UDEV),
             false => add(Aim::Threads, PASS_IN),
@@ -149,6 +130,5 @@ fn device_is_there() -> bool {
 
 /// Programs with threads are frozen too.
 pub fn threads(findings: &[Finding]) -> bool {
-    let ways = ["userfaultfd-wp", "ptrace"];
-    findings.iter().any(|f| ways.contains(&f.probe.id) && f.seen.mark == Mark::Yes)
+    findings.iter().any(|f| f.probe.id == "userfaultfd-wp" && f.seen.mark == Mark::Yes)
 }
