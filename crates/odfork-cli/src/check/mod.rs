@@ -85,7 +85,7 @@ pub fn image_kind(findings: &[Finding]) -> &'static str {
     }
 }
 
-pub static PROBES: [Probe; 19] = [
+pub static PROBES: [Probe; 18] = [
     Probe {
         id: "huge-root",
         title: "huge image, as root",
