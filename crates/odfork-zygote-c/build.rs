@@ -3,6 +3,12 @@
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    // No version in it while the interface may still change (0.x).
-    println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libodfzygote.so");
+    for arg in [
+        // No version in it while the interface may still change (0.x).
+        "-Wl,-soname,libodfzygote.so",
+        // Words of errors are freed when a thread ends: the code must be there then.
+        "-Wl,-z,nodelete",
+    ] {
+        println!("cargo:rustc-cdylib-link-arg={arg}");
+    }
 }

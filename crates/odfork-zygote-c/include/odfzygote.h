@@ -5,7 +5,7 @@
  * Link with -lodfzygote (pkg-config odfzygote). A template is started by `odfork zygote start`.
  *
  *     const char *words[] = { "--daily", NULL };
- *     struct odfork_zygote_command command = { sizeof command };
+ *     struct odfork_zygote_command command = { .size = sizeof command };
  *     command.script = "report.py";
  *     command.argv = words;
  *     struct odfork_zygote_child child;

@@ -78,6 +78,7 @@ fn manual_pages() {
             "odfork-run.1",
             "odfork-stats.1",
             "odfork-writes.1",
+            "odfork-zygote.1",
             "odfork.1"
         ]
     );

@@ -8,7 +8,7 @@ use crate::stage::{finish, odfork, scratch, start, Outcome};
 
 /// The package as it is in the sources.
 fn package() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../python/src"))
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../python/src"))
 }
 
 struct Place(tempfile::TempDir);

@@ -13,10 +13,18 @@
         return 1;                                                                                 \
     }
 
+static struct odfork_zygote_command blank(void)
+{
+    struct odfork_zygote_command command;
+    memset(&command, 0, sizeof command);
+    command.size = sizeof command;
+    return command;
+}
+
 int main(void)
 {
     struct odfork_zygote_child child;
-    struct odfork_zygote_command command = { sizeof command };
+    struct odfork_zygote_command command = blank();
     int status, out[2];
     char said[64] = "";
 
@@ -38,7 +46,7 @@ int main(void)
     CHECK(read(out[0], said, sizeof said - 1) > 0);
     CHECK(strcmp(said, "['a', '--b'] w=1 /usr\n") == 0);
 
-    struct odfork_zygote_command sleeper = { sizeof sleeper };
+    struct odfork_zygote_command sleeper = blank();
     sleeper.source = "import time; time.sleep(600)";
     CHECK(odfork_zygote_spawn("test", &sleeper, &child) == 0);
     CHECK(odfork_zygote_wait(&child, 10, &status) == 0);
