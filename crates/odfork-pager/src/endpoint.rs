@@ -1,13 +1,14 @@
 //! The daemon's endpoint of a user: folder, socket and lock; and requests to it.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Error};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use odfork_pager_protocol::wire::{Kind, Message, OPTION_USER_MODE};
+use odfork_proc::folder;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use rustix::net::{sockopt, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -28,31 +29,6 @@ fn own_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// The folder of this user's daemon, made if it is not there.
-///
-/// # Errors
-/// It cannot be made, or it belongs to somebody else or is open to others.
-pub fn folder() -> io::Result<PathBuf> {
-    let own = own_uid();
-    let base = std::env::var_os("XDG_RUNTIME_DIR").filter(|value| !value.is_empty());
-    let path = match base.map(PathBuf::from).filter(|base| base.is_dir()) {
-        Some(base) => base.join("odfork"),
-        None => PathBuf::from(format!("/tmp/odfork-{own}")),
-    };
-    match DirBuilder::new().mode(0o700).create(&path) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
-    let meta = fs::symlink_metadata(&path)?;
-    if !meta.is_dir() || meta.uid() != own || meta.mode() & 0o077 != 0 {
-        return Err(Error::other(format!(
-            "{} is not a folder of yours with mode 0700: remove it, or set XDG_RUNTIME_DIR",
-            path.display()
-        )));
-    }
-    Ok(path)
-}
-
 /// The socket: named by the caller, by the variable, or in the folder.
 pub fn socket_path(given: Option<&Path>) -> io::Result<PathBuf> {
     if let Some(given) = given {
@@ -60,7 +36,7 @@ pub fn socket_path(given: Option<&Path>) -> io::Result<PathBuf> {
     }
     match std::env::var_os(SOCKET).filter(|value| !value.is_empty()) {
         Some(set) => std::path::absolute(set),
-        None => Ok(folder()?.join(FILE)),
+        None => Ok(folder::own()?.join(FILE)),
     }
 }
 

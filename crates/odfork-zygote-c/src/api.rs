@@ -152,7 +152,7 @@ fn failed(error: &Error) -> c_int {
     let number = match error {
         Error::NotRunning(_) => libc::ENOENT,
         Error::Refused(_) | Error::Ended => libc::EREMOTEIO,
-        Error::Folder(..) => libc::EPERM,
+        Error::Folder(_) => libc::EPERM,
         Error::System(_, error) => error.raw_os_error().unwrap_or(libc::EIO),
         _ => libc::EINVAL,
     };

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
 
 /// Why a zygote could not do what it was asked.
 #[derive(Debug)]
@@ -13,8 +12,8 @@ pub enum Error {
     Running(String),
     /// A name that cannot be a file's.
     Name(String),
-    /// The folder of sockets is open to others.
-    Folder(PathBuf, String),
+    /// The folder of sockets cannot be had, or it is open to others.
+    Folder(io::Error),
     /// The template refused, or its recipe failed; in its own words.
     Refused(String),
     /// The template ended before it answered.
@@ -37,9 +36,7 @@ impl fmt::Display for Error {
             Error::Name(name) => {
                 write!(f, "'{name}' cannot be a zygote's name: letters, digits, '-', '_' and '.'")
             }
-            Error::Folder(path, why) => {
-                write!(f, "{}: {why}; sockets there would not be safe", path.display())
-            }
+            Error::Folder(error) => write!(f, "{error}"),
             Error::Refused(words) => write!(f, "the template says: {}", words.trim_end()),
             Error::Ended => write!(f, "the template ended before it answered"),
             Error::Protocol(what) => write!(f, "the zygote's protocol: {what}"),
@@ -51,7 +48,7 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Error::System(_, error) => Some(error),
+            Error::Folder(error) | Error::System(_, error) => Some(error),
             _ => None,
         }
     }

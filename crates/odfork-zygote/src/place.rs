@@ -1,42 +1,19 @@
 //! Where templates listen: a folder of the user's own, one socket for each name.
 
 use std::fs;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::PathBuf;
 
-use rustix::process::getuid;
+use odfork_proc::folder;
 
 use crate::error::doing;
 use crate::{Error, Result};
 
-/// `$XDG_RUNTIME_DIR/odfork`, or `/tmp/odfork-UID`: made when it is missing, and checked to be
-/// nobody else's.
+/// The folder of this user's sockets, made if it is not there.
+///
+/// # Errors
+/// It cannot be made, or it belongs to somebody else or is open to others.
 pub fn directory() -> Result<PathBuf> {
-    let user = getuid().as_raw();
-    let path = match std::env::var_os("XDG_RUNTIME_DIR").filter(|value| !value.is_empty()) {
-        Some(runtime) => PathBuf::from(runtime).join("odfork"),
-        None => PathBuf::from(format!("/tmp/odfork-{user}")),
-    };
-    match fs::DirBuilder::new().mode(0o700).create(&path) {
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-            return Err(doing(&format!("making {}", path.display()))(error));
-        }
-        _ => {}
-    }
-    let found = fs::symlink_metadata(&path).map_err(doing(&path.display().to_string()))?;
-    let wrong = if !found.is_dir() {
-        Some("is not a folder")
-    } else if found.uid() != user {
-        Some("belongs to another user")
-    } else if found.mode() & 0o077 != 0 {
-        Some("is open to others; run chmod 700 on it")
-    } else {
-        None
-    };
-    match wrong {
-        Some(why) => Err(Error::Folder(path, why.to_string())),
-        None => Ok(path),
-    }
+    folder::own().map_err(Error::Folder)
 }
 
 /// The socket of a name.
