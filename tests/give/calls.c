@@ -6,6 +6,7 @@
  * Prints one line: nanoseconds of processor time a call (the median of stretches of 50 calls), the same
  * to touch a part again, and the mappings at the end. Exit status 1: a byte was wrong. */
 #define _GNU_SOURCE
+#include "mappings.h"
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -26,17 +27,6 @@ static double now(void)
     struct timespec t;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return t.tv_sec * 1e9 + t.tv_nsec;
-}
-
-static long mappings(void)
-{
-    long n = 0;
-    FILE *f = fopen("/proc/self/maps", "r");
-    for (int c; f && (c = getc(f)) != EOF;)
-        n += c == '\n';
-    if (f)
-        fclose(f);
-    return n;
 }
 
 static int by_size(const void *a, const void *b)

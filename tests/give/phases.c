@@ -8,6 +8,7 @@
  * Prints one line: microseconds of processor time after the first fork (of this process and of what it
  * waited for), the resident size in KB and the mappings at the end. Exit status 1: a byte was wrong. */
 #define _GNU_SOURCE
+#include "mappings.h"
 #include <malloc.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -115,17 +116,6 @@ static long resident_kb(void)
         exit(2);
     fclose(f);
     return resident * 4;
-}
-
-static long mappings(void)
-{
-    long n = 0;
-    FILE *f = fopen("/proc/self/maps", "r");
-    for (int c; f && (c = getc(f)) != EOF;)
-        n += c == '\n';
-    if (f)
-        fclose(f);
-    return n;
 }
 
 int main(int words, char **word)

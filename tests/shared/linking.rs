@@ -51,6 +51,14 @@ impl Library {
         assert!(said.contains("NODELETE"), "{said}");
     }
 
+    /// Names the shared library defines.
+    pub fn exports(&self) -> Vec<String> {
+        let file = self.folder().join(format!("lib{}.so", self.name));
+        let said = run(Command::new("nm").args(["-D", "--defined-only"]).arg(file)).stdout;
+        let said = String::from_utf8_lossy(&said).into_owned();
+        said.lines().filter_map(|l| l.split_whitespace().last()).map(str::to_string).collect()
+    }
+
     /// Compiles a file of `tests/programs` and links it; `words` are for the compiler.
     pub fn build(&self, source: &str, out: &Path, compiler: &str, words: &[&str], kind: Kind) {
         let here = Path::new(self.here);
