@@ -41,8 +41,10 @@ def pytest_cmdline_main(config: Any) -> None:
     """Starts again with the library loaded, once: it must be there from the start."""
     if not config.getoption("odfork") or _library.available() or hasattr(config, "workerinput"):
         return
-    environment, why = _start.preloaded(os.environ)
-    if why or "ODFORK_PYTEST" in os.environ:
+    if "ODFORK_PYTEST" in os.environ:
+        return
+    environment, config.odfork_why = _start.preloaded(os.environ)
+    if config.odfork_why:
         return
     environment["ODFORK_PYTEST"] = "1"
     capture = config.pluginmanager.getplugin("capturemanager")
@@ -74,7 +76,7 @@ class Plugin:
 
     def pytest_report_header(self) -> str:
         if not _library.available():
-            why = _start.preloaded(os.environ)[1] or "libodfork.so is not loaded"
+            why = getattr(self.config, "odfork_why", "") or "libodfork.so is not loaded"
             return f"odfork: every test in a child, by plain fork: {why}"
         return "odfork: every test in a child of its own"
 

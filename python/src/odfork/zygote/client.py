@@ -1,5 +1,6 @@
 """The zygote as a client sees it: making templates, asking them for children."""
 
+import functools
 import os
 import pickle
 import socket
@@ -98,16 +99,20 @@ class Zygote:
         self._end.atexit = False  # then the kernel closes, after multiprocessing's own ending
         self._connection = connection
 
+    @functools.cached_property
+    def _surroundings(self) -> Dict[str, str]:
+        """What a template is executed with: found out once, by a trial."""
+        env = _start.preloaded(self._env)[0] if self._recipe.freeze else self._env
+        return {"ODFORK_QUIET": "1", **env}
+
     def _execute(
         self, recipe: Recipe, ours: socket.socket, theirs: socket.socket
     ) -> "subprocess.Popen[bytes]":
-        env, _ = _start.preloaded(self._env) if recipe.freeze else (self._env, "")
-        env.setdefault("ODFORK_QUIET", "1")
         source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         program = f"import sys; sys.path.append({source!r}); {PROGRAM}"
         number = str(theirs.fileno())
         arguments = [sys.executable, *_start.own_flags(), "-c", program, number]
-        process = subprocess.Popen(arguments, env=env, pass_fds=[theirs.fileno()])
+        process = subprocess.Popen(arguments, env=self._surroundings, pass_fds=[theirs.fileno()])
         theirs.close()
         protocol.send(ours, Frame(0).add(Tag.TEMPLATE, pickle.dumps(recipe)))
         return process
