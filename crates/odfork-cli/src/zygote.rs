@@ -89,7 +89,8 @@ struct Run {
     /// Kill the child after so many seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     deadline: Option<Duration>,
-    #[arg(value_names = ["SCRIPT", "ARGS"], required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_names = ["SCRIPT", "ARGS"], required = true)]
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     words: Vec<OsString>,
 }
 

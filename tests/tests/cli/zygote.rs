@@ -41,7 +41,8 @@ fn warm() -> Place {
 #[test]
 fn a_child_has_what_its_caller_has() {
     let place = warm();
-    let source = "import os, sys; sys.stdin.read(); print(sys.argv, 'json' in sys.modules, os.getcwd(), os.environ['WORD'])";
+    let source = "import os, sys; sys.stdin.read()
+print(sys.argv, 'json' in sys.modules, os.getcwd(), os.environ['WORD'])";
     let mut command = place.odfork(&["run", "test", "--", "-c", source, "a", "--b"]);
     let ran = finish(command.env("WORD", "w").current_dir("/usr"));
     assert_eq!(ran.silent().out, "['-c', 'a', '--b'] True /usr w\n");

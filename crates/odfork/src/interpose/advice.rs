@@ -36,7 +36,8 @@ fn kept_by(advice: c_int) -> Option<(u32, u32)> {
     }
 }
 
-/// This kernel knows the advice: it accepts it for an empty range. Every kernel knows the commonest.
+/// This kernel knows the advice: it accepts it for an empty range. Every kernel knows the
+/// commonest.
 fn is_known_advice(advice: c_int) -> bool {
     // SAFETY: an empty range.
     advice == libc::MADV_DONTNEED
