@@ -14,7 +14,14 @@ def set_up(amount=1):
 
 
 def set_up_thread():
-    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+    threading.Thread(target=time.sleep, args=(600,), name="poller", daemon=True).start()
+
+
+def set_up_thread_once(flag):
+    """A thread in the first template only."""
+    if not os.path.exists(flag):
+        open(flag, "w", encoding="ascii").close()
+        set_up_thread()
 
 
 def set_up_fails():
@@ -63,6 +70,13 @@ def where():
 
 def descriptors():
     return sorted(int(fd) for fd in os.listdir("/proc/self/fd"))
+
+
+def write_twice(flag):
+    print("first", flush=True)
+    while not os.path.exists(flag):
+        time.sleep(0.01)
+    print("second")
 
 
 def hold(path):

@@ -75,3 +75,31 @@ def test_forks_of_a_frozen_process_are_counted():
 
 def test_types_are_declared():
     assert os.path.exists(os.path.join(os.path.dirname(odfork.__file__), "py.typed"))
+
+
+FORKSERVER = """
+import multiprocessing, odfork, os
+
+def seen(_):
+    return os.getppid(), odfork.available(), odfork.stats().frozen_bytes >> 20
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context(METHOD)
+    context.set_forkserver_preload(["big"])
+    with context.Pool(2) as pool:
+        servers, loaded, frozen = zip(*pool.map(seen, range(8)))
+    print(context.get_start_method(), len(set(servers)), servers[0] == os.getpid())
+    print(all(loaded), min(frozen) >= 60)
+"""
+
+
+def test_the_standard_forkserver_is_covered(tmp_path):
+    """Without any change: its server is executed, and so loads the library."""
+    (tmp_path / "big.py").write_text("import os\ndata = bytearray(os.urandom(1 << 20)) * 64\n")
+    method = "None" if sys.version_info >= (3, 14) else '"forkserver"'  # there it is the default
+    script = tmp_path / "script.py"
+    script.write_text(FORKSERVER.replace("METHOD", method))
+    # Before 3.14 the server finds what it preloads by this variable alone.
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    ran = python("-m", "odfork", "--freeze", "eager", str(script), PYTHONPATH=path)
+    assert ran.stdout == "forkserver 1 False\nTrue True\n", ran.stdout + ran.stderr

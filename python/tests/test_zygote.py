@@ -65,6 +65,18 @@ def test_children_are_shaped_like_popen(zygote):
     assert sorted(both.communicate()[0].split("\n")) == ["", "a", "to stderr"]
 
 
+def test_nothing_is_lost_by_a_timeout(zygote, tmp_path):
+    flag = tmp_path / "go"
+    child = zygote.start(helpers.write_twice, (str(flag),), stdout=subprocess.PIPE, text=True)
+    read = b""
+    while b"first" not in read:
+        with pytest.raises(subprocess.TimeoutExpired) as caught:
+            child.communicate(timeout=0.1)
+        read = caught.value.output or b""
+    flag.touch()
+    assert child.communicate()[0] == "first\nsecond\n"
+
+
 def test_statuses(zygote):
     assert zygote.start(helpers.exit_with, (7,)).wait() == 7
     silent = dict(stderr=subprocess.DEVNULL)
@@ -193,14 +205,33 @@ def test_nested_zygotes():
 
 def test_threads_in_the_template_mean_new_interpreters():
     with odfork.Zygote(imports=["helpers"], setup="helpers:set_up_thread") as zygote:
-        assert "2 threads" in zygote.fallback
+        assert "2 threads" in zygote.fallback and zygote.fallback.endswith(": poller")
+        assert zygote.info()["thread_names"] == ["poller"]
         assert zygote.call(helpers.add, 2) == 2
         child = zygote.start(
             helpers.write, ("x",), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
         assert child.communicate()[0] == b"x\n" and child.returncode == 0
+        assert zygote.start(time.sleep, (600,), deadline=0.05).wait() == -signal.SIGKILL
+        with zygote.nested(setup="helpers:set_up", setup_args=(10,)) as nested:
+            assert nested.fallback and nested.call(helpers.setups) == 10
     with odfork.Zygote(setup="helpers:set_up_thread", threads="allow") as zygote:
         assert not zygote.fallback and zygote.call(helpers.add, 2) == 2
+
+
+def test_a_nested_template_with_threads_has_what_its_base_has():
+    with odfork.Zygote(setup="helpers:set_up") as base:
+        with base.nested(setup="helpers:set_up_thread") as nested:
+            assert nested.fallback and not base.fallback
+            assert nested.call(helpers.setups) == 1
+
+
+def test_reload_looks_for_threads_anew(tmp_path):
+    flag = str(tmp_path / "flag")
+    with odfork.Zygote(setup="helpers:set_up_thread_once", setup_args=(flag,)) as zygote:
+        assert zygote.fallback
+        zygote.reload()
+        assert not zygote.fallback and zygote.call(os.getppid) == zygote.pid
 
 
 def test_what_goes_wrong_in_a_recipe_is_told():

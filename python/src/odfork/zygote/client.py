@@ -9,7 +9,7 @@ import sys
 import threading
 import weakref
 from dataclasses import replace
-from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 from .. import _library, _start
 from . import protocol
@@ -78,8 +78,8 @@ class Zygote:
         ours, theirs = pair()
         connection = Connection(ours)
         try:
-            if self._parent is None:
-                process: Any = self._execute(self._recipe, ours, theirs)
+            if self._parent is None or self._parent.fallback:
+                process: Any = self._execute(self._whole(), ours, theirs)
             else:
                 process = self._parent._start_nested(self._recipe, theirs)
         except BaseException:
@@ -91,13 +91,17 @@ class Zygote:
         self.pid = state.int(Tag.PROCESS)
         self.frozen_bytes = state.int(Tag.FROZEN)
         self.reason = (state.get(Tag.REASON) or b"").decode()
-        count = state.int(Tag.THREADS)
-        if count > 1 and self._threads == "fallback":
-            self.fallback = f"the template has {count} threads after its imports"
+        self.fallback = _fallback(state) if self._threads == "fallback" else ""
         # The template lives as long as the zygote or a handle of one of its children.
         self._end = weakref.finalize(connection, _close, connection.sock, process)
         self._end.atexit = False  # then the kernel closes, after multiprocessing's own ending
         self._connection = connection
+
+    def _whole(self) -> Recipe:
+        """The recipe of a process that has nothing of the parent's template."""
+        if self._parent is None:
+            return self._recipe
+        return replace(self._recipe, base=self._parent._whole())
 
     @functools.cached_property
     def _surroundings(self) -> Dict[str, str]:
@@ -250,6 +254,7 @@ class Zygote:
             request.abandon()
             raise
         request.sent()
+        child.text_mode = request.text
         for name, pipe in request.pipes.items():
             setattr(child, name, pipe)
         return child
@@ -267,10 +272,10 @@ class Zygote:
         """The fallback: a new interpreter cooks the recipe and becomes the child itself."""
         ours, theirs = pair()
         with ours, theirs:
-            process = self._execute(replace(self._recipe, once=True), ours, theirs)
+            process = self._execute(replace(self._whole(), once=True), ours, theirs)
             _ready(Connection(ours), process, self._timeout)
             protocol.send(ours, frame)
-        return Executed(process, what)
+        return Executed(process, what, frame.deadline())
 
     def _alive(self) -> Connection:
         with self._lock:
@@ -296,6 +301,7 @@ class Zygote:
         return {
             "pid": state.int(Tag.PROCESS),
             "threads": state.int(Tag.THREADS),
+            "thread_names": _names(state),
             "children": state.int(Tag.CHILDREN),
             "frozen_bytes": state.int(Tag.FROZEN),
             "reason": (state.get(Tag.REASON) or b"").decode(),
@@ -322,6 +328,19 @@ def _ready(connection: Connection, process: Any, timeout: Optional[float]) -> Fr
         process.wait()
         raise ZygoteError(f"the template was not ready after {timeout} seconds")
     return said.state or Frame(0)
+
+
+def _names(state: Frame) -> List[str]:
+    return [name.decode(errors="replace") for name in state.all(Tag.THREAD)]
+
+
+def _fallback(state: Frame) -> str:
+    """Why children of this template are not forked."""
+    count = state.int(Tag.THREADS)
+    if count < 2:
+        return ""
+    names = ", ".join(_names(state))
+    return f"the template has {count} threads after its imports" + (names and f": {names}")
 
 
 def _close(sock: socket.socket, process: Any) -> None:

@@ -3,13 +3,13 @@
 import asyncio
 import fcntl
 import os
-import select
 import selectors
 import signal
 import struct
 import subprocess
+import threading
 import time
-from typing import IO, Any, Dict, List, Optional, Tuple
+from typing import Optional
 
 from .connection import Connection, Lost
 from .protocol import Frame, Tag
@@ -23,17 +23,28 @@ class ZygoteError(Exception):
     """A template could not be made, or could not start a child."""
 
 
-class Child:
-    """A process that a template has forked. Its status comes from the template, its parent."""
+class Child(subprocess.Popen):  # type: ignore[type-arg]
+    """A process that a template has forked. Its status comes from the template, its parent.
 
-    def __init__(self, connection: Connection, request: int, what: str) -> None:
-        self.args = what
-        self.stdin: Optional[IO[Any]] = None
-        self.stdout: Optional[IO[Any]] = None
-        self.stderr: Optional[IO[Any]] = None
-        self.returncode: Optional[int] = None
+    What Popen does with streams is inherited; starting, waiting and signals are done here.
+    """
+
+    returncode: Optional[int]
+
+    def _describe(self, what: str) -> None:
+        """What Popen's own constructor would set, for communicate() and the others."""
+        self.args = self._what = what
+        self.stdin = self.stdout = self.stderr = None
+        self.returncode = None
+        self.text_mode = False
+        self._communication_started = False
+        self._input = None
+        self._sigint_wait_secs = 0.25
         self.user_time = self.system_time = 0.0
         self.largest_resident = 0
+
+    def __init__(self, connection: Connection, request: int, what: str) -> None:
+        self._describe(what)
         self._connection = connection
         self._request = request
         self._reply = connection.replies[request]
@@ -71,6 +82,8 @@ class Child:
                 self._wait_alone(timeout)
         assert self.returncode is not None
         return self.returncode
+
+    _wait = wait  # by this name it is called after Ctrl-C
 
     async def wait_async(self) -> int:
         """As wait(), for asyncio."""
@@ -121,52 +134,41 @@ class Child:
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
 
-    def communicate(self, input: Any = None, timeout: Optional[float] = None) -> Tuple[Any, Any]:
-        """Writes `input`, reads standard output and error to their ends, waits."""
-        until = None if timeout is None else time.monotonic() + timeout
-        outputs = exchange(self, input, until)
-        left = None if until is None else max(0.0, until - time.monotonic())
-        self.wait(left)
-        return outputs
-
-    def __enter__(self) -> "Child":
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        for stream in (self.stdin, self.stdout, self.stderr):
-            if stream is not None:
-                stream.close()
-        self.wait()
-
     def __del__(self) -> None:
         if getattr(self, "_pidfd", -1) >= 0:
             self._release()
 
     def __repr__(self) -> str:
-        return f"<Child {self.pid} of a zygote: {self.args}, returncode {self.returncode}>"
+        return f"<Child {self.pid} of a zygote: {self._what}, returncode {self.returncode}>"
 
 
 class Executed(Child):
     """A child that was executed because the template could not be forked."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", what: str) -> None:
-        self.args, self.pid, self.returncode = what, process.pid, None
-        self.stdin = self.stdout = self.stderr = None
-        self.user_time = self.system_time = 0.0
-        self.largest_resident = 0
+    def __init__(
+        self, process: "subprocess.Popen[bytes]", what: str, deadline: Optional[float]
+    ) -> None:
+        self._describe(what)
+        self.pid = process.pid
         self._process = process
         self._pidfd = os.pidfd_open(process.pid)
+        self._timer = threading.Timer(deadline or 0, self.kill)
+        self._timer.daemon = True
+        if deadline is not None:
+            self._timer.start()
 
     def wait(self, timeout: Optional[float] = None) -> int:
         self.returncode = self._process.wait(timeout)
         self._release()
         return self.returncode
 
+    _wait = wait
+
     def poll(self) -> Optional[int]:
         return None if self._process.poll() is None else self.wait()
 
     def _forget(self) -> None:
-        pass
+        self._timer.cancel()
 
 
 def _status_of(pidfd: int) -> int:
@@ -182,57 +184,6 @@ def _status_of(pidfd: int) -> int:
             return os.waitstatus_to_exitcode(code)
         time.sleep(0.005)
     return -int(signal.SIGKILL)
-
-
-def exchange(child: Child, input: Any, until: Optional[float]) -> Tuple[Any, Any]:
-    """What communicate() does with the streams."""
-    parts: Dict[Any, List[Any]] = {}
-    waiting = memoryview(b"")
-    with selectors.DefaultSelector() as selector:
-        if child.stdin is not None:
-            waiting = memoryview(_bytes(child.stdin, input))
-            selector.register(child.stdin, selectors.EVENT_WRITE)
-        for output in (child.stdout, child.stderr):
-            if output is not None:
-                parts[output] = []
-                selector.register(output, selectors.EVENT_READ)
-        while selector.get_map():
-            left = None if until is None else until - time.monotonic()
-            if left is not None and left <= 0:
-                raise subprocess.TimeoutExpired(child.args, 0)
-            for key, _ in selector.select(left):
-                stream: Any = key.fileobj
-                if stream is child.stdin:
-                    waiting = _feed(key.fd, waiting)
-                    finished = not waiting
-                else:
-                    data = os.read(key.fd, 1 << 16)
-                    parts[stream].append(data)
-                    finished = not data
-                if finished:
-                    selector.unregister(stream)
-                    stream.close()
-    outputs = [
-        None if output is None else _decoded(output, b"".join(parts[output]))
-        for output in (child.stdout, child.stderr)
-    ]
-    return outputs[0], outputs[1]
-
-
-def _feed(fd: int, waiting: memoryview) -> memoryview:
-    try:
-        return waiting[os.write(fd, waiting[: select.PIPE_BUF]) :]
-    except BrokenPipeError:
-        return memoryview(b"")
-
-
-def _bytes(stream: Any, text: Any) -> bytes:
-    return text.encode(stream.encoding) if isinstance(text, str) else (text or b"")
-
-
-def _decoded(stream: Any, data: bytes) -> Any:
-    encoding = getattr(stream, "encoding", None)
-    return data if encoding is None else data.decode(encoding).replace("\r\n", "\n")
 
 
 async def readable(fd: int) -> None:

@@ -72,6 +72,7 @@ class Tag(IntEnum):
     CHILDREN = 69  # u32
     FROZEN = 70  # u64 bytes
     REASON = 71  # why forks of the template are not cheap
+    THREAD = 72  # name of a thread of the template, one for each but the first
 
 
 @dataclass
@@ -97,6 +98,10 @@ class Frame:
     def int(self, tag: int, default: int = 0) -> int:
         value = self.get(tag)
         return default if value is None else int.from_bytes(value, "little")
+
+    def deadline(self) -> Optional[float]:
+        """Seconds until the child is killed."""
+        return None if self.get(Tag.DEADLINE) is None else self.int(Tag.DEADLINE) / 1000
 
     def close(self) -> None:
         """Closes the descriptors that came with the frame."""

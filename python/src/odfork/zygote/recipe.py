@@ -5,6 +5,7 @@ import importlib
 import os
 import pickle
 import sys
+import threading
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Optional, Union
 
@@ -21,29 +22,21 @@ class Recipe:
     preparation: Optional[Dict[str, Any]] = None  # what multiprocessing prepares a child with
     freeze: bool = True
     once: bool = False  # becomes the first child itself, without a fork
+    base: Optional["Recipe"] = None  # what comes first, where its template cannot be forked
 
 
 @dataclass
 class State:
     """What became of a recipe."""
 
-    threads: int = 1
+    threads: List[str] = field(default_factory=list)  # names, the main thread's first
     frozen: int = 0
     reason: str = ""
 
 
 def cook(recipe: Recipe) -> State:
     """Imports, sets up, collects and freezes, in the template itself."""
-    for entry in reversed(recipe.path):
-        if entry not in sys.path:
-            sys.path.insert(0, entry)
-    if recipe.preparation is not None:
-        prepare(recipe.preparation)
-    for name in recipe.imports:
-        importlib.import_module(name)
-    if recipe.setup:
-        named, arguments = pickle.loads(recipe.setup)
-        function(named)(*arguments)
+    _set_up(recipe)
     if recipe.once:
         return State(threads=threads())
     settle()
@@ -55,6 +48,21 @@ def cook(recipe: Recipe) -> State:
     state.frozen = _library.stats().frozen_bytes
     state.reason = _library.reason()
     return state
+
+
+def _set_up(recipe: Recipe) -> None:
+    if recipe.base is not None:
+        _set_up(recipe.base)
+    for entry in reversed(recipe.path):
+        if entry not in sys.path:
+            sys.path.insert(0, entry)
+    if recipe.preparation is not None:
+        prepare(recipe.preparation)
+    for name in recipe.imports:
+        importlib.import_module(name)
+    if recipe.setup:
+        named, arguments = pickle.loads(recipe.setup)
+        function(named)(*arguments)
 
 
 def function(named: Union[str, Callable[..., Any]]) -> Callable[..., Any]:
@@ -85,9 +93,19 @@ def settle() -> None:
     os.waitpid(child, 0)
 
 
-def threads() -> int:
-    """The tasks of this process, as the kernel counts them."""
+def threads() -> List[str]:
+    """Names of the tasks of this process, the main thread's first; Python's where it has one."""
+    own = {thread.native_id: thread.name for thread in threading.enumerate()}
     try:
-        return len(os.listdir("/proc/self/task"))
+        tasks = sorted(map(int, os.listdir("/proc/self/task")))
     except OSError:
-        return 1
+        return list(own.values())
+    return [own.get(task) or _kernel_name(task) for task in tasks]
+
+
+def _kernel_name(task: int) -> str:
+    try:
+        with open(f"/proc/self/task/{task}/comm", encoding="utf-8", errors="replace") as comm:
+            return comm.read().strip()
+    except OSError:  # it has just ended
+        return "?"

@@ -72,7 +72,7 @@ class Request:
         theirs, ours = (read, write) if number == 0 else (write, read)
         self._ours.append(theirs)
         mode = ("w" if number == 0 else "r") + ("" if self.text else "b")
-        self.pipes[name] = os.fdopen(ours, mode, -1 if self.text else 0)
+        self.pipes[name] = os.fdopen(ours, mode)
         self._pass(theirs, number)
 
     def _pass(self, fd: int, target: int) -> None:

@@ -6,6 +6,7 @@ is executed, so it has one thread and nothing of its client. It ends when its la
 It does one thing after the other: no thread, no lock, nothing a child could inherit half done.
 """
 
+import errno
 import os
 import pickle
 import selectors
@@ -91,8 +92,8 @@ class Template:
         for pid in client.children:
             self.running[pid].client = None
             os.kill(pid, signal.SIGKILL)  # not reaped yet: the number is its own
-        for _, descriptors in client.waiting:
-            _close(descriptors)
+        while client.waiting:
+            _close(client.waiting.popleft()[1])
 
     # The loop
 
@@ -158,16 +159,19 @@ class Template:
             return
         if pid == 0:
             child.run(frame, parent, self.original, self._own_descriptors())
-        deadline = frame.get(Tag.DEADLINE)
-        until = None if deadline is None else time.monotonic() + frame.int(Tag.DEADLINE) / 1000
+        try:
+            descriptor = os.pidfd_open(pid)
+        except OSError as error:  # nobody could signal such a child
+            os.kill(pid, signal.SIGKILL)
+            self._fail(client, frame.request, f"pidfd_open: {error.strerror}")
+            return
+        deadline = frame.deadline()
+        until = None if deadline is None else time.monotonic() + deadline
         self.running[pid] = Running(frame.request, client, until)
         if frame.get(Tag.DETACHED) is None:
             client.children.add(pid)
         started = Frame(Kind.STARTED, frame.request).number(Tag.PROCESS, pid)
-        try:
-            started.descriptors.append(os.pidfd_open(pid))
-        except OSError:
-            pass  # no descriptor left: the client opens one itself
+        started.descriptors.append(descriptor)
         self._send(client, started)
 
     def _own_descriptors(self) -> List[int]:
@@ -218,7 +222,9 @@ class Template:
     # Answers
 
     def _described(self, frame: Frame) -> Frame:
-        frame.number(Tag.PROCESS, os.getpid()).number(Tag.THREADS, self.state.threads)
+        frame.number(Tag.PROCESS, os.getpid()).number(Tag.THREADS, len(self.state.threads))
+        for name in self.state.threads[1:]:
+            frame.add(Tag.THREAD, name.encode(errors="replace"))
         frame.number(Tag.CHILDREN, len(self.running)).number(Tag.FROZEN, self.state.frozen, 8)
         return frame.add(Tag.REASON, self.state.reason.encode())
 
@@ -237,8 +243,10 @@ class Template:
                 protocol.send_packed(client.sock, data, descriptors)
             except BlockingIOError:
                 break
-            except OSError:  # gone: the next read says so
-                pass
+            except OSError as error:  # gone: the next read says so
+                if error.errno == errno.ETOOMANYREFS:  # it takes nothing and would miss this
+                    self._gone(client)
+                    break
             _close(descriptors)
             client.waiting.popleft()
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if client.waiting else 0)
@@ -276,7 +284,7 @@ def serve(made: recipe.Recipe, sock: socket.socket, listener: Optional[socket.so
 
 def _once(state: recipe.State, original: child.Original, sock: socket.socket) -> int:
     """Without a fork: this process becomes the child. Its maker waits for it."""
-    ready = Frame(Kind.READY).number(Tag.PROCESS, os.getpid()).number(Tag.THREADS, state.threads)
+    ready = Frame(Kind.READY).number(Tag.PROCESS, os.getpid()).number(Tag.THREADS, 1)
     protocol.send(sock, ready)
     frame = protocol.receive(sock)
     if frame is None:
