@@ -208,9 +208,16 @@ impl Plan {
         self.group.targets.iter().map(|subject| subject.size).sum()
     }
 
+    /// What must be free beside the subjects for the largest to be frozen: a second copy of it.
+    fn reserve(&self) -> u64 {
+        let frozen = |subject: &&Subject| subject.configuration == Configuration::Image;
+        let sizes = self.group.targets.iter().filter(frozen).map(|subject| subject.size);
+        sizes.max().unwrap_or(0)
+    }
+
     /// Bytes that must be available before it starts.
     pub fn needs(&self) -> u64 {
-        self.held() + self.held() / 16 + self.children + HEADROOM
+        self.held() + self.held() / 16 + self.children.max(self.reserve()) + HEADROOM
     }
 
     fn seconds(&self) -> f64 {
