@@ -1,28 +1,14 @@
 /* MADV_DONTNEED reads zeros afterwards: at every edge, across mappings, by wrapper and by syscall(),
  * in parent and child, and a later fold does not bring the old bytes back. */
 // odtest: timeout=60
-#include "odtest.h"
-
 #define SIZE (16 * OD_MB)
-#define PAGES (SIZE / OD_PAGE)
-
-static char *world;
-static uint32_t gen_of[PAGES]; /* 0: zeros */
+#include "mem_pages.h"
 
 static void write_all(uint32_t gen)
 {
     for (size_t page = 0; page < PAGES; page++)
         gen_of[page] = gen;
     od_fill(world, SIZE, gen);
-}
-
-static void verify(const char *who)
-{
-    for (size_t page = 0; page < PAGES; page++)
-        if (gen_of[page])
-            od_verify_at(world + page * OD_PAGE, OD_PAGE, gen_of[page], page * 512, who);
-        else
-            od_verify_zero(world + page * OD_PAGE, OD_PAGE, who);
 }
 
 static void drop(size_t page, size_t pages, int by_syscall)

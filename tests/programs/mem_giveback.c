@@ -2,26 +2,14 @@
  * another thread there or not, through every call that gives content up, under every access. A model knows each page. */
 // odtest: expect=froze user=any timeout=90 mem=300
 // odtest: link=-lpthread
-#include "odtest.h"
+#define SIZE (24 * OD_MB)
+#include "mem_pages.h"
 #include <pthread.h>
 
-#define SIZE (24 * OD_MB)
-#define PAGES (SIZE / OD_PAGE)
 #define ROUNDS 3
 #define CALLS 160
 
-static char *world;
-static uint32_t gen_of[PAGES]; /* 0: zeros; what MADV_FREE gave up is written anew at once */
 static uint32_t seed = 7;
-
-static void verify(const char *who)
-{
-    for (size_t page = 0; page < PAGES; page++)
-        if (gen_of[page])
-            od_verify_at(world + page * OD_PAGE, OD_PAGE, gen_of[page], page * 512, who);
-        else
-            od_verify_zero(world + page * OD_PAGE, OD_PAGE, who);
-}
 
 static void set(size_t page, size_t pages, uint32_t gen)
 {
@@ -58,7 +46,7 @@ static void give_up(size_t page, size_t pages)
         OK(madvise(start, bytes, MADV_DONTNEED));
         OK(mprotect(start, bytes, PROT_READ | PROT_WRITE));
         break;
-    case 3:
+    case 3: /* written anew at once: the kernel may keep the content or not */
         OK(madvise(start, bytes, MADV_FREE));
         set(page, pages, 1 + od_random(&seed) % 1000);
         return;
