@@ -38,6 +38,7 @@ mod owner;
 mod pagemap;
 mod pass;
 pub mod plan;
+mod progress;
 mod quiesce;
 pub mod reason;
 mod refreeze;

@@ -18,17 +18,18 @@
 use crate::args;
 use crate::listing::each_number;
 use crate::open_files;
+use crate::progress::{pause, Progress};
 use crate::reason::{Done, Reason, Stop};
 use crate::scan::{self, digits, Path, Subject};
 use crate::scratch::{Scratch, TEXT};
 use crate::step::Step;
 use crate::sys::abi::userfaultfd;
 use crate::sys::{Errno, Kernel, SysResult, PAGE};
-use crate::threads::{self, pause};
+use crate::threads;
 use crate::vma::{dec, hex, parse_head, Vma, READ, SHARED, WRITE};
 
-/// How long threads may take to come to rest, in rounds of 0.2 ms.
-const ROUNDS: u32 = 250;
+/// Looks at threads that stand still where they do not rest.
+const STILL: u32 = 250;
 /// A stack is protected from a little below its pointer to so far above: no
 /// thread returns through that much of its stack without writing to it.
 const STACK_ABOVE: usize = 256 << 10;
@@ -184,46 +185,57 @@ fn each_map_line(
 
 /// Waits until every other thread rests; notes their stacks.
 fn rest(s: &mut Scratch, subject: &Subject) -> Done<()> {
-    for _ in 0..ROUNDS {
+    let mut progress = Progress::new(STILL);
+    loop {
         s.kernel.enter(Step::Quiesce);
         s.forget_stacks();
-        if all_rest(s, subject).map_err(refuse)? {
+        if all_rest(s, subject, &mut progress).map_err(refuse)? {
             return Ok(());
         }
-        pause();
+        if !progress.goes_on() {
+            return Err(Stop::of(Reason::Threads));
+        }
     }
-    Err(Stop::of(Reason::Threads))
 }
 
-fn all_rest(s: &mut Scratch, subject: &Subject) -> SysResult<bool> {
+/// A look at all threads.
+fn all_rest(s: &mut Scratch, subject: &Subject, progress: &mut Progress) -> SysResult<bool> {
+    let mut all = true;
     each_number(s, &threads::directory(subject.pid), &mut |s, tid| {
-        let rests = |s: &mut Scratch| {
-            Ok(threads::note(s, subject.pid, tid as i32)? && thread_rests(s, subject.pid, tid)?)
-        };
-        Ok(tid == subject.tid as u64 || rests(s)?)
-    })
+        if tid != subject.tid as u64 {
+            let known = threads::note(s, subject.pid, tid as i32)?;
+            let mut text = [0u8; 256];
+            let call = call_of(s, subject.pid, tid, &mut text)?;
+            if !known || !rests(s, call) {
+                all = false;
+                progress.note(s, subject.pid, tid, call.unwrap_or_default());
+            }
+        }
+        Ok(true)
+    })?;
+    Ok(all)
 }
 
-/// True if the thread is in a page fault or in a call that leaves the map alone.
-fn thread_rests(s: &mut Scratch, pid: i32, tid: u64) -> SysResult<bool> {
+/// What a thread does, in the kernel's words; `None` for one that has ended meanwhile.
+fn call_of<'a>(s: &Scratch, pid: i32, tid: u64, text: &'a mut [u8]) -> SysResult<Option<&'a [u8]>> {
     let (mut a, mut b) = ([0u8; 20], [0u8; 20]);
     let (pid, tid) = (digits(pid as u64, &mut a), digits(tid, &mut b));
     let path = Path::join(&[b"/proc/", pid, b"/task/", tid, b"/syscall"]);
-    let mut text = [0u8; 256];
-    let line = match scan::slurp(&s.kernel, path.c_str(), &mut text) {
-        // The thread ended meanwhile.
-        Err(Errno(libc::ENOENT | libc::ESRCH)) => return Ok(true),
-        other => other?.trim_ascii(),
-    };
-    let Some((call, sp)) = parse_syscall(line) else { return Ok(false) };
+    match scan::slurp(&s.kernel, path.c_str(), text) {
+        Err(Errno(libc::ENOENT | libc::ESRCH)) => Ok(None),
+        other => other.map(|line| Some(line.trim_ascii())),
+    }
+}
+
+/// True if the thread is in a page fault or in a call that leaves the map alone.
+fn rests(s: &mut Scratch, line: Option<&[u8]>) -> bool {
+    let Some(line) = line else { return true };
+    let Some((call, sp)) = parse_syscall(line) else { return false };
     if sp == 0 {
         // It has ended and is still listed: a main thread that did not wait for the others.
-        return Ok(true);
+        return true;
     }
-    if call.is_some_and(changes_map) {
-        return Ok(false);
-    }
-    Ok(s.note_stack(sp))
+    !call.is_some_and(changes_map) && s.note_stack(sp)
 }
 
 /// A line of `/proc/PID/syscall`: `running`, or `-1 sp pc` (in a fault), or

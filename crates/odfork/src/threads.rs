@@ -22,14 +22,17 @@ use core::sync::atomic::{AtomicI32, Ordering::SeqCst};
 
 use crate::args;
 use crate::listing::each_number;
+use crate::progress::{self, pause, Progress};
 use crate::reason::{Done, Reason, Stop};
 use crate::scan::{digits, slurp, Path, Subject};
 use crate::scratch::{Scratch, Thread};
 use crate::step::Step;
 use crate::sys::{self, Errno, SysResult};
 
-/// How long a thread may be in its first or last instructions, in rounds of 0.2 ms.
-const ROUNDS: u32 = 20;
+/// Looks at a thread that stands still in its first or last instructions.
+const STILL: u32 = 20;
+/// How long the end of a thread is waited for, when nobody is held any more (10 s).
+const FAR_NS: u64 = 10_000_000_000;
 /// From the word to the list of robust locks.
 const BEFORE_LIST: usize = 16;
 
@@ -54,15 +57,24 @@ pub fn note_all(s: &mut Scratch, subject: &Subject) -> Done<()> {
     if !has_known_layout(subject.tid).map_err(fail)? {
         return Err(Stop::of(Reason::Threads));
     }
-    for _ in 0..ROUNDS {
-        let all =
-            each_number(s, &directory(subject.pid), &mut |s, tid| note(s, subject.pid, tid as i32));
-        if all.map_err(fail)? {
+    let mut progress = Progress::new(STILL);
+    loop {
+        let mut all = true;
+        each_number(s, &directory(subject.pid), &mut |s, tid| {
+            if !note(s, subject.pid, tid as i32)? {
+                all = false;
+                progress.note(s, subject.pid, tid, b"");
+            }
+            Ok(true)
+        })
+        .map_err(fail)?;
+        if all {
             return Ok(());
         }
-        pause();
+        if !progress.goes_on() {
+            return Err(Stop::of(Reason::Threads));
+        }
     }
-    Err(Stop::of(Reason::Threads))
 }
 
 /// The word lies where this file says, at least in the calling thread.
@@ -88,32 +100,41 @@ pub fn note(s: &mut Scratch, pid: i32, tid: i32) -> SysResult<bool> {
     }
 }
 
-/// It is listed and has ended: a main thread that did not wait for the others.
+/// It has ended: listed still, as a main thread that did not wait for the others, or gone.
 fn has_ended(s: &mut Scratch, tid: i32) -> SysResult<bool> {
     let mut number = [0u8; 20];
     let path = Path::join(&[b"/proc/", digits(tid as u64, &mut number), b"/stat"]);
     let mut text = [0u8; 256];
-    let line = slurp(&s.kernel, path.c_str(), &mut text)?;
-    // The name before it may hold any byte but is in brackets.
-    let state = line.iter().rposition(|&b| b == b')').and_then(|at| line.get(at + 2));
-    Ok(matches!(state, Some(b'Z' | b'X')))
+    match slurp(&s.kernel, path.c_str(), &mut text) {
+        Err(Errno(libc::ENOENT | libc::ESRCH)) => Ok(true),
+        other => other.map(progress::has_ended),
+    }
 }
 
-/// When nothing is protected any more: clears the words of those that have ended.
+/// When nothing is protected any more: clears the words of those that have ended. Who joins one
+/// waits for that word, so one that ends now is waited for, however slow the machine is.
 pub fn settle(s: &mut Scratch, subject: &Subject) {
-    for &thread in s.work.threads.noted() {
-        for _ in 0..ROUNDS {
-            match list_of(thread.tid) {
-                // It ends now: its word was tried before or will be.
-                Ok(0) => pause(),
-                Err(Errno(libc::ESRCH)) => {
-                    clear_word(subject.pid, thread);
-                    break;
-                }
-                _ => break,
-            }
+    let until_ns = sys::now_ns() + FAR_NS;
+    for i in 0..s.work.threads.noted().len() {
+        let thread = s.work.threads.noted()[i];
+        while is_ending(s, subject.pid, thread) && sys::now_ns() < until_ns {
+            pause();
         }
     }
+}
+
+/// It ends now: its word was tried before or will be. One that has ended gets its word cleared.
+fn is_ending(s: &mut Scratch, pid: i32, thread: Thread) -> bool {
+    let ended = match list_of(thread.tid) {
+        // A main thread that has ended stays listed.
+        Ok(0) => has_ended(s, thread.tid),
+        Err(Errno(libc::ESRCH)) => Ok(true),
+        _ => return false,
+    };
+    if ended == Ok(true) {
+        clear_word(pid, thread);
+    }
+    ended == Ok(false)
 }
 
 /// The word of the thread with that list, read with care.
@@ -132,13 +153,6 @@ fn clear_word(pid: i32, thread: Thread) {
             sys::raw(libc::SYS_futex, args![word, libc::FUTEX_WAKE, i32::MAX]);
         }
     }
-}
-
-/// Gives others 0.2 ms.
-pub fn pause() {
-    let t = libc::timespec { tv_sec: 0, tv_nsec: 200_000 };
-    // SAFETY: sleeps.
-    unsafe { sys::raw(libc::SYS_nanosleep, args![&t, 0]) };
 }
 
 #[cfg(test)]

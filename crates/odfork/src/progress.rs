@@ -1,0 +1,170 @@
+//! How long other threads are waited for: as long as one of them gets anywhere.
+//!
+//! Owns that decision. A bound in milliseconds would say "never" where a machine is slow, and wait
+//! for nothing where it is fast. So what counts is what threads that are not at rest do between two
+//! looks: their state, their call, their processor time. One that is ready to run and gets no
+//! processor is not to blame. One that has run long without writing or calling is: it may spin. The
+//! rules of `helper` apply.
+
+use crate::args;
+use crate::scan::{digits, slurp, Path};
+use crate::scratch::Scratch;
+use crate::sys::{self, now_ns};
+use crate::vma::dec;
+
+/// Processor time in which a thread comes to rest, or does not: in ticks of 10 ms.
+const RUN: u64 = 10;
+/// Everybody waits meanwhile: not longer, whatever happens.
+const FAR_NS: u64 = 2_000_000_000;
+
+/// What looks at threads have shown so far.
+pub struct Progress {
+    until_ns: u64,
+    /// Looks in a row at which nothing has changed and nobody could have run; and how many end it.
+    still: u32,
+    most: u32,
+    /// What the latest look has found, as one number, and the one before.
+    found: u64,
+    before: u64,
+    /// Somebody is ready to run.
+    runs: bool,
+    /// The first that is not at rest, and its processor time when it became that.
+    first: Option<(u64, u64)>,
+    in_front: (u64, u64),
+}
+
+/// One thread that is not at rest.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct State {
+    letter: u8,
+    ticks: u64,
+}
+
+impl Progress {
+    /// So many looks in a row, 0.2 ms apart, without a change end it.
+    pub fn new(most: u32) -> Self {
+        Progress {
+            until_ns: now_ns() + FAR_NS,
+            still: 0,
+            most,
+            found: 0,
+            before: 0,
+            runs: false,
+            first: None,
+            in_front: (0, 0),
+        }
+    }
+
+    /// This thread is not at rest; `call` is what the kernel says it does.
+    pub fn note(&mut self, s: &Scratch, pid: i32, tid: u64, call: &[u8]) {
+        let (mut a, mut b) = ([0u8; 20], [0u8; 20]);
+        let parts = [b"/proc/", digits(pid as u64, &mut a), b"/task/", digits(tid, &mut b)];
+        let path = Path::join(&[parts[0], parts[1], parts[2], parts[3], b"/stat"]);
+        let mut text = [0u8; 512];
+        // One that is gone is another state too.
+        let state = slurp(&s.kernel, path.c_str(), &mut text).map_or(State::default(), state_of);
+        self.add(tid, state, call);
+    }
+
+    fn add(&mut self, tid: u64, state: State, call: &[u8]) {
+        let words = [tid, u64::from(state.letter), state.ticks];
+        let all = words.iter().flat_map(|w| w.to_le_bytes()).chain(call.iter().copied());
+        // FNV-1a: two states with one number only cost a look.
+        self.found = all
+            .fold(self.found, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        self.runs |= state.letter == b'R';
+        self.first = self.first.or(Some((tid, state.ticks)));
+    }
+
+    /// After a look at which not all were at rest: waits a little. False where that is of no use.
+    pub fn goes_on(&mut self) -> bool {
+        let changed = self.found != self.before;
+        self.still = if changed || self.runs { 0 } else { self.still + 1 };
+        let (tid, ticks) = self.first.unwrap_or_default();
+        if self.in_front.0 != tid {
+            self.in_front = (tid, ticks);
+        }
+        let spins = ticks > self.in_front.1 + RUN;
+        (self.before, self.found, self.runs, self.first) = (self.found, 0, false, None);
+        let goes_on = self.still < self.most && !spins && now_ns() < self.until_ns;
+        if goes_on {
+            pause();
+        }
+        goes_on
+    }
+}
+
+/// Gives others 0.2 ms.
+pub fn pause() {
+    let t = libc::timespec { tv_sec: 0, tv_nsec: 200_000 };
+    // SAFETY: sleeps.
+    unsafe { sys::raw(libc::SYS_nanosleep, args![&t, 0]) };
+}
+
+/// State and processor time in a line of `/proc/PID/stat`. The name before them may hold any byte
+/// but is in brackets.
+fn state_of(line: &[u8]) -> State {
+    let behind = line.iter().rposition(|&b| b == b')').map_or(0, |at| at + 1);
+    let mut words = line[behind..].split(|&b| b == b' ').filter(|w| !w.is_empty());
+    let letter = words.next().and_then(|w| w.first()).copied().unwrap_or(0);
+    // User and system time are the fields 14 and 15, the state is the third.
+    let ticks = words.skip(10).take(2).filter_map(dec).sum();
+    State { letter, ticks }
+}
+
+/// It has ended, and is still listed.
+pub fn has_ended(line: &[u8]) -> bool {
+    matches!(state_of(line).letter, b'Z' | b'X')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STILL: u32 = 20;
+    const ASLEEP: State = State { letter: b'S', ticks: 1 };
+
+    #[test]
+    fn a_line_tells_state_and_time() {
+        let line = b"7 (a ) R b) S 1 7 7 0 -1 64 5 0 0 0 31 11 0 0 20 0 1 0 9 8 7";
+        assert_eq!(state_of(line), State { letter: b'S', ticks: 42 });
+        assert_eq!(state_of(b""), State::default());
+        assert!(has_ended(b"7 (x) Z 1") && !has_ended(line));
+    }
+
+    #[test]
+    fn who_stands_still_is_not_waited_for() {
+        let mut progress = Progress::new(STILL);
+        let looks = (0..1000).take_while(|_| {
+            progress.add(7, ASLEEP, b"56 0x0");
+            progress.goes_on()
+        });
+        assert_eq!(looks.count(), STILL as usize);
+    }
+
+    #[test]
+    fn another_call_and_a_wait_for_a_processor_count() {
+        let mut progress = Progress::new(STILL);
+        for look in 0..STILL * 2 {
+            let call: &[u8] = if look / 10 % 2 == 0 { b"56 0x0" } else { b"9 0x0" };
+            progress.add(7, ASLEEP, call);
+            assert!(progress.goes_on());
+        }
+        for _ in 0..STILL * 2 {
+            progress.add(7, State { letter: b'R', ..ASLEEP }, b"running");
+            assert!(progress.goes_on());
+        }
+    }
+
+    #[test]
+    fn who_runs_and_runs_is_not_waited_for() {
+        let mut progress = Progress::new(STILL);
+        for (ticks, goes_on) in [(5, true), (5 + RUN, true), (6 + RUN, false)] {
+            progress.add(7, State { letter: b'R', ticks }, b"running");
+            assert_eq!(progress.goes_on(), goes_on, "{ticks}");
+        }
+        // Another one is in front: it has its own time.
+        progress.add(8, State { letter: b'R', ticks: 100 }, b"running");
+        assert!(progress.goes_on());
+    }
+}
