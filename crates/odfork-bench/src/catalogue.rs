@@ -1,10 +1,10 @@
 //! The list of every suite of `odfork bench`.
 
 use crate::suite::{self, Suite};
-use crate::{demo, paging, sessions};
+use crate::{demo, paging, redis, sessions};
 
 /// In the order of `odfork bench list`.
-pub static SUITES: [&Suite; 12] = [
+pub static SUITES: [&Suite; 13] = [
     &suite::grid::SUITE,
     &suite::latency::SUITE,
     &suite::fault::SUITE,
@@ -16,6 +16,7 @@ pub static SUITES: [&Suite; 12] = [
     &suite::promises::SUITE,
     &paging::SUITE,
     &sessions::SUITE,
+    &redis::SUITE,
     &demo::SUITE,
 ];
 

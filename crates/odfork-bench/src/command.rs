@@ -37,10 +37,9 @@ pub fn command() -> Command {
         .subcommand_required(true)
         .disable_help_subcommand(true)
         .subcommands(suites)
-        .subcommand(subject_command::<SubjectOptions>(
-            Command::new("all")
-                .about("Every experiment but promises, paging and sessions, one after the other"),
-        ))
+        .subcommand(subject_command::<SubjectOptions>(Command::new("all").about(
+            "Every experiment but promises, paging, sessions and redis, one after the other",
+        )))
         .subcommand(Command::new("list").about("List the experiments").arg(json))
 }
 

@@ -29,8 +29,8 @@ pub struct RoundOptions {
     pub rounds: Option<u32>,
     /// Add the rounds to those the file already has
     #[arg(long)]
-    more: bool,
-    /// Folder on a disk for swap file, mapped file and store
+    pub more: bool,
+    /// Folder on a disk for swap file, mapped file, store and dumps
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
     store_dir: PathBuf,
 }

@@ -41,6 +41,17 @@ pub fn median(samples: &[f64]) -> Option<f64> {
     }
 }
 
+pub fn mean(samples: &[f64]) -> Option<f64> {
+    (!samples.is_empty()).then(|| samples.iter().sum::<f64>() / samples.len() as f64)
+}
+
+/// The standard deviation of a population known by these samples; None below two.
+pub fn deviation(samples: &[f64]) -> Option<f64> {
+    let middle = mean(samples).filter(|_| samples.len() > 1)?;
+    let squares: f64 = samples.iter().map(|one| (one - middle).powi(2)).sum();
+    Some((squares / (samples.len() - 1) as f64).sqrt())
+}
+
 /// The 2.5 % and the 97.5 % quantile of the finite values.
 pub fn middle_95(mut values: Vec<f64>) -> Option<(f64, f64)> {
     values.retain(|value| value.is_finite());
@@ -96,6 +107,14 @@ mod tests {
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
         assert_eq!(median(&[7.0]), Some(7.0));
         assert_eq!(median(&[]), None);
+    }
+
+    #[test]
+    fn mean_and_deviation_are_of_all_samples() {
+        assert_eq!((mean(&[1.0, 2.0, 6.0]), mean(&[])), (Some(3.0), None));
+        let found = deviation(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]).unwrap();
+        assert!((found - (32.0f64 / 7.0).sqrt()).abs() < 1e-12);
+        assert_eq!(deviation(&[2.0]), None);
     }
 
     #[test]

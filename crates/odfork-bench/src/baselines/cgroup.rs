@@ -147,6 +147,20 @@ impl Group {
         read(&self.file("memory.max_usage_in_bytes", "memory.peak")).parse().ok()
     }
 
+    /// Anonymous and shared memory of it now, in bytes: backing files count, page cache of files on
+    /// disks does not. 0: this kernel does not say.
+    pub fn held(&self) -> u64 {
+        let names = match self.version {
+            Version::One => ["total_rss ", "total_shmem "],
+            Version::Two => ["anon ", "shmem "],
+        };
+        let text = read(&self.path.join("memory.stat"));
+        let number = |line: &str| -> Option<u64> {
+            names.iter().find_map(|name| line.strip_prefix(name)?.trim().parse().ok())
+        };
+        text.lines().filter_map(number).sum()
+    }
+
     /// Processes killed because it had no memory left.
     pub fn kills(&self) -> u64 {
         let text = read(&self.file("memory.oom_control", "memory.events"));

@@ -13,6 +13,7 @@ mod latency;
 mod paging;
 mod parent;
 mod plans;
+mod redis;
 mod series;
 mod shares;
 mod tables;

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 
 use super::tables::Column;
-use super::{access, exec, grid, latency, paging, parent, shares};
+use super::{access, exec, grid, latency, paging, parent, redis, shares};
 use crate::blocks::Content;
 use odfork_samples::digest::Digest;
 
@@ -51,6 +51,7 @@ impl Plan {
             "writes" => shares::build_writes,
             "paging" => paging::build_paging,
             "sessions" => paging::build_sessions,
+            "redis" => redis::build,
             name => unreachable!("{name} has no chapter"),
         };
         build(digest, id)

@@ -6,7 +6,7 @@
 //! time; `parent-writes` x turn (1..10, `what` says before or after; 100,000 pages a round), y ns;
 //! `exec` x used bytes, y seconds for an unstated number of runs, so only ratios can be compared;
 //! `grid` x bytes, y seconds for 1000 forks; `copy-rate` x fraction written; `writes` x the number
-//! of the phase; `snapshots` and `prefork` x percentile.
+//! of the phase; `redis` and `prefork` x percentile.
 //!
 //! What stands here is what text and tables of the papers state; their plots are not readable. A
 //! "GB" of the 2021 paper is 2^30 bytes: it allocates in steps of 512 MB.
@@ -119,7 +119,7 @@ mod tests {
             ("writes", 0.23),
             ("fuzzing", 206.0),
             ("unit-tests", 330_000.0),
-            ("snapshots", 5_535_000.0),
+            ("redis", 5_535_000.0),
             ("prefork", 33_700.0),
         ] {
             assert!(points(experiment).iter().any(|point| point.y == y), "{experiment} {y}");

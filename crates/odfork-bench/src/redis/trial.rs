@@ -1,0 +1,339 @@
+//! The servers of a case, one for each arm, and what is done with them: a slice of load with one
+//! snapshot in it, and the check of what the snapshot left.
+//!
+//! While one server has load, the others are idle and have no child.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+
+use odfork_proc::interrupt;
+use odfork_samples::samples::{Params, Sample};
+
+use super::content::Content;
+use super::load::{self, histogram, Slice};
+use super::server::{Launch, Server};
+use super::snapshot::{compare, fill, wait_for_quiet, Kind};
+use super::user::User;
+use crate::baselines::cgroup::Limit;
+use crate::rounds::Site;
+use crate::runner::{Executor, Number, Outcome, Point, Reply};
+
+/// How servers are started and compared with each other.
+#[derive(Clone, Debug)]
+pub struct Arm {
+    pub name: &'static str,
+    /// Options of `odfork run`; None: without it.
+    pub options: Option<Vec<String>>,
+}
+
+/// What all arms of a group have in common.
+#[derive(Clone, Debug)]
+pub struct Case {
+    pub server: PathBuf,
+    pub bytes: u64,
+    pub size: usize,
+    pub disable_thp: &'static str,
+}
+
+#[derive(Clone, Debug)]
+pub struct Target {
+    pub arm: Arm,
+    pub case: Case,
+}
+
+/// What all cases have in common.
+pub struct Settings {
+    /// A folder on a disk: dumps, sockets.
+    pub folder: PathBuf,
+    /// Words before the launcher's.
+    pub through: Vec<OsString>,
+    pub user: Option<User>,
+    pub changes: u64,
+    /// Requests a second; None: by size.
+    pub rate: Option<f64>,
+    pub seed: u64,
+}
+
+pub struct Trial<'a> {
+    pub site: &'a Site,
+    pub settings: &'a Settings,
+    pub begun: Instant,
+    seats: Vec<Option<Seat>>,
+    /// Latencies of all slices of a point, by its arm and parameters.
+    whole: BTreeMap<(&'static str, String), (Params, Histogram<u64>)>,
+}
+
+/// A server that is alive.
+struct Seat {
+    target: Target,
+    folder: PathBuf,
+    server: Server,
+    content: Content,
+}
+
+/// Share of requests, and the name of what it does not exceed.
+pub const SHARES: [(f64, &str); 6] =
+    [(0.5, "p50"), (0.9, "p90"), (0.99, "p99"), (0.999, "p99.9"), (0.9999, "p99.99"), (1.0, "max")];
+
+/// Bytes of values a second, where the rate is not told, and its bounds.
+const FLOW: f64 = 24e6;
+const RATES: (f64, f64) = (400.0, 4_000.0);
+
+pub fn rate(settings: &Settings, size: usize) -> f64 {
+    settings.rate.unwrap_or((FLOW / size as f64).clamp(RATES.0, RATES.1))
+}
+
+impl<'a> Trial<'a> {
+    pub fn new(site: &'a Site, settings: &'a Settings) -> Trial<'a> {
+        let (begun, whole) = (Instant::now(), BTreeMap::new());
+        Trial { site, settings, begun, seats: Vec::new(), whole }
+    }
+
+    /// Percentiles over all rounds: they stand for the run, not for a round.
+    pub fn percentiles(&self) -> Vec<Sample> {
+        let of_point = |((arm, _), (params, all)): (&(&'static str, String), &(Params, _))| {
+            let sample = |(share, name): (f64, &str)| {
+                let value = quantile(all, share);
+                let mut sample = Sample::of(arm, (&format!("run-{name}"), "ns"), value);
+                sample.params = params.clone();
+                sample
+            };
+            SHARES.map(sample)
+        };
+        self.whole.iter().flat_map(of_point).collect()
+    }
+
+    fn options(&self, case: &Case, folder: &Path, dump: &str) -> Vec<OsString> {
+        let words = [
+            ("--dbfilename", dump),
+            ("--save", ""),
+            ("--appendonly", "no"),
+            ("--auto-aof-rewrite-percentage", "0"),
+            ("--disable-thp", case.disable_thp),
+            ("--repl-diskless-sync-delay", "0"),
+            ("--hz", "100"),
+        ];
+        let mut all: Vec<OsString> = vec!["--dir".into(), folder.into()];
+        all.extend(words.into_iter().flat_map(|(name, value)| [name.into(), value.into()]));
+        let unbounded = ["--client-output-buffer-limit", "replica", "0", "0", "0"];
+        all.extend(unbounded.map(OsString::from));
+        all
+    }
+
+    fn start_one(&self, target: &Target) -> Result<Seat, String> {
+        let (arm, case) = (&target.arm, &target.case);
+        let mut before = self.settings.through.clone();
+        if let Some(options) = &arm.options {
+            before.extend([self.site.program.clone().into(), "run".into()]);
+            before.extend(options.iter().map(OsString::from));
+            before.push("--".into());
+        }
+        let folder = self.settings.folder.join(arm.name);
+        // A dump of the case before would be loaded.
+        let _ = fs::remove_dir_all(&folder);
+        let name = format!("redis-{}", arm.name);
+        let group = match &self.site.parent {
+            Ok(parent) => Some(parent.make(&self.site.journal, &name, Limit::None)?),
+            Err(_) => None,
+        };
+        let mut server = Server::start(Launch {
+            before: &before,
+            program: &case.server,
+            options: self.options(case, &folder, "dump.rdb"),
+            user: self.settings.user.as_ref(),
+            folder: folder.clone(),
+            group,
+        })?;
+        let content = Content::new(case.bytes, case.size, self.settings.seed);
+        fill(&mut server, &content)?;
+        Ok(Seat { target: target.clone(), folder, server, content })
+    }
+
+    /// A stock server that loads `dump`, or is empty.
+    fn fresh(&self, case: &Case, folder: &Path, dump: &str) -> Result<Server, String> {
+        Server::start(Launch {
+            before: &[],
+            program: &case.server,
+            options: self.options(case, folder, dump),
+            user: self.settings.user.as_ref(),
+            folder: self.settings.folder.join("fresh"),
+            group: None,
+        })
+    }
+
+    fn slice(&mut self, place: usize, kind: Kind) -> Result<(Slice, Vec<Number>), String> {
+        let mut seat = self.seats[place].take().ok_or("its server has not started")?;
+        let outcome = self.slice_of(&mut seat, kind);
+        // Who failed once is asked no more.
+        if outcome.is_ok() {
+            self.seats[place] = Some(seat);
+        }
+        outcome
+    }
+
+    fn slice_of(&self, seat: &mut Seat, kind: Kind) -> Result<(Slice, Vec<Number>), String> {
+        let server = &mut seat.server;
+        let logging: &[u8] = if kind == Kind::Rewrite { b"yes" } else { b"no" };
+        server.tell(&[b"CONFIG", b"SET", b"appendonly", logging])?;
+        wait_for_quiet(server)?;
+        let mut replica = match kind {
+            Kind::Replica => {
+                let folder = self.settings.folder.join("fresh");
+                let mut replica = self.fresh(&seat.target.case, &folder, "none.rdb")?;
+                let port = server.port.to_string();
+                replica.tell(&[b"REPLICAOF", b"127.0.0.1", port.as_bytes()])?;
+                Some(replica)
+            }
+            _ => None,
+        };
+        let before = children(server)?;
+        let plan = load::Plan {
+            rate: rate(self.settings, seat.target.case.size),
+            changes: self.settings.changes,
+            command: kind.command(),
+            section: kind.section(),
+            is_done: kind.is_done(),
+        };
+        let slice = load::run(server, &mut seat.content, &plan)?;
+        wait_for_quiet(server)?;
+        kind.succeeded(server)?;
+        let numbers = vec![
+            Number::new("fork", "ns", server.number("stats", "latest_fork_usec")? * 1e3),
+            Number::new("copied", "bytes", kind.copied(server)?),
+            Number::new("children", "s", children(server)? - before),
+        ];
+        match &mut replica {
+            Some(replica) => self.check_replica(seat, replica)?,
+            None => self.check_file(seat, kind, slice.before)?,
+        }
+        Ok((slice, numbers))
+    }
+
+    /// What the snapshot left is what the writes before it made.
+    fn check_file(&self, seat: &Seat, kind: Kind, writes: u64) -> Result<(), String> {
+        let Some((folder, dump)) = kind.file(&seat.folder)? else { return Ok(()) };
+        let mut fresh = self.fresh(&seat.target.case, &folder, &dump)?;
+        compare(&mut fresh, &seat.content, writes).map_err(|why| format!("{dump}: {why}"))
+    }
+
+    /// The replica has all writes.
+    fn check_replica(&self, seat: &mut Seat, replica: &mut Server) -> Result<(), String> {
+        let offset = seat.server.info("replication", "master_repl_offset")?;
+        let offset: u64 = offset.parse().map_err(|_| format!("an offset of {offset:?}"))?;
+        replica.wait_until("the replica", |replica| {
+            let behind = replica.info("replication", "master_link_status")? != "up";
+            Ok(!behind && replica.number("replication", "slave_repl_offset")? >= offset as f64)
+        })?;
+        compare(replica, &seat.content, seat.content.writes)
+            .map_err(|why| format!("the replica: {why}"))
+    }
+
+    /// What odfork says of a server that it was to make faster.
+    fn engine(&mut self, place: usize) -> Result<Option<String>, String> {
+        let seat = self.seats[place].as_mut();
+        let Some(seat) = seat.filter(|seat| seat.target.arm.options.is_some()) else {
+            return Ok(None);
+        };
+        let pid = seat.server.info("server", "process_id")?;
+        let output = Command::new(&self.site.program).args(["stats", &pid]).output();
+        let output = output.map_err(|error| format!("odfork stats: {error}"))?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let line = text.lines().next().and_then(|line| Some(line.split_once("): ")?.1));
+        Ok(Some(line.unwrap_or("plain: odfork is not loaded there").to_owned()))
+    }
+}
+
+/// Processor time of all that the server has waited for, helper tasks among them, in seconds.
+fn children(server: &mut Server) -> Result<f64, String> {
+    Ok(server.number("cpu", "used_cpu_user_children")?
+        + server.number("cpu", "used_cpu_sys_children")?)
+}
+
+fn quantile(all: &Histogram<u64>, share: f64) -> f64 {
+    if all.is_empty() {
+        return f64::NAN;
+    }
+    all.value_at_quantile(share) as f64
+}
+
+fn numbers_of(slice: &Slice) -> Vec<Number> {
+    let mut numbers: Vec<Number> = SHARES
+        .map(|(share, name)| Number::new(name, "ns", quantile(&slice.latencies, share)))
+        .into();
+    numbers.extend([
+        Number::new("rate", "1/s", slice.requests as f64 / slice.seconds.max(1e-9)),
+        Number::new("snapshot", "s", slice.snapshot),
+        Number::new("late", "ns", quantile(&slice.late, 0.99)),
+    ]);
+    if slice.memory > 0 {
+        numbers.push(Number::new("memory", "bytes", slice.memory as f64));
+    }
+    numbers
+}
+
+fn ended(why: String) -> Outcome {
+    // Interrupted in the middle, a point has nothing that can be compared.
+    match interrupt::asked() {
+        true => Outcome::Interrupted,
+        false => Outcome::Wrong(why),
+    }
+}
+
+impl Executor for Trial<'_> {
+    type Target = Target;
+    type Op = Kind;
+
+    fn start(&mut self, targets: &[Target]) -> Vec<Option<String>> {
+        let mut reasons = Vec::new();
+        for target in targets {
+            match self.start_one(target) {
+                Ok(seat) => {
+                    self.seats.push(Some(seat));
+                    reasons.push(None);
+                }
+                Err(why) => {
+                    self.seats.push(None);
+                    reasons.push(Some(why));
+                }
+            }
+        }
+        reasons
+    }
+
+    fn perform(&mut self, point: &Point<Kind>, _round: u32) -> Reply {
+        let (slice, more) = match self.slice(point.targets[0], point.op) {
+            Ok(done) => done,
+            Err(why) => return ended(why).into(),
+        };
+        let key = (point.engine, serde_json::to_string(&point.params).unwrap_or_default());
+        let whole = self.whole.entry(key).or_insert_with(|| (point.params.clone(), histogram()));
+        // Both have the same bounds.
+        let _ = whole.1.add(&slice.latencies);
+        Reply::numbers([numbers_of(&slice), more].concat())
+    }
+
+    fn verify(&mut self, target: usize) -> Reply {
+        let checked = match &mut self.seats[target] {
+            Some(seat) => compare(&mut seat.server, &seat.content, seat.content.writes),
+            None => Ok(()),
+        };
+        match checked.and_then(|()| self.engine(target)) {
+            Ok(engine) => Reply { engine, ..Reply::default() },
+            Err(why) => ended(why).into(),
+        }
+    }
+
+    fn stop(&mut self) {
+        self.seats.clear();
+    }
+
+    fn now(&self) -> Duration {
+        self.begun.elapsed()
+    }
+}
