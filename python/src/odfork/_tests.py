@@ -62,27 +62,28 @@ class Answers:
 def fork_test(
     item: Any, test: Callable[[], None], forked: Callable[[], None], timeout: Optional[float]
 ) -> Answers:
-    """Runs `test` in a child. `forked` is called in the parent, right after the fork."""
-    read, write = os.pipe()
-    trace = os.memfd_create("odfork-trace")
+    """Runs `test` in a child. `forked` is called in the parent, right after the fork.
+
+    The child writes what it has to say into a memory file, which outlives it: the parent is woken
+    once, by its end.
+    """
+    said, trace = os.memfd_create("odfork-reports"), os.memfd_create("odfork-trace")
     sys.stdout.flush()
     sys.stderr.flush()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of threads, said in the summary
         pid = os.fork()
     if pid == 0:
-        os.close(read)
-        _child(item, test, Sender(item.config, write), trace, timeout)
+        _child(item, test, Sender(item.config, said), trace, timeout)
     forked()
-    os.close(write)
     begin = time.monotonic()
     answers = Answers()
     try:
-        _listen(item.config, read, None if timeout is None else begin + timeout + GRACE, answers)
-    finally:  # also after Ctrl-C, which the child has got too
-        os.close(read)
-        status = _reap(pid, answers.complete)
-        text = os.pread(trace, 1 << 16, 0).decode(errors="replace")
+        status = _wait(pid, None if timeout is None else timeout + GRACE)
+        _read(item.config, _content(said), answers)
+        text = _content(trace)[: 1 << 16].decode(errors="replace")
+    finally:
+        os.close(said)
         os.close(trace)
     if not answers.complete:
         answers.ended = Ended(status, text, time.monotonic() - begin, timeout)
@@ -90,20 +91,27 @@ def fork_test(
     return answers
 
 
-def _reap(pid: int, complete: bool) -> int:
-    """The child's status. One that closed its pipe before its end gets a moment, then a signal."""
-    until = time.monotonic() + (60 if complete else GRACE)
-    while time.monotonic() < until:
-        reaped, status = os.waitpid(pid, os.WNOHANG)
-        if reaped:
-            return status
-        time.sleep(0.0002)
-    os.kill(pid, signal.SIGKILL)
-    return os.waitpid(pid, 0)[1]
+def _wait(pid: int, timeout: Optional[float]) -> int:
+    """The child's status. A child that takes longer is killed, after Ctrl-C as well."""
+    pidfd = os.pidfd_open(pid)
+    poller = select.poll()
+    poller.register(pidfd, select.POLLIN)
+    ended: List[Any] = []
+    try:
+        ended = poller.poll(None if timeout is None else timeout * 1000)
+    except BaseException:  # the child has got it too
+        ended = poller.poll(GRACE * 1000)
+        raise
+    finally:
+        os.close(pidfd)
+        if not ended:
+            os.kill(pid, signal.SIGKILL)
+        status = os.waitpid(pid, 0)[1]
+    return status
 
 
 class Sender:
-    """The child's side of the pipe."""
+    """The child's side of the memory file."""
 
     def __init__(self, config: Any, fd: int) -> None:
         self.config, self.fd = config, fd
@@ -166,13 +174,26 @@ def _told(warning: Any) -> Any:
     return dict(message=UserWarning(text), category=UserWarning, **place)
 
 
-def _listen(config: Any, fd: int, until: Optional[float], answers: Answers) -> None:
-    while not answers.complete:
-        head = _read(fd, LENGTH.size, until)
-        body = None if head is None else _read(fd, LENGTH.unpack(head)[0], until)
-        if body is None:
+def _content(fd: int) -> bytes:
+    size = os.fstat(fd).st_size
+    data = b""
+    while len(data) < size:
+        part = os.pread(fd, size - len(data), len(data))
+        if not part:
+            break
+        data += part
+    return data
+
+
+def _read(config: Any, data: bytes, answers: Answers) -> None:
+    """What the child has said; the last message may be cut off by its end."""
+    at = 0
+    while at + LENGTH.size <= len(data):
+        begin = at + LENGTH.size
+        at = begin + LENGTH.unpack_from(data, at)[0]
+        if at > len(data):
             return
-        kind, value = pickle.loads(body)
+        kind, value = pickle.loads(data[begin:at])
         if kind == "report":
             hook = config.hook
             answers.reports.append(hook.pytest_report_from_serializable(config=config, data=value))
@@ -183,21 +204,6 @@ def _listen(config: Any, fd: int, until: Optional[float], answers: Answers) -> N
             answers.coverage = value
         else:
             answers.stop, answers.complete = value, True
-
-
-def _read(fd: int, size: int, until: Optional[float]) -> Optional[bytes]:
-    """So many bytes, or None when the pipe ends or the time is over before."""
-    data = b""
-    while len(data) < size:
-        if until is not None:
-            left = max(0.0, until - time.monotonic())
-            if not select.select([fd], [], [], left)[0]:
-                return None
-        part = os.read(fd, size - len(data))
-        if not part:
-            return None
-        data += part
-    return data
 
 
 def _measuring() -> Any:
