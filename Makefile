@@ -17,7 +17,7 @@ XTASK   := $(CARGO) run -q --locked --manifest-path crates/xtask/Cargo.toml --ta
 INSTALL ?= install
 
 .DEFAULT_GOAL := help
-.PHONY: help wheel build check check-full kernels demo bench bench-quick lab where examples header docs pages fmt lint soak measure-give install uninstall clean toolchain
+.PHONY: help wheel build check check-full kernels demo bench bench-quick lab where python-figures python-suites examples header docs pages fmt lint soak measure-give install uninstall clean toolchain
 
 help: ## List the targets
 	@echo "odfork $(VERSION): make TARGET"
@@ -67,6 +67,14 @@ where: build ## Measure in containers' and services' filters and privileges; wri
 wheel: toolchain ## Build the Python package's wheels into target/python
 	@$(CARGO) build -q --release --locked -p odfork-preload
 	@.ci/python wheel $(RELEASE)
+
+python-figures: toolchain ## The Python package's figures against their bounds (FIGURES="--rounds 100 starts")
+	@$(CARGO) build -q --release --locked -p odfork-preload
+	@.ci/python figures $(RELEASE)
+
+python-suites: toolchain ## Test suites of projects from PyPI under pytest --odfork (ROUNDS, PROJECTS="click")
+	@$(CARGO) build -q --release --locked -p odfork-preload
+	@.ci/python suites $(RELEASE)
 
 examples: build ## Compile and run the programs of examples/
 	@.ci/examples $(RELEASE)

@@ -287,6 +287,11 @@ class Zygote:
 
     # What is known
 
+    @property
+    def lost(self) -> bool:
+        """Whether the template is known to have ended; the next request makes a new one."""
+        return self._connection is None or self._connection.lost
+
     def info(self) -> Dict[str, Any]:
         """The template's state: pid, threads, children, frozen bytes, reason."""
         connection = self._alive()
