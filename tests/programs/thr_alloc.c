@@ -1,4 +1,4 @@
-// odtest: expect=froze timeout=60 mem=300 user=plain:threads
+// odtest: expect=froze timeout=60 mem=300
 /*
  * Threads that allocate, free, map, unmap, advise, remap and protect while the main thread forks 40 times with freezes
  * and folds. Each thread keeps its own blocks and mappings, knows what they hold, and compares before every change.

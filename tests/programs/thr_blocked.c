@@ -1,4 +1,4 @@
-// odtest: expect=froze timeout=60 mem=64 user=plain:threads
+// odtest: expect=froze timeout=60 mem=64 user=any
 /*
  * Blocked system calls of other threads are left alone. Some twenty threads sit in calls that wait, with and
  * without a time limit, while the main thread forks 50 times, freezes, folds and thaws. Those with a limit must run

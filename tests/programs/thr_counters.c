@@ -1,4 +1,4 @@
-// odtest: expect=froze timeout=60 mem=200 user=plain:threads
+// odtest: expect=froze timeout=60 mem=200
 /*
  * No lost write: four threads count in a 64 MB region, plainly and atomically, while the main thread
  * forks 200 times. Sums must be exact at the end. Each thread's pages move on with every fork, so that

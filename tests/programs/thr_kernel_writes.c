@@ -1,4 +1,4 @@
-// odtest: expect=froze timeout=60 mem=64 user=plain:threads
+// odtest: expect=froze timeout=60 mem=64
 /*
  * No lost write by the kernel on behalf of other threads: read, readv and pread from pipes, sockets and files,
  * recvmsg with a descriptor in its control data, getdents-like small results, into the region while the main thread

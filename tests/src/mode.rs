@@ -54,7 +54,7 @@ impl Mode {
             Mode::Stock | Mode::Auto => &[],
             Mode::Huge => &[("ODFORK_FREEZE", "eager"), ("ODFORK_IMAGE", "huge")],
             Mode::Small => &[("ODFORK_FREEZE", "eager"), ("ODFORK_IMAGE", "small")],
-            Mode::User => &[("ODFORK_FREEZE", "eager")],
+            Mode::User => &[("ODFORK_FREEZE", "eager"), ("ODFORK_THREADS", "auto")],
         }
     }
 }

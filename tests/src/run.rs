@@ -123,7 +123,6 @@ fn start(
         .env("TMPDIR", scratch)
         .env("ODTEST_RUN", tag)
         .env("ODTEST_MODE", order.mode.name())
-        .envs(order.env.iter().map(|(k, v)| (k, v)))
         .envs(order.place.and_then(|there| there.place.environment()))
         .stdin(Stdio::null())
         .stdout(File::create(out)?)
@@ -137,6 +136,7 @@ fn start(
             .env("ODFORK_STATS", "json")
             .env("ODFORK_STATS_FILE", scratch.join("odstats.%p"));
     }
+    command.envs(order.env.iter().map(|(k, v)| (k, v)));
     let place = order.place.cloned();
     let drop_to = (order.unprivileged && place.is_none()).then_some(UNPRIVILEGED);
     let go = move || {

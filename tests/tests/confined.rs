@@ -87,7 +87,8 @@ fn try_place(bench: &Bench, place: &'static Place, number: usize) -> Result<Verd
             unprivileged: place.user != 0,
             timeout: Duration::from_secs(program.header.timeout),
             place: Some(&there),
-            env: &[],
+            // As it is by default.
+            env: &[("ODFORK_THREADS".into(), "userfaultfd".into())],
         };
         run(&bench.stage, &order)
     };

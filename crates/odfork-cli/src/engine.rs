@@ -10,11 +10,11 @@ use odfork_proc::cow_fork::Support;
 
 use crate::cli::Run;
 use crate::environment::Environment;
-use crate::options::{ENGINE, FREEZE, IMAGE, IMAGE_DIR};
+use crate::options::{ENGINE, FREEZE, IMAGE, IMAGE_DIR, THREADS};
 
 /// Flags that only the library obeys.
-const OF_THE_IMAGE: [(&str, &str); 3] =
-    [("--freeze", FREEZE), ("--image", IMAGE), ("--image-dir", IMAGE_DIR)];
+const OF_THE_IMAGE: [(&str, &str); 4] =
+    [("--freeze", FREEZE), ("--image", IMAGE), ("--image-dir", IMAGE_DIR), ("--threads", THREADS)];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {

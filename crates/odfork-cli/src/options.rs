@@ -46,6 +46,7 @@ pub const ENGINE: &str = "ODFORK_ENGINE";
 pub const FREEZE: &str = "ODFORK_FREEZE";
 pub const IMAGE: &str = "ODFORK_IMAGE";
 pub const IMAGE_DIR: &str = "ODFORK_IMAGE_DIR";
+pub const THREADS: &str = "ODFORK_THREADS";
 pub const STATS: &str = "ODFORK_STATS";
 pub const STATS_FILE: &str = "ODFORK_STATS_FILE";
 pub const PID: &str = "ODFORK_PID";
@@ -59,7 +60,7 @@ pub const PREFIX: &str = "ODFORK_";
 /// image load`.
 pub const OF_OTHER_COMMANDS: [&str; 2] = ["ODFORK_KERNEL_TREE", crate::image::FILE];
 
-pub static SETTINGS: [Setting; 10] = [
+pub static SETTINGS: [Setting; 11] = [
     Setting {
         flag: Some("engine"),
         short: None,
@@ -126,6 +127,23 @@ pub static SETTINGS: [Setting; 10] = [
                  on a tmpfs without size limit, not mounted noexec, belong to root or the user, and be writable to nobody \
                  else unless it is sticky; else nothing is frozen (`image-dir`), and `odfork check`, with this variable, \
                  says why. The flag turns a relative path into an absolute one.",
+    },
+    Setting {
+        flag: Some("threads"),
+        short: None,
+        variable: THREADS,
+        metavar: "WAY",
+        values: Values::OneOf(&[
+            Choice { name: "auto", help: "by userfaultfd where it is allowed, else by ptrace" },
+            Choice { name: "userfaultfd", help: "whoever writes waits; else plain fork" },
+            Choice { name: "ptrace", help: "all are stopped, without a privilege" },
+        ]),
+        default: "userfaultfd",
+        reader: Reader::Library,
+        help: "How other threads are held while memory moves",
+        detail: "Under `ptrace` calls that wait are begun again unseen. Threads in calls that cannot be are not held: then \
+                 that fork is plain (`busy`). It needs a process that may be dumped and, under Yama, `ptrace_scope` 0; \
+                 a filter must allow ptrace.",
     },
     Setting {
         flag: Some("stats"),

@@ -54,10 +54,12 @@ pub enum Reason {
     Asked,
     /// The directory the user named for backing files is not fit for them.
     ImageDir,
+    /// Threads are in calls that must not be interrupted now.
+    Busy,
 }
 
 /// Number of reasons, for counters.
-pub const REASONS: usize = Reason::ImageDir as usize + 1;
+pub const REASONS: usize = Reason::Busy as usize + 1;
 
 impl Reason {
     /// All reasons, in the order of their counters.
@@ -86,6 +88,7 @@ impl Reason {
         Reason::Price,
         Reason::Asked,
         Reason::ImageDir,
+        Reason::Busy,
     ];
 
     /// The word in the statistics.
@@ -115,6 +118,7 @@ impl Reason {
             Reason::Price => "price",
             Reason::Asked => "asked",
             Reason::ImageDir => "image-dir",
+            Reason::Busy => "busy",
         }
     }
 
@@ -148,6 +152,7 @@ impl Reason {
             Reason::NotLoaded => "the runtime's wrappers are not loaded; use odfork run, or the crate's feature interpose",
             Reason::Asked => "unfrozen on demand (odfork stats PID --plain); it stays plain",
             Reason::ImageDir => "the directory of ODFORK_IMAGE_DIR cannot be used; odfork check, with that variable, says why",
+            Reason::Busy => "a thread is in a call that cannot be interrupted unseen, or did not stop; tried again later",
             Reason::Price => "a pass cost more than expected and was stopped; it goes on once forks have cost as much",
             Reason::RawCalls => "the program calls madvise or mremap by raw instructions, past the C library",
         }

@@ -14,13 +14,16 @@ mod addresses;
 mod api;
 mod backing;
 mod budget;
+mod calls;
 mod cgroup;
 mod code;
 pub mod engine;
 mod fork_mark;
 mod freeze;
 mod given_up;
+mod held;
 mod helper;
+mod hold;
 mod inspect;
 #[cfg(feature = "interpose")]
 pub mod interpose;
@@ -29,6 +32,7 @@ mod listing;
 mod lock;
 #[cfg(test)]
 mod lock_tests;
+mod mend;
 mod once;
 #[cfg(test)]
 mod once_tests;
@@ -53,6 +57,7 @@ pub mod stats;
 mod step;
 mod sync;
 pub mod sys;
+mod task;
 pub mod thaw;
 mod threads;
 pub mod vma;

@@ -12,7 +12,7 @@ use crate::listing::each_number;
 use crate::reason::{Done, Reason, Stop};
 use crate::scan::{self, digits, field, Path, Subject};
 use crate::scratch::Scratch;
-use crate::sys::{self, Errno, Kernel, SysResult};
+use crate::sys::{self, Errno, Fault, Kernel, SysResult, Trace};
 
 /// Tables up to this size are walked by number; in larger ones `/proc` says what is in use.
 const WALKED: u64 = 65536;
@@ -224,6 +224,61 @@ pub fn look_at_all(s: &mut Scratch, subject: &Subject) -> SysResult<Found> {
         }
     }
     Ok(found)
+}
+
+/// A file that a descriptor of the process shows, without opening it.
+fn of_process(pid: i32, fd: i32) -> Option<File> {
+    let (mut a, mut b) = ([0u8; 20], [0u8; 20]);
+    let fd = digits(u64::try_from(fd).ok()?, &mut b);
+    let path = Path::join(&[b"/proc/", digits(pid as u64, &mut a), b"/fd/", fd]);
+    // Not counted: asked also while threads are let go, which must not fail.
+    file(&Kernel::new(&Trace::new(), Fault::None), libc::AT_FDCWD, path.c_str())
+}
+
+/// Terminals and their kin.
+fn is_terminal_device(file: &File) -> bool {
+    file.kind == libc::S_IFCHR && matches!(file.device, 4 | 5 | 136..=143)
+}
+
+/// What is read there may come in part. One that cannot be asked counts as one.
+pub fn is_terminal(pid: i32, fd: i32) -> bool {
+    of_process(pid, fd).is_none_or(|file| is_terminal_device(&file))
+}
+
+/// What is written there may be cut by a signal: pipes, sockets, terminals.
+pub fn may_be_cut(pid: i32, fd: i32) -> bool {
+    of_process(pid, fd).is_some_and(|file| {
+        matches!(file.kind, libc::S_IFIFO | libc::S_IFSOCK) || is_terminal_device(&file)
+    })
+}
+
+/// It is a socket.
+pub fn is_socket(pid: i32, fd: i32) -> bool {
+    of_process(pid, fd).is_some_and(|file| file.kind == libc::S_IFSOCK)
+}
+
+/// A wait on this descriptor of a thread has no limit of its own. Asked of a copy.
+pub fn has_no_limits(k: &Kernel, pid: i32, tid: i32, fd: i32) -> bool {
+    if tid != pid && !shares_files(pid, tid) {
+        return false;
+    }
+    // SAFETY: descriptors of the helper's.
+    let copy = unsafe {
+        let Ok(process) = k.call(libc::SYS_pidfd_open, args![pid, 0]) else { return false };
+        let copy = k.call(libc::SYS_pidfd_getfd, args![process, fd, 0]);
+        scan::close(process as i32);
+        copy
+    };
+    let Ok(copy) = copy else { return false };
+    let limits = [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO].map(|name| {
+        let (mut time, mut size) = ([0i64; 2], 16u32);
+        let a = args![copy, libc::SOL_SOCKET, name, &mut time, &mut size];
+        // SAFETY: value and size are valid for writing.
+        unsafe { sys::raw(libc::SYS_getsockopt, a) };
+        time != [0; 2]
+    });
+    scan::close(copy as i32);
+    limits == [false; 2]
 }
 
 /// Where this cannot be asked, the table is read again.

@@ -6,6 +6,7 @@
 
 use core::ffi::CStr;
 
+use crate::held::Holding;
 use crate::source::Allowed;
 use crate::step::Step;
 use crate::sys::Fault;
@@ -37,6 +38,7 @@ pub enum Report {
 pub struct Options {
     pub freeze: Freeze,
     pub image: Allowed,
+    pub holding: Holding,
     /// Where files of huge pages are made; empty: wherever they can be had.
     pub image_dir: [u8; 256],
     pub report: Report,
@@ -53,6 +55,7 @@ impl Options {
         Options {
             freeze: Freeze::Auto,
             image: Allowed::Auto,
+            holding: Holding::Userfaultfd,
             image_dir: [0; 256],
             report: Report::None,
             report_file: [0; 256],
@@ -73,6 +76,11 @@ impl Options {
             b"huge" => Allowed::Huge,
             b"small" => Allowed::Small,
             _ => Allowed::Auto,
+        };
+        o.holding = match var(c"ODFORK_THREADS") {
+            b"auto" => Holding::Auto,
+            b"ptrace" => Holding::Ptrace,
+            _ => Holding::Userfaultfd,
         };
         copy_path(var(c"ODFORK_IMAGE_DIR"), &mut o.image_dir, UNFIT);
         o.report = match var(c"ODFORK_STATS") {

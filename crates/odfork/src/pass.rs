@@ -183,7 +183,9 @@ fn purchase(s: &Scratch, decide: &Decide, new: usize, dirty: usize) -> Option<Tr
 
 /// The map may have changed until everybody stood still.
 fn rescan(s: &mut Scratch, o: &Order, pagemap: i32, scope: Scope) -> Done<Debt> {
-    scan::scan(s, &o.subject, true, Trial::UNLIMITED)?;
+    // Who is stopped by ptrace is not watched by us.
+    let watched = s.work.marked;
+    scan::scan(s, &o.subject, watched, Trial::UNLIMITED)?;
     let new = match scope {
         Scope::All => budget::freezable(s, pagemap, |kind| o.allowed.takes(kind)),
         Scope::GiveBack => 0,

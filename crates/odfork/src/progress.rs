@@ -7,15 +7,14 @@
 //! rules of `helper` apply.
 
 use crate::args;
-use crate::scan::{digits, slurp, Path};
 use crate::scratch::Scratch;
 use crate::sys::{self, now_ns};
-use crate::vma::dec;
+use crate::task::{self, State};
 
 /// Processor time in which a thread comes to rest, or does not: in ticks of 10 ms.
 const RUN: u64 = 10;
 /// Everybody waits meanwhile: not longer, whatever happens.
-const FAR_NS: u64 = 2_000_000_000;
+pub const FAR_NS: u64 = 2_000_000_000;
 
 /// What looks at threads have shown so far.
 pub struct Progress {
@@ -33,18 +32,16 @@ pub struct Progress {
     in_front: (u64, u64),
 }
 
-/// One thread that is not at rest.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct State {
-    letter: u8,
-    ticks: u64,
-}
-
 impl Progress {
     /// So many looks in a row, 0.2 ms apart, without a change end it.
     pub fn new(most: u32) -> Self {
+        Progress::until(now_ns() + FAR_NS, most)
+    }
+
+    /// The same, with another far bound.
+    pub fn until(until_ns: u64, most: u32) -> Self {
         Progress {
-            until_ns: now_ns() + FAR_NS,
+            until_ns,
             still: 0,
             most,
             found: 0,
@@ -57,12 +54,8 @@ impl Progress {
 
     /// This thread is not at rest; `call` is what the kernel says it does.
     pub fn note(&mut self, s: &Scratch, pid: i32, tid: u64, call: &[u8]) {
-        let (mut a, mut b) = ([0u8; 20], [0u8; 20]);
-        let parts = [b"/proc/", digits(pid as u64, &mut a), b"/task/", digits(tid, &mut b)];
-        let path = Path::join(&[parts[0], parts[1], parts[2], parts[3], b"/stat"]);
-        let mut text = [0u8; 512];
         // One that is gone is another state too.
-        let state = slurp(&s.kernel, path.c_str(), &mut text).map_or(State::default(), state_of);
+        let state = task::state(&s.kernel, pid, tid);
         self.add(tid, state, call);
     }
 
@@ -101,36 +94,12 @@ pub fn pause() {
     unsafe { sys::raw(libc::SYS_nanosleep, args![&t, 0]) };
 }
 
-/// State and processor time in a line of `/proc/PID/stat`. The name before them may hold any byte
-/// but is in brackets.
-fn state_of(line: &[u8]) -> State {
-    let behind = line.iter().rposition(|&b| b == b')').map_or(0, |at| at + 1);
-    let mut words = line[behind..].split(|&b| b == b' ').filter(|w| !w.is_empty());
-    let letter = words.next().and_then(|w| w.first()).copied().unwrap_or(0);
-    // User and system time are the fields 14 and 15, the state is the third.
-    let ticks = words.skip(10).take(2).filter_map(dec).sum();
-    State { letter, ticks }
-}
-
-/// It has ended, and is still listed.
-pub fn has_ended(line: &[u8]) -> bool {
-    matches!(state_of(line).letter, b'Z' | b'X')
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const STILL: u32 = 20;
-    const ASLEEP: State = State { letter: b'S', ticks: 1 };
-
-    #[test]
-    fn a_line_tells_state_and_time() {
-        let line = b"7 (a ) R b) S 1 7 7 0 -1 64 5 0 0 0 31 11 0 0 20 0 1 0 9 8 7";
-        assert_eq!(state_of(line), State { letter: b'S', ticks: 42 });
-        assert_eq!(state_of(b""), State::default());
-        assert!(has_ended(b"7 (x) Z 1") && !has_ended(line));
-    }
+    const ASLEEP: State = State { letter: b'S', ticks: 1, processor: 0 };
 
     #[test]
     fn who_stands_still_is_not_waited_for() {
@@ -160,11 +129,11 @@ mod tests {
     fn who_runs_and_runs_is_not_waited_for() {
         let mut progress = Progress::new(STILL);
         for (ticks, goes_on) in [(5, true), (5 + RUN, true), (6 + RUN, false)] {
-            progress.add(7, State { letter: b'R', ticks }, b"running");
+            progress.add(7, State { letter: b'R', ticks, ..ASLEEP }, b"running");
             assert_eq!(progress.goes_on(), goes_on, "{ticks}");
         }
         // Another one is in front: it has its own time.
-        progress.add(8, State { letter: b'R', ticks: 100 }, b"running");
+        progress.add(8, State { letter: b'R', ticks: 100, ..ASLEEP }, b"running");
         assert!(progress.goes_on());
     }
 }

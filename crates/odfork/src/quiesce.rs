@@ -16,17 +16,20 @@
 //! it is closing the descriptor, which happens also when the helper is killed.
 
 use crate::args;
+use crate::held::Holding;
+use crate::hold;
 use crate::listing::each_number;
 use crate::open_files;
 use crate::progress::{pause, Progress};
 use crate::reason::{Done, Reason, Stop};
-use crate::scan::{self, digits, Path, Subject};
+use crate::scan::{self, Subject};
 use crate::scratch::{Scratch, TEXT};
 use crate::step::Step;
 use crate::sys::abi::userfaultfd;
 use crate::sys::{Errno, Kernel, SysResult, PAGE};
+use crate::task::{self, Blocked};
 use crate::threads;
-use crate::vma::{dec, hex, parse_head, Vma, READ, SHARED, WRITE};
+use crate::vma::{parse_head, Vma, READ, SHARED, WRITE};
 
 /// Looks at threads that stand still where they do not rest.
 const STILL: u32 = 250;
@@ -39,8 +42,11 @@ const FEATURES: u64 =
     userfaultfd::FEATURE_PAGEFAULT_FLAG_WP | userfaultfd::FEATURE_WP_HUGETLBFS_SHMEM;
 
 /// The process held still; ends when released or when the helper exits.
-pub struct Quiesced {
-    uffd: i32,
+pub enum Quiesced {
+    /// Whoever writes waits.
+    Watched(i32),
+    /// Other threads are stopped.
+    Stopped,
 }
 
 impl Quiesced {
@@ -48,8 +54,14 @@ impl Quiesced {
     /// `all`: protect every backing file, not only those a refreeze will replace.
     pub fn begin(s: &mut Scratch, subject: &Subject, threads: u64, all: bool) -> Done<Quiesced> {
         s.kernel.enter(Step::Quiesce);
-        let uffd = open_uffd(&s.kernel).map_err(refuse)?;
-        let quiesced = Quiesced { uffd };
+        let uffd = match open_uffd(&s.kernel) {
+            Ok(uffd) if threads == 1 || subject.holding != Holding::Ptrace => uffd,
+            Err(e) if threads == 1 || subject.holding == Holding::Userfaultfd => {
+                return Err(refuse(e));
+            }
+            _ => return stop_threads(s, subject),
+        };
+        let quiesced = Quiesced::Watched(uffd);
         s.work.marked = true;
         let held = if threads > 1 {
             hold_threads(s, subject, uffd)
@@ -67,8 +79,26 @@ impl Quiesced {
 
     /// Lets everybody go on.
     pub fn release(self, s: &mut Scratch, subject: &Subject) {
-        scan::close(self.uffd);
-        threads::settle(s, subject);
+        match self {
+            Quiesced::Watched(uffd) => {
+                scan::close(uffd);
+                threads::settle(s, subject);
+            }
+            Quiesced::Stopped => hold::release(s, subject),
+        }
+    }
+}
+
+/// By ptrace. Then nobody waits in a page fault, and every stack may be moved.
+fn stop_threads(s: &mut Scratch, subject: &Subject) -> Done<Quiesced> {
+    hold::begin(s, subject)?;
+    let found = open_files::look_at_all(s, subject).map_err(refuse);
+    match found.and_then(|found| found.forbids(2)) {
+        Ok(()) => Ok(Quiesced::Stopped),
+        Err(stop) => {
+            hold::release(s, subject);
+            Err(stop)
+        }
     }
 }
 
@@ -205,7 +235,7 @@ fn all_rest(s: &mut Scratch, subject: &Subject, progress: &mut Progress) -> SysR
         if tid != subject.tid as u64 {
             let known = threads::note(s, subject.pid, tid as i32)?;
             let mut text = [0u8; 256];
-            let call = call_of(s, subject.pid, tid, &mut text)?;
+            let call = task::call_of(&s.kernel, subject.pid, tid, &mut text)?;
             if !known || !rests(s, call) {
                 all = false;
                 progress.note(s, subject.pid, tid, call.unwrap_or_default());
@@ -216,40 +246,15 @@ fn all_rest(s: &mut Scratch, subject: &Subject, progress: &mut Progress) -> SysR
     Ok(all)
 }
 
-/// What a thread does, in the kernel's words; `None` for one that has ended meanwhile.
-fn call_of<'a>(s: &Scratch, pid: i32, tid: u64, text: &'a mut [u8]) -> SysResult<Option<&'a [u8]>> {
-    let (mut a, mut b) = ([0u8; 20], [0u8; 20]);
-    let (pid, tid) = (digits(pid as u64, &mut a), digits(tid, &mut b));
-    let path = Path::join(&[b"/proc/", pid, b"/task/", tid, b"/syscall"]);
-    match scan::slurp(&s.kernel, path.c_str(), text) {
-        Err(Errno(libc::ENOENT | libc::ESRCH)) => Ok(None),
-        other => other.map(|line| Some(line.trim_ascii())),
-    }
-}
-
 /// True if the thread is in a page fault or in a call that leaves the map alone.
 fn rests(s: &mut Scratch, line: Option<&[u8]>) -> bool {
     let Some(line) = line else { return true };
-    let Some((call, sp)) = parse_syscall(line) else { return false };
-    if sp == 0 {
+    let Some(Blocked { call, stack, .. }) = task::parse_call(line) else { return false };
+    if stack == 0 {
         // It has ended and is still listed: a main thread that did not wait for the others.
         return true;
     }
-    !call.is_some_and(changes_map) && s.note_stack(sp)
-}
-
-/// A line of `/proc/PID/syscall`: `running`, or `-1 sp pc` (in a fault), or
-/// `number arguments sp pc`. Gives the call, if any, and the stack pointer.
-fn parse_syscall(line: &[u8]) -> Option<(Option<u64>, usize)> {
-    let mut words = line.split(|&b| b == b' ').filter(|w| !w.is_empty());
-    let call = words.next()?;
-    let count = line.split(|&b| b == b' ').filter(|w| !w.is_empty()).count();
-    let sp = line.split(|&b| b == b' ').filter(|w| !w.is_empty()).nth(count.checked_sub(2)?)?;
-    let sp = hex(sp.strip_prefix(b"0x")?)? as usize;
-    match call {
-        b"-1" => Some((None, sp)),
-        number => Some((Some(dec(number)?), sp)),
-    }
+    !call.is_some_and(changes_map) && s.note_stack(stack)
 }
 
 /// Calls that change the map, start a task in it, or leave it; ends of threads.
@@ -304,11 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn states_of_threads() {
-        assert_eq!(parse_syscall(b"running"), None);
-        assert_eq!(parse_syscall(b"-1 0x7ffd10 0x55aa"), Some((None, 0x7ffd10)));
-        let line = b"202 0x1 0x2 0x3 0x0 0x0 0x0 0x7f0010 0x7f0020";
-        assert_eq!(parse_syscall(line), Some((Some(202), 0x7f0010)));
+    fn calls_that_change_the_map() {
         assert!(changes_map(11) && !changes_map(202));
     }
 }

@@ -10,6 +10,7 @@ use odfork_model::Trial;
 use crate::addresses::Addresses;
 use crate::args;
 use crate::code::Searched;
+use crate::held::Holding;
 use crate::reason::{Done, Reason, Stop};
 use crate::registry::Registry;
 use crate::scratch::{Scratch, MAX_VMAS};
@@ -37,6 +38,10 @@ pub struct Subject<'a> {
     pub pi_futexes: bool,
     /// Pages of backing files may be in pipes or sockets (`vmsplice`, `MSG_ZEROCOPY`).
     pub spliced: bool,
+    /// Sockets of the program may have limits of time.
+    pub timed_sockets: bool,
+    /// How other threads may be held.
+    pub holding: Holding,
 }
 
 /// Opens a file for reading.

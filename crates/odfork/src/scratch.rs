@@ -18,6 +18,7 @@ use core::ptr::NonNull;
 
 use crate::args;
 use crate::code::{Code, MAX_OBJECTS};
+use crate::held;
 use crate::pagemap;
 use crate::reason::{Done, Reason, Stop};
 use crate::results::Results;
@@ -28,7 +29,7 @@ use crate::vma::Vma;
 /// Mappings of interest a job can look at; more are left alone.
 pub const MAX_VMAS: usize = 16384;
 /// Threads whose stacks are watched at most; with more, fork stays plain.
-pub const MAX_STACKS: usize = 1024;
+pub const MAX_STACKS: usize = held::MOST;
 /// Bytes of text read at once.
 pub const TEXT: usize = 1 << 16;
 const STACK: usize = 512 << 10;
@@ -53,6 +54,8 @@ pub struct Work {
     stack_count: usize,
     /// The threads that a quiesce knows.
     pub threads: Noted,
+    /// Those that are held by ptrace.
+    pub held: held::Table,
     pub pagemap: pagemap::Buffers,
     pub text: [u8; TEXT],
 }

@@ -111,7 +111,7 @@ pub struct Trace {
 
 /// Calls that the freeze path goes on without. A filter may kill whoever makes one: the helper
 /// dies of it once, and then none is made any more.
-const SPARED: [i64; 13] = [
+const SPARED: [i64; 21] = [
     libc::SYS_fsopen,
     libc::SYS_fsconfig,
     libc::SYS_fsmount,
@@ -125,6 +125,14 @@ const SPARED: [i64; 13] = [
     libc::SYS_get_mempolicy,
     libc::SYS_statx,
     libc::SYS_futex_waitv,
+    libc::SYS_ptrace,
+    libc::SYS_restart_syscall,
+    libc::SYS_waitid,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_sched_setaffinity,
+    libc::SYS_pidfd_open,
+    libc::SYS_pidfd_getfd,
 ];
 
 impl Trace {

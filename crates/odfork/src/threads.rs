@@ -22,12 +22,13 @@ use core::sync::atomic::{AtomicI32, Ordering::SeqCst};
 
 use crate::args;
 use crate::listing::each_number;
-use crate::progress::{self, pause, Progress};
+use crate::progress::{pause, Progress};
 use crate::reason::{Done, Reason, Stop};
-use crate::scan::{digits, slurp, Path, Subject};
+use crate::scan::{digits, Path, Subject};
 use crate::scratch::{Scratch, Thread};
 use crate::step::Step;
 use crate::sys::{self, Errno, SysResult};
+use crate::task;
 
 /// Looks at a thread that stands still in its first or last instructions.
 const STILL: u32 = 20;
@@ -91,23 +92,12 @@ fn word_of(list: usize) -> *const AtomicI32 {
 /// Notes one thread; false if it cannot be held now: it begins or ends, or there is no room.
 pub fn note(s: &mut Scratch, pid: i32, tid: i32) -> SysResult<bool> {
     match list_of(tid) {
-        Ok(0) => has_ended(s, tid),
+        Ok(0) => task::has_ended(&s.kernel, pid, tid as u64),
         // One whose word is elsewhere cannot be told when it ends.
         Ok(list) if value_of(pid, list) != Some(tid) => Ok(false),
         Ok(list) => Ok(s.work.threads.keep(Thread { tid, list })),
         Err(Errno(libc::ESRCH)) => Ok(true),
         Err(e) => Err(e),
-    }
-}
-
-/// It has ended: listed still, as a main thread that did not wait for the others, or gone.
-fn has_ended(s: &mut Scratch, tid: i32) -> SysResult<bool> {
-    let mut number = [0u8; 20];
-    let path = Path::join(&[b"/proc/", digits(tid as u64, &mut number), b"/stat"]);
-    let mut text = [0u8; 256];
-    match slurp(&s.kernel, path.c_str(), &mut text) {
-        Err(Errno(libc::ENOENT | libc::ESRCH)) => Ok(true),
-        other => other.map(progress::has_ended),
     }
 }
 
@@ -127,7 +117,7 @@ pub fn settle(s: &mut Scratch, subject: &Subject) {
 fn is_ending(s: &mut Scratch, pid: i32, thread: Thread) -> bool {
     let ended = match list_of(thread.tid) {
         // A main thread that has ended stays listed.
-        Ok(0) => has_ended(s, thread.tid),
+        Ok(0) => task::has_ended(&s.kernel, pid, thread.tid as u64),
         Err(Errno(libc::ESRCH)) => Ok(true),
         _ => return false,
     };

@@ -108,6 +108,8 @@ pub fn subject<'a>(st: &'a State, registry: &'a Registry, searched: &'a Searched
         own: st.own_range(),
         min_bytes: MIN_BYTES,
         pi_futexes: st.pi_futexes.load(Relaxed) != 0,
+        timed_sockets: st.timed_sockets.load(Relaxed) != 0,
+        holding: st.options().holding,
         spliced: st.spliced_word().is_some_and(|word| word.load(Relaxed) != 0),
     }
 }

@@ -33,7 +33,7 @@ pub use growth::before_growth;
 pub use mapping::{keep, map, protect, replace};
 pub use notes::{
     away_from_passes, bar, before_filter, before_raw_fork, beside_no_pass, never_overwrite,
-    note_pi_futex, note_shared_vm, with_new_namespace,
+    note_pi_futex, note_shared_vm, note_timed_socket, with_new_namespace,
 };
 pub use relocate::{remap, remap_thawed, Remap};
 pub use state::{state, Notes, Setup, State, MAX_NEXT};

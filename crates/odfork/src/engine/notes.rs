@@ -86,6 +86,11 @@ pub fn before_raw_fork() {
     }
 }
 
+/// A socket of the program gets a limit of time: a wait begun again would have it anew.
+pub fn note_timed_socket() {
+    state().timed_sockets.store(1, Relaxed);
+}
+
 /// A task that shares this address space and is no thread was started.
 pub fn note_shared_vm() {
     before_raw_fork();

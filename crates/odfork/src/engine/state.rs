@@ -94,6 +94,8 @@ pub struct State {
     barred: AtomicU32,
     pub inspection: RunOnce,
     pub pi_futexes: AtomicU32,
+    /// A socket got a limit of time for waits.
+    pub timed_sockets: AtomicU32,
     /// Where a word shared with all descendants is: no backing file may be overwritten, because
     /// pages of it went into a pipe or socket, or a descendant has other privileges.
     spliced_word: AtomicUsize,
@@ -145,6 +147,7 @@ impl State {
             barred: AtomicU32::new(0),
             inspection: RunOnce::new(),
             pi_futexes: AtomicU32::new(0),
+            timed_sockets: AtomicU32::new(0),
             spliced_word: AtomicUsize::new(0),
             unsettled: AtomicU32::new(0),
             absent: Absent::new(),

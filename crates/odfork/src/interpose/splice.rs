@@ -1,4 +1,5 @@
-//! vmsplice(2), setsockopt(2): a page may stay in a pipe or a socket beyond its mappings.
+//! vmsplice(2), setsockopt(2): a page may stay in a pipe or a socket beyond its mappings; a wait on a
+//! socket may have a limit.
 
 use core::ffi::c_int;
 
@@ -13,6 +14,17 @@ pub unsafe extern "C" fn vmsplice(fd: c_int, iov: usize, count: usize, flags: u3
     answer(|| unsafe { sys::raw(libc::SYS_vmsplice, args![fd, iov, count, flags]) })
 }
 
+/// An option of a socket that a pass must know about.
+pub fn note_option(level: c_int, name: c_int) {
+    match (level, name) {
+        (libc::SOL_SOCKET, libc::SO_ZEROCOPY) => engine::never_overwrite(),
+        (libc::SOL_SOCKET, libc::SO_RCVTIMEO..=libc::SO_SNDTIMEO | 66..=67) => {
+            engine::note_timed_socket();
+        }
+        _ => {}
+    }
+}
+
 /// setsockopt(2): so may they by MSG_ZEROCOPY.
 #[no_mangle]
 pub unsafe extern "C" fn setsockopt(
@@ -22,9 +34,7 @@ pub unsafe extern "C" fn setsockopt(
     value: usize,
     len: u32,
 ) -> c_int {
-    if level == libc::SOL_SOCKET && name == libc::SO_ZEROCOPY {
-        engine::never_overwrite();
-    }
+    note_option(level, name);
     // SAFETY: the caller's own call.
     answer(|| unsafe { sys::raw(libc::SYS_setsockopt, args![fd, level, name, value, len]) })
         as c_int

@@ -11,6 +11,7 @@ use super::locking::{lock, lock_all};
 use super::mapping::{attach, map, protect, unmap};
 use super::privileges::{is_change, is_limiting};
 use super::remap::remap;
+use super::splice::note_option;
 use super::tasks::{is_pi, leave_namespaces, shares_memory};
 use super::waits::wait;
 use crate::reason::Reason;
@@ -53,7 +54,7 @@ pub unsafe extern "C" fn syscall(
         // SAFETY: the caller's own call.
         libc::SYS_waitid => wait(d as c_int, || unsafe { sys::raw(nr, [a, b, c, d, e, f]) }),
         _ => {
-            before_syscall(nr, a, b);
+            before_syscall(nr, a, b, c);
             // SAFETY: the caller's own call.
             let ret = unsafe { sys::raw(nr, [a, b, c, d, e, f]) };
             if is_change(nr, a) {
@@ -66,7 +67,7 @@ pub unsafe extern "C" fn syscall(
     as_libc(ret) as c_long
 }
 
-fn before_syscall(nr: c_long, a: usize, b: usize) {
+fn before_syscall(nr: c_long, a: usize, b: usize, c: usize) {
     if is_change(nr, a) {
         engine::never_overwrite();
     }
@@ -80,6 +81,7 @@ fn before_syscall(nr: c_long, a: usize, b: usize) {
             engine::bar(Reason::Pinned);
         }
         libc::SYS_vmsplice => engine::never_overwrite(),
+        libc::SYS_setsockopt => note_option(b as c_int, c as c_int),
         libc::SYS_futex if is_pi(b) => engine::note_pi_futex(),
         libc::SYS_clone if shares_memory(a as c_int) => engine::note_shared_vm(),
         libc::SYS_fork | libc::SYS_clone | libc::SYS_clone3 => engine::before_raw_fork(),

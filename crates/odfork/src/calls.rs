@@ -1,0 +1,210 @@
+//! What may be done to a thread in a system call: which may be interrupted, and what mends them.
+//!
+//! Owns the tables; pure. The kernel begins most interrupted calls again by itself, or goes on with
+//! what is left of their time. Those that answer EINTR instead are begun again by `mend`, those that
+//! come back with less than they would have are gone on with. What can be neither is left alone:
+//! then threads are not held now. signal(7) lists the calls that are never begun again.
+
+use crate::task::Blocked;
+
+/// What is known about a call that a thread sleeps in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Care {
+    /// It may be interrupted.
+    None,
+    /// It may be, once its time is lowered by what has passed.
+    Timed,
+    /// It may be, if this descriptor has no limits of time and is no terminal.
+    Descriptor(i32),
+    /// It ends the thread: nothing to interrupt.
+    Ends,
+    /// It must not be.
+    Leave,
+}
+
+/// Where a call keeps its limit of time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Limit {
+    /// Milliseconds, as an `i32`; negative: none.
+    Milliseconds(usize),
+    /// The address of a `timespec`, or 0: none.
+    Timespec(usize),
+}
+
+const FUTEX_WAITV: i64 = 449;
+const FUTEX_WAIT: i64 = 455;
+
+/// The care that a call needs.
+pub fn care(blocked: &Blocked) -> Care {
+    let Some(call) = blocked.call else { return Care::None };
+    match call as i64 {
+        libc::SYS_exit | libc::SYS_exit_group => Care::Ends,
+        libc::SYS_epoll_wait
+        | libc::SYS_epoll_pwait
+        | libc::SYS_epoll_pwait2
+        | libc::SYS_rt_sigtimedwait
+        | libc::SYS_semtimedop => match limit_of(call as i64) {
+            Some(limit) if has_limit(limit, &blocked.arguments) => Care::Timed,
+            _ => Care::None,
+        },
+        // What is received whole or not at all would come back in part.
+        libc::SYS_recvfrom if is_whole(blocked.arguments[3]) => Care::Leave,
+        libc::SYS_recvmsg if is_whole(blocked.arguments[2]) => Care::Leave,
+        libc::SYS_read
+        | libc::SYS_readv
+        | libc::SYS_write
+        | libc::SYS_writev
+        | libc::SYS_recvfrom
+        | libc::SYS_recvmsg
+        | libc::SYS_sendto
+        | libc::SYS_sendmsg
+        | libc::SYS_sendfile
+        | libc::SYS_accept
+        | libc::SYS_accept4
+        | libc::SYS_connect => Care::Descriptor(blocked.arguments[0] as i32),
+        call if is_begun_again(call) => Care::None,
+        _ => Care::Leave,
+    }
+}
+
+fn is_whole(flags: u64) -> bool {
+    flags as i32 & libc::MSG_WAITALL != 0
+}
+
+/// Calls that the kernel begins again, or goes on with, when no handler was called; and calls that
+/// no signal interrupts.
+fn is_begun_again(call: i64) -> bool {
+    matches!(
+        call,
+        libc::SYS_futex
+            | FUTEX_WAITV
+            | FUTEX_WAIT
+            | libc::SYS_nanosleep
+            | libc::SYS_clock_nanosleep
+            | libc::SYS_poll
+            | libc::SYS_ppoll
+            | libc::SYS_select
+            | libc::SYS_pselect6
+            | libc::SYS_pause
+            | libc::SYS_rt_sigsuspend
+            | libc::SYS_restart_syscall
+            | libc::SYS_wait4
+            | libc::SYS_waitid
+            | libc::SYS_msgsnd
+            | libc::SYS_msgrcv
+            | libc::SYS_semop
+            | libc::SYS_mq_timedsend
+            | libc::SYS_mq_timedreceive
+            | libc::SYS_flock
+            | libc::SYS_fcntl
+            | libc::SYS_open
+            | libc::SYS_openat
+            | libc::SYS_pread64
+            | libc::SYS_pwrite64
+            | libc::SYS_fsync
+            | libc::SYS_fdatasync
+            | libc::SYS_mmap
+            | libc::SYS_munmap
+            | libc::SYS_mprotect
+            | libc::SYS_mremap
+            | libc::SYS_madvise
+            | libc::SYS_brk
+            | libc::SYS_sched_yield
+    )
+}
+
+/// Where the limit of a call is whose time the kernel would let begin anew.
+pub fn limit_of(call: i64) -> Option<Limit> {
+    match call {
+        libc::SYS_epoll_wait | libc::SYS_epoll_pwait => Some(Limit::Milliseconds(3)),
+        libc::SYS_epoll_pwait2 | libc::SYS_semtimedop => Some(Limit::Timespec(3)),
+        libc::SYS_rt_sigtimedwait => Some(Limit::Timespec(2)),
+        _ => None,
+    }
+}
+
+/// There is a limit, and it is not that of a call that does not wait.
+pub fn has_limit(limit: Limit, arguments: &[u64; 6]) -> bool {
+    match limit {
+        Limit::Milliseconds(at) => arguments[at] as i32 > 0,
+        Limit::Timespec(at) => arguments[at] != 0,
+    }
+}
+
+/// An answer of EINTR means that nothing was done, so that the call may be begun again: those above,
+/// and calls on sockets that have limits of time.
+pub fn may_begin_again(call: i64) -> bool {
+    limit_of(call).is_some()
+        || matches!(
+            call,
+            libc::SYS_semop
+                | libc::SYS_read
+                | libc::SYS_readv
+                | libc::SYS_write
+                | libc::SYS_writev
+                | libc::SYS_recvfrom
+                | libc::SYS_recvmsg
+                | libc::SYS_sendto
+                | libc::SYS_sendmsg
+                | libc::SYS_sendfile
+                | libc::SYS_accept
+                | libc::SYS_accept4
+                | libc::SYS_connect
+                | libc::SYS_fallocate
+        )
+}
+
+/// How the rest of a transfer is asked for that came back with less than it was to move.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rest {
+    /// A buffer and a length, in these arguments.
+    Buffer(usize, usize),
+    /// A length only: the kernel has moved the position.
+    Length(usize),
+    /// A vector of buffers and its length.
+    Vector(usize, usize),
+    /// A message header.
+    Message(usize),
+}
+
+/// Calls that return before their time if interrupted, and never do so else but with an end or an
+/// error to come: asking for the rest then gives that, and the answer is the same.
+pub fn rest_of(call: i64) -> Option<Rest> {
+    match call {
+        libc::SYS_write | libc::SYS_sendto => Some(Rest::Buffer(1, 2)),
+        libc::SYS_sendfile => Some(Rest::Length(3)),
+        libc::SYS_writev => Some(Rest::Vector(1, 2)),
+        libc::SYS_sendmsg => Some(Rest::Message(1)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(call: i64, arguments: [u64; 6]) -> Care {
+        care(&Blocked { call: Some(call as u64), arguments, stack: 1 })
+    }
+
+    #[test]
+    fn each_call_of_the_manual_has_its_care() {
+        let forever = u64::from(u32::MAX);
+        assert_eq!(asked(libc::SYS_epoll_wait, [3, 0, 1, forever, 0, 0]), Care::None);
+        assert_eq!(asked(libc::SYS_epoll_wait, [3, 0, 1, 100, 0, 0]), Care::Timed);
+        assert_eq!(asked(libc::SYS_epoll_pwait2, [3, 0, 1, 0, 0, 8]), Care::None);
+        assert_eq!(asked(libc::SYS_rt_sigtimedwait, [1, 0, 4096, 8, 0, 0]), Care::Timed);
+        assert_eq!(asked(libc::SYS_rt_sigtimedwait, [1, 0, 0, 8, 0, 0]), Care::None);
+        assert_eq!(asked(libc::SYS_semtimedop, [1, 1, 1, 4096, 0, 0]), Care::Timed);
+        assert_eq!(asked(libc::SYS_read, [7, 1, 1, 0, 0, 0]), Care::Descriptor(7));
+        let whole = libc::MSG_WAITALL as u64;
+        assert_eq!(asked(libc::SYS_recvfrom, [7, 1, 9, whole, 0, 0]), Care::Leave);
+        assert_eq!(asked(libc::SYS_recvfrom, [7, 1, 9, 0, 0, 0]), Care::Descriptor(7));
+        assert_eq!(asked(libc::SYS_recvmsg, [7, 1, whole, 0, 0, 0]), Care::Leave);
+        for call in [libc::SYS_vfork, libc::SYS_clone, libc::SYS_clone3, libc::SYS_ioctl] {
+            assert_eq!(asked(call, [0; 6]), Care::Leave);
+        }
+        assert_eq!(asked(libc::SYS_exit, [0; 6]), Care::Ends);
+        assert_eq!(care(&Blocked::default()), Care::None);
+    }
+}

@@ -1,0 +1,96 @@
+//! Threads of the program while they are held by ptrace: the table of them.
+//!
+//! Owns the data, which lies in the scratch memory; `hold` does the holding. All zeros is valid.
+
+/// Threads at most; with more, fork stays plain.
+pub const MOST: usize = 1024;
+
+/// How other threads may be held.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Holding {
+    /// By userfaultfd, else by ptrace.
+    Auto,
+    /// By userfaultfd, or not at all.
+    #[default]
+    Userfaultfd,
+    /// By ptrace, or not at all.
+    Ptrace,
+}
+
+/// How far the hold of a thread has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u8)]
+pub enum Stage {
+    #[default]
+    None,
+    Asked,
+    Stands,
+    Gone,
+}
+
+/// A thread of the program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Held {
+    pub tid: i32,
+    pub stage: Stage,
+    /// A signal that was about to be delivered.
+    pub signal: i32,
+    pub slept: Slept,
+}
+
+/// All of them.
+pub struct Table {
+    pub all: [Held; MOST],
+    count: usize,
+    pub clocks: Clocks,
+}
+
+impl Table {
+    pub fn clear(&mut self) {
+        self.count = 0;
+        self.clocks.0.fill(0);
+    }
+
+    pub fn len(&self) -> usize {
+        self.count.min(MOST)
+    }
+
+    /// The place of a thread, known or new; `None` when there is no room.
+    pub fn place(&mut self, tid: i32) -> Option<usize> {
+        let count = self.len();
+        if let Some(at) = self.all[..count].iter().position(|held| held.tid == tid) {
+            return Some(at);
+        }
+        *self.all.get_mut(count)? = Held { tid, ..Held::default() };
+        self.count = count + 1;
+        Some(count)
+    }
+}
+
+/// What a thread slept in, and since when, if its time is to be lowered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Slept {
+    pub call: u64,
+    pub since_ns: u64,
+    /// How often it had gone to sleep by then.
+    pub switches: u64,
+}
+
+/// How far the processors' clocks are behind the monotonic one, in microseconds; 0: not known yet.
+pub struct Clocks(pub [u64; 512]);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_thread_has_one_place() {
+        // SAFETY: all zeros is valid, as in the mapping.
+        let mut table = unsafe { Box::<Table>::new_zeroed().assume_init() };
+        assert_eq!([7, 8, 7].map(|tid| table.place(tid)), [Some(0), Some(1), Some(0)]);
+        assert!((100..100 + MOST as i32 - 2).all(|tid| table.place(tid).is_some()));
+        assert_eq!((table.place(1), table.place(7)), (None, Some(0)));
+        table.clear();
+        assert_eq!(table.place(9), Some(0));
+    }
+}

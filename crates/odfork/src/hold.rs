@@ -1,0 +1,293 @@
+//! Holding other threads by ptrace, where userfaultfd is not to be had.
+//!
+//! Owns who is held and how far that has come. The helper task is a process of its own, so it may
+//! trace the threads of its maker: no privilege, no signal, no handler. It asks all of them to
+//! stop, then looks at each until it stands. What the stop interrupts is mended at once (`mend`),
+//! so that a helper that dies leaves at most one call with EINTR: the kernel lets everybody go on
+//! when the tracer ends. Threads in calls that nothing mends are not interrupted (`calls`): as long
+//! as there is one, nobody is asked, and after a while it is "not now" (`busy`).
+//!
+//! ```text
+//! none -> asked -> stands -> let go       gone: it has ended, and writes nothing any more
+//! ```
+//! A thread that ends is not held: it is waited for until the kernel has written its last words.
+//! The rules of `helper` apply. Waits are looks, 0.2 ms apart, and end by `progress`.
+
+use crate::args;
+use crate::calls::{self, Care};
+use crate::held::{Held, Slept, Stage};
+use crate::listing::each_number;
+use crate::mend::{self, Stopped};
+use crate::open_files;
+use crate::progress::{Progress, FAR_NS};
+use crate::reason::{Done, Reason, Stop};
+use crate::scan::Subject;
+use crate::scratch::{Scratch, Thread};
+use crate::step::Step;
+use crate::sys::{self, Errno, SysResult};
+use crate::task;
+use crate::threads::directory;
+
+/// Looks at threads that stand still in calls that must not be interrupted, before anybody is
+/// asked to stop; and after that, when others wait.
+const STILL_BEFORE: u32 = 50;
+const STILL_AMONG: u32 = 100;
+
+/// Where a look at a thread has left it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Look {
+    Rests,
+    Moves,
+    /// It does what must not be interrupted.
+    Refuses,
+}
+
+/// Holds every thread but the caller.
+pub fn begin(s: &mut Scratch, subject: &Subject) -> Done<()> {
+    s.work.held.clear();
+    s.forget_stacks();
+    s.kernel.enter(Step::Quiesce);
+    rehearse(s, subject)?;
+    let until_ns = sys::now_ns() + FAR_NS;
+    let free = wait_until_free(s, subject, Progress::until(until_ns, STILL_BEFORE));
+    let held = free.and_then(|()| hold_all(s, subject, Progress::until(until_ns, STILL_AMONG)));
+    if held.is_err() {
+        release(s, subject);
+    }
+    held
+}
+
+fn refuse(e: Errno) -> Stop {
+    Stop::failed(Reason::Threads, Step::Quiesce, e)
+}
+
+/// A filter that refuses what is needed later, or kills for it, shows here. Threads that are held
+/// make the first of these calls on going on, which else few programs make.
+fn rehearse(s: &Scratch, subject: &Subject) -> Done<()> {
+    // SAFETY: begins nothing again in a task that was not interrupted; moves nothing.
+    unsafe {
+        match s.kernel.call(libc::SYS_restart_syscall, [0; 6]) {
+            Err(Errno(libc::EINTR)) => {}
+            Err(e) => return Err(refuse(e)),
+            Ok(_) => return Err(Stop::of(Reason::Threads)),
+        }
+        for call in [libc::SYS_process_vm_readv, libc::SYS_process_vm_writev] {
+            s.kernel.call(call, args![subject.pid, 0, 0, 0, 0, 0]).map_err(refuse)?;
+        }
+    }
+    Ok(())
+}
+
+/// Nobody is asked to stop as long as one of them must not be.
+fn wait_until_free(s: &mut Scratch, subject: &Subject, mut progress: Progress) -> Done<()> {
+    loop {
+        s.kernel.enter(Step::Quiesce);
+        let free = each_number(s, &directory(subject.pid), &mut |s, tid| {
+            let me = tid == subject.tid as u64;
+            Ok(me || look(s, subject, tid, &mut progress)?.0 != Look::Refuses)
+        });
+        if free.map_err(refuse)? {
+            return Ok(());
+        }
+        if !progress.goes_on() {
+            return Err(Stop::of(Reason::Busy));
+        }
+    }
+}
+
+/// Asks all threads to stop, and waits until they do.
+fn hold_all(s: &mut Scratch, subject: &Subject, mut progress: Progress) -> Done<()> {
+    let mut stood = false;
+    loop {
+        s.kernel.enter(Step::Quiesce);
+        let (mut all, before) = (true, s.work.held.len());
+        each_number(s, &directory(subject.pid), &mut |s, tid| {
+            if tid != subject.tid as u64 {
+                all &= advance(s, subject, tid, &mut progress)? == Look::Rests;
+            }
+            Ok(true)
+        })
+        .map_err(refuse)?;
+        // Twice, with nobody new: a listing beside ends of threads may leave some out.
+        all &= s.work.held.len() == before;
+        if all && stood {
+            note_all(s, subject);
+            return Ok(());
+        }
+        if !all && !progress.goes_on() {
+            return Err(Stop::of(Reason::Busy));
+        }
+        stood = all;
+    }
+}
+
+/// For whoever asks what threads there are.
+fn note_all(s: &mut Scratch, subject: &Subject) {
+    s.work.threads.clear();
+    s.work.threads.keep(Thread { tid: subject.tid, list: 0 });
+    for at in 0..s.work.held.len() {
+        s.work.threads.keep(Thread { tid: s.work.held.all[at].tid, list: 0 });
+    }
+}
+
+/// One step with one thread.
+fn advance(
+    s: &mut Scratch,
+    subject: &Subject,
+    tid: u64,
+    progress: &mut Progress,
+) -> SysResult<Look> {
+    let at = s.work.held.place(tid as i32).ok_or(Errno(libc::E2BIG))?;
+    match s.work.held.all[at].stage {
+        Stage::Stands | Stage::Gone => return Ok(Look::Rests),
+        Stage::Asked => {
+            wait(s, subject, at, true)?;
+            if s.work.held.all[at].stage == Stage::Asked {
+                progress.note(s, subject.pid, tid, b"");
+                return Ok(Look::Moves);
+            }
+            return Ok(Look::Rests);
+        }
+        Stage::None => {}
+    }
+    let (look, slept) = look(s, subject, tid, progress)?;
+    if look != Look::Refuses {
+        s.work.held.all[at].slept = slept;
+        s.work.held.all[at].stage = ask(s, subject, tid as i32)?;
+    }
+    Ok(Look::Moves)
+}
+
+/// What it does, and whether that may be interrupted.
+fn look(
+    s: &mut Scratch,
+    subject: &Subject,
+    tid: u64,
+    progress: &mut Progress,
+) -> SysResult<(Look, Slept)> {
+    let mut text = [0u8; 256];
+    let nothing = (Look::Moves, Slept::default());
+    let Some(line) = task::call_of(&s.kernel, subject.pid, tid, &mut text)? else {
+        return Ok(nothing);
+    };
+    let Some(blocked) = task::parse_call(line) else { return Ok(nothing) };
+    let found = match calls::care(&blocked) {
+        Care::None => return Ok(nothing),
+        Care::Timed => {
+            let call = blocked.call.unwrap_or_default();
+            s.work.held.clocks.slept(&s.kernel, subject.pid, tid, call)
+        }
+        Care::Descriptor(fd) => may_be_cut(s, subject, tid as i32, fd).then(Slept::default),
+        Care::Ends | Care::Leave => None,
+    };
+    Ok(match found {
+        Some(slept) => (Look::Moves, slept),
+        None => {
+            progress.note(s, subject.pid, tid, line);
+            (Look::Refuses, Slept::default())
+        }
+    })
+}
+
+/// A call on this descriptor may be begun again: it is no terminal, which may answer with a part of
+/// what was typed, and has no limit of time that would begin anew.
+fn may_be_cut(s: &Scratch, subject: &Subject, tid: i32, fd: i32) -> bool {
+    !open_files::is_terminal(subject.pid, fd)
+        && (!subject.timed_sockets || open_files::has_no_limits(&s.kernel, subject.pid, tid, fd))
+}
+
+/// Becomes the tracer of a thread and asks it to stop.
+fn ask(s: &Scratch, subject: &Subject, tid: i32) -> SysResult<Stage> {
+    // SAFETY: tracing changes nothing by itself.
+    let seized = unsafe { s.kernel.call(libc::SYS_ptrace, args![libc::PTRACE_SEIZE, tid, 0, 0]) };
+    match seized {
+        Ok(_) => {}
+        Err(Errno(libc::ESRCH)) => return Ok(Stage::None),
+        // A main thread that has ended and is still listed.
+        Err(Errno(libc::EPERM)) if task::has_ended(&s.kernel, subject.pid, tid as u64)? => {
+            return Ok(Stage::Gone);
+        }
+        Err(e) => return Err(e),
+    }
+    // SAFETY: stops a thread that this task traces.
+    match unsafe { s.kernel.call(libc::SYS_ptrace, args![libc::PTRACE_INTERRUPT, tid, 0, 0]) } {
+        Ok(_) | Err(Errno(libc::ESRCH)) => Ok(Stage::Asked),
+        Err(e) => Err(e),
+    }
+}
+
+/// Looks whether a thread that was asked stands, and mends what it was interrupted in.
+///
+/// The state is not taken (`WNOWAIT`): should this task die, the kernel delivers the signal that the
+/// thread stopped for.
+fn wait(s: &mut Scratch, subject: &Subject, at: usize, counted: bool) -> SysResult<()> {
+    let Held { tid, slept, .. } = s.work.held.all[at];
+    let how = libc::WNOHANG | libc::WNOWAIT | libc::WEXITED | libc::WSTOPPED | libc::__WALL;
+    // SAFETY: all zeros is valid for plain old data; the kernel fills it.
+    let (answer, info) = unsafe {
+        let mut info: libc::siginfo_t = core::mem::zeroed();
+        let a = args![libc::P_PID, tid, &mut info, how, 0];
+        let call = libc::SYS_waitid;
+        (if counted { s.kernel.call(call, a) } else { sys::call(call, a) }, info)
+    };
+    // SAFETY: what a wait fills in.
+    let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
+    let waits = answer.is_ok() && pid == 0;
+    let has_ended = waits && task::has_ended(&s.kernel, subject.pid, tid as u64)?;
+    let held = &mut s.work.held.all[at];
+    match answer {
+        // A main thread's end is not told before that of the others.
+        Ok(_) if pid == 0 && has_ended => held.stage = Stage::Gone,
+        Ok(_) if pid == 0 => {}
+        Ok(_) if !matches!(info.si_code, libc::CLD_STOPPED | libc::CLD_TRAPPED) => {
+            held.stage = Stage::Gone;
+        }
+        Ok(_) => {
+            // An event is in the second byte; without one it is a signal's delivery.
+            held.signal = if status >> 8 == 0 { status } else { 0 };
+            if mend::mend(&Stopped { pid: subject.pid, tid, slept }) {
+                held.stage = Stage::Stands;
+            }
+        }
+        Err(Errno(libc::ECHILD)) => held.stage = Stage::Gone,
+        Err(e) => return Err(e),
+    }
+    Ok(())
+}
+
+/// Lets everybody go on, also those that were asked and do not stand yet.
+pub fn release(s: &mut Scratch, subject: &Subject) {
+    let_go(s);
+    let mut progress = Progress::new(STILL_AMONG);
+    while stands_to_come(s, subject, &mut progress) {
+        let_go(s);
+        if !progress.goes_on() {
+            // In a sleep that no signal ends. The request ends with this task.
+            break;
+        }
+    }
+}
+
+/// Some that were asked do not stand yet.
+fn stands_to_come(s: &mut Scratch, subject: &Subject, progress: &mut Progress) -> bool {
+    let mut some = false;
+    for at in 0..s.work.held.len() {
+        if s.work.held.all[at].stage == Stage::Asked {
+            let _ = wait(s, subject, at, false);
+            some = true;
+            progress.note(s, subject.pid, s.work.held.all[at].tid as u64, b"");
+        }
+    }
+    some
+}
+
+fn let_go(s: &mut Scratch) {
+    for at in 0..s.work.held.len() {
+        let Held { tid, stage, signal, .. } = s.work.held.all[at];
+        if stage == Stage::Stands {
+            // SAFETY: ends the tracing of a thread; the signal is its own.
+            unsafe { sys::raw(libc::SYS_ptrace, args![libc::PTRACE_DETACH, tid, 0, signal]) };
+            s.work.held.all[at].stage = Stage::None;
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! After a stop: what an interrupted call answers, so that its thread never sees the interruption.
+//!
+//! Owns the registers of stopped threads and the few instructions that such a thread may pass when
+//! it goes on. A call that has answered EINTR and did nothing is begun again by the kernel: with
+//! `ERESTARTNOHAND` in its place, it does that itself, or answers EINTR if a handler is called
+//! before. Where it is to be begun with other arguments, with less time or with the rest of a
+//! transfer, the thread passes `odfork_continued`: behind the call it adds what was moved before,
+//! takes its own arguments back and goes where it would have gone.
+//!
+//! ```text
+//!  stack of the thread      what it does on going on
+//!  own content, red zone      kernel: -ERESTARTNOHAND, so back to `syscall`, with the frame's
+//!  frame: where to, stack     arguments; a handler is called: EINTR instead, not begun again
+//!    pointer, moved before,   odfork_continued: adds or keeps what was moved before,
+//!    own arguments            own arguments, own stack, away
+//! ```
+//! A thread that is stopped again in there has a frame already, which is changed. The rules of
+//! `helper` apply: the stack of a stopped thread is written through the kernel.
+
+use core::arch::global_asm;
+
+use libc::user_regs_struct as Registers;
+
+use crate::args;
+use crate::calls::{self, Limit, Rest};
+use crate::held::Slept;
+use crate::open_files;
+use crate::sys::{self, now_ns};
+use crate::task;
+
+const ERESTARTNOHAND: i64 = 514;
+/// Below its stack pointer a function may use so much.
+const RED_ZONE: u64 = 128;
+/// Buffers of a vector that are gone on with; of more, the answer is what these come to.
+const MOST_PARTS: usize = 32;
+
+// `signal_frame`: whoever unwinds, as cancelling a thread does, finds the caller at [rsp] and its
+// stack pointer at [rsp + 8]. rcx is the kernel's to change in any call.
+global_asm!(
+    ".pushsection .text.odfork_continued, \"ax\", @progbits",
+    ".hidden odfork_continued",
+    ".globl odfork_continued",
+    ".type odfork_continued, @function",
+    ".cfi_startproc",
+    ".cfi_signal_frame",
+    ".cfi_escape 0x0f, 0x03, 0x77, 0x08, 0x06",
+    ".cfi_escape 0x10, 0x10, 0x02, 0x77, 0x00",
+    "syscall",
+    "odfork_continued:",
+    "test rax, rax",
+    "js 2f",
+    "add rax, [rsp + 16]",
+    "jmp 3f",
+    "2:",
+    "cmp qword ptr [rsp + 16], 0",
+    "cmovne rax, [rsp + 16]",
+    "3:",
+    "mov rdi, [rsp + 24]",
+    "mov rsi, [rsp + 32]",
+    "mov rdx, [rsp + 40]",
+    "mov r10, [rsp + 48]",
+    "mov r8, [rsp + 56]",
+    "mov r9, [rsp + 64]",
+    "mov rcx, [rsp]",
+    "mov rsp, [rsp + 8]",
+    "jmp rcx",
+    ".cfi_endproc",
+    ".size odfork_continued, . - odfork_continued",
+    ".popsection",
+);
+
+extern "C" {
+    static odfork_continued: u8;
+}
+
+fn continued() -> u64 {
+    (&raw const odfork_continued) as u64
+}
+
+/// What lies on the stack of a thread that passes `odfork_continued`. Its first nine words are read
+/// there.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Frame {
+    goes_to: u64,
+    stack: u64,
+    moved: u64,
+    arguments: [u64; 6],
+    limit: [i64; 2],
+    /// A message header, of which the first four words and the flags are used.
+    message: [u64; 7],
+    parts: [Part; MOST_PARTS],
+}
+
+/// `struct iovec`.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+struct Part {
+    at: u64,
+    length: u64,
+}
+
+/// A stopped thread.
+#[derive(Clone, Copy)]
+pub struct Stopped {
+    pub pid: i32,
+    pub tid: i32,
+    pub slept: Slept,
+}
+
+/// Mends what the stop has interrupted. False if the thread cannot be asked: it is gone.
+pub fn mend(thread: &Stopped) -> bool {
+    let Some(mut regs) = registers(thread.tid) else { return false };
+    let (call, answer) = (regs.orig_rax as i64, regs.rax as i64);
+    if call < 0 || !is_behind_a_call(thread.pid, &regs) {
+        return true;
+    }
+    let changed = if answer == -i64::from(libc::EINTR) && calls::may_begin_again(call) {
+        lower_limit(thread, &mut regs);
+        true
+    } else {
+        answer > 0 && calls::rest_of(call).is_some_and(|rest| go_on(thread, &mut regs, rest))
+    };
+    if changed {
+        regs.rax = (-ERESTARTNOHAND) as u64;
+        set_registers(thread.tid, &regs);
+    }
+    true
+}
+
+/// It stands where a call returns to, not at the first instruction of a handler.
+fn is_behind_a_call(pid: i32, regs: &Registers) -> bool {
+    const SYSCALL: [u8; 2] = [0x0f, 0x05];
+    let mut code = [0u8; 2];
+    read_memory(pid, regs.rip.wrapping_sub(2), &mut code) && code == SYSCALL
+}
+
+fn arguments(regs: &Registers) -> [u64; 6] {
+    [regs.rdi, regs.rsi, regs.rdx, regs.r10, regs.r8, regs.r9]
+}
+
+fn set_argument(regs: &mut Registers, number: usize, value: u64) {
+    let all = [&mut regs.rdi, &mut regs.rsi, &mut regs.rdx, &mut regs.r10, &mut regs.r8];
+    if let Some(one) = all.into_iter().nth(number) {
+        *one = value;
+    }
+}
+
+/// What is left of a call's time, where its beginning is known.
+fn lower_limit(thread: &Stopped, regs: &mut Registers) {
+    let call = regs.orig_rax;
+    let limit = calls::limit_of(call as i64).filter(|&l| calls::has_limit(l, &arguments(regs)));
+    let Some(limit) = limit.filter(|_| thread.slept.call == call) else { return };
+    if !task::has_only_stopped(thread.pid, thread.tid, &thread.slept) {
+        // It has come back and waits anew, since a moment that is not known but just now.
+        return;
+    }
+    let passed = now_ns().saturating_sub(thread.slept.since_ns) as i64;
+    let value = match limit {
+        Limit::Milliseconds(at) => {
+            // As its thread sees it: what is left of a millisecond is waited for.
+            i64::from(arguments(regs)[at] as i32) - passed / 1_000_000
+        }
+        Limit::Timespec(at) => {
+            let mut time = [0i64; 2];
+            if !read_memory(thread.pid, arguments(regs)[at], bytes_of(&mut time)) {
+                return;
+            }
+            time[0].saturating_mul(1_000_000_000).saturating_add(time[1]).saturating_sub(passed)
+        }
+    };
+    let value = value.max(0);
+    let Some(mut frame) = frame_of(thread, regs) else { return };
+    match limit {
+        Limit::Milliseconds(at) => set_argument(regs, at, value as u64),
+        Limit::Timespec(at) => {
+            frame.limit = [value / 1_000_000_000, value % 1_000_000_000];
+            set_argument(regs, at, frame_at(regs) + core::mem::offset_of!(Frame, limit) as u64);
+        }
+    }
+    finish(thread, regs, &frame);
+}
+
+/// Asks for the rest of a transfer. False if all was moved, or the rest cannot be asked for.
+fn go_on(thread: &Stopped, regs: &mut Registers, rest: Rest) -> bool {
+    let (moved, all) = (regs.rax, arguments(regs));
+    let before = *regs;
+    let to = all[0] as i32;
+    let cut = match rest {
+        // To a pipe it moves what there is room for.
+        Rest::Length(_) => open_files::is_socket(thread.pid, to),
+        _ => open_files::may_be_cut(thread.pid, to),
+    };
+    if !cut {
+        return false;
+    }
+    let Some(mut frame) = frame_of(thread, regs) else { return false };
+    frame.moved += moved;
+    let left = match rest {
+        Rest::Buffer(at, length) => {
+            set_argument(regs, at, all[at].wrapping_add(moved));
+            set_argument(regs, length, all[length].saturating_sub(moved));
+            all[length].saturating_sub(moved) > 0
+        }
+        Rest::Length(length) => {
+            set_argument(regs, length, all[length].saturating_sub(moved));
+            all[length].saturating_sub(moved) > 0
+        }
+        Rest::Vector(at, length) => {
+            let count = parts_left(thread.pid, (all[at], all[length]), moved, &mut frame);
+            set_argument(regs, at, frame_at(regs) + core::mem::offset_of!(Frame, parts) as u64);
+            set_argument(regs, length, count);
+            count > 0
+        }
+        Rest::Message(at) => {
+            let left = message_left(thread.pid, all[at], moved, &mut frame, frame_at(regs));
+            set_argument(regs, at, frame_at(regs) + core::mem::offset_of!(Frame, message) as u64);
+            left
+        }
+    };
+    if left && finish(thread, regs, &frame) {
+        return true;
+    }
+    *regs = before;
+    false
+}
+
+/// The header's buffers that are left; without names and control data, which went first.
+fn message_left(pid: i32, at: u64, moved: u64, frame: &mut Frame, frame_at: u64) -> bool {
+    let mut header = [0u64; 7];
+    if !read_memory(pid, at, bytes_of(&mut header)) {
+        return false;
+    }
+    // struct msghdr: name, its length, vector, its length, control, its length, flags.
+    let count = parts_left(pid, (header[2], header[3]), moved, frame);
+    let parts = frame_at + core::mem::offset_of!(Frame, parts) as u64;
+    frame.message = [0, 0, parts, count, 0, 0, 0];
+    count > 0
+}
+
+/// The buffers of a vector behind the first `moved` bytes; how many there are.
+fn parts_left(pid: i32, (at, count): (u64, u64), moved: u64, frame: &mut Frame) -> u64 {
+    let (mut skip, mut kept) = (moved, 0);
+    for number in 0..count.min(1024) {
+        let mut part = [0u64; 2];
+        if kept == MOST_PARTS || !read_memory(pid, at + number * 16, bytes_of(&mut part)) {
+            break;
+        }
+        let gone = skip.min(part[1]);
+        skip -= gone;
+        if part[1] > gone {
+            frame.parts[kept] = Part { at: part[0] + gone, length: part[1] - gone };
+            kept += 1;
+        }
+    }
+    kept as u64
+}
+
+/// Where the frame of these registers is, or will be.
+fn frame_at(regs: &Registers) -> u64 {
+    if regs.rip == continued() {
+        regs.rsp
+    } else {
+        (regs.rsp - RED_ZONE - size_of::<Frame>() as u64) & !63
+    }
+}
+
+/// The frame the thread has, or a new one.
+fn frame_of(thread: &Stopped, regs: &Registers) -> Option<Frame> {
+    let mut frame = Frame {
+        goes_to: regs.rip,
+        stack: regs.rsp,
+        moved: 0,
+        arguments: arguments(regs),
+        limit: [0; 2],
+        message: [0; 7],
+        parts: [Part::default(); MOST_PARTS],
+    };
+    let known = regs.rip != continued() || read_memory(thread.pid, regs.rsp, bytes_of(&mut frame));
+    known.then_some(frame)
+}
+
+/// Writes the frame and leads the thread there.
+fn finish(thread: &Stopped, regs: &mut Registers, frame: &Frame) -> bool {
+    let at = frame_at(regs);
+    let written = write_memory(thread.pid, at, frame);
+    if written {
+        (regs.rsp, regs.rip) = (at, continued());
+    }
+    written
+}
+
+/// A value without padding, as bytes.
+fn bytes_of<T: Copy>(value: &mut T) -> &mut [u8] {
+    // SAFETY: plain numbers, for which any bytes are valid.
+    unsafe { core::slice::from_raw_parts_mut((value as *mut T).cast(), size_of::<T>()) }
+}
+
+fn read_memory(pid: i32, at: u64, to: &mut [u8]) -> bool {
+    let ours = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
+    let theirs = libc::iovec { iov_base: at as *mut _, iov_len: to.len() };
+    // SAFETY: the buffer is valid for writing; the kernel checks the other address.
+    let done =
+        unsafe { sys::call(libc::SYS_process_vm_readv, args![pid, &ours, 1, &theirs, 1, 0]) };
+    done == Ok(to.len())
+}
+
+fn write_memory(pid: i32, at: u64, frame: &Frame) -> bool {
+    let length = size_of::<Frame>();
+    let ours =
+        libc::iovec { iov_base: core::ptr::from_ref(frame).cast_mut().cast(), iov_len: length };
+    let theirs = libc::iovec { iov_base: at as *mut _, iov_len: length };
+    let a = args![pid, &ours, 1, &theirs, 1, 0];
+    // SAFETY: below the stack of a thread that is stopped, which no code uses but a handler's.
+    unsafe { sys::call(libc::SYS_process_vm_writev, a) == Ok(length) }
+}
+
+/// `NT_PRSTATUS` of a stopped thread.
+fn registers(tid: i32) -> Option<Registers> {
+    // SAFETY: all zeros is valid for plain old data; the kernel fills it.
+    unsafe {
+        let mut regs: Registers = core::mem::zeroed();
+        let io = libc::iovec { iov_base: (&raw mut regs).cast(), iov_len: size_of::<Registers>() };
+        let a = args![libc::PTRACE_GETREGSET, tid, libc::NT_PRSTATUS, &io];
+        sys::call(libc::SYS_ptrace, a).is_ok().then_some(regs)
+    }
+}
+
+fn set_registers(tid: i32, regs: &Registers) {
+    let base = core::ptr::from_ref(regs).cast_mut().cast();
+    let io = libc::iovec { iov_base: base, iov_len: size_of::<Registers>() };
+    // SAFETY: what the thread had, but for what its call is to do next.
+    unsafe {
+        sys::raw(libc::SYS_ptrace, args![libc::PTRACE_SETREGSET, tid, libc::NT_PRSTATUS, &io])
+    };
+}
