@@ -1,11 +1,11 @@
 """Copy-on-write by reference counts: the memory of a parent and its children over time.
 
-    python refcounts.py [--megabytes 200] [--children 4] [PYTHON]...
+    python refcounts.py [--megabytes 200] [--children 4] [--kinds lists,nones,array] [PYTHON]...
 
 Each Python, with the library and by stock fork, with gc.freeze() in the parent and without: the
-sum of all processes' PSS after the fork, after children read a tenth and all of the parent's
-objects, and after a garbage collection in each child. What is held: dictionaries, as many None as
-fit, and one array. Give odfork to other interpreters by PYTHONPATH and ODFORK_LIB.
+sum of all processes' PSS after the fork, after a garbage collection in each child, and after each
+has read a tenth and all of the parent's objects. What is held: short lists, as many None as fit, or
+one array. Give odfork to other interpreters by PYTHONPATH and ODFORK_LIB.
 """
 
 import argparse
@@ -16,25 +16,25 @@ import os
 import subprocess
 import sys
 
-STEPS = ("forked", "read a tenth", "read all", "collected")
-KINDS = ("dicts", "nones", "array")
+STEPS = ("forked", "collected", "read a tenth", "read all")
+KINDS = ("lists", "nones", "array")
 
 
 def make(kind, megabytes):
     size = megabytes << 20
-    if kind == "dicts":
-        return [{"key": number * 1.5, "text": str(number)} for number in range(size // 350)]
+    if kind == "lists":
+        return [[number * 1.5, str(number)] for number in range(size // 176)]
     if kind == "nones":
         return [None] * (size // 8)
     return array.array("d", bytes(size))
 
 
 def read(held, share):
-    """Looks at the first part of the objects; dictionaries at what is in them as well."""
+    """Looks at the first part of the objects; at what is in lists as well."""
     count = int(len(held) * share)
-    if isinstance(held[0], dict):
+    if isinstance(held[0], list):
         for number in range(count):
-            held[number]["text"]
+            held[number][1]
     else:
         for number in range(count):
             held[number]
@@ -48,11 +48,11 @@ def child(held, orders, answers):
         if not order:
             os._exit(0)
         if order == b"1":
-            read(held, 0.1)
-        elif order == b"2":
-            read(held, 1)
-        elif order == b"3":
             gc.collect()
+        elif order == b"2":
+            read(held, 0.1)
+        elif order == b"3":
+            read(held, 1)
         os.write(answers, order)
 
 
@@ -64,7 +64,7 @@ def sum_of_pss(pids):
     return total / 1024
 
 
-def parent(kind, megabytes, children, freeze):
+def parent(kind, megabytes, children, freeze, library):
     """In an interpreter of its own: MB in all after each step, as JSON."""
     import odfork
 
@@ -72,7 +72,8 @@ def parent(kind, megabytes, children, freeze):
     if freeze:
         gc.collect()
         gc.freeze()
-    odfork.freeze()
+    if library and not odfork.freeze():
+        sys.exit(odfork.reason())
     alone = sum_of_pss([os.getpid()])
     answers, theirs = os.pipe()
     orders, pids = [], []
@@ -113,6 +114,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--megabytes", type=int, default=200)
     parser.add_argument("--children", type=int, default=4)
+    parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("pythons", nargs="*", default=[sys.executable])
     given = parser.parse_args()
     print(f"MB of a parent and {given.children} children together")
@@ -121,10 +123,10 @@ def main():
     for python in given.pythons:
         version = "import sys; print('%d.%d' % sys.version_info[:2])"
         name = subprocess.run([python, "-c", version], stdout=subprocess.PIPE, text=True).stdout
-        for kind in KINDS:
+        for kind in given.kinds.split(","):
             for library in (False, True):
                 for freeze in (False, True):
-                    arguments = (kind, given.megabytes, given.children, int(freeze))
+                    arguments = (kind, given.megabytes, given.children, int(freeze), int(library))
                     seen = measured(python, library, arguments)
                     cells = [name.strip(), kind, "odfork" if library else "stock"]
                     cells += ["yes" if freeze else "no", *(f"{value:.0f}" for value in seen)]

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import random
 import resource
 import signal
 import subprocess
@@ -294,16 +295,24 @@ def test_a_large_request(zygote):
 
 
 def test_a_thousand_children_killed_at_random():
+    """No orphan, no lost status, no descriptor left, neither here nor in the template."""
+    chance = random.Random(16)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:
         with odfork.Zygote() as zygote:
+            theirs = len(os.listdir(f"/proc/{zygote.pid}/fd"))
             children = [zygote.start(time.sleep, (600,)) for _ in range(1000)]
-            for child in children[::2]:
-                child.kill()
-            assert [c.wait() for c in children[::2]] == [-9] * 500
+            chance.shuffle(children)
+            killed = {c: chance.choice((signal.SIGKILL, signal.SIGTERM)) for c in children[:500]}
+            for child, number in killed.items():
+                child.send_signal(number)
+            for child in chance.sample(list(killed), len(killed)):
+                assert child.wait() == -killed[child]
+            assert zygote.info()["children"] == 500
+            assert len(os.listdir(f"/proc/{zygote.pid}/fd")) == theirs
             os.kill(zygote.pid, signal.SIGKILL)
-            assert [c.wait() for c in children[1::2]] == [-9] * 500
+            assert [c.wait() for c in children[500:]] == [-9] * 500
             assert all(gone(c.pid) for c in children)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
