@@ -5,9 +5,9 @@
 //!
 //! | key | meaning | default |
 //! | --- | --- | --- |
-//! | `modes` | comma list of stock, huge, small, auto, user | all but auto |
+//! | `modes` | comma list of stock, huge, small, auto, user, live | all but auto and live |
 //! | `expect` | frozen, froze, fold, any, `plain:REASON` | frozen |
-//! | `huge`, `small`, `auto`, `user` | the expectation of that mode alone | `expect`; auto: any |
+//! | `huge`, `small`, `auto`, `user`, `live` | the expectation of that mode alone | `expect`; auto: any; live: that of huge |
 //! | `timeout` | seconds until the whole process group is killed | 60 |
 //! | `mem` | MB of available memory the program wants | 300 |
 //! | `needs` | comma list of probes, see `machine` | none |
@@ -103,6 +103,7 @@ impl Header {
         match self.expect_in.iter().find(|(m, _)| *m == mode) {
             Some((_, expect)) => expect.clone(),
             None if mode == Mode::Auto => Expect::Any,
+            None if mode == Mode::Live => self.expect_in(Mode::Huge),
             None => self.expect.clone(),
         }
     }

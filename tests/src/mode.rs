@@ -16,13 +16,16 @@ pub enum Mode {
     Auto,
     /// Eager freezing in a process without privileges.
     User,
+    /// As `Huge`, and memory is shared while no child shows it.
+    Live,
 }
 
 /// The user and group a program of mode `user` runs as.
 pub const UNPRIVILEGED: u32 = 65534;
 
 impl Mode {
-    pub const ALL: [Mode; 5] = [Mode::Stock, Mode::Huge, Mode::Small, Mode::Auto, Mode::User];
+    pub const ALL: [Mode; 6] =
+        [Mode::Stock, Mode::Huge, Mode::Small, Mode::Auto, Mode::User, Mode::Live];
     /// What a header without `modes=` means.
     pub const DEFAULT: [Mode; 4] = [Mode::Stock, Mode::Huge, Mode::Small, Mode::User];
 
@@ -33,6 +36,7 @@ impl Mode {
             Mode::Small => "small",
             Mode::Auto => "auto",
             Mode::User => "user",
+            Mode::Live => "live",
         }
     }
 
@@ -55,6 +59,10 @@ impl Mode {
             Mode::Huge => &[("ODFORK_FREEZE", "eager"), ("ODFORK_IMAGE", "huge")],
             Mode::Small => &[("ODFORK_FREEZE", "eager"), ("ODFORK_IMAGE", "small")],
             Mode::User => &[("ODFORK_FREEZE", "eager"), ("ODFORK_THREADS", "auto")],
+            Mode::User => &[("ODFORK_FREEZE", "eager")],
+            Mode::Live => {
+                &[("ODFORK_FREEZE", "eager"), ("ODFORK_IMAGE", "huge"), ("ODFORK_PROFILE", "live")]
+            }
         }
     }
 }

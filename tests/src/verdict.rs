@@ -92,7 +92,7 @@ fn check_engine(stats: &Value, mode: Mode) -> Result<(), String> {
     let engine = stats.pointer("/engine").and_then(Value::as_str);
     let engine = engine.unwrap_or("not said");
     let want = match mode {
-        Mode::Huge => "huge",
+        Mode::Huge | Mode::Live => "huge",
         Mode::Small => "small",
         _ => return Ok(()),
     };

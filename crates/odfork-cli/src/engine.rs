@@ -10,11 +10,16 @@ use odfork_proc::cow_fork::Support;
 
 use crate::cli::Run;
 use crate::environment::Environment;
-use crate::options::{ENGINE, FREEZE, IMAGE, IMAGE_DIR, THREADS};
+use crate::options::{ENGINE, FREEZE, IMAGE, IMAGE_DIR, PROFILE, THREADS};
 
 /// Flags that only the library obeys.
-const OF_THE_IMAGE: [(&str, &str); 4] =
-    [("--freeze", FREEZE), ("--image", IMAGE), ("--image-dir", IMAGE_DIR), ("--threads", THREADS)];
+const OF_THE_IMAGE: [(&str, &str); 5] = [
+    ("--freeze", FREEZE),
+    ("--image", IMAGE),
+    ("--image-dir", IMAGE_DIR),
+    ("--threads", THREADS),
+    ("--profile", PROFILE),
+];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
@@ -96,7 +101,8 @@ mod tests {
             assert_eq!(engine(asked, Support::Off), Engine::Image);
             assert_eq!(engine(asked, Support::Missing), Engine::Image);
         }
-        for asked in [(FREEZE, "eager"), (IMAGE, "huge"), (IMAGE_DIR, "d"), (ENGINE, "image")] {
+        let image = [(FREEZE, "eager"), (IMAGE, "huge"), (IMAGE_DIR, "d"), (PROFILE, "live")];
+        for asked in image.into_iter().chain([(ENGINE, "image")]) {
             assert_eq!(engine(&[asked], Support::OnRequest), Engine::Image);
         }
     }

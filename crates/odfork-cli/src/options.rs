@@ -47,6 +47,7 @@ pub const FREEZE: &str = "ODFORK_FREEZE";
 pub const IMAGE: &str = "ODFORK_IMAGE";
 pub const IMAGE_DIR: &str = "ODFORK_IMAGE_DIR";
 pub const THREADS: &str = "ODFORK_THREADS";
+pub const PROFILE: &str = "ODFORK_PROFILE";
 pub const STATS: &str = "ODFORK_STATS";
 pub const STATS_FILE: &str = "ODFORK_STATS_FILE";
 pub const PID: &str = "ODFORK_PID";
@@ -60,7 +61,7 @@ pub const PREFIX: &str = "ODFORK_";
 /// image load`.
 pub const OF_OTHER_COMMANDS: [&str; 2] = ["ODFORK_KERNEL_TREE", crate::image::FILE];
 
-pub static SETTINGS: [Setting; 11] = [
+pub static SETTINGS: [Setting; 12] = [
     Setting {
         flag: Some("engine"),
         short: None,
@@ -144,6 +145,22 @@ pub static SETTINGS: [Setting; 11] = [
         detail: "Under `ptrace` calls that wait are begun again unseen. Threads in calls that cannot be are not held: then \
                  that fork is plain (`busy`). It needs a process that may be dumped and, under Yama, `ptrace_scope` 0; \
                  a filter must allow ptrace.",
+    },
+    Setting {
+        flag: Some("profile"),
+        short: None,
+        variable: PROFILE,
+        metavar: "PROFILE",
+        values: Values::OneOf(&[
+            Choice { name: "static", help: "frozen memory is private: what is rewritten is copied, and refrozen at forks" },
+            Choice { name: "live", help: "frozen memory is shared with its file while no child shows it; an experiment" },
+        ]),
+        default: "static",
+        reader: Reader::Library,
+        help: "How the program's own frozen memory is mapped between forks",
+        detail: "`live` is for programs that rewrite much memory between forks and wait for their children. It applies to huge \
+                 images, and to memory that the program maps itself; what it does not apply to is static. See \
+                 docs/limits.md.",
     },
     Setting {
         flag: Some("stats"),

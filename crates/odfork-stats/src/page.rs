@@ -13,7 +13,7 @@ use crate::reason::{Reason, REASONS};
 /// The first eight bytes, once the library has begun.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"odfstats");
 /// Of the layout; another number means another layout.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// What [`Stats::wish`] asks for: nothing, to unfreeze and stay plain, which was done.
 pub const NO_WISH: u32 = 0;
@@ -61,6 +61,10 @@ pub struct Stats {
     pub dirty_pages: AtomicU64,
     pub image_bytes: AtomicU64,
     pub frozen_bytes: AtomicU64,
+    /// Of these, bytes mapped shared now; switches between shared and private, and their time.
+    pub live_bytes: AtomicU64,
+    pub switches: AtomicU64,
+    pub switch_ns: AtomicU64,
     /// 0 plain, 1 small, 2 huge.
     pub engine: AtomicU32,
     pub fallbacks: [AtomicU64; REASONS],
@@ -113,6 +117,9 @@ impl Stats {
             dirty_pages: ZERO,
             image_bytes: ZERO,
             frozen_bytes: ZERO,
+            live_bytes: ZERO,
+            switches: ZERO,
+            switch_ns: ZERO,
             engine: ZERO32,
             fallbacks: [ZERO; REASONS],
             errnos: [ZERO32; REASONS],
@@ -215,6 +222,9 @@ impl Stats {
             &self.fork_max_ns,
             &self.dirty_pages,
             &self.image_bytes,
+            &self.live_bytes,
+            &self.switches,
+            &self.switch_ns,
         ];
         counters.into_iter().chain(&self.fallbacks).for_each(|n| n.store(0, Relaxed));
         self.fork_min_ns.store(u64::MAX, Relaxed);

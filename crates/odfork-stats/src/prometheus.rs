@@ -39,7 +39,7 @@ const fn gauge(name: &'static str, help: &'static str, value: Value) -> Metric {
     Metric { name, help, kind: "gauge", value }
 }
 
-const METRICS: [Metric; 20] = [
+const METRICS: [Metric; 23] = [
     counter("forks_total", "Forks that succeeded.", Count(|s| &s.forks)),
     counter("fork_failures_total", "Forks that failed.", Count(|s| &s.forks_failed)),
     counter("fork_seconds_total", "Time in fork(2).", Seconds(|s| &s.fork_ns)),
@@ -57,6 +57,9 @@ const METRICS: [Metric; 20] = [
     counter("thaws_total", "Thaws.", Count(|s| &s.thaws)),
     counter("thaw_bytes_total", "Bytes thawed.", Count(|s| &s.thaw_bytes)),
     gauge("frozen_bytes", "Address space that shows backing files.", Count(|s| &s.frozen_bytes)),
+    gauge("live_bytes", "Frozen memory that is mapped shared.", Count(|s| &s.live_bytes)),
+    counter("switches_total", "Switches of live memory.", Count(|s| &s.switches)),
+    counter("switch_seconds_total", "Time spent switching.", Seconds(|s| &s.switch_ns)),
     gauge("backing_bytes", "Content of backing files.", Count(|s| &s.image_bytes)),
     gauge("rent_paid_seconds", "Cost of forks since the last pass.", Seconds(|s| &s.paid_ns)),
     gauge("price_seconds", "What freezing would cost.", Seconds(|s| &s.price_ns)),

@@ -107,12 +107,15 @@ pub fn write_json(w: &mut dyn Write, s: &Stats, c: &Context) -> fmt::Result {
     )?;
     write!(
         w,
-        "\"account\":{{\"paid_us\":{},\"price_us\":{}}},\"dirty_pages\":{},\"image_bytes\":{},\"frozen_bytes\":{},\"fallbacks\":[",
+        "\"account\":{{\"paid_us\":{},\"price_us\":{}}},\"dirty_pages\":{},\"image_bytes\":{},\"frozen_bytes\":{},\"live\":{{\"bytes\":{},\"switches\":{},\"us\":{}}},\"fallbacks\":[",
         g(&s.paid_ns) / 1000,
         g(&s.price_ns) / 1000,
         g(&s.dirty_pages),
         g(&s.image_bytes),
-        g(&s.frozen_bytes)
+        g(&s.frozen_bytes),
+        g(&s.live_bytes),
+        g(&s.switches),
+        g(&s.switch_ns) / 1000
     )?;
     write_fallbacks(w, s)?;
     writeln!(w, "],\"faults_injected\":{},\"calls\":{}}}", c.injected, c.calls)
@@ -214,6 +217,15 @@ pub fn write_text(w: &mut dyn Write, s: &Stats, c: &Context) -> fmt::Result {
         mb(&s.frozen_bytes),
         g(&s.dirty_pages)
     )?;
+    if g(&s.switches) > 0 {
+        writeln!(
+            w,
+            "odfork:   live {:.1} MB, switches {} in {:.1} ms",
+            mb(&s.live_bytes),
+            g(&s.switches),
+            g(&s.switch_ns) as f64 / 1e6
+        )?;
+    }
     for (r, n) in Reason::ALL.iter().zip(&s.fallbacks) {
         if g(n) > 0 && tells(s, *r) {
             writeln!(w, "odfork:   plain {} times: {}: {}", g(n), r.word(), r.explain())?;

@@ -1,6 +1,7 @@
 //! What is made of a backing file: its anchor mappings, its sharing probe, views of it.
 //!
-//! Runs in the helper task only (its rules apply). Where files come from: `source`.
+//! Runs in the helper task (its rules apply). Views of live memory are made by the program's thread
+//! too (`live.rs`). Where files come from: `source`.
 
 use crate::args;
 use crate::registry::BackingFile;
@@ -92,14 +93,14 @@ pub fn populate(k: &Kernel, (start, end): (usize, usize)) {
 }
 
 /// Reserves addresses for a view, so that 2 MB pages of the file can be mapped as such.
-fn reserve(s: &mut Scratch, span: usize) -> SysResult<usize> {
+fn reserve(k: &Kernel, zone: usize, span: usize) -> SysResult<usize> {
     let room = span.next_multiple_of(HUGE) + HUGE;
-    let hint = s.results.zone().next_multiple_of(HUGE) + HUGE;
+    let hint = zone.next_multiple_of(HUGE) + HUGE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let a = args![hint, room, libc::PROT_NONE, flags, -1isize, 0];
     // SAFETY: new addresses, of which an aligned part is kept.
     unsafe {
-        let at = s.kernel.call(libc::SYS_mmap, a)?;
+        let at = k.call(libc::SYS_mmap, a)?;
         let begin = at.next_multiple_of(HUGE);
         let end = begin + span.next_multiple_of(PAGE);
         crate::sys::munmap(at, begin - at);
@@ -110,42 +111,38 @@ fn reserve(s: &mut Scratch, span: usize) -> SysResult<usize> {
 
 /// A view of the whole backing file to write into: the shared anchor, duplicated
 /// (`mremap` with old size 0). The caller notes and unmaps it.
-pub fn shared_view(s: &mut Scratch, file: &BackingFile) -> SysResult<usize> {
+pub fn shared_view(k: &Kernel, zone: usize, file: &BackingFile) -> SysResult<usize> {
     if file.anchor_shared == 0 {
         return Err(Errno(libc::ENOENT));
     }
-    let at = reserve(s, file.span)?;
+    let at = reserve(k, zone, file.span)?;
     let how = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
     // SAFETY: the target was reserved above.
     unsafe {
-        s.kernel
-            .call(libc::SYS_mremap, args![file.anchor_shared, 0, file.span, how, at])
+        k.call(libc::SYS_mremap, args![file.anchor_shared, 0, file.span, how, at])
             .inspect_err(|_| crate::sys::munmap(at, file.span))
     }
 }
 
 /// A fresh private mapping of the whole backing file, without an `anon_vma`: the
 /// private anchor, doubled (`MREMAP_DONTUNMAP`, Linux 5.13 for files) and grown.
-pub fn private_view(s: &mut Scratch, file: &BackingFile) -> SysResult<usize> {
+pub fn private_view(k: &Kernel, zone: usize, file: &BackingFile) -> SysResult<usize> {
     if file.anchor_private == 0 {
         return Err(Errno(libc::ENOENT));
     }
-    let at = reserve(s, file.span)?;
+    let at = reserve(k, zone, file.span)?;
     let how = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
     let double = how | libc::MREMAP_DONTUNMAP;
     // SAFETY: the anchor is ours and stays; the first page of the reserved range
     // takes its twin, which grows over all of it.
     unsafe {
-        let grown = s
-            .kernel
+        let grown = k
             .call(libc::SYS_mremap, args![file.anchor_private, PAGE, PAGE, double, at])
             .and_then(|_| {
                 crate::sys::munmap(at + PAGE, file.span - PAGE);
-                s.kernel.call(libc::SYS_mremap, args![at, PAGE, file.span, 0])
+                k.call(libc::SYS_mremap, args![at, PAGE, file.span, 0])
             })
-            .and_then(|view| {
-                s.kernel.call(libc::SYS_madvise, args![view, file.span, libc::MADV_DOFORK])
-            });
+            .and_then(|view| k.call(libc::SYS_madvise, args![view, file.span, libc::MADV_DOFORK]));
         match grown {
             Ok(_) => Ok(at),
             Err(e) => {

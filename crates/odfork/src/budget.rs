@@ -47,6 +47,8 @@ pub enum Scope {
     GiveBack,
     /// Refreeze and freeze too.
     All,
+    /// Refreeze in place what is going to be shared.
+    Share,
 }
 
 /// Nobody else shows the file, whoever made it.

@@ -1,8 +1,8 @@
 //! Program code that calls the kernel past the C library: which was searched, and the search. Pure.
 //!
 //! Owns what is remembered of each object's code, and the pattern looked for: a `syscall`
-//! instruction shortly after `mov $number, %eax` for madvise or mremap. Code that keeps the number
-//! in a variable is not found.
+//! instruction shortly after `mov $number, %eax`. Of madvise and mremap no frozen memory may hear;
+//! of [`UNFIT`] none that is live. Code that keeps the number in a variable is not found.
 
 /// Objects whose code is remembered as searched; the code of more is searched again.
 pub const MAX_OBJECTS: usize = 1024;
@@ -63,17 +63,63 @@ pub fn is_known(path: &[u8]) -> bool {
     [&b"libc.so"[..], b"ld-linux", b"libodfork", b"libpthread"].iter().any(|k| file.starts_with(k))
 }
 
-/// The code makes such a call.
-pub fn calls_unseen(code: &[u8]) -> bool {
-    let mut from = 0;
+/// Calls that copy the process, change mappings, pin memory or wait on a word of it.
+const UNFIT: [i64; 20] = [
+    libc::SYS_mmap,
+    libc::SYS_mprotect,
+    libc::SYS_munmap,
+    libc::SYS_clone,
+    libc::SYS_clone3,
+    libc::SYS_fork,
+    libc::SYS_shmat,
+    libc::SYS_mlock,
+    libc::SYS_mlock2,
+    libc::SYS_mlockall,
+    libc::SYS_mbind,
+    libc::SYS_mseal,
+    libc::SYS_pkey_mprotect,
+    libc::SYS_remap_file_pages,
+    libc::SYS_process_madvise,
+    libc::SYS_vmsplice,
+    libc::SYS_io_setup,
+    libc::SYS_io_uring_setup,
+    libc::SYS_futex,
+    libc::SYS_futex_waitv,
+];
+
+/// What code does past the C library.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Unseen {
+    Nothing,
+    /// Calls that live memory must not meet.
+    Unfit,
+    /// Calls that no frozen memory may meet.
+    Gives,
+}
+
+/// The worst that the code does.
+pub fn unseen(code: &[u8]) -> Unseen {
+    let (mut from, mut worst) = (0, Unseen::Nothing);
     while let Some(at) = next_syscall(code, from) {
-        let moves = |w: &[u8]| matches!(w, [0xb8 | 0xc0, 25 | 28, 0, 0, 0]);
-        if code[at.saturating_sub(BEFORE)..at].windows(5).any(moves) {
-            return true;
+        for words in code[at.saturating_sub(BEFORE)..at].windows(5) {
+            worst = worst.max(loads(words));
+        }
+        if worst == Unseen::Gives {
+            break;
         }
         from = at + 1;
     }
-    false
+    worst
+}
+
+/// Which kind of call an instruction prepares.
+fn loads(words: &[u8]) -> Unseen {
+    let [0xb8 | 0xc0, low, high, 0, 0] = *words else { return Unseen::Nothing };
+    match i64::from(u16::from_le_bytes([low, high])) {
+        libc::SYS_mremap | libc::SYS_madvise => Unseen::Gives,
+        number if UNFIT.contains(&number) => Unseen::Unfit,
+        _ => Unseen::Nothing,
+    }
 }
 
 /// The next `0f 05`, 16 bytes at a time.
@@ -112,9 +158,9 @@ mod tests {
             for at in 0..=len - 7 {
                 let mut code = vec![0x90u8; len];
                 code[at..at + 7].copy_from_slice(&MADVISE);
-                assert!(calls_unseen(&code), "{at} of {len}");
+                assert_eq!(unseen(&code), Unseen::Gives, "{at} of {len}");
                 code[at + 1] = 29;
-                assert!(!calls_unseen(&code), "{at} of {len}");
+                assert_eq!(unseen(&code), Unseen::Nothing, "{at} of {len}");
             }
         }
     }
@@ -124,10 +170,19 @@ mod tests {
         let mut code = vec![0x0fu8; 100];
         code[..5].copy_from_slice(&MADVISE[..5]);
         code[BEFORE + 1] = 0x05;
-        assert!(calls_unseen(&code));
+        assert_eq!(unseen(&code), Unseen::Gives);
         code[BEFORE + 1] = 0x0f;
         code[BEFORE + 2] = 0x05;
-        assert!(!calls_unseen(&code));
+        assert_eq!(unseen(&code), Unseen::Nothing);
+    }
+
+    #[test]
+    fn the_worst_call_is_told() {
+        let fork = [0xb8, 57, 0, 0, 0, 0x0f, 0x05];
+        let clone3 = [0x48, 0xc7, 0xc0, 0xb3, 0x01, 0, 0, 0x0f, 0x05];
+        assert_eq!((unseen(&fork), unseen(&clone3)), (Unseen::Unfit, Unseen::Unfit));
+        assert_eq!(unseen(&[&fork[..], &[0x90; 50], &MADVISE].concat()), Unseen::Gives);
+        assert_eq!(unseen(&[&MADVISE[..], &[0x90; 50], &fork].concat()), Unseen::Gives);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use odfork_model::Trial;
 
-use crate::code::{calls_unseen, Code, Searched, BEFORE};
+use crate::code::{unseen, Code, Searched, Unseen, BEFORE};
 use crate::reason::{Done, Reason, Stop};
 use crate::scratch::Scratch;
 use crate::step::Step;
@@ -24,7 +24,7 @@ pub fn inspect(s: &mut Scratch, searched: &Searched, trial: Trial) -> Done<()> {
         if from < code.end && !s.results.has_inspected_room() {
             return Err(Stop::of(Reason::Price));
         }
-        let (reached, done) = search(&code, from, trial);
+        let (reached, done) = search(s, &code, from, trial);
         if reached > from {
             s.results.note_inspected(&Code { end: reached, ..code });
         }
@@ -34,7 +34,7 @@ pub fn inspect(s: &mut Scratch, searched: &Searched, trial: Trial) -> Done<()> {
 }
 
 /// Searches one mapping from there on; tells how far it came.
-fn search(code: &Code, from: usize, trial: Trial) -> (usize, Done<()>) {
+fn search(s: &Scratch, code: &Code, from: usize, trial: Trial) -> (usize, Done<()>) {
     let mut at = from;
     while at < code.end {
         if !trial.affords(now_ns()) {
@@ -45,8 +45,10 @@ fn search(code: &Code, from: usize, trial: Trial) -> (usize, Done<()>) {
         // SAFETY: readable program memory, of a mapping seen just now; nobody writes to code that
         // is mapped read-only. If it is gone by now this task ends, and no other.
         let part = unsafe { core::slice::from_raw_parts(begin as *const u8, end - begin) };
-        if calls_unseen(part) {
-            return (at, Err(Stop::of(Reason::RawCalls)));
+        match unseen(part) {
+            Unseen::Nothing => {}
+            Unseen::Unfit => s.results.report.unfit.set(1),
+            Unseen::Gives => return (at, Err(Stop::of(Reason::RawCalls))),
         }
         at = end;
     }

@@ -29,6 +29,7 @@ mod inspect;
 pub mod interpose;
 mod kept;
 mod listing;
+mod live;
 mod lock;
 #[cfg(test)]
 mod lock_tests;
@@ -50,6 +51,7 @@ mod registry;
 mod results;
 mod scan;
 mod scratch;
+mod share;
 mod slack;
 mod source;
 mod spans;

@@ -125,6 +125,12 @@ impl<T> Lock<T> {
         Call { lock: self }
     }
 
+    /// Ends a call, also one whose guard was forgotten.
+    pub fn end_call(&self) {
+        // A fork in a signal handler that interrupted this one may have reset it.
+        let _ = self.calls.fetch_update(SeqCst, SeqCst, |n| n.checked_sub(1));
+    }
+
     /// Waits while it is held, by whom ever can still let go.
     pub fn wait_until_free(&self, waiter: &impl Waiter) {
         let process = waiter.process();
@@ -188,7 +194,6 @@ impl<T> Drop for Held<'_, T> {
 
 impl<T> Drop for Call<'_, T> {
     fn drop(&mut self) {
-        // A fork in a signal handler that interrupted this one may have reset it.
-        let _ = self.lock.calls.fetch_update(SeqCst, SeqCst, |n| n.checked_sub(1));
+        self.lock.end_call();
     }
 }

@@ -24,6 +24,16 @@ pub enum Freeze {
     Never,
 }
 
+/// How the program's own mapping of frozen memory is kept between forks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Profile {
+    /// Always private.
+    #[default]
+    Static,
+    /// Shared while no child shows the file (`live.rs`).
+    Live,
+}
+
 /// In which form to report statistics at exit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Report {
@@ -39,6 +49,7 @@ pub struct Options {
     pub freeze: Freeze,
     pub image: Allowed,
     pub holding: Holding,
+    pub profile: Profile,
     /// Where files of huge pages are made; empty: wherever they can be had.
     pub image_dir: [u8; 256],
     pub report: Report,
@@ -56,6 +67,7 @@ impl Options {
             freeze: Freeze::Auto,
             image: Allowed::Auto,
             holding: Holding::Userfaultfd,
+            profile: Profile::Static,
             image_dir: [0; 256],
             report: Report::None,
             report_file: [0; 256],
@@ -81,6 +93,10 @@ impl Options {
             b"auto" => Holding::Auto,
             b"ptrace" => Holding::Ptrace,
             _ => Holding::Userfaultfd,
+        };
+        o.profile = match var(c"ODFORK_PROFILE") {
+            b"live" => Profile::Live,
+            _ => Profile::Static,
         };
         copy_path(var(c"ODFORK_IMAGE_DIR"), &mut o.image_dir, UNFIT);
         o.report = match var(c"ODFORK_STATS") {

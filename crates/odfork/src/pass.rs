@@ -32,6 +32,7 @@ use crate::registry::{Debt, MAX_FILES};
 use crate::results::View;
 use crate::scan::{self, Subject};
 use crate::scratch::Scratch;
+use crate::share;
 use crate::source::{Allowed, Source};
 use crate::step::Step;
 use crate::sys::{now_ns, PAGE};
@@ -48,6 +49,8 @@ pub enum Decide {
     Always,
     /// Only what files hold too much of.
     GiveBack,
+    /// Only the switch to shared mappings, and what has to be clean for it.
+    Share,
     /// When the rent paid has reached the price, and as long as it does.
     Rental(Bid),
 }
@@ -94,9 +97,14 @@ pub fn job(s: &mut Scratch, order: &Order, found: Found) -> Done<()> {
     s.kernel.enter(Step::Pagemap);
     let pagemap = scan::open(&s.kernel, c"/proc/self/pagemap").map_err(no_proc)?;
     let look = match &o.decide {
-        Decide::Always | Decide::GiveBack => Trial::UNLIMITED,
+        Decide::Always | Decide::GiveBack | Decide::Share => Trial::UNLIMITED,
         Decide::Rental(bid) => bid.look,
     };
+    let shares = matches!(o.decide, Decide::Share);
+    s.results.report.waits.set(usize::from(shares));
+    if shares && !share::is_any_alone(s, &o.subject, pagemap) {
+        return Ok(());
+    }
     scan::scan(s, &o.subject, false, look)?;
     s.results.report.zerocopy.set(usize::from(found.zerocopy));
     o.subject.spliced |= found.zerocopy;
@@ -112,7 +120,7 @@ pub fn job(s: &mut Scratch, order: &Order, found: Found) -> Done<()> {
     if threads > 1 && o.subject.pi_futexes {
         return Err(Stop::of(Reason::Threads));
     }
-    let quiesced = match Quiesced::begin(s, &o.subject, threads, false) {
+    let quiesced = match Quiesced::begin(s, &o.subject, threads, shares) {
         Ok(quiesced) => Some(quiesced),
         // Alone, nobody in the process can write meanwhile.
         Err(_) if threads == 1 => {
@@ -121,10 +129,13 @@ pub fn job(s: &mut Scratch, order: &Order, found: Found) -> Done<()> {
         }
         Err(stop) => return Err(stop),
     };
-    let debt = if threads > 1 { rescan(s, &o, pagemap, plan.scope) } else { Ok(debt) };
+    let debt = if threads > 1 || shares { rescan(s, &o, pagemap, plan.scope) } else { Ok(debt) };
     let done = debt.and_then(|debt| {
         s.results.note_debt(&debt);
-        act(s, &o, pagemap, plan)
+        match plan.scope {
+            Scope::Share => act_share(s, &o, pagemap, found),
+            Scope::All | Scope::GiveBack => act(s, &o, pagemap, plan),
+        }
     });
     if let Some(quiesced) = quiesced {
         quiesced.release(s, &o.subject);
@@ -135,6 +146,10 @@ pub fn job(s: &mut Scratch, order: &Order, found: Found) -> Done<()> {
 /// Step `decide`: what is to be done, if anything. First by what the scan has found, which costs
 /// nothing; then by what the budget leaves of that.
 fn due(s: &mut Scratch, o: &Order, pagemap: i32) -> Done<Option<(Plan, Debt)>> {
+    if matches!(o.decide, Decide::Share) {
+        let debt = budget::decide(s, &o.subject, pagemap, Scope::Share);
+        return Ok(Some((Plan { scope: Scope::Share, trial: Trial::UNLIMITED }, debt)));
+    }
     let (new, dirty) = (s.results.report.eligible.get(), s.results.report.dirty.get());
     let wanted = purchase(s, &o.decide, new, dirty);
     if wanted.is_some() {
@@ -165,7 +180,7 @@ fn purchase(s: &Scratch, decide: &Decide, new: usize, dirty: usize) -> Option<Tr
     let (new, dirty) = (new as u64, dirty as u64);
     match decide {
         Decide::Always => (new + dirty > 0).then_some(Trial::UNLIMITED),
-        Decide::GiveBack => None,
+        Decide::GiveBack | Decide::Share => None,
         Decide::Rental(Bid { model, rental, began_ns, .. }) => {
             let mut rental = *rental;
             rental.limit(model.avoidable_ns((new + dirty) / page));
@@ -188,7 +203,7 @@ fn rescan(s: &mut Scratch, o: &Order, pagemap: i32, scope: Scope) -> Done<Debt> 
     scan::scan(s, &o.subject, watched, Trial::UNLIMITED)?;
     let new = match scope {
         Scope::All => budget::freezable(s, pagemap, |kind| o.allowed.takes(kind)),
-        Scope::GiveBack => 0,
+        Scope::GiveBack | Scope::Share => 0,
     };
     s.results.report.eligible.set(new);
     Ok(budget::decide(s, &o.subject, pagemap, scope))
@@ -221,7 +236,7 @@ fn act(s: &mut Scratch, o: &Order, pagemap: i32, plan: Plan) -> Done<()> {
     let begin = now_ns();
     let frozen = refrozen.and_then(|()| match plan.scope {
         Scope::All => freeze_new(s, &tools),
-        Scope::GiveBack => Ok(()),
+        Scope::GiveBack | Scope::Share => Ok(()),
     });
     s.results.report.freeze_ns.set((now_ns() - begin) as usize);
     budget::note_slack(s);
@@ -232,6 +247,16 @@ fn act(s: &mut Scratch, o: &Order, pagemap: i32, plan: Plan) -> Done<()> {
         s.results.drop_view(View::Probe);
     }
     frozen
+}
+
+/// The act of [`Decide::Share`].
+fn act_share(s: &mut Scratch, o: &Order, pagemap: i32, found: Found) -> Done<()> {
+    s.results.report.waits.set(0);
+    let begin = now_ns();
+    let shared = share::share_all(s, &o.subject, pagemap, found);
+    s.results.report.refreeze_ns.set((now_ns() - begin) as usize);
+    budget::note_slack(s);
+    shared
 }
 
 fn refreeze_and_punch(s: &mut Scratch, tools: &Tools, o: &Order) -> Done<()> {

@@ -89,16 +89,18 @@ pub fn is_replaceable(s: &Scratch, v: &Vma) -> bool {
 
 /// Copies the dirty pages into the backing file and maps it afresh, `CHUNK` bytes at a time: where
 /// the file has a hole now, a page exists twice until its private copy goes.
-fn write_back(s: &mut Scratch, pagemap: i32, file: &BackingFile) -> Done<usize> {
+pub fn write_back(s: &mut Scratch, pagemap: i32, file: &BackingFile) -> Done<usize> {
     s.kernel.enter(Step::Refreeze);
     let fail = |step| move |e| Stop::failed(Reason::Step, step, e);
-    let view = backing::shared_view(s, file).map_err(fail(Step::Refreeze))?;
+    let zone = s.results.zone();
+    let view = backing::shared_view(&s.kernel, zone, file).map_err(fail(Step::Refreeze))?;
     s.results.note_view(View::Shared, view, file.span);
     s.kernel.enter(Step::Remap);
-    let result = backing::private_view(s, file).map_err(fail(Step::Remap)).and_then(|fresh| {
-        s.results.note_view(View::Fresh, fresh, file.span);
-        write_all(s, pagemap, file, (view, fresh))
-    });
+    let result =
+        backing::private_view(&s.kernel, zone, file).map_err(fail(Step::Remap)).and_then(|fresh| {
+            s.results.note_view(View::Fresh, fresh, file.span);
+            write_all(s, pagemap, file, (view, fresh))
+        });
     s.results.drop_view(View::Fresh);
     s.results.drop_view(View::Shared);
     result
@@ -122,7 +124,7 @@ fn write_all(
             let place = v.offset as usize + (at - v.start);
             bytes += copy_dirty(s, pagemap, (at, end), view + place)?;
             remap(s, (at, end), fresh + place, v.perms)?;
-            if file.kind() == Kind::Huge {
+            if file.kind() == Kind::Huge && file.holes == 0 {
                 backing::populate(&s.kernel, (at, end));
             }
             at = end;
@@ -132,7 +134,7 @@ fn write_all(
 }
 
 /// Write-back: private copies of a range go to their place in the file, seen at `to`.
-fn copy_dirty(
+pub fn copy_dirty(
     s: &mut Scratch,
     pagemap: i32,
     (start, end): (usize, usize),
@@ -207,7 +209,7 @@ pub fn punch_unseen(
     }
     s.kernel.enter(Step::Punch);
     let fail = |e| Stop::failed(Reason::Step, Step::Punch, e);
-    let view = backing::shared_view(s, file).map_err(fail)?;
+    let view = backing::shared_view(&s.kernel, s.results.zone(), file).map_err(fail)?;
     s.results.note_view(View::Shared, view, file.span);
     let mut at = backing::DATA;
     let mut result = Ok(());

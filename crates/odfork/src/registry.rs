@@ -43,6 +43,10 @@ pub struct BackingFile {
     pub live: u32,
     /// Properties of the memory it was made of (`kept.rs`).
     pub kept: u32,
+    /// 1 = its memory may be mapped shared now (`live.rs`).
+    pub shared: u32,
+    /// 1 = content was punched out of it while it was shared.
+    pub holes: u32,
 }
 
 impl BackingFile {
@@ -126,6 +130,8 @@ const EMPTY: BackingFile = BackingFile {
     fresh: 0,
     live: 0,
     kept: 0,
+    shared: 0,
+    holes: 0,
 };
 
 impl Default for Registry {
@@ -211,6 +217,27 @@ impl Registry {
         }
     }
 
+    /// The first file whose memory may be mapped shared and touches the range.
+    pub fn first_shared(&self, (start, end): (usize, usize)) -> Option<(usize, BackingFile)> {
+        let touches = |f: &BackingFile| f.shared == 1 && f.start.max(start) < f.end.min(end);
+        let shared = self.live().filter(|(_, file)| touches(file));
+        shared.min_by_key(|(_, file)| file.start).map(|(slot, file)| (slot, *file))
+    }
+
+    /// The memory of the file in that slot may be mapped shared from now on, or is private.
+    pub fn set_shared(&mut self, slot: usize, shared: bool) {
+        if let Some(file) = self.files.get_mut(slot).filter(|i| i.live == 1) {
+            file.shared = u32::from(shared);
+        }
+    }
+
+    /// Content was punched out of the file in that slot.
+    pub fn note_holes(&mut self, slot: usize) {
+        if let Some(file) = self.files.get_mut(slot).filter(|i| i.live == 1) {
+            file.holes = 1;
+        }
+    }
+
     /// After fork, in the child: the backing files belong to the parent; the anchors
     /// were not inherited (`MADV_DONTFORK`). The probes were: they tell when the parent and its
     /// other descendants are gone.
@@ -219,6 +246,7 @@ impl Registry {
         for i in self.files.iter_mut().filter(|i| i.live == 1) {
             i.anchor_private = 0;
             i.anchor_shared = 0;
+            i.shared = 0;
         }
         self.debt = Debt::default();
     }

@@ -69,6 +69,10 @@ pub struct Report {
     pub refused: Number,
     /// 1: a socket sends from memory without copying.
     pub zerocopy: Number,
+    /// 1: some memory cannot be shared yet, because a child may show its file.
+    pub waits: Number,
+    /// 1: code was found that shared memory must not meet.
+    pub unfit: Number,
     /// 1: the job looked and decided to act.
     pub acted: Number,
     /// 1: the map of the process was read to its end ([`Results::is_gone`] is meaningful).
@@ -124,6 +128,8 @@ impl Report {
             &self.by_hand,
             &self.refused,
             &self.zerocopy,
+            &self.waits,
+            &self.unfit,
             &self.acted,
             &self.scanned,
             &self.space_limited,
@@ -193,6 +199,7 @@ impl Record {
             fresh: self.fresh.load(Relaxed),
             live: 1,
             kept: self.kept.load(Relaxed),
+            ..BackingFile::default()
         }
     }
 }
@@ -230,6 +237,8 @@ pub struct Results {
     inspected_count: AtomicUsize,
     /// What backing files hold at most after punching, plus 1; 0 for those not punched.
     punched: [AtomicUsize; MAX_FILES],
+    /// 1: the memory of the backing file in that slot may be mapped shared.
+    shared: [AtomicU8; MAX_FILES],
     /// What is owed to the memory budget, once that is known.
     owed: (AtomicU32, AtomicUsize, [AtomicUsize; DEBT_PROBES]),
     views: [(AtomicUsize, AtomicUsize); VIEWS.len()],
@@ -250,6 +259,7 @@ impl Results {
         self.owed.0.store(0, Relaxed);
         VIEWS.iter().for_each(|&v| self.forget_view(v));
         self.zone.store(zone, Relaxed);
+        self.shared.iter().for_each(|shared| shared.store(0, Relaxed));
         self.ending.done.store(0, Relaxed);
         self.ending.stopped.store(0, Relaxed);
     }
@@ -328,6 +338,18 @@ impl Results {
     pub fn punched(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         let most = self.punched.iter().map(|p| p.load(Relaxed).checked_sub(1));
         most.enumerate().filter_map(|(slot, most)| Some((slot, most?)))
+    }
+
+    /// The memory of the backing file in that slot is about to be mapped shared.
+    pub fn note_shared(&self, slot: usize) {
+        if let Some(shared) = self.shared.get(slot) {
+            shared.store(1, Relaxed);
+        }
+    }
+
+    /// Slots of files whose memory may be mapped shared.
+    pub fn shared(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..MAX_FILES).filter(|&slot| self.shared[slot].load(Relaxed) == 1)
     }
 
     /// Notes what is owed to the memory budget.

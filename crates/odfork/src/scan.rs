@@ -11,12 +11,14 @@ use crate::addresses::Addresses;
 use crate::args;
 use crate::code::Searched;
 use crate::held::Holding;
+use crate::live::Mapped;
 use crate::reason::{Done, Reason, Stop};
 use crate::registry::Registry;
-use crate::scratch::{Scratch, MAX_VMAS};
+use crate::results::Results;
+use crate::scratch::{Kept, Scratch, MAX_VMAS};
 use crate::step::Step;
 use crate::sys::{self, Kernel, SysResult};
-use crate::vma::{dec, SmapsParser, Vma};
+use crate::vma::{dec, SmapsParser, Vma, SHARED};
 
 /// What the caller knows about the process, for the helper to use.
 #[derive(Clone, Copy)]
@@ -30,6 +32,8 @@ pub struct Subject<'a> {
     /// Code that needs no inspection any more.
     pub searched: &'a Searched,
     pub addresses: &'a Addresses,
+    /// Memory that the program itself has mapped.
+    pub mapped: &'a Mapped,
     /// The runtime's own writable memory, page aligned: never frozen.
     pub own: (usize, usize),
     /// Mappings with less anonymous memory than this stay.
@@ -192,11 +196,7 @@ pub fn scan(s: &mut Scratch, subject: &Subject, quiesced: bool, look: Trial) -> 
                 results.report.new_mappings.add(1);
                 around(v, subject.own).into_iter().flatten().for_each(|v| kept.push(v));
             } else if let Some(slot) = file_of(v, subject.registry) {
-                results.set_gone(slot, false);
-                results.report.dirty.add(v.anon);
-                results.report.dirty_mappings.add(usize::from(v.anon > 0));
-                results.report.shown.add(v.len());
-                kept.push(*v);
+                note_shown(results, &mut kept, slot, v);
             } else if v.code {
                 kept.push_code(v);
             }
@@ -248,13 +248,26 @@ fn max_map_count(s: &mut Scratch) -> usize {
     number.unwrap_or(65530) as usize
 }
 
+/// A mapping of that backing file. Live memory is clean, and met by jobs that only measure.
+fn note_shown(results: &Results, kept: &mut Kept, slot: usize, v: &Vma) {
+    results.set_gone(slot, false);
+    results.report.shown.add(v.len());
+    if v.perms & SHARED == 0 {
+        results.report.dirty.add(v.anon);
+        results.report.dirty_mappings.add(usize::from(v.anon > 0));
+        kept.push(*v);
+    }
+}
+
 /// The registry slot of the backing file a mapping shows; anchors do not count.
 fn file_of(v: &Vma, registry: &Registry) -> Option<usize> {
-    if v.inode == 0 || !v.shows(v.dev, v.inode) {
+    if v.inode == 0 {
         return None;
     }
     let slot = registry.find(v.dev, v.inode)?;
-    (registry.get(slot)?.anchor_private != v.start).then_some(slot)
+    let file = registry.get(slot)?;
+    let anchor = if v.perms & SHARED == 0 { file.anchor_private } else { file.anchor_shared };
+    (anchor != v.start).then_some(slot)
 }
 
 /// A mapping without the runtime's own pages in it.

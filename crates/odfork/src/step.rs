@@ -35,10 +35,12 @@ pub enum Step {
     Thaw,
     /// The program's code is searched.
     Code,
+    /// Live memory is mapped shared, or private again.
+    Switch,
 }
 
 impl Step {
-    const ALL: [Step; 20] = [
+    const ALL: [Step; 21] = [
         Step::None,
         Step::Helper,
         Step::Clone,
@@ -59,6 +61,7 @@ impl Step {
         Step::Punch,
         Step::Thaw,
         Step::Code,
+        Step::Switch,
     ];
 
     /// The published name.
@@ -84,6 +87,7 @@ impl Step {
             Step::Punch => "punch",
             Step::Thaw => "thaw",
             Step::Code => "code",
+            Step::Switch => "switch",
         }
     }
 

@@ -6,6 +6,7 @@ use core::ffi::CStr;
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::account::Account;
+use super::live::{self, make_private};
 use super::state::{Owned, State};
 use crate::code::Searched;
 use crate::helper::{self, Finished, Job};
@@ -15,6 +16,7 @@ use crate::refreeze;
 use crate::registry::Registry;
 use crate::results::Report;
 use crate::scan::Subject;
+use crate::step::Step;
 use crate::sys::{self, PAGE};
 
 /// Mappings with less anonymous memory are not worth a mapping of their own (1 MB).
@@ -43,9 +45,12 @@ fn pass_once(st: &State, owned: &mut Owned, decide: Decide, began_ns: u64) -> Do
     // Before the helper is started: a child made by any fork while the lock is held finds its copy
     // of the mark wiped, so it knows that the copied lock is nobody's.
     st.fork_mark.set();
+    // A job never meets shared memory of the program.
+    make_private(st, owned, (0, usize::MAX))
+        .map_err(|e| Stop::failed(Reason::Step, Step::Switch, e))?;
     make_spliced_word(st, owned)?;
     owned.zeroed = 0;
-    let Owned { shared_vm, account, scratch, zone, registry, searched, .. } = owned;
+    let Owned { shared_vm, account, scratch, zone, registry, searched, waits, .. } = owned;
     let order = pass::Order {
         subject: subject(st, registry, searched),
         allowed: st.options().image,
@@ -58,6 +63,10 @@ fn pass_once(st: &State, owned: &mut Owned, decide: Decide, began_ns: u64) -> Do
         Ok(finished) => {
             let outcome = finished.outcome();
             take_files(st, registry, &finished, &outcome);
+            *waits = finished.results.report.waits.flag();
+            if finished.results.report.unfit.flag() {
+                st.live.bar();
+            }
             finished.results.inspected().for_each(|code| searched.note(code));
             if finished.results.report.zerocopy.flag() {
                 st.never_overwrite();
@@ -70,7 +79,7 @@ fn pass_once(st: &State, owned: &mut Owned, decide: Decide, began_ns: u64) -> Do
             let (report, spent_ns) = (&finished.results.report, sys::now_ns() - began_ns);
             match outcome {
                 // What it costs is not paid by forks.
-                _ if matches!(decide, Decide::GiveBack) => {}
+                _ if matches!(decide, Decide::GiveBack | Decide::Share) => {}
                 Ok(()) => account.learn(report, spent_ns),
                 Err(Stop { reason: Reason::Price, .. }) => account.stopped(report, spent_ns),
                 Err(_) => account.refused(spent_ns),
@@ -84,6 +93,7 @@ fn pass_once(st: &State, owned: &mut Owned, decide: Decide, began_ns: u64) -> Do
     };
     publish(st, account);
     scratch.clear();
+    live::publish(st, owned);
     outcome
 }
 
@@ -105,6 +115,7 @@ pub fn subject<'a>(st: &'a State, registry: &'a Registry, searched: &'a Searched
         registry,
         searched,
         addresses: &st.addresses,
+        mapped: &st.live.mapped,
         own: st.own_range(),
         min_bytes: MIN_BYTES,
         pi_futexes: st.pi_futexes.load(Relaxed) != 0,
@@ -124,7 +135,7 @@ fn make_spliced_word(st: &State, owned: &mut Owned) -> Done<()> {
     // SAFETY: a new mapping, never unmapped.
     unsafe {
         let at = sys::mmap(owned.zone, PAGE, prot, flags)
-            .map_err(|e| Stop::failed(Reason::Limit, crate::step::Step::Helper, e))?;
+            .map_err(|e| Stop::failed(Reason::Limit, Step::Helper, e))?;
         st.set_spliced_word(at);
     }
     owned.zone += PAGE;
@@ -136,6 +147,10 @@ fn take_files(st: &State, registry: &mut Registry, f: &Finished, outcome: &Done<
     let died = matches!(outcome, Err(Stop { reason: Reason::Helper | Reason::Seccomp, .. }));
     if f.results.report.scanned.flag() {
         refreeze::drop_unseen(registry, f.results);
+    }
+    for slot in f.results.shared() {
+        registry.set_shared(slot, true);
+        st.stats.switches.fetch_add(1, Relaxed);
     }
     for (slot, most) in f.results.punched() {
         registry.set_bytes(slot, most);
@@ -153,6 +168,7 @@ fn take_files(st: &State, registry: &mut Registry, f: &Finished, outcome: &Done<
             st.ever_frozen.store(1, Relaxed);
             // Room was checked by the pass: it makes no more backing files than fit.
             registry.add(&st.addresses, file);
+            st.live.expect();
         } else {
             crate::backing::unmap_anchors(&file);
         }

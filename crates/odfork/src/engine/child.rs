@@ -53,6 +53,7 @@ fn begin_child(st: &State, me: i32) {
         st.addresses.doubt();
     }
     owned.scratch.forget();
+    st.live.begin_child();
     owned.account.begin_child();
     st.stats.reset();
     st.stats.pid.store(me, Relaxed);

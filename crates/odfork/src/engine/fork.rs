@@ -10,6 +10,8 @@ use odfork_model::Trial;
 use super::apply::{pass, publish};
 use super::child::detect_child;
 use super::growth;
+use super::live::{copying, is_live_wanted};
+use super::look::share;
 use super::notes::bar;
 use super::state::{state, Owned, State};
 use super::thaw::thaw_all;
@@ -32,18 +34,20 @@ const STALE_NS: u64 = 10_000_000_000;
 
 /// Calls the program's fork, made cheap where that pays.
 ///
+/// `refuse` takes the place of the call where it must not be made, with an error number.
+///
 /// # Safety
 /// `real` must be fork(2) or behave like it: return twice.
-pub unsafe fn fork(real: impl Fn() -> i32) -> i32 {
+pub unsafe fn fork(real: impl Fn() -> i32, refuse: impl Fn(i32) -> i32) -> i32 {
     let st = state();
     if st.is_fenced() || !detect_child() {
-        return real();
+        return copying(&real, &refuse);
     }
     obey(st);
     prepare(st);
     let call = st.lock.begin_call(&Task);
     let begin = sys::now_ns();
-    let pid = real();
+    let pid = copying(&real, &refuse);
     if pid == 0 {
         // CHILD: nothing is written here, each page of ours would be a fault. The
         // child finds out that it is one (`detect_child`) when it next needs the runtime.
@@ -200,6 +204,9 @@ pub fn freeze_now() -> Done<()> {
         // The next fork need not look again at what was cleaned just now.
         st.faults.store(sys::minor_faults(), Relaxed);
         st.last_pass_ns.store(sys::now_ns(), Relaxed);
+    }
+    if done.is_ok() && is_live_wanted() && !st.live.is_barred() {
+        share(st, &mut owned);
     }
     drop(owned);
     after(&done);

@@ -16,7 +16,7 @@ use crate::sys;
 pub fn gave_up(len: usize) {
     let st = state();
     let frozen = st.stats.frozen_bytes.load(Relaxed);
-    if frozen > 0 && st.given_up.add(len as u64, frozen) && detect_child() {
+    if frozen > 0 && !st.live.is_any() && st.given_up.add(len as u64, frozen) && detect_child() {
         give_back(st);
     }
 }

@@ -6,6 +6,7 @@
 //! kernel finds out whether they do still: `MADV_FREE` is refused where a file is shown, and does
 //! no harm where content is given up.
 
+use super::live;
 use super::objects;
 use super::state::{state, Owned, State};
 use super::waiter::hold;
@@ -84,8 +85,24 @@ impl Call<'_> {
             .map(|_| ())
     }
 
-    /// A part that was frozen. The C library may have unmapped it since, and mapped other memory.
+    /// A part that was frozen, live or not.
     fn frozen(&mut self, start: usize, end: usize) -> SysResult<()> {
+        let (mut at, mut hole) = (start, false);
+        while let Some((slot, file)) = self.owned.registry.first_shared((at, end)) {
+            let (a, b) = (file.start.max(at), file.end.min(end));
+            hole |= past_holes(self.still(at, a))?;
+            live::give_up(&self.kernel, self.owned, slot, (a, b))?;
+            at = b;
+        }
+        hole |= past_holes(self.still(at, end))?;
+        if hole {
+            return Err(Errno(libc::ENOMEM));
+        }
+        Ok(())
+    }
+
+    /// One that is not. The C library may have unmapped it since, and mapped other memory.
+    fn still(&mut self, start: usize, end: usize) -> SysResult<()> {
         if start >= end {
             return Ok(());
         }

@@ -17,6 +17,8 @@ mod fork;
 mod give_back;
 mod give_up;
 mod growth;
+mod live;
+mod look;
 mod mapping;
 mod notes;
 mod objects;
@@ -30,6 +32,11 @@ pub use fork::{fork, freeze_now};
 pub use give_back::gave_up;
 pub use give_up::give_up;
 pub use growth::before_growth;
+pub use live::{
+    after_libc_fork, bar_live, before_libc_fork, copying, forget_mapped, is_live_wanted,
+    note_mapped, on_private,
+};
+pub use look::after_wait;
 pub use mapping::{keep, map, protect, replace};
 pub use notes::{
     away_from_passes, bar, before_filter, before_raw_fork, beside_no_pass, never_overwrite,

@@ -15,6 +15,7 @@ use crate::addresses::Addresses;
 use crate::code::Searched;
 use crate::fork_mark::ForkMark;
 use crate::given_up::GivenUp;
+use crate::live::Live;
 use crate::lock::Lock;
 use crate::once::{RunOnce, SetOnce};
 use crate::options::Options;
@@ -27,7 +28,7 @@ use crate::stats::Stats;
 use crate::sys::{Trace, PAGE, ZONE};
 
 /// Room for functions that wrappers stand before.
-pub const MAX_NEXT: usize = 40;
+pub const MAX_NEXT: usize = 48;
 
 /// In place of the shared word's address: it was said before the word was made.
 const SAID_BEFORE: usize = 1;
@@ -112,6 +113,7 @@ pub struct State {
     pub addresses: Addresses,
     pub slack: Slack,
     pub given_up: GivenUp,
+    pub live: Live,
 }
 
 /// What the lock guards.
@@ -125,6 +127,8 @@ pub struct Owned {
     pub zone: usize,
     /// Bytes of pages made for zeros in place, since the last pass.
     pub zeroed: usize,
+    /// The latest pass found memory that cannot be shared yet.
+    pub waits: bool,
     pub registry: Registry,
     pub searched: Searched,
 }
@@ -157,6 +161,7 @@ impl State {
             addresses: Addresses::new(),
             slack: Slack::new(),
             given_up: GivenUp::new(),
+            live: Live::new(),
         }
     }
 
@@ -227,6 +232,7 @@ impl Owned {
             scratch: ScratchMapping::new(),
             zone: ZONE,
             zeroed: 0,
+            waits: false,
             registry: Registry::new(),
             searched: Searched::new(),
         }

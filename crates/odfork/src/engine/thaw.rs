@@ -6,12 +6,14 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::apply::subject;
+use super::live::make_private;
 use super::state::{state, Owned, State};
 use super::waiter::{begin_call, hold};
 use crate::helper::{self, Job};
 use crate::reason::{Done, Reason, Stop};
 use crate::refreeze;
 use crate::registry::MAX_FILES;
+use crate::step::Step;
 use crate::sys::PAGE;
 use crate::thaw::{Content, Order};
 
@@ -82,6 +84,8 @@ fn thaw_range(
     if !(st.addresses.may_be_frozen(start, end) || join && st.addresses.may_be_split(start, end)) {
         return Ok(false);
     }
+    make_private(st, owned, (start, end))
+        .map_err(|e| Stop::failed(Reason::Step, Step::Switch, e))?;
     let Owned { scratch, zone, registry, searched, .. } = owned;
     let order = Order { start, end, content, moves, subject: subject(st, registry, searched) };
     let door = (&st.trace, st.options().fault);

@@ -52,6 +52,36 @@ pub fn advise(addr: usize, len: usize, advice: c_int) -> isize {
     if addr % PAGE != 0 || addr.checked_add(pages).is_none() {
         return call();
     }
+    if leaves_mapping(advice) {
+        return call();
+    }
+    if !gives_up(advice) {
+        return engine::on_private(addr, pages, || advise_private(addr, pages, advice, call));
+    }
+    advise_private(addr, pages, advice, call)
+}
+
+/// Advice that means neither content nor the mapping.
+fn leaves_mapping(advice: c_int) -> bool {
+    const MADV_COLLAPSE: c_int = 25;
+    matches!(
+        advice,
+        libc::MADV_WILLNEED
+            | libc::MADV_COLD
+            | libc::MADV_PAGEOUT
+            | libc::MADV_POPULATE_READ
+            | libc::MADV_POPULATE_WRITE
+            | MADV_COLLAPSE
+    )
+}
+
+/// Advice after which zeros are there: live memory stays live.
+fn gives_up(advice: c_int) -> bool {
+    matches!(advice, libc::MADV_DONTNEED | libc::MADV_FREE | libc::MADV_DONTNEED_LOCKED)
+}
+
+/// Other advice, where what is not given up is private.
+fn advise_private(addr: usize, pages: usize, advice: c_int, call: impl Fn() -> isize) -> isize {
     if is_property(advice) {
         return engine::with_property(addr, pages, |thawed| match (thawed, advice) {
             // Of a file's mapping the kernel would say that the advice means nothing there.
@@ -65,7 +95,7 @@ pub fn advise(addr: usize, len: usize, advice: c_int) -> isize {
     let Some(content) = advice_needs(advice).filter(|_| is_known_advice(advice)) else {
         return call();
     };
-    if let Some(answer) = engine::call_if_plain(addr, pages, false, call) {
+    if let Some(answer) = engine::call_if_plain(addr, pages, false, &call) {
         return answer;
     }
     if let Content::Zero(advice) = content {
@@ -100,7 +130,7 @@ pub fn advise_by_vector(a: [usize; 6]) -> isize {
         return -(libc::EINVAL as isize);
     }
     // SAFETY: the program's own call.
-    unsafe { sys::raw(libc::SYS_process_madvise, a) }
+    engine::on_private(0, usize::MAX, || unsafe { sys::raw(libc::SYS_process_madvise, a) })
 }
 
 /// process_madvise(2).

@@ -1,6 +1,6 @@
 //! fork(2): where the way of one fork begins.
 
-use core::ffi::c_int;
+use core::ffi::{c_int, c_void};
 
 use super::errno::{as_libc, get_errno, set_errno};
 use super::next::Next;
@@ -17,12 +17,57 @@ pub unsafe extern "C" fn fork() -> c_int {
     // SAFETY: the C library's fork; errno is put back before it runs, so that
     // only a failure of fork itself changes it.
     unsafe {
-        engine::fork(|| {
+        let real = || {
             set_errno(errno);
-            match next {
-                0 => as_libc(sys::raw(libc::SYS_fork, [0; 6])) as c_int,
-                at => core::mem::transmute::<usize, extern "C" fn() -> c_int>(at)(),
-            }
-        })
+            call(next)
+        };
+        engine::fork(real, refuse)
     }
+}
+
+/// That function, or the kernel's fork where there is none.
+///
+/// # Safety
+/// As for fork(2).
+unsafe fn call(next: usize) -> c_int {
+    // SAFETY: passed on to the caller.
+    unsafe {
+        match next {
+            0 => as_libc(sys::raw(libc::SYS_fork, [0; 6])) as c_int,
+            at => core::mem::transmute::<usize, extern "C" fn() -> c_int>(at)(),
+        }
+    }
+}
+
+fn refuse(errno: i32) -> c_int {
+    set_errno(errno);
+    -1
+}
+
+/// _Fork(3): fork without handlers, to be called in handlers of signals.
+///
+/// # Safety
+/// As for fork(2).
+#[no_mangle]
+pub unsafe extern "C" fn _Fork() -> c_int {
+    engine::before_raw_fork();
+    // SAFETY: passed on to the caller.
+    engine::copying(|| unsafe { call(Next::ForkOnly.get()) }, refuse)
+}
+
+extern "C" {
+    /// What `pthread_atfork` calls, which is not in the shared library.
+    fn __register_atfork(
+        prepare: Option<extern "C" fn()>,
+        parent: Option<extern "C" fn()>,
+        child: Option<extern "C" fn()>,
+        object: *const c_void,
+    ) -> c_int;
+}
+
+/// Forks that the C library makes by itself (forkpty, daemon) come through here too.
+pub fn watch_forks() {
+    let (before, after) = (engine::before_libc_fork, engine::after_libc_fork);
+    // SAFETY: functions of a library that is never unloaded.
+    unsafe { __register_atfork(Some(before), Some(after), None, core::ptr::null()) };
 }

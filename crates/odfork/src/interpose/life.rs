@@ -12,6 +12,9 @@ use crate::{args, engine, sys};
 extern "C" fn init() {
     super::next::resolve();
     engine::start(super::program::inspect);
+    if engine::is_live_wanted() {
+        super::fork::watch_forks();
+    }
 }
 
 extern "C" fn fini() {

@@ -15,7 +15,7 @@ pub fn lock(nr: c_long, addr: usize, len: usize, flags: usize) -> isize {
     let Some(pages) = pages.filter(|&n| n > 0 && start.checked_add(n).is_some()) else {
         return call();
     };
-    engine::with_property(start, pages, |_| call())
+    engine::on_private(start, pages, || engine::with_property(start, pages, |_| call()))
 }
 
 /// mlock(2).
@@ -40,7 +40,8 @@ pub fn lock_all(flags: usize) -> isize {
         let _ = engine::thaw_all();
     }
     // SAFETY: the program's own call.
-    engine::with_property(0, usize::MAX, |_| unsafe { sys::raw(libc::SYS_mlockall, args![flags]) })
+    let call = || unsafe { sys::raw(libc::SYS_mlockall, args![flags]) };
+    engine::on_private(0, usize::MAX, || engine::with_property(0, usize::MAX, |_| call()))
 }
 
 /// mlockall(2).

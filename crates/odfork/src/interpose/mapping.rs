@@ -15,10 +15,25 @@ pub fn map(a: [usize; 6]) -> isize {
     }
     // SAFETY: the program's own call.
     let call = || unsafe { sys::raw(libc::SYS_mmap, a) };
-    match a[3] as c_int & libc::MAP_FIXED {
+    let answer = match a[3] as c_int & libc::MAP_FIXED {
         0 => engine::map(a[1], call),
-        _ => engine::replace(a[0], a[1], call),
+        _ => replace(a[0], a[1], call),
+    };
+    const MINE: c_int = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    if let Ok(at) = sys::check(answer) {
+        if a[3] as c_int & (MINE | libc::MAP_GROWSDOWN) == MINE {
+            engine::note_mapped(at, a[1]);
+        }
     }
+    answer
+}
+
+/// A call that puts something new there, or nothing.
+fn replace(start: usize, len: usize, call: impl Fn() -> isize) -> isize {
+    engine::on_private(start, len, || {
+        engine::forget_mapped(start, len);
+        engine::replace(start, len, call)
+    })
 }
 
 /// Memory of the program's own, which it means to use.
@@ -57,7 +72,7 @@ pub unsafe extern "C" fn mmap64(
 /// munmap by the kernel.
 pub fn unmap(addr: usize, len: usize) -> isize {
     // SAFETY: the program's own call.
-    engine::replace(addr, len, || unsafe { sys::raw(libc::SYS_munmap, args![addr, len]) })
+    replace(addr, len, || unsafe { sys::raw(libc::SYS_munmap, args![addr, len]) })
 }
 
 /// sem_open(3): a shared page that the C library maps itself, where frozen memory may have been
@@ -80,7 +95,7 @@ pub unsafe extern "C" fn munmap(addr: *mut c_void, len: usize) -> c_int {
 pub fn protect(nr: c_long, addr: usize, len: usize, prot: usize, key: usize) -> isize {
     // SAFETY: the program's own call.
     let call = || unsafe { sys::raw(nr, args![addr, len, prot, key]) };
-    match (nr, key as c_int) {
+    engine::on_private(addr, len, || match (nr, key as c_int) {
         // A key is a property that frozen memory would lose when it is given up.
         (libc::SYS_pkey_mprotect, 1..) => engine::with_property(
             addr & !(PAGE - 1),
@@ -88,7 +103,7 @@ pub fn protect(nr: c_long, addr: usize, len: usize, prot: usize, key: usize) -> 
             |_| call(),
         ),
         _ => engine::protect(addr, len, prot as i32, call),
-    }
+    })
 }
 
 /// mprotect(2).
@@ -116,7 +131,7 @@ pub fn attach(id: usize, addr: usize, flags: usize) -> isize {
     let len = if engine::anything_frozen() { segment_len(id) } else { 0 };
     match flags as c_int & libc::SHM_REMAP {
         0 => engine::map(len, call),
-        _ => engine::replace(addr & !(PAGE - 1), len, call),
+        _ => replace(addr & !(PAGE - 1), len, call),
     }
 }
 

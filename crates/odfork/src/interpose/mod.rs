@@ -29,12 +29,18 @@
 //! | waitpid, wait3, wait4, waitid | (with __WALL or __WCLONE) find our helper task |
 //! | execve, execv, ... (`execute`) | leave our helper task to the new program, dead |
 //! | clone | let a task that is no thread write while memory moves |
+//! | _Fork, clone, syscall | (live) copy a process that maps memory shared |
+//! | wait, waitpid, wait3, wait4, waitid | (live) tell that memory may be shared again |
+//! | open, openat, fcntl, setsockopt | (live) reach memory behind the page tables |
+//! | sem_init, pthread_mutexattr_setpshared, ... (`futexes`) | (live) wait by a place in a file |
 
 mod advice;
 mod environment;
 mod errno;
 mod execute;
+mod files;
 mod fork;
+mod futexes;
 mod life;
 mod locking;
 mod mapping;

@@ -51,6 +51,19 @@ functions! {
     ExecVpe c"execvpe",
     FExecVe c"fexecve",
     ExecVeAt c"execveat",
+    Wait c"wait",
+    ForkOnly c"_Fork",
+    Open c"open",
+    OpenChecked c"__open_2",
+    OpenAt c"openat",
+    OpenAtChecked c"__openat_2",
+    Fcntl c"fcntl64",
+    MutexShared c"pthread_mutexattr_setpshared",
+    MutexRobust c"pthread_mutexattr_setrobust",
+    CondShared c"pthread_condattr_setpshared",
+    RwLockShared c"pthread_rwlockattr_setpshared",
+    BarrierShared c"pthread_barrierattr_setpshared",
+    SemInit c"sem_init",
 }
 
 /// How the path of the C library ends.

@@ -22,7 +22,14 @@ pub fn remap(old: usize, old_len: usize, new_len: usize, flags: c_int, new: usiz
         return call();
     }
     engine::before_growth(r.new_len.saturating_sub(r.len));
-    engine::remap(&r, call).unwrap_or_else(|| engine::remap_thawed(&r, call))
+    let target = if r.flags & libc::MREMAP_FIXED != 0 { (r.new, r.new_len) } else { (0, 0) };
+    engine::on_private(r.old, r.len, || {
+        engine::on_private(target.0, target.1, || {
+            engine::forget_mapped(r.old, r.len);
+            engine::forget_mapped(target.0, target.1);
+            engine::remap(&r, call).unwrap_or_else(|| engine::remap_thawed(&r, call))
+        })
+    })
 }
 
 /// The kernel does not refuse the arguments as such.

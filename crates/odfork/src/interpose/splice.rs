@@ -10,6 +10,7 @@ use crate::{args, engine, sys};
 #[no_mangle]
 pub unsafe extern "C" fn vmsplice(fd: c_int, iov: usize, count: usize, flags: u32) -> isize {
     engine::never_overwrite();
+    engine::bar_live();
     // SAFETY: the caller's own call.
     answer(|| unsafe { sys::raw(libc::SYS_vmsplice, args![fd, iov, count, flags]) })
 }
@@ -25,6 +26,13 @@ pub fn note_option(level: c_int, name: c_int) {
     }
 }
 
+/// Sockets that keep a hold of memory: by `MSG_ZEROCOPY`, a ring of packets, a cipher's result.
+pub fn reaches_memory(level: c_int, name: c_int) -> bool {
+    const SOL_ALG: c_int = 279;
+    const SOL_XDP: c_int = 283;
+    matches!((level, name), (libc::SOL_SOCKET, libc::SO_ZEROCOPY) | (SOL_ALG | SOL_XDP, _))
+}
+
 /// setsockopt(2): so may they by MSG_ZEROCOPY.
 #[no_mangle]
 pub unsafe extern "C" fn setsockopt(
@@ -35,6 +43,9 @@ pub unsafe extern "C" fn setsockopt(
     len: u32,
 ) -> c_int {
     note_option(level, name);
+    if reaches_memory(level, name) {
+        engine::bar_live();
+    }
     // SAFETY: the caller's own call.
     answer(|| unsafe { sys::raw(libc::SYS_setsockopt, args![fd, level, name, value, len]) })
         as c_int

@@ -11,9 +11,9 @@ use super::locking::{lock, lock_all};
 use super::mapping::{attach, map, protect, unmap};
 use super::privileges::{is_change, is_limiting};
 use super::remap::remap;
-use super::splice::note_option;
+use super::splice::{note_option, reaches_memory};
 use super::tasks::{is_pi, leave_namespaces, shares_memory};
-use super::waits::wait;
+use super::waits::{heard, wait};
 use crate::reason::Reason;
 use crate::sys::abi::userfaultfd;
 use crate::sys::PAGE;
@@ -43,31 +43,81 @@ pub unsafe extern "C" fn syscall(
         libc::SYS_mlockall => lock_all(a),
         libc::SYS_unshare => leave_namespaces(a),
         // SAFETY: the caller's own call.
+        libc::SYS_mseal => engine::on_private(a, b, || unsafe { sys::raw(nr, [a, b, c, d, e, f]) }),
+        // SAFETY: the caller's own call.
+        libc::SYS_remap_file_pages => {
+            engine::on_private(a, b, || unsafe { sys::raw(nr, [a, b, c, d, e, f]) })
+        }
+        // SAFETY: the caller's own call.
         libc::SYS_mbind => give_property(a, b, || unsafe { sys::raw(nr, [a, b, c, d, e, f]) }),
         // SAFETY: the caller's own call.
-        libc::SYS_wait4 => wait(c as c_int, || unsafe { sys::raw(nr, [a, b, c, d, e, f]) }),
+        libc::SYS_wait4 => {
+            // SAFETY: the caller's own call.
+            let pid = wait(c as c_int, || unsafe { sys::raw(nr, [a, b, c, d, e, f]) });
+            heard(pid > 0, pid)
+        }
         // SAFETY: the caller's own call.
         libc::SYS_execve | libc::SYS_execveat => {
             // SAFETY: the caller's own call.
             execute(|| unsafe { sys::raw(nr, [a, b, c, d, e, f]) })
         }
         // SAFETY: the caller's own call.
-        libc::SYS_waitid => wait(d as c_int, || unsafe { sys::raw(nr, [a, b, c, d, e, f]) }),
-        _ => {
-            before_syscall(nr, a, b, c);
+        libc::SYS_waitid => {
             // SAFETY: the caller's own call.
-            let ret = unsafe { sys::raw(nr, [a, b, c, d, e, f]) };
-            if is_change(nr, a) {
-                after_change();
-            }
-            ret
+            let answer = wait(d as c_int, || unsafe { sys::raw(nr, [a, b, c, d, e, f]) });
+            heard(answer == 0, answer)
         }
+        _ => other(nr, [a, b, c, d, e, f]),
     };
     set_errno(errno);
     as_libc(ret) as c_long
 }
 
+/// A call that has no wrapper of its own.
+fn other(nr: c_long, a: [usize; 6]) -> isize {
+    before_syscall(nr, a[0], a[1], a[2]);
+    // SAFETY: the caller's own call.
+    let call = || unsafe { sys::raw(nr, a) };
+    let ret = match copies(nr, a[0]) {
+        true => engine::copying(call, |errno| -(errno as isize)),
+        false => call(),
+    };
+    if is_change(nr, a[0]) {
+        after_change();
+    }
+    ret
+}
+
+/// The call copies this memory. What clone3 is told lies in memory: supposed so.
+fn copies(nr: c_long, a: usize) -> bool {
+    match nr {
+        libc::SYS_fork | libc::SYS_clone3 => true,
+        libc::SYS_clone => a as c_int & libc::CLONE_VM == 0,
+        _ => false,
+    }
+}
+
+/// The call lets the kernel reach memory behind the page tables, or waits on a word by its place in
+/// a file.
+fn bars_live(nr: c_long, b: usize, c: usize) -> bool {
+    let direct = |flags: usize| flags as c_int & libc::O_DIRECT != 0;
+    match nr {
+        libc::SYS_vmsplice | libc::SYS_io_setup | libc::SYS_io_uring_setup => true,
+        libc::SYS_futex => b as c_int & libc::FUTEX_PRIVATE_FLAG == 0,
+        libc::SYS_futex_waitv => true,
+        libc::SYS_open => direct(b),
+        libc::SYS_openat => direct(c),
+        libc::SYS_openat2 => sys::read_word(sys::getpid(), c).is_none_or(|f| direct(f as usize)),
+        libc::SYS_fcntl => b as c_int == libc::F_SETFL && direct(c),
+        libc::SYS_setsockopt => reaches_memory(b as c_int, c as c_int),
+        _ => false,
+    }
+}
+
 fn before_syscall(nr: c_long, a: usize, b: usize, c: usize) {
+    if engine::is_live_wanted() && bars_live(nr, b, c) {
+        engine::bar_live();
+    }
     if is_change(nr, a) {
         engine::never_overwrite();
     }
@@ -131,7 +181,9 @@ fn give_property(at: usize, len: usize, call: impl FnOnce() -> isize) -> isize {
     let start = at & !(PAGE - 1);
     let pages = len.checked_add(at - start).and_then(|n| n.checked_next_multiple_of(PAGE));
     match pages.filter(|&n| n > 0 && start.checked_add(n).is_some()) {
-        Some(pages) => engine::with_property(start, pages, |_| call()),
+        Some(pages) => {
+            engine::on_private(start, pages, || engine::with_property(start, pages, |_| call()))
+        }
         None => call(),
     }
 }

@@ -4,7 +4,7 @@
 
 use core::ffi::c_int;
 
-use super::errno::answer;
+use super::errno::{answer, set_errno};
 use super::next::Next;
 use crate::{args, engine, sys};
 
@@ -32,7 +32,14 @@ pub unsafe extern "C" fn clone(
     // SAFETY: the next clone in line, with the caller's arguments.
     let next: extern "C" fn(usize, usize, c_int, usize, usize, usize, usize) -> c_int =
         unsafe { core::mem::transmute(Next::Clone.get()) };
-    next(f, stack, flags, arg, a, b, c)
+    let call = || next(f, stack, flags, arg, a, b, c);
+    if flags & libc::CLONE_VM != 0 {
+        return call();
+    }
+    engine::copying(call, |errno| {
+        set_errno(errno);
+        -1
+    })
 }
 
 /// Futex operations that the kernel does not retry after a page fault: those on
@@ -67,7 +74,25 @@ pub unsafe extern "C" fn pthread_create(
     // SAFETY: the next function in line, with the caller's arguments.
     let next: extern "C" fn(usize, usize, usize, usize) -> c_int =
         unsafe { core::mem::transmute(Next::PthreadCreate.get()) };
+    if engine::is_live_wanted() && attr != 0 && !leave_stack(attr) {
+        return libc::EAGAIN;
+    }
     engine::beside_no_pass(|| next(thread, attr, start, arg))
+}
+
+/// The program gives a thread memory of its own for a stack, where its descriptor lies too: it is
+/// never live. False: it must stay so.
+fn leave_stack(attr: usize) -> bool {
+    let (mut at, mut len) = (core::ptr::null_mut(), 0);
+    // SAFETY: the caller's attributes.
+    let got = unsafe { libc::pthread_attr_getstack(attr as *const _, &mut at, &mut len) };
+    let start = at as usize;
+    // Without a stack of its own its end is at 0.
+    if got != 0 || start == 0 || start.wrapping_add(len) == 0 {
+        return true;
+    }
+    engine::forget_mapped(start, len);
+    engine::on_private(start, len, || 0) == 0
 }
 
 /// thrd_create(3): as pthread_create, which it does not call by name.

@@ -1,0 +1,175 @@
+//! Live memory seen from the program: it becomes private before anything that shared memory would
+//! answer differently.
+//!
+//! Owns the order. A call that copies the process or changes a mapping is announced first, so that
+//! no pass shares anything until it is over; then what is shared becomes private, under the lock:
+//!
+//! ```text
+//! thread A: fork                  thread B: wait, and a look       thread C: fork
+//!   calls += 1                      lock                             calls += 1
+//!   locked? -> wait                 calls != 0? -> leave it          locked? -> wait
+//!   shared? -> lock, private        share, unlock                    shared? -> lock, private
+//!   fork, calls -= 1                                                 fork, calls -= 1
+//! ```
+//! So whoever has announced a call and then finds nothing shared can rely on it.
+//!
+//! Futexes that are not private are known by file and offset in shared memory, by address in
+//! private memory: a waiter would miss who wakes it after a switch. Nobody waits so in live memory:
+//! it ends for good before the first object for such waits is made, or the first such wait begins
+//! (`interpose::futexes`, `interpose::syscall`). Libc's own such waits are for the end of threads,
+//! whose descriptors are never shared.
+
+use super::state::{state, Owned, State};
+use super::waiter::{begin_call, hold};
+use crate::live;
+use crate::lock::Call;
+use crate::options::Profile;
+use crate::step::Step;
+use crate::sys::{self, Errno, Kernel, SysResult, PAGE};
+use core::sync::atomic::Ordering::Relaxed;
+
+/// All addresses.
+const EVERYTHING: (usize, usize) = (0, usize::MAX);
+
+/// The user wants live memory.
+pub fn is_live_wanted() -> bool {
+    state().options().profile == Profile::Live
+}
+
+/// What is shared of a range becomes private. Under the lock; who relies on it beyond the lock has
+/// announced a call.
+pub fn make_private(st: &State, owned: &mut Owned, range: (usize, usize)) -> SysResult<()> {
+    if !st.live.is_any() {
+        return Ok(());
+    }
+    let began_ns = sys::now_ns();
+    let kernel = Kernel::new(&st.trace, st.options().fault);
+    kernel.enter(Step::Switch);
+    let mut done = Ok(());
+    while let Some((slot, file)) = owned.registry.first_shared(range) {
+        done = live::make_private(&kernel, owned.zone, &file);
+        if done.is_err() {
+            break;
+        }
+        owned.registry.set_shared(slot, false);
+        st.stats.switches.fetch_add(1, Relaxed);
+    }
+    st.live.expect();
+    publish(st, owned);
+    st.stats.switch_ns.fetch_add(sys::now_ns() - began_ns, Relaxed);
+    done
+}
+
+/// Counts what is shared.
+pub fn publish(st: &State, owned: &Owned) {
+    let bytes = st.live.count(&owned.registry);
+    st.stats.live_bytes.store(bytes as u64, Relaxed);
+}
+
+/// The same for whoever has announced a call.
+fn make_all_private(st: &State, range: (usize, usize)) -> SysResult<()> {
+    if !st.live.is_any() {
+        return Ok(());
+    }
+    make_private(st, &mut hold(), range)
+}
+
+/// Announces a copy of this memory by fork or clone: nothing of it is shared until the guard goes.
+///
+/// # Errors
+/// Something must stay shared: the copy must not be made.
+pub fn begin_copy(st: &'static State) -> SysResult<Option<Call<'static, Owned>>> {
+    if !is_live_wanted() {
+        return Ok(None);
+    }
+    let call = begin_call(st);
+    make_all_private(st, EVERYTHING)?;
+    Ok(Some(call))
+}
+
+/// Makes a call that copies this memory; `refuse` says that it failed.
+pub fn copying<T>(call: impl FnOnce() -> T, refuse: impl FnOnce(i32) -> T) -> T {
+    match begin_copy(state()) {
+        Ok(_call) => call(),
+        Err(e) => refuse(e.0),
+    }
+}
+
+/// The handlers of `pthread_atfork`: forks that the C library makes by itself.
+pub extern "C" fn before_libc_fork() {
+    // Where it fails the child misses what is shared.
+    core::mem::forget(begin_copy(state()).unwrap_or_else(|_| Some(begin_call(state()))));
+}
+
+pub extern "C" fn after_libc_fork() {
+    state().lock.end_call();
+}
+
+/// Makes a call that changes the mapping of a range, or what the kernel does with it.
+pub fn on_private(start: usize, len: usize, call: impl FnOnce() -> isize) -> isize {
+    if !is_live_wanted() {
+        return call();
+    }
+    let st = state();
+    let _call = begin_call(st);
+    match make_all_private(st, (start & !(PAGE - 1), start.saturating_add(len))) {
+        Ok(()) => call(),
+        Err(e) => -(e.0 as isize),
+    }
+}
+
+/// The program does what live memory must not meet: there is none from now on, in this process and
+/// in its children. False: what is shared must stay so.
+pub fn bar_live() -> bool {
+    if !is_live_wanted() || state().live.is_barred() {
+        return true;
+    }
+    let st = state();
+    st.live.bar();
+    // A pass that did not know of it ends before.
+    make_private(st, &mut hold(), EVERYTHING).is_ok()
+}
+
+/// The program has mapped private memory.
+pub fn note_mapped(start: usize, len: usize) {
+    if is_live_wanted() && !state().live.is_barred() {
+        let _owned = hold();
+        state().live.mapped.add(start, start.saturating_add(len.next_multiple_of(PAGE)));
+    }
+}
+
+/// The program unmaps it, replaces it, or puts the stack of a thread there. What is shared of it
+/// must be private by then.
+pub fn forget_mapped(start: usize, len: usize) {
+    if is_live_wanted() {
+        let _owned = hold();
+        let end = start.saturating_add(len).saturating_add(PAGE - 1) & !(PAGE - 1);
+        state().live.mapped.remove(start & !(PAGE - 1), end);
+    }
+}
+
+/// Content that the program gives up in live memory: zeros are there. `Err`: it could not be done
+/// here.
+pub fn give_up(
+    kernel: &Kernel,
+    owned: &mut Owned,
+    slot: usize,
+    (start, end): (usize, usize),
+) -> SysResult<()> {
+    let (len, most) = (end - start, owned.account.shown as usize / 8);
+    if len <= SMALL && owned.zeroed + len <= most {
+        owned.zeroed += len;
+        // SAFETY: readable and writable, and its content was given up.
+        unsafe { core::ptr::write_bytes(start as *mut u8, 0, len) };
+        return Ok(());
+    }
+    // The kernel lets go of the map meanwhile: a fork waits for our lock.
+    let a = crate::args![start, len, libc::MADV_REMOVE];
+    // SAFETY: content of this process alone, which it gave up.
+    unsafe { kernel.call(libc::SYS_madvise, a) }.map_err(|_| Errno(libc::EAGAIN))?;
+    owned.registry.note_holes(slot);
+    Ok(())
+}
+
+/// Up to here zeros are written: a hole would split a huge page.
+const SMALL: usize = 64 << 10;

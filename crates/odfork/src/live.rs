@@ -1,0 +1,212 @@
+//! Live memory: frozen memory that this process maps shared while no child shows its file, so that
+//! writes go into the file and nothing has to be copied or refrozen.
+//!
+//! Owns the switch back to a private mapping, what is known of the pieces that are shared, and
+//! which memory may be. The switch to shared is made by a pass, with threads held (`share.rs`).
+//! This one is made in the calling thread, while others run:
+//!
+//! ```text
+//! thread A: fork                        thread B: writes x, then y
+//!   (shared)                              x -> file
+//!   move a private view over the range    (a fault in between waits for the kernel's lock)
+//!   fork                                  y -> a private copy, before or after the fork
+//! ```
+//! What was written before is in the file, which both show; what is written later is a private
+//! copy, which the child has or has not, as on stock. `MADV_DONTFORK` is set while it is shared: a
+//! fork that nobody announced leaves a hole in the child, and never shares.
+//!
+//! Before a range is replaced the kernel is asked whether it still is that one shared mapping. The
+//! question and the move are two calls; nobody else unmaps what the program itself has mapped
+//! ([`Mapped`]) without the lock.
+
+use core::sync::atomic::{
+    AtomicU32, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
+
+use crate::args;
+use crate::backing::{self, DATA};
+use crate::registry::{BackingFile, Registry};
+use crate::spans::Spans;
+use crate::sys::{self, Errno, Kernel, SysResult, HUGE, PAGE};
+
+/// Longer than any room behind an address: a mapping cannot grow to it in place.
+const ENDLESS: usize = (1 << 47) - PAGE;
+
+/// Memory that the program has mapped by calls we have seen, private and anonymous. What the C
+/// library maps, it may unmap unseen: such memory is never live. Changed under the lock.
+pub struct Mapped(Spans<4096>);
+
+impl Mapped {
+    const fn new() -> Self {
+        Mapped(Spans::new())
+    }
+
+    pub fn add(&self, start: usize, end: usize) {
+        self.0.cover(start, end);
+    }
+
+    pub fn remove(&self, start: usize, end: usize) {
+        if self.0.touches(start, end) {
+            self.0.uncover(start, end);
+        }
+    }
+
+    /// All of the range certainly is.
+    pub fn holds(&self, start: usize, end: usize) -> bool {
+        self.0.is_exact() && self.0.around(start).is_some_and(|(_, to)| to >= end)
+    }
+}
+
+/// What is known of live memory.
+pub struct Live {
+    /// Pieces that may be shared now.
+    pieces: AtomicU32,
+    /// 1: a look may find more to share.
+    pending: AtomicU32,
+    /// 1: none is shared any more in this process.
+    barred: AtomicU32,
+    /// No look before.
+    next_look_ns: AtomicU64,
+    pub mapped: Mapped,
+}
+
+impl Live {
+    /// Nothing is shared.
+    pub const fn new() -> Self {
+        Live {
+            pieces: AtomicU32::new(0),
+            pending: AtomicU32::new(0),
+            barred: AtomicU32::new(0),
+            next_look_ns: AtomicU64::new(0),
+            mapped: Mapped::new(),
+        }
+    }
+
+    /// Some piece may be shared.
+    pub fn is_any(&self) -> bool {
+        self.pieces.load(SeqCst) != 0
+    }
+
+    /// Counts them again; gives their bytes.
+    pub fn count(&self, registry: &Registry) -> usize {
+        let (mut pieces, mut bytes) = (0, 0);
+        for (_, file) in registry.live().filter(|(_, file)| file.shared == 1) {
+            pieces += 1;
+            bytes += file.end - file.start;
+        }
+        self.pieces.store(pieces, SeqCst);
+        bytes
+    }
+
+    /// Never again in this process, nor in its children.
+    pub fn bar(&self) {
+        self.barred.store(1, SeqCst);
+    }
+
+    pub fn is_barred(&self) -> bool {
+        self.barred.load(SeqCst) != 0
+    }
+
+    /// Something became private, or was frozen.
+    pub fn expect(&self) {
+        self.pending.store(1, Relaxed);
+    }
+
+    /// It is time for a look.
+    pub fn is_due(&self, now_ns: u64) -> bool {
+        self.pending.load(Relaxed) != 0 && now_ns >= self.next_look_ns.load(Relaxed)
+    }
+
+    /// A look was made: `more` may be found later, but not before that time.
+    pub fn looked(&self, more: bool, next_ns: u64) {
+        self.pending.store(u32::from(more), Relaxed);
+        self.next_look_ns.store(next_ns, Relaxed);
+    }
+
+    /// In a child: nothing it shows is shared, nor ever will be.
+    pub fn begin_child(&self) {
+        self.pieces.store(0, SeqCst);
+        self.looked(false, 0);
+        self.mapped.0.recover();
+    }
+}
+
+/// Where the content of a piece begins in its file.
+pub fn place(file: &BackingFile) -> usize {
+    DATA + file.start % HUGE
+}
+
+/// Maps a piece privately, if it is shared. EFAULT: something else is there.
+pub fn make_private(k: &Kernel, zone: usize, file: &BackingFile) -> SysResult<()> {
+    let len = file.end - file.start;
+    if !is_shared(file.start)? {
+        return Ok(());
+    }
+    if !is_one_mapping(file.start, len) {
+        return Err(Errno(libc::EFAULT));
+    }
+    let view = backing::private_view(k, zone, file)?;
+    let how = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    let a = args![view + place(file), len, len, how, file.start];
+    // SAFETY: the target shows the same bytes of the same file; the view is ours.
+    unsafe {
+        let moved = k.call(libc::SYS_mremap, a);
+        sys::munmap(view, if moved.is_ok() { place(file) } else { file.span });
+        moved.map(|_| ())
+    }
+}
+
+/// The mapping at that address is shared. Of a private one the kernel says that it cannot be
+/// doubled; of a shared one, that there is no room for so large a double.
+fn is_shared(at: usize) -> SysResult<bool> {
+    // SAFETY: cannot succeed, and then changes nothing.
+    match unsafe { sys::call(libc::SYS_mremap, args![at, 0, ENDLESS, 0]) } {
+        Err(Errno(libc::EINVAL)) => Ok(false),
+        Err(Errno(libc::ENOMEM)) => Ok(true),
+        Err(e) => Err(e),
+        Ok(_) => Err(Errno(libc::EFAULT)),
+    }
+}
+
+/// All of the range is one mapping: the kernel says EFAULT of a range that is more before it finds
+/// that there is no room to grow.
+fn is_one_mapping(start: usize, len: usize) -> bool {
+    // SAFETY: cannot succeed, and then changes nothing.
+    let answer = unsafe { sys::call(libc::SYS_mremap, args![start, len, ENDLESS, 0]) };
+    answer == Err(Errno(libc::ENOMEM))
+}
+
+#[cfg(test)]
+#[cfg(not(miri))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_tells_what_a_mapping_is() {
+        let map = |flags| {
+            let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, flags | libc::MAP_ANONYMOUS);
+            // SAFETY: new mappings, never unmapped.
+            unsafe { sys::mmap(0, 8 * PAGE, prot, flags) }.unwrap()
+        };
+        let (shared, private) = (map(libc::MAP_SHARED), map(libc::MAP_PRIVATE));
+        assert_eq!((is_shared(shared), is_shared(private)), (Ok(true), Ok(false)));
+        assert!(is_one_mapping(shared, 8 * PAGE) && is_one_mapping(private, PAGE));
+        // SAFETY: a page of the test's own.
+        unsafe { sys::munmap(shared + 4 * PAGE, PAGE) };
+        assert!(!is_one_mapping(shared, 8 * PAGE) && is_one_mapping(shared, 4 * PAGE));
+        assert_eq!(is_shared(shared + 4 * PAGE), Err(Errno(libc::EFAULT)));
+    }
+
+    #[test]
+    fn what_was_unmapped_is_not_held() {
+        let mapped = Mapped::new();
+        mapped.add(100, 200);
+        mapped.add(200, 300);
+        assert!(mapped.holds(150, 250) && !mapped.holds(150, 301) && !mapped.holds(50, 150));
+        mapped.remove(180, 190);
+        assert!(!mapped.holds(150, 250) && mapped.holds(190, 300));
+        (0..5000).for_each(|i| mapped.add(1000 + 10 * i, 1005 + 10 * i));
+        assert!(!mapped.holds(190, 300), "a full set claims too much");
+    }
+}

@@ -1,0 +1,134 @@
+//! Sharing: clean private mappings of backing files that nobody else shows become shared ones.
+//!
+//! Owns what may be shared, and the switch (`live.rs` has the way back). Runs in the helper task,
+//! with everybody held: what is dirty goes into the file first, by the page tables. One call then
+//! moves a shared view over the piece, all of it or nothing.
+//!
+//! A piece is shared only where nothing can tell it from private memory:
+//!
+//! | not shared | because |
+//! | --- | --- |
+//! | files of 4 KB pages | mapping them again costs more than a fork saves |
+//! | what the C library has mapped | it unmaps unseen |
+//! | a piece that is not one mapping, or has a property | the switch would lose it |
+//! | stacks and descriptors of threads | the end of a thread wakes by the address of a word |
+//! | beside files with `O_DIRECT` | a read under way would go on into what a child sees |
+//! | below limits of address space or data | the way back must not fail |
+//! | where core files leave out shared memory | frozen memory would be missing |
+
+use crate::args;
+use crate::backing;
+use crate::live;
+use crate::open_files::Found;
+use crate::plan::Kind;
+use crate::quiesce;
+use crate::reason::{Done, Reason, Stop};
+use crate::refreeze;
+use crate::registry::BackingFile;
+use crate::results::View;
+use crate::scan::{self, Subject};
+use crate::scratch::Scratch;
+use crate::step::Step;
+use crate::sys::{self, Kernel};
+use crate::vma::{hex, Vma, READ, WRITE};
+
+/// Bits of the core filter: private and shared memory without a name.
+const CORE_PRIVATE: u64 = 1;
+const CORE_SHARED: u64 = 2;
+
+/// Some file that may be shared is shown by nobody else: it is worth going on.
+pub fn is_any_alone(s: &mut Scratch, subject: &Subject, pagemap: i32) -> bool {
+    for (_, file) in subject.registry.live().filter(|(_, file)| file.kind() == Kind::Huge) {
+        if refreeze::in_place(s, subject, pagemap, file) {
+            return true;
+        }
+    }
+    false
+}
+
+/// Shares what can be. The first failure ends it: what is shared by then is whole.
+pub fn share_all(s: &mut Scratch, subject: &Subject, pagemap: i32, found: Found) -> Done<()> {
+    s.kernel.enter(Step::Switch);
+    if found.direct || s.results.report.unfit.flag() || is_limited() || !is_in_cores(s) {
+        return Ok(());
+    }
+    for (slot, file) in subject.registry.live() {
+        let Some(v) = whole(s, subject, file) else { continue };
+        if s.results.is_gone(slot) {
+            continue;
+        }
+        if !refreeze::in_place(s, subject, pagemap, file) {
+            s.results.report.waits.set(1);
+            continue;
+        }
+        if v.anon > 0 {
+            let bytes = refreeze::write_back(s, pagemap, file)?;
+            s.results.report.written_back.add(bytes);
+        }
+        share(s, pagemap, (slot, file))?;
+    }
+    Ok(())
+}
+
+/// The mapping of a piece that may be shared.
+fn whole(s: &Scratch, subject: &Subject, file: &BackingFile) -> Option<Vma> {
+    let whole = |v: &&Vma| {
+        v.shows(file.dev, file.inode)
+            && (v.start, v.end) == (file.start, file.end)
+            && v.offset as usize == live::place(file)
+    };
+    let v = *s.vmas().iter().find(whole)?;
+    let inside = |at: usize| (file.start..file.end).contains(&at);
+    let threads = s.work.threads.noted();
+    let fit = file.kind() == Kind::Huge
+        && v.perms == READ | WRITE
+        && refreeze::is_replaceable(s, &v)
+        && quiesce::excluded_range(s, &v, v.start).is_none()
+        && !threads.iter().any(|thread| inside(thread.list))
+        && !subject.addresses.may_be_special(file.start, file.end)
+        && subject.mapped.holds(file.start, file.end);
+    fit.then_some(v)
+}
+
+/// What the page tables still have of its own goes into the file: zero pages that memory given up
+/// shows do not count as dirty. Then one shared mapping takes its place.
+fn share(s: &mut Scratch, pagemap: i32, (slot, file): (usize, &BackingFile)) -> Done<()> {
+    s.kernel.enter(Step::Switch);
+    let fail = |e| Stop::failed(Reason::Step, Step::Switch, e);
+    let view = backing::shared_view(&s.kernel, s.results.zone(), file).map_err(fail)?;
+    s.results.note_view(View::Shared, view, file.span);
+    let range = (file.start, file.end);
+    let done = refreeze::copy_dirty(s, pagemap, range, view + live::place(file)).and_then(|_| {
+        s.kernel.enter(Step::Switch);
+        // Before it is done: should this task be killed, the kernel is asked which it is.
+        s.results.note_shared(slot);
+        replace(&s.kernel, view + live::place(file), range).map_err(fail)
+    });
+    s.results.drop_view(View::Shared);
+    done
+}
+
+fn replace(k: &Kernel, from: usize, (start, end): (usize, usize)) -> sys::SysResult<()> {
+    let (len, how) = (end - start, libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED);
+    // SAFETY: the target shows the same bytes of the same file, and has no copies of its own.
+    unsafe { k.call(libc::SYS_mremap, args![from, len, len, how, start]) }.map(|_| ())
+}
+
+/// The way back takes address space for a moment, and data that shared memory is not counted as.
+fn is_limited() -> bool {
+    [libc::RLIMIT_AS, libc::RLIMIT_DATA].into_iter().any(|which| {
+        let mut limit = [0u64; 2];
+        // SAFETY: reads a limit.
+        let read = unsafe { sys::raw(libc::SYS_prlimit64, args![0, which, 0, &mut limit]) };
+        read != 0 || limit[0] != u64::MAX
+    })
+}
+
+/// Core files have shared memory wherever they have private memory. The file has no name, so that
+/// it counts as memory without a file.
+fn is_in_cores(s: &mut Scratch) -> bool {
+    let mut text = [0u8; 32];
+    let filter = scan::slurp(&s.kernel, c"/proc/self/coredump_filter", &mut text);
+    let filter = filter.ok().and_then(|text| hex(text.trim_ascii()));
+    filter.is_some_and(|bits| bits & CORE_PRIVATE == 0 || bits & CORE_SHARED != 0)
+}
