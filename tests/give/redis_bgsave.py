@@ -12,14 +12,16 @@ SERVER = "/usr/bin/redis-server"
 
 
 class Server:
-    """A server on a socket of its own; `environment` chooses stock or odfork."""
+    """A server on a socket of its own; `environment` chooses stock or odfork, `command` starts it."""
+
+    command = []
 
     def __init__(self, folder, environment, dump="dump.rdb"):
         self.path = os.path.join(folder, "socket")
         options = ["--port", "0", "--unixsocket", self.path, "--dir", folder, "--save", "",
                    "--dbfilename", dump, "--enable-debug-command", "yes", "--logfile",
                    os.path.join(folder, "log"), "--daemonize", "no"]
-        self.process = subprocess.Popen([SERVER, *options], env={**os.environ, **environment})
+        self.process = subprocess.Popen([*self.command, SERVER, *options], env={**os.environ, **environment})
         deadline = time.monotonic() + 120
         while True:
             try:

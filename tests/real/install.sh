@@ -14,6 +14,8 @@ wanted=(
     /usr/sbin/apache2:apache2-bin
     /usr/bin/ab:apache2-utils
     /usr/bin/curl:curl
+    /usr/bin/gunicorn:gunicorn
+    /usr/bin/systemd-analyze:systemd
     /usr/bin/sqlite3:sqlite3
     /usr/bin/perl:perl
     /usr/bin/ruby:ruby

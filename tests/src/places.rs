@@ -157,7 +157,7 @@ const SERVICE_PLACE: Place = Place {
     ..USER
 };
 
-pub static PLACES: [Place; 16] = [
+pub static PLACES: [Place; 17] = [
     ROOT,
     USER,
     Place {
@@ -217,8 +217,15 @@ pub static PLACES: [Place; 16] = [
     },
     SERVICE_PLACE,
     Place {
+        name: "service-udev",
+        words: "the same, `/dev/userfaultfd` given to the user by a rule of udev",
+        device: Device::User,
+        threads: true,
+        ..SERVICE_PLACE
+    },
+    Place {
         name: "service-namespaces",
-        words: "the same with `RestrictNamespaces=yes`",
+        words: "`@system-service` with `RestrictNamespaces=yes`",
         filters: &[NO_NAMESPACES, NO_CLONE3, SERVICE],
         ..SERVICE_PLACE
     },

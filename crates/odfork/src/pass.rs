@@ -25,6 +25,7 @@ use crate::budget::{self, Scope};
 use crate::freeze::{self, Tools};
 use crate::inspect;
 use crate::open_files::Found;
+use crate::plan::Kind;
 use crate::quiesce::{self, Quiesced};
 use crate::reason::{Done, Reason, Stop};
 use crate::refreeze;
@@ -35,7 +36,7 @@ use crate::scratch::Scratch;
 use crate::share;
 use crate::source::{Allowed, Source};
 use crate::step::Step;
-use crate::sys::{now_ns, PAGE};
+use crate::sys::{now_ns, HUGE, PAGE};
 use crate::vma::Vma;
 
 /// Anonymous memory, ELF headers, private huge pages: the kernel's default.
@@ -139,8 +140,26 @@ pub fn job(s: &mut Scratch, order: &Order, found: Found) -> Done<()> {
     });
     if let Some(quiesced) = quiesced {
         quiesced.release(s, &o.subject);
+        if threads > 1 {
+            map_again(s, &o.subject);
+        }
     }
     done
+}
+
+/// Write protection takes entries of 2 MB out of the page tables. They come back here: a page that
+/// a child alone maps is counted as its own, so whoever sums those up would take it for a copy.
+/// One page is asked for in each window: where entries are of 4 KB, that costs next to nothing.
+fn map_again(s: &Scratch, subject: &Subject) {
+    let is_huge = |v: &Vma| {
+        let mut files = subject.registry.live().map(|(_, file)| file);
+        files.any(|file| file.kind() == Kind::Huge && v.shows(file.dev, file.inode))
+    };
+    for v in (0..s.vma_count()).map(|i| s.vma(i)).filter(is_huge) {
+        for at in (v.start..v.end).step_by(HUGE) {
+            backing::populate(&s.kernel, (at, at + PAGE));
+        }
+    }
 }
 
 /// Step `decide`: what is to be done, if anything. First by what the scan has found, which costs
