@@ -9,7 +9,7 @@ use super::trial::SHARES;
 use crate::tables::ratios;
 use odfork_proc::table::columns;
 use odfork_proc::text::{digits, size, time};
-use odfork_samples::digest::{paired_ratio, Digest, Point};
+use odfork_samples::digest::{paired_ratio, pairs, Digest, Point};
 use odfork_samples::published;
 use odfork_samples::samples::Sample;
 use odfork_samples::stats::{deviation, mean, median};
@@ -56,7 +56,7 @@ fn place_words(place: &Point) -> String {
     text
 }
 
-const HEAD: [&str; 16] = [
+const HEAD: [&str; 17] = [
     "",
     "p50",
     "p90",
@@ -71,6 +71,7 @@ const HEAD: [&str; 16] = [
     "snapshot s",
     "copied MB",
     "memory MB",
+    "extra %",
     "children s",
     "late p99",
 ];
@@ -103,9 +104,19 @@ fn row(digest: &Digest, arm: &Point) -> Vec<String> {
     cells.extend([mean, deviation, median].map(|one| of(one(&forks), time)));
     cells.push(of(median(&values("snapshot")), digits));
     cells.extend(["copied", "memory"].map(|metric| of(median(&values(metric)), megabytes)));
+    cells.push(of(extra(digest, arm).map(|share| share * 100.0), digits));
     cells.push(of(median(&values("children")), digits));
     cells.push(of(median(&values("late")), time));
     cells
+}
+
+/// Memory above stock's in the same round, as a share of the data.
+fn extra(digest: &Digest, arm: &Point) -> Option<f64> {
+    let own = digest.beside(arm, "memory").filter(|own| own.configuration != "plain")?;
+    let both = pairs(own, digest.twin(own, "plain")?);
+    let shares: Vec<f64> =
+        both.into_iter().map(|(own, stock)| (own - stock) / arm.number("bytes")).collect();
+    median(&shares)
 }
 
 /// Stock over this arm, of the same rounds.
@@ -154,13 +165,19 @@ mod tests {
             samples.push(sample("auto", "fork", round, if round < 4 { 1e5 } else { 5e5 }));
         }
         samples.push(sample("auto", "run-p99", 4, 2e6));
+        for (arm, bytes) in [("plain", 1.25), ("auto", 1.5)] {
+            samples.push(sample(arm, "memory", 1, bytes * f64::from(1 << 30)));
+        }
         let text = tables(&samples);
         let row = text.lines().find(|line| line.starts_with("  auto")).unwrap();
         assert!(
-            row.contains("200 us") && row.contains("100 us") && row.contains("2.00 ms"),
+            row.contains("200 us")
+                && row.contains("100 us")
+                && row.contains("2.00 ms")
+                && row.contains("25.0"),
             "{row}"
         );
-        assert!(text.contains("fork: plain / auto  80.0x"), "{text}");
+        assert!(text.contains("fork: plain / auto    80.0x"), "{text}");
         assert!(text.contains("p99.99") && text.contains("16.3 ms"), "{text}");
         assert!(!text.contains("NaN"), "{text}");
         assert!(tables(&[]).starts_with("nothing was measured"));
