@@ -138,6 +138,63 @@ def test_children_have_nothing_of_the_template(zygote):
         other.kill()
         other.wait()
 
+    assert not [name for name in zygote.call(helpers.targets) if name.startswith("socket:")]
+
+
+def spare_of(zygote):
+    """The child that waits for the next request."""
+    zygote.info()  # the answer comes after it was made
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/stat", encoding="ascii", errors="replace") as stat:
+                if int(stat.read().rsplit(")", 1)[1].split()[1]) == zygote.pid:
+                    return int(name)
+        except OSError:
+            pass
+    return None
+
+
+def test_a_child_is_ready_before_it_is_asked_for():
+    with odfork.Zygote(imports=["helpers"]) as zygote:
+        for _ in range(3):
+            spare = spare_of(zygote)
+            assert zygote.call(os.getpid) == spare
+        large = os.urandom(1 << 20)
+        assert zygote.call(len, large) == len(large)
+        spare = spare_of(zygote)
+    assert gone(spare)
+
+
+@pytest.mark.parametrize("spare", [True, False])
+def test_an_interrupt_of_a_child_that_has_just_started(spare):
+    with odfork.Zygote(imports=["helpers"], spare=spare) as zygote:
+        for _ in range(5):
+            child = zygote.start(time.sleep, (60,), stderr=subprocess.DEVNULL)
+            child.send_signal(signal.SIGINT)
+            assert child.wait() == -signal.SIGINT
+
+
+def test_a_spare_child_that_was_killed_is_not_missed():
+    with odfork.Zygote(imports=["helpers"]) as zygote:
+        spare = spare_of(zygote)
+        os.kill(spare, signal.SIGKILL)
+        assert gone(spare) and zygote.call(os.getpid) != spare
+        assert zygote.call(helpers.add, 1) == 1
+    with odfork.Zygote(imports=["helpers"], spare=False) as zygote:
+        assert spare_of(zygote) is None and zygote.call(helpers.add, 1) == 1
+
+
+def test_a_detached_child_outlives_a_zygote_that_closes_at_once(tmp_path):
+    note = tmp_path / "pid"
+    with odfork.Zygote(imports=["helpers"]) as zygote:
+        spare_of(zygote)
+        child = zygote.start(helpers.hold, (str(note),), detached=True)
+    while not note.exists() or not note.read_text():
+        os.kill(child.pid, 0)
+        time.sleep(0.01)
+    os.kill(child.pid, signal.SIGKILL)
+    assert child.wait() == -signal.SIGKILL
+
 
 def test_deadline_and_detached(zygote, tmp_path):
     assert zygote.start(time.sleep, (600,), deadline=0.05).wait() == -signal.SIGKILL
@@ -301,6 +358,7 @@ def test_a_thousand_children_killed_at_random():
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:
         with odfork.Zygote() as zygote:
+            zygote.info()
             theirs = len(os.listdir(f"/proc/{zygote.pid}/fd"))
             children = [zygote.start(time.sleep, (600,)) for _ in range(1000)]
             chance.shuffle(children)

@@ -9,12 +9,13 @@ import pickle
 import resource
 import runpy
 import signal
+import socket
 import sys
 import threading
 import traceback
-from typing import Callable, List, NoReturn, Optional
+from typing import Callable, List, NoReturn, Optional, Union
 
-from . import recipe
+from . import protocol, recipe
 from .protocol import Frame, Tag
 
 PR_SET_PDEATHSIG = 1
@@ -31,27 +32,40 @@ class Original:
         if soft != hard:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         self.interrupt = signal.getsignal(signal.SIGINT)
+        self.mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+    def hold_interrupts(self) -> None:
+        """The terminal's are not for a template. One sent to a new child waits until restore()."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
 
     def restore(self) -> None:
         if self.descriptors[0] != self.descriptors[1]:
             resource.setrlimit(resource.RLIMIT_NOFILE, self.descriptors)
-        signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, self.interrupt or signal.default_int_handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, self.mask)
 
 
-def run(frame: Frame, parent: int, original: Original, own: List[int]) -> NoReturn:
-    """Becomes the process the frame asks for. `own`: the template's descriptors, to be closed."""
+def run(
+    asked: Union[Frame, socket.socket], parent: int, original: Original, own: List[int]
+) -> NoReturn:
+    """Becomes the process that is asked for, by a frame that is here or comes by a socket.
+
+    `own`: the template's descriptors, to be closed.
+    """
     status = 255
     try:
-        original.restore()
+        signal.set_wakeup_fd(-1)
         for fd in own:
             os.close(fd)
-        atexit._clear()
-        if parent and frame.get(Tag.DETACHED) is None:
+        if parent and not (isinstance(asked, Frame) and asked.get(Tag.DETACHED) is not None):
             _prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
             if os.getppid() != parent:
                 os._exit(255)
+        frame = asked if isinstance(asked, Frame) else _await(asked)
+        original.restore()
+        atexit._clear()
         targets = _targets(frame)
         _place(frame, targets)
         _surroundings(frame)
@@ -61,6 +75,19 @@ def run(frame: Frame, parent: int, original: Original, own: List[int]) -> NoRetu
         status = _uncaught()
     finally:
         _end(status)
+
+
+def _await(sock: socket.socket) -> Frame:
+    """A spare child waits for what it is to become; it ends when its template does."""
+    with sock:
+        sock.setblocking(True)
+        frame = protocol.receive(sock)
+    if frame is None:
+        os._exit(0)
+    waiting = signal.sigtimedwait([signal.SIGINT], 0)
+    if waiting is not None and waiting.si_code <= 0:  # not the terminal's: from a process
+        os.kill(os.getpid(), signal.SIGINT)
+    return frame
 
 
 def _targets(frame: Frame) -> List[int]:

@@ -32,6 +32,7 @@ class Zygote:
     env       environment of the template; default: this process's
     threads   what to do when the template has threads after its imports, which a fork would lose:
               "fallback" executes a new interpreter for each child, "allow" forks all the same
+    spare     whether a child waits ready for the next request, a process more
     main      whether the template imports this process's main module, as multiprocessing does
     timeout   seconds the template may take to get ready
 
@@ -49,6 +50,7 @@ class Zygote:
         freeze: bool = True,
         env: Optional[Mapping[str, str]] = None,
         threads: str = "fallback",
+        spare: bool = True,
         main: bool = False,
         timeout: Optional[float] = None,
         _parent: Optional["Zygote"] = None,
@@ -61,6 +63,7 @@ class Zygote:
             list(default_path() if path is None else path),
             preparation(setup, always=main),
             freeze,
+            spare,
         )
         self._env = dict(os.environ if env is None else env)
         self._threads, self._timeout, self._parent = threads, timeout, _parent

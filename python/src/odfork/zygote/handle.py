@@ -1,6 +1,5 @@
 """The handle of a child, shaped like subprocess.Popen."""
 
-import asyncio
 import fcntl
 import os
 import selectors
@@ -187,6 +186,8 @@ def _status_of(pidfd: int) -> int:
 
 
 async def readable(fd: int) -> None:
+    import asyncio  # with its libraries it would make each fork of a template dearer
+
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     loop.add_reader(fd, ready.set)

@@ -21,6 +21,7 @@ class Recipe:
     path: List[str] = field(default_factory=list)
     preparation: Optional[Dict[str, Any]] = None  # what multiprocessing prepares a child with
     freeze: bool = True
+    spares: bool = True  # a child is forked before it is asked for
     once: bool = False  # becomes the first child itself, without a fork
     base: Optional["Recipe"] = None  # what comes first, where its template cannot be forked
 
@@ -30,6 +31,7 @@ class State:
     """What became of a recipe."""
 
     threads: List[str] = field(default_factory=list)  # names, the main thread's first
+    spares: bool = True
     frozen: int = 0
     reason: str = ""
 
@@ -40,7 +42,7 @@ def cook(recipe: Recipe) -> State:
     if recipe.once:
         return State(threads=threads())
     settle()
-    state = State(threads=threads())
+    state = State(threads=threads(), spares=recipe.spares)
     gc.collect()
     gc.freeze()
     if recipe.freeze:

@@ -17,7 +17,7 @@ import time
 import traceback
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Deque, Dict, List, Optional, Set, Tuple
+from typing import Deque, Dict, List, Optional, Set, Tuple, Union
 
 from . import child, protocol, recipe
 from .protocol import Frame, Kind, Tag
@@ -39,6 +39,22 @@ class Running:
     deadline: Optional[float] = None
 
 
+@dataclass(eq=False)
+class Spare:
+    """A child that was forked before it is asked for, and waits for its request."""
+
+    pid: int
+    pidfd: int
+    sock: socket.socket
+
+    def descriptors(self) -> List[int]:
+        return [self.pidfd, self.sock.fileno()]
+
+    def close(self) -> None:
+        os.close(self.pidfd)
+        self.sock.close()
+
+
 class Template:
     """Serves clients until the last has gone."""
 
@@ -49,13 +65,15 @@ class Template:
         self.clients: Set[Client] = set()
         self.running: Dict[int, Running] = {}
         self.listener: Optional[socket.socket] = None
+        self.spare: Optional[Spare] = None
+        self.spares = state.spares
         wake, self.wake = socket.socketpair()
         self.waker = wake
         for sock in (wake, self.wake):
             sock.setblocking(False)
         signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's; clients decide
+        original.hold_interrupts()
         self.selector.register(self.wake, selectors.EVENT_READ, self._ended)
 
     # Connections
@@ -99,6 +117,8 @@ class Template:
 
     def serve(self) -> None:
         while self.clients or self.listener is not None:
+            if self.spares and self.spare is None:
+                self._make_spare()
             timeout = self._next_deadline()
             for key, events in self.selector.select(timeout):
                 if isinstance(key.data, Client):
@@ -109,6 +129,10 @@ class Template:
 
     def close(self) -> None:
         signal.set_wakeup_fd(-1)
+        if self.spare is not None:
+            os.kill(self.spare.pid, signal.SIGKILL)
+            os.waitpid(self.spare.pid, 0)
+            self.spare.close()
         self.selector.close()
         self.wake.close()
         self.waker.close()
@@ -151,19 +175,10 @@ class Template:
     # Children
 
     def _spawn(self, client: Client, frame: Frame) -> None:
-        parent = os.getpid()
         try:
-            pid = os.fork()
+            pid, pidfd = self._hand_over(frame) or self._fork(frame)
         except OSError as error:
-            self._fail(client, frame.request, f"fork: {error.strerror}")
-            return
-        if pid == 0:
-            child.run(frame, parent, self.original, self._own_descriptors())
-        try:
-            descriptor = os.pidfd_open(pid)
-        except OSError as error:  # nobody could signal such a child
-            os.kill(pid, signal.SIGKILL)
-            self._fail(client, frame.request, f"pidfd_open: {error.strerror}")
+            self._fail(client, frame.request, f"no child could be made: {error.strerror}")
             return
         deadline = frame.deadline()
         until = None if deadline is None else time.monotonic() + deadline
@@ -171,13 +186,57 @@ class Template:
         if frame.get(Tag.DETACHED) is None:
             client.children.add(pid)
         started = Frame(Kind.STARTED, frame.request).number(Tag.PROCESS, pid)
-        started.descriptors.append(descriptor)
+        started.descriptors.append(pidfd)
         self._send(client, started)
+
+    def _fork(self, asked: Union[Frame, socket.socket], *more: int) -> Tuple[int, int]:
+        """A child and its pidfd, without which nobody could signal it.
+
+        `more`: descriptors that the child does not keep either.
+        """
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            child.run(asked, parent, self.original, [*self._own_descriptors(), *more])
+        try:
+            return pid, os.pidfd_open(pid)
+        except OSError:
+            os.kill(pid, signal.SIGKILL)
+            raise
+
+    def _make_spare(self) -> None:
+        """The next request finds a child that is there already, its first pages copied."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        try:
+            with theirs:
+                pid, pidfd = self._fork(theirs, ours.fileno())
+        except OSError:  # then each request forks
+            self.spares = False
+            ours.close()
+        else:
+            self.spare = Spare(pid, pidfd, ours)
+
+    def _hand_over(self, frame: Frame) -> Optional[Tuple[int, int]]:
+        """The spare child takes the request; None when it cannot."""
+        spare = self.spare
+        # A spare ends with its template until it has read its request: not for the detached.
+        if spare is None or frame.get(Tag.DETACHED) is not None:
+            return None
+        self.spare = None
+        try:
+            protocol.send(spare.sock, frame)
+        except OSError:  # it has ended
+            spare.close()
+            return None
+        spare.sock.close()
+        return spare.pid, spare.pidfd
 
     def _own_descriptors(self) -> List[int]:
         own = [self.selector.fileno(), self.wake.fileno(), self.waker.fileno()]
         own += [c.sock.fileno() for c in self.clients]
         own += [fd for c in self.clients for _, fds in c.waiting for fd in fds]
+        own += [] if self.spare is None else self.spare.descriptors()
         return own + ([] if self.listener is None else [self.listener.fileno()])
 
     def _ended(self) -> None:
@@ -186,13 +245,16 @@ class Template:
                 pass
         except BlockingIOError:
             pass
-        while self.running:
+        while True:
             try:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
                 return
             if pid == 0:
                 return
+            if self.spare is not None and pid == self.spare.pid:
+                self.spare.close()
+                self.spare, self.spares = None, False  # the next one would end as well
             self._report(pid, status, usage)
 
     def _report(self, pid: int, status: int, usage) -> None:  # type: ignore[no-untyped-def]
