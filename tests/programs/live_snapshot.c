@@ -1,7 +1,7 @@
 /* Two threads write all the time, in pairs: first a number at one place, then the same number at
  * another. Every child must see each pair whole, but for the one write under way, and must see the
  * same for as long as it looks. Nothing that was written is lost in the parent. */
-// odtest: modes=stock,huge,live expect=froze timeout=120 mem=200
+// odtest: modes=stock,huge,live expect=froze live=shared timeout=120 mem=200
 #include "odtest.h"
 #include <pthread.h>
 #include <stdatomic.h>

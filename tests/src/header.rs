@@ -6,7 +6,7 @@
 //! | key | meaning | default |
 //! | --- | --- | --- |
 //! | `modes` | comma list of stock, huge, small, auto, user, live | all but auto and live |
-//! | `expect` | frozen, froze, fold, any, `plain:REASON` | frozen |
+//! | `expect` | frozen, froze, fold, shared, any, `plain:REASON` | frozen |
 //! | `huge`, `small`, `auto`, `user`, `live` | the expectation of that mode alone | `expect`; auto: any; live: that of huge |
 //! | `timeout` | seconds until the whole process group is killed | 60 |
 //! | `mem` | MB of available memory the program wants | 300 |
@@ -27,6 +27,8 @@ pub enum Expect {
     Froze,
     /// As `Frozen`, and at least one fold.
     Fold,
+    /// As `Froze`, and memory was live.
+    Shared,
     /// No freeze, and this fallback reason.
     Plain(String),
     /// Nothing about the statistics.
@@ -39,11 +41,12 @@ impl Expect {
             None if word == "frozen" => Ok(Expect::Frozen),
             None if word == "froze" => Ok(Expect::Froze),
             None if word == "fold" => Ok(Expect::Fold),
+            None if word == "shared" => Ok(Expect::Shared),
             None if word == "any" => Ok(Expect::Any),
             Some(("plain", reason)) if !reason.is_empty() => Ok(Expect::Plain(reason.into())),
-            _ => {
-                Err(format!("expectation '{word}' is not frozen, froze, fold, any or plain:REASON"))
-            }
+            _ => Err(format!(
+                "expectation '{word}' is not frozen, froze, fold, shared, any or plain:REASON"
+            )),
         }
     }
 }

@@ -75,8 +75,12 @@ pub fn check_stats(stats: Option<&Value>, expect: &Expect, mode: Mode) -> Result
             if freezes == 0 {
                 return Err("nothing was frozen, so the run shows nothing".into());
             }
-            if !reasons.is_empty() && *expect != Expect::Froze {
+            let lenient = matches!(expect, Expect::Froze | Expect::Shared);
+            if !reasons.is_empty() && !lenient {
                 return Err(format!("fell back: {reasons:?}"));
+            }
+            if *expect == Expect::Shared && number(stats, "/live/switches") == 0 {
+                return Err("nothing was live, so the run shows nothing".into());
             }
             if *expect == Expect::Fold && folds == 0 {
                 return Err("nothing was folded, so the run shows nothing".into());

@@ -22,6 +22,7 @@ use crate::reason::{Done, Reason, Stop};
 use crate::results::Results;
 use crate::scan::Subject;
 use crate::scratch::{Memory, Scratch, ScratchMapping};
+use crate::share;
 use crate::step::Step;
 use crate::sys::{self, Fault, Kernel, Trace};
 use crate::thaw;
@@ -32,6 +33,8 @@ pub enum Job<'a> {
     Pass(&'a pass::Order<'a>),
     Thaw(&'a thaw::Order<'a>),
     Measure(&'a Subject<'a>),
+    /// Live memory becomes private.
+    Unshare(&'a Subject<'a>),
 }
 
 impl Job<'_> {
@@ -39,7 +42,7 @@ impl Job<'_> {
         match self {
             Job::Pass(order) => &order.subject,
             Job::Thaw(order) => &order.subject,
-            Job::Measure(subject) => subject,
+            Job::Measure(subject) | Job::Unshare(subject) => subject,
         }
     }
 }
@@ -90,7 +93,7 @@ extern "C" fn entry(at: usize) -> i32 {
     };
     scratch.work.begin();
     results.report.space_limited.set(usize::from(is_space_limited()));
-    lift_limits(matches!(start.job, Job::Thaw(_)));
+    lift_limits(matches!(start.job, Job::Thaw(_) | Job::Unshare(_)));
     let found = match start.job {
         Job::Pass(_) => open_files::look_and_close(&mut scratch),
         _ => {
@@ -102,6 +105,7 @@ extern "C" fn entry(at: usize) -> i32 {
         Job::Pass(order) => pass::job(&mut scratch, order, found),
         Job::Thaw(order) => thaw::job(&mut scratch, order),
         Job::Measure(subject) => budget::measure(&mut scratch, subject),
+        Job::Unshare(subject) => share::unshare_all(&mut scratch, subject),
     });
     0
 }

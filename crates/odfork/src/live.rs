@@ -58,6 +58,52 @@ impl Mapped {
     }
 }
 
+/// Mappings that are given up where the program has as many as it may: the way back takes a few
+/// more for a moment.
+pub struct Spare(usize);
+
+/// So many, each a page, of which no two neighbours are alike.
+const SPARES: usize = 16;
+
+impl Spare {
+    pub const fn new() -> Self {
+        Spare(0)
+    }
+
+    /// Makes them, if there are none.
+    pub fn make(&mut self, zone: &mut usize) {
+        if self.0 != 0 {
+            return;
+        }
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping, of which nobody else knows; not for children.
+        unsafe {
+            let Ok(at) = sys::mmap(*zone, SPARES * PAGE, libc::PROT_NONE, flags) else { return };
+            sys::raw(libc::SYS_madvise, args![at, SPARES * PAGE, libc::MADV_DONTFORK]);
+            for page in (0..SPARES).step_by(2) {
+                sys::raw(libc::SYS_mprotect, args![at + page * PAGE, PAGE, libc::PROT_READ]);
+            }
+            self.0 = at;
+        }
+        *zone += SPARES * PAGE;
+    }
+
+    /// Gives them up; false where there are none.
+    pub fn give(&mut self) -> bool {
+        let at = core::mem::take(&mut self.0);
+        if at != 0 {
+            // SAFETY: our own.
+            unsafe { sys::munmap(at, SPARES * PAGE) };
+        }
+        at != 0
+    }
+
+    /// In a child: they were not inherited.
+    pub fn forget(&mut self) {
+        self.0 = 0;
+    }
+}
+
 /// What is known of live memory.
 pub struct Live {
     /// Pieces that may be shared now.

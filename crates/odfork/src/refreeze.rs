@@ -124,7 +124,7 @@ fn write_all(
             let place = v.offset as usize + (at - v.start);
             bytes += copy_dirty(s, pagemap, (at, end), view + place)?;
             remap(s, (at, end), fresh + place, v.perms)?;
-            if file.kind() == Kind::Huge && file.holes == 0 {
+            if file.kind() == Kind::Huge {
                 backing::populate(&s.kernel, (at, end));
             }
             at = end;

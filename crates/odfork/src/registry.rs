@@ -45,8 +45,6 @@ pub struct BackingFile {
     pub kept: u32,
     /// 1 = its memory may be mapped shared now (`live.rs`).
     pub shared: u32,
-    /// 1 = content was punched out of it while it was shared.
-    pub holes: u32,
 }
 
 impl BackingFile {
@@ -131,7 +129,6 @@ const EMPTY: BackingFile = BackingFile {
     live: 0,
     kept: 0,
     shared: 0,
-    holes: 0,
 };
 
 impl Default for Registry {
@@ -228,13 +225,6 @@ impl Registry {
     pub fn set_shared(&mut self, slot: usize, shared: bool) {
         if let Some(file) = self.files.get_mut(slot).filter(|i| i.live == 1) {
             file.shared = u32::from(shared);
-        }
-    }
-
-    /// Content was punched out of the file in that slot.
-    pub fn note_holes(&mut self, slot: usize) {
-        if let Some(file) = self.files.get_mut(slot).filter(|i| i.live == 1) {
-            file.holes = 1;
         }
     }
 

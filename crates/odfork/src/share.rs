@@ -11,6 +11,7 @@
 //! | files of 4 KB pages | mapping them again costs more than a fork saves |
 //! | what the C library has mapped | it unmaps unseen |
 //! | a piece that is not one mapping, or has a property | the switch would lose it |
+//! | with advice about huge pages | memory given up must have it again |
 //! | stacks and descriptors of threads | the end of a thread wakes by the address of a word |
 //! | beside files with `O_DIRECT` | a read under way would go on into what a child sees |
 //! | below limits of address space or data | the way back must not fail |
@@ -18,6 +19,7 @@
 
 use crate::args;
 use crate::backing;
+use crate::kept::{HUGEPAGE, NOHUGEPAGE};
 use crate::live;
 use crate::open_files::Found;
 use crate::plan::Kind;
@@ -81,6 +83,8 @@ fn whole(s: &Scratch, subject: &Subject, file: &BackingFile) -> Option<Vma> {
     let inside = |at: usize| (file.start..file.end).contains(&at);
     let threads = s.work.threads.noted();
     let fit = file.kind() == Kind::Huge
+        && file.kept & (HUGEPAGE | NOHUGEPAGE) == 0
+        && subject.addresses.kept(file.start, file.end).0 & (HUGEPAGE | NOHUGEPAGE) == 0
         && v.perms == READ | WRITE
         && refreeze::is_replaceable(s, &v)
         && quiesce::excluded_range(s, &v, v.start).is_none()
@@ -106,6 +110,18 @@ fn share(s: &mut Scratch, pagemap: i32, (slot, file): (usize, &BackingFile)) -> 
     });
     s.results.drop_view(View::Shared);
     done
+}
+
+/// The way back where the program's own limits forbid it to its threads.
+pub fn unshare_all(s: &mut Scratch, subject: &Subject) -> Done<()> {
+    // A copy on the task's own stack, as for all jobs.
+    let registry = subject.registry;
+    s.kernel.enter(Step::Switch);
+    for (_, file) in registry.live().filter(|(_, file)| file.shared == 1) {
+        live::make_private(&s.kernel, s.results.zone(), file)
+            .map_err(|e| Stop::failed(Reason::Step, Step::Switch, e))?;
+    }
+    Ok(())
 }
 
 fn replace(k: &Kernel, from: usize, (start, end): (usize, usize)) -> sys::SysResult<()> {

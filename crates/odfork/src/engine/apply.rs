@@ -8,19 +8,15 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::account::Account;
 use super::live::{self, make_private};
 use super::state::{Owned, State};
-use crate::code::Searched;
+use super::subject::subject;
 use crate::helper::{self, Finished, Job};
 use crate::pass::{self, Decide};
 use crate::reason::{Done, Reason, Stop};
 use crate::refreeze;
 use crate::registry::Registry;
 use crate::results::Report;
-use crate::scan::Subject;
 use crate::step::Step;
 use crate::sys::{self, PAGE};
-
-/// Mappings with less anonymous memory are not worth a mapping of their own (1 MB).
-const MIN_BYTES: usize = 1 << 20;
 
 /// Runs a pass in the helper and takes over what it did. `began_ns`: when the program's thread
 /// began to wait for it. A helper that was killed for a call that can be spared is followed by one
@@ -102,27 +98,6 @@ pub fn publish(st: &State, account: &Account) {
     let (paid, price) = account.figures();
     st.stats.paid_ns.store(paid, Relaxed);
     st.stats.price_ns.store(price, Relaxed);
-}
-
-/// What the helper needs to know about the process.
-pub fn subject<'a>(st: &'a State, registry: &'a Registry, searched: &'a Searched) -> Subject<'a> {
-    // Not the stored pid: after a fork past the wrappers that is the parent's.
-    let pid = sys::getpid();
-    Subject {
-        pid,
-        borrowed: !st.owner.is(pid),
-        tid: sys::gettid(),
-        registry,
-        searched,
-        addresses: &st.addresses,
-        mapped: &st.live.mapped,
-        own: st.own_range(),
-        min_bytes: MIN_BYTES,
-        pi_futexes: st.pi_futexes.load(Relaxed) != 0,
-        timed_sockets: st.timed_sockets.load(Relaxed) != 0,
-        holding: st.options().holding,
-        spliced: st.spliced_word().is_some_and(|word| word.load(Relaxed) != 0),
-    }
 }
 
 /// A word that all descendants share, before there is anything to say in it.

@@ -88,11 +88,13 @@ impl Call<'_> {
     /// A part that was frozen, live or not.
     fn frozen(&mut self, start: usize, end: usize) -> SysResult<()> {
         let (mut at, mut hole) = (start, false);
-        while let Some((slot, file)) = self.owned.registry.first_shared((at, end)) {
+        while let Some((_, file)) = self.owned.registry.first_shared((at, end)) {
             let (a, b) = (file.start.max(at), file.end.min(end));
-            hole |= past_holes(self.still(at, a))?;
-            live::give_up(&self.kernel, self.owned, slot, (a, b))?;
-            at = b;
+            let zeroed = live::give_up(self.st, self.owned, (a, b)).map_err(|_| NOT_HERE)?;
+            if zeroed {
+                hole |= past_holes(self.still(at, a))?;
+                at = b;
+            }
         }
         hole |= past_holes(self.still(at, end))?;
         if hole {

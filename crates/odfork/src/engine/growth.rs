@@ -3,9 +3,9 @@
 //! Owns when the slack (`slack.rs`) is measured again, and what happens when there is none:
 //! everything is thawed, so that the reserve is free.
 
-use super::apply::subject;
 use super::child::detect_child;
 use super::state::{state, Owned, State};
+use super::subject::subject;
 use super::thaw::thaw_all;
 use super::waiter::hold;
 use crate::helper::{self, Job};

@@ -20,10 +20,13 @@
 //! whose descriptors are never shared.
 
 use super::state::{state, Owned, State};
+use super::subject::subject;
 use super::waiter::{begin_call, hold};
+use crate::helper::{self, Job};
 use crate::live;
 use crate::lock::Call;
 use crate::options::Profile;
+use crate::registry::BackingFile;
 use crate::step::Step;
 use crate::sys::{self, Errno, Kernel, SysResult, PAGE};
 use core::sync::atomic::Ordering::Relaxed;
@@ -47,7 +50,9 @@ pub fn make_private(st: &State, owned: &mut Owned, range: (usize, usize)) -> Sys
     kernel.enter(Step::Switch);
     let mut done = Ok(());
     while let Some((slot, file)) = owned.registry.first_shared(range) {
-        done = live::make_private(&kernel, owned.zone, &file);
+        done = live::make_private(&kernel, owned.zone, &file)
+            .or_else(|e| again(&kernel, owned, &file, e))
+            .or_else(|e| by_helper(st, owned, e));
         if done.is_err() {
             break;
         }
@@ -58,6 +63,27 @@ pub fn make_private(st: &State, owned: &mut Owned, range: (usize, usize)) -> Sys
     publish(st, owned);
     st.stats.switch_ns.fetch_add(sys::now_ns() - began_ns, Relaxed);
     done
+}
+
+/// Where the program has as many mappings as it may, some of ours go first.
+fn again(k: &Kernel, owned: &mut Owned, file: &BackingFile, refusal: Errno) -> SysResult<()> {
+    if !owned.spare.give() {
+        return Err(refusal);
+    }
+    live::make_private(k, owned.zone, file)
+}
+
+/// By the helper task: limits are the program's, not its. All that is shared becomes private.
+fn by_helper(st: &State, owned: &mut Owned, refusal: Errno) -> SysResult<()> {
+    let Owned { scratch, zone, registry, searched, .. } = owned;
+    let subject = subject(st, registry, searched);
+    let door = (&st.trace, st.options().fault);
+    let done = match helper::run(door, scratch, zone, Job::Unshare(&subject)) {
+        Ok(finished) => finished.outcome().is_ok(),
+        Err(_) => false,
+    };
+    scratch.clear();
+    done.then_some(()).ok_or(refusal)
 }
 
 /// Counts what is shared.
@@ -148,28 +174,18 @@ pub fn forget_mapped(start: usize, len: usize) {
     }
 }
 
-/// Content that the program gives up in live memory: zeros are there. `Err`: it could not be done
-/// here.
-pub fn give_up(
-    kernel: &Kernel,
-    owned: &mut Owned,
-    slot: usize,
-    (start, end): (usize, usize),
-) -> SysResult<()> {
+/// Content that the program gives up in live memory: small parts are zeroed where they are, within
+/// the budget. Larger ones are to be given back: that memory becomes private, and false is told.
+pub fn give_up(st: &State, owned: &mut Owned, (start, end): (usize, usize)) -> SysResult<bool> {
     let (len, most) = (end - start, owned.account.shown as usize / 8);
-    if len <= SMALL && owned.zeroed + len <= most {
-        owned.zeroed += len;
-        // SAFETY: readable and writable, and its content was given up.
-        unsafe { core::ptr::write_bytes(start as *mut u8, 0, len) };
-        return Ok(());
+    if len > SMALL || owned.zeroed + len > most {
+        return make_private(st, owned, (start, end)).map(|()| false);
     }
-    // The kernel lets go of the map meanwhile: a fork waits for our lock.
-    let a = crate::args![start, len, libc::MADV_REMOVE];
-    // SAFETY: content of this process alone, which it gave up.
-    unsafe { kernel.call(libc::SYS_madvise, a) }.map_err(|_| Errno(libc::EAGAIN))?;
-    owned.registry.note_holes(slot);
-    Ok(())
+    owned.zeroed += len;
+    // SAFETY: readable and writable, and its content was given up.
+    unsafe { core::ptr::write_bytes(start as *mut u8, 0, len) };
+    Ok(true)
 }
 
-/// Up to here zeros are written: a hole would split a huge page.
+/// Up to here zeros are written.
 const SMALL: usize = 64 << 10;

@@ -40,6 +40,10 @@ pub fn share(st: &State, owned: &mut Owned) {
     let eager = st.options().freeze == Freeze::Eager;
     let patience = if eager { 0 } else { (now_ns - began_ns) * PATIENCE };
     let waits = owned.waits;
+    if st.live.is_any() {
+        let Owned { spare, zone, .. } = owned;
+        spare.make(zone);
+    }
     st.live.looked(waits, if waits { now_ns + patience } else { 0 });
     if eager {
         st.faults.store(sys::minor_faults(), Relaxed);

@@ -24,6 +24,7 @@ mod notes;
 mod objects;
 mod relocate;
 mod state;
+mod subject;
 mod thaw;
 mod waiter;
 mod zero;

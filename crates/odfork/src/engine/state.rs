@@ -15,7 +15,7 @@ use crate::addresses::Addresses;
 use crate::code::Searched;
 use crate::fork_mark::ForkMark;
 use crate::given_up::GivenUp;
-use crate::live::Live;
+use crate::live::{Live, Spare};
 use crate::lock::Lock;
 use crate::once::{RunOnce, SetOnce};
 use crate::options::Options;
@@ -129,6 +129,7 @@ pub struct Owned {
     pub zeroed: usize,
     /// The latest pass found memory that cannot be shared yet.
     pub waits: bool,
+    pub spare: Spare,
     pub registry: Registry,
     pub searched: Searched,
 }
@@ -233,6 +234,7 @@ impl Owned {
             zone: ZONE,
             zeroed: 0,
             waits: false,
+            spare: Spare::new(),
             registry: Registry::new(),
             searched: Searched::new(),
         }

@@ -5,9 +5,9 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::apply::subject;
 use super::live::make_private;
 use super::state::{state, Owned, State};
+use super::subject::subject;
 use super::waiter::{begin_call, hold};
 use crate::helper::{self, Job};
 use crate::reason::{Done, Reason, Stop};

@@ -32,6 +32,7 @@
 //! | _Fork, clone, syscall | (live) copy a process that maps memory shared |
 //! | wait, waitpid, wait3, wait4, waitid | (live) tell that memory may be shared again |
 //! | open, openat, fcntl, setsockopt | (live) reach memory behind the page tables |
+//! | setrlimit, prlimit | (live) leave no room to make memory private again |
 //! | sem_init, pthread_mutexattr_setpshared, ... (`futexes`) | (live) wait by a place in a file |
 
 mod advice;
@@ -42,6 +43,7 @@ mod files;
 mod fork;
 mod futexes;
 mod life;
+mod limits;
 mod locking;
 mod mapping;
 mod next;

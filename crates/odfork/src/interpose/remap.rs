@@ -15,11 +15,15 @@ pub fn remap(old: usize, old_len: usize, new_len: usize, flags: c_int, new: usiz
     let a = args![old, old_len, new_len, flags, new];
     // SAFETY: the program's own call.
     let call = || unsafe { sys::raw(libc::SYS_mremap, a) };
+    // Of shared memory the kernel refuses less.
+    let refused = || engine::on_private(old, old_len.max(1), call);
     let pages = |len: usize| len.checked_next_multiple_of(PAGE).filter(|&n| n > 0);
-    let (Some(len), Some(new_len)) = (pages(old_len), pages(new_len)) else { return call() };
+    let (Some(len), Some(new_len)) = (pages(old_len), pages(new_len)) else {
+        return refused();
+    };
     let r = Remap { old, len, new_len, flags, new };
     if !is_sound(&r) {
-        return call();
+        return refused();
     }
     engine::before_growth(r.new_len.saturating_sub(r.len));
     let target = if r.flags & libc::MREMAP_FIXED != 0 { (r.new, r.new_len) } else { (0, 0) };

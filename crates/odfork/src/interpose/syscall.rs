@@ -7,6 +7,7 @@ use super::environment::after_change;
 use super::errno::{as_libc, get_errno, set_errno};
 use super::execute::execute;
 use super::life::report;
+use super::limits::ends_live;
 use super::locking::{lock, lock_all};
 use super::mapping::{attach, map, protect, unmap};
 use super::privileges::{is_change, is_limiting};
@@ -99,12 +100,14 @@ fn copies(nr: c_long, a: usize) -> bool {
 
 /// The call lets the kernel reach memory behind the page tables, or waits on a word by its place in
 /// a file.
-fn bars_live(nr: c_long, b: usize, c: usize) -> bool {
+fn bars_live(nr: c_long, a: usize, b: usize, c: usize) -> bool {
     let direct = |flags: usize| flags as c_int & libc::O_DIRECT != 0;
     match nr {
         libc::SYS_vmsplice | libc::SYS_io_setup | libc::SYS_io_uring_setup => true,
         libc::SYS_futex => b as c_int & libc::FUTEX_PRIVATE_FLAG == 0,
         libc::SYS_futex_waitv => true,
+        libc::SYS_setrlimit => ends_live(a as c_int, b),
+        libc::SYS_prlimit64 => ends_live(b as c_int, c),
         libc::SYS_open => direct(b),
         libc::SYS_openat => direct(c),
         libc::SYS_openat2 => sys::read_word(sys::getpid(), c).is_none_or(|f| direct(f as usize)),
@@ -115,7 +118,7 @@ fn bars_live(nr: c_long, b: usize, c: usize) -> bool {
 }
 
 fn before_syscall(nr: c_long, a: usize, b: usize, c: usize) {
-    if engine::is_live_wanted() && bars_live(nr, b, c) {
+    if engine::is_live_wanted() && bars_live(nr, a, b, c) {
         engine::bar_live();
     }
     if is_change(nr, a) {
