@@ -8,6 +8,7 @@
 //! | `modes` | comma list of stock, huge, small, auto, user, live | all but auto and live |
 //! | `expect` | frozen, froze, fold, shared, any, `plain:REASON` | frozen |
 //! | `huge`, `small`, `auto`, `user`, `live` | the expectation of that mode alone | `expect`; auto: any; live: that of huge |
+//! | `live=no` | not run by `ODTEST_MODES=live` | run where huge is |
 //! | `timeout` | seconds until the whole process group is killed | 60 |
 //! | `mem` | MB of available memory the program wants | 300 |
 //! | `needs` | comma list of probes, see `machine` | none |
@@ -57,6 +58,8 @@ pub struct Header {
     pub modes: Vec<Mode>,
     pub expect: Expect,
     pub expect_in: Vec<(Mode, Expect)>,
+    /// Counts what mode live does twice.
+    pub not_live: bool,
     pub timeout: u64,
     pub mem: u64,
     pub needs: Vec<String>,
@@ -74,6 +77,7 @@ impl Default for Header {
             modes: Mode::DEFAULT.to_vec(),
             expect: Expect::Frozen,
             expect_in: Vec::new(),
+            not_live: false,
             timeout: 60,
             mem: 300,
             needs: Vec::new(),
@@ -115,6 +119,10 @@ impl Header {
         let (key, value) = word
             .split_once('=')
             .ok_or_else(|| format!("'{word}' in an odtest header is not key=value"))?;
+        if (key, value) == ("live", "no") {
+            self.not_live = true;
+            return Ok(());
+        }
         if let Some(mode) = Mode::parse(key).filter(|m| m.preloads()) {
             self.expect_in.push((mode, Expect::parse(value)?));
             return Ok(());

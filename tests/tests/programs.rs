@@ -89,7 +89,8 @@ fn modes_of(program: &Program, number: usize) -> Vec<Mode> {
     let others: Vec<Mode> = modes.iter().copied().filter(|mode| mode.preloads()).collect();
     let one = others.get(number % others.len().max(1)).copied();
     if wish == "live" {
-        let fits = modes.contains(&Mode::Huge) || modes.contains(&Mode::Live);
+        let named = modes.contains(&Mode::Huge) || modes.contains(&Mode::Live);
+        let fits = named && !program.header.not_live;
         return if fits { vec![Mode::Live] } else { Vec::new() };
     }
     let is_wanted = |mode: Mode| match wish.as_str() {

@@ -89,7 +89,7 @@ pub fn is_replaceable(s: &Scratch, v: &Vma) -> bool {
 
 /// Copies the dirty pages into the backing file and maps it afresh, `CHUNK` bytes at a time: where
 /// the file has a hole now, a page exists twice until its private copy goes.
-pub fn write_back(s: &mut Scratch, pagemap: i32, file: &BackingFile) -> Done<usize> {
+fn write_back(s: &mut Scratch, pagemap: i32, file: &BackingFile) -> Done<usize> {
     s.kernel.enter(Step::Refreeze);
     let fail = |step| move |e| Stop::failed(Reason::Step, step, e);
     let zone = s.results.zone();

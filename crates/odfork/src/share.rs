@@ -55,34 +55,29 @@ pub fn share_all(s: &mut Scratch, subject: &Subject, pagemap: i32, found: Found)
         return Ok(());
     }
     for (slot, file) in subject.registry.live() {
-        let Some(v) = whole(s, subject, file) else { continue };
-        if s.results.is_gone(slot) {
+        if s.results.is_gone(slot) || !is_fit(s, subject, file) {
             continue;
         }
         if !refreeze::in_place(s, subject, pagemap, file) {
             s.results.report.waits.set(1);
             continue;
         }
-        if v.anon > 0 {
-            let bytes = refreeze::write_back(s, pagemap, file)?;
-            s.results.report.written_back.add(bytes);
-        }
         share(s, pagemap, (slot, file))?;
     }
     Ok(())
 }
 
-/// The mapping of a piece that may be shared.
-fn whole(s: &Scratch, subject: &Subject, file: &BackingFile) -> Option<Vma> {
+/// The piece may be shared.
+fn is_fit(s: &Scratch, subject: &Subject, file: &BackingFile) -> bool {
     let whole = |v: &&Vma| {
         v.shows(file.dev, file.inode)
             && (v.start, v.end) == (file.start, file.end)
             && v.offset as usize == live::place(file)
     };
-    let v = *s.vmas().iter().find(whole)?;
+    let Some(&v) = s.vmas().iter().find(whole) else { return false };
     let inside = |at: usize| (file.start..file.end).contains(&at);
     let threads = s.work.threads.noted();
-    let fit = file.kind() == Kind::Huge
+    file.kind() == Kind::Huge
         && file.kept & (HUGEPAGE | NOHUGEPAGE) == 0
         && subject.addresses.kept(file.start, file.end).0 & (HUGEPAGE | NOHUGEPAGE) == 0
         && v.perms == READ | WRITE
@@ -90,19 +85,21 @@ fn whole(s: &Scratch, subject: &Subject, file: &BackingFile) -> Option<Vma> {
         && quiesce::excluded_range(s, &v, v.start).is_none()
         && !threads.iter().any(|thread| inside(thread.list))
         && !subject.addresses.may_be_special(file.start, file.end)
-        && subject.mapped.holds(file.start, file.end);
-    fit.then_some(v)
+        && subject.mapped.holds(file.start, file.end)
 }
 
-/// What the page tables still have of its own goes into the file: zero pages that memory given up
-/// shows do not count as dirty. Then one shared mapping takes its place.
+/// What the page tables have of its own goes into the file: zero pages that memory given up shows
+/// do not count as dirty. Then one shared mapping takes its place. Until then nothing else does:
+/// another process that writes here waits for the protection of this very mapping.
 fn share(s: &mut Scratch, pagemap: i32, (slot, file): (usize, &BackingFile)) -> Done<()> {
     s.kernel.enter(Step::Switch);
     let fail = |e| Stop::failed(Reason::Step, Step::Switch, e);
     let view = backing::shared_view(&s.kernel, s.results.zone(), file).map_err(fail)?;
     s.results.note_view(View::Shared, view, file.span);
     let range = (file.start, file.end);
-    let done = refreeze::copy_dirty(s, pagemap, range, view + live::place(file)).and_then(|_| {
+    let copied = refreeze::copy_dirty(s, pagemap, range, view + live::place(file));
+    let done = copied.and_then(|bytes| {
+        s.results.report.written_back.add(bytes);
         s.kernel.enter(Step::Switch);
         // Before it is done: should this task be killed, the kernel is asked which it is.
         s.results.note_shared(slot);
