@@ -59,7 +59,6 @@ impl Mode {
             Mode::Huge => &[("ODFORK_FREEZE", "eager"), ("ODFORK_IMAGE", "huge")],
             Mode::Small => &[("ODFORK_FREEZE", "eager"), ("ODFORK_IMAGE", "small")],
             Mode::User => &[("ODFORK_FREEZE", "eager"), ("ODFORK_THREADS", "auto")],
-            Mode::User => &[("ODFORK_FREEZE", "eager")],
             Mode::Live => {
                 &[("ODFORK_FREEZE", "eager"), ("ODFORK_IMAGE", "huge"), ("ODFORK_PROFILE", "live")]
             }
