@@ -150,6 +150,7 @@ def test_a_killed_template_is_made_again_with_its_tasks(templates, tmp_path):
 
 
 def test_a_node_is_killed_in_mid_task(nodes, templates, tmp_path):
+    templates.refresh()  # the one before may have been started again on another node
     counter = templates.actor(Counter)
     actors = [counter.remote(n) for n in range(3)]
     running = [templates.remote(hold).remote(str(tmp_path)) for _ in range(3)]

@@ -58,10 +58,15 @@ class Templates:
         self.refresh()
 
     def refresh(self) -> None:
-        """Makes templates on nodes that have joined, forgets nodes that have left."""
+        """One template on each node again: some may have joined or left.
+
+        A template that Ray has started again on another node than its own is replaced.
+        """
         alive = {node["NodeID"]: node for node in ray.nodes() if node["Alive"]}
-        for name in set(self._nodes) - set(alive):
-            del self._nodes[name]  # what runs there is finished first
+        stay = {name: actor for name, actor in self._nodes.items() if name in alive}
+        infos = ray.get([actor.info.remote() for actor in stay.values()])
+        at_home = (name for name, info in zip(stay, infos) if info["node"] == name)
+        self._nodes = {name: stay[name] for name in at_home}  # others finish what runs first
         until = time.monotonic() + SECONDS
         missing = {name: node for name, node in alive.items() if name not in self._nodes}
         while missing:
