@@ -121,7 +121,9 @@ fn may_be_due(st: &State, freeze: Freeze) -> bool {
     match freeze {
         Freeze::Eager => {
             let last = st.faults.load(Relaxed);
-            last == u64::MAX || sys::minor_faults() >= last + EAGER_FAULTS
+            // Live memory is mapped again after each switch, by a fault for each huge page.
+            let again = st.stats.live_bytes.load(Relaxed) / sys::HUGE as u64;
+            last == u64::MAX || sys::minor_faults() >= last + EAGER_FAULTS + again
         }
         _ => st.unpaid_ns.load(Relaxed) >= SETTLE_NS,
     }
