@@ -1,6 +1,6 @@
 """An hour of mixed forking under memory pressure, signals, kills and limits.
 
-  soak.py RELEASE [SECONDS [SEED [MODES]]]     MODES: stock,auto,huge,small
+  soak.py RELEASE [SECONDS [SEED [MODES]]]     MODES: stock,auto,huge,small,live
 
 Starts programs that know what their memory must hold (churn.c, objects.py), each in a memory
 control group of its own. Meanwhile the group's limit is drawn in
@@ -33,7 +33,8 @@ MB = 1 << 20
 STUCK = 120
 HERE = os.path.dirname(os.path.abspath(__file__))
 MODE_FLAGS = {"stock": None, "auto": [], "huge": ["--freeze", "eager", "--image", "huge"],
-              "small": ["--freeze", "eager", "--image", "small"]}
+              "small": ["--freeze", "eager", "--image", "small"],
+              "live": ["--freeze", "eager", "--image", "huge", "--profile", "live"]}
 PYTHON = "/usr/bin/python3"
 ORDINARY = 65534
 
