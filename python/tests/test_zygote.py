@@ -4,8 +4,11 @@ import asyncio
 import os
 import random
 import resource
+import select
 import signal
+import socket
 import subprocess
+import sys
 import threading
 import time
 
@@ -14,6 +17,7 @@ import pytest
 
 import odfork
 from odfork.zygote import protocol
+from odfork.zygote.client import PROGRAM
 from odfork.zygote.connection import pair
 from odfork.zygote.protocol import Frame, Kind, Tag
 
@@ -222,8 +226,6 @@ def test_children_end_with_their_client(tmp_path):
         f"while not os.path.exists({str(note)!r}): time.sleep(0.01)\n"
         "print(z.pid, c.pid, flush=True); os.kill(os.getpid(), 9)"
     )
-    import sys
-
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     ran = subprocess.run([sys.executable, "-c", program], env=env, stdout=subprocess.PIPE)
     template, child = map(int, ran.stdout.split())
@@ -309,8 +311,6 @@ def test_functions_of_the_main_module(tmp_path):
         "    with odfork.Zygote() as z: print(z.call(double, 4))\n"
         "    with odfork.Zygote(setup=set_up) as z: print(z.call(double, 5))\n"
     )
-    import sys
-
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     ran = subprocess.run([sys.executable, str(script)], env=env, capture_output=True, text=True)
     assert ran.stdout == "8\n10\n", ran.stderr
@@ -386,6 +386,27 @@ def test_another_process_is_told(zygote):
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
     assert zygote.call(helpers.add, 1) == 1
+
+
+def test_stop_arrives_from_a_client_that_reads_nothing(tmp_path):
+    path = str(tmp_path / "socket")
+    ours, theirs = pair()
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs, listener, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+        listener.bind(path)
+        listener.listen()
+        command = [sys.executable, "-c", PROGRAM, str(theirs.fileno())]
+        process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
+        protocol.send(ours, Frame(0, descriptors=[listener.fileno()]))
+        protocol.receive(ours)
+        client.connect(path)
+        select.select([client], [], [])  # the template has said that it is ready
+        protocol.send(client, Frame(Kind.STOP, 1))
+    try:
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
 
 
 @pytest.mark.parametrize(

@@ -143,8 +143,8 @@ class Template:
         if events & selectors.EVENT_READ and client in self.clients:
             try:
                 frame = protocol.receive(client.sock)
-            except BlockingIOError:
-                return
+            except (BlockingIOError, ConnectionResetError):
+                return  # reset: it left with frames unread; those it sent are still to be read
             except (OSError, protocol.ProtocolError):
                 frame = None
             if frame is None:
