@@ -199,8 +199,11 @@ pub fn make_private(k: &Kernel, zone: usize, file: &BackingFile) -> SysResult<()
     unsafe {
         let moved = k.call(libc::SYS_mremap, a);
         sys::munmap(view, if moved.is_ok() { place(file) } else { file.span });
-        moved.map(|_| ())
+        moved?;
     }
+    // What only a child maps would count as the child's own.
+    backing::populate(k, (file.start, file.end));
+    Ok(())
 }
 
 /// The mapping at that address is shared. Of a private one the kernel says that it cannot be
