@@ -43,6 +43,15 @@ pub struct Table {
     pub all: [Held; MOST],
     count: usize,
     pub clocks: Clocks,
+    pub pipe: Pipe,
+}
+
+/// What the program's memory is read and written through: the system calls that do that directly are
+/// forbidden in some containers, and an address of the program may lead nowhere.
+#[derive(Clone, Copy)]
+pub struct Pipe {
+    pub out: i32,
+    pub into: i32,
 }
 
 impl Table {

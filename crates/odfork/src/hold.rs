@@ -15,7 +15,7 @@
 
 use crate::args;
 use crate::calls::{self, Care};
-use crate::held::{Held, Slept, Stage};
+use crate::held::{Held, Pipe, Slept, Stage};
 use crate::listing::each_number;
 use crate::mend::{self, Stopped};
 use crate::open_files;
@@ -26,7 +26,7 @@ use crate::scratch::{Scratch, Thread};
 use crate::step::Step;
 use crate::sys::{self, Errno, SysResult};
 use crate::task;
-use crate::threads::directory;
+use crate::threads::{self, directory};
 
 /// Looks at threads that stand still in calls that must not be interrupted, before anybody is
 /// asked to stop; and after that, when others wait.
@@ -47,7 +47,8 @@ pub fn begin(s: &mut Scratch, subject: &Subject) -> Done<()> {
     s.work.held.clear();
     s.forget_stacks();
     s.kernel.enter(Step::Quiesce);
-    rehearse(s, subject)?;
+    rehearse(s)?;
+    s.work.held.pipe = Pipe::new(&s.kernel).map_err(refuse)?;
     let until_ns = sys::now_ns() + FAR_NS;
     let free = wait_until_free(s, subject, Progress::until(until_ns, STILL_BEFORE));
     let held = free.and_then(|()| hold_all(s, subject, Progress::until(until_ns, STILL_AMONG)));
@@ -62,17 +63,16 @@ fn refuse(e: Errno) -> Stop {
 }
 
 /// A filter that refuses what is needed later, or kills for it, shows here. Threads that are held
-/// make the first of these calls on going on, which else few programs make.
-fn rehearse(s: &Scratch, subject: &Subject) -> Done<()> {
-    // SAFETY: begins nothing again in a task that was not interrupted; moves nothing.
-    unsafe {
-        match s.kernel.call(libc::SYS_restart_syscall, [0; 6]) {
-            Err(Errno(libc::EINTR)) => {}
-            Err(e) => return Err(refuse(e)),
-            Ok(_) => return Err(Stop::of(Reason::Threads)),
-        }
-        for call in [libc::SYS_process_vm_readv, libc::SYS_process_vm_writev] {
-            s.kernel.call(call, args![subject.pid, 0, 0, 0, 0, 0]).map_err(refuse)?;
+/// make this call on going on, which else few programs make.
+fn rehearse(s: &Scratch) -> Done<()> {
+    let nobody = args![libc::PTRACE_SEIZE, 0, 0, 0];
+    let calls =
+        [(libc::SYS_ptrace, nobody, libc::ESRCH), (libc::SYS_restart_syscall, [0; 6], libc::EINTR)];
+    for (call, a, answer) in calls {
+        // SAFETY: traces nobody; begins nothing again in a task that was not interrupted.
+        match unsafe { s.kernel.call(call, a) } {
+            Err(Errno(e)) if e == answer => {}
+            other => return Err(refuse(other.err().unwrap_or(Errno(libc::EPERM)))),
         }
     }
     Ok(())
@@ -124,9 +124,10 @@ fn hold_all(s: &mut Scratch, subject: &Subject, mut progress: Progress) -> Done<
 /// For whoever asks what threads there are.
 fn note_all(s: &mut Scratch, subject: &Subject) {
     s.work.threads.clear();
-    s.work.threads.keep(Thread { tid: subject.tid, list: 0 });
+    let thread = |tid| Thread { tid, list: threads::list_of(tid).unwrap_or(0) };
+    s.work.threads.keep(thread(subject.tid));
     for at in 0..s.work.held.len() {
-        s.work.threads.keep(Thread { tid: s.work.held.all[at].tid, list: 0 });
+        s.work.threads.keep(thread(s.work.held.all[at].tid));
     }
 }
 
@@ -221,7 +222,7 @@ fn ask(s: &Scratch, subject: &Subject, tid: i32) -> SysResult<Stage> {
 /// The state is not taken (`WNOWAIT`): should this task die, the kernel delivers the signal that the
 /// thread stopped for.
 fn wait(s: &mut Scratch, subject: &Subject, at: usize, counted: bool) -> SysResult<()> {
-    let Held { tid, slept, .. } = s.work.held.all[at];
+    let (Held { tid, slept, .. }, pipe) = (s.work.held.all[at], s.work.held.pipe);
     let how = libc::WNOHANG | libc::WNOWAIT | libc::WEXITED | libc::WSTOPPED | libc::__WALL;
     // SAFETY: all zeros is valid for plain old data; the kernel fills it.
     let (answer, info) = unsafe {
@@ -245,8 +246,10 @@ fn wait(s: &mut Scratch, subject: &Subject, at: usize, counted: bool) -> SysResu
         Ok(_) => {
             // An event is in the second byte; without one it is a signal's delivery.
             held.signal = if status >> 8 == 0 { status } else { 0 };
-            if mend::mend(&Stopped { pid: subject.pid, tid, slept }) {
+            if let Some(stack) = mend::mend(&Stopped { pipe, pid: subject.pid, tid, slept }) {
                 held.stage = Stage::Stands;
+                // There is room for as many as are held.
+                s.note_stack(stack);
             }
         }
         Err(Errno(libc::ECHILD)) => held.stage = Stage::Gone,
@@ -266,6 +269,7 @@ pub fn release(s: &mut Scratch, subject: &Subject) {
             break;
         }
     }
+    s.work.held.pipe.close();
 }
 
 /// Some that were asked do not stand yet.

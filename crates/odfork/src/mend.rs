@@ -23,9 +23,10 @@ use libc::user_regs_struct as Registers;
 
 use crate::args;
 use crate::calls::{self, Limit, Rest};
-use crate::held::Slept;
+use crate::held::{Pipe, Slept};
 use crate::open_files;
-use crate::sys::{self, now_ns};
+use crate::scan;
+use crate::sys::{self, now_ns, Kernel, SysResult};
 use crate::task;
 
 const ERESTARTNOHAND: i64 = 514;
@@ -103,17 +104,19 @@ struct Part {
 /// A stopped thread.
 #[derive(Clone, Copy)]
 pub struct Stopped {
+    pub pipe: Pipe,
     pub pid: i32,
     pub tid: i32,
     pub slept: Slept,
 }
 
-/// Mends what the stop has interrupted. False if the thread cannot be asked: it is gone.
-pub fn mend(thread: &Stopped) -> bool {
-    let Some(mut regs) = registers(thread.tid) else { return false };
+/// Mends what the stop has interrupted. Gives the stack pointer; `None` if the thread cannot be
+/// asked: it is gone.
+pub fn mend(thread: &Stopped) -> Option<usize> {
+    let mut regs = registers(thread.tid)?;
     let (call, answer) = (regs.orig_rax as i64, regs.rax as i64);
-    if call < 0 || !is_behind_a_call(thread.pid, &regs) {
-        return true;
+    if call < 0 || !is_behind_a_call(thread.pipe, &regs) {
+        return Some(regs.rsp as usize);
     }
     let changed = if answer == -i64::from(libc::EINTR) && calls::may_begin_again(call) {
         lower_limit(thread, &mut regs);
@@ -125,14 +128,14 @@ pub fn mend(thread: &Stopped) -> bool {
         regs.rax = (-ERESTARTNOHAND) as u64;
         set_registers(thread.tid, &regs);
     }
-    true
+    Some(regs.rsp as usize)
 }
 
 /// It stands where a call returns to, not at the first instruction of a handler.
-fn is_behind_a_call(pid: i32, regs: &Registers) -> bool {
+fn is_behind_a_call(pipe: Pipe, regs: &Registers) -> bool {
     const SYSCALL: [u8; 2] = [0x0f, 0x05];
     let mut code = [0u8; 2];
-    read_memory(pid, regs.rip.wrapping_sub(2), &mut code) && code == SYSCALL
+    read_memory(pipe, regs.rip.wrapping_sub(2), &mut code) && code == SYSCALL
 }
 
 fn arguments(regs: &Registers) -> [u64; 6] {
@@ -163,7 +166,7 @@ fn lower_limit(thread: &Stopped, regs: &mut Registers) {
         }
         Limit::Timespec(at) => {
             let mut time = [0i64; 2];
-            if !read_memory(thread.pid, arguments(regs)[at], bytes_of(&mut time)) {
+            if !read_memory(thread.pipe, arguments(regs)[at], bytes_of(&mut time)) {
                 return;
             }
             time[0].saturating_mul(1_000_000_000).saturating_add(time[1]).saturating_sub(passed)
@@ -207,13 +210,13 @@ fn go_on(thread: &Stopped, regs: &mut Registers, rest: Rest) -> bool {
             all[length].saturating_sub(moved) > 0
         }
         Rest::Vector(at, length) => {
-            let count = parts_left(thread.pid, (all[at], all[length]), moved, &mut frame);
+            let count = parts_left(thread.pipe, (all[at], all[length]), moved, &mut frame);
             set_argument(regs, at, frame_at(regs) + core::mem::offset_of!(Frame, parts) as u64);
             set_argument(regs, length, count);
             count > 0
         }
         Rest::Message(at) => {
-            let left = message_left(thread.pid, all[at], moved, &mut frame, frame_at(regs));
+            let left = message_left(thread.pipe, all[at], moved, &mut frame, frame_at(regs));
             set_argument(regs, at, frame_at(regs) + core::mem::offset_of!(Frame, message) as u64);
             left
         }
@@ -226,24 +229,24 @@ fn go_on(thread: &Stopped, regs: &mut Registers, rest: Rest) -> bool {
 }
 
 /// The header's buffers that are left; without names and control data, which went first.
-fn message_left(pid: i32, at: u64, moved: u64, frame: &mut Frame, frame_at: u64) -> bool {
+fn message_left(pipe: Pipe, at: u64, moved: u64, frame: &mut Frame, frame_at: u64) -> bool {
     let mut header = [0u64; 7];
-    if !read_memory(pid, at, bytes_of(&mut header)) {
+    if !read_memory(pipe, at, bytes_of(&mut header)) {
         return false;
     }
     // struct msghdr: name, its length, vector, its length, control, its length, flags.
-    let count = parts_left(pid, (header[2], header[3]), moved, frame);
+    let count = parts_left(pipe, (header[2], header[3]), moved, frame);
     let parts = frame_at + core::mem::offset_of!(Frame, parts) as u64;
     frame.message = [0, 0, parts, count, 0, 0, 0];
     count > 0
 }
 
 /// The buffers of a vector behind the first `moved` bytes; how many there are.
-fn parts_left(pid: i32, (at, count): (u64, u64), moved: u64, frame: &mut Frame) -> u64 {
+fn parts_left(pipe: Pipe, (at, count): (u64, u64), moved: u64, frame: &mut Frame) -> u64 {
     let (mut skip, mut kept) = (moved, 0);
     for number in 0..count.min(1024) {
         let mut part = [0u64; 2];
-        if kept == MOST_PARTS || !read_memory(pid, at + number * 16, bytes_of(&mut part)) {
+        if kept == MOST_PARTS || !read_memory(pipe, at + number * 16, bytes_of(&mut part)) {
             break;
         }
         let gone = skip.min(part[1]);
@@ -276,14 +279,14 @@ fn frame_of(thread: &Stopped, regs: &Registers) -> Option<Frame> {
         message: [0; 7],
         parts: [Part::default(); MOST_PARTS],
     };
-    let known = regs.rip != continued() || read_memory(thread.pid, regs.rsp, bytes_of(&mut frame));
+    let known = regs.rip != continued() || read_memory(thread.pipe, regs.rsp, bytes_of(&mut frame));
     known.then_some(frame)
 }
 
 /// Writes the frame and leads the thread there.
 fn finish(thread: &Stopped, regs: &mut Registers, frame: &Frame) -> bool {
     let at = frame_at(regs);
-    let written = write_memory(thread.pid, at, frame);
+    let written = write_memory(thread.pipe, at, frame);
     if written {
         (regs.rsp, regs.rip) = (at, continued());
     }
@@ -296,23 +299,51 @@ fn bytes_of<T: Copy>(value: &mut T) -> &mut [u8] {
     unsafe { core::slice::from_raw_parts_mut((value as *mut T).cast(), size_of::<T>()) }
 }
 
-fn read_memory(pid: i32, at: u64, to: &mut [u8]) -> bool {
-    let ours = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
-    let theirs = libc::iovec { iov_base: at as *mut _, iov_len: to.len() };
-    // SAFETY: the buffer is valid for writing; the kernel checks the other address.
-    let done =
-        unsafe { sys::call(libc::SYS_process_vm_readv, args![pid, &ours, 1, &theirs, 1, 0]) };
-    done == Ok(to.len())
+/// Reads memory of the program, which need not be there.
+fn read_memory(pipe: Pipe, at: u64, to: &mut [u8]) -> bool {
+    let there = pipe.put(at as usize, to.len());
+    there && pipe.take(to.as_mut_ptr() as usize, to.len())
 }
 
-fn write_memory(pid: i32, at: u64, frame: &Frame) -> bool {
+/// Below the stack of a thread that is stopped, which no code uses but a handler's.
+fn write_memory(pipe: Pipe, at: u64, frame: &Frame) -> bool {
     let length = size_of::<Frame>();
-    let ours =
-        libc::iovec { iov_base: core::ptr::from_ref(frame).cast_mut().cast(), iov_len: length };
-    let theirs = libc::iovec { iov_base: at as *mut _, iov_len: length };
-    let a = args![pid, &ours, 1, &theirs, 1, 0];
-    // SAFETY: below the stack of a thread that is stopped, which no code uses but a handler's.
-    unsafe { sys::call(libc::SYS_process_vm_writev, a) == Ok(length) }
+    pipe.put(core::ptr::from_ref(frame) as usize, length) && pipe.take(at as usize, length)
+}
+
+impl Pipe {
+    pub fn new(k: &Kernel) -> SysResult<Pipe> {
+        let (mut ends, flags) = ([0i32; 2], libc::O_CLOEXEC | libc::O_NONBLOCK);
+        // SAFETY: two descriptors of the helper's.
+        unsafe { k.call(libc::SYS_pipe2, args![&mut ends, flags]) }?;
+        Ok(Pipe { out: ends[0], into: ends[1] })
+    }
+
+    /// The kernel checks the addresses: what cannot be read or written is an error.
+    fn put(self, at: usize, length: usize) -> bool {
+        // SAFETY: read by the kernel.
+        let done = unsafe { sys::call(libc::SYS_write, args![self.into, at, length]) };
+        done == Ok(length) || self.drain()
+    }
+
+    fn take(self, at: usize, length: usize) -> bool {
+        // SAFETY: a buffer of this task's, or what `write_memory` says.
+        let done = unsafe { sys::call(libc::SYS_read, args![self.out, at, length]) };
+        done == Ok(length) || self.drain()
+    }
+
+    /// After a failure a part may be left in it. False, always.
+    fn drain(self) -> bool {
+        let mut rest = [0u8; size_of::<Frame>()];
+        // SAFETY: the buffer is valid for its length.
+        while unsafe { sys::raw(libc::SYS_read, args![self.out, &mut rest, rest.len()]) } > 0 {}
+        false
+    }
+
+    pub fn close(self) {
+        scan::close(self.out);
+        scan::close(self.into);
+    }
 }
 
 /// `NT_PRSTATUS` of a stopped thread.

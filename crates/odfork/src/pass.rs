@@ -140,7 +140,7 @@ pub fn job(s: &mut Scratch, order: &Order, found: Found) -> Done<()> {
     });
     if let Some(quiesced) = quiesced {
         quiesced.release(s, &o.subject);
-        if threads > 1 {
+        if threads > 1 && s.work.marked {
             map_again(s, &o.subject);
         }
     }

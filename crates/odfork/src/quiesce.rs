@@ -12,7 +12,7 @@
 //! that does not touch the map; `/proc/PID/task/TID/syscall` tells.
 //!
 //! Needs a userfaultfd that also stops the kernel's own writes: root, or
-//! `vm.unprivileged_userfaultfd=1`. Without it threads mean plain fork. Ending
+//! `vm.unprivileged_userfaultfd=1`. Without it threads are stopped by ptrace (`hold`). Ending
 //! it is closing the descriptor, which happens also when the helper is killed.
 
 use crate::args;

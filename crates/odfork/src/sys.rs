@@ -111,7 +111,7 @@ pub struct Trace {
 
 /// Calls that the freeze path goes on without. A filter may kill whoever makes one: the helper
 /// dies of it once, and then none is made any more.
-const SPARED: [i64; 21] = [
+const SPARED: [i64; 20] = [
     libc::SYS_fsopen,
     libc::SYS_fsconfig,
     libc::SYS_fsmount,
@@ -128,8 +128,7 @@ const SPARED: [i64; 21] = [
     libc::SYS_ptrace,
     libc::SYS_restart_syscall,
     libc::SYS_waitid,
-    libc::SYS_process_vm_readv,
-    libc::SYS_process_vm_writev,
+    libc::SYS_sched_getaffinity,
     libc::SYS_sched_setaffinity,
     libc::SYS_pidfd_open,
     libc::SYS_pidfd_getfd,

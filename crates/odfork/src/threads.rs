@@ -38,7 +38,7 @@ const FAR_NS: u64 = 10_000_000_000;
 const BEFORE_LIST: usize = 16;
 
 /// Where a thread's list of robust locks is; 0 for one that begins or ends.
-fn list_of(tid: i32) -> SysResult<usize> {
+pub fn list_of(tid: i32) -> SysResult<usize> {
     let (mut list, mut length) = (0usize, 0usize);
     // SAFETY: both are valid for writing.
     unsafe { sys::call(libc::SYS_get_robust_list, args![tid, &mut list, &mut length]) }?;
