@@ -1,9 +1,10 @@
 # Everything one does with odfork. `make help` lists the targets from the comments behind `##`.
 #
 # Owns: the order of things and where `make install` puts them. The steps of `check` are in .ci/check, Debian
-# packages in .ci/packages. Settings: PREFIX, DESTDIR, CARGO, CARGO_TARGET_DIR.
+# packages in .ci/packages. Settings: PREFIX, LIBDIR, DESTDIR, CARGO, CARGO_TARGET_DIR.
 
 PREFIX  ?= /usr/local
+LIBDIR  ?= $(PREFIX)/lib
 DESTDIR ?=
 CARGO   ?= cargo
 TARGET  := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
@@ -17,7 +18,7 @@ XTASK   := $(CARGO) run -q --locked --manifest-path crates/xtask/Cargo.toml --ta
 INSTALL ?= install
 
 .DEFAULT_GOAL := help
-.PHONY: help wheel build check check-full kernels demo bench bench-quick lab where python-figures python-suites examples header docs pages fmt lint soak measure-give install uninstall clean toolchain
+.PHONY: help wheel deb build products check check-full kernels demo bench bench-quick lab where python-figures python-suites examples header docs pages fmt lint soak measure-give install uninstall clean toolchain
 
 help: ## List the targets
 	@echo "odfork $(VERSION): make TARGET"
@@ -29,6 +30,9 @@ toolchain:
 
 build: toolchain ## Build the launcher, the library and the benchmark into target/release
 	$(CARGO) build --release --workspace --locked
+
+products: toolchain
+	$(CARGO) build --release --locked $(addprefix -p odfork-,cli preload pager-agent spawn-c image-c zygote-c)
 
 check: ## Install what tests need, then run tests and lints (15 minutes on 2 processors)
 	@.ci/check quick
@@ -76,6 +80,9 @@ python-suites: toolchain ## Test suites of projects from PyPI under pytest --odf
 	@$(CARGO) build -q --release --locked -p odfork-preload
 	@.ci/python suites $(RELEASE)
 
+deb: ## Build Debian packages into target/deb (needs debhelper)
+	@debian/rules binary
+
 examples: build ## Compile and run the programs of examples/
 	@.ci/examples $(RELEASE)
 
@@ -102,6 +109,7 @@ lint: toolchain ## Check formatting and run clippy; every warning is an error
 # Needs no cargo when everything is built: `make build docs && sudo make install`.
 MADE := $(RELEASE)/odfork $(RELEASE)/libodfork_pager.so $(RELEASE)/libodfork.so $(RELEASE)/libodfork.a $(RELEASE)/libodfspawn.so $(RELEASE)/libodfspawn.a $(RELEASE)/libodfimage.so $(RELEASE)/libodfimage.a $(RELEASE)/libodfzygote.so $(RELEASE)/libodfzygote.a
 DEST := $(DESTDIR)$(PREFIX)
+LIB := $(DESTDIR)$(LIBDIR)
 SHARE := $(DEST)/share/odfork
 # What `odfork kernel` builds from; what was built in there stays out.
 KERNEL = $(shell find kernel -type f -not -path '*/build/*' -not -name '*.o')
@@ -110,24 +118,24 @@ install: ## Install launcher, libraries, header, manual pages and completions be
 	@for file in $(MADE) $(TARGET)/man/odfork.1 $(TARGET)/completions/odfork.bash; do \
 	    [ -e $$file ] || { echo "install: $$file is missing; run 'make build docs' first" >&2; exit 1; }; done
 	$(INSTALL) -Dm755 $(RELEASE)/odfork $(DEST)/bin/odfork
-	$(INSTALL) -Dm755 $(RELEASE)/libodfork.so $(DEST)/lib/libodfork.so
-	$(INSTALL) -Dm755 $(RELEASE)/libodfork_pager.so $(DEST)/lib/libodfork_pager.so
+	$(INSTALL) -Dm755 $(RELEASE)/libodfork.so $(LIB)/libodfork.so
+	$(INSTALL) -Dm755 $(RELEASE)/libodfork_pager.so $(LIB)/libodfork_pager.so
 	$(INSTALL) -Dm644 crates/odfork-pager-agent/include/odfork_page.h $(DEST)/include/odfork_page.h
-	$(INSTALL) -Dm644 $(RELEASE)/libodfork.a $(DEST)/lib/libodfork.a
+	$(INSTALL) -Dm644 $(RELEASE)/libodfork.a $(LIB)/libodfork.a
 	$(INSTALL) -Dm644 $(PRELOAD)/include/odfork.h $(DEST)/include/odfork.h
-	$(INSTALL) -Dm755 $(RELEASE)/libodfspawn.so $(DEST)/lib/libodfspawn.so
-	$(INSTALL) -Dm644 $(RELEASE)/libodfspawn.a $(DEST)/lib/libodfspawn.a
+	$(INSTALL) -Dm755 $(RELEASE)/libodfspawn.so $(LIB)/libodfspawn.so
+	$(INSTALL) -Dm644 $(RELEASE)/libodfspawn.a $(LIB)/libodfspawn.a
 	$(INSTALL) -Dm644 $(SPAWN)/include/odfspawn.h $(DEST)/include/odfspawn.h
-	$(INSTALL) -Dm755 $(RELEASE)/libodfimage.so $(DEST)/lib/libodfimage.so
-	$(INSTALL) -Dm644 $(RELEASE)/libodfimage.a $(DEST)/lib/libodfimage.a
+	$(INSTALL) -Dm755 $(RELEASE)/libodfimage.so $(LIB)/libodfimage.so
+	$(INSTALL) -Dm644 $(RELEASE)/libodfimage.a $(LIB)/libodfimage.a
 	$(INSTALL) -Dm644 $(IMAGE)/include/odfimage.h $(DEST)/include/odfimage.h
-	$(INSTALL) -Dm755 $(RELEASE)/libodfzygote.so $(DEST)/lib/libodfzygote.so
-	$(INSTALL) -Dm644 $(RELEASE)/libodfzygote.a $(DEST)/lib/libodfzygote.a
+	$(INSTALL) -Dm755 $(RELEASE)/libodfzygote.so $(LIB)/libodfzygote.so
+	$(INSTALL) -Dm644 $(RELEASE)/libodfzygote.a $(LIB)/libodfzygote.a
 	$(INSTALL) -Dm644 $(ZYGOTE)/include/odfzygote.h $(DEST)/include/odfzygote.h
-	@$(INSTALL) -d $(DEST)/lib/pkgconfig
+	@$(INSTALL) -d $(LIB)/pkgconfig
 	@for pc in $(PRELOAD)/odfork.pc $(SPAWN)/odfspawn.pc $(IMAGE)/odfimage.pc $(ZYGOTE)/odfzygote.pc; do \
-	    to=$(DEST)/lib/pkgconfig/$${pc##*/}; \
-	    sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' $$pc.in > $$to && chmod 644 $$to || exit 1; done
+	    to=$(LIB)/pkgconfig/$${pc##*/}; \
+	    sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@VERSION@|$(VERSION)|' $$pc.in > $$to && chmod 644 $$to || exit 1; done
 	@$(INSTALL) -d $(DEST)/share/man/man1
 	$(INSTALL) -m644 $(TARGET)/man/odfork*.1 $(DEST)/share/man/man1
 	$(INSTALL) -Dm644 $(TARGET)/completions/odfork.bash $(DEST)/share/bash-completion/completions/odfork
@@ -137,11 +145,11 @@ install: ## Install launcher, libraries, header, manual pages and completions be
 	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" -ne 0 ] || ldconfig
 
 uninstall: ## Remove what install put there
-	rm -f $(DEST)/bin/odfork $(DEST)/lib/libodfork_pager.so $(DEST)/include/odfork_page.h $(DEST)/lib/libodfork.so $(DEST)/lib/libodfork.a $(DEST)/include/odfork.h
-	rm -f $(DEST)/lib/libodfspawn.so $(DEST)/lib/libodfspawn.a $(DEST)/include/odfspawn.h $(DEST)/lib/pkgconfig/odfspawn.pc
-	rm -f $(DEST)/lib/libodfimage.so $(DEST)/lib/libodfimage.a $(DEST)/include/odfimage.h $(DEST)/lib/pkgconfig/odfimage.pc
-	rm -f $(DEST)/lib/libodfzygote.so $(DEST)/lib/libodfzygote.a $(DEST)/include/odfzygote.h $(DEST)/lib/pkgconfig/odfzygote.pc
-	rm -f $(DEST)/lib/pkgconfig/odfork.pc $(DEST)/share/man/man1/odfork.1 $(DEST)/share/man/man1/odfork-*.1
+	rm -f $(DEST)/bin/odfork $(LIB)/libodfork_pager.so $(DEST)/include/odfork_page.h $(LIB)/libodfork.so $(LIB)/libodfork.a $(DEST)/include/odfork.h
+	rm -f $(LIB)/libodfspawn.so $(LIB)/libodfspawn.a $(DEST)/include/odfspawn.h $(LIB)/pkgconfig/odfspawn.pc
+	rm -f $(LIB)/libodfimage.so $(LIB)/libodfimage.a $(DEST)/include/odfimage.h $(LIB)/pkgconfig/odfimage.pc
+	rm -f $(LIB)/libodfzygote.so $(LIB)/libodfzygote.a $(DEST)/include/odfzygote.h $(LIB)/pkgconfig/odfzygote.pc
+	rm -f $(LIB)/pkgconfig/odfork.pc $(DEST)/share/man/man1/odfork.1 $(DEST)/share/man/man1/odfork-*.1
 	rm -f $(DEST)/share/bash-completion/completions/odfork $(DEST)/share/zsh/site-functions/_odfork
 	rm -f $(DEST)/share/fish/vendor_completions.d/odfork.fish
 	rm -rf $(SHARE)/kernel

@@ -1,11 +1,12 @@
 //! Running a suite of subjects: configurations, memory, groups, the file; up to the samples.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
 use odfork_proc::cow_fork;
 use odfork_proc::interrupt;
+use odfork_proc::libraries;
 use odfork_samples::environment::{self, last_cpu};
 
 use crate::configuration::Configuration;
@@ -16,6 +17,8 @@ use crate::recorder::Recorder;
 use crate::runner::conduct;
 use crate::stage::Stage;
 use crate::suite::{Subjects, Suite};
+
+const LIBRARY: &str = "libodfork.so";
 
 /// Other work on this machine beyond this load shows in the figures.
 const BUSY: f64 = 0.7;
@@ -66,16 +69,9 @@ pub fn measure(
 /// This program, the library, and what the options say of both.
 pub fn stage(options: &SubjectOptions) -> Result<Stage> {
     let program = std::env::current_exe().context("cannot find this program's own file")?;
-    let beside = program.with_file_name("libodfork.so");
-    let above = program.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
-    let places = [beside, above.join("lib/odfork/libodfork.so"), above.join("lib/libodfork.so")];
-    let library = match std::env::var_os("ODFORK_LIB") {
-        Some(path) => PathBuf::from(path),
-        None => {
-            let found = places.iter().find(|place| place.exists());
-            found.unwrap_or(&places[0]).clone()
-        }
-    };
+    let library = std::env::var_os("ODFORK_LIB").map(PathBuf::from);
+    let found = || libraries::places(&program, LIBRARY).into_iter().find(|place| place.exists());
+    let library = library.or_else(found).unwrap_or_else(|| program.with_file_name(LIBRARY));
     Ok(Stage {
         program,
         library: std::path::absolute(&library).unwrap_or(library),

@@ -1,7 +1,7 @@
 //! Where libodfork.so is, and how it is named in LD_PRELOAD.
 //!
-//! Looked for in $ODFORK_LIB alone when that is set, else beside the launcher, in ../lib/odfork/
-//! and in ../lib/. A file that the loader could not use is not taken, because the loader would
+//! Looked for in $ODFORK_LIB alone when that is set, else beside the launcher, in ../lib/odfork/,
+//! in ../lib/ and in Debian's folder below that. A file that the loader could not use is not taken, because the loader would
 //! complain inside the user's program.
 
 use std::ffi::{OsStr, OsString};
@@ -9,6 +9,8 @@ use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+use odfork_proc::libraries;
 
 use crate::elf;
 use crate::environment::Environment;
@@ -49,18 +51,7 @@ fn places(environment: &Environment) -> Vec<PathBuf> {
     if let Some(set) = environment.get(LIB).filter(|set| !set.is_empty()) {
         return vec![std::path::absolute(set).unwrap_or_else(|_| PathBuf::from(set))];
     }
-    let Ok(launcher) = std::env::current_exe() else {
-        return Vec::new();
-    };
-    let Some(folder) = launcher.parent() else {
-        return Vec::new();
-    };
-    let above = folder.parent().unwrap_or(folder);
-    vec![
-        folder.join(FILE_NAME),
-        above.join("lib/odfork").join(FILE_NAME),
-        above.join("lib").join(FILE_NAME),
-    ]
+    std::env::current_exe().map_or(Vec::new(), |launcher| libraries::places(&launcher, FILE_NAME))
 }
 
 fn check(place: &Path) -> Result<PathBuf, Problem> {

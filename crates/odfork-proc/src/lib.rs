@@ -1,5 +1,5 @@
 //! What every tool of odfork needs: processes read through `/proc` and stopped, sizes and times as
-//! text, the folder of a user's sockets.
+//! text, the folder of a user's sockets, where libraries lie.
 //!
 //! Owns: the one place where a tool asks the kernel about a process. Does not own: measuring, the
 //! runtime (which reads its own map without a heap).
@@ -9,6 +9,7 @@ pub mod command;
 pub mod cow_fork;
 pub mod folder;
 pub mod interrupt;
+pub mod libraries;
 pub mod maps;
 pub mod memory;
 pub mod pagemap;

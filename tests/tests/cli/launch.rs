@@ -241,10 +241,11 @@ fn without_a_library_the_program_runs_plainly_after_one_line() {
 
 #[test]
 fn the_library_is_found_beside_the_launcher_and_in_lib() {
-    for place in ["bin/libodfork.so", "lib/odfork/libodfork.so", "lib/libodfork.so"] {
+    for place in ["bin", "lib/odfork", "lib", "lib/x86_64-linux-gnu"] {
         let folder = scratch();
+        let place = folder.path().join(place);
         fs::create_dir_all(folder.path().join("bin")).unwrap();
-        fs::create_dir_all(folder.path().join("lib/odfork")).unwrap();
+        fs::create_dir_all(&place).unwrap();
         let launcher = folder.path().join("bin/odfork");
         install(Path::new(odfork_path()), &launcher);
         let command = || {
@@ -253,8 +254,8 @@ fn the_library_is_found_beside_the_launcher_and_in_lib() {
             command
         };
         assert_eq!(finish(&mut command()).out, "no\n", "nothing there yet");
-        fs::copy(stub(), folder.path().join(place)).unwrap();
-        assert_eq!(finish(&mut command()).silent().out, "yes\n", "{place}");
+        fs::copy(stub(), place.join("libodfork.so")).unwrap();
+        assert_eq!(finish(&mut command()).silent().out, "yes\n", "{place:?}");
     }
 }
 

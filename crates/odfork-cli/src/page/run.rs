@@ -13,6 +13,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use odfork_pager::endpoint::{self, Lease};
 use odfork_pager::sys;
 use odfork_pager_protocol::wire::Message;
+use odfork_proc::libraries;
 use odfork_proc::text::bytes;
 
 use super::daemon;
@@ -207,10 +208,7 @@ fn find_library() -> Result<PathBuf> {
         return Ok(std::path::absolute(set)?);
     }
     let launcher = std::env::current_exe()?;
-    let folder = launcher.parent().unwrap_or(Path::new("/"));
-    let above = folder.parent().unwrap_or(folder);
-    let places = [folder.to_owned(), above.join("lib/odfork"), above.join("lib")];
-    let found = places.iter().map(|place| place.join(PAGER)).find(|path| path.exists());
+    let found = libraries::places(&launcher, PAGER).into_iter().find(|path| path.exists());
     found.with_context(|| {
         format!(
             "{PAGER} was not found beside {}; build it with 'cargo build --release' or set {LIBRARY_VARIABLE} to its path",
