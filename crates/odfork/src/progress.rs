@@ -13,6 +13,8 @@ use crate::task::{self, State};
 
 /// Processor time in which a thread comes to rest, or does not: in ticks of 10 ms.
 const RUN: u64 = 10;
+/// Processor time in which a thread has begun, in the same.
+const BEGIN: u64 = 1;
 /// Everybody waits meanwhile: not longer, whatever happens.
 pub const FAR_NS: u64 = 2_000_000_000;
 
@@ -27,6 +29,8 @@ pub struct Progress {
     before: u64,
     /// Somebody is ready to run.
     runs: bool,
+    /// Somebody has run too long to be where it would be waited for.
+    old: bool,
     /// The first that is not at rest, and its processor time when it became that.
     first: Option<(u64, u64)>,
     in_front: (u64, u64),
@@ -47,6 +51,7 @@ impl Progress {
             found: 0,
             before: 0,
             runs: false,
+            old: false,
             first: None,
             in_front: (0, 0),
         }
@@ -57,6 +62,17 @@ impl Progress {
         // One that is gone is another state too.
         let state = task::state(&s.kernel, pid, tid);
         self.add(tid, state, call);
+    }
+
+    /// This thread seems to be in its first instructions. One that has run long is in its last, or
+    /// in neither: nothing it does is progress.
+    pub fn note_beginner(&mut self, s: &Scratch, pid: i32, tid: u64) {
+        self.add_beginner(tid, task::state(&s.kernel, pid, tid));
+    }
+
+    fn add_beginner(&mut self, tid: u64, state: State) {
+        self.old |= state.ticks > BEGIN;
+        self.add(tid, state, b"");
     }
 
     fn add(&mut self, tid: u64, state: State, call: &[u8]) {
@@ -72,13 +88,15 @@ impl Progress {
     /// After a look at which not all were at rest: waits a little. False where that is of no use.
     pub fn goes_on(&mut self) -> bool {
         let changed = self.found != self.before;
-        self.still = if changed || self.runs { 0 } else { self.still + 1 };
+        let moves = (changed || self.runs) && !self.old;
+        self.still = if moves { 0 } else { self.still + 1 };
         let (tid, ticks) = self.first.unwrap_or_default();
         if self.in_front.0 != tid {
             self.in_front = (tid, ticks);
         }
         let spins = ticks > self.in_front.1 + RUN;
-        (self.before, self.found, self.runs, self.first) = (self.found, 0, false, None);
+        (self.before, self.found, self.first) = (self.found, 0, None);
+        (self.runs, self.old) = (false, false);
         let goes_on = self.still < self.most && !spins && now_ns() < self.until_ns;
         if goes_on {
             pause();
@@ -135,5 +153,20 @@ mod tests {
         // Another one is in front: it has its own time.
         progress.add(8, State { letter: b'R', ticks: 100, ..ASLEEP }, b"running");
         assert!(progress.goes_on());
+    }
+
+    #[test]
+    fn who_has_run_long_does_not_begin() {
+        let mut progress = Progress::new(STILL);
+        for look in 1..=STILL {
+            progress
+                .add_beginner(7, State { letter: b'R', ticks: 40 + u64::from(look) / 9, ..ASLEEP });
+            assert_eq!(progress.goes_on(), look < STILL, "{look}");
+        }
+        let mut progress = Progress::new(STILL);
+        for _ in 0..STILL * 2 {
+            progress.add_beginner(8, State { letter: b'R', ticks: 1, ..ASLEEP });
+            assert!(progress.goes_on());
+        }
     }
 }

@@ -64,7 +64,7 @@ pub fn note_all(s: &mut Scratch, subject: &Subject) -> Done<()> {
         each_number(s, &directory(subject.pid), &mut |s, tid| {
             if !note(s, subject.pid, tid as i32)? {
                 all = false;
-                progress.note(s, subject.pid, tid, b"");
+                progress.note_beginner(s, subject.pid, tid);
             }
             Ok(true)
         })
