@@ -31,7 +31,7 @@ fn documents() -> Vec<Document> {
             let name = name.to_string_lossy();
             if path.is_dir() && !path.is_symlink() {
                 let skipped = name.starts_with('.')
-                    || ["target", "build", "golden", "odfork-results"].contains(&&*name);
+                    || ["target", "build", "debian", "golden", "odfork-results"].contains(&&*name);
                 folders.extend((!skipped).then_some(path));
             } else if name.ends_with(".md") {
                 found.push(Document::read(&path, &root()));
