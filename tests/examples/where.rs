@@ -24,9 +24,9 @@ const HEAD: &str = "\
 What `make where` found, with the program `tests/confine/cost.c`. Filters and privileges are
 emulated from the lists their makers publish (`tests/confine`, `tests/src/places.rs`); file systems,
 cgroups and other namespaces around them are not. \"Threads\": a program with a second thread is
-frozen too; else it stays plain. Times are medians of pairs, stock and odfork in turn, on a machine
-that did other work too: read them as ratios. Nothing is killed in any of these places but the
-helper task.
+frozen too, or only with `--threads auto`; else it stays plain. Times are medians of pairs, stock
+and odfork in turn, on a machine that did other work too: read them as ratios. Nothing is killed in
+any of these places but the helper task.
 ";
 
 const TAIL: &str = "
@@ -36,7 +36,8 @@ tables to copy as Linux does. It was not tried. What is missing there means plai
 **What would help** is told by `odfork check` there, found by trying. 2 MB pages: a tmpfs of the
 host passed in, and `ODFORK_IMAGE_DIR`; `shmem_enabled` set to `advise` on the host; in a service,
 calls beside `@system-service`. Threads: the device `/dev/userfaultfd` passed in (Linux 6.1) or
-given to the user, or the sysctl `vm.unprivileged_userfaultfd=1`. In files:
+given to the user, the sysctl `vm.unprivileged_userfaultfd=1`, or `--threads auto` where the table
+names it ([what shows of it](limits.md#what-is-not-preserved)). In files:
 
 ```text
 # systemctl edit NAME
@@ -116,8 +117,13 @@ fn table(stage: &Stage, binary: &Path) -> Result<String, String> {
                     give back 64 KB: stock, odfork |\n| --- | --- | --- | --- | --- | --- |\n"
         .to_owned();
     for place in &PLACES {
-        let alone = measure(stage, binary, place, false)?;
-        let threads = measure(stage, binary, place, true)?;
+        let alone = measure(stage, binary, place, None)?;
+        let held = |how| measure(stage, binary, place, Some(how)).map(|it| it.engine != "plain");
+        let threads = match (held("userfaultfd")?, held("auto")?) {
+            (true, _) => "yes",
+            (false, true) => "`--threads auto`",
+            _ => "no",
+        };
         let kind = match &*alone.engine {
             "huge" => "2 MB pages",
             "small" => "4 KB pages",
@@ -130,9 +136,8 @@ fn table(stage: &Stage, binary: &Path) -> Result<String, String> {
         };
         let _ = writeln!(
             text,
-            "| {} | {kind} | {} | {:.0} ms | {} | {} |",
+            "| {} | {kind} | {threads} | {:.0} ms | {} | {} |",
             place.words,
-            if threads.engine == "plain" { "no" } else { "yes" },
             cost(&alone.ours, "freeze") / 1000.0,
             pair("fork"),
             pair("give"),
@@ -145,11 +150,13 @@ fn measure(
     stage: &Stage,
     binary: &Path,
     place: &'static Place,
-    threads: bool,
+    threads: Option<&str>,
 ) -> Result<Found, String> {
     let there = Confinement::prepare(place)?;
     let mut args = vec![MEGABYTES.to_owned()];
-    args.extend(threads.then(|| "threads".to_owned()));
+    args.extend(threads.map(|_| "threads".to_owned()));
+    let env = threads.map(|how| ("ODFORK_THREADS".to_owned(), how.to_owned()));
+    let env = Vec::from_iter(env);
     let (mut stock, mut ours, mut engine) = (Vec::new(), Vec::new(), String::new());
     for _ in 0..ROUNDS {
         for (mode, list) in [(Mode::Stock, &mut stock), (Mode::User, &mut ours)] {
@@ -160,7 +167,7 @@ fn measure(
                 unprivileged: place.user != 0,
                 timeout: Duration::from_secs(60),
                 place: Some(&there),
-                env: &[],
+                env: &env,
             };
             let outcome = run(stage, &order)?;
             if outcome.code() != Some(0) {
