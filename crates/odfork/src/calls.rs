@@ -1,9 +1,9 @@
 //! What may be done to a thread in a system call: which may be interrupted, and what mends them.
 //!
 //! Owns the tables; pure. The kernel begins most interrupted calls again by itself, or goes on with
-//! what is left of their time. Those that answer EINTR instead are begun again by `mend`, those that
-//! come back with less than they would have are gone on with. What can be neither is left alone:
-//! then threads are not held now. signal(7) lists the calls that are never begun again.
+//! what is left of their time. Those that answer EINTR instead are begun again by `mend`. Those
+//! that come back with less than they would have are gone on with. What can be neither is left
+//! alone: then threads are not held now. signal(7) lists the calls that are never begun again.
 
 use crate::task::Blocked;
 
@@ -50,21 +50,29 @@ pub fn care(blocked: &Blocked) -> Care {
         // What is received whole or not at all would come back in part.
         libc::SYS_recvfrom if is_whole(blocked.arguments[3]) => Care::Leave,
         libc::SYS_recvmsg if is_whole(blocked.arguments[2]) => Care::Leave,
-        libc::SYS_read
-        | libc::SYS_readv
-        | libc::SYS_write
-        | libc::SYS_writev
-        | libc::SYS_recvfrom
-        | libc::SYS_recvmsg
-        | libc::SYS_sendto
-        | libc::SYS_sendmsg
-        | libc::SYS_sendfile
-        | libc::SYS_accept
-        | libc::SYS_accept4
-        | libc::SYS_connect => Care::Descriptor(blocked.arguments[0] as i32),
+        call if waits_for_descriptor(call) => Care::Descriptor(blocked.arguments[0] as i32),
         call if is_begun_again(call) => Care::None,
         _ => Care::Leave,
     }
+}
+
+/// Calls that wait for the other end of the descriptor in their first argument.
+fn waits_for_descriptor(call: i64) -> bool {
+    matches!(
+        call,
+        libc::SYS_read
+            | libc::SYS_readv
+            | libc::SYS_write
+            | libc::SYS_writev
+            | libc::SYS_recvfrom
+            | libc::SYS_recvmsg
+            | libc::SYS_sendto
+            | libc::SYS_sendmsg
+            | libc::SYS_sendfile
+            | libc::SYS_accept
+            | libc::SYS_accept4
+            | libc::SYS_connect
+    )
 }
 
 fn is_whole(flags: u64) -> bool {
@@ -131,27 +139,12 @@ pub fn has_limit(limit: Limit, arguments: &[u64; 6]) -> bool {
     }
 }
 
-/// An answer of EINTR means that nothing was done, so that the call may be begun again: those above,
-/// and calls on sockets that have limits of time.
+/// An answer of EINTR means that nothing was done, so that the call may be begun again: those
+/// above, and calls on sockets that have limits of time.
 pub fn may_begin_again(call: i64) -> bool {
     limit_of(call).is_some()
-        || matches!(
-            call,
-            libc::SYS_semop
-                | libc::SYS_read
-                | libc::SYS_readv
-                | libc::SYS_write
-                | libc::SYS_writev
-                | libc::SYS_recvfrom
-                | libc::SYS_recvmsg
-                | libc::SYS_sendto
-                | libc::SYS_sendmsg
-                | libc::SYS_sendfile
-                | libc::SYS_accept
-                | libc::SYS_accept4
-                | libc::SYS_connect
-                | libc::SYS_fallocate
-        )
+        || waits_for_descriptor(call)
+        || matches!(call, libc::SYS_semop | libc::SYS_fallocate)
 }
 
 /// How the rest of a transfer is asked for that came back with less than it was to move.
