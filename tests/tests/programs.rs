@@ -74,8 +74,8 @@ fn trials_of(program: Program, number: usize, bench: &Arc<Bench>) -> Vec<Trial> 
 
 /// The modes of the header that `ODTEST_MODES` asks for. `all` (also ODTEST_FULL=1): every one. `one`: stock and one other,
 /// another one for the next program, so that each mode has its share. Otherwise what says little new is left out:
-/// threads and processes with a 4 KB image, and memory contents without privileges. `live`: in that mode whatever runs
-/// in mode huge.
+/// threads and processes with a 4 KB image, and memory contents without privileges. `live`: in that
+/// mode whatever runs in mode huge.
 fn modes_of(program: &Program, number: usize) -> Vec<Mode> {
     let modes = &program.header.modes;
     let wish = match std::env::var_os("ODTEST_FULL") {

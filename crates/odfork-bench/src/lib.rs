@@ -9,7 +9,8 @@
 //! The way of one number: `suite` names the experiment and plans its points, `command` chooses
 //! configurations and opens the file, `runner` takes the points in shuffled rounds, `executor` asks
 //! the processes (`stage` starts them, `workload` is their side), `recorder` writes the sample,
-//! `tables` and `figures` print. `paging`, `sessions`, `redis` and `demo` have executors of their own.
+//! `tables` and `figures` print. `paging`, `sessions`, `redis` and `demo` have executors of their
+//! own.
 
 mod accounting;
 pub mod baselines;

@@ -1,8 +1,8 @@
 //! Where libodfork.so is, and how it is named in LD_PRELOAD.
 //!
 //! Looked for in $ODFORK_LIB alone when that is set, else beside the launcher, in ../lib/odfork/,
-//! in ../lib/ and in Debian's folder below that. A file that the loader could not use is not taken, because the loader would
-//! complain inside the user's program.
+//! in ../lib/ and in Debian's folder below that. A file that the loader could not use is not taken,
+//! because the loader would complain inside the user's program.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;

@@ -142,9 +142,9 @@ pub static SETTINGS: [Setting; 12] = [
         default: "userfaultfd",
         reader: Reader::Library,
         help: "How other threads are held while memory moves",
-        detail: "Under `ptrace` calls that wait are begun again unseen. Threads in calls that cannot be are not held: then \
-                 that fork is plain (`busy`). It needs a process that may be dumped and, under Yama, `ptrace_scope` 0; \
-                 a filter must allow ptrace.",
+        detail: "Under `ptrace` calls that wait are begun again unseen. Threads in calls that \
+                 cannot be are not held: then that fork is plain (`busy`). It needs a process that \
+                 may be dumped and, under Yama, `ptrace_scope` 0; a filter must allow ptrace.",
     },
     Setting {
         flag: Some("profile"),
@@ -158,9 +158,9 @@ pub static SETTINGS: [Setting; 12] = [
         default: "static",
         reader: Reader::Library,
         help: "How the program's own frozen memory is mapped between forks",
-        detail: "`live` is for programs that rewrite much memory between forks and wait for their children. It applies to huge \
-                 images, and to memory that the program maps itself; what it does not apply to is static. See \
-                 docs/limits.md.",
+        detail: "`live` is for programs that rewrite much memory between forks and wait for their \
+                 children. It applies to huge images, and to memory that the program maps itself; \
+                 what it does not apply to is static. See docs/limits.md.",
     },
     Setting {
         flag: Some("stats"),

@@ -46,8 +46,8 @@ pub struct Table {
     pub pipe: Pipe,
 }
 
-/// What the program's memory is read and written through: the system calls that do that directly are
-/// forbidden in some containers, and an address of the program may lead nowhere.
+/// What the program's memory is read and written through: the system calls that do that directly
+/// are forbidden in some containers, and an address of the program may lead nowhere.
 #[derive(Clone, Copy)]
 pub struct Pipe {
     pub out: i32,

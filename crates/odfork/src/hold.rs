@@ -219,8 +219,8 @@ fn ask(s: &Scratch, subject: &Subject, tid: i32) -> SysResult<Stage> {
 
 /// Looks whether a thread that was asked stands, and mends what it was interrupted in.
 ///
-/// The state is not taken (`WNOWAIT`): should this task die, the kernel delivers the signal that the
-/// thread stopped for.
+/// The state is not taken (`WNOWAIT`): should this task die, the kernel delivers the signal that
+/// the thread stopped for.
 fn wait(s: &mut Scratch, subject: &Subject, at: usize, counted: bool) -> SysResult<()> {
     let (Held { tid, slept, .. }, pipe) = (s.work.held.all[at], s.work.held.pipe);
     let how = libc::WNOHANG | libc::WNOWAIT | libc::WEXITED | libc::WSTOPPED | libc::__WALL;

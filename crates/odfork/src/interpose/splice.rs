@@ -1,5 +1,5 @@
-//! vmsplice(2), setsockopt(2): a page may stay in a pipe or a socket beyond its mappings; a wait on a
-//! socket may have a limit.
+//! vmsplice(2), setsockopt(2): a page may stay in a pipe or a socket beyond its mappings; a wait on
+//! a socket may have a limit.
 
 use core::ffi::c_int;
 
