@@ -1,10 +1,11 @@
 //! A program that builds a big index once and finds it again in the next run without reading it in.
 //!
-//!     cargo run --release -p odfork-image --example remember -- FILE    the first run builds and saves
-//!     cargo run --release -p odfork-image --example remember -- FILE    the second answers at once
+//!     cargo run --release -p odfork-image --example remember -- FILE
 //!
-//! The index is full of addresses (a list in each bucket): an image is mapped where it was, so they hold. The same in C is
-//! remember.c.
+//! The first run builds the index and saves it, the second one answers at once.
+//!
+//! The index is full of addresses (a list in each bucket): an image is mapped where it was, so they
+//! hold. The same in C is remember.c.
 
 use std::path::Path;
 use std::time::Instant;
@@ -33,7 +34,8 @@ fn hash(word: u64) -> usize {
 const BYTES: usize = size_of::<Index>() + WORDS as usize * size_of::<Entry>();
 
 fn build(at: *mut u8) {
-    // SAFETY: memory of BYTES bytes, all zero: empty buckets. Entries lie behind the index, each written once.
+    // SAFETY: memory of BYTES bytes, all zero: empty buckets. Entries lie behind the index, each
+    // written once.
     unsafe {
         let index = &mut *at.cast::<Index>();
         let entries = at.add(size_of::<Index>()).cast::<Entry>();

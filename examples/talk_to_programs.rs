@@ -1,5 +1,5 @@
-//! Starting programs from a process that holds a lot of memory, and talking to them, at a price that does not depend on
-//! that memory.
+//! Starting programs from a process that holds a lot of memory, and talking to them, at a price
+//! that does not depend on that memory.
 //!
 //!     cargo run --release -p odfork-spawn --example talk_to_programs
 

@@ -1,5 +1,6 @@
-//! The same as warm_parent.c, from Rust, with the crate `odfork` and its feature `interpose`, which links the
-//! wrappers of fork, madvise, mremap and realloc into the program: frozen memory needs them.
+//! The same as warm_parent.c, from Rust, with the crate `odfork` and its feature `interpose`, which
+//! links the wrappers of fork, madvise, mremap and realloc into the program: frozen memory needs
+//! them.
 //!
 //!     cargo run --release -p odfork --features interpose --example warm_parent
 //!

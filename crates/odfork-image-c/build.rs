@@ -1,4 +1,5 @@
-//! Linker settings of libodfimage.so. No code is generated here; the header is made by `make header`.
+//! Linker settings of libodfimage.so. No code is generated here; the header is made by
+//! `make header`.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

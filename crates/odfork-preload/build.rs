@@ -1,7 +1,8 @@
 //! Linker settings of libodfork.so. No code is generated here; the header is made by `make header`.
 //!
-//! The library is loaded by every program executed below `odfork run`, most of which are small and end soon. Each segment
-//! is a call of mmap and a mapping, each page the loader writes is a fault: the settings keep both few, and
+//! The library is loaded by every program executed below `odfork run`, most of which are small and
+//! end soon. Each segment is a call of mmap and a mapping, each page the loader writes is a fault:
+//! the settings keep both few, and
 //! `tests/programs/proc_exec_cost.c` and `tests/linking.rs` count them.
 
 use std::process::Command;
@@ -9,20 +10,23 @@ use std::process::Command;
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     for arg in [
-        // A program linked with -lodfork and started with the library preloaded must get one copy: the loader
-        // compares this name. No version in it while the interface may still change (0.x).
+        // A program linked with -lodfork and started with the library preloaded must get one copy:
+        // the loader compares this name. No version in it while the interface may still change
+        // (0.x).
         "-Wl,-soname,libodfork.so",
         // Frozen memory outlives dlclose(): the code that knows about it has to stay.
         "-Wl,-z,nodelete",
-        // No code of the C compiler's: it looks up four symbols, runs two constructors, and its one variable would be a
-        // page to be zeroed.
+        // No code of the C compiler's: it looks up four symbols, runs two constructors, and its one
+        // variable would be a page to be zeroed.
         "-nostartfiles",
         // One segment to read and execute, headers and constants included.
         "-Wl,-z,noseparate-code",
         "-Wl,--hash-style=gnu",
-        // The crate libc does not ask for the library where another crate of the build wants its feature `std`.
+        // The crate libc does not ask for the library where another crate of the build wants its
+        // feature `std`.
         "-lc",
-        // glibc before 2.34 has dlsym and pthread_getcpuclockid in libraries of their own; later ones have nothing in these.
+        // glibc before 2.34 has dlsym and pthread_getcpuclockid in libraries of their own; later
+        // ones have nothing in these.
         "-lpthread",
         "-ldl",
     ] {

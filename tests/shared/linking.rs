@@ -1,7 +1,8 @@
-//! Programs linked with one of the C libraries: what the crates' `tests/linking.rs` share, each as a module of its own.
+//! Programs linked with one of the C libraries: what the crates' `tests/linking.rs` share, each as
+//! a module of its own.
 //!
-//! Owns: compiler calls, and that the library is as new as its source. The static libraries are for dynamically linked
-//! programs: what one needs must be what its `.pc.in` says.
+//! Owns: compiler calls, and that the library is as new as its source. The static libraries are for
+//! dynamically linked programs: what one needs must be what its `.pc.in` says.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -26,7 +27,8 @@ pub struct Library {
 }
 
 impl Library {
-    /// The directory with the libraries. Cargo does not build them for a test (no test can link them): `cargo build
+    /// The directory with the libraries. Cargo does not build them for a test (no test can link
+    /// them): `cargo build
     /// --release` must have been there before, and since the last change.
     pub fn folder(&self) -> PathBuf {
         let exe = std::env::current_exe().expect("own path");

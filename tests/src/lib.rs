@@ -1,9 +1,9 @@
 //! The harness that runs small C programs under stock fork and under libodfork.so and compares.
 //!
-//! Owns: reading a program's header (`header`), the modes (`mode`), compiling and staging (`stage`),
-//! running with a deadline (`run`), looking from outside (`observe`), what this machine can do
-//! (`machine`), places with fewer rights (`places`, `filters`, `confine`, `host`), and the judgement
-//! (`verdict`). Does not own the programs (`programs/*.c`) or the list
+//! Owns: reading a program's header (`header`), the modes (`mode`), compiling and staging
+//! (`stage`), running with a deadline (`run`), looking from outside (`observe`), what this machine
+//! can do (`machine`), places with fewer rights (`places`, `filters`, `confine`, `host`), and the
+//! judgement (`verdict`). Does not own the programs (`programs/*.c`) or the list
 //! of trials (`tests/*.rs`). Rule: nothing here links the runtime; it is judged by what it shows.
 
 pub mod confine;

@@ -16,7 +16,8 @@ pub fn missing(need: &str) -> Result<Option<String>, String> {
         ),
         "thp" => met(
             has_thp(),
-            "needs transparent huge pages: write madvise to /sys/kernel/mm/transparent_hugepage/enabled",
+            "needs transparent huge pages: write madvise to \
+             /sys/kernel/mm/transparent_hugepage/enabled",
         ),
         "hugetlb" => met(
             is_root() && fs::read_to_string("/proc/sys/vm/nr_hugepages").is_ok(),

@@ -1,8 +1,8 @@
 //! Looking at a finished run from outside: what is still there that should not be.
 //!
 //! Owns: finding processes, shared-memory files, temporary files and mounts a run left behind.
-//! Does not own the descriptors and children a process sees itself; `od_done()` of `odtest.h` prints
-//! those and the harness compares the bytes with stock's.
+//! Does not own the descriptors and children a process sees itself; `od_done()` of `odtest.h`
+//! prints those and the harness compares the bytes with stock's.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,7 +10,8 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How long orphans may take to end after their parent, as they may under stock fork, on a busy machine.
+/// How long orphans may take to end after their parent, as they may under stock fork, on a busy
+/// machine.
 const GRACE: Duration = Duration::from_secs(20);
 
 /// Names present before a run, to compare with after it.

@@ -1,8 +1,8 @@
 //! Running one program once, with a deadline, and collecting what it left.
 //!
-//! Owns: the environment, the user, the process group and the deadline of a run, and cleaning up after
-//! it. Does not judge. Output goes to files, not pipes: a process left behind cannot hold up the
-//! harness by keeping a pipe open.
+//! Owns: the environment, the user, the process group and the deadline of a run, and cleaning up
+//! after it. Does not judge. Output goes to files, not pipes: a process left behind cannot hold up
+//! the harness by keeping a pipe open.
 
 use std::fs::{self, File};
 use std::io;

@@ -1,9 +1,9 @@
 //! Compiling the test programs and laying out the directory they run from.
 //!
-//! Owns: the stage, a directory under the system's temporary directory that an unprivileged user can
-//! read, with `bin/` (programs), `libodfork.so` and one scratch directory a run; it is removed when
-//! dropped. Does not run anything but the compiler. A binary is kept in the cargo target directory
-//! and rebuilt when its source or any header beside it is newer.
+//! Owns: the stage, a directory under the system's temporary directory that an unprivileged user
+//! can read, with `bin/` (programs), `libodfork.so` and one scratch directory a run; it is removed
+//! when dropped. Does not run anything but the compiler. A binary is kept in the cargo target
+//! directory and rebuilt when its source or any header beside it is newer.
 
 use std::fs;
 use std::os::unix::fs::{chown, PermissionsExt};

@@ -1,10 +1,11 @@
 //! A failure at every system call of the freeze path: no byte is lost, fork still works.
 //!
-//! Owns: which call fails with which errno. `programs/fault_target.c` checks every byte of parent and
-//! children; here the statistics must show that the failure was injected and that no fork failed.
-//! Step 1: a run without failures tells how many calls there are. Step 2: `N:ERRNO` for N = 1, 2, ...
-//! until nothing was injected any more. Step 3: `N+:ERRNO`, everything fails from there on.
-//! With a huge image, ENOMEM and EPERM go through every N; the rest samples, and the later half thinly.
+//! Owns: which call fails with which errno. `programs/fault_target.c` checks every byte of parent
+//! and children; here the statistics must show that the failure was injected and that no fork
+//! failed. Step 1: a run without failures tells how many calls there are. Step 2: `N:ERRNO` for N =
+//! 1, 2, ... until nothing was injected any more. Step 3: `N+:ERRNO`, everything fails from there
+//! on. With a huge image, ENOMEM and EPERM go through every N; the rest samples, and the later half
+//! thinly.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

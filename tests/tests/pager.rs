@@ -1,8 +1,11 @@
-//! The pager end to end: programs under a limit, and everything that may happen to the daemon meanwhile.
+//! The pager end to end: programs under a limit, and everything that may happen to the daemon
+//! meanwhile.
 //!
-//! Owns: a world for each case (a folder, a supervisor of its own, its log), and what is asked of it. The programs of
-//! `pager/` check every byte they read against what they wrote; here it is seen to that daemons die, stop, run out of
-//! room and read damaged stores while they do. Needs userfaultfd as root has it; without, every case skips and says so.
+//! Owns: a world for each case (a folder, a supervisor of its own, its log), and what is asked of
+//! it. The programs of
+//! `pager/` check every byte they read against what they wrote; here it is seen to that daemons
+//! die, stop, run out of room and read damaged stores while they do. Needs userfaultfd as root has
+//! it; without, every case skips and says so.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -210,8 +213,9 @@ fn unprivileged(stage: &Stage) -> Outcome {
     line.then_some(()).ok_or(format!("not one line and status 2: {said}"))
 }
 
-/// More working sets than memory: whole programs leave and come back, all end well. On a machine that has no time for
-/// them they overload nothing, so they come again until one has left and returned.
+/// More working sets than memory: whole programs leave and come back, all end well. On a machine
+/// that has no time for them they overload nothing, so they come again until one has left and
+/// returned.
 fn overload(stage: &Stage) -> Outcome {
     let world =
         World::new(stage, &["--limit", "4M", "--store", "memory", "--store-size", "400M"], &[])?;

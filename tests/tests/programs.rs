@@ -1,7 +1,8 @@
 //! Every C program of `programs/` under every mode its header names, against the same run on stock.
 //!
-//! Owns: the list of trials and their order. Two run at once unless `--test-threads` says otherwise;
-//! a program with `serial=yes` runs alone. `ODTEST_FILTER` or a plain argument selects by name.
+//! Owns: the list of trials and their order. Two run at once unless `--test-threads` says
+//! otherwise; a program with `serial=yes` runs alone. `ODTEST_FILTER` or a plain argument selects
+//! by name.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -72,10 +73,10 @@ fn trials_of(program: Program, number: usize, bench: &Arc<Bench>) -> Vec<Trial> 
     modes.into_iter().map(trial).collect()
 }
 
-/// The modes of the header that `ODTEST_MODES` asks for. `all` (also ODTEST_FULL=1): every one. `one`: stock and one other,
-/// another one for the next program, so that each mode has its share. Otherwise what says little new is left out:
-/// threads and processes with a 4 KB image, and memory contents without privileges. `live`: in that
-/// mode whatever runs in mode huge.
+/// The modes of the header that `ODTEST_MODES` asks for. `all` (also ODTEST_FULL=1): every one.
+/// `one`: stock and one other, another one for the next program, so that each mode has its share.
+/// Otherwise what says little new is left out: threads and processes with a 4 KB image, and memory
+/// contents without privileges. `live`: in that mode whatever runs in mode huge.
 fn modes_of(program: &Program, number: usize) -> Vec<Mode> {
     let modes = &program.header.modes;
     let wish = match std::env::var_os("ODTEST_FULL") {

@@ -1,9 +1,9 @@
-//! Unmodified Debian programs under `odfork run`: every script of `real/` in every mode its header names;
-//! stdout must be byte for byte that of the run under stock fork.
-//! Owns: the scripts' headers (`# odfork: key=value ...`), their environment, deadline and judgement.
-//! Does not own the workloads (the scripts) nor the programs' installation (`real/install.sh`). A
-//! script that finds its program missing exits 77 and is shown as ignored, with the package to
-//! install; `ODFORK_REAL_REQUIRE=1` makes that a failure.
+//! Unmodified Debian programs under `odfork run`: every script of `real/` in every mode its header
+//! names; stdout must be byte for byte that of the run under stock fork.
+//! Owns: the scripts' headers (`# odfork: key=value ...`), their environment, deadline and
+//! judgement. Does not own the workloads (the scripts) nor the programs' installation
+//! (`real/install.sh`). A script that finds its program missing exits 77 and is shown as ignored,
+//! with the package to install; `ODFORK_REAL_REQUIRE=1` makes that a failure.
 //!
 //! | key | meaning | default |
 //! | --- | --- | --- |

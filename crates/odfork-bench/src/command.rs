@@ -1,9 +1,9 @@
 //! `odfork bench`: parses, plans, runs, prints.
 //!
 //! The way of one suite: `suite` names it and makes its plans for the configurations and the memory
-//! that are there, `measure` has the `runner` interleave their points and the `recorder` write every
-//! number, `tables` prints the medians. What a subject does on command is in `workload`; what becomes of the files
-//! is for `odfork report`.
+//! that are there, `measure` has the `runner` interleave their points and the `recorder` write
+//! every number, `tables` prints the medians. What a subject does on command is in `workload`; what
+//! becomes of the files is for `odfork report`.
 
 use anyhow::{bail, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};

@@ -92,7 +92,12 @@ pub struct SubjectOptions {
     #[arg(long, value_name = "IMAGE", value_parser = ["auto", "huge", "small"])]
     pub image: Option<String>,
     /// Take N times as long: an emulated guest needs 10
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(1..=1000))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        value_parser = value_parser!(u32).range(1..=1000)
+    )]
     pub stretch: u32,
     /// Let subjects run on any processor
     #[arg(long)]

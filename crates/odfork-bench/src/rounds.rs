@@ -1,7 +1,8 @@
-//! Experiments in rounds whose ops start and end everything they need: of memory that is paged, on a
-//! machine that is changed for it and put back.
+//! Experiments in rounds whose ops start and end everything they need: of memory that is paged, on
+//! a machine that is changed for it and put back.
 //!
-//! Owns their options, what they find and leave of the machine, and the way from options to samples.
+//! Owns their options, what they find and leave of the machine, and the way from options to
+//! samples.
 
 use std::marker::PhantomData;
 use std::path::PathBuf;

@@ -177,7 +177,8 @@ fn write(wish: &Wish, name: &str, child: i32, (time, counted): (Duration, &Count
 
 fn text(name: &str, child: i32, time: Duration, counted: &Counters) -> String {
     let mut text = format!(
-        "odfork: {name} (pid {child}): engine kernel: {:.2} s; page tables of 2 MB, counted for the whole system:\n",
+        "odfork: {name} (pid {child}): engine kernel: {:.2} s; page tables of 2 MB, counted for \
+         the whole system:\n",
         time.as_secs_f64()
     );
     let words: Vec<String> =
@@ -188,7 +189,8 @@ fn text(name: &str, child: i32, time: Duration, counted: &Counters) -> String {
 
 fn json(name: &str, child: i32, time: Duration, counted: &Counters) -> String {
     let object = serde_json::json!({
-        "schema": SCHEMA, "engine": "kernel", "pid": child, "program": name, "seconds": time.as_secs_f64(),
+        "schema": SCHEMA, "engine": "kernel", "pid": child, "program": name,
+        "seconds": time.as_secs_f64(),
         "scope": "system", "cowpt": counted,
     });
     format!("{object}\n")

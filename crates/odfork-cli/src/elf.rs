@@ -1,9 +1,9 @@
 //! What an ELF file says about itself, as far as it decides whether a library can be preloaded into
 //! it.
 //!
-//! Facts only; what follows from them is decided in `eligibility`. The header is read by hand, because
-//! it must also be read for foreign machines and classes; the rest is read with the `object` crate,
-//! part by part, never the whole file.
+//! Facts only; what follows from them is decided in `eligibility`. The header is read by hand,
+//! because it must also be read for foreign machines and classes; the rest is read with the
+//! `object` crate, part by part, never the whole file.
 
 use std::fs::File;
 use std::path::PathBuf;

@@ -62,7 +62,8 @@ pub fn choose(
         Some("kernel") => {
             if let Some(obstacle) = support().obstacle() {
                 return Err(format!(
-                    "the engine 'kernel' cannot be had: {obstacle}; --engine image or auto goes on without it"
+                    "the engine 'kernel' cannot be had: {obstacle}; --engine image or auto goes on \
+                     without it"
                 ));
             }
             let note = (!for_image.is_empty()).then(|| {

@@ -105,7 +105,8 @@ fn kernel_plan(environment: &Environment, eligibility: &Eligibility) -> Plan {
         Answer::No(Refusal::Foreign(_)) => plan.file = eligibility.chain.first().cloned(),
         Answer::No(refusal @ Refusal::Privileged(privilege)) => {
             plan.line = Some(format!(
-                "{} {}, so the kernel switches sharing off when it starts; running with plain fork: {}",
+                "{} {}, so the kernel switches sharing off when it starts; running with plain \
+                 fork: {}",
                 behind(eligibility),
                 privilege.words(),
                 refusal.advice()
@@ -143,7 +144,8 @@ fn plan(request: &Run, environment: &Environment, eligibility: &Eligibility) -> 
     }
     if names_pager(environment.get(PRELOAD)) {
         plan.line = Some(format!(
-            "the memory of {} is paged by 'odfork page run'; running with plain fork: start it without one of the two",
+            "the memory of {} is paged by 'odfork page run'; running with plain fork: start it \
+             without one of the two",
             eligibility.name.to_string_lossy()
         ));
         return plan;

@@ -86,17 +86,24 @@ impl Search {
     pub fn complaint(&self, problem: &Problem) -> String {
         match problem {
             Problem::NotFound => {
-                let looked: Vec<String> = self.looked.iter().map(|place| place.display().to_string()).collect();
+                let looked: Vec<String> =
+                    self.looked.iter().map(|place| place.display().to_string()).collect();
                 format!(
-                    "libodfork.so was not found (looked for {}); build it with 'cargo build --release' or set {LIB} to its path",
+                    "libodfork.so was not found (looked for {}); build it with 'cargo build \
+                     --release' or set {LIB} to its path",
                     looked.join(", ")
                 )
             }
             Problem::Unusable(place, why) => {
-                format!("{} cannot be preloaded: {why}; build it again or set {LIB} to another", place.display())
+                format!(
+                    "{} cannot be preloaded: {why}; build it again or set {LIB} to \
+                         another",
+                    place.display()
+                )
             }
             Problem::Unnamable(place) => format!(
-                "'{}' cannot be named in LD_PRELOAD because of a blank, colon or dollar sign in it; move it and set {LIB}",
+                "'{}' cannot be named in LD_PRELOAD because of a blank, colon or dollar sign in \
+                 it; move it and set {LIB}",
                 place.display()
             ),
         }

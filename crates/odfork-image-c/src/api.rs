@@ -1,7 +1,8 @@
 //! Images of memory as C sees them.
 //!
-//! Owns the reading of what C says, errors as numbers and words, and which memory was mapped by whom. Nothing here panics
-//! on bad input: it is EINVAL with words. The comments are the text of odfimage.h.
+//! Owns the reading of what C says, errors as numbers and words, and which memory was mapped by
+//! whom. Nothing here panics on bad input: it is EINVAL with words. The comments are the text of
+//! odfimage.h.
 
 use core::ffi::{c_char, c_int, c_uint, c_void, CStr};
 use std::ffi::OsStr;
@@ -27,8 +28,8 @@ pub const ODFORK_IMAGE_READ_IN: c_int = 1 << 2;
 pub const ODFORK_IMAGE_READ_PAGE: c_int = 1 << 3;
 /// Begin to read everything in the background.
 pub const ODFORK_IMAGE_READ_ALL: c_int = 1 << 4;
-/// Where userfaultfd is forbidden, take one that fails system calls on memory that has not come yet (EFAULT), in place
-/// of reading everything in.
+/// Where userfaultfd is forbidden, take one that fails system calls on memory that has not come yet
+/// (EFAULT), in place of reading everything in.
 pub const ODFORK_IMAGE_USER_FAULTS: c_int = 1 << 5;
 
 const ALL_FLAGS: c_int = (1 << 6) - 1;
@@ -51,7 +52,8 @@ pub struct odfork_image_region {
     pub protection: c_int,
 }
 
-/// How an image is written. All zero but `size`: uncompressed, whole, and on the disk when the call returns.
+/// How an image is written. All zero but `size`: uncompressed, whole, and on the disk when the call
+/// returns.
 #[repr(C)]
 #[derive(Clone, Copy)]
 #[allow(non_camel_case_types)]
@@ -76,8 +78,8 @@ pub struct odfork_image_options {
 pub struct odfork_image_error {
     /// What the function returned; 0: nothing.
     pub errnum: c_int,
-    /// What happened, what was needed, how to fix it; after odfork_image_map() that went well, why it is not in the best
-    /// form, if so. Always ends with a zero byte, cut if it is too long.
+    /// What happened, what was needed, how to fix it; after odfork_image_map() that went well, why
+    /// it is not in the best form, if so. Always ends with a zero byte, cut if it is too long.
     pub text: [c_char; ODFORK_IMAGE_TEXT],
 }
 
@@ -177,12 +179,12 @@ fn save_options<'a>(
     }
 }
 
-/// Saves `count` regions of the calling process to the file `path`, readable by its owner alone; an older file of this name
-/// is replaced once the new one is whole. options NULL: the defaults. Returns 0, or an errno and fills `error` (may
-/// be NULL). errno itself is not kept.
+/// Saves `count` regions of the calling process to the file `path`, readable by its owner alone; an
+/// older file of this name is replaced once the new one is whole. options NULL: the defaults.
+/// Returns 0, or an errno and fills `error` (may be NULL). errno itself is not kept.
 ///
-/// Nobody should write to the regions meanwhile: what is saved of a page that changes is the page before, after or in between.
-/// A forked child may save while its parent goes on.
+/// Nobody should write to the regions meanwhile: what is saved of a page that changes is the page
+/// before, after or in between. A forked child may save while its parent goes on.
 ///
 /// # Safety
 /// The pointers point to what is said here.
@@ -235,15 +237,16 @@ unsafe fn save(
     .map(drop)
 }
 
-/// Puts the regions named `name` (NULL: all) of the image `path` into memory, at the addresses where they were saved, and
-/// returns where the first one begins, and its size; NULL on failure. path NULL: the file that `odfork image load` named
-/// (the variable ODFORK_IMAGE_FILE). Pages are read when they are touched; pages that are written to become the process's
-/// own. flags: 0, or ODFORK_IMAGE_ANYWHERE and others, added. size and error may be NULL.
+/// Puts the regions named `name` (NULL: all) of the image `path` into memory, at the addresses
+/// where they were saved, and returns where the first one begins, and its size; NULL on failure.
+/// path NULL: the file that `odfork image load` named (the variable ODFORK_IMAGE_FILE). Pages are
+/// read when they are touched; pages that are written to become the process's own. flags: 0, or
+/// ODFORK_IMAGE_ANYWHERE and others, added. size and error may be NULL.
 ///
-/// An uncompressed image is mapped (MAP_PRIVATE of the file). With ODFORK_IMAGE_CHECKED, and for compressed images,
-/// a thread reads, checks and unpacks pages; a page that is damaged is a SIGBUS. Where that is forbidden (userfaultfd)
-/// everything is read in before the call returns, and `error->text` says so. fork() in a process with such memory first
-/// brings in what is missing.
+/// An uncompressed image is mapped (MAP_PRIVATE of the file). With ODFORK_IMAGE_CHECKED, and for
+/// compressed images, a thread reads, checks and unpacks pages; a page that is damaged is a SIGBUS.
+/// Where that is forbidden (userfaultfd) everything is read in before the call returns, and
+/// `error->text` says so. fork() in a process with such memory first brings in what is missing.
 ///
 /// # Safety
 /// The pointers point to what is said here.
@@ -317,7 +320,8 @@ unsafe fn map(file: *const c_char, name: *const c_char, flags: c_int) -> Result<
     Image::open(file)?.map(name.as_deref(), &options)
 }
 
-/// Gives back all that one call of odfork_image_map() has mapped; `address` is what it returned. 0, or EINVAL.
+/// Gives back all that one call of odfork_image_map() has mapped; `address` is what it returned. 0,
+/// or EINVAL.
 #[no_mangle]
 pub extern "C" fn odfork_image_unmap(address: *mut c_void) -> c_int {
     let mut mapped = MAPPED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -345,15 +349,16 @@ pub extern "C" fn odfork_image_populate(address: *mut c_void) -> c_int {
     }
 }
 
-/// Memory of `size` bytes (rounded up to whole pages) to build in: at an address that will be free in another run. A
-/// program that reserves the same sizes in the same order finds the same addresses. NULL: none is to be had. It is the
-/// caller's, to be given back by munmap().
+/// Memory of `size` bytes (rounded up to whole pages) to build in: at an address that will be free
+/// in another run. A program that reserves the same sizes in the same order finds the same
+/// addresses. NULL: none is to be had. It is the caller's, to be given back by munmap().
 #[no_mangle]
 pub extern "C" fn odfork_image_reserve(size: usize) -> *mut c_void {
     odfork_image::reserve(size).map_or(core::ptr::null_mut(), <*mut u8>::cast)
 }
 
-/// Writes what differs between two images as a delta; `base` of the options is not used. Returns as odfork_image_save().
+/// Writes what differs between two images as a delta; `base` of the options is not used. Returns as
+/// odfork_image_save().
 ///
 /// # Safety
 /// The pointers point to what is said here.

@@ -1,5 +1,5 @@
-//! A program linked with libodfimage, in C and in C++, shared and static: does the header compile without a warning, does every
-//! function do what it says?
+//! A program linked with libodfimage, in C and in C++, shared and static: does the header compile
+//! without a warning, does every function do what it says?
 //!
 //! Owns: compiler calls. What is checked inside is in `programs/life.c`.
 

@@ -89,7 +89,8 @@ fn prepare(folder: &Path, megabytes: usize) {
         let path = folder.join(name);
         let (saved, seconds) = timed(|| save(&path, &mut this, &region, options).unwrap());
         println!(
-            "{{\"save\":\"{name}\",\"codec\":\"{}\",\"sync\":{sync},\"seconds\":{seconds:.4},\"file_bytes\":{},\"stored_pages\":{}}}",
+            "{{\"save\":\"{name}\",\"codec\":\"{}\",\"sync\":{sync},\"seconds\":{seconds:.4},\
+             \"file_bytes\":{},\"stored_pages\":{}}}",
             codec.name(),
             saved.file_bytes,
             saved.stored_pages

@@ -50,12 +50,14 @@ impl fmt::Display for Error {
             Error::Malformed { path, why } => write!(out, "{}: {why}", path.display()),
             Error::NoBase { delta, name, id } => write!(
                 out,
-                "{} is a delta and its base '{name}' (id {id}) is not beside it: put it there or name it with --base",
+                "{} is a delta and its base '{name}' (id {id}) is not beside it: put it there or \
+                 name it with --base",
                 delta.display()
             ),
             Error::WrongBase { delta, needed, base, found } => write!(
                 out,
-                "{} is a delta against image {needed}, but {} is image {found}: give the base it was made from",
+                "{} is a delta against image {needed}, but {} is image {found}: give the base it \
+                 was made from",
                 delta.display(),
                 base.display()
             ),

@@ -215,7 +215,8 @@ impl Head {
         let version = fields.u32()?;
         if version != VERSION {
             return Err(format!(
-                "this image has format version {version}; this odfork reads version {VERSION}: save it again, or use the odfork that wrote it"
+                "this image has format version {version}; this odfork reads version {VERSION}: \
+                 save it again, or use the odfork that wrote it"
             ));
         }
         let length = fields.u32()? as usize;

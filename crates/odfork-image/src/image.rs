@@ -143,7 +143,10 @@ impl Image {
         while let Some(base) = wanted {
             let last: &Image = chain.last().unwrap_or(&newest);
             if chain.len() == MAX_CHAIN {
-                let why = format!("more than {MAX_CHAIN} deltas on each other: make a whole image with `odfork image apply`");
+                let why = format!(
+                    "more than {MAX_CHAIN} deltas on each other: make a whole image \
+                                   with `odfork image apply`"
+                );
                 return Err(Error::Refused(format!("{}: {why}", newest.path.display())));
             }
             let found = find_base(last, &base, bases)?;

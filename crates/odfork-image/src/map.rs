@@ -230,14 +230,18 @@ fn reserve(region: &Region, place: Place) -> Result<u64> {
     let got = unsafe { memory::map(at, region.bytes as usize, region.prot, What::Anonymous) };
     got.map_err(|error| match error.kind() {
         ErrorKind::AlreadyExists => Error::Refused(format!(
-            "the memory {:#x}-{:#x}, where region '{}' was, is in use by {}: map it before, build it in memory from \
-             odfork_image_reserve, or map it anywhere if nothing in it points into it",
+            "the memory {:#x}-{:#x}, where region '{}' was, is in use by {}: map it before, build \
+             it in memory from odfork_image_reserve, or map it anywhere if nothing in it points \
+             into it",
             region.address,
             region.end(),
             region.name,
             occupant(region)
         )),
-        _ => Error::io(format!("cannot get {} bytes of memory for region '{}'", region.bytes, region.name), error),
+        _ => Error::io(
+            format!("cannot get {} bytes of memory for region '{}'", region.bytes, region.name),
+            error,
+        ),
     })
 }
 

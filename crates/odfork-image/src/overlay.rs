@@ -77,7 +77,8 @@ impl<'a> Overlay<'a> {
                 }
                 if pieces.len() > MOST {
                     return Err(Error::Refused(format!(
-                        "{} changes so many scattered pages that mapping it would take more than {MOST} mappings",
+                        "{} changes so many scattered pages that mapping it would take more than \
+                         {MOST} mappings",
                         image.path().display()
                     )));
                 }

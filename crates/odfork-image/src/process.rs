@@ -109,8 +109,9 @@ impl Source for Process {
             let mapping = self.mapping(address);
             if self.is_other() && mapping.is_some_and(Usage::is_watched) {
                 return Err(Error::Refused(format!(
-                    "the memory at {address:#x} of process {} is paged by a userfaultfd, which answers nobody while the process stands still: \
-                     save it from within (odfork_image_save)",
+                    "the memory at {address:#x} of process {} is paged by a userfaultfd, which \
+                     answers nobody while the process stands still: save it from within \
+                     (odfork_image_save)",
                     self.pid
                 )));
             }

@@ -47,7 +47,10 @@ impl RegionWish {
         };
         let page = PAGE as u64;
         if start >= end || start % page != 0 || end % page != 0 {
-            let why = format!("{text}: a range is START-END in hexadecimal, whole pages of {PAGE} bytes, not empty");
+            let why = format!(
+                "{text}: a range is START-END in hexadecimal, whole pages of {PAGE} \
+                               bytes, not empty"
+            );
             return Err(Error::Refused(why));
         }
         Ok(RegionWish::Range { name, start, end })

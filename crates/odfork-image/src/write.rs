@@ -62,8 +62,8 @@ fn without_places(regions: Vec<Region>, cluster_pages: u32) -> Vec<Placement> {
     regions.into_iter().map(place).collect()
 }
 
-/// Gives each region a place in the file from `end` on; returns the end of the last one. A large one
-/// lies as its address does, so that the kernel can map huge pages.
+/// Gives each region a place in the file from `end` on; returns the end of the last one. A large
+/// one lies as its address does, so that the kernel can map huge pages.
 fn give_places(regions: &mut [Placement], mut end: u64) -> u64 {
     for placement in regions {
         let Region { address, bytes, .. } = placement.region;

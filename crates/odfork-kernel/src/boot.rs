@@ -118,9 +118,13 @@ pub fn describe_end(outcome: &Outcome, log: &Path) -> Vec<String> {
     let (what, tail) = match &outcome.end {
         End::Exited(_) | End::Interrupted => return lines,
         End::Panicked => ("the kernel panicked".to_owned(), true),
-        End::TimedOut => {
-            (format!("the time was over after {seconds:.0} s; the guest was asked where it was, and ended"), true)
-        }
+        End::TimedOut => (
+            format!(
+                "the time was over after {seconds:.0} s; the guest was asked where it was, \
+                      and ended"
+            ),
+            true,
+        ),
         End::Lost(why) => (format!("the guest ended without an answer: {why}"), true),
     };
     lines.push(format!("{what} (all it said: {})", log.display()));

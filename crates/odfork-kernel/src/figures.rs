@@ -1,4 +1,5 @@
-//! Samples of the guest's benchmark, and the table made of them: medians, ratios of pairs, and what was published.
+//! Samples of the guest's benchmark, and the table made of them: medians, ratios of pairs, and what
+//! was published.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -29,7 +30,8 @@ struct Row {
     goal: Option<f64>,
 }
 
-/// Published: an implementation for Linux 6.0.6 in a guest of this kind (fork, write-one, read-all at 1 GB).
+/// Published: an implementation for Linux 6.0.6 in a guest of this kind (fork, write-one, read-all
+/// at 1 GB).
 const ROWS: [Row; 9] = [
     Row { name: "fork, 4 MB", measure: "fork", megabytes: 4, published: None, goal: None },
     Row { name: "fork, 512 MB", measure: "fork", megabytes: 512, published: None, goal: None },
@@ -349,8 +351,8 @@ mod tests {
         assert_eq!(pair(&find("plain"), &find("kernel")), (vec![2.0], vec![5.0]));
     }
 
-    /// Lines of guests, each after the kernel and boot it came from; the table is the one printed when they were recorded.
-    /// Columns may move; words and numbers may not.
+    /// Lines of guests, each after the kernel and boot it came from; the table is the one printed
+    /// when they were recorded. Columns may move; words and numbers may not.
     #[test]
     fn the_same_samples_give_the_same_table() {
         let words = |text: &str| -> Vec<Vec<String>> {

@@ -117,7 +117,10 @@ impl GuestSpec {
         let mut lines = String::new();
         if let Ok(folder) = std::env::current_dir() {
             if folder.as_os_str().as_bytes().contains(&b'\n') || folder.to_str().is_none() {
-                bail!("the name of the current folder cannot be handed to the guest; start from another");
+                bail!(
+                    "the name of the current folder cannot be handed to the guest; start from \
+                       another"
+                );
             }
             let _ = writeln!(lines, "folder {}", folder.display());
         }

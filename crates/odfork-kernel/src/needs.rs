@@ -78,7 +78,8 @@ pub fn disk(folder: &Path, needed: u64, what: &str) -> Result<()> {
         return Ok(());
     }
     bail!(
-        "{what} needs {:.1} GB of disk space, {} has {:.1} GB; free some or name another folder with --dir",
+        "{what} needs {:.1} GB of disk space, {} has {:.1} GB; free some or name another folder \
+         with --dir",
         gigabytes(needed),
         folder.display(),
         gigabytes(free)

@@ -176,7 +176,12 @@ pub struct GuestOptions {
     pub memory: u64,
 
     /// Processors of the guest
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=8))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 2,
+        value_parser = clap::value_parser!(u32).range(1..=8)
+    )]
     pub cpus: u32,
 
     /// Take kvm or tcg without trying, or count: emulation whose nanosecond is one instruction
@@ -223,7 +228,12 @@ pub struct BootOptions {
 
     /// Boot this bzImage, or Debian's kernel by the name of its package: PACKAGE[/SUITE], as
     /// linux-image-amd64/trixie, fetched once
-    #[arg(long, value_name = "KERNEL", conflicts_with_all = ["debug", "unpatched", "mutation", "patches"], value_hint = ValueHint::FilePath)]
+    #[arg(
+        long,
+        value_name = "KERNEL",
+        conflicts_with_all = ["debug", "unpatched", "mutation", "patches"],
+        value_hint = ValueHint::FilePath
+    )]
     pub kernel: Option<PathBuf>,
 
     #[command(flatten)]
@@ -249,7 +259,12 @@ pub struct BootOptions {
     pub places: PlaceOptions,
 
     /// The command and its arguments, taken as they are [default: a shell on this terminal]
-    #[arg(value_name = "COMMAND", last = true, num_args = 1.., value_hint = ValueHint::CommandWithArguments)]
+    #[arg(
+        value_name = "COMMAND",
+        last = true,
+        num_args = 1..,
+        value_hint = ValueHint::CommandWithArguments
+    )]
     pub command: Vec<OsString>,
 }
 

@@ -51,7 +51,10 @@ pub struct Channels<'a> {
 pub fn arguments(spec: &GuestSpec, accel: Accel, channels: &Channels) -> Vec<OsString> {
     let machine = &spec.machine;
     let mut list = Arguments::default();
-    list.add("-nodefaults -no-user-config -display none -no-reboot -machine q35,vmport=off,smbus=off,sata=off,usb=off");
+    list.add(
+        "-nodefaults -no-user-config -display none -no-reboot -machine \
+              q35,vmport=off,smbus=off,sata=off,usb=off",
+    );
     list.add(match accel {
         Accel::Kvm => "-accel kvm -cpu host",
         // Every processor in a thread of its own.
@@ -124,8 +127,9 @@ fn add_streams(list: &mut Arguments, spec: &GuestSpec, channels: &Channels) {
         [(1, "out", channels.out), (2, "err", channels.err), (3, "control", channels.control)]
     {
         list.add(&format!(
-            "-add-fd set={number},fd={end} -chardev file,append=on,id={name},path=/dev/fdset/{number} \
-             -device virtserialport,chardev={name},nr={number},name=odfork.{name}"
+            "-add-fd set={number},fd={end} -chardev \
+             file,append=on,id={name},path=/dev/fdset/{number} -device \
+             virtserialport,chardev={name},nr={number},name=odfork.{name}"
         ));
     }
 }

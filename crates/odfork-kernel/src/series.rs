@@ -191,8 +191,8 @@ fn apply_patch(patch: &Patch, stage: &Path, version: &str) -> Result<()> {
     }
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     bail!(
-        "the patch {} does not apply to Linux {version} ({}); the series is made for Debian's linux-source-6.12, \
-         another point release needs it rebased",
+        "the patch {} does not apply to Linux {version} ({}); the series is made for Debian's \
+         linux-source-6.12, another point release needs it rebased",
         patch.name(),
         first_failure(&said)
     )
@@ -356,7 +356,10 @@ Subject: [PATCH 1/2] first
         );
         let error = fixture.apply().unwrap_err().to_string();
         assert!(
-            error.starts_with("the patch 0002-second.patch does not apply to Linux 6.12.9 (mm/a.c: Hunk #1 FAILED"),
+            error.starts_with(
+                "the patch 0002-second.patch does not apply to Linux 6.12.9 (mm/a.c: \
+                               Hunk #1 FAILED"
+            ),
             "{error}"
         );
         // The tree is as it was.

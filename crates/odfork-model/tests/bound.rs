@@ -279,7 +279,11 @@ fn check(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 400,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     /// Point 1: a parent that neither grows nor writes. Only the first step of rent may be lost,
     /// when it alone exceeds the price.
@@ -291,15 +295,19 @@ proptest! {
 
     /// The same without the last step of rent as slack: looks and looking late only.
     #[test]
-    fn static_parents_lose_no_step_of_rent(d in machine(), pages in 2_000_u64..3_000_000, forks in 0_usize..80) {
+    fn static_parents_lose_no_step_of_rent(
+        d in machine(), pages in 2_000_u64..3_000_000, forks in 0_usize..80
+    ) {
         let model = CostModel::with_defaults(d);
         let trace = vec![plain_fork(&model, pages, 0); forks];
         let best = hindsight(&trace, &model, Rewrites::Fresh);
         let found = run(&trace, &model, model, Rewrites::Fresh, Policy::Auto);
         let rent_ns = model.avoidable_ns(pages);
         let late_ns = 2 * model.scan_ns(pages, 0);
-        let dear = rent_ns * 2 >= model.freeze_ns(pages * PAGE_BYTES); // one or two forks cost as much as the freeze
-        prop_assert!(dear || found.cost_ns() <= 2 * best + late_ns + found.scans_ns + 1_000, "{best} {found:?}");
+        // one or two forks cost as much as the freeze
+        let dear = rent_ns * 2 >= model.freeze_ns(pages * PAGE_BYTES);
+        let bound = 2 * best + late_ns + found.scans_ns + 1_000;
+        prop_assert!(dear || found.cost_ns() <= bound, "{best} {found:?}");
     }
 
     /// Parents that write at a steady rate and do not grow: 8/3 when they end right after a fold,
@@ -315,10 +323,12 @@ proptest! {
     /// Parents that grow and write at a steady rate: hindsight may freeze while they are small.
     #[test]
     fn steady_growth_within_the_proven_factor(
-        d in machine(), pages in 1_u64..1_000_000, grow in 0_u64..5_000, dirty in 0_u64..50_000, forks in 0_usize..80,
+        d in machine(), pages in 1_u64..1_000_000, grow in 0_u64..5_000, dirty in 0_u64..50_000,
+        forks in 0_usize..80,
     ) {
         let model = CostModel::with_defaults(d);
-        let trace: Vec<_> = (0..forks as u64).map(|i| plain_fork(&model, pages + i * grow, dirty)).collect();
+        let trace: Vec<_> =
+            (0..forks as u64).map(|i| plain_fork(&model, pages + i * grow, dirty)).collect();
         check(&trace, &d, adversarial_factor(&d), 2.0)?;
     }
 
@@ -327,7 +337,10 @@ proptest! {
     fn any_growing_parent_within_the_proven_factor(
         d in machine(),
         pages in 1_u64..500_000,
-        steps in prop::collection::vec((0_u64..20_000, prop_oneof![Just(0), 0_u64..1_000, 0_u64..300_000]), 0..60),
+        steps in prop::collection::vec(
+            (0_u64..20_000, prop_oneof![Just(0), 0_u64..1_000, 0_u64..300_000]),
+            0..60,
+        ),
     ) {
         let model = CostModel::with_defaults(d);
         let mut total = pages;
@@ -373,7 +386,11 @@ proptest! {
     ) {
         let trace: Vec<_> = records
             .iter()
-            .map(|&(plain_ns, anon_bytes, dirty_pages)| ForkRecord { plain_ns, anon_bytes, dirty_pages })
+            .map(|&(plain_ns, anon_bytes, dirty_pages)| ForkRecord {
+                plain_ns,
+                anon_bytes,
+                dirty_pages,
+            })
             .collect();
         let truth = CostModel::new();
         for rewrites in BOTH {

@@ -64,12 +64,13 @@ impl Support {
     pub fn obstacle(self) -> Option<&'static str> {
         match self {
             Support::Missing => Some(
-                "this kernel does not share page tables at fork (needed: one built with CONFIG_COW_PTE_TABLES; \
-                 'odfork kernel deb' makes the package, 'odfork kernel build' and 'boot' a guest)",
+                "this kernel does not share page tables at fork (needed: one built with \
+                 CONFIG_COW_PTE_TABLES; 'odfork kernel deb' makes the package, 'odfork kernel \
+                 build' and 'boot' a guest)",
             ),
             Support::Off => Some(
-                "sharing of page tables is switched off for all processes (vm.cow_fork is 0; needed: \
-                 sysctl vm.cow_fork=1)",
+                "sharing of page tables is switched off for all processes (vm.cow_fork is 0; \
+                 needed: sysctl vm.cow_fork=1)",
             ),
             Support::OnRequest | Support::Everyone => None,
         }
@@ -159,7 +160,10 @@ mod tests {
     #[test]
     fn a_mode_is_set_and_read_where_the_kernel_has_it() {
         if support() == Support::Missing {
-            eprintln!("SKIPPED a_mode_is_set_and_read_where_the_kernel_has_it: no CONFIG_COW_PTE_TABLES here");
+            eprintln!(
+                "SKIPPED a_mode_is_set_and_read_where_the_kernel_has_it: no \
+                       CONFIG_COW_PTE_TABLES here"
+            );
             assert!(set(Mode::On).is_err());
             return;
         }

@@ -118,9 +118,12 @@ impl Rollup {
 mod tests {
     use super::*;
 
-    const STATUS: &str = "Name:\tredis server\nUmask:\t0022\nState:\tS (sleeping)\nTgid:\t4711\nPid:\t4711\nPPid:\t1\n\
-        TracerPid:\t0\nUid:\t1000\t0\t0\t0\nVmPeak:\t 2000000 kB\nVmSize:\t 1900000 kB\nVmRSS:\t 1060000 kB\n\
-        RssAnon:\t 1050000 kB\nRssFile:\t  10000 kB\nVmPTE:\t    2108 kB\nVmSwap:\t      4 kB\nThreads:\t5\n\
+    const STATUS: &str = "Name:\tredis server\nUmask:\t0022\nState:\tS \
+                          (sleeping)\nTgid:\t4711\nPid:\t4711\nPPid:\t1\n\
+        TracerPid:\t0\nUid:\t1000\t0\t0\t0\nVmPeak:\t 2000000 kB\nVmSize:\t 1900000 kB\nVmRSS:\t \
+                          1060000 kB\n\
+        RssAnon:\t 1050000 kB\nRssFile:\t  10000 kB\nVmPTE:\t    2108 kB\nVmSwap:\t      4 \
+                          kB\nThreads:\t5\n\
         CapEff:\t0000000000080000\nSeccomp:\t2\n";
 
     #[test]
@@ -140,7 +143,8 @@ mod tests {
 
     #[test]
     fn the_rollup_is_read_and_an_empty_one_is_none() {
-        let text = "7ffe-7fff ---p 00000000 00:00 0  [rollup]\nRss:  1058000 kB\nPss: 1 kB\nPss_Anon: 9 kB\n\
+        let text = "7ffe-7fff ---p 00000000 00:00 0  [rollup]\nRss:  1058000 kB\nPss: 1 \
+                    kB\nPss_Anon: 9 kB\n\
             Anonymous:   1050624 kB\nAnonHugePages:  1048576 kB\nSwap:   8 kB\nSwapPss: 8 kB\n";
         let sums = Rollup::parse(text).unwrap();
         assert_eq!((sums.anonymous, sums.huge, sums.swapped), (1_050_624 << 10, 1 << 30, 8192));

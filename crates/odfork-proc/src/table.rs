@@ -3,7 +3,8 @@
 
 use comfy_table::{presets::NOTHING, CellAlignment, Table};
 
-/// One line of text for each row, two blanks between columns, none at the end. The first column to the left.
+/// One line of text for each row, two blanks between columns, none at the end. The first column to
+/// the left.
 pub fn columns<R: AsRef<[String]>>(rows: &[R]) -> String {
     let count = rows.iter().map(|row| row.as_ref().len()).max().unwrap_or(0);
     let right: Vec<bool> = (0..count).map(|column| column > 0).collect();

@@ -334,8 +334,9 @@ fn refusal(pid: i32, error: &Error) -> anyhow::Error {
             let scope = scope.map(|scope| format!(" (kernel.yama.ptrace_scope is {scope})"));
             let scope = scope.unwrap_or_default();
             anyhow!(
-                "process {pid} may not be looked at{scope}: be its user, root or have CAP_SYS_PTRACE; \
-                 a process that is traced already (gdb, strace) cannot be traced twice"
+                "process {pid} may not be looked at{scope}: be its user, root or have \
+                 CAP_SYS_PTRACE; a process that is traced already (gdb, strace) cannot be traced \
+                 twice"
             )
         }
         _ => anyhow!("process {pid} cannot be traced: {error}"),

@@ -38,7 +38,10 @@ impl Render for Figure {
                 }
                 figcaption {
                     (self.caption) " "
-                    span.files { a href={ (file) ".svg" } { "SVG" } " " a href={ (file) ".png" } { "PNG" } }
+                    span.files {
+                        a href={ (file) ".svg" } { "SVG" } " "
+                        a href={ (file) ".png" } { "PNG" }
+                    }
                 }
             }
         }
@@ -90,7 +93,11 @@ impl Table {
                     } }
                     tbody {
                         @for row in &self.rows {
-                            tr { @for (column, text) in row.iter().enumerate() { (cell(column, text)) } } "\n"
+                            tr {
+                                @for (column, text) in row.iter().enumerate() {
+                                    (cell(column, text))
+                                }
+                            } "\n"
                         }
                     }
                 }

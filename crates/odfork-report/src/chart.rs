@@ -214,7 +214,11 @@ impl Chart {
     pub fn figure(&self) -> Figure {
         let caption = match self.left_out() {
             0 => self.caption.clone(),
-            count => format!("{} Not shown, because the logarithmic axis has no zero: {count} value(s); the table has them.", self.caption),
+            count => format!(
+                "{} Not shown, because the logarithmic axis has no zero: {count} \
+                              value(s); the table has them.",
+                self.caption
+            ),
         };
         Figure::new(&self.name, &caption, self.drawing())
     }

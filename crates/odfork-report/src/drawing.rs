@@ -136,7 +136,8 @@ impl Drawing {
         let (fill, stroke) = (inner.css(), edge.css());
         self.shape(match corners(mark, at, size) {
             Some(corners) => html! {
-                path d={ "M" (spots(&corners)) "Z" } fill=(fill) stroke=(stroke) stroke-width=(width) {}
+                path d={ "M" (spots(&corners)) "Z" } fill=(fill) stroke=(stroke)
+                    stroke-width=(width) {}
             },
             None => html! {
                 circle cx=(number(at.0)) cy=(number(at.1)) r=(size) fill=(fill) stroke=(stroke)
@@ -240,7 +241,8 @@ impl Text {
         let (x, y) = (number(self.at.0), number(self.at.1));
         let turn = if self.upright { 0 } else { -90 };
         let place = format!("translate({x} {y}) rotate({turn}) translate({})", number(shift));
-        html! { path d=(font::outline(&self.text, self.size)) transform=(place) fill=(self.colour.css()) {} }
+        let outline = font::outline(&self.text, self.size);
+        html! { path d=(outline) transform=(place) fill=(self.colour.css()) {} }
     }
 }
 

@@ -37,14 +37,17 @@ pub const SUBCOMMANDS: [Subcommand; 1] = [Subcommand { name: "report", command, 
 const EXAMPLES: &str = "Examples:
   odfork report                             report.html and plots/ in odfork-results
   odfork report results --out /tmp/report   read one folder, write another
-  odfork bench latency && odfork report     a report of one experiment; the others are listed as missing";
+  odfork bench latency && odfork report     a report of one experiment; the others are listed as \
+                        missing";
 
 pub fn command() -> Command {
     Command::new("report")
         .about("Make one HTML file and plots from recorded samples")
         .long_about(
-            "Reads the sample files (*.jsonl) of a folder (and what odfork page compare left there) and writes report.html, which needs nothing else, and every plot \
-             as plots/NAME.svg and plots/NAME.png. Files that are cut or broken are reported as far as they can be read.",
+            "Reads the sample files (*.jsonl) of a folder (and what odfork page compare left \
+             there) and writes report.html, which needs nothing else, and every plot as \
+             plots/NAME.svg and plots/NAME.png. Files that are cut or broken are reported as far \
+             as they can be read.",
         )
         .arg(
             Arg::new("folder")
@@ -52,7 +55,11 @@ pub fn command() -> Command {
                 .default_value("odfork-results")
                 .help("Folder with the sample files of odfork bench"),
         )
-        .arg(Arg::new("out").long("out").value_name("DIR").help("Folder to write to; made when missing [default: the folder read]"))
+        .arg(Arg::new("out").long("out").value_name("DIR").help(
+            "Folder to write to; made when \
+                                                                 missing [default: the folder \
+                                                                 read]",
+        ))
         .after_help(EXAMPLES)
 }
 

@@ -16,11 +16,11 @@ use odfork_samples::stats::{median, Rng};
 use odfork_samples::unit::{trim, Unit};
 
 const SEED: u64 = 1;
-const INTRO: &str = "Each configuration's points of the grid, the median of their rounds, fitted by \
-    least squares of relative errors: process + page-table entries x cost + pages written x cost, \
-    the three terms of Smith and Maguire, and further terms where points that were held out ask for \
-    them. The time is that of one fork with child, exit and wait. The same sum is the freeze rule \
-    of the runtime.";
+const INTRO: &str = "Each configuration's points of the grid, the median of their rounds, fitted \
+    by least squares of relative errors: process + page-table entries x cost + pages written x \
+    cost, the three terms of Smith and Maguire, and further terms where points that were held out \
+    ask for them. The time is that of one fork with child, exit and wait. The same sum is the \
+    freeze rule of the runtime.";
 const NONE: &str =
     "No model was fitted: it needs samples of the experiment grid. Run `odfork bench \
     grid`, then make the report again.";
@@ -85,7 +85,8 @@ impl Fitted {
 
 fn errors_of(fit: &Fit) -> String {
     format!(
-        "{} ({}): on {} held-out points the prediction is off by {:.1} % in the median and {:.1} % at worst.",
+        "{} ({}): on {} held-out points the prediction is off by {:.1} % in the median and {:.1} % \
+         at worst.",
         fit.engine,
         fit.form.describe(),
         fit.errors.count,
@@ -117,8 +118,12 @@ fn residuals(fits: &[Fit]) -> Figure {
     Chart {
         name: "model-residuals".into(),
         title: "Residuals of the cost model".into(),
-        about: "Relative residual of each fitted point against its predicted time, one mark per point.".into(),
-        caption: "Every fitted point. A model that is right scatters around the dashed line without a shape.".into(),
+        about: "Relative residual of each fitted point against its predicted time, one mark per \
+                point."
+            .into(),
+        caption: "Every fitted point. A model that is right scatters around the dashed line \
+                  without a shape."
+            .into(),
         x: Axis::log("predicted time", Unit::Seconds),
         y: Axis::from_zero("(measured − predicted) / predicted", Unit::Share),
         series: fits.iter().map(|fit| cloud(fit, &fit.residuals, spot)).collect(),
@@ -144,7 +149,9 @@ fn agreement(fitted: &Fitted) -> Figure {
     Chart {
         name: "model-held-out".into(),
         title: "Prediction of points not fitted".into(),
-        about: "Predicted against measured time of points that the fit has not seen; the dashed line is equality.".into(),
+        about: "Predicted against measured time of points that the fit has not seen; the dashed \
+                line is equality."
+            .into(),
         caption: "Points the fit has not seen. On the dashed line the prediction is exact.".into(),
         x: Axis::log("measured", Unit::Seconds),
         y: Axis::log("predicted", Unit::Seconds),
@@ -164,8 +171,12 @@ pub fn chapter(recordings: &[Recording]) -> Chapter {
     Chapter {
         id: "model".into(),
         title: "A model of the cost of fork".into(),
-        question: "Can the time of a fork be predicted from the size of the memory and the fraction written?".into(),
-        published: "three terms: copy a page, page-table entry, process (Smith and Maguire 1988)".into(),
+        question: "Can the time of a fork be predicted from the size of the memory and the \
+                   fraction written?"
+            .into(),
+        published: "three terms: copy a page, page-table entry, process (Smith and Maguire \
+                    1988)"
+            .into(),
         content,
     }
 }

@@ -34,27 +34,44 @@ impl Page<'_> {
                     fieldset.theme {
                         legend { "Colours" }
                         @for name in ["auto", "light", "dark"] {
-                            label { input type="radio" name="theme" id={ "theme-" (name) } checked[name == "auto"]; (name) }
+                            label {
+                                input type="radio" name="theme" id={ "theme-" (name) }
+                                    checked[name == "auto"];
+                                (name)
+                            }
                         }
                     }
                     header {
                         h1 { "What fork costs: measured and published" }
-                        p { "Each chapter repeats a published measurement on this machine, with stock fork and with odfork, and shows both beside each other." }
+                        p {
+                            "Each chapter repeats a published measurement on this machine, with \
+                             stock fork and with odfork, and shows both beside each other."
+                        }
                         @for remark in self.remarks {
-                            (Block::Warning(format!("Not all could be read: {}", remark.rsplit('/').next().unwrap_or(remark))))
+                            (Block::Warning(format!(
+                                "Not all could be read: {}",
+                                remark.rsplit('/').next().unwrap_or(remark)
+                            )))
                         }
                         (self.contents())
                     }
                     main {
-                        section #summary .front { h2 { "Summary" } (self.summary()) (self.missing()) }
+                        section #summary .front {
+                            h2 { "Summary" }
+                            (self.summary()) (self.missing())
+                        }
                         section #environment { h2 { "Environment" } (self.environment()) }
-                        section #method { h2 { "Method" } @for sentence in METHOD { p { (sentence) } } }
+                        section #method {
+                            h2 { "Method" }
+                            @for sentence in METHOD { p { (sentence) } }
+                        }
                         section #configurations { h2 { "Configurations" } (configurations()) }
                         @for chapter in self.chapters { (section(chapter)) }
                     }
                     footer { p {
                         "Made by odfork report " (env!("CARGO_PKG_VERSION"))
-                        " from the samples beside it. Published figures belong to their authors; sources stand with each."
+                        " from the samples beside it. Published figures belong to their authors; \
+                         sources stand with each."
                     } }
                 }
             }
@@ -66,7 +83,9 @@ impl Page<'_> {
         html! {
             nav aria-label="Contents" { ul {
                 @for title in front { li { a href={ "#" (title.to_lowercase()) } { (title) } } }
-                @for chapter in self.chapters { li { a href={ "#" (chapter.id) } { (chapter.title) } } }
+                @for chapter in self.chapters {
+                    li { a href={ "#" (chapter.id) } { (chapter.title) } }
+                }
             } }
         }
     }
@@ -202,12 +221,22 @@ fn fact(key: &str, value: &Value) -> String {
 }
 
 const METHOD: [&str; 6] = [
-        "Interleaving: configurations are measured in turns within one run; the samples of a round are taken next to each other, in random order. Ratios are formed between samples of the same round, so what slows the whole machine cancels. Figures of different runs are not divided by each other.",
-        "Warm-up: memory is filled with a pattern before anything is measured, and the first fork of a process, which contains one-time work, is not counted.",
-        "Statistics: medians. Intervals hold 95 % of the medians of 2,000 resamples (bootstrap); below three samples no interval is given. The resampling is seeded: the same samples give the same report.",
-        "Outliers are kept. Every raw sample is a faint dot, axes span them all, and medians bear them.",
-        "Harness: the configuration null does everything but the measured thing. Its share of the smallest figure is told in each chapter.",
-        "Published figures are hollow marks or tables beside ours. They come from other machines, other kernels and other decades: ratios and shapes can be compared, absolute times rarely.",
+    "Interleaving: configurations are measured in turns within one run; the samples of a round \
+         are taken next to each other, in random order. Ratios are formed between samples of the \
+         same round, so what slows the whole machine cancels. Figures of different runs are not \
+         divided by each other.",
+    "Warm-up: memory is filled with a pattern before anything is measured, and the first fork \
+         of a process, which contains one-time work, is not counted.",
+    "Statistics: medians. Intervals hold 95 % of the medians of 2,000 resamples (bootstrap); \
+         below three samples no interval is given. The resampling is seeded: the same samples give \
+         the same report.",
+    "Outliers are kept. Every raw sample is a faint dot, axes span them all, and medians bear \
+         them.",
+    "Harness: the configuration null does everything but the measured thing. Its share of the \
+         smallest figure is told in each chapter.",
+    "Published figures are hollow marks or tables beside ours. They come from other machines, \
+         other kernels and other decades: ratios and shapes can be compared, absolute times \
+         rarely.",
 ];
 
 fn configurations() -> Table {
@@ -215,8 +244,16 @@ fn configurations() -> Table {
         ("plain", "stock fork, pages of 4 KB (MADV_NOHUGEPAGE), nothing preloaded"),
         ("thp", "stock fork, transparent huge pages asked for (MADV_HUGEPAGE)"),
         ("hugetlb", "stock fork, explicit huge pages of 2 MB (MAP_HUGETLB)"),
-        ("image", "odfork: libodfork.so is preloaded and the memory is frozen in an image; the kernel's fork is stock"),
-        ("kernel", "on-demand-fork: the process asks a kernel with the patches to share page tables at fork; nothing preloaded, pages of 4 KB"),
+        (
+            "image",
+            "odfork: libodfork.so is preloaded and the memory is frozen in an image; the \
+                   kernel's fork is stock",
+        ),
+        (
+            "kernel",
+            "on-demand-fork: the process asks a kernel with the patches to share page \
+                    tables at fork; nothing preloaded, pages of 4 KB",
+        ),
         ("null", "the harness alone: everything but the measured thing"),
     ];
     Table::new("Configurations", &["configuration", "what it is"], 2)
@@ -238,7 +275,8 @@ fn head() -> Markup {
     let (light, dark) = colour::variables();
     let style = format!(
         ":root{{color-scheme:light;{light}}}\n\
-         @media (prefers-color-scheme:dark){{:root:not(:has(#theme-light:checked)){{color-scheme:dark;{dark}}}}}\n\
+         @media (prefers-color-scheme:dark){{:root:not(:has(#theme-light:checked)){{\
+         color-scheme:dark;{dark}}}}}\n\
          :root:has(#theme-dark:checked){{color-scheme:dark;{dark}}}\n\
          @media print{{:root:root:root{{color-scheme:light;{light}}}}}\n{}",
         include_str!("style.css"),
@@ -261,7 +299,8 @@ mod tests {
     #[test]
     fn facts_are_worded_and_escaped_and_none_is_hidden() {
         let environment = serde_json::json!({
-            "kernel": "6.18<x>", "memory_bytes": 1073741824u64, "user_id": 0, "new_fact": "here", "virtualised": true
+            "kernel": "6.18<x>", "memory_bytes": 1073741824u64, "user_id": 0,
+            "new_fact": "here", "virtualised": true
         });
         let html = machine(&environment).0;
         for part in

@@ -56,9 +56,11 @@ pub struct Study {
 }
 
 const TITLE: &str = "Page replacement without reference bits";
-const QUESTION: &str = "Which policy costs least when reference bits must be simulated, and which claims of the paper hold?";
+const QUESTION: &str = "Which policy costs least when reference bits must be simulated, and which \
+                        claims of the paper hold?";
 const PUBLISHED: &str =
-    "the clock close to LRU, and more robust than the fixed partition of VMS (Babaoglu and Joy 1981)";
+    "the clock close to LRU, and more robust than the fixed partition of VMS (Babaoglu and Joy \
+     1981)";
 
 impl Study {
     /// Writes `paging.json`, `paging.md` and the plots as SVG; returns the Markdown's path.

@@ -189,8 +189,12 @@ fn an_unknown_experiment_and_hostile_words_do_no_harm() {
     let data = folder("hostile");
     let line = |engine: &str, source: &str| {
         format!(
-            "{{\"kind\":\"sample\",\"experiment\":\"profile\",\"engine\":\"{engine}\",\"metric\":\"share\",\"unit\":\"share\",\
-             \"value\":0.5,\"params\":{{\"bytes\":1,\"source\":\"{source}\",\"name\":\"</svg><script>\"}},\"round\":1,\"at_s\":0}}\n"
+            "{{\"kind\":\"sample\",\"experiment\":\"profile\",\"engine\":\"{engine}\",\
+             \"metric\":\"share\",\
+             \"unit\":\"share\",\
+             \"value\":0.5,\"params\":{{\"bytes\":1,\"source\":\"{source}\",\
+             \"name\":\"</svg><script>\"}},\
+             \"round\":1,\"at_s\":0}}\n"
         )
     };
     fs::write(data.join("profile.jsonl"), line("../../x", "../../../y")).unwrap();

@@ -1,7 +1,9 @@
-//! What a C program asks of a program it starts: the structures, and their reading into a `Command`.
+//! What a C program asks of a program it starts: the structures, and their reading into a
+//! `Command`.
 //!
-//! Owns: the layout of `struct odf_spawn_options` and its parts, and the refusal of wishes that make no sense
-//! before anything is opened. It does not start anything (`spawn`). A new wish is a new member at the end:
+//! Owns: the layout of `struct odf_spawn_options` and its parts, and the refusal of wishes that
+//! make no sense before anything is opened. It does not start anything (`spawn`). A new wish is a
+//! new member at the end:
 //! `size` tells the versions apart. The comments are the text of odfspawn.h.
 
 use core::ffi::{c_char, c_int, CStr};
@@ -10,8 +12,8 @@ use std::os::unix::ffi::OsStrExt;
 
 use odfork_spawn::{Command, SignalSet, Stdio};
 
-/// `file` without a slash is searched in the caller's PATH, as posix_spawnp does; without it, it is a file of
-/// the working directory, as posix_spawn has it.
+/// `file` without a slash is searched in the caller's PATH, as posix_spawnp does; without it, it is
+/// a file of the working directory, as posix_spawn has it.
 pub const ODF_SPAWN_SEARCH_PATH: u64 = 1 << 0;
 /// Closes everything but 0, 1, 2 and what `fds` gives, marked close-on-exec or not.
 pub const ODF_SPAWN_CLOSE_OTHERS: u64 = 1 << 1;
@@ -25,8 +27,8 @@ pub const ODF_SPAWN_CONTROLLING_TERMINAL: u64 = 1 << 4;
 pub const ODF_SPAWN_FOREGROUND: u64 = 1 << 5;
 /// `umask` counts.
 pub const ODF_SPAWN_UMASK: u64 = 1 << 6;
-/// `uid` counts (real, effective and saved). Root that names a user and no groups gives up all supplementary
-/// groups.
+/// `uid` counts (real, effective and saved). Root that names a user and no groups gives up all
+/// supplementary groups.
 pub const ODF_SPAWN_UID: u64 = 1 << 7;
 /// `gid` counts (real, effective and saved).
 pub const ODF_SPAWN_GID: u64 = 1 << 8;
@@ -34,7 +36,8 @@ pub const ODF_SPAWN_GID: u64 = 1 << 8;
 pub const ODF_SPAWN_GROUPS: u64 = 1 << 9;
 /// No program executed from now on gains rights by its file (setuid, capabilities).
 pub const ODF_SPAWN_NO_NEW_PRIVILEGES: u64 = 1 << 10;
-/// Fill `pidfd` of struct odf_process: a close-on-exec descriptor, readable once the program has ended.
+/// Fill `pidfd` of struct odf_process: a close-on-exec descriptor, readable once the program has
+/// ended.
 pub const ODF_SPAWN_PIDFD: u64 = 1 << 11;
 
 const ALL_FLAGS: u64 = (1 << 12) - 1;
@@ -83,8 +86,9 @@ pub struct odf_limit {
     pub hard: u64,
 }
 
-/// How the program shall differ from its parent. All zero but `size`: in nothing, as with posix_spawn without
-/// attributes (signal mask and ignored signals are inherited too; handlers become defaults).
+/// How the program shall differ from its parent. All zero but `size`: in nothing, as with
+/// posix_spawn without attributes (signal mask and ignored signals are inherited too; handlers
+/// become defaults).
 ///
 ///     struct odf_spawn_options options = { sizeof options };   // the rest is zero
 ///
@@ -93,19 +97,20 @@ pub struct odf_limit {
 #[derive(Clone, Copy)]
 #[allow(non_camel_case_types)]
 pub struct odf_spawn_options {
-    /// sizeof(struct odf_spawn_options). A library older than the program accepts a larger structure if what it
-    /// does not know is zero.
+    /// sizeof(struct odf_spawn_options). A library older than the program accepts a larger
+    /// structure if what it does not know is zero.
     pub size: usize,
     /// ODF_SPAWN_ flags.
     pub flags: u64,
-    /// Working directory, entered with the program's user and group; NULL: the parent's. A relative `file`
-    /// counts from there.
+    /// Working directory, entered with the program's user and group; NULL: the parent's. A relative
+    /// `file` counts from there.
     pub directory: *const c_char,
     /// Standard input, output and error.
     pub r#in: odf_stdio,
     pub out: odf_stdio,
     pub err: odf_stdio,
-    /// More descriptors for the program, each number named once, 0 to 2 in place of the members above.
+    /// More descriptors for the program, each number named once, 0 to 2 in place of the members
+    /// above.
     pub fds: *const odf_fd,
     pub fd_count: usize,
     /// Signals blocked in the program; NULL: those of the calling thread.
@@ -149,7 +154,8 @@ const LARGEST: usize = 4096;
 /// Puts the wishes into `command`.
 ///
 /// # Safety
-/// `options` is null or points to `size` readable bytes, whose pointers are null or point to what their comments say.
+/// `options` is null or points to `size` readable bytes, whose pointers are null or point to what
+/// their comments say.
 pub unsafe fn read(options: *const odf_spawn_options, command: &mut Command) -> Result<(), Reason> {
     if options.is_null() {
         return Ok(());
@@ -301,7 +307,8 @@ unsafe fn lists(o: &odf_spawn_options, command: &mut Command) -> Result<(), Reas
 }
 
 /// # Safety
-/// `first` points to `count` entries that live as long as the answer is used, or `count` is not what it should be.
+/// `first` points to `count` entries that live as long as the answer is used, or `count` is not
+/// what it should be.
 unsafe fn list<'a, T>(first: *const T, count: usize, most: usize) -> Result<&'a [T], Reason> {
     match count {
         0 => Ok(&[]),

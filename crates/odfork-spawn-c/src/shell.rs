@@ -1,7 +1,7 @@
 //! odf_popen2, odf_popen3: a shell's command with pipes to talk through, and how to end the talk.
 //!
-//! Owns: the ends of the pipes once C gives them back, and the wait for the program. What a shell is told is
-//! said here for `system` too. The comments are the text of odfspawn.h.
+//! Owns: the ends of the pipes once C gives them back, and the wait for the program. What a shell
+//! is told is said here for `system` too. The comments are the text of odfspawn.h.
 
 use core::ffi::{c_char, c_int, c_void, CStr};
 use std::io::{Error, ErrorKind};
@@ -13,8 +13,8 @@ use odfork_sys::{args, raw, wait4, Errno};
 use crate::guard::CallGuard;
 use crate::spawn::{odf_process, plain, text};
 
-/// What a program wrote: malloc'd, for the caller to free(); one zero byte behind `out_size` and `err_size` bytes.
-/// NULL where the program had no pipe.
+/// What a program wrote: malloc'd, for the caller to free(); one zero byte behind `out_size` and
+/// `err_size` bytes. NULL where the program had no pipe.
 #[repr(C)]
 #[derive(Clone, Copy)]
 #[allow(non_camel_case_types)]
@@ -25,13 +25,13 @@ pub struct odf_output {
     pub err_size: usize,
 }
 
-/// Starts `/bin/sh -c -- command` with a pipe on standard input and one on standard output: popen(3) in both
-/// directions, with descriptors in place of a FILE. Ignored signals and the signal mask are inherited, as there. 0, or -1
-/// with errno (EINVAL: a pointer is NULL).
+/// Starts `/bin/sh -c -- command` with a pipe on standard input and one on standard output:
+/// popen(3) in both directions, with descriptors in place of a FILE. Ignored signals and the signal
+/// mask are inherited, as there. 0, or -1 with errno (EINVAL: a pointer is NULL).
 ///
-/// A program that reads and writes much at once may wait for its output to be read while the caller waits for
-/// its input to be taken: see odf_communicate(). To say that there is no more input, close(process->in) and set it
-/// to -1. Threads, cancellation, forked children: as for odf_spawn().
+/// A program that reads and writes much at once may wait for its output to be read while the caller
+/// waits for its input to be taken: see odf_communicate(). To say that there is no more input,
+/// close(process->in) and set it to -1. Threads, cancellation, forked children: as for odf_spawn().
 ///
 /// # Safety
 /// `command` is a string, `process` writable.
@@ -82,12 +82,14 @@ pub fn shell(line: &CStr) -> Command {
     command
 }
 
-/// Closes the ends of the pipes and the pidfd, waits for the program, and returns its wait status (see waitpid(2)).
-/// -1 with errno: EINVAL for NULL, ECHILD when there is nothing to wait for: closed before, never started, or taken by
-/// another wait. Afterwards `process` is empty, so that a second call closes nothing. For programs of odf_spawn() too.
+/// Closes the ends of the pipes and the pidfd, waits for the program, and returns its wait status
+/// (see waitpid(2)).
+/// -1 with errno: EINVAL for NULL, ECHILD when there is nothing to wait for: closed before, never
+/// started, or taken by another wait. Afterwards `process` is empty, so that a second call closes
+/// nothing. For programs of odf_spawn() too.
 ///
-/// Waits as long as the program runs, whatever signals arrive; no cancellation point. Two threads must not close one
-/// process at the same time.
+/// Waits as long as the program runs, whatever signals arrive; no cancellation point. Two threads
+/// must not close one process at the same time.
 ///
 /// # Safety
 /// `process` is NULL or a process filled by this library, or all zero.
@@ -125,14 +127,16 @@ pub fn wait(pid: c_int) -> Result<c_int, Errno> {
     wait4(pid, 0)?.ok_or(Errno(libc::ECHILD))
 }
 
-/// Writes `size` bytes of `input` to the program and closes its input, while reading what it writes to standard output
-/// and error to their ends, all at once, so that no full pipe can block either side. Then as odf_pclose(): waits,
-/// returns the wait status and leaves `process` empty. If the program stops reading, the rest of the input is dropped,
-/// and SIGPIPE is not raised. Pipes the process does not have are left out.
+/// Writes `size` bytes of `input` to the program and closes its input, while reading what it writes
+/// to standard output and error to their ends, all at once, so that no full pipe can block either
+/// side. Then as odf_pclose(): waits, returns the wait status and leaves `process` empty. If the
+/// program stops reading, the rest of the input is dropped, and SIGPIPE is not raised. Pipes the
+/// process does not have are left out.
 ///
-/// -1 with errno: EINVAL for NULL (`input` may be NULL if `size` is 0), ECHILD when there is nothing to wait for, ENOMEM
-/// when the output does not fit in memory, or what poll(2) and read(2) say. `output` is empty then, the pipes are
-/// closed, and if `process` still has its pid, the program has to be ended and waited for by odf_pclose().
+/// -1 with errno: EINVAL for NULL (`input` may be NULL if `size` is 0), ECHILD when there is
+/// nothing to wait for, ENOMEM when the output does not fit in memory, or what poll(2) and read(2)
+/// say. `output` is empty then, the pipes are closed, and if `process` still has its pid, the
+/// program has to be ended and waited for by odf_pclose().
 ///
 /// # Safety
 /// `process` as for odf_pclose(), `input` points to `size` readable bytes, `output` is writable.

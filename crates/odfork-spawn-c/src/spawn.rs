@@ -1,8 +1,10 @@
-//! odf_spawn: programs started at a price that does not depend on the memory of the process that starts them.
+//! odf_spawn: programs started at a price that does not depend on the memory of the process that
+//! starts them.
 //!
-//! Owns the process and the error as C sees them, and the way from strings to a `Command`. What can be asked for
-//! is in `options`, shells are in `shell`, how the child is made in the crate odfork-spawn. Nothing here panics on
-//! bad input: it is EINVAL with words. The comments are the text of odfspawn.h.
+//! Owns the process and the error as C sees them, and the way from strings to a `Command`. What can
+//! be asked for is in `options`, shells are in `shell`, how the child is made in the crate
+//! odfork-spawn. Nothing here panics on bad input: it is EINVAL with words. The comments are the
+//! text of odfspawn.h.
 
 use core::ffi::{c_char, c_int, CStr};
 use core::fmt::{self, Write};
@@ -19,8 +21,8 @@ use crate::steps::odf_step_name;
 /// Size of `text` of struct odf_spawn_error, the closing zero byte included.
 pub const ODF_SPAWN_TEXT: usize = 512;
 
-/// A started program. The descriptors are the parent's ends of pipes, close-on-exec, -1 where there is none; who
-/// closes one himself sets it to -1.
+/// A started program. The descriptors are the parent's ends of pipes, close-on-exec, -1 where there
+/// is none; who closes one himself sets it to -1.
 #[repr(C)]
 #[derive(Clone, Copy)]
 #[allow(non_camel_case_types)]
@@ -46,11 +48,13 @@ pub struct odf_spawn_error {
     pub step: c_int,
     /// What odf_spawn() returned.
     pub errnum: c_int,
-    /// The signal that killed the child before it became the program (SIGSYS: a system-call filter); else 0.
+    /// The signal that killed the child before it became the program (SIGSYS: a system-call
+    /// filter); else 0.
     pub signal: c_int,
     /// odf_step_name(step), a constant string.
     pub step_name: *const c_char,
-    /// What happened, what was needed, how to fix it. Always ends with a zero byte, cut if it is too long.
+    /// What happened, what was needed, how to fix it. Always ends with a zero byte, cut if it is
+    /// too long.
     pub text: [c_char; ODF_SPAWN_TEXT],
 }
 
@@ -72,17 +76,20 @@ impl odf_process {
     }
 }
 
-/// Starts the program `file` with `argv` and `envp`, both as given (argv[0] too; entries of envp need no `=`),
-/// each ended by NULL. envp NULL: the caller's environ. options NULL: none, as posix_spawn without attributes. At
-/// the price of vfork: what the caller's memory holds is not copied, whatever its size.
+/// Starts the program `file` with `argv` and `envp`, both as given (argv[0] too; entries of envp
+/// need no `=`), each ended by NULL. envp NULL: the caller's environ. options NULL: none, as
+/// posix_spawn without attributes. At the price of vfork: what the caller's memory holds is not
+/// copied, whatever its size.
 ///
-/// Returns 0 once the program is executed, and fills `process`; else an errno, and nothing is left of the child.
-/// Errors come from the step that failed; EINVAL also for wishes that make no sense, ECHILD when the child was
-/// killed before it became the program. `error` may be NULL; it is filled in any case. errno is not touched.
+/// Returns 0 once the program is executed, and fills `process`; else an errno, and nothing is left
+/// of the child. Errors come from the step that failed; EINVAL also for wishes that make no sense,
+/// ECHILD when the child was killed before it became the program. `error` may be NULL; it is filled
+/// in any case. errno is not touched.
 ///
-/// Any thread may call it, and so may the child of a fork() of a program with threads. It is no cancellation point
-/// (a pending request acts at the next one) and not to be called with asynchronous cancellation. Signals that arrive
-/// meanwhile wait until the program is executed. Nobody may change the strings or environ meanwhile.
+/// Any thread may call it, and so may the child of a fork() of a program with threads. It is no
+/// cancellation point (a pending request acts at the next one) and not to be called with
+/// asynchronous cancellation. Signals that arrive meanwhile wait until the program is executed.
+/// Nobody may change the strings or environ meanwhile.
 ///
 /// # Safety
 /// All pointers are NULL where that is allowed, or point to what is said here.
@@ -161,7 +168,8 @@ unsafe fn request(
     }
 }
 
-/// A command that changes nothing, as C has it (Rust has an empty signal mask and SIGPIPE's default).
+/// A command that changes nothing, as C has it (Rust has an empty signal mask and SIGPIPE's
+/// default).
 pub fn plain(file: &CStr, name: &CStr) -> Command {
     let mut command = Command::new(text(file));
     command.arg0(text(name)).environment(inherited());
@@ -178,7 +186,8 @@ fn inherited() -> Vec<CString> {
     extern "C" {
         static environ: Strings;
     }
-    // SAFETY: nobody may change the environment while a program is started, as with posix_spawn; clearenv leaves null.
+    // SAFETY: nobody may change the environment while a program is started, as with posix_spawn;
+    // clearenv leaves null.
     unsafe { strings(environ).into_iter().map(CString::from).collect() }
 }
 

@@ -1,7 +1,8 @@
 //! The steps of starting a program, as numbers and names for C.
 //!
-//! Owns the constants and the names as strings of C. What a step is, and its number, is said in the crate
-//! odfork-spawn; the build stops when a number here is another. The comments are the text of odfspawn.h.
+//! Owns the constants and the names as strings of C. What a step is, and its number, is said in the
+//! crate odfork-spawn; the build stops when a number here is another. The comments are the text of
+//! odfspawn.h.
 
 use core::ffi::{c_char, c_int};
 
@@ -82,8 +83,8 @@ const _: () = {
     }
 };
 
-/// The name of a step (`exec`, `descriptors`), `none` for 0, `unknown` for any other number. A constant string,
-/// never freed.
+/// The name of a step (`exec`, `descriptors`), `none` for 0, `unknown` for any other number. A
+/// constant string, never freed.
 #[no_mangle]
 pub extern "C" fn odf_step_name(step: c_int) -> *const c_char {
     match usize::try_from(step) {

@@ -1,15 +1,16 @@
 //! odf_system: system(3), at vfork's price.
 //!
-//! Owns: SIGINT and SIGQUIT ignored while any thread waits for its command, counted, so that the first one keeps what
-//! the last one gives back. What the shell is told is in `shell`. The comments are the text of odfspawn.h.
+//! Owns: SIGINT and SIGQUIT ignored while any thread waits for its command, counted, so that the
+//! first one keeps what the last one gives back. What the shell is told is in `shell`. The comments
+//! are the text of odfspawn.h.
 //!
 //! ```text
 //!   thread 1   ignore, keep  |-------- waits --------| count 2 -> 1
 //!   thread 2          count 1 -> 2  |--------- waits ---------| count 1 -> 0: give back
 //! ```
 //!
-//! The lock is held for a few system calls with all signals blocked, so that no handler runs into it; it names its
-//! owner's pid, so that one copied by a fork is not believed, nor is the count.
+//! The lock is held for a few system calls with all signals blocked, so that no handler runs into
+//! it; it names its owner's pid, so that one copied by a fork is not believed, nor is the count.
 
 use core::cell::UnsafeCell;
 use core::ffi::{c_char, c_int, CStr};
@@ -20,14 +21,15 @@ use odfork_sys::{args, raw, sigaction, Action, Errno, ProcessLock};
 use crate::guard::CallGuard;
 use crate::shell::{shell, wait};
 
-/// system(3): runs `/bin/sh -c -- command` and waits for it. While it waits, the process ignores SIGINT and SIGQUIT and
-/// the thread blocks SIGCHLD; the command has the dispositions and the mask of before. Several threads may be here at
-/// once.
+/// system(3): runs `/bin/sh -c -- command` and waits for it. While it waits, the process ignores
+/// SIGINT and SIGQUIT and the thread blocks SIGCHLD; the command has the dispositions and the mask
+/// of before. Several threads may be here at once.
 ///
-/// Returns the wait status (see waitpid(2)); that of exit(127) when the shell cannot be executed. -1 with errno when no
-/// child could be made (EAGAIN, ENOMEM) or it cannot be waited for (ECHILD: SIGCHLD is ignored). command NULL: 1 if there is
-/// a shell, else 0. Unlike system(3) it is no cancellation point. Forked children: as for odf_spawn(); a child that
-/// another thread forks meanwhile inherits the ignored signals.
+/// Returns the wait status (see waitpid(2)); that of exit(127) when the shell cannot be executed.
+/// -1 with errno when no child could be made (EAGAIN, ENOMEM) or it cannot be waited for (ECHILD:
+/// SIGCHLD is ignored). command NULL: 1 if there is a shell, else 0. Unlike system(3) it is no
+/// cancellation point. Forked children: as for odf_spawn(); a child that another thread forks
+/// meanwhile inherits the ignored signals.
 ///
 /// # Safety
 /// `command` is NULL or a string.

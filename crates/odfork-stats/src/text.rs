@@ -68,7 +68,8 @@ pub fn write_json(w: &mut dyn Write, s: &Stats, c: &Context) -> fmt::Result {
     )?;
     write!(
         w,
-        "\"fold\":{{\"in_place\":{},\"rebuilt\":{},\"us\":{},\"bytes\":{}}},\"thaw\":{{\"count\":{},\"bytes\":{}}},",
+        "\"fold\":{{\"in_place\":{},\"rebuilt\":{},\"us\":{},\"bytes\":{}}},\
+         \"thaw\":{{\"count\":{},\"bytes\":{}}},",
         g(&s.folds_in_place),
         g(&s.folds_rebuilt),
         g(&s.fold_ns) / 1000,
@@ -79,7 +80,8 @@ pub fn write_json(w: &mut dyn Write, s: &Stats, c: &Context) -> fmt::Result {
     let min = if g(&s.forks) == 0 { 0 } else { g(&s.fork_min_ns) };
     write!(
         w,
-        "\"fork\":{{\"count\":{},\"failed\":{},\"min_us\":{:.1},\"p50_us\":{:.1},\"p90_us\":{:.1},\"p99_us\":{:.1},\"max_us\":{:.1},\"histogram\":[",
+        "\"fork\":{{\"count\":{},\"failed\":{},\"min_us\":{:.1},\"p50_us\":{:.1},\
+         \"p90_us\":{:.1},\"p99_us\":{:.1},\"max_us\":{:.1},\"histogram\":[",
         g(&s.forks),
         g(&s.forks_failed),
         us(min),
@@ -98,7 +100,8 @@ pub fn write_json(w: &mut dyn Write, s: &Stats, c: &Context) -> fmt::Result {
     }
     write!(
         w,
-        "]}},\"stall\":{{\"count\":{},\"us\":{},\"p50_us\":{:.1},\"p99_us\":{:.1},\"max_us\":{:.1}}},",
+        "]}},\"stall\":{{\"count\":{},\"us\":{},\
+         \"p50_us\":{:.1},\"p99_us\":{:.1},\"max_us\":{:.1}}},",
         g(&s.stalls),
         g(&s.stall_ns) / 1000,
         us(s.stall_percentile(500)),
@@ -107,7 +110,9 @@ pub fn write_json(w: &mut dyn Write, s: &Stats, c: &Context) -> fmt::Result {
     )?;
     write!(
         w,
-        "\"account\":{{\"paid_us\":{},\"price_us\":{}}},\"dirty_pages\":{},\"image_bytes\":{},\"frozen_bytes\":{},\"live\":{{\"bytes\":{},\"switches\":{},\"us\":{}}},\"fallbacks\":[",
+        "\"account\":{{\"paid_us\":{},\"price_us\":{}}},\"dirty_pages\":{},\
+         \"image_bytes\":{},\"frozen_bytes\":{},\
+         \"live\":{{\"bytes\":{},\"switches\":{},\"us\":{}}},\"fallbacks\":[",
         g(&s.paid_ns) / 1000,
         g(&s.price_ns) / 1000,
         g(&s.dirty_pages),
@@ -199,7 +204,8 @@ pub fn write_text(w: &mut dyn Write, s: &Stats, c: &Context) -> fmt::Result {
     write_account(w, s)?;
     writeln!(
         w,
-        "odfork:   freezes {}: {:.1} MB in {:.1} ms; refreezes {} in place, {} rebuilt: {:.1} MB in {:.1} ms; thaws {}: {:.1} MB",
+        "odfork:   freezes {}: {:.1} MB in {:.1} ms; refreezes {} in place, {} rebuilt: {:.1} MB \
+         in {:.1} ms; thaws {}: {:.1} MB",
         g(&s.freezes),
         mb(&s.freeze_bytes),
         g(&s.freeze_ns) as f64 / 1e6,

@@ -1,8 +1,9 @@
 //! Development tasks that need Rust: the C headers.
 //!
-//! Owns: when and from what `odfork.h` and `odfspawn.h` are made. Does not own their text: that is the comments in the
-//! sources named below and the settings in `cbindgen.toml` beside them. Only these sources are read: the wrappers of
-//! libc's functions export symbols too, and have no place in a header.
+//! Owns: when and from what `odfork.h` and `odfspawn.h` are made. Does not own their text: that is
+//! the comments in the sources named below and the settings in `cbindgen.toml` beside them. Only
+//! these sources are read: the wrappers of libc's functions export symbols too, and have no place
+//! in a header.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -116,7 +116,8 @@ fn statistics_of_the_kernel_engine_leave_the_programs_end_as_it_is() {
     let folder = scratch();
     let file = folder.path().join("s.json");
     let words = ["--engine=kernel", "--stats=json", "--stats-file", file.to_str().unwrap()];
-    let code = "import os; a = bytearray(64 << 20); [os.waitpid(p, 0) if p else os._exit(0) for p in [os.fork()]]";
+    let code = "import os; a = bytearray(64 << 20); [os.waitpid(p, 0) if p else os._exit(0) for p \
+                in [os.fork()]]";
     finish(engine(&words).args(["--", "python3", "-c", code])).silent();
     let written = std::fs::read_to_string(&file).unwrap();
     let object: serde_json::Value = serde_json::from_str(&written).unwrap();

@@ -140,7 +140,8 @@ fn a_patch_that_does_not_apply_is_named() {
     let outcome = toy.build();
     assert_eq!(outcome.code, COULD_NOT, "{outcome:?}");
     let last = outcome.err.lines().last().unwrap();
-    let expected = "odfork kernel build: the patch 0002-two.patch does not apply to Linux 6.12.9 (mm/a.c: Hunk #1 FAILED at 1)";
+    let expected = "odfork kernel build: the patch 0002-two.patch does not apply to Linux 6.12.9 \
+                    (mm/a.c: Hunk #1 FAILED at 1)";
     assert!(last.starts_with(expected), "{last}");
 
     toy.write("notlinux/Makefile", "all:\n");

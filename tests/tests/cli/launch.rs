@@ -89,7 +89,8 @@ fn an_inherited_preload_list_stays_behind_ours_and_entries_without_equals_surviv
 
     // Only a raw execve can hand over an entry without "=": python does.
     let code = format!(
-        "import ctypes; c=ctypes.CDLL(None); a=(ctypes.c_char_p*6)(b'odfork',b'run',b'--engine=image',b'{}',b'environment',None); \
+        "import ctypes; c=ctypes.CDLL(None); \
+         a=(ctypes.c_char_p*6)(b'odfork',b'run',b'--engine=image',b'{}',b'environment',None); \
          e=(ctypes.c_char_p*4)(b'odd',b'ODFORK_LIB={}',b'B=2',None); c.execve(b'{}',a,e)",
         witness().display(),
         stub().display(),

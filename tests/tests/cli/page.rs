@@ -76,8 +76,10 @@ fn beladys_anomaly_in_json() {
 fn every_key_of_a_line() {
     let outcome = fed(&["--policy", "clock", "--frames", "1", "--json"], b"1 w\n2 r\n1\n").silent();
     let expected = serde_json::json!({
-        "schema": 1, "trace": "-", "policy": "clock", "frames": 1, "references": 3, "pages": 2, "faults": 3,
-        "reclaims": 0, "write_backs": 1, "cost": { "2": 6.0, "8.6": 25.799999999999997, "120": 360.0 },
+        "schema": 1, "trace": "-", "policy": "clock", "frames": 1, "references": 3, "pages": 2,
+        "faults": 3,
+        "reclaims": 0, "write_backs": 1, "cost": {
+            "2": 6.0, "8.6": 25.799999999999997, "120": 360.0 },
     });
     assert_eq!(json(&outcome), [expected]);
 }
@@ -235,7 +237,8 @@ fn a_program_is_recorded_with_its_status_and_its_marks() {
     }
     let folder = scratch();
     let out = folder.path().join("sh.zst");
-    let script = "echo '# anomalous on' >&$ODFORK_PAGE_MARKS; echo '# anomalous off' >&$ODFORK_PAGE_MARKS; echo said; exit 7";
+    let script = "echo '# anomalous on' >&$ODFORK_PAGE_MARKS; echo '# anomalous off' \
+                  >&$ODFORK_PAGE_MARKS; echo said; exit 7";
     // More than one digit before >& is bash's.
     let mut command = page(&["trace", "--process", "gc", "--window", "4", "--out"]);
     command.arg(&out).args(["--", "/bin/bash", "-c", script]);

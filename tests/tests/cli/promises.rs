@@ -1,7 +1,8 @@
-//! `odfork bench promises` as its user meets it: real subjects, a library that does nothing, exit status and output.
+//! `odfork bench promises` as its user meets it: real subjects, a library that does nothing, exit
+//! status and output.
 //!
-//! The library preloaded is the C library itself: harmless, always there, and without the engine's symbols, so figures that
-//! need the engine must come out as n/a and all others must run.
+//! The library preloaded is the C library itself: harmless, always there, and without the engine's
+//! symbols, so figures that need the engine must come out as n/a and all others must run.
 
 use std::fs;
 use std::path::PathBuf;

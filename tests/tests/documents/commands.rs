@@ -1,6 +1,7 @@
 //! One command line of a document: what in it does not exist.
 //!
-//! Knows `odfork` (its own parser judges), `make`, `cargo` and scripts of the repository. Other programs are not ours.
+//! Knows `odfork` (its own parser judges), `make`, `cargo` and scripts of the repository. Other
+//! programs are not ours.
 
 use std::ffi::OsString;
 use std::fs;
@@ -95,8 +96,8 @@ fn manifests(root: &Path) -> Vec<String> {
     folders.filter_map(|folder| fs::read_to_string(folder.join("Cargo.toml")).ok()).collect()
 }
 
-/// The commands between `&&`, `||`, `|` and `;`, without assignments in front, comments and redirections. What follows
-/// three blanks is a remark, as in the documents' lists of commands.
+/// The commands between `&&`, `||`, `|` and `;`, without assignments in front, comments and
+/// redirections. What follows three blanks is a remark, as in the documents' lists of commands.
 fn commands_of(line: &str) -> Vec<Vec<String>> {
     let mut commands = vec![Vec::new()];
     let (mut word, mut quote, mut blanks) = (String::new(), None, 0);

@@ -1,6 +1,7 @@
 //! The documents: links lead somewhere, commands exist, and every text keeps to its size.
 //!
-//! Owns what is asked of the repository's Markdown files and of the pages the launcher prints. `markdown` reads a file,
+//! Owns what is asked of the repository's Markdown files and of the pages the launcher prints.
+//! `markdown` reads a file,
 //! `commands` a command line.
 
 mod commands;

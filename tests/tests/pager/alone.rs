@@ -42,8 +42,8 @@ pub fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A program whose first large mapping comes long after the daemon has nobody else: the daemon is still there, and it
-/// ends when the program has.
+/// A program whose first large mapping comes long after the daemon has nobody else: the daemon is
+/// still there, and it ends when the program has.
 pub fn late(stage: &Stage) -> Outcome {
     let folder = tempfile::tempdir().map_err(text)?;
     let content = stage.programs.join("content");
@@ -77,8 +77,8 @@ pub fn gone(stage: &Stage) -> Outcome {
     }
 }
 
-/// More programs than there are descriptors for: `page run` says so and fails, or runs without when told to; a
-/// program in the middle of others is told; none hangs.
+/// More programs than there are descriptors for: `page run` says so and fails, or runs without when
+/// told to; a program in the middle of others is told; none hangs.
 pub fn crowd(stage: &Stage) -> Outcome {
     let few = |command: &mut Command| {
         // SAFETY: setrlimit is allowed between fork and exec.
@@ -133,7 +133,8 @@ pub fn crowd(stage: &Stage) -> Outcome {
     world.run("content", &["4", "1", "1", "88", "40"])
 }
 
-/// What the one who starts it has preloaded, opened, and where it stands, does not reach the daemon.
+/// What the one who starts it has preloaded, opened, and where it stands, does not reach the
+/// daemon.
 pub fn bare(stage: &Stage) -> Outcome {
     let folder = tempfile::tempdir().map_err(text)?;
     let stray = fs::File::create(folder.path().join("stray")).map_err(text)?;

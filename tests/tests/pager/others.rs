@@ -1,6 +1,7 @@
 //! What one program, or whoever starts a daemon, may do to others: nothing.
 //!
-//! Owns: programs that lie, stand still or are too many, daemons that come late or are gone, and what a daemon inherits.
+//! Owns: programs that lie, stand still or are too many, daemons that come late or are gone, and
+//! what a daemon inherits.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -66,7 +67,8 @@ fn blocking(stage: &Stage) -> Outcome {
     world.is_clean()
 }
 
-/// A stopped program, asked for many pages, holds up nobody: the hand goes on for others as far as they need.
+/// A stopped program, asked for many pages, holds up nobody: the hand goes on for others as far as
+/// they need.
 fn standing(stage: &Stage) -> Outcome {
     let world = World::new(stage, &with(&[]), &[])?;
     let mut standing = world.start("holder", &["5", "0"])?;
@@ -88,7 +90,8 @@ fn standing(stage: &Stage) -> Outcome {
     world.is_clean()
 }
 
-/// More is asked of a program that stands still than is ever wanted at a time, and the hand moves all the same.
+/// More is asked of a program that stands still than is ever wanted at a time, and the hand moves
+/// all the same.
 fn hand_goes_on(world: &World, pid: u32) -> Outcome {
     let asked = |than: u64| {
         find(world, pid).and_then(|program| program["to_zap"].as_u64()).is_some_and(|n| n > than)
@@ -188,7 +191,8 @@ fn end(world: &World, mut child: Child) -> Outcome {
     finish(child)
 }
 
-/// Nobody gives memory to another's program, nor speaks as its parent; what is no userfaultfd is refused.
+/// Nobody gives memory to another's program, nor speaks as its parent; what is no userfaultfd is
+/// refused.
 fn foreign(stage: &Stage) -> Outcome {
     let world = World::new(stage, &with(&[]), &[])?;
     let victim = world.start("content", &["12", "2", "3", "84", "40"])?;
@@ -228,7 +232,8 @@ fn foreign(stage: &Stage) -> Outcome {
     Ok(())
 }
 
-/// A read of a userfaultfd that was made blocking does not wait, and poll is quiet again afterwards.
+/// A read of a userfaultfd that was made blocking does not wait, and poll is quiet again
+/// afterwards.
 fn patient(_: &Stage) -> Outcome {
     let fd = new_uffd(true)?;
     let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use super::content;
 use super::world::*;
 
-/// Shared memory comes in huge pages, which bring zeros for all they cover: for as long as this lives.
+/// Shared memory comes in huge pages, which bring zeros for all they cover: for as long as this
+/// lives.
 pub struct HugePages {
     before: String,
 }

@@ -1,4 +1,5 @@
-//! What a case works with: compiled programs, a supervisor in a folder of its own, and waiting for what must come.
+//! What a case works with: compiled programs, a supervisor in a folder of its own, and waiting for
+//! what must come.
 
 use std::fs;
 use std::io::{Read, Write};

@@ -53,7 +53,9 @@ impl Parent {
             return Err("no memory controller of control groups is mounted".into());
         }
         parents.into_iter().find(Parent::is_usable).ok_or_else(|| {
-            "no control group below which a memory limit can be set; run it as root, or in a delegated group (systemd-run --user --scope -p Delegate=yes)".into()
+            "no control group below which a memory limit can be set; run it as root, or in a \
+             delegated group (systemd-run --user --scope -p Delegate=yes)"
+                .into()
         })
     }
 

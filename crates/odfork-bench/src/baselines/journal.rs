@@ -1,4 +1,5 @@
-//! The clean-up journal: what an experiment must undo, and who does it when the experiment is killed.
+//! The clean-up journal: what an experiment must undo, and who does it when the experiment is
+//! killed.
 //!
 //! Each change is recorded before it is made; dropping its [`Cleanup`] undoes it. `odfork cleanup`
 //! runs beside the experiment, in a session of its own, and reads the journal on standard input.

@@ -1,8 +1,8 @@
 //! `odfork bench demo`: unit tests over a big SQLite database and a forking python3, each in a
 //! process under stock fork and in one under odfork.
 //!
-//! Neither program knows of odfork; `demo/run.sh` compiles the first and starts this. The way of one
-//! number: `program` starts a process and asks it, the points below say what in which order,
+//! Neither program knows of odfork; `demo/run.sh` compiles the first and starts this. The way of
+//! one number: `program` starts a process and asks it, the points below say what in which order,
 //! `tables` prints.
 
 mod program;
@@ -168,7 +168,10 @@ fn fitting(wanted: u64, least: u64, recorder: &mut Recorder) -> u64 {
     let fitting = least.max(((free / FACTOR) >> 20) << 20);
     let (from, to, free, needed) =
         (wanted >> 20, fitting >> 20, free >> 20, (wanted * FACTOR) >> 20);
-    recorder.note(format!("memory is short: {free} MB available, {needed} MB needed for the full size; scaled down from {from} MB to {to} MB"));
+    recorder.note(format!(
+        "memory is short: {free} MB available, {needed} MB needed for the full \
+                           size; scaled down from {from} MB to {to} MB"
+    ));
     fitting
 }
 

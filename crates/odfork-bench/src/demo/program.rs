@@ -138,9 +138,10 @@ mod tests {
     use super::*;
 
     /// Answers as the programs do.
-    const FAKE: &str = "echo progress 50; echo ready 1000 20 3000; while read word rest; do case $word in \
-        verify) echo verify ok 7;; quit) echo bye 3 0; exit;; burst) echo burst 2 900 0;; \
-        select) echo test select $rest 100.5 20.0 130.0 ok;; *) echo test $word $rest 1 2 3 failed why;; esac; done";
+    const FAKE: &str = "echo progress 50; echo ready 1000 20 3000; while read word rest; do case \
+        $word in verify) echo verify ok 7;; quit) echo bye 3 0; exit;; burst) echo burst 2 900 0;; \
+        select) echo test select $rest 100.5 20.0 130.0 ok;; *) echo test $word $rest 1 2 3 failed \
+                        why;; esac; done";
 
     #[test]
     fn a_program_is_loaded_asked_and_ended() {

@@ -1,5 +1,5 @@
-//! What the demo prints: medians of both sides in pairs, what the freeze costs, and what odfork says
-//! of itself. Pure but for reading the file of statistics.
+//! What the demo prints: medians of both sides in pairs, what the freeze costs, and what odfork
+//! says of itself. Pure but for reading the file of statistics.
 
 use std::path::Path;
 
@@ -68,8 +68,17 @@ impl Measured<'_> {
         };
         let (size, tests) = (size[0] / f64::from(1 << 20), all.len());
         let mut text = match self.part {
-            Part::Sqlite => format!("\nSQLite unit tests: {size:.0} MB of database pages, {:.0} rows, {tests} pairs of tests, medians [95 % interval]\n", entries[0]),
-            Part::Python => format!("\nPython: a dict of {:.0} entries, {size:.0} MB, {tests} pairs, medians [95 % interval]\n", entries[0]),
+            Part::Sqlite => format!(
+                "\nSQLite unit tests: {size:.0} MB of database pages, {:.0} \
+                                     rows, {tests} pairs of tests, medians [95 % \
+                                     interval]\n",
+                entries[0]
+            ),
+            Part::Python => format!(
+                "\nPython: a dict of {:.0} entries, {size:.0} MB, {tests} \
+                                     pairs, medians [95 % interval]\n",
+                entries[0]
+            ),
         };
         text += &self.table();
         text += &self.bursts();
@@ -154,12 +163,19 @@ impl Measured<'_> {
         };
         let [stock, odfork] = SIDES.map(|side| (mean(side, "cpu"), mean(side, "waiting")));
         let mut text = format!(
-            "processor time of the parent per test: stock {} ms (and {} ms waiting for a processor), odfork {} ms (and {} ms), {}x\n",
-            number(stock.0), number(stock.1), number(odfork.0), number(odfork.1), number(stock.0 / odfork.0)
+            "processor time of the parent per test: stock {} ms (and {} ms waiting for a \
+             processor), odfork {} ms (and {} ms), {}x\n",
+            number(stock.0),
+            number(stock.1),
+            number(odfork.0),
+            number(odfork.1),
+            number(stock.0 / odfork.0)
         );
         if stock.1 > 0.2 * stock.0 {
-            text += "WARNING: other work kept the stock side waiting; this stretches long forks more than short ones, so\n\
-                     the ratios above flatter odfork. Believe the ratio of processor time, or repeat on a quiet machine.\n";
+            text += "WARNING: other work kept the stock side waiting; this stretches long forks \
+                     more than short ones, so\n\
+                     the ratios above flatter odfork. Believe the ratio of processor time, or \
+                     repeat on a quiet machine.\n";
         }
         text
     }
@@ -194,7 +210,10 @@ impl Measured<'_> {
         }
         let forks = (freeze / saved).ceil().max(1.0);
         let (freeze, saved) = (number(freeze / MS), number(saved / MS));
-        Some(format!("the freeze ({freeze} ms, once) is paid back after {forks} fork(s), of which each gives back {saved} ms\n"))
+        Some(format!(
+            "the freeze ({freeze} ms, once) is paid back after {forks} fork(s), of which \
+                      each gives back {saved} ms\n"
+        ))
     }
 }
 
@@ -227,8 +246,10 @@ impl Statistics {
         let (freeze, refreeze) = (&self.0["freeze"], &self.0["fold"]);
         let count = |of: &Value, name: &str| of[name].as_u64().unwrap_or(0);
         let ms = |of: &Value| of["us"].as_f64().unwrap_or(0.0) / 1e3;
-        let mut text = format!(
-            "odfork's own statistics: engine {}; {} freezes, {:.1} ms, {} MB; refreezes: {} in place, {} rebuilt, {:.1} ms in all\n",
+        let mut text =
+            format!(
+            "odfork's own statistics: engine {}; {} freezes, {:.1} ms, {} MB; refreezes: {} in \
+             place, {} rebuilt, {:.1} ms in all\n",
             self.engine(), count(freeze, "count"), ms(freeze), count(freeze, "bytes") >> 20,
             count(refreeze, "in_place"), count(refreeze, "rebuilt"), ms(refreeze)
         );

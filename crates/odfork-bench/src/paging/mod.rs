@@ -56,7 +56,12 @@ struct Options {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     resident: Option<u64>,
     /// Most seconds of one op
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = value_parser!(u64).range(1..=600))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 5,
+        value_parser = value_parser!(u64).range(1..=600)
+    )]
     seconds: u64,
     /// Folder of a built libumap.so
     #[arg(long, value_name = "DIR")]
@@ -112,7 +117,10 @@ fn settings(options: &Options, (program, folder): (&Path, &Path)) -> Result<Sett
     let (needed, available) = (resident + region * 3 / 4 + (512 << 20), memory_available());
     if needed > available {
         let (needed, available) = (needed >> 20, available >> 20);
-        bail!("{needed} MB of memory are needed and {available} MB are available; take a smaller --region");
+        bail!(
+            "{needed} MB of memory are needed and {available} MB are available; take a smaller \
+               --region"
+        );
     }
     let umap = options.umap.as_ref().map(|folder| folder.join("libumap.so"));
     if let Some(library) = umap.as_ref().filter(|library| !library.exists()) {

@@ -79,8 +79,10 @@ pub fn command() -> clap::Command {
         .about("Hold memory that others page, and do what standard input says")
         .hide(true)
         .after_help(
-            "Examples:\n  printf 'fill\\nzipf\\n' | odfork paged --region 134217728 --resident 33554432\n\n\
-             Ops: fill, seq-read, seq-write, warm, zipf, phase, threads-N, settle, reclaim, continue.",
+            "Examples:\n  printf 'fill\\nzipf\\n' | odfork paged --region 134217728 --resident \
+             33554432\n\n\
+             Ops: fill, seq-read, seq-write, warm, zipf, phase, threads-N, settle, reclaim, \
+             continue.",
         )
 }
 

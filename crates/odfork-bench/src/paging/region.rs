@@ -133,7 +133,11 @@ fn umap(library: &Path, length: usize, file: File) -> Result<*mut c_void> {
     let symbol =
         if handle.is_null() { handle } else { unsafe { libc::dlsym(handle, c"umap".as_ptr()) } };
     if symbol.is_null() {
-        bail!("{} cannot be loaded or has no function umap; build umap 2 and give the folder of libumap.so", library.display());
+        bail!(
+            "{} cannot be loaded or has no function umap; build umap 2 and give the folder of \
+               libumap.so",
+            library.display()
+        );
     }
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let file = file.into_raw_fd();

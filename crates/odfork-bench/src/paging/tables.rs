@@ -81,7 +81,8 @@ fn zipf(digest: &Digest, present: &[Backend]) -> String {
         }
     };
     by_backend(
-        "Zipf 0.9: latency of all accesses and faults an access; a reclaim; memory of the group at its peak",
+        "Zipf 0.9: latency of all accesses and faults an access; a reclaim; memory of the group at \
+         its peak",
         ZIPF.iter().map(|column| column.0.to_string()),
         present.iter().map(|backend| (backend, ZIPF.map(|column| cell(*backend, column)).into())),
     )

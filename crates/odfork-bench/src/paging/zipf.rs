@@ -17,7 +17,8 @@ pub struct Zipf {
 
 impl Zipf {
     /// # Panics
-    /// `count` is 0, or the exponent is not between 0 and 1 (both excluded): constants of this crate.
+    /// `count` is 0, or the exponent is not between 0 and 1 (both excluded): constants of this
+    /// crate.
     pub fn new(count: u64, exponent: f64) -> Zipf {
         assert!(count > 0 && exponent > 0.0 && exponent < 1.0);
         let mut zipf = Zipf { count, exponent, low: 0.0, high: 0.0, sure: 0.0 };
@@ -54,7 +55,8 @@ impl Zipf {
 mod tests {
     use super::*;
 
-    /// Against the law itself: the share of the first rank, of the first ten and of the first tenth.
+    /// Against the law itself: the share of the first rank, of the first ten and of the first
+    /// tenth.
     #[test]
     fn shares_are_those_of_the_law() {
         let count = 10_000;

@@ -124,7 +124,8 @@ struct Turn {
     until: Duration,
 }
 
-/// Runs the groups of one experiment, with its progress on stderr; the recorder is still to be closed.
+/// Runs the groups of one experiment, with its progress on stderr; the recorder is still to be
+/// closed.
 pub fn conduct<E: Executor>(
     executor: &mut E,
     recorder: &mut Recorder,

@@ -1,5 +1,5 @@
-//! `odfork bench sessions`: one to four sessions in memory for about one, paged by the kernel, by our
-//! pager, or swapped whole.
+//! `odfork bench sessions`: one to four sessions in memory for about one, paged by the kernel, by
+//! our pager, or swapped whole.
 //!
 //! The way of one number: `mode` sets up who pages, `op` starts the sessions and waits, `program`
 //! is each process, `jobs` what it does; `tables` prints. The published experiment is the paper's
@@ -29,8 +29,12 @@ use op::Op;
 
 pub const NAME: &str = "sessions";
 pub const ROW: &str = "M24";
-pub const QUESTION: &str = "How do throughput and the response of a trivial command fall with more sessions than fit into memory?";
-pub const PUBLISHED: &str = "paging degrades more linearly than swapping and keeps the trivial command's response low; system time 26 % against 20 % at the highest load (VAX, 1981)";
+pub const QUESTION: &str =
+    "How do throughput and the response of a trivial command fall with more \
+                            sessions than fit into memory?";
+pub const PUBLISHED: &str = "paging degrades more linearly than swapping and keeps the trivial \
+                             command's response low; system time 26 % against 20 % at the highest \
+                             load (VAX, 1981)";
 const MOST: u64 = 4;
 
 pub static SUITE: Suite = Suite::own([NAME, ROW, QUESTION, PUBLISHED], command, run);
@@ -42,7 +46,12 @@ struct Options {
     #[command(flatten)]
     rounds: RoundOptions,
     /// Most time of one point
-    #[arg(long, value_name = "SECONDS", default_value_t = 90, value_parser = value_parser!(u64).range(1..=3600))]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 90,
+        value_parser = value_parser!(u64).range(1..=3600)
+    )]
     patience: u64,
 }
 

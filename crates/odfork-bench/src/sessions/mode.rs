@@ -215,7 +215,8 @@ mod tests {
     #[test]
     fn only_private_writable_anonymous_memory_is_swapped_out() {
         let maps = "1000-3000 rw-p 00000000 00:00 0 [heap]\n4000-5000 r--p 00000000 00:00 0\n\
-                    6000-7000 rw-p 00001000 08:01 77 /lib/x.so\n8000-a000 rw-p 00000000 00:00 0\nrubbish\n";
+                    6000-7000 rw-p 00001000 08:01 77 /lib/x.so\n8000-a000 rw-p 00000000 00:00 \
+                    0\nrubbish\n";
         assert_eq!(anonymous(maps), [(0x1000, 0x2000), (0x8000, 0x2000)]);
     }
 }

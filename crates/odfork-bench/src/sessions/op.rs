@@ -1,5 +1,5 @@
-//! What is done once at a point: so many sessions at once in one mode of paging, from start to the end of the last
-//! script.
+//! What is done once at a point: so many sessions at once in one mode of paging, from start to the
+//! end of the last script.
 //!
 //! Steps: 1. environment, 2. a script and a trivial command for each session, 3. wait (and take
 //! turns, where sessions are swapped whole), 4. at the end of a script its trivial command ends,

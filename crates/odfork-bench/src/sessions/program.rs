@@ -43,7 +43,10 @@ pub fn command() -> clap::Command {
     Options::augment_args(clap::Command::new("session"))
         .about("Be a process of a session of the paging experiment")
         .hide(true)
-        .after_help("Examples:\n  odfork session --bytes 100663296\n  sleep 3 | odfork session --bytes 1048576 --trivial 100")
+        .after_help(
+            "Examples:\n  odfork session --bytes 100663296\n  sleep 3 | odfork session \
+                     --bytes 1048576 --trivial 100",
+        )
 }
 
 pub fn run(matches: &clap::ArgMatches) -> u8 {

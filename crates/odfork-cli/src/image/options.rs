@@ -140,12 +140,19 @@ enum Words {
         bases: Bases,
     },
     /// Check an image and run a program that asks for it
-    #[command(after_help = LOAD_HELP, override_usage = "odfork image load FILE -- PROGRAM [ARGS]...")]
+    #[command(after_help = LOAD_HELP, override_usage = "odfork image load FILE -- PROGRAM \
+                                                        [ARGS]...")]
     Load {
         #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
         file: PathBuf,
         /// The program and its arguments
-        #[arg(value_names = ["PROGRAM", "ARGS"], num_args = 1.., required = true, last = true, value_hint = ValueHint::CommandWithArguments)]
+        #[arg(
+            value_names = ["PROGRAM", "ARGS"],
+            num_args = 1..,
+            required = true,
+            last = true,
+            value_hint = ValueHint::CommandWithArguments
+        )]
         words: Vec<OsString>,
     },
     /// Write what differs between two images

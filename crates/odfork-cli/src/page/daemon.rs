@@ -29,7 +29,10 @@ pub fn command() -> Command {
                 .value_name("UID")
                 .value_parser(clap::value_parser!(u32))
                 .action(ArgAction::Append)
-                .help("Serve this user's programs, too (as root: they get /dev/userfaultfd from here)"),
+                .help(
+                    "Serve this user's programs, too (as root: they get /dev/userfaultfd from \
+                       here)",
+                ),
         )
         .arg(
             Arg::new("linger")
@@ -52,10 +55,10 @@ pub fn arguments() -> [Arg; 7] {
             .value_name("PLACE")
             .default_value("/var/tmp")
             .help("Where pages are while they are out: a folder, a new file, or 'memory'"),
-        Arg::new("store-size")
-            .long("store-size")
-            .value_name("SIZE")
-            .help("Most bytes of the store [default: what the disk has; in memory 4 times the limit]"),
+        Arg::new("store-size").long("store-size").value_name("SIZE").help(
+            "Most bytes of the store [default: what the disk has; in memory 4 times the \
+                   limit]",
+        ),
         Arg::new("compress")
             .long("compress")
             .value_name("HOW")
@@ -70,10 +73,10 @@ pub fn arguments() -> [Arg; 7] {
             .value_parser(clap::value_parser!(u32).range(1..=8))
             .default_value("1")
             .help("Threads that wait for faults; 2 pay off with many faulting threads"),
-        Arg::new("allow-user-mode")
-            .long("allow-user-mode")
-            .action(ArgAction::SetTrue)
-            .help("Without the right to full userfaultfd, go on: system calls on paged memory then fail with EFAULT"),
+        Arg::new("allow-user-mode").long("allow-user-mode").action(ArgAction::SetTrue).help(
+            "Without the right to full userfaultfd, go on: system calls on paged memory then \
+                   fail with EFAULT",
+        ),
         socket_argument(),
     ]
 }
@@ -84,7 +87,10 @@ pub fn socket_argument() -> Arg {
         .long("socket")
         .value_name("PATH")
         .value_parser(clap::value_parser!(PathBuf))
-        .help("The daemon's socket [default: $ODFORK_PAGE_SOCKET, else in $XDG_RUNTIME_DIR/odfork or /tmp/odfork-UID]")
+        .help(
+            "The daemon's socket [default: $ODFORK_PAGE_SOCKET, else in $XDG_RUNTIME_DIR/odfork \
+               or /tmp/odfork-UID]",
+        )
 }
 
 pub fn socket_of(given: &ArgMatches) -> Result<PathBuf> {
@@ -93,7 +99,10 @@ pub fn socket_of(given: &ArgMatches) -> Result<PathBuf> {
 
 fn limit_of(given: &ArgMatches) -> Result<u64> {
     let Some(text) = given.get_one::<String>("limit") else {
-        bail!("no daemon is running, so --limit is needed: how much memory the programs may have together, as --limit 512M");
+        bail!(
+            "no daemon is running, so --limit is needed: how much memory the programs may have \
+               together, as --limit 512M"
+        );
     };
     let limit = bytes(text).map_err(Error::msg)?;
     let least = u64::from(LEAST_FRAMES) * 4096;

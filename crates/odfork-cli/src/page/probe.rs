@@ -27,7 +27,10 @@ pub fn check(lease: &Lease) -> Result<()> {
     let made = match made {
         Ok(made) => made,
         Err(_) if lease.user_mode => {
-            eprintln!("odfork page run: userfaultfd for user mode only: read(2), write(2) and other system calls on paged memory will fail with EFAULT");
+            eprintln!(
+                "odfork page run: userfaultfd for user mode only: read(2), write(2) and \
+                       other system calls on paged memory will fail with EFAULT"
+            );
             own(flags | USER_MODE_ONLY).map_err(io_error)?
         }
         Err(error) => bail!("{}", missing(&io_error(error))),
@@ -37,7 +40,10 @@ pub fn check(lease: &Lease) -> Result<()> {
     unsafe { libc::close(made.0) };
     if let Err(error) = known {
         let (kernel, error) = (kernel(), io_error(error));
-        bail!("this kernel's userfaultfd lacks what paging needs (Linux 6.7 for asynchronous write protection; here {kernel}): {error}");
+        bail!(
+            "this kernel's userfaultfd lacks what paging needs (Linux 6.7 for asynchronous write \
+               protection; here {kernel}): {error}"
+        );
     }
     Ok(())
 }
@@ -65,9 +71,11 @@ fn missing(error: &Error) -> String {
     }
     let sysctl = fs::read_to_string(SYSCTL).unwrap_or_default();
     format!(
-        "userfaultfd is not allowed ({error}); one of these is needed: a daemon started by root with 'odfork page daemon --allow-uid {uid}', \
-         access to /dev/userfaultfd (mode 0666 or a group of yours), sysctl vm.unprivileged_userfaultfd=1 (now {}), or CAP_SYS_PTRACE. \
-         With --allow-user-mode it goes without, but then system calls on paged memory fail with EFAULT, which most programs do not survive",
+        "userfaultfd is not allowed ({error}); one of these is needed: a daemon started by root \
+         with 'odfork page daemon --allow-uid {uid}', access to /dev/userfaultfd (mode 0666 or a \
+         group of yours), sysctl vm.unprivileged_userfaultfd=1 (now {}), or CAP_SYS_PTRACE. With \
+         --allow-user-mode it goes without, but then system calls on paged memory fail with \
+         EFAULT, which most programs do not survive",
         sysctl.trim(),
         // SAFETY: no arguments.
         uid = unsafe { libc::geteuid() }

@@ -61,15 +61,16 @@ pub fn command() -> Command {
         .arg(
             Arg::new("allow-pinning")
                 .long("allow-pinning")
-                .help("Leave io_uring, asynchronous I/O and O_DIRECT to the program: safe only when none of it reads into paged memory")
+                .help(
+                    "Leave io_uring, asynchronous I/O and O_DIRECT to the program: safe only \
+                       when none of it reads into paged memory",
+                )
                 .action(ArgAction::SetTrue),
         )
-        .arg(
-            Arg::new("allow-unpaged")
-                .long("allow-unpaged")
-                .action(ArgAction::SetTrue)
-                .help("Run the program without a limit when it cannot be paged or the daemon refuses it"),
-        )
+        .arg(Arg::new("allow-unpaged").long("allow-unpaged").action(ArgAction::SetTrue).help(
+            "Run the program without a limit when it cannot be paged or the daemon \
+                       refuses it",
+        ))
         .arg(
             Arg::new("words")
                 .value_names(["PROGRAM", "ARGS"])
@@ -162,10 +163,13 @@ fn lease(given: &ArgMatches, socket: &Path) -> Result<Option<Lease>> {
 fn refusal(given: &ArgMatches, refused: &Message) -> Result<Option<Lease>> {
     let why = match refused.pid {
         libc::EMFILE => format!(
-            "the daemon has no room for one more program ({}): raise its hard limit of open files (ulimit -Hn, or LimitNOFILE=) and start it again, or wait until a program ends",
+            "the daemon has no room for one more program ({}): raise its hard limit of open files \
+             (ulimit -Hn, or LimitNOFILE=) and start it again, or wait until a program ends",
             refused.text()
         ),
-        libc::EACCES => "the daemon does not serve this user: 'odfork page daemon --allow-uid'".into(),
+        libc::EACCES => "the daemon does not serve this user: 'odfork page daemon \
+                         --allow-uid'"
+            .into(),
         number => format!("the daemon refused: {}", io::Error::from_raw_os_error(number)),
     };
     if !given.get_flag("allow-unpaged") {
@@ -196,7 +200,8 @@ fn say_joined(given: &ArgMatches, status: &str) -> Result<()> {
     let limit = value["limit_bytes"].as_u64().unwrap_or(0);
     if limit != asked {
         eprintln!(
-            "odfork page run: joining the daemon that is running; its limit of {} MB holds for all, not {text}",
+            "odfork page run: joining the daemon that is running; its limit of {} MB holds for \
+             all, not {text}",
             limit >> 20
         );
     }
@@ -211,7 +216,8 @@ fn find_library() -> Result<PathBuf> {
     let found = libraries::places(&launcher, PAGER).into_iter().find(|path| path.exists());
     found.with_context(|| {
         format!(
-            "{PAGER} was not found beside {}; build it with 'cargo build --release' or set {LIBRARY_VARIABLE} to its path",
+            "{PAGER} was not found beside {}; build it with 'cargo build --release' or set \
+             {LIBRARY_VARIABLE} to its path",
             launcher.display()
         )
     })

@@ -17,10 +17,10 @@ use super::source::Source;
 const INTERRUPTED: u8 = 130;
 
 const ABOUT: &str = "\
-Reads traces (one page number a line, decimal or 0x hexadecimal, then optional columns: r or w, and a process) and \
-simulates demand paging into an empty memory of so many frames. Counts page faults (the first touch of every page \
-included), reclaims (faults without I/O that a policy needs in place of reference bits), write-backs, and their cost \
-in units of one reclaim.";
+Reads traces (one page number a line, decimal or 0x hexadecimal, then optional columns: r or w, \
+and a process) and simulates demand paging into an empty memory of so many frames. Counts page \
+faults (the first touch of every page included), reclaims (faults without I/O that a policy needs \
+in place of reference bits), write-backs, and their cost in units of one reclaim.";
 
 fn help() -> String {
     let mut text = String::from("Policies and their options, as NAME:KEY=VALUE,KEY=VALUE:\n");
@@ -113,7 +113,8 @@ pub fn run(matches: &ArgMatches) -> Result<u8> {
         print(trace, &outcome, &named, &prices, matches.get_flag("json"))?;
         if outcome.interrupted {
             eprintln!(
-                "odfork page simulate: {trace}: interrupted after {} references; the counts are of these",
+                "odfork page simulate: {trace}: interrupted after {} references; the counts are of \
+                 these",
                 outcome.summary.references
             );
             return Ok(INTERRUPTED);

@@ -19,7 +19,8 @@ pub fn frames<'a>(lists: impl Iterator<Item = &'a String>) -> Result<Vec<u32>> {
         );
         ensure!(
             u64::from(last - first) / u64::from(step) < MOST as u64,
-            "--frames cannot be '{part}': more than {MOST} sizes; give a larger step, as in 10..1000000:1000"
+            "--frames cannot be '{part}': more than {MOST} sizes; give a larger step, as in \
+             10..1000000:1000"
         );
         let sizes = (first..=last).step_by(step as usize);
         all.extend(sizes.filter(|&frames| seen.insert(frames)));
@@ -33,7 +34,8 @@ fn range(part: &str) -> Result<(u32, u32, u32)> {
         match text.trim().parse::<u32>() {
             Ok(number) if number < u32::MAX => Ok(number),
             _ => bail!(
-                "--frames cannot be '{part}': it should be a number below 4294967295, or a range as 10..1000:10"
+                "--frames cannot be '{part}': it should be a number below 4294967295, or a range \
+                 as 10..1000:10"
             ),
         }
     };

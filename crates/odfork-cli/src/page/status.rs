@@ -97,7 +97,8 @@ fn memory(now: &Value) -> String {
     let is_full = now["store_full_now"].as_bool() == Some(true);
     let full = if is_full { ", FULL: programs wait for room" } else { "" };
     format!(
-        "memory   limit {limit} MB: in use {held}, pool {pool} (low watermark {low}), leaving {leaving}\n\
+        "memory   limit {limit} MB: in use {held}, pool {pool} (low watermark {low}), leaving \
+         {leaving}\n\
          store    {medium} ({compress}): {used:.1} of {most:.1} MB{full}\n"
     )
 }
@@ -114,7 +115,8 @@ fn rates(now: &Value, before: Option<&Value>) -> String {
     let reclaims =
         rate("/clock/reclaims_loop") + rate("/clock/reclaims_pool") + rate("/clock/prefetch_used");
     let counts = format!(
-        "faults {:.0}, reclaims {reclaims:.0}, page-ins {:.0}+{:.0}, page-outs {:.0}, zeros {:.0}, scanned {:.0} (law {})",
+        "faults {:.0}, reclaims {reclaims:.0}, page-ins {:.0}+{:.0}, page-outs {:.0}, zeros {:.0}, \
+         scanned {:.0} (law {})",
         rate("/totals/faults"),
         rate("/totals/page_ins"),
         rate("/totals/prefetched"),
@@ -126,7 +128,8 @@ fn rates(now: &Value, before: Option<&Value>) -> String {
     let micro = |path: &str| now.pointer(path).and_then(Value::as_f64).unwrap_or(0.0) / 1000.0;
     format!(
         "rates/s  {counts}\n\
-         latency  reclaim p50 {:.0} p99 {:.0} us, page-in p50 {:.0} p99 {:.0} us (upper bounds of powers of two)\n",
+         latency  reclaim p50 {:.0} p99 {:.0} us, page-in p50 {:.0} p99 {:.0} us (upper bounds of \
+         powers of two)\n",
         micro("/totals/reclaim/p50_ns"),
         micro("/totals/reclaim/p99_ns"),
         micro("/totals/page_in/p50_ns"),
@@ -138,7 +141,10 @@ fn rates(now: &Value, before: Option<&Value>) -> String {
 fn programs(now: &Value) -> String {
     let line = |[pid, name, rest @ ..]: [&str; 8]| {
         let [mapped, resident, reclaimable, faults, page_ins, reclaims] = rest;
-        format!("{pid:>8} {name:<16} {mapped:>9} {resident:>9} {reclaimable:>9} {faults:>10} {page_ins:>9} {reclaims:>10}")
+        format!(
+            "{pid:>8} {name:<16} {mapped:>9} {resident:>9} {reclaimable:>9} {faults:>10} \
+                 {page_ins:>9} {reclaims:>10}"
+        )
     };
     let head =
         ["pid", "program", "mapped MB", "resident", "reclaim.", "faults", "page-ins", "reclaims"];

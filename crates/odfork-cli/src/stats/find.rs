@@ -119,7 +119,8 @@ fn copy(pid: Pid, address: u64) -> Result<Box<Stats>> {
     match stats.check() {
         Ok(()) => Ok(stats),
         Err(Foreign::Version(version)) => bail!(
-            "process {pid} has odfork with statistics of version {version}: use the 'odfork' that started it"
+            "process {pid} has odfork with statistics of version {version}: use the 'odfork' that \
+             started it"
         ),
         Err(Foreign::Nothing) => bail!("process {pid} has ended or executed another program"),
     }

@@ -362,11 +362,15 @@ impl Server {
 fn forbidden(error: IoError) -> Error {
     match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => Error::Refused(
-            "userfaultfd is forbidden here: allow it (root, CAP_SYS_PTRACE, access to /dev/userfaultfd, or sysctl \
-             vm.unprivileged_userfaultfd=1)"
+            "userfaultfd is forbidden here: allow it (root, CAP_SYS_PTRACE, access to \
+             /dev/userfaultfd, or sysctl vm.unprivileged_userfaultfd=1)"
                 .to_owned(),
         ),
-        Some(libc::ENOSYS) => Error::Refused("this kernel has no userfaultfd, or a filter hides it".to_owned()),
+        Some(libc::ENOSYS) => Error::Refused(
+            "this kernel has no userfaultfd, or a filter hides \
+                                              it"
+            .to_owned(),
+        ),
         _ => Error::Refused(format!("userfaultfd does not work here ({error})")),
     }
 }

@@ -28,7 +28,8 @@ pub fn build(digest: &Digest, id: &str) -> Content {
         let points: Vec<&Point> =
             at_size().filter(|point| point.configuration == *configuration).collect();
         let map = heat_map(digest, configuration, &points);
-        let caption = "Blue: less time than plain fork; orange: more. The number in a cell is the relative change of the medians.";
+        let caption = "Blue: less time than plain fork; orange: more. The number in a cell is the \
+                       relative change of the medians.";
         let map = Figure::new(&format!("{id}-map-{configuration}"), caption, map.drawing());
         blocks.push(Block::Figures(vec![map, change_lines(digest, configuration, &points, id)]));
     }
@@ -58,9 +59,17 @@ fn heat_map(digest: &Digest, configuration: &str, points: &[&Point]) -> Heat {
     let row = |read: &f64| shares.iter().map(|share| cell(*read, *share)).collect();
     Heat {
         title: format!("{configuration} against plain: change of fork + access"),
-        about: "Rows: share of accesses that read. Columns: share of the memory accessed. Each cell: change of the time against plain fork.".into(),
-        rows: ("down: mix of reads and writes".into(), reads.iter().map(|read| mix(*read)).collect()),
-        columns: ("share of memory accessed".into(), shares.iter().map(|share| Unit::Share.write(*share)).collect()),
+        about: "Rows: share of accesses that read. Columns: share of the memory accessed. Each \
+                cell: change of the time against plain fork."
+            .into(),
+        rows: (
+            "down: mix of reads and writes".into(),
+            reads.iter().map(|read| mix(*read)).collect(),
+        ),
+        columns: (
+            "share of memory accessed".into(),
+            shares.iter().map(|share| Unit::Share.write(*share)).collect(),
+        ),
         cells: reads.iter().map(row).collect(),
     }
 }
@@ -86,8 +95,12 @@ fn change_lines(digest: &Digest, configuration: &str, points: &[&Point], id: &st
     Chart {
         name: format!("{id}-lines-{configuration}"),
         title: format!("{configuration}: change against plain fork"),
-        about: "Relative change of the time of fork and access against plain fork, by share of memory accessed, one line per mix of reads and writes.".into(),
-        caption: "As Figure 8 of the paper, with 95 % intervals. Below the dashed line fork + access take less time than with plain fork.".into(),
+        about: "Relative change of the time of fork and access against plain fork, by share of \
+                memory accessed, one line per mix of reads and writes."
+            .into(),
+        caption: "As Figure 8 of the paper, with 95 % intervals. Below the dashed line fork + \
+                  access take less time than with plain fork."
+            .into(),
         x: Axis::from_zero("share of memory accessed", Unit::Share),
         y: Axis::from_zero("change against plain", Unit::Share),
         series,

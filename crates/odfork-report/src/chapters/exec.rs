@@ -76,8 +76,13 @@ fn by_method(digest: &Digest, id: &str) -> Figure {
     Chart {
         name: id.into(),
         title: "Starting a tiny program".into(),
-        about: "Time to start a tiny program and wait for it, against the memory its parent uses, one line for each way to start it.".into(),
-        caption: "Kernel's own fork, no engine. Median, 95 % interval and raw samples. Allocated but unused memory costs nothing visible: points of the same used size lie on each other.".into(),
+        about: "Time to start a tiny program and wait for it, against the memory its parent uses, \
+                one line for each way to start it."
+            .into(),
+        caption: "Kernel's own fork, no engine. Median, 95 % interval and raw samples. Allocated \
+                  but unused memory costs nothing visible: points of the same used size lie on \
+                  each other."
+            .into(),
         series: series.collect(),
         ..chart()
     }
@@ -99,8 +104,12 @@ fn by_configuration(digest: &Digest, id: &str) -> Figure {
     Chart {
         name: format!("{id}-engines"),
         title: "The same under each configuration".into(),
-        about: "Time to start a tiny program by fork and exec, posix_spawn and spawn, against the memory its parent uses: colour is the configuration, mark is the method.".into(),
-        caption: "Median, 95 % interval and raw samples. Colour is the configuration, the mark is the method.".into(),
+        about: "Time to start a tiny program by fork and exec, posix_spawn and spawn, against the \
+                memory its parent uses: colour is the configuration, mark is the method."
+            .into(),
+        caption: "Median, 95 % interval and raw samples. Colour is the configuration, the mark is \
+                  the method."
+            .into(),
         series: all,
         ..chart()
     }
@@ -124,8 +133,11 @@ fn by_actions(digest: &Digest, id: &str) -> Option<Figure> {
     let asked = rows.iter().any(|row| !row.label.starts_with("plain"));
     let bars = Bars {
         title: &format!("The same asked of both, parent of {}", Unit::Bytes.write(SHOWN)),
-        about: "One row for each way to start a program and what is asked besides: median, interval and raw samples.",
-        caption: "chdir: another working directory. close-N: all other descriptors closed, N being open. pipes: three pipes, both outputs read to their ends.",
+        about: "One row for each way to start a program and what is asked besides: median, \
+                interval and raw samples.",
+        caption:
+            "chdir: another working directory. close-N: all other descriptors closed, N being \
+                  open. pipes: three pipes, both outputs read to their ends.",
         label: "one start: create, exec, wait",
         kind: Kind::Log,
         unit: Unit::Nanoseconds,
@@ -150,8 +162,13 @@ fn theirs(id: &str) -> Option<Figure> {
     let chart = Chart {
         name: format!("{id}-published"),
         title: "Published (Zahariev 2009)".into(),
-        about: "The published seconds for a few thousand starts, by used memory: fork rises, vfork does not.".into(),
-        caption: "Seconds for a few thousand starts; how many is not told, so only slopes and ratios can be compared with ours.".into(),
+        about:
+            "The published seconds for a few thousand starts, by used memory: fork rises, vfork \
+                does not."
+                .into(),
+        caption: "Seconds for a few thousand starts; how many is not told, so only slopes and \
+                  ratios can be compared with ours."
+            .into(),
         y: Axis::log("a few thousand starts", Unit::Seconds),
         series: series.collect(),
         ..chart()

@@ -77,7 +77,9 @@ fn time_plots(part: &Part) -> Vec<Figure> {
         Chart {
             name: format!("{}-time-{configuration}", part.id),
             title: format!("{configuration}: {forks} forks, {} grid", part.scale),
-            caption: "As Figures 1 and 2: median, 95 % interval, raw samples, least-squares line per fraction written.".into(),
+            caption: "As Figures 1 and 2: median, 95 % interval, raw samples, least-squares line \
+                      per fraction written."
+                .into(),
             ..chart(fractions.iter().enumerate().map(line).collect())
         }
     };
@@ -128,8 +130,12 @@ fn published_lines(id: &str) -> Figure {
     Chart {
         name: format!("{id}-published"),
         title: "Published lines, 1000 forks (1988)".into(),
-        about: "The published regression lines of two machines of 1988 on axes of their own.".into(),
-        caption: "The six published lines on their own axes (time logarithmic, so that both machines fit): Smith and Maguire 1988, Figures 1 and 2.".into(),
+        about: "The published regression lines of two machines of 1988 on axes of their \
+                own."
+            .into(),
+        caption: "The six published lines on their own axes (time logarithmic, so that both \
+                  machines fit): Smith and Maguire 1988, Figures 1 and 2."
+            .into(),
         y: Axis::log("real time of 1000 forks", Unit::Seconds),
         ..chart(series.collect())
     }
@@ -152,8 +158,12 @@ fn growth(part: &Part) -> Figure {
     Chart {
         name: format!("{}-growth", part.id),
         title: "Growth with the heap, 0.9 written".into(),
-        about: "Growth of the time with the heap, relative to an empty heap, 0.9 written: our configurations and the published lines.".into(),
-        caption: "Each line divided by its own time at size 0: what is left is how much copying weighs against creating a process.".into(),
+        about: "Growth of the time with the heap, relative to an empty heap, 0.9 written: our \
+                configurations and the published lines."
+            .into(),
+        caption: "Each line divided by its own time at size 0: what is left is how much copying \
+                  weighs against creating a process."
+            .into(),
         y: Axis::log("time / time with an empty heap", Unit::Times),
         ..chart(series)
     }

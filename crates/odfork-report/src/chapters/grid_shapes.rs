@@ -47,7 +47,10 @@ fn surface(part: &Part, configuration: &str, forks: f64) -> Option<Figure> {
         heights: sizes.iter().map(column).collect(),
         unit: Unit::Seconds,
     };
-    let caption = format!("As {figure}. Medians; steps of both ground axes are evenly spaced, the far corner is the largest heap, all written.");
+    let caption = format!(
+        "As {figure}. Medians; steps of both ground axes are evenly spaced, the \
+                           far corner is the largest heap, all written."
+    );
     let name = format!("{}-surface-{configuration}-{forks}", part.id);
     surface.drawable().then(|| Figure::new(&name, &caption, surface.drawing()))
 }
@@ -79,8 +82,13 @@ fn relation(part: &Part, (from, word): (f64, &str)) -> Option<Figure> {
     let chart = Chart {
         name: format!("{}-relation-{word}", part.id),
         title: format!("Real against system time{detail}, {} grid", part.scale),
-        about: "How much longer real time is than system time, relative to it, by number of forks.".into(),
-        caption: "As Figures 5 and 6: every sample of the grid as a dot, medians joined. Samples without measurable system time are left out. Published: up to 20 for few forks, below 0.2 for many.".into(),
+        about: "How much longer real time is than system time, relative to it, by number of \
+                forks."
+            .into(),
+        caption: "As Figures 5 and 6: every sample of the grid as a dot, medians joined. Samples \
+                  without measurable system time are left out. Published: up to 20 for few forks, \
+                  below 0.2 for many."
+            .into(),
         x: Axis::log("number of forks", Unit::Count),
         y: Axis::from_zero("(real − sys) / sys", Unit::Number),
         series: series.collect(),

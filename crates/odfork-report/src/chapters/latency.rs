@@ -44,8 +44,12 @@ fn times(digest: &Digest, id: &str, processes: f64) -> Figure {
     Chart {
         name: format!("{id}-{processes}"),
         title: format!("fork call over memory, {words}"),
-        about: "Time of the fork call against the size of the memory, both logarithmic: one line per configuration, published figures as hollow marks.".into(),
-        caption: "Median and 95 % interval; faint dots are all raw samples, outliers included. Hollow marks were published, on another machine.".into(),
+        about: "Time of the fork call against the size of the memory, both logarithmic: one line \
+                per configuration, published figures as hollow marks."
+            .into(),
+        caption: "Median and 95 % interval; faint dots are all raw samples, outliers included. \
+                  Hollow marks were published, on another machine."
+            .into(),
         x: Axis::log("memory of the process", Unit::Bytes),
         y: Axis::log("time of the fork call", Unit::Nanoseconds),
         series,
@@ -76,8 +80,12 @@ fn gains(digest: &Digest, id: &str) -> Option<Figure> {
     let chart = Chart {
         name: format!("{id}-ratio"),
         title: "How many times faster than plain fork".into(),
-        about: "How many times faster than plain fork each configuration is, against the size of the memory, one process.".into(),
-        caption: "Ratio of medians, formed between samples of the same round, with its 95 % interval. Above the dashed line the configuration is faster.".into(),
+        about: "How many times faster than plain fork each configuration is, against the size of \
+                the memory, one process."
+            .into(),
+        caption: "Ratio of medians, formed between samples of the same round, with its 95 % \
+                  interval. Above the dashed line the configuration is faster."
+            .into(),
         x: Axis::log("memory of the process", Unit::Bytes),
         y: Axis::log("plain fork / configuration", Unit::Times),
         series,
@@ -110,7 +118,8 @@ pub fn build_fault(digest: &Digest, id: &str) -> Content {
     rows.extend(published_rows("fault", Unit::Nanoseconds));
     let bars = Bars {
         title: "First write of a child into the middle of its memory",
-        about: "One row per configuration and size: median, interval and raw samples on a logarithmic axis; published figures hollow.",
+        about: "One row per configuration and size: median, interval and raw samples on a \
+                logarithmic axis; published figures hollow.",
         caption: "Median, 95 % interval and all raw samples. Hollow: Table 1 of the paper.",
         label: "time of the write",
         kind: Kind::Log,

@@ -115,10 +115,17 @@ fn state(recording: &Recording) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut warn = |text: String| blocks.push(Block::Warning(text));
     match &recording.end {
-        None => warn(format!("Incomplete: {file} has no closing line. The run was killed or the file is cut; what is there is shown.")),
+        None => warn(format!(
+            "Incomplete: {file} has no closing line. The run was killed or the \
+                              file is cut; what is there is shown."
+        )),
         Some(end) => {
             if end.interrupted {
-                warn(format!("Interrupted: the run was stopped early after {} samples; points may have few samples or be missing.", end.samples));
+                warn(format!(
+                    "Interrupted: the run was stopped early after {} samples; points may \
+                              have few samples or be missing.",
+                    end.samples
+                ));
             }
             for wrong in &end.wrongs {
                 warn(format!("Wrong: {wrong}"));
@@ -157,7 +164,8 @@ fn harness(digest: &Digest, metric: &str) -> Option<String> {
     })?;
     let (unit, value) = (smallest.unit, smallest.median());
     Some(format!(
-        "Harness overhead: the null configuration alone takes {}, {} of the smallest measured figure ({}, {}).",
+        "Harness overhead: the null configuration alone takes {}, {} of the smallest measured \
+         figure ({}, {}).",
         unit.write(null),
         Unit::Share.write(null / value),
         smallest.configuration,

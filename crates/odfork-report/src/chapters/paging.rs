@@ -36,8 +36,11 @@ fn rates(digest: &Digest, id: &str, (act, title): (&str, &str)) -> Option<Figure
     let points = digest.of_metric("rate").filter(|point| point.word("act") == act);
     let bars = Bars {
         title,
-        about: "Accesses to pages of 4 KB in a second, one row for each backend; every page read is compared with what was written.",
-        caption: "Median and 95 % interval over rounds; faint dots are single rounds. To the right is faster.",
+        about: "Accesses to pages of 4 KB in a second, one row for each backend; every page read \
+                is compared with what was written.",
+        caption:
+            "Median and 95 % interval over rounds; faint dots are single rounds. To the right \
+                  is faster.",
         label: "accesses a second",
         kind: Kind::Log,
         unit: Unit::PerSecond,
@@ -106,7 +109,9 @@ pub fn build_sessions(digest: &Digest, id: &str) -> Content {
         let chart = Chart {
             name: format!("{id}-{metric}"),
             title: title.into(),
-            about: "One line for each way of sharing the memory: by the kernel's paging, by our pager, by whole-process swapping.".into(),
+            about: "One line for each way of sharing the memory: by the kernel's paging, by our \
+                    pager, by whole-process swapping."
+                .into(),
             caption: "Median and 95 % interval over rounds; faint dots are single rounds.".into(),
             x: Axis::new("sessions at once", Kind::Linear, Unit::Count),
             y,

@@ -44,8 +44,12 @@ fn rounds(digest: &Digest, (via, bytes): (&str, f64), id: &str) -> Figure {
     Chart {
         name: format!("{id}-{via}"),
         title: format!("Writes of the parent, child made by {via}, {}", Unit::Bytes.write(bytes)),
-        about: "Time per page of each round of writes in the parent, ten rounds before the child was made and ten after it was gone, one line per configuration.".into(),
-        caption: "Median, 95 % interval and raw samples, divided by the number of 4 KB pages, so that the published rounds (100,000 pages) stand on the same axis.".into(),
+        about: "Time per page of each round of writes in the parent, ten rounds before the child \
+                was made and ten after it was gone, one line per configuration."
+            .into(),
+        caption: "Median, 95 % interval and raw samples, divided by the number of 4 KB pages, so \
+                  that the published rounds (100,000 pages) stand on the same axis."
+            .into(),
         x: Axis::new("round (below 0: before the child was made)", Kind::Linear, Unit::Count),
         y: Axis::log("time per page written", Unit::Nanoseconds),
         series,

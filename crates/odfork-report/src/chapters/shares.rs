@@ -49,7 +49,8 @@ fn profile(points: &[&Point], title: &str, name: &str) -> Figure {
     let bars = Bars {
         title,
         about: "One bar per part of the kernel: its share of the time of fork.",
-        caption: "Median share; the line is the 95 % interval, dots are single runs. The table holds the paper's instruction shares beside.",
+        caption: "Median share; the line is the 95 % interval, dots are single runs. The table \
+                  holds the paper's instruction shares beside.",
         label: "share of the time of fork",
         kind: Kind::Linear,
         unit: Unit::Share,
@@ -77,8 +78,10 @@ pub fn build_copy(digest: &Digest, id: &str) -> Content {
     }
     let bars = Bars {
         title: "Bytes copied per second",
-        about: "One bar per configuration and size: by memcpy into touched memory, and by faults of a child that writes every page once.",
-        caption: "Median, 95 % interval and raw samples. memcpy is the bound that no service of faults can pass.",
+        about: "One bar per configuration and size: by memcpy into touched memory, and by faults \
+                of a child that writes every page once.",
+        caption: "Median, 95 % interval and raw samples. memcpy is the bound that no service of \
+                  faults can pass.",
         label: "bytes per second",
         kind: Kind::Linear,
         unit: Unit::BytesPerSecond,
@@ -147,7 +150,8 @@ pub fn build_writes(digest: &Digest, id: &str) -> Content {
         unit: Unit::Share,
         rows,
     };
-    let published = "The paper's programs changed 0.23 (Lisp planner, pages), 0.35, 0.30 and 0.48 (Emacs, bytes) of their data: less than half.";
+    let published = "The paper's programs changed 0.23 (Lisp planner, pages), 0.35, 0.30 and 0.48 \
+                     (Emacs, bytes) of their data: less than half.";
     let blocks =
         vec![bars.figure(id).into(), changes(digest).into(), Block::Text(published.into())];
     let below = points.iter().filter(|point| point.median() < 0.5).count();

@@ -156,7 +156,12 @@ fn robust(results: &Results) -> Claim {
             clock.mean, clock.worst, size.mean, size.worst, share.mean, share.worst
         ));
     }
-    numbers.insert(0, "cost over the best partition of the case, mean / worst; the size and the fraction with the best worst case".into());
+    numbers.insert(
+        0,
+        "cost over the best partition of the case, mean / worst; the size and the \
+                       fraction with the best worst case"
+            .into(),
+    );
     let all = RATIOS.len();
     let words = |lose: &[String]| match lose.len() {
         n if n == all => "confirmed".to_owned(),
@@ -206,8 +211,14 @@ fn some_size(results: &Results) -> Claim {
         "some resident-set size gives nearly LRU's faults at about FIFO's cost",
         verdict.to_owned(),
         vec![
-            format!("faults within 5 % of LRU in {near} of {cases} cases, there with cost within 10 % of FIFO's (8.6:1) in {both}"),
-            format!("the cheapest such fraction runs from {least} to {most}; up to {dearest:.1} reclaims a fault"),
+            format!(
+                "faults within 5 % of LRU in {near} of {cases} cases, there with cost within \
+                     10 % of FIFO's (8.6:1) in {both}"
+            ),
+            format!(
+                "the cheapest such fraction runs from {least} to {most}; up to {dearest:.1} \
+                     reclaims a fault"
+            ),
         ],
     )
 }

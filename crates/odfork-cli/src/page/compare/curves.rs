@@ -26,15 +26,19 @@ const REFERENCE_US: f64 = 0.1;
 pub fn intro(results: &Results) -> Vec<String> {
     vec![
         format!(
-            "{} traces, memories of {:.0} to {:.0} % of their distinct pages, {} cases. Demand paging from an empty memory; the first touch of every page is a fault. \
-             Cost = faults × ratio + reclaims. The ratios: 2 (a page-in from compressed memory), 8.6 (from a disk of today), 120 (the VAX).",
+            "{} traces, memories of {:.0} to {:.0} % of their distinct pages, {} cases. Demand \
+             paging from an empty memory; the first touch of every page is a fault. Cost = faults \
+             × ratio + reclaims. The ratios: 2 (a page-in from compressed memory), 8.6 (from a \
+             disk of today), 120 (the VAX).",
             results.traces.len(),
             SHARES[0] * 100.0,
             SHARES[SHARES.len() - 1] * 100.0,
             results.cases().count()
         ),
-        "LRU and MIN cost no reclaims here because no machine without reference bits could run them: they are yardsticks for faults. \
-         CLOCK is the plain one, whose hand moves at faults; \"the paper's\" is the triggered clock with its free pool, in virtual time, the same code the pager runs."
+        "LRU and MIN cost no reclaims here because no machine without reference bits could run \
+         them: they are yardsticks for faults. CLOCK is the plain one, whose hand moves at faults; \
+         \"the paper's\" is the triggered clock with its free pool, in virtual time, the same code \
+         the pager runs."
             .to_owned(),
     ]
 }
@@ -126,7 +130,10 @@ pub fn sampling(results: &Results) -> Grid {
         }
     }
     let caption = format!(
-        "What local policies pay for reference bits, memory {:.0} % of the pages. Overhead: reclaims of {RECLAIM_US} us each, against {REFERENCE_US} us a reference (too short for traces recorded with a window, so too high for these). Last column: the window in which a set of that size can be sampled within a tenth of a processor.",
+        "What local policies pay for reference bits, memory {:.0} % of the pages. Overhead: \
+         reclaims of {RECLAIM_US} us each, against {REFERENCE_US} us a reference (too short for \
+         traces recorded with a window, so too high for these). Last column: the window in which a \
+         set of that size can be sampled within a tenth of a processor.",
         SHARES[middle] * 100.0
     );
     let head = [
@@ -176,7 +183,8 @@ pub fn partitions(results: &Results) -> Grid {
     let smallest = results.traces.iter().map(|trace| frames(trace.pages)[0]).min().unwrap_or(0);
     let largest = results.traces.iter().map(|trace| trace.pages).max().unwrap_or(0);
     let caption = format!(
-        "Cost over the best fixed partition of the same case, mean / worst. A size larger than the memory is all of it (memories here have {smallest} to {largest} frames)."
+        "Cost over the best fixed partition of the same case, mean / worst. A size larger than the \
+         memory is all of it (memories here have {smallest} to {largest} frames)."
     );
     grid(&caption, &["policy", "2:1", "8.6:1", "120:1"], 1, partition_rows(results))
 }

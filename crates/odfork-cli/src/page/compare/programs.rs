@@ -97,8 +97,10 @@ fn compiler(folder: &Path) -> Result<Vec<OsString>> {
     let source = folder.join("source.c");
     let function = |i: u32| {
         format!(
-            "double f{i}(double *a, int n, int k) {{ double s = 0; for (int i = 0; i < n; i++) {{ if (a[i] > k) s += a[i] * {i}; \
-             else switch (i % 5) {{ case 0: s -= {i}; break; case 1: s *= 1.5; break; default: s += a[n - i] / (k + {i}); }} }} return s; }}\n"
+            "double f{i}(double *a, int n, int k) \
+             {{ double s = 0; for (int i = 0; i < n; i++) {{ if (a[i] > k) s += a[i] * {i}; \
+             else switch (i % 5) {{ case 0: s -= {i}; break; case 1: s *= 1.5; break; \
+             default: s += a[n - i] / (k + {i}); }} }} return s; }}\n"
         )
     };
     fs::write(&source, (0..6).map(function).collect::<String>())?;

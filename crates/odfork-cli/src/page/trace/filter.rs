@@ -108,7 +108,9 @@ mod tests {
         std::fs::read_to_string(file.path()).unwrap()
     }
 
-    const LOG: &str = "==1== Lackey\nI  04001000,3\n L 1ffeffe7e,8\n S 1ffeffe7e,8\n M 1ffeffe80,8\nI  04001003,3\n L 04001ffe,4\nnonsense\n# anomalous on\n S zz,1\n L 04001000,8\n";
+    const LOG: &str = "==1== Lackey\nI  04001000,3\n L 1ffeffe7e,8\n S 1ffeffe7e,8\n M \
+                       1ffeffe80,8\nI  04001003,3\n L 04001ffe,4\nnonsense\n# anomalous on\n S \
+                       zz,1\n L 04001000,8\n";
 
     #[test]
     fn runs_become_one_reference_and_a_first_write_is_kept() {

@@ -123,7 +123,10 @@ pub fn run(matches: &ArgMatches) -> Result<u8> {
     let status = done?;
     if filter.written == 0 {
         let _ = std::fs::remove_file(&out);
-        bail!("nothing was traced: the program did not start under valgrind, or is not one that valgrind can run");
+        bail!(
+            "nothing was traced: the program did not start under valgrind, or is not one that \
+               valgrind can run"
+        );
     }
     eprintln!(
         "odfork page trace: {}: {} references of {} accesses, {} pages, {:.1} MB{}",
@@ -220,7 +223,10 @@ fn start(words: &[OsString], output: Stdio) -> Result<(Child, OwnedFd)> {
     match child {
         Ok(child) => Ok((child, reader)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            bail!("valgrind is needed to record a trace and is not installed (Debian: apt-get install valgrind)")
+            bail!(
+                "valgrind is needed to record a trace and is not installed (Debian: apt-get \
+                   install valgrind)"
+            )
         }
         Err(error) => Err(error).context("cannot start valgrind"),
     }
