@@ -91,7 +91,8 @@ static int64_t ask_int(const struct shop *shop, const char *sql)
 {
     sqlite3_stmt *s = NULL;
     int64_t value = -1;
-    if (sqlite3_prepare_v2(shop->db, sql, -1, &s, NULL) == SQLITE_OK && sqlite3_step(s) == SQLITE_ROW)
+    if (sqlite3_prepare_v2(shop->db, sql, -1, &s, NULL) == SQLITE_OK &&
+        sqlite3_step(s) == SQLITE_ROW)
         value = sqlite3_column_int64(s, 0);
     sqlite3_finalize(s);
     return value;
@@ -99,9 +100,12 @@ static int64_t ask_int(const struct shop *shop, const char *sql)
 
 static int prepare_inserts(const struct shop *shop, struct inserts *in)
 {
-    if (sqlite3_prepare_v2(shop->db, "INSERT INTO customer VALUES (?,?,?,?)", -1, &in->customer, NULL)
-        || sqlite3_prepare_v2(shop->db, "INSERT INTO contract VALUES (?,?)", -1, &in->contract, NULL)
-        || sqlite3_prepare_v2(shop->db, "INSERT INTO orders VALUES (?,?,?,?,?,?)", -1, &in->order, NULL))
+    if (sqlite3_prepare_v2(shop->db, "INSERT INTO customer VALUES (?,?,?,?)", -1, &in->customer,
+                           NULL) ||
+        sqlite3_prepare_v2(shop->db, "INSERT INTO contract VALUES (?,?)", -1, &in->contract,
+                           NULL) ||
+        sqlite3_prepare_v2(shop->db, "INSERT INTO orders VALUES (?,?,?,?,?,?)", -1, &in->order,
+                           NULL))
         return complain(shop, "prepare insert");
     return 0;
 }
@@ -191,7 +195,8 @@ static int verify_table(const struct shop *shop, const char *sql, int64_t rows,
 int shop_verify(const struct shop *shop)
 {
     int bad = 0;
-    bad |= verify_table(shop, "SELECT id, customer, batch, amount, state, note FROM orders ORDER BY id",
+    bad |= verify_table(shop,
+                        "SELECT id, customer, batch, amount, state, note FROM orders ORDER BY id",
                         shop->orders, order_agrees);
     bad |= verify_table(shop, "SELECT id, name, town, credit FROM customer ORDER BY id",
                         shop->customers, customer_agrees);

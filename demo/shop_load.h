@@ -14,10 +14,12 @@ struct shop {
     int64_t bytes;                  /* page_count * page_size, as SQLite reports them */
 };
 
-/* Loads at least `bytes` of database pages, printing `progress PERCENT` lines. 0, or -1 after a message on stderr. */
+/* Loads at least `bytes` of database pages, printing `progress PERCENT` lines. 0, or -1 after a
+ * message on stderr. */
 int shop_load(struct shop *shop, int64_t bytes);
 
-/* Reads every row of every table and compares it with the model. 0 when all agree, else -1 and a message. */
+/* Reads every row of every table and compares it with the model. 0 when all agree, else -1 and a
+ * message. */
 int shop_verify(const struct shop *shop);
 
 #endif

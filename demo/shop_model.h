@@ -14,7 +14,8 @@ enum {
     GROUP_CUSTOMERS = 64,                               /* customers whose orders alternate */
     ORDERS_PER_CUSTOMER = 4,
     GROUP_ORDERS = GROUP_CUSTOMERS * ORDERS_PER_CUSTOMER,
-    BATCH_ORDERS = 32,                                  /* neighbouring orders with one `batch` value */
+    /* neighbouring orders with one `batch` value */
+    BATCH_ORDERS = 32,
     NOTE_MIN = 240,
     NOTE_SPAN = 160,
     NOTE_MAX = NOTE_MIN + NOTE_SPAN,
@@ -46,7 +47,8 @@ static inline uint64_t mix(uint64_t x)
  * the orders of one customer lie 64 rows (about 26 KB) apart. */
 static inline int64_t order_of_customer(int64_t customer, int nth)
 {
-    return customer / GROUP_CUSTOMERS * GROUP_ORDERS + nth * GROUP_CUSTOMERS + customer % GROUP_CUSTOMERS;
+    return customer / GROUP_CUSTOMERS * GROUP_ORDERS + nth * GROUP_CUSTOMERS +
+           customer % GROUP_CUSTOMERS;
 }
 
 static inline int64_t customer_of_order(int64_t order)

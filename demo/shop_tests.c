@@ -1,4 +1,5 @@
-/* shop_tests.c - see shop_tests.h: SELECT, DELETE, UPDATE by condition, and the foreign keys, chosen by a seed.
+/* shop_tests.c - see shop_tests.h: SELECT, DELETE, UPDATE by condition, and the foreign keys,
+ * chosen by a seed.
  *
  * Each test works on one batch (32 neighbouring orders) or on two neighbouring customers, so it
  * touches tens of pages of a database of any size. Statements are prepared here,
@@ -13,7 +14,8 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { EDGE = 4, NOBODY = -2 };     /* orders compared on either side of the batch; no customer at all */
+/* orders compared on either side of the batch; no customer at all */
+enum { EDGE = 4, NOBODY = -2 };
 
 struct run {
     const struct shop *shop;
@@ -41,7 +43,8 @@ static struct run run_of(const struct shop *shop, uint64_t seed, struct verdict 
     return r;
 }
 
-/* Two neighbouring customers whose orders are near the batch: `held` is under contract, the next is not. */
+/* Two neighbouring customers whose orders are near the batch: `held` is under contract, the next is
+ * not. */
 static int64_t pick_held(const struct run *r, uint64_t seed)
 {
     int64_t group = r->batch * BATCH_ORDERS / GROUP_ORDERS;
@@ -162,7 +165,8 @@ static int index_is(struct run *r, edit after, int64_t arg)
 static int customer_orders_are(struct run *r, int64_t customer, int gone)
 {
     int good = 1;
-    sqlite3_stmt *s = prepare(r, "SELECT id FROM orders WHERE customer = ? ORDER BY id", customer + 1, 0);
+    sqlite3_stmt *s =
+        prepare(r, "SELECT id FROM orders WHERE customer = ? ORDER BY id", customer + 1, 0);
     if (!s)
         return -1;
     for (int nth = 0; good && !gone && nth < ORDERS_PER_CUSTOMER; nth++)
@@ -170,21 +174,23 @@ static int customer_orders_are(struct run *r, int64_t customer, int gone)
             && sqlite3_column_int64(s, 0) == order_of_customer(customer, nth) + 1;
     good = good && sqlite3_step(s) == SQLITE_DONE;
     sqlite3_finalize(s);
-    return good ? 0 : fail(r, "orders of customer %lld are not as computed", (long long)(customer + 1));
+    return good ? 0
+                : fail(r, "orders of customer %lld are not as computed", (long long)(customer + 1));
 }
 
 static int customer_is(struct run *r, int64_t customer, int there)
 {
     struct customer c;
     customer_make(&c, customer);
-    sqlite3_stmt *s = prepare(r, "SELECT name, town, credit FROM customer WHERE id = ?", customer + 1, 0);
+    sqlite3_stmt *s =
+        prepare(r, "SELECT name, town, credit FROM customer WHERE id = ?", customer + 1, 0);
     if (!s)
         return -1;
     int found = sqlite3_step(s) == SQLITE_ROW;
     int good = found == there;
     if (good && there)
-        good = text_is(s, 0, c.name, (int)strlen(c.name)) && text_is(s, 1, c.town, (int)strlen(c.town))
-            && sqlite3_column_int64(s, 2) == c.credit;
+        good = text_is(s, 0, c.name, (int)strlen(c.name)) &&
+               text_is(s, 1, c.town, (int)strlen(c.town)) && sqlite3_column_int64(s, 2) == c.credit;
     sqlite3_finalize(s);
     return good ? 0 : fail(r, "customer %lld is not as computed", (long long)(customer + 1));
 }
@@ -201,7 +207,8 @@ static int below_limit(const struct run *r)
     return count;
 }
 
-/* SELECT with a filter and a join: the rows of one batch at or above the limit, with their customers. */
+/* SELECT with a filter and a join: the rows of one batch at or above the limit, with their
+ * customers. */
 static void test_select(const struct shop *shop, uint64_t seed, struct verdict *v)
 {
     struct run r = run_of(shop, seed, v);
@@ -218,11 +225,13 @@ static void test_select(const struct shop *shop, uint64_t seed, struct verdict *
         order_make(&o, r.batch * BATCH_ORDERS + i);
         customer_make(&c, o.customer - 1);
         if (o.amount >= r.limit)
-            good = sqlite3_step(s) == SQLITE_ROW && row_is(s, &o)
-                && text_is(s, 5, c.name, (int)strlen(c.name)) && sqlite3_column_int64(s, 6) == c.credit;
+            good = sqlite3_step(s) == SQLITE_ROW && row_is(s, &o) &&
+                   text_is(s, 5, c.name, (int)strlen(c.name)) &&
+                   sqlite3_column_int64(s, 6) == c.credit;
     }
     if (!good || sqlite3_step(s) != SQLITE_DONE)
-        fail(&r, "select on batch %lld: rows differ near order %lld", (long long)r.batch, (long long)o.id);
+        fail(&r, "select on batch %lld: rows differ near order %lld", (long long)r.batch,
+             (long long)o.id);
     sqlite3_finalize(s);
 }
 
@@ -235,7 +244,8 @@ static int change_batch(struct run *r, const char *sql)
     return got < 0 ? -1 : 0;
 }
 
-/* DELETE by condition: those rows are gone, from table and index, and the rest and the rows around are not. */
+/* DELETE by condition: those rows are gone, from table and index, and the rest and the rows around
+ * are not. */
 static void test_delete(const struct shop *shop, uint64_t seed, struct verdict *v)
 {
     struct run r = run_of(shop, seed, v);
@@ -257,7 +267,8 @@ static void test_update(const struct shop *shop, uint64_t seed, struct verdict *
 }
 
 /* Foreign keys: the orders of a deleted customer go with it; a customer under contract cannot be
- * deleted; an order cannot be given to a customer that does not exist. The refused ones change nothing. */
+ * deleted; an order cannot be given to a customer that does not exist. The refused ones change
+ * nothing. */
 static void test_key(const struct shop *shop, uint64_t seed, struct verdict *v)
 {
     static const char ONE_CUSTOMER[] = "DELETE FROM customer WHERE id = ?";
@@ -269,7 +280,8 @@ static void test_key(const struct shop *shop, uint64_t seed, struct verdict *v)
     if (refused(&r, "UPDATE orders SET customer = ? WHERE id = ?", shop->customers + 1,
                 order_of_customer(held, 0) + 1) < 0)
         return;
-    if (customer_is(&r, victim, 0) < 0 || customer_is(&r, held, 1) < 0 || customer_is(&r, victim + 1, 1) < 0)
+    if (customer_is(&r, victim, 0) < 0 || customer_is(&r, held, 1) < 0 ||
+        customer_is(&r, victim + 1, 1) < 0)
         return;
     if (customer_orders_are(&r, victim, 1) < 0 || customer_orders_are(&r, held, 0) < 0)
         return;

@@ -1,6 +1,7 @@
 /* shop_tests.h - the unit tests, run in whatever process calls them (the demo: a forked child).
  *
- * Owns: what select, delete, update and key (foreign keys) do and what they must find. Does not own processes or time.
+ * Owns: what select, delete, update and key (foreign keys) do and what they must find. Does not own
+ * processes or time.
  */
 #ifndef SHOP_TESTS_H
 #define SHOP_TESTS_H

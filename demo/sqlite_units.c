@@ -1,7 +1,7 @@
 /* sqlite_units.c - a unit-test runner over one big in-memory database, each test in its own child.
  *
- * Owns: the command loop, fork and reap of a test, the clock. It knows nothing of odfork: this is the
- * program a project would write with plain fork(). Usage: sqlite_units [BYTES]; then on stdin
+ * Owns: the command loop, fork and reap of a test, the clock. It knows nothing of odfork: this is
+ * the program a project would write with plain fork(). Usage: sqlite_units [BYTES]; then on stdin
  *   select SEED | delete SEED | update SEED | key SEED | verify | quit
  * and on stdout one line an answer, times in microseconds:
  *   ready BYTES ROWS INIT_US RSS_KB        test KIND SEED FORK TEST TOTAL ok|failed [message]
@@ -60,11 +60,13 @@ static int reap(pid_t pid, struct answer *a)
     if (got == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0 && a->finished)
         return 0;
     if (!a->verdict.message[0])
-        snprintf(a->verdict.message, sizeof a->verdict.message, "child ended with wait status 0x%x", status);
+        snprintf(a->verdict.message, sizeof a->verdict.message, "child ended with wait status 0x%x",
+                 status);
     return -1;
 }
 
-static void run_test(const struct shop *shop, const char *kind, uint64_t seed, struct answer *a, struct tally *t)
+static void run_test(const struct shop *shop, const char *kind, uint64_t seed, struct answer *a,
+                     struct tally *t)
 {
     shop_test test = shop_test_named(kind);
     memset(a, 0, sizeof *a);
@@ -79,8 +81,8 @@ static void run_test(const struct shop *shop, const char *kind, uint64_t seed, s
         snprintf(a->verdict.message, sizeof a->verdict.message, "fork failed");
     t->tests++;
     t->failed += bad ? 1 : 0;
-    printf("test %s %llu %.1f %.1f %.1f %s %s\n", kind, (unsigned long long)seed, forked - start, a->test_us,
-           end - start, bad ? "failed" : "ok", a->verdict.message);
+    printf("test %s %llu %.1f %.1f %.1f %s %s\n", kind, (unsigned long long)seed, forked - start,
+           a->test_us, end - start, bad ? "failed" : "ok", a->verdict.message);
 }
 
 static void run_verify(const struct shop *shop, struct tally *t)
@@ -105,7 +107,8 @@ static void serve(const struct shop *shop, struct answer *a, struct tally *t)
         else if (words == 2 && shop_test_named(kind))
             run_test(shop, kind, seed, a, t);
         else
-            printf("error: expected `select|delete|update|key SEED`, `verify` or `quit`, got: %s\n", line);
+            printf("error: expected `select|delete|update|key SEED`, `verify` or `quit`, got: %s\n",
+                   line);
     }
 }
 
@@ -116,16 +119,18 @@ int main(int argc, char **argv)
     char *end = "";
     long long bytes = argc > 1 ? strtoll(argv[1], &end, 10) : 1LL << 30;
     if (argc > 2 || *end || bytes < 1) {
-        fprintf(stderr, "usage: sqlite_units [BYTES]   (BYTES of database pages, default 1073741824)\n");
+        fprintf(stderr,
+                "usage: sqlite_units [BYTES]   (BYTES of database pages, default 1073741824)\n");
         return 2;
     }
     setvbuf(stdout, NULL, _IOLBF, 0);
-    struct answer *a = mmap(NULL, sizeof *a, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct answer *a =
+        mmap(NULL, sizeof *a, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     double start = now_us();
     if (a == MAP_FAILED || shop_load(&shop, bytes) < 0)
         return 2;
-    printf("ready %lld %lld %.0f %ld\n", (long long)shop.bytes, (long long)(shop.orders + shop.customers),
-           now_us() - start, resident_kb());
+    printf("ready %lld %lld %.0f %ld\n", (long long)shop.bytes,
+           (long long)(shop.orders + shop.customers), now_us() - start, resident_kb());
     serve(&shop, a, &tally);
     printf("bye %ld %ld\n", tally.tests, tally.failed);
     return tally.failed ? 1 : 0;

@@ -1,10 +1,10 @@
-/* talk_to_programs.c - starts programs from a process that holds a lot of memory, and talks to them, at a price that does
- * not depend on that memory.
+/* talk_to_programs.c - starts programs from a process that holds a lot of memory, and talks to
+ * them, at a price that does not depend on that memory.
  *
  * From the repository, without installing:
  *     make build
- *     cc -O2 -I crates/odfork-spawn-c/include examples/talk_to_programs.c -o target/talk -L target/release -lodfspawn
- *     LD_LIBRARY_PATH=target/release target/talk
+ *     cc -O2 -I crates/odfork-spawn-c/include examples/talk_to_programs.c -o target/talk -L
+ *     target/release -lodfspawn LD_LIBRARY_PATH=target/release target/talk
  * Installed: cc -O2 talk_to_programs.c -o talk $(pkg-config --cflags --libs odfspawn)
  */
 #include <odfspawn.h>
@@ -45,7 +45,8 @@ static void ask_calculator(void)
         fail("fdopen");
     for (int i = 6; i < 9; i++) {
         int product = 0;
-        if (dprintf(calculator.in, "%d 7\n", i) < 0 || fscanf(answers, "%d", &product) != 1 || product != i * 7)
+        if (dprintf(calculator.in, "%d 7\n", i) < 0 || fscanf(answers, "%d", &product) != 1 ||
+            product != i * 7)
             fail("dialogue");
         printf("dialogue:    %d * 7 = %d\n", i, product);
     }
@@ -59,7 +60,8 @@ static void sort_numbers(void)
 {
     struct odf_process sort;
     struct odf_output output;
-    if (odf_popen2("sort -n", &sort) != 0 || odf_communicate(&sort, "30\n4\n100\n", 9, &output) != 0)
+    if (odf_popen2("sort -n", &sort) != 0 ||
+        odf_communicate(&sort, "30\n4\n100\n", 9, &output) != 0)
         fail("sort");
     for (char *c = output.out; *c; c++)
         if (*c == '\n')
@@ -75,7 +77,8 @@ static void ask_for_more(void)
     struct odf_spawn_options options;
     struct odf_spawn_error error;
     struct odf_limit limits[] = { { RLIMIT_CORE, 0, 0 }, { RLIMIT_NOFILE, 64, 64 } };
-    char *argv[] = { (char *)"sh", (char *)"-c", (char *)"echo \"worker:      in $(pwd), $(ulimit -n) descriptors\"", NULL };
+    char *argv[] = {(char *)"sh", (char *)"-c",
+                    (char *)"echo \"worker:      in $(pwd), $(ulimit -n) descriptors\"", NULL};
     memset(&options, 0, sizeof options); /* all zero: everything inherited */
     options.size = sizeof options;
     options.flags = ODF_SPAWN_SEARCH_PATH | ODF_SPAWN_CLOSE_OTHERS | ODF_SPAWN_SESSION;

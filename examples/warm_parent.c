@@ -2,8 +2,8 @@
  *
  * From the repository, without installing:
  *     make build
- *     cc -O2 -I crates/odfork-preload/include examples/warm_parent.c -o target/warm_parent -L target/release -lodfork
- *     LD_LIBRARY_PATH=target/release target/warm_parent
+ *     cc -O2 -I crates/odfork-preload/include examples/warm_parent.c -o target/warm_parent -L
+ *     target/release -lodfork LD_LIBRARY_PATH=target/release target/warm_parent
  * Installed: cc -O2 warm_parent.c -o warm_parent $(pkg-config --cflags --libs odfork)
  */
 #include <odfork.h>
@@ -27,7 +27,8 @@ static double microseconds(void)
     return t.tv_sec * 1e6 + t.tv_nsec / 1e3;
 }
 
-/* Forks a child that changes a few rows and looks at others; returns the time fork() took in the parent. */
+/* Forks a child that changes a few rows and looks at others; returns the time fork() took in the
+ * parent. */
 static double ask(size_t question)
 {
     double begin = microseconds();
@@ -67,7 +68,8 @@ int main(void)
     for (size_t i = 0; i < ROWS; i++)
         table[i] = i * 3;
 
-    printf("plain:  %8.0f us, one fork\n", ask(0)); /* after some of these the library would freeze by itself */
+    /* after some of these the library would freeze by itself */
+    printf("plain:  %8.0f us, one fork\n", ask(0));
     double begin = microseconds();
     if (odfork_freeze() != 0) {
         printf("not frozen (%s); forks stay plain\n", odfork_reason());

@@ -25,7 +25,8 @@ int main(void)
     long before = read_map(&calls);
     EXPECT(syscall(SYS_mprotect, at, PAGE, PROT_NONE) == 0); /* past every wrapper */
     long after = read_map(&calls);
-    printf("one page of %d mappings changed its access: the map has %ld bytes, had %ld\n", 2 * COUNT, after, before);
+    printf("one page of %d mappings changed its access: the map has %ld bytes, had %ld\n",
+           2 * COUNT, after, before);
     printf("finding that out took %d calls\n", calls);
     EXPECT(calls > 20);
     return 0;

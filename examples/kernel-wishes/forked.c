@@ -22,7 +22,8 @@ int main(void)
     getrusage(RUSAGE_SELF, &after);
     printf("forks: 1; seen by pthread_atfork: %d\n", counted);
     printf("the child %s know; in the parent nothing changed: page %d, threads %ld to %ld\n",
-           WEXITSTATUS(status) ? "can" : "cannot", *wiped, tasks, number("/proc/self/status", "Threads:"));
+           WEXITSTATUS(status) ? "can" : "cannot", *wiped, tasks,
+           number("/proc/self/status", "Threads:"));
     EXPECT(counted == 0 && *wiped == 1 && WEXITSTATUS(status) == 1);
     return 0;
 }

@@ -13,10 +13,12 @@ int main(void)
     struct uffdio_writeprotect protect = {range, UFFDIO_WRITEPROTECT_MODE_WP};
     *page = 'a';
     EXPECT(uffd >= 0 && ioctl(uffd, UFFDIO_API, &api) == 0);
-    EXPECT(ioctl(uffd, UFFDIO_REGISTER, &watch) == 0 && ioctl(uffd, UFFDIO_WRITEPROTECT, &protect) == 0);
+    EXPECT(ioctl(uffd, UFFDIO_REGISTER, &watch) == 0 &&
+           ioctl(uffd, UFFDIO_WRITEPROTECT, &protect) == 0);
     EXPECT(pipe(pipes) == 0 && write(pipes[1], "b", 1) == 1);
     ssize_t got = read(pipes[0], page, 1);
-    printf("read(2) into a page that anybody may protect: %s\n", got < 0 ? strerror(errno) : "done");
+    printf("read(2) into a page that anybody may protect: %s\n",
+           got < 0 ? strerror(errno) : "done");
     EXPECT(got < 0 && errno == EFAULT && *page == 'a');
     return 0;
 }

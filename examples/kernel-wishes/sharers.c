@@ -16,7 +16,8 @@ int main(void)
     }
     EXPECT(read(ready[0], &byte, 1) == 1 && munmap(shown, PAGE) == 0);
     int lonely = (entry(probe) & EXCLUSIVE) != 0, lease = fcntl(fd, F_SETLEASE, F_WRLCK);
-    printf("1. a page that every relative inherits is %s\n", lonely ? "mapped by nobody else" : "shared");
+    printf("1. a page that every relative inherits is %s\n",
+           lonely ? "mapped by nobody else" : "shared");
     printf("2. a lease on the file is %s\n", lease == 0 ? "granted" : strerror(errno));
     EXPECT(pwrite(fd, "p", 1, 0) == 1 && write(go[1], "", 1) == 1 && wait(&status) > 0);
     printf("a child reads '%c', which this process wrote after the fork\n", WEXITSTATUS(status));

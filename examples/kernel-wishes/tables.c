@@ -26,7 +26,8 @@ int main(void)
     long clean = tables_of_child();
     *(volatile char *)at = 'x';
     long dirty = tables_of_child();
-    printf("page tables of a child: %ld kB; with one page of %zu rewritten: %ld kB\n", clean, SIZE / PAGE, dirty);
+    printf("page tables of a child: %ld kB; with one page of %zu rewritten: %ld kB\n", clean,
+           SIZE / PAGE, dirty);
     EXPECT(dirty - clean >= 400);
     return 0;
 }

@@ -19,19 +19,22 @@
 #define EXPECT(condition) \
     do { \
         if (!(condition)) { \
-            fprintf(stderr, "%s:%d: not so: %s (%s)\n", __FILE__, __LINE__, #condition, strerror(errno)); \
+            fprintf(stderr, "%s:%d: not so: %s (%s)\n", __FILE__, __LINE__, #condition, \
+                    strerror(errno)); \
             exit(1); \
         } \
     } while (0)
 
 static inline char *map(size_t bytes, int flags, int fd)
 {
-    char *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags | (fd < 0 ? MAP_ANONYMOUS : 0), fd, 0);
+    char *at =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags | (fd < 0 ? MAP_ANONYMOUS : 0), fd, 0);
     EXPECT(at != MAP_FAILED);
     return at;
 }
 
-/* A file in memory of that many bytes, all 'f'. A memfd takes no lease, a file without a name does. */
+/* A file in memory of that many bytes, all 'f'. A memfd takes no lease, a file without a name does.
+ */
 static inline int file_of(size_t bytes)
 {
     int fd = open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);

@@ -12,8 +12,8 @@ int main(void)
     EXPECT(*at == 'f');
     long before = number("/proc/self/maps", NULL);
     for (int i = 0; i < PAGES; i += 2)
-        EXPECT(mmap(at + i * PAGE, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) !=
-               MAP_FAILED);
+        EXPECT(mmap(at + i * PAGE, PAGE, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED);
     long after = number("/proc/self/maps", NULL);
     printf("%d pages made zero by new mappings: %ld mappings more\n", PAGES / 2, after - before);
     EXPECT(*at == 0 && after - before >= PAGES - 2);

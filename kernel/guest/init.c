@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The first process of a guest of the VM lab. It lies in the initial file system together with the orders of the host
- * (/session) and does, in this order:
+ * The first process of a guest of the VM lab. It lies in the initial file system together with the
+ * orders of the host (/session) and does, in this order:
  *
  *   1. lays a writable overlay in memory over the host's files, which come by 9p and are read-only
  *   2. mounts what a program expects (proc, sys, dev, cgroup, tracing), brings up lo and swap
  *   3. runs one command, hands its output to the host as it comes, and waits for it
  *   4. tells the host the exit status and switches the machine off
  *
- * Output goes through pipes of this process, not directly to a virtio port: a port can be opened once only, and a
- * program that opens /dev/stdout must not fail. Static, without a shell: a process started over 9p costs 50 ms under
- * emulation, and this needs none.
+ * Output goes through pipes of this process, not directly to a virtio port: a port can be opened
+ * once only, and a program that opens /dev/stdout must not fail. Static, without a shell: a process
+ * started over 9p costs 50 ms under emulation, and this needs none.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -72,8 +72,8 @@ static long now_ms(void)
 }
 
 /*
- * Ports are announced by the host in messages of their own and may come after this process; the first number in their
- * name is that of the device among all virtio devices.
+ * Ports are announced by the host in messages of their own and may come after this process; the
+ * first number in their name is that of the device among all virtio devices.
  */
 static int open_port(enum port number)
 {
@@ -169,7 +169,8 @@ static void mount_there(const char *type, const char *where, const char *options
 		say("odfork guest: no %s at %s: %s", type, where, strerror(errno));
 }
 
-/* What a distribution's kernel has as modules, in the order the host found; one that is refused is missed later. */
+/* What a distribution's kernel has as modules, in the order the host found; one that is refused is
+ * missed later. */
 static void load_modules(void)
 {
 	for (int number = 0;; number++) {
@@ -211,7 +212,8 @@ static void mount_root(void)
 		give_up("cannot mount a tmpfs");
 	mkdir("/over/upper", 0755);
 	mkdir("/over/work", 0755);
-	if (mount("overlay", "/root", "overlay", 0, "lowerdir=/host,upperdir=/over/upper,workdir=/over/work"))
+	if (mount("overlay", "/root", "overlay", 0,
+		  "lowerdir=/host,upperdir=/over/upper,workdir=/over/work"))
 		give_up("cannot lay an overlay over the host's files");
 	if (chdir("/root") || mount(".", "/", NULL, MS_MOVE, NULL) || chroot(".") || chdir("/"))
 		give_up("cannot change the root");
@@ -336,7 +338,8 @@ static int pump(int from, int to)
 	return got != 0;
 }
 
-/* Pumps both streams and reaps whoever ends, until the command has ended and its output is through. */
+/* Pumps both streams and reaps whoever ends, until the command has ended and its output is through.
+ */
 static int wait_for(pid_t command, struct pollfd *streams, const int *ports)
 {
 	int status = 0, open = 2;

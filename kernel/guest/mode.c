@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * mode MODE COMMAND...: becomes the command with copy-on-write page tables in this mode: 0 off, 1 until exec (so of no
- * use here), 2 kept over exec. Status 4 ("skip" of kernel tests) when the kernel does not know the mode.
+ * mode MODE COMMAND...: becomes the command with copy-on-write page tables in this mode: 0 off, 1
+ * until exec (so of no use here), 2 kept over exec. Status 4 ("skip" of kernel tests) when the
+ * kernel does not know the mode.
  */
 #include <errno.h>
 #include <stdio.h>

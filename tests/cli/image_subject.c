@@ -1,5 +1,6 @@
-/* Memory to be saved. Prints "ready START END" and then works until its standard input ends: two threads count, each in a
- * page of its own, the second never ahead of the first. With an argument, it forks that often before. */
+/* Memory to be saved. Prints "ready START END" and then works until its standard input ends: two
+ * threads count, each in a page of its own, the second never ahead of the first. With an argument,
+ * it forks that often before. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>

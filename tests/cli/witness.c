@@ -1,5 +1,6 @@
-/* Says what a program sees of the process it was started in. One word selects the question; output is exact and stable.
- * Used through `odfork run` and without it, so that both answers can be compared. */
+/* Says what a program sees of the process it was started in. One word selects the question; output
+ * is exact and stable. Used through `odfork run` and without it, so that both answers can be
+ * compared. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

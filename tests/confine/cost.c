@@ -1,5 +1,6 @@
-/* What forking and giving memory back cost here: prints microseconds, "freeze N" "fork N" "give N" on lines of
- * their own, each a median. cost MEGABYTES [threads]. Under stock fork there is no line "freeze". */
+/* What forking and giving memory back cost here: prints microseconds, "freeze N" "fork N" "give N"
+ * on lines of their own, each a median. cost MEGABYTES [threads]. Under stock fork there is no line
+ * "freeze". */
 #include "../programs/odtest.h"
 #include <pthread.h>
 #include <time.h>

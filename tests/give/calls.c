@@ -1,10 +1,10 @@
-/* What one madvise(MADV_DONTNEED) costs after a fork: every other part of PART KB of a heap of MB megabytes
- * is given back, in an order of addresses or at random, by the parent or by a child.
+/* What one madvise(MADV_DONTNEED) costs after a fork: every other part of PART KB of a heap of MB
+ * megabytes is given back, in an order of addresses or at random, by the parent or by a child.
  *
  *   calls MB PART parent|child alone|thread inorder|random
  *
- * Prints one line: nanoseconds of processor time a call (the median of stretches of 50 calls), the same
- * to touch a part again, and the mappings at the end. Exit status 1: a byte was wrong. */
+ * Prints one line: nanoseconds of processor time a call (the median of stretches of 50 calls), the
+ * same to touch a part again, and the mappings at the end. Exit status 1: a byte was wrong. */
 #define _GNU_SOURCE
 #include "mappings.h"
 #include <pthread.h>

@@ -1,12 +1,14 @@
-/* An allocation-heavy program: blocks of 16 B to 256 KB live in a heap of MB megabytes. After a first
- * fork it frees and allocates in ROUNDS phases, each of which replaces a quarter of the blocks, and forks
- * before every EVERY-th of them (0: never again). Each block knows its content: it is checked before it
- * is freed, and by each child. With "trim", glibc gives back what it can after each phase.
+/* An allocation-heavy program: blocks of 16 B to 256 KB live in a heap of MB megabytes. After a
+ * first fork it frees and allocates in ROUNDS phases, each of which replaces a quarter of the
+ * blocks, and forks before every EVERY-th of them (0: never again). Each block knows its content:
+ * it is checked before it is freed, and by each child. With "trim", glibc gives back what it can
+ * after each phase.
  *
  *   phases MB ROUNDS EVERY SEED [trim]
  *
- * Prints one line: microseconds of processor time after the first fork (of this process and of what it
- * waited for), the resident size in KB and the mappings at the end. Exit status 1: a byte was wrong. */
+ * Prints one line: microseconds of processor time after the first fork (of this process and of what
+ * it waited for), the resident size in KB and the mappings at the end. Exit status 1: a byte was
+ * wrong. */
 #define _GNU_SOURCE
 #include "mappings.h"
 #include <malloc.h>
@@ -36,7 +38,8 @@ static uint32_t draw(void)
 /* Half of the bytes are in blocks above 16 KB: each power of two is as likely by bytes. */
 static uint32_t some_size(void)
 {
-    static const uint16_t likely[15] = {16384, 8192, 4096, 2048, 1024, 512, 256, 128, 64, 32, 16, 8, 4, 2, 1};
+    static const uint16_t likely[15] = {16384, 8192, 4096, 2048, 1024, 512, 256, 128,
+                                        64,    32,   16,   8,    4,    2,   1};
     uint32_t n = draw() % 32767, class = 0;
     while (class < 14 && n >= likely[class])
         n -= likely[class++];
@@ -103,7 +106,8 @@ static long long spent(void)
     for (int who = RUSAGE_CHILDREN; who <= RUSAGE_SELF; who++) {
         struct rusage r;
         getrusage(who, &r);
-        sum += (r.ru_utime.tv_sec + r.ru_stime.tv_sec) * 1000000LL + r.ru_utime.tv_usec + r.ru_stime.tv_usec;
+        sum += (r.ru_utime.tv_sec + r.ru_stime.tv_sec) * 1000000LL + r.ru_utime.tv_usec +
+               r.ru_stime.tv_usec;
     }
     return sum;
 }

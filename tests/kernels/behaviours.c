@@ -1,5 +1,6 @@
 // Tries every kernel behaviour the runtime relies on or uses where it is there, and prints one
-// line for each: "BEHAVIOUR | ANSWER", the first and one other cell of the table in ARCHITECTURE.md.
+// line for each: "BEHAVIOUR | ANSWER", the first and one other cell of the table in
+// ARCHITECTURE.md.
 //
 //   cc -O1 -pthread -o behaviours behaviours.c && ./behaviours
 //
@@ -46,7 +47,8 @@ static void must(int good, const char *what) {
     exit(1);
 }
 
-// An unnamed file: of a tmpfs mounted nowhere whose pages are huge, or of 4 KB pages; -1 if refused.
+// An unnamed file: of a tmpfs mounted nowhere whose pages are huge, or of 4 KB pages; -1 if
+// refused.
 static int make_file(const char *huge, size_t size) {
     int fs = syscall(SYS_fsopen, "tmpfs", 1);
     if (fs < 0) return -1;
@@ -250,7 +252,7 @@ static const char *zero_page(void) {
     char *private = fill_and_map(file);
     int fd = syscall(SYS_userfaultfd, O_CLOEXEC);
     struct uffdio_api api = { .api = UFFD_API };
-    struct uffdio_register range = { { (uintptr_t)private, SPAN }, UFFDIO_REGISTER_MODE_MISSING, 0 };
+    struct uffdio_register range = {{(uintptr_t) private, SPAN}, UFFDIO_REGISTER_MODE_MISSING, 0};
     if (fd < 0 || ioctl(fd, UFFDIO_API, &api) || ioctl(fd, UFFDIO_REGISTER, &range)) return why();
     must(!madvise(private, PAGE, MADV_DONTNEED), "DONTNEED");
     struct uffdio_zeropage zero = { { (uintptr_t)private, PAGE }, 0, 0 };

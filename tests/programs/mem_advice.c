@@ -42,7 +42,10 @@ static const struct advice table[] = {
     {-1, "-1", '='},
 };
 
-static const char *answer(int result, int error) { return result == 0 ? "0" : strerrorname_np(error); }
+static const char *answer(int result, int error)
+{
+    return result == 0 ? "0" : strerrorname_np(error);
+}
 
 /* True if every byte can be read: asked of the kernel, which answers EFAULT instead of a signal. */
 static int is_readable(const char *at, size_t size)
@@ -60,7 +63,8 @@ static int is_readable(const char *at, size_t size)
 }
 
 /* `zeros`: the advice was taken, and it was one that drops. */
-static void check(const struct advice *a, char *at, size_t from, size_t size, int result, const char *which)
+static void check(const struct advice *a, char *at, size_t from, size_t size, int result,
+                  const char *which)
 {
     char what[100];
     snprintf(what, sizeof what, "%s memory after %s", which, a->name);
@@ -90,12 +94,13 @@ static void try_one(const struct advice *a, size_t from, size_t size, int by_sys
     for (int i = 0; i < 2; i++) {
         char *at = (i ? fresh : frozen) + from;
         errno = 0;
-        result[i] = by_syscall ? syscall(SYS_madvise, at, size, a->number) : madvise(at, size, a->number);
+        result[i] =
+            by_syscall ? syscall(SYS_madvise, at, size, a->number) : madvise(at, size, a->number);
         error[i] = errno;
         check(a, at - from, from, size, result[i], i ? "fresh" : "frozen");
     }
-    CHECK(result[0] == result[1] && error[0] == error[1], "%s on %zu bytes: frozen %s, fresh %s", a->name, size,
-          answer(result[0], error[0]), answer(result[1], error[1]));
+    CHECK(result[0] == result[1] && error[0] == error[1], "%s on %zu bytes: frozen %s, fresh %s",
+          a->name, size, answer(result[0], error[0]), answer(result[1], error[1]));
     printf("%s on %zu kB by %s: %s\n", a->name, size / 1024, by_syscall ? "syscall" : "wrapper",
            answer(result[0], error[0]));
     od_run_child(nothing, NULL);

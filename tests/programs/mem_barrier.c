@@ -1,5 +1,5 @@
-/* A write barrier by SIGSEGV, as garbage collectors use: the pages it reports are exactly the pages written,
- * in the parent, in the child, and after folds. */
+/* A write barrier by SIGSEGV, as garbage collectors use: the pages it reports are exactly the pages
+ * written, in the parent, in the child, and after folds. */
 // odtest: timeout=60
 #include "odtest.h"
 
@@ -44,8 +44,8 @@ static void write_some(uint32_t *dice, int count, uint64_t gen)
 static void compare(const char *who)
 {
     for (size_t page = 0; page < PAGES; page++)
-        CHECK(written[page] == reported[page], "%s: page %zu written %d reported %d", who, page, written[page],
-              reported[page]);
+        CHECK(written[page] == reported[page], "%s: page %zu written %d reported %d", who, page,
+              written[page], reported[page]);
 }
 
 static void child(void *argument)

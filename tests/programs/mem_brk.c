@@ -26,7 +26,8 @@ static void child(void *argument)
     verify(v, "child");
     OK(sbrk(-(long)(v->zeros + 3 * OD_PAGE)));
     OK(sbrk(3 * OD_PAGE + STEP));
-    memset(heap + mine.kept, 0, -(uintptr_t)(heap + mine.kept) & (OD_PAGE - 1)); /* the cut page keeps its bytes */
+    /* the cut page keeps its bytes */
+    memset(heap + mine.kept, 0, -(uintptr_t)(heap + mine.kept) & (OD_PAGE - 1));
     verify(&mine, "child after moving the break");
     od_fill(heap, mine.kept + mine.zeros, 900);
     od_refreeze();

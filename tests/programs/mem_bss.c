@@ -1,5 +1,6 @@
-/* MADV_DONTNEED on the frozen .bss of the program and of a library: zeros, at its start, in its middle, at its end. On
- * .data beside it: the file's content, as on stock. A library loaded where frozen memory was shows its own content. */
+/* MADV_DONTNEED on the frozen .bss of the program and of a library: zeros, at its start, in its
+ * middle, at its end. On .data beside it: the file's content, as on stock. A library loaded where
+ * frozen memory was shows its own content. */
 // odtest: expect=froze user=any timeout=60 mem=200
 #include "odtest.h"
 
@@ -38,7 +39,8 @@ static void drop_data(void)
     data[0] = 9;
     page[0] = 9;
     OK(madvise(data, 2 * 4096, MADV_DONTNEED));
-    CHECK(data[0] == 1 && data[1] == 2 && page[0] == 0, ".data: %d %d %d", data[0], data[1], page[0]);
+    CHECK(data[0] == 1 && data[1] == 2 && page[0] == 0, ".data: %d %d %d", data[0], data[1],
+          page[0]);
 }
 
 int main(void)

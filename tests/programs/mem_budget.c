@@ -1,8 +1,8 @@
 // odtest: modes=stock,huge,small,auto expect=any needs=root mem=500 serial=yes timeout=120
 /*
- * What a process holds above stock is bounded, whatever it does to frozen memory: bytes charged to a memory
- * control group are counted. On stock the same program stays below the same bounds. Part 1, charged bytes; part
- * 2, limits that stock's need just fits into.
+ * What a process holds above stock is bounded, whatever it does to frozen memory: bytes charged to
+ * a memory control group are counted. On stock the same program stays below the same bounds. Part
+ * 1, charged bytes; part 2, limits that stock's need just fits into.
  */
 #include "proc_group.h"
 
@@ -55,7 +55,8 @@ static void few_pages(void)
             close(gate.fd[1]); /* Should the parent fail, the wait ends. */
             od_gate_wait(&gate);
             for (size_t i = 0; i < PAGES; i++)
-                CHECK(memory[(i * 80 + k) * OD_PAGE] == 1, "child %zu sees a later write to page %zu", k, i);
+                CHECK(memory[(i * 80 + k) * OD_PAGE] == 1,
+                      "child %zu sees a later write to page %zu", k, i);
             _exit(0);
         }
         for (size_t i = 0; i < PAGES; i++)
@@ -88,7 +89,8 @@ static void whole_blocks(void)
             close(gate.fd[1]); /* Should the parent fail, the wait ends. */
             od_gate_wait(&gate);
             for (size_t i = 0; i < bytes; i += OD_PAGE)
-                CHECK(memory[i] == (i < k * block ? 2 : 1), "child %zu: page %zu holds %d", k, i / OD_PAGE, memory[i]);
+                CHECK(memory[i] == (i < k * block ? 2 : 1), "child %zu: page %zu holds %d", k,
+                      i / OD_PAGE, memory[i]);
             _exit(0);
         }
         memset(memory + k * block, 2, block);
@@ -279,7 +281,8 @@ static void long_names(const struct group *top, int limit_on_top)
     int here = OK(open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     OK(chdir(path[3]));
     snprintf(deep.dir, sizeof deep.dir, ".");
-    CHECK(group_set_limit(limit_on_top ? top : &deep, 200 * OD_MB) == 0, "cannot limit the deep group");
+    CHECK(group_set_limit(limit_on_top ? top : &deep, 200 * OD_MB) == 0,
+          "cannot limit the deep group");
     group_run(&deep, "rewritten");
     OK(fchdir(here));
     close(here);

@@ -81,7 +81,8 @@ static void run_chain(int parent_dies_first)
 
 int main(void)
 {
-    truth = OK(mmap(NULL, sizeof truth[0] * (DEPTH + 2), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    truth = OK(mmap(NULL, sizeof truth[0] * (DEPTH + 2), PROT_READ | PROT_WRITE,
+                    MAP_SHARED | MAP_ANONYMOUS, -1, 0));
     world = od_map(PAGES * OD_PAGE);
     OK(pipe(report));
     for (int round = 0; round < 3; round++) {

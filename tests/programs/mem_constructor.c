@@ -1,4 +1,5 @@
-/* Forks before main, in a constructor, and after it, in exit handlers: memory is as at any other time. */
+/* Forks before main, in a constructor, and after it, in exit handlers: memory is as at any other
+ * time. */
 // odtest: timeout=60
 #include "odtest.h"
 

@@ -26,8 +26,8 @@ static char *read_core(size_t *size)
 }
 
 /* The bytes the core holds for [at, at + size): all of them, of generation `gen`. */
-static void verify_in_core(const char *core, size_t core_size, const char *at, size_t size, uint64_t gen,
-                           const char *what)
+static void verify_in_core(const char *core, size_t core_size, const char *at, size_t size,
+                           uint64_t gen, const char *what)
 {
     const Elf64_Ehdr *head = (const Elf64_Ehdr *)core;
     const Elf64_Phdr *part = (const Elf64_Phdr *)(core + head->e_phoff);
@@ -39,7 +39,8 @@ static void verify_in_core(const char *core, size_t core_size, const char *at, s
         if (part[i].p_type != PT_LOAD || from >= to)
             continue;
         CHECK(part[i].p_offset + part[i].p_filesz <= core_size, "the core is cut short");
-        od_verify_at(core + part[i].p_offset + (from - start), to - from, gen, (from - (uintptr_t)at) / 8, what);
+        od_verify_at(core + part[i].p_offset + (from - start), to - from, gen,
+                     (from - (uintptr_t)at) / 8, what);
         found += to - from;
     }
     CHECK(found == size, "%s: the core holds %zu of %zu bytes", what, found, size);
@@ -73,7 +74,8 @@ static void dump(struct death death)
     int status;
     size_t size;
     pid_t pid = od_spawn(die, &death);
-    CHECK(waitpid(pid, &status, 0) == pid && WIFSIGNALED(status), "the child did not die: %x", status);
+    CHECK(waitpid(pid, &status, 0) == pid && WIFSIGNALED(status), "the child did not die: %x",
+          status);
     printf("signal %d, core %s\n", WTERMSIG(status), WCOREDUMP(status) ? "dumped" : "not dumped");
     char *core = read_core(&size);
     uint64_t first = death.gen + (death.writes ? 100 : 0);
@@ -87,7 +89,8 @@ static void dump(struct death death)
     OK(munmap(core, size));
 }
 
-/* What is asked for besides private file mappings (bit 2): an image is one, so that bit may differ. */
+/* What is asked for besides private file mappings (bit 2): an image is one, so that bit may differ.
+ */
 static long filter(void)
 {
     char text[64] = "";
@@ -101,7 +104,8 @@ static long filter(void)
 static void set_filter(const char *text)
 {
     int fd = OK(open("/proc/self/coredump_filter", O_WRONLY));
-    CHECK(write(fd, text, strlen(text)) == (ssize_t)strlen(text), "coredump_filter: %s", strerror(errno));
+    CHECK(write(fd, text, strlen(text)) == (ssize_t)strlen(text), "coredump_filter: %s",
+          strerror(errno));
     close(fd);
 }
 

@@ -26,7 +26,8 @@ static void body(int self)
             else
                 od_join(pid);
         }
-        od_verify(local, sizeof local, self * 1000 + turn, pid ? "coroutine" : "coroutine in the child");
+        od_verify(local, sizeof local, self * 1000 + turn,
+                  pid ? "coroutine" : "coroutine in the child");
         turn_of[self]++;
         swapcontext(&context[self], &main_context);
         od_verify(local, sizeof local, self * 1000 + turn, "coroutine after its pause");

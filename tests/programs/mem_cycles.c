@@ -1,6 +1,6 @@
 /* 300 times fork, mutate, exit: the process, the shared memory and the machine are back at base.
- * One image (48 MB) lost every ten cycles would be 1.3 GB; the slack is 320 MB, for others' noise, and
- * three times that where the machine's whole free memory is looked at. */
+ * One image (48 MB) lost every ten cycles would be 1.3 GB; the slack is 320 MB, for others' noise,
+ * and three times that where the machine's whole free memory is looked at. */
 // odtest: expect=fold serial=yes timeout=120 mem=900
 #include "odtest.h"
 
@@ -71,7 +71,8 @@ static void cycle(int i, pid_t *lingering)
 
 static int is_back(const struct level *base, const struct level *now)
 {
-    return now->own - base->own < OWN_SLACK_KB && now->own_shared - base->own_shared < OWN_SLACK_KB &&
+    return now->own - base->own < OWN_SLACK_KB &&
+           now->own_shared - base->own_shared < OWN_SLACK_KB &&
            now->shared - base->shared < SLACK_KB && base->available - now->available < 3 * SLACK_KB;
 }
 
@@ -94,7 +95,8 @@ int main(void)
         poll(NULL, 0, 100);
         now = measure();
     }
-    CHECK(is_back(&base, &now), "kB grown: own %ld, own shared %ld, Shmem %ld, available gone %ld", now.own - base.own,
-          now.own_shared - base.own_shared, now.shared - base.shared, base.available - now.available);
+    CHECK(is_back(&base, &now), "kB grown: own %ld, own shared %ld, Shmem %ld, available gone %ld",
+          now.own - base.own, now.own_shared - base.own_shared, now.shared - base.shared,
+          base.available - now.available);
     return od_done();
 }

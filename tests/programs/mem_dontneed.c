@@ -1,5 +1,5 @@
-/* MADV_DONTNEED reads zeros afterwards: at every edge, across mappings, by wrapper and by syscall(),
- * in parent and child, and a later fold does not bring the old bytes back. */
+/* MADV_DONTNEED reads zeros afterwards: at every edge, across mappings, by wrapper and by
+ * syscall(), in parent and child, and a later fold does not bring the old bytes back. */
 // odtest: timeout=60
 #define SIZE (16 * OD_MB)
 #include "mem_pages.h"
@@ -25,8 +25,9 @@ static void drop(size_t page, size_t pages, int by_syscall)
 /* Around huge-page borders, single pages, the first, the last. */
 static void drop_edges(int by_syscall)
 {
-    static const size_t at[][2] = {{0, 1},    {511, 2},  {1024, 512},    {1535, 1},       {1537, 513},
-                                   {2600, 1}, {2602, 1}, {PAGES - 1, 1}, {PAGES - 700, 3}};
+    static const size_t at[][2] = {{0, 1},    {511, 2},       {1024, 512},
+                                   {1535, 1}, {1537, 513},    {2600, 1},
+                                   {2602, 1}, {PAGES - 1, 1}, {PAGES - 700, 3}};
     for (size_t i = 0; i < sizeof at / sizeof at[0]; i++) {
         drop(at[i][0], at[i][1], by_syscall);
         verify("after DONTNEED");
@@ -35,7 +36,8 @@ static void drop_edges(int by_syscall)
     OK(madvise(world + 3000 * OD_PAGE, OD_PAGE + 1, MADV_DONTNEED));
     gen_of[3000] = gen_of[3001] = 0;
     verify("after a rounded DONTNEED");
-    CHECK(madvise(world + 1, OD_PAGE, MADV_DONTNEED) == -1 && errno == EINVAL, "an unaligned start must be EINVAL");
+    CHECK(madvise(world + 1, OD_PAGE, MADV_DONTNEED) == -1 && errno == EINVAL,
+          "an unaligned start must be EINVAL");
     CHECK(madvise(world, 0, MADV_DONTNEED) == 0, "no length is no error");
     /* written again, the page is the program's own again */
     gen_of[511] = 77;

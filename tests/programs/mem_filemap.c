@@ -1,5 +1,6 @@
-/* Private mappings of files: dirty pages are the process's own, clean pages show the file, and pages
- * behind a truncated end give SIGBUS, dirty or not. The frozen neighbour must not change that. */
+/* Private mappings of files: dirty pages are the process's own, clean pages show the file, and
+ * pages behind a truncated end give SIGBUS, dirty or not. The frozen neighbour must not change
+ * that. */
 // odtest: timeout=60
 #include "odtest.h"
 #include <setjmp.h>
@@ -15,7 +16,8 @@ static int is_dirty(size_t page) { return page % 4 == 1; }
 static void verify(uint64_t gen_file, uint64_t gen_own, size_t pages, const char *who)
 {
     for (size_t page = 0; page < pages; page++)
-        od_verify_at(map + page * OD_PAGE, OD_PAGE, is_dirty(page) ? gen_own : gen_file, page * 512, who);
+        od_verify_at(map + page * OD_PAGE, OD_PAGE, is_dirty(page) ? gen_own : gen_file, page * 512,
+                     who);
 }
 
 static void write_file(uint64_t gen)

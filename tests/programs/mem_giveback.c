@@ -1,5 +1,6 @@
-/* Memory is given up in parts of 4 KB to 1 MB, at random, between writes and forks: by the parent, by children, with
- * another thread there or not, through every call that gives content up, under every access. A model knows each page. */
+/* Memory is given up in parts of 4 KB to 1 MB, at random, between writes and forks: by the parent,
+ * by children, with another thread there or not, through every call that gives content up, under
+ * every access. A model knows each page. */
 // odtest: expect=froze user=any timeout=90 mem=300
 // odtest: link=-lpthread
 #define SIZE (24 * OD_MB)
@@ -51,7 +52,8 @@ static void give_up(size_t page, size_t pages)
         set(page, pages, 1 + od_random(&seed) % 1000);
         return;
     case 4:
-        CHECK(mmap(start, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == start,
+        CHECK(mmap(start, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+                   -1, 0) == start,
               "mmap: %s", strerror(errno));
         break;
     default:

@@ -1,4 +1,5 @@
-/* Private and shared mappings of hugetlbfs pages beside frozen memory. Sets vm.nr_hugepages and restores it. */
+/* Private and shared mappings of hugetlbfs pages beside frozen memory. Sets vm.nr_hugepages and
+ * restores it. */
 // odtest: modes=stock,huge,small needs=root,hugetlb serial=yes timeout=60 mem=500
 #include "odtest.h"
 

@@ -1,4 +1,5 @@
-/* Code written into memory: W^X cycles, execution after fork on both sides, rewriting while the other runs. */
+/* Code written into memory: W^X cycles, execution after fork on both sides, rewriting while the
+ * other runs. */
 // odtest: timeout=60
 #include "odtest.h"
 
@@ -16,7 +17,8 @@ static void emit(unsigned char *at, uint32_t value)
     memcpy(at + 1, &value, 4);
     at[5] = 0xc3; /* ret */
 #elif defined __aarch64__
-    uint32_t word[3] = {0x52800000u | (value & 0xffff) << 5, 0x72a00000u | (value >> 16) << 5, 0xd65f03c0u};
+    uint32_t word[3] = {0x52800000u | (value & 0xffff) << 5, 0x72a00000u | (value >> 16) << 5,
+                        0xd65f03c0u};
     memcpy(at, word, sizeof word);
     __builtin___clear_cache((char *)at, (char *)at + sizeof word);
 #else
@@ -42,7 +44,10 @@ static void call_range(size_t from, size_t to, uint32_t gen, const char *who)
     }
 }
 
-static void protect(size_t from, size_t to, int protection) { OK(mprotect(code + from * SLOT, (to - from) * SLOT, protection)); }
+static void protect(size_t from, size_t to, int protection)
+{
+    OK(mprotect(code + from * SLOT, (to - from) * SLOT, protection));
+}
 
 static void child(void *argument)
 {

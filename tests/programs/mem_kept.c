@@ -1,5 +1,6 @@
-/* What a program said of memory before it was frozen, or while it is, is true of it when it is anonymous again:
- * advice about huge pages, and that nothing is reserved. Given up, grown, moved and thawed; by parent and child. */
+/* What a program said of memory before it was frozen, or while it is, is true of it when it is
+ * anonymous again: advice about huge pages, and that nothing is reserved. Given up, grown, moved
+ * and thawed; by parent and child. */
 // odtest: expect=froze user=any timeout=60 mem=300
 #include "odtest.h"
 
@@ -37,13 +38,14 @@ static void expect(char *at, const char *flag, const char *what)
 {
     static const char *const all[] = {"hg", "nh", "nr"};
     for (int i = 0; i < 3; i++)
-        CHECK(shows(at, all[i]) == (strcmp(flag, all[i]) == 0), "%s: %s is %d, wanted %s", what, all[i],
-              shows(at, all[i]), flag);
+        CHECK(shows(at, all[i]) == (strcmp(flag, all[i]) == 0), "%s: %s is %d, wanted %s", what,
+              all[i], shows(at, all[i]), flag);
 }
 
 static char *map(const struct kind *k, size_t size)
 {
-    char *at = OK(mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | k->flags, -1, 0));
+    char *at =
+        OK(mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | k->flags, -1, 0));
     if (k->advice)
         OK(madvise(at, size, k->advice));
     return at;

@@ -1,5 +1,5 @@
-/* Code that gives memory up by a raw instruction, loaded after the first freeze: the next pass finds
- * it, and leaves the program plain. Large harmless code is loaded beside it. */
+/* Code that gives memory up by a raw instruction, loaded after the first freeze: the next pass
+ * finds it, and leaves the program plain. Large harmless code is loaded beside it. */
 // odtest: modes=stock,huge,small,user expect=froze mem=300
 #include "odtest.h"
 

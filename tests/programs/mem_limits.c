@@ -1,4 +1,5 @@
-/* RLIMIT_AS and RLIMIT_DATA: the same mappings succeed and fail as on stock, and forks go on below the limit. */
+/* RLIMIT_AS and RLIMIT_DATA: the same mappings succeed and fail as on stock, and forks go on below
+ * the limit. */
 // odtest: expect=froze timeout=60
 #include "odtest.h"
 

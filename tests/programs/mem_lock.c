@@ -1,4 +1,5 @@
-/* mlock, mlock2, mlockall and their limit: the same answers, the same bytes, locked before and after freezing. */
+/* mlock, mlock2, mlockall and their limit: the same answers, the same bytes, locked before and
+ * after freezing. */
 // odtest: timeout=60
 #include "odtest.h"
 

@@ -26,8 +26,8 @@ static void paint(struct block *b, size_t from)
 static void verify(const struct block *b, size_t size, const char *what)
 {
     for (size_t i = 0; i < size; i++)
-        CHECK(b->at[i] == (unsigned char)(b->seed + i * 7 + (i >> 8)), "%s: byte %zu of a block of %zu", what, i,
-              b->size);
+        CHECK(b->at[i] == (unsigned char)(b->seed + i * 7 + (i >> 8)),
+              "%s: byte %zu of a block of %zu", what, i, b->size);
 }
 
 static size_t pick_size(uint32_t *state)

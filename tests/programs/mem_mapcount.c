@@ -1,5 +1,6 @@
-/* Thousands of small parts of frozen memory are given up: each reads zeros, what lies between keeps its content, and
- * the mappings of the process do not become many more. In the parent, in a child, with a thread. */
+/* Thousands of small parts of frozen memory are given up: each reads zeros, what lies between keeps
+ * its content, and the mappings of the process do not become many more. In the parent, in a child,
+ * with a thread. */
 // odtest: expect=froze user=any timeout=90 mem=400
 // odtest: link=-lpthread
 #include "odtest.h"

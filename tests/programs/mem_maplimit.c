@@ -1,5 +1,5 @@
-/* At the limit of mappings: fork works as on stock, before and after something was frozen, and no byte is lost
- * when a fold or a freeze finds no mapping left. */
+/* At the limit of mappings: fork works as on stock, before and after something was frozen, and no
+ * byte is lost when a fold or a freeze finds no mapping left. */
 // odtest: expect=froze timeout=90
 #include "odtest.h"
 
@@ -60,7 +60,8 @@ int main(void)
         verify(&gen);
         if (gen == 3)
             CHECK(exhaust() > (size_t)limit / 2, "too few pieces");
-        for (size_t page = 0; page < SIZE / OD_PAGE; page += 3) /* dirty, with nothing left to split */
+        /* dirty, with nothing left to split */
+        for (size_t page = 0; page < SIZE / OD_PAGE; page += 3)
             od_fill_at(world + page * OD_PAGE, OD_PAGE, gen, page * 512);
         od_run_child(child, &gen);
         od_refreeze();

@@ -160,7 +160,8 @@ static void shrinks_over_mixed_access(uint64_t gen)
     for (size_t kept = SIZE / 2; kept >= SIZE / 8; kept /= 2) {
         char *at = frozen(gen, 0), *target = od_map(SIZE);
         OK(mprotect(at + SIZE / 2, SIZE / 4, PROT_READ));
-        CHECK(remap(at, SIZE, kept, MREMAP_MAYMOVE | MREMAP_FIXED, target) == target, "%s", strerror(errno));
+        CHECK(remap(at, SIZE, kept, MREMAP_MAYMOVE | MREMAP_FIXED, target) == target, "%s",
+              strerror(errno));
         od_verify(target, kept, gen, "shrunk and moved");
         od_verify_zero(target + kept, SIZE - kept, "what was there");
         OK(munmap(target, SIZE));

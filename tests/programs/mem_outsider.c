@@ -1,4 +1,5 @@
-/* Writes from another process, through /proc/PID/mem and process_vm_writev, reach exactly one process. */
+/* Writes from another process, through /proc/PID/mem and process_vm_writev, reach exactly one
+ * process. */
 // odtest: timeout=60
 #include "odtest.h"
 #include <sys/prctl.h>
@@ -37,7 +38,8 @@ static void write_by_file(const struct deed *deed)
         if (!is_hit(page))
             continue;
         od_fill_at(page_of, OD_PAGE, deed->new, page * 512);
-        CHECK(pwrite(fd, page_of, OD_PAGE, where) == (ssize_t)OD_PAGE, "pwrite: %s", strerror(errno));
+        CHECK(pwrite(fd, page_of, OD_PAGE, where) == (ssize_t)OD_PAGE, "pwrite: %s",
+              strerror(errno));
     }
     close(fd);
 }
@@ -47,14 +49,15 @@ static void write_by_call(const struct deed *deed)
     static uint64_t page_of[512];
     for (size_t page = 0; page < PAGES; page++) {
         struct iovec here = {page_of, OD_PAGE}, there = {world + page * OD_PAGE, OD_PAGE};
-        CHECK(process_vm_readv(deed->target, &here, 1, &there, 1, 0) == (ssize_t)OD_PAGE, "readv: %s", strerror(errno));
+        CHECK(process_vm_readv(deed->target, &here, 1, &there, 1, 0) == (ssize_t)OD_PAGE,
+              "readv: %s", strerror(errno));
         od_verify_at(page_of, OD_PAGE, deed->old, page * 512, "read by process_vm_readv");
         if (!is_hit(page))
             continue;
         od_fill_at(page_of, OD_PAGE, deed->new, page * 512);
         ssize_t put = process_vm_writev(deed->target, &here, 1, &there, 1, 0);
         if (page == PROTECTED && put == -1 && errno == EFAULT)
-            continue; /* process_vm_writev respects protection; the caller writes that page by file */
+            continue; /* process_vm_writev respects protection; the caller writes by file */
         CHECK(put == (ssize_t)OD_PAGE, "page %zu: writev: %zd %s", page, put, strerror(errno));
     }
 }
@@ -73,8 +76,9 @@ static void intrude(void *argument)
         snprintf(path, sizeof path, "/proc/%d/mem", (int)rest.target);
         int fd = OK(open(path, O_RDWR | O_CLOEXEC));
         od_fill_at(page_of, OD_PAGE, rest.new, PROTECTED * 512);
-        CHECK(pwrite(fd, page_of, OD_PAGE, (uintptr_t)world + PROTECTED * OD_PAGE) == (ssize_t)OD_PAGE, "pwrite: %s",
-              strerror(errno));
+        CHECK(pwrite(fd, page_of, OD_PAGE, (uintptr_t)world + PROTECTED * OD_PAGE) ==
+                  (ssize_t)OD_PAGE,
+              "pwrite: %s", strerror(errno));
         close(fd);
     }
     verify(deed->old, deed->old, "intruder after");
@@ -110,7 +114,8 @@ int main(void)
         pid_t first = od_spawn(watch, &untouched), second = od_spawn(watch, &hit);
         if (gen == 40)
             od_refreeze();
-        struct deed on_me = {getpid(), gen, gen + 1, by_file}, on_child = {second, gen, gen + 2, !by_file};
+        struct deed on_me = {getpid(), gen, gen + 1, by_file},
+                    on_child = {second, gen, gen + 2, !by_file};
         od_run_child(intrude, &on_child);
         verify(gen, gen, "parent while a child was written to");
         od_run_child(intrude, &on_me);

@@ -1,4 +1,5 @@
-/* Properties that a file would not keep: a memory policy and a name, given before a freeze or after it. */
+/* Properties that a file would not keep: a memory policy and a name, given before a freeze or after
+ * it. */
 // odtest: expect=froze mem=200 timeout=60
 #include "odtest.h"
 #include <sys/prctl.h>
@@ -21,7 +22,10 @@ static void look(void *memory)
 }
 
 /* What naming says on stock: nothing, or that the kernel cannot. */
-static long give_name(char *memory, const char *name) { return prctl(SET_VMA, 0, memory, SIZE, name) ? errno : 0; }
+static long give_name(char *memory, const char *name)
+{
+    return prctl(SET_VMA, 0, memory, SIZE, name) ? errno : 0;
+}
 
 static void bind_or_name(char *memory, int by_name, int late)
 {
@@ -42,7 +46,8 @@ static void bind_or_name(char *memory, int by_name, int late)
         CHECK(give_name(memory, "after") == said, "the name can be given once only");
     else
         for (size_t at = 0; at < SIZE; at += SIZE / 8)
-            CHECK(policy_of(memory + at) == BIND, "policy %d at %zu, late %d", policy_of(memory + at), at, late);
+            CHECK(policy_of(memory + at) == BIND, "policy %d at %zu, late %d",
+                  policy_of(memory + at), at, late);
     od_verify(memory, SIZE, 4, "at the end");
 }
 

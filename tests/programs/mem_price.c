@@ -57,7 +57,8 @@ int main(int argc, char **argv)
         }
     }
     if (figures().freezes > 0) {
-        CHECK(stops > 0 && frozen < SIZE / 2, "frozen %zu of %zu bytes", (size_t)frozen, (size_t)SIZE);
+        CHECK(stops > 0 && frozen < SIZE / 2, "frozen %zu of %zu bytes", (size_t)frozen,
+              (size_t)SIZE);
         CHECK(frozen % (2 * OD_MB) == 0, "a part of a window: %zu bytes", (size_t)frozen);
     }
     od_fill(p, SIZE, ++generation);

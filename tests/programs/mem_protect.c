@@ -1,4 +1,5 @@
-/* mprotect in tiny and huge groups, guards, and what a fault handler is told, on both sides of a fork. */
+/* mprotect in tiny and huge groups, guards, and what a fault handler is told, on both sides of a
+ * fork. */
 // odtest: timeout=60
 #include "odtest.h"
 #include <setjmp.h>
@@ -49,17 +50,19 @@ static void verify_access(const char *who)
         char *at = world + page * OD_PAGE + page % OD_PAGE;
         int caught_read = read_faults(at);
         int want_read = protection[page] & PROT_READ ? 0 : SIGSEGV;
-        CHECK(caught_read == want_read, "%s: reading page %zu: signal %d, want %d", who, page, caught_read, want_read);
+        CHECK(caught_read == want_read, "%s: reading page %zu: signal %d, want %d", who, page,
+              caught_read, want_read);
         if (caught_read) {
             CHECK(got_address == at, "%s: si_addr %p, want %p", who, got_address, at);
             CHECK(got_code == SEGV_ACCERR, "%s: si_code %d for a guard", who, got_code);
             continue;
         }
         int caught_write = write_faults(at);
-        CHECK(caught_write == (protection[page] & PROT_WRITE ? 0 : SIGSEGV), "%s: writing page %zu: signal %d", who,
-              page, caught_write);
+        CHECK(caught_write == (protection[page] & PROT_WRITE ? 0 : SIGSEGV),
+              "%s: writing page %zu: signal %d", who, page, caught_write);
         if (caught_write)
-            CHECK(got_address == at && got_code == SEGV_ACCERR, "%s: si_addr %p si_code %d", who, got_address, got_code);
+            CHECK(got_address == at && got_code == SEGV_ACCERR, "%s: si_addr %p si_code %d", who,
+                  got_address, got_code);
     }
 }
 

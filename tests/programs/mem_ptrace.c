@@ -1,5 +1,5 @@
-/* A debugger that stops a process, reads and writes its frozen memory, and lets it go; and a process that
- * forks while it is being traced. */
+/* A debugger that stops a process, reads and writes its frozen memory, and lets it go; and a
+ * process that forks while it is being traced. */
 // odtest: expect=froze timeout=60
 #include "odtest.h"
 #include <sys/prctl.h>
@@ -31,7 +31,8 @@ static void poke_all(const struct session *s)
     for (size_t at = 0; at < SIZE; at += STEP) {
         errno = 0;
         uint64_t word = ptrace(PTRACE_PEEKDATA, s->target, world + at, NULL);
-        CHECK(errno == 0 && word == od_word(s->gen, at / 8), "PEEKDATA at %zu: %llx", at, (unsigned long long)word);
+        CHECK(errno == 0 && word == od_word(s->gen, at / 8), "PEEKDATA at %zu: %llx", at,
+              (unsigned long long)word);
         OK(ptrace(PTRACE_POKEDATA, s->target, world + at, ~word));
     }
 }

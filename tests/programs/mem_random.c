@@ -1,6 +1,6 @@
-/* Random layouts, random changes of them, and forks in between, checked page by page against a plain copy
- * in shared memory. A failure names seed and step: run `mem_random SEED 1 12` (and `wild` behind it to
- * move ranges that are not uniformly readable, too). */
+/* Random layouts, random changes of them, and forks in between, checked page by page against a
+ * plain copy in shared memory. A failure names seed and step: run `mem_random SEED 1 12` (and
+ * `wild` behind it to move ranges that are not uniformly readable, too). */
 // odtest: expect=froze mem=900 timeout=90
 #include "odtest.h"
 
@@ -20,7 +20,8 @@ struct world {
     size_t used, heap; /* pages of the arena in use; pages of the heap */
 };
 
-static struct world *own, *copies, *now; /* the parent's, those of children and grandchildren, this process's */
+/* the parent's, those of children and grandchildren, this process's */
+static struct world *own, *copies, *now;
 static char *arena, *heap;
 static uint64_t seed, generation;
 static uint32_t chance;
@@ -30,13 +31,19 @@ static struct {
     int born, gate;
 } children[CHILDREN];
 
-static size_t below(size_t n) { return n ? ((size_t)od_random(&chance) << 20 ^ od_random(&chance)) % n : 0; }
+static size_t below(size_t n)
+{
+    return n ? ((size_t)od_random(&chance) << 20 ^ od_random(&chance)) % n : 0;
+}
 static int one_in(size_t n) { return below(n) == 0; }
-static char *at(size_t page) { return page < ARENA_PAGES ? arena + page * OD_PAGE : heap + (page - ARENA_PAGES) * OD_PAGE; }
+static char *at(size_t page)
+{
+    return page < ARENA_PAGES ? arena + page * OD_PAGE : heap + (page - ARENA_PAGES) * OD_PAGE;
+}
 static size_t middle(uint64_t value) { return 1 + value % 510; }
 
-#define MUST(condition, format, ...)                                                                   \
-    CHECK(condition, "seed %llu step %d%s: " format, (unsigned long long)seed, step,                    \
+#define MUST(condition, format, ...) \
+    CHECK(condition, "seed %llu step %d%s: " format, (unsigned long long)seed, step, \
           now == own ? "" : " (child)", __VA_ARGS__)
 
 static void write_page(size_t page)
@@ -47,7 +54,8 @@ static void write_page(size_t page)
     word[0] = word[511] = word[middle(value)] = now->value[page] = value;
 }
 
-/* Everything that was written, and, since reading changes what is populated, zeros only when deep. */
+/* Everything that was written, and, since reading changes what is populated, zeros only when deep.
+ */
 static void verify(const char *when, int deep)
 {
     for (size_t page = 0; page < PAGES; page++) {
@@ -57,8 +65,8 @@ static void verify(const char *when, int deep)
         uint64_t want = now->value[page];
         MUST(word[0] == want && word[511] == want && word[middle(want)] == want,
              "%s: page %zu (%p) holds %llx %llx %llx, not %llx", when, page, (void *)at(page),
-             (unsigned long long)word[0], (unsigned long long)word[middle(want)], (unsigned long long)word[511],
-             (unsigned long long)want);
+             (unsigned long long)word[0], (unsigned long long)word[middle(want)],
+             (unsigned long long)word[511], (unsigned long long)want);
     }
 }
 
@@ -99,7 +107,8 @@ static const size_t fills[] = {512, 512, 384, 383, 385, 64, 63, 8, 1, 0, 0};
 /* So many runs of so many pages, so far apart. */
 static void write_runs(size_t from, size_t end)
 {
-    size_t runs = ANY(counts), length = one_in(2) ? 1 : 1 + below(40), gap = 1 + below(one_in(2) ? 8 : 100);
+    size_t runs = ANY(counts), length = one_in(2) ? 1 : 1 + below(40),
+           gap = 1 + below(one_in(2) ? 8 : 100);
     for (; runs > 0 && from < end; runs--, from += gap)
         for (size_t i = 0; i < length && from < end; i++)
             write_page(from++);
@@ -110,7 +119,8 @@ static void write_windows(size_t from, size_t end)
 {
     int alternate = one_in(2);
     while (from < end) {
-        size_t stop = (from / WINDOW + 1) * WINDOW, fill = alternate ? (from / WINDOW & 1 ? 100 : 512) : ANY(fills);
+        size_t stop = (from / WINDOW + 1) * WINDOW,
+               fill = alternate ? (from / WINDOW & 1 ? 100 : 512) : ANY(fills);
         size_t shift = below(WINDOW - fill + 1);
         for (size_t page = from / WINDOW * WINDOW + shift; fill > 0; page++, fill--)
             if (page >= from && page < end)
@@ -134,7 +144,8 @@ static void populate(size_t from, size_t end)
 static void map_new(size_t from, size_t pages)
 {
     int reserve = one_in(4) ? MAP_NORESERVE : 0;
-    OK(mmap(at(from), pages * OD_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | reserve, -1, 0));
+    OK(mmap(at(from), pages * OD_PAGE, PROT_READ | PROT_WRITE,
+            MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | reserve, -1, 0));
     forget(from, pages, WRITES);
     if (one_in(3))
         madvise(at(from), pages * OD_PAGE, one_in(2) ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
@@ -144,7 +155,8 @@ static void map_new(size_t from, size_t pages)
 
 static void give_up(size_t from, size_t pages)
 {
-    madvise(at(from), pages * OD_PAGE - (one_in(4) ? below(OD_PAGE) : 0), MADV_DONTNEED); /* goes on over holes */
+    /* goes on over holes */
+    madvise(at(from), pages * OD_PAGE - (one_in(4) ? below(OD_PAGE) : 0), MADV_DONTNEED);
     memset(now->value + from, 0, pages * sizeof now->value[0]);
 }
 
@@ -231,7 +243,10 @@ static void change(void)
         move(from, pages);
         break;
     case 10:
-        madvise(at(from), pages * OD_PAGE, one_in(2) ? MADV_HUGEPAGE : one_in(2) ? MADV_NOHUGEPAGE : 25 /* COLLAPSE */);
+        madvise(at(from), pages * OD_PAGE,
+                one_in(2)   ? MADV_HUGEPAGE
+                : one_in(2) ? MADV_NOHUGEPAGE
+                            : 25 /* COLLAPSE */);
         break;
     default:
         if (one_in(2))
@@ -377,12 +392,14 @@ static void *shared(size_t bytes)
 
 int main(int argc, char **argv)
 {
-    uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 0) : 100, count = argc > 2 ? strtoull(argv[2], NULL, 0) : 4;
+    uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 0) : 100,
+             count = argc > 2 ? strtoull(argv[2], NULL, 0) : 4;
     int steps = argc > 3 ? atoi(argv[3]) : 12;
     wild = argc > 4;
     own = shared(sizeof *own);
     copies = shared(2 * CHILDREN * sizeof *copies);
-    char *room = OK(mmap(NULL, ARENA + 2 * OD_MB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    char *room = OK(mmap(NULL, ARENA + 2 * OD_MB, PROT_NONE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
     arena = (char *)(((uintptr_t)room + 2 * OD_MB - 1) & ~(2 * OD_MB - 1));
     od_refreeze();
     heap = (char *)(((uintptr_t)sbrk(0) + 2 * OD_PAGE) & ~(OD_PAGE - 1));

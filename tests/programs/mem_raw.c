@@ -1,5 +1,6 @@
-/* Memory calls by a raw instruction, as allocators, sanitizers and Go make them: no wrapper sees them.
- * The runtime must catch them or leave such memory alone; the bytes must be right either way. */
+/* Memory calls by a raw instruction, as allocators, sanitizers and Go make them: no wrapper sees
+ * them. The runtime must catch them or leave such memory alone; the bytes must be right either way.
+ */
 // odtest: expect=any timeout=60
 #include "odtest.h"
 
@@ -25,7 +26,10 @@ static long raw(long number, long a, long b, long c, long d, long e, long f)
     register long x3 __asm__("x3") = d;
     register long x4 __asm__("x4") = e;
     register long x5 __asm__("x5") = f;
-    __asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5) : "memory");
+    __asm__ volatile("svc 0"
+                     : "+r"(x0)
+                     : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5)
+                     : "memory");
     return x0;
 #else
     (void)number, (void)a, (void)b, (void)c, (void)d, (void)e, (void)f;
@@ -68,7 +72,8 @@ static void raw_dontneed(char *at)
     CHECK(raw(SYS_madvise, (long)(at + OD_MB), 5 * OD_MB, MADV_DONTNEED, 0, 0, 0) == 0, "madvise");
     note(not_zero(at + OD_MB, 5 * OD_MB), "madvise(MADV_DONTNEED)");
     note(od_differs_at(at, OD_MB, 1, 0), "madvise(MADV_DONTNEED), before it");
-    note(od_differs_at(at + 6 * OD_MB, SIZE - 6 * OD_MB, 1, 6 * OD_MB / 8), "madvise(MADV_DONTNEED), behind it");
+    note(od_differs_at(at + 6 * OD_MB, SIZE - 6 * OD_MB, 1, 6 * OD_MB / 8),
+         "madvise(MADV_DONTNEED), behind it");
     fork_once();
     note(not_zero(at + OD_MB, 5 * OD_MB), "madvise(MADV_DONTNEED), after another fork");
 }

@@ -1,5 +1,5 @@
-/* Children the runtime was not asked to make: raw clone, clone3, _Fork, vfork. They hold the image like
- * any other child: folds of the parent while they live must not reach them. */
+/* Children the runtime was not asked to make: raw clone, clone3, _Fork, vfork. They hold the image
+ * like any other child: folds of the parent while they live must not reach them. */
 // odtest: expect=fold timeout=60
 #include "odtest.h"
 #include <linux/sched.h>

@@ -68,7 +68,8 @@ static uint64_t entry_of(pid_t pid, const char *at)
 static void look(void *argument)
 {
     pid_t target = *(pid_t *)argument;
-    static const char *const names[] = {"maps", "smaps", "smaps_rollup", "numa_maps", "status", "statm"};
+    static const char *const names[] = {"maps",      "smaps",  "smaps_rollup",
+                                        "numa_maps", "status", "statm"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         read_all(target, names[i]);
     for (const char *what = "12345"; *what; what++)
@@ -80,11 +81,12 @@ static void check_written(void *argument)
 {
     static uint64_t entry[PAGES];
     int fd = OK(open_of(*(pid_t *)argument, "pagemap", O_RDONLY));
-    CHECK(pread(fd, entry, sizeof entry, (uintptr_t)world / OD_PAGE * 8) == (ssize_t)sizeof entry, "pagemap: %s",
-          strerror(errno));
+    CHECK(pread(fd, entry, sizeof entry, (uintptr_t)world / OD_PAGE * 8) == (ssize_t)sizeof entry,
+          "pagemap: %s", strerror(errno));
     close(fd);
     for (size_t page = 0; page < PAGES; page++)
-        CHECK(!has_soft_dirty || !written[page] || (entry[page] & SOFT_DIRTY), "page %zu: written, not soft-dirty", page);
+        CHECK(!has_soft_dirty || !written[page] || (entry[page] & SOFT_DIRTY),
+              "page %zu: written, not soft-dirty", page);
 }
 
 int main(void)

@@ -44,7 +44,8 @@ static void wait_at(void *gate)
     verify("child held back");
 }
 
-/* Folds while a child lives may leave a block in several pieces; libc's own mremap must not notice. */
+/* Folds while a child lives may leave a block in several pieces; libc's own mremap must not notice.
+ */
 static void resize_in_pieces(uint32_t *dice)
 {
     struct od_gate gate;

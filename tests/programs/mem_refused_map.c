@@ -1,5 +1,6 @@
-/* A mapping that the kernel refuses may take the old one with it (before Linux 6.12: one of a sealed file does).
- * Whatever it left, frozen memory must show the same, and take advice in the same way. */
+/* A mapping that the kernel refuses may take the old one with it (before Linux 6.12: one of a
+ * sealed file does). Whatever it left, frozen memory must show the same, and take advice in the
+ * same way. */
 // odtest: expect=froze user=any timeout=60 mem=300
 #include "odtest.h"
 

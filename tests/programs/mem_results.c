@@ -1,5 +1,6 @@
-/* Calls on heap memory answer as on stock: mincore, msync, mbind, get_mempolicy, move_pages, remap_file_pages,
- * process_madvise, mmap placement. What they answer is printed; the harness compares with stock. */
+/* Calls on heap memory answer as on stock: mincore, msync, mbind, get_mempolicy, move_pages,
+ * remap_file_pages, process_madvise, mmap placement. What they answer is printed; the harness
+ * compares with stock. */
 // odtest: timeout=60
 #include "odtest.h"
 
@@ -56,7 +57,8 @@ static void try_policies(void)
     int status[2] = {-99, -99};
     show("get_mempolicy of an address", syscall(SYS_get_mempolicy, &on_node, NULL, 0, world, 3));
     show("move_pages query", syscall(SYS_move_pages, 0, 2, pages, NULL, status, 0));
-    printf("node %d, status of a touched page %d, of an untouched page %d\n", on_node, status[0], status[1]);
+    printf("node %d, status of a touched page %d, of an untouched page %d\n", on_node, status[0],
+           status[1]);
 }
 
 static void try_others(void)
@@ -74,7 +76,8 @@ static void try_others(void)
     show("remap_file_pages", syscall(SYS_remap_file_pages, world, OD_MB, 0, 1, 0));
     show("set_mempolicy_home_node", syscall(450, world, OD_MB, 0, 0));
     show("mmap over, not replacing",
-         (long)mmap(world, OD_PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0));
+         (long)mmap(world, OD_PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE,
+                    -1, 0));
     show("mprotect exec", mprotect(world, SIZE, PROT_READ | PROT_WRITE | PROT_EXEC));
     show("mprotect back", mprotect(world, SIZE, PROT_READ | PROT_WRITE));
     show("munmap unaligned", munmap(world + 1, OD_PAGE));

@@ -1,11 +1,13 @@
-/* Mappings whose populated pages lie in 512, 1024, 1365 and 4096 separate runs: about the sizes of the kernel's
- * and our own buffers for runs of pages. Every page keeps its value in parent and child, the gaps stay zero. */
+/* Mappings whose populated pages lie in 512, 1024, 1365 and 4096 separate runs: about the sizes of
+ * the kernel's and our own buffers for runs of pages. Every page keeps its value in parent and
+ * child, the gaps stay zero. */
 // odtest: modes=stock,huge,small huge=any mem=500
 #include "odtest.h"
 
 #define LENGTH (64 * OD_MB)
 
-/* One page in so many is a gap; in the last mapping, all but one in four are: too thin to be frozen. */
+/* One page in so many is a gap; in the last mapping, all but one in four are: too thin to be
+ * frozen. */
 static const size_t steps[] = {32, 16, 12, 4};
 #define STEPS (sizeof steps / sizeof steps[0])
 

@@ -1,5 +1,5 @@
-/* mseal (Linux 6.10): a sealed mapping cannot be replaced, so it must be left alone or frozen before;
- * sealed or not, it answers and holds what it does on stock. */
+/* mseal (Linux 6.10): a sealed mapping cannot be replaced, so it must be left alone or frozen
+ * before; sealed or not, it answers and holds what it does on stock. */
 // odtest: timeout=60
 #include "odtest.h"
 
@@ -32,7 +32,8 @@ static void try_calls(struct view v, const char *when)
     show("mprotect", mprotect(v.at, OD_PAGE, PROT_READ));
     show("munmap", munmap(v.at, OD_PAGE));
     show("mremap", (long)mremap(v.at, SIZE, SIZE / 2, 0));
-    show("mmap over", (long)mmap(v.at, OD_PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
+    show("mmap over",
+         (long)mmap(v.at, OD_PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
     show("DONTNEED", madvise(v.at, OD_PAGE, MADV_DONTNEED));
     od_verify_zero(v.at, OD_PAGE, "DONTNEED of writable sealed memory");
     od_fill(v.at, OD_PAGE, v.gen);

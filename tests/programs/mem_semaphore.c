@@ -1,7 +1,8 @@
 // odtest: expect=froze mem=100 user=any
 /*
- * A semaphore's shared page lies where frozen memory was, which the C library has unmapped without a word: advice that
- * gives content up leaves it as it is, and processes go on sharing it. Also the same semaphore opened twice.
+ * A semaphore's shared page lies where frozen memory was, which the C library has unmapped without
+ * a word: advice that gives content up leaves it as it is, and processes go on sharing it. Also the
+ * same semaphore opened twice.
  */
 #include "proc_region.h"
 #include <semaphore.h>
@@ -26,7 +27,8 @@ static sem_t *open_new(int i)
 int main(void)
 {
     sem_t *semaphores[COUNT];
-    CHECK(sem_open("/odtest-there-is-none", 0) == SEM_FAILED && errno == ENOENT, "a semaphore that is not there");
+    CHECK(sem_open("/odtest-there-is-none", 0) == SEM_FAILED && errno == ENOENT,
+          "a semaphore that is not there");
     char *block = malloc(BYTES);
     CHECK(block, "malloc");
     od_fill(block, BYTES, 2);

@@ -7,7 +7,8 @@
 #define SIZE (8 * OD_MB)
 #define KINDS 6
 
-static const char *const name[KINDS] = {"anonymous", "file", "memfd", "System V", "POSIX", "/dev/zero"};
+static const char *const name[KINDS] = {"anonymous", "file",  "memfd",
+                                        "System V",  "POSIX", "/dev/zero"};
 static char *shared[KINDS];
 static char *private_world;
 

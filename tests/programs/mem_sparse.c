@@ -1,5 +1,6 @@
 /* 64 GB reserved and hardly touched: one page in each GB, then one in each 2 MB of 24 GB.
- * It stays sparse: neither the process nor shared memory may grow by more than what was touched allows. */
+ * It stays sparse: neither the process nor shared memory may grow by more than what was touched
+ * allows. */
 // odtest: needs=overcommit serial=yes timeout=90 mem=900
 #include "odtest.h"
 
@@ -15,7 +16,8 @@ static size_t step_of(size_t at) { return at < DENSE ? 2 * OD_MB : (size_t)1 << 
 static void each(uint64_t gen, int write_it, size_t upto)
 {
     for (size_t at = 0; at < upto; at += step_of(at)) {
-        uint64_t *word = (uint64_t *)(wide + at + at / OD_MB % 500 * OD_PAGE % (2 * OD_MB - OD_PAGE));
+        uint64_t *word =
+            (uint64_t *)(wide + at + at / OD_MB % 500 * OD_PAGE % (2 * OD_MB - OD_PAGE));
         if (write_it)
             *word = gen + at;
         else
@@ -55,7 +57,8 @@ static void check_growth(long shared_before, const char *when)
 int main(void)
 {
     uint64_t gen = 100;
-    wide = mmap(NULL, RESERVED, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    wide = mmap(NULL, RESERVED, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                -1, 0);
     if (wide == MAP_FAILED)
         od_skip("cannot reserve 64 GB: %s", strerror(errno));
     companion = od_map(COMPANION);

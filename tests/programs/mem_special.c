@@ -1,5 +1,5 @@
-/* Special mappings beside frozen memory: secret memory, droppable memory, private /dev/zero, a private memfd,
- * a growing-down region, read-only and execute-only pages, and the vdso. */
+/* Special mappings beside frozen memory: secret memory, droppable memory, private /dev/zero, a
+ * private memfd, a growing-down region, read-only and execute-only pages, and the vdso. */
 // odtest: timeout=60
 #include "odtest.h"
 #include <sys/auxv.h>
@@ -9,7 +9,8 @@
 #define KINDS 5
 
 static char *world, *stack_top, *special[KINDS];
-static const char *const name[KINDS] = {"secret", "private /dev/zero", "private memfd", "no reserve", "populated"};
+static const char *const name[KINDS] = {"secret", "private /dev/zero", "private memfd",
+                                        "no reserve", "populated"};
 
 static char *map_of(int fd, int flags)
 {
@@ -74,7 +75,8 @@ static void grow_down(uint64_t gen)
 {
     /* below RLIMIT_STACK, which bounds such a mapping */
     enum { HEAD = 6 << 20, ROOM = 4 << 20 };
-    char *area = OK(mmap(NULL, ROOM + HEAD + (2 << 20), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    char *area = OK(mmap(NULL, ROOM + HEAD + (2 << 20), PROT_NONE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
     OK(munmap(area, ROOM + HEAD));
     char *head = area + ROOM;
     char *at = mmap(head, HEAD, PROT_READ | PROT_WRITE,

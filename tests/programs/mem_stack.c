@@ -15,7 +15,8 @@ static void verify_frame(const uint64_t *frame, int depth, const char *who)
     od_verify(frame, FRAME - 512, 1000 + depth, who);
 }
 
-/* Goes down, forks at `fork_at`, goes on below; parent and child check every frame on the way up. */
+/* Goes down, forks at `fork_at`, goes on below; parent and child check every frame on the way up.
+ */
 static __attribute__((noinline)) pid_t descend(int depth, const uint64_t *above)
 {
     uint64_t frame[(FRAME - 512) / 8];
@@ -50,7 +51,8 @@ static void on_signal(int sig)
     volatile char here[20000];
     (void)sig;
     memset((char *)here, 5, sizeof here);
-    CHECK((char *)here > alternate && (char *)here < alternate + ALT_SIZE, "not on the alternate stack");
+    CHECK((char *)here > alternate && (char *)here < alternate + ALT_SIZE,
+          "not on the alternate stack");
     pid_t pid = fork();
     CHECK(pid >= 0, "fork in a handler: %s", strerror(errno));
     if (pid == 0) {
@@ -77,7 +79,8 @@ static void fork_on_alternate(void)
     CHECK(handled == before + 1, "parent: handler ran %d times", handled);
     stack_t now;
     OK(sigaltstack(NULL, &now));
-    CHECK(now.ss_sp == alternate && now.ss_size == ALT_SIZE && now.ss_flags == 0, "the alternate stack changed");
+    CHECK(now.ss_sp == alternate && now.ss_size == ALT_SIZE && now.ss_flags == 0,
+          "the alternate stack changed");
 }
 
 int main(void)
@@ -97,7 +100,8 @@ int main(void)
     }
     fork_on_the_way(DEPTH);
     od_verify(world, ALT_SIZE / 2, 3, "below the alternate stack");
-    od_verify_at(world + ALT_SIZE * 3 / 2, ALT_SIZE / 2, 3, ALT_SIZE * 3 / 16, "above the alternate stack");
+    od_verify_at(world + ALT_SIZE * 3 / 2, ALT_SIZE / 2, 3, ALT_SIZE * 3 / 16,
+                 "above the alternate stack");
     printf("%d forks on the main stack\n", forks);
     return od_done();
 }

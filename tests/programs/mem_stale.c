@@ -1,5 +1,5 @@
-/* Roads by which frozen memory reaches the kernel's own madvise or mremap although it still shows an image,
- * and properties that thawing must keep. Each must end as on stock. */
+/* Roads by which frozen memory reaches the kernel's own madvise or mremap although it still shows
+ * an image, and properties that thawing must keep. Each must end as on stock. */
 // odtest: expect=froze mem=300
 #include "odtest.h"
 
@@ -65,7 +65,8 @@ static void moved_then_given(int protection, size_t length)
     begin();
     char *to = od_map(SIZE);
     OK(mprotect(p + 2 * PART, length, protection));
-    size_t from = protection == PROT_NONE ? 2 * PART : 0, bytes = protection == PROT_NONE ? length : SIZE;
+    size_t from = protection == PROT_NONE ? 2 * PART : 0,
+           bytes = protection == PROT_NONE ? length : SIZE;
     if (mremap(p + from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to) == MAP_FAILED)
         return; /* an older kernel */
     OK(mprotect(to, bytes, PROT_READ | PROT_WRITE));
@@ -96,7 +97,8 @@ static void given_by_vector(void)
     begin();
     int self = (int)OK(syscall(SYS_pidfd_open, getpid(), 0));
     struct { void *base; size_t length; } piece = {p, 2 * PART};
-    if (syscall(SYS_process_madvise, self, &piece, 1, MADV_DONTNEED, 0) == (long)(2 * PART)) /* Linux 6.13 */
+    /* Linux 6.13 */
+    if (syscall(SYS_process_madvise, self, &piece, 1, MADV_DONTNEED, 0) == (long)(2 * PART))
         zeros("process_madvise(DONTNEED) of oneself", p, 2 * PART);
     close(self);
 }
@@ -124,12 +126,14 @@ static void stays_locked(void)
         return;
     long locked = od_proc_kb("/proc/self/status", "VmLck:");
     madvise(p, OD_MB, 24 /* DONTNEED_LOCKED, Linux 5.18 */);
-    expect("locked memory stays locked after DONTNEED_LOCKED", od_proc_kb("/proc/self/status", "VmLck:") == locked);
+    expect("locked memory stays locked after DONTNEED_LOCKED",
+           od_proc_kb("/proc/self/status", "VmLck:") == locked);
     begin();
     OK(munlockall());
     OK(mlock(p, PART));
     p = OK(mremap(p, PART, PART, MREMAP_MAYMOVE | MREMAP_FIXED, od_map(PART)));
-    expect("locked memory stays locked after mremap", od_proc_kb("/proc/self/status", "VmLck:") == locked);
+    expect("locked memory stays locked after mremap",
+           od_proc_kb("/proc/self/status", "VmLck:") == locked);
     OK(munlockall());
 }
 

@@ -1,5 +1,6 @@
-/* What the runtime remembers of addresses may be out of date: the C library unmaps and maps by itself. Bytes in a pipe
- * outlive the memory they came from, and arguments that the kernel does not look at may hold anything. */
+/* What the runtime remembers of addresses may be out of date: the C library unmaps and maps by
+ * itself. Bytes in a pipe outlive the memory they came from, and arguments that the kernel does not
+ * look at may hold anything. */
 // odtest: expect=froze user=any timeout=60 mem=300
 #include "odtest.h"
 #include <malloc.h>
@@ -17,7 +18,8 @@ static void forks(int count)
     od_refreeze();
 }
 
-/* A block without access in its middle is freed; the next one lies there, is frozen, and is given up. */
+/* A block without access in its middle is freed; the next one lies there, is frozen, and is given
+ * up. */
 static void access_of_an_earlier_block(void)
 {
     char *block = malloc(SIZE);
@@ -75,10 +77,13 @@ static void refused_move(void)
     od_fill(target, SIZE, 6);
     od_fill(source, SIZE, 7);
     forks(2);
-    CHECK(mremap(source, SIZE, SIZE, MREMAP_MAYMOVE | MREMAP_FIXED, target + 1) == MAP_FAILED, "unaligned");
+    CHECK(mremap(source, SIZE, SIZE, MREMAP_MAYMOVE | MREMAP_FIXED, target + 1) == MAP_FAILED,
+          "unaligned");
     OK(munmap(source + SIZE / 2, OD_MB));
-    CHECK(mremap(source, SIZE, 2 * SIZE, MREMAP_MAYMOVE | MREMAP_FIXED, target) == MAP_FAILED, "over a hole");
-    CHECK(madvise(target + OD_MB, OD_MB, MADV_DONTNEED) == 0 || errno == ENOMEM, "%s", strerror(errno));
+    CHECK(mremap(source, SIZE, 2 * SIZE, MREMAP_MAYMOVE | MREMAP_FIXED, target) == MAP_FAILED,
+          "over a hole");
+    CHECK(madvise(target + OD_MB, OD_MB, MADV_DONTNEED) == 0 || errno == ENOMEM, "%s",
+          strerror(errno));
     for (size_t i = 0; i < OD_MB; i += OD_PAGE) {
         unsigned char in_core;
         if (mincore(target + OD_MB + i, OD_PAGE, &in_core) == 0)

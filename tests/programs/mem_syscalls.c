@@ -37,11 +37,13 @@ static void through_socket(uint64_t gen)
     OK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
     for (size_t at = 0; at < SIZE / 2; at += 64 * 1024) {
         struct iovec out[2] = {{world + at, 1000}, {world + at + 1000, 31768}};
-        struct iovec in[2] = {{world + SIZE / 2 + at, 20000}, {world + SIZE / 2 + at + 20000, 12768}};
+        struct iovec in[2] = {{world + SIZE / 2 + at, 20000},
+                              {world + SIZE / 2 + at + 20000, 12768}};
         CHECK(writev(pair[0], out, 2) == 32768, "writev: %s", strerror(errno));
         size_t got = 0;
         while (got < 32768) {
-            ssize_t part = got == 0 ? readv(pair[1], in, 2) : read(pair[1], (char *)in[0].iov_base + got, 32768 - got);
+            ssize_t part = got == 0 ? readv(pair[1], in, 2)
+                                    : read(pair[1], (char *)in[0].iov_base + got, 32768 - got);
             CHECK(part > 0, "readv: %s", strerror(errno));
             got += part;
         }

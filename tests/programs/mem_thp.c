@@ -1,4 +1,5 @@
-/* Transparent huge pages in the program itself: advised before and after, partly dropped, collapsed. */
+/* Transparent huge pages in the program itself: advised before and after, partly dropped,
+ * collapsed. */
 // odtest: needs=thp timeout=60 mem=500
 #include "odtest.h"
 

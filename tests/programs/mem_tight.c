@@ -1,5 +1,6 @@
-/* Memory grows within the room that RLIMIT_AS leaves for what it grows by, not for its new size: by mremap, by
- * realloc, of one mapping and of several, in place or moved. Too little room is refused, and nothing is lost. */
+/* Memory grows within the room that RLIMIT_AS leaves for what it grows by, not for its new size: by
+ * mremap, by realloc, of one mapping and of several, in place or moved. Too little room is refused,
+ * and nothing is lost. */
 // odtest: expect=froze user=any timeout=60 mem=300
 #include "odtest.h"
 #include <malloc.h>
@@ -44,8 +45,8 @@ static void moved(size_t size, int hard)
 {
     char *at = walled(size);
     struct rlimit before = leave(MORE + 16 * OD_PAGE, hard);
-    CHECK(mremap(at, size, size + 8 * MORE, MREMAP_MAYMOVE) == MAP_FAILED && errno == ENOMEM, "too much: %s",
-          strerror(errno));
+    CHECK(mremap(at, size, size + 8 * MORE, MREMAP_MAYMOVE) == MAP_FAILED && errno == ENOMEM,
+          "too much: %s", strerror(errno));
     od_verify(at, size, 3, "refused");
     char *now = OK(mremap(at, size, size + MORE, MREMAP_MAYMOVE));
     if (!hard)

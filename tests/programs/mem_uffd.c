@@ -65,7 +65,8 @@ static void stop(struct served *s)
 {
     int status;
     OK(kill(s->server, SIGKILL));
-    CHECK(waitpid(s->server, &status, 0) == s->server && WIFSIGNALED(status), "the server ended by itself: %x", status);
+    CHECK(waitpid(s->server, &status, 0) == s->server && WIFSIGNALED(status),
+          "the server ended by itself: %x", status);
     close(s->fd);
 }
 
@@ -104,7 +105,8 @@ static void missing_from_the_start(uint64_t gen)
     OK(munmap(at, SIZE));
 }
 
-/* Registered on a part of memory that is frozen: dropped before or after registering, then served. */
+/* Registered on a part of memory that is frozen: dropped before or after registering, then served.
+ */
 static void missing_on_frozen(uint64_t gen, int drop_first)
 {
     struct served s;
@@ -121,7 +123,8 @@ static void missing_on_frozen(uint64_t gen, int drop_first)
         OK(madvise(at + SIZE, SIZE, MADV_DONTNEED));
     }
     for (size_t page = 0; page < PAGES; page += 2)
-        od_verify_at(at + SIZE + page * OD_PAGE, OD_PAGE, gen, page * 512, "served in frozen memory");
+        od_verify_at(at + SIZE + page * OD_PAGE, OD_PAGE, gen, page * 512,
+                     "served in frozen memory");
     od_run_child(child, &s);
     od_refreeze();
     od_verify(at + SIZE, SIZE, gen, "served in frozen memory, all");
@@ -141,7 +144,8 @@ static void protected_on_frozen(void)
     start(&s, at, 0);
     add_range(&s, SIZE, UFFDIO_REGISTER_MODE_WP);
     s.server = od_spawn(serve, &s);
-    struct uffdio_writeprotect close_it = {.range = {(uintptr_t)at, SIZE}, .mode = UFFDIO_WRITEPROTECT_MODE_WP};
+    struct uffdio_writeprotect close_it = {.range = {(uintptr_t)at, SIZE},
+                                           .mode = UFFDIO_WRITEPROTECT_MODE_WP};
     OK(ioctl(s.fd, UFFDIO_WRITEPROTECT, &close_it));
     *protect_events = 0;
     for (size_t page = 0; page < PAGES; page += 4)
@@ -157,7 +161,8 @@ static void protected_on_frozen(void)
 
 int main(void)
 {
-    protect_events = OK(mmap(NULL, OD_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    protect_events =
+        OK(mmap(NULL, OD_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
     world = od_map(SIZE);
     od_fill(world, SIZE, 5);
     for (int round = 0; round < 2; round++) {

@@ -1,4 +1,5 @@
-/* Partial munmap, MAP_FIXED over frozen memory, new mappings in the holes, neighbours that merge. */
+/* Partial munmap, MAP_FIXED over frozen memory, new mappings in the holes, neighbours that merge.
+ */
 // odtest: expect=froze timeout=60
 #include "odtest.h"
 
@@ -21,8 +22,8 @@ static void verify(const char *who)
         char *at = world + page * OD_PAGE;
         unsigned char in_core;
         if (gen_of[page] == GONE)
-            CHECK(page % 16 || (mincore(at, OD_PAGE, &in_core) == -1 && errno == ENOMEM), "%s: page %zu is mapped", who,
-                  page);
+            CHECK(page % 16 || (mincore(at, OD_PAGE, &in_core) == -1 && errno == ENOMEM),
+                  "%s: page %zu is mapped", who, page);
         else if (gen_of[page] == 0)
             od_verify_zero(at, OD_PAGE, who);
         else
@@ -39,7 +40,8 @@ static void unmap(size_t page, size_t pages)
 static void map_over(size_t page, size_t pages)
 {
     char *at = world + page * OD_PAGE;
-    void *got = mmap(at, pages * OD_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    void *got = mmap(at, pages * OD_PAGE, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
     CHECK(got == at, "MAP_FIXED: %s", strerror(errno));
     set(page, pages, 0);
 }

@@ -49,7 +49,8 @@ static void absent(void *argument)
     for (size_t at = PART; at < 2 * PART; at += 64 * OD_PAGE)
         CHECK(faults(world + at) == SIGSEGV, "memory with DONTFORK is there in the child");
     unsigned char vector[1];
-    CHECK(mincore(world + PART, OD_PAGE, vector) == -1 && errno == ENOMEM, "DONTFORK memory is mapped");
+    CHECK(mincore(world + PART, OD_PAGE, vector) == -1 && errno == ENOMEM,
+          "DONTFORK memory is mapped");
     od_refreeze();
     od_run_child((void (*)(void *))od_refreeze, NULL);
 }

@@ -1,7 +1,8 @@
 // odtest: expect=frozen mem=200 user=any
 /*
- * Memory is to be wiped in children, below limits that leave no room for a copy of it, or for one more process, or for a
- * descriptor. On stock the advice takes nothing, so it succeeds: children see zeros, the process itself its content.
+ * Memory is to be wiped in children, below limits that leave no room for a copy of it, or for one
+ * more process, or for a descriptor. On stock the advice takes nothing, so it succeeds: children
+ * see zeros, the process itself its content.
  */
 #include "proc_region.h"
 
@@ -34,8 +35,8 @@ static void advise_below(const struct fence *fence, int hard)
     char *part = (char *)region + begin;
     int answer = madvise(part, wiped, MADV_WIPEONFORK);
     int may_refuse = hard || fence->what == RLIMIT_NPROC;
-    CHECK(answer == 0 || (may_refuse && errno == EAGAIN), "%s%s: madvise: %s", fence->name, hard ? " (hard)" : "",
-          strerror(errno));
+    CHECK(answer == 0 || (may_refuse && errno == EAGAIN), "%s%s: madvise: %s", fence->name,
+          hard ? " (hard)" : "", strerror(errno));
     if (answer != 0)
         wiped = 0; /* all or nothing: docs/limits.md */
     region_check(region, BYTES, 7, REGION_STEP, fence->name);

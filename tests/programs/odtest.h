@@ -41,8 +41,8 @@ static OD_UNUSED __attribute__((format(printf, 3, 4), noreturn)) void
 od_fail_at(const char *file, int line, const char *format, ...)
 {
     char text[600];
-    int used = snprintf(text, sizeof text, "%s:%d: [pid %d] ", strrchr(file, '/') ? strrchr(file, '/') + 1 : file,
-                        line, (int)getpid());
+    int used = snprintf(text, sizeof text, "%s:%d: [pid %d] ",
+                        strrchr(file, '/') ? strrchr(file, '/') + 1 : file, line, (int)getpid());
     va_list list;
     va_start(list, format);
     used += vsnprintf(text + used, sizeof text - used - 1, format, list);
@@ -73,7 +73,8 @@ od_fail_at(const char *file, int line, const char *format, ...)
         od_result;                                                                                 \
     })
 
-static OD_UNUSED __attribute__((format(printf, 1, 2), noreturn)) void od_skip(const char *format, ...)
+static OD_UNUSED __attribute__((format(printf, 1, 2), noreturn)) void od_skip(const char *format,
+                                                                              ...)
 {
     va_list list;
     va_start(list, format);
@@ -140,10 +141,14 @@ static OD_UNUSED void od_join(pid_t pid)
     while (got < 0 && errno == EINTR);
     CHECK(got == pid, "waitpid(%d) = %d: %s", (int)pid, (int)got, strerror(errno));
     CHECK(!WIFSIGNALED(status), "child %d died of signal %d", (int)pid, WTERMSIG(status));
-    CHECK(WEXITSTATUS(status) == 0, "child %d exited with status %d", (int)pid, WEXITSTATUS(status));
+    CHECK(WEXITSTATUS(status) == 0, "child %d exited with status %d", (int)pid,
+          WEXITSTATUS(status));
 }
 
-static OD_UNUSED void od_run_child(void (*body)(void *), void *argument) { od_join(od_spawn(body, argument)); }
+static OD_UNUSED void od_run_child(void (*body)(void *), void *argument)
+{
+    od_join(od_spawn(body, argument));
+}
 
 /* A gate: processes wait at it, and another lets some of them through. */
 struct od_gate {
@@ -201,42 +206,51 @@ static OD_UNUSED size_t od_differs_at(const void *memory, size_t bytes, uint64_t
     return (size_t)-1;
 }
 
-static OD_UNUSED void od_fill(void *memory, size_t bytes, uint64_t gen) { od_fill_at(memory, bytes, gen, 0); }
+static OD_UNUSED void od_fill(void *memory, size_t bytes, uint64_t gen)
+{
+    od_fill_at(memory, bytes, gen, 0);
+}
 
-static OD_UNUSED void od_verify_at_line(const char *file, int line, const void *memory, size_t bytes, uint64_t gen,
-                                        size_t at, const char *what)
+static OD_UNUSED void od_verify_at_line(const char *file, int line, const void *memory,
+                                        size_t bytes, uint64_t gen, size_t at, const char *what)
 {
     size_t wrong = od_differs_at(memory, bytes, gen, at);
     if (wrong != (size_t)-1) {
         const uint64_t *word = (const uint64_t *)((const char *)memory + wrong);
-        od_fail_at(file, line, "%s: byte %zu of %zu (page %zu, %p) holds %#llx, want %#llx of generation %llu", what,
-                   wrong, bytes, wrong / OD_PAGE, (const void *)word, (unsigned long long)*word,
-                   (unsigned long long)od_word(gen, at + wrong / 8), (unsigned long long)gen);
+        od_fail_at(file, line,
+                   "%s: byte %zu of %zu (page %zu, %p) holds %#llx, want %#llx of generation %llu",
+                   what, wrong, bytes, wrong / OD_PAGE, (const void *)word,
+                   (unsigned long long)*word, (unsigned long long)od_word(gen, at + wrong / 8),
+                   (unsigned long long)gen);
     }
 }
 
 #define od_verify_at(memory, bytes, gen, at, what)                                                 \
     od_verify_at_line(__FILE__, __LINE__, memory, bytes, gen, at, what)
-#define od_verify(memory, bytes, gen, what) od_verify_at_line(__FILE__, __LINE__, memory, bytes, gen, 0, what)
+#define od_verify(memory, bytes, gen, what) \
+    od_verify_at_line(__FILE__, __LINE__, memory, bytes, gen, 0, what)
 
-static OD_UNUSED void od_verify_zero_line(const char *file, int line, const void *memory, size_t bytes,
-                                          const char *what)
+static OD_UNUSED void od_verify_zero_line(const char *file, int line, const void *memory,
+                                          size_t bytes, const char *what)
 {
     const volatile unsigned char *byte = memory;
     size_t i = 0;
     for (; i < bytes && ((uintptr_t)(byte + i) & 7); i++)
         if (byte[i])
-            od_fail_at(file, line, "%s: byte %zu of %zu holds %#x, want zero", what, i, bytes, byte[i]);
+            od_fail_at(file, line, "%s: byte %zu of %zu holds %#x, want zero", what, i, bytes,
+                       byte[i]);
     for (; i + 8 <= bytes; i += 8)
         if (*(const volatile uint64_t *)(byte + i))
             od_fail_at(file, line, "%s: byte %zu of %zu holds %#llx, want zero", what, i, bytes,
                        (unsigned long long)*(const volatile uint64_t *)(byte + i));
     for (; i < bytes; i++)
         if (byte[i])
-            od_fail_at(file, line, "%s: byte %zu of %zu holds %#x, want zero", what, i, bytes, byte[i]);
+            od_fail_at(file, line, "%s: byte %zu of %zu holds %#x, want zero", what, i, bytes,
+                       byte[i]);
 }
 
-#define od_verify_zero(memory, bytes, what) od_verify_zero_line(__FILE__, __LINE__, memory, bytes, what)
+#define od_verify_zero(memory, bytes, what) \
+    od_verify_zero_line(__FILE__, __LINE__, memory, bytes, what)
 
 /* Private anonymous memory, readable and writable. */
 static OD_UNUSED void *od_map(size_t bytes)

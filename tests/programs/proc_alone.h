@@ -1,6 +1,6 @@
 /*
- * What a program that is left alone must show: neither it nor a forked child is frozen when asked, whoever asks first,
- * and memory is right in all of them.
+ * What a program that is left alone must show: neither it nor a forked child is frozen when asked,
+ * whoever asks first, and memory is right in all of them.
  */
 #ifndef PROC_ALONE_H
 #define PROC_ALONE_H

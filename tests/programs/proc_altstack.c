@@ -1,7 +1,8 @@
 // odtest: expect=any mem=64 link=-z,now
 /*
- * Handlers on alternate stacks with little room beside the signal's own frame: one forks, with memory that is due to be
- * frozen or folded; one ends the program, which is when the report is written. Linked at once: the loader needs more room.
+ * Handlers on alternate stacks with little room beside the signal's own frame: one forks, with
+ * memory that is due to be frozen or folded; one ends the program, which is when the report is
+ * written. Linked at once: the loader needs more room.
  */
 #include "proc_region.h"
 #include <sys/auxv.h>

@@ -1,8 +1,9 @@
 // odtest: expect=frozen mem=64
 /*
- * Whose memory is it? Before anything was frozen: a vfork child that forks works in its parent's memory and must leave
- * the parent's runtime alone; children of _Fork, of a raw fork and of clone have memory of their own and freeze it for
- * themselves. Then the parent freezes, and all that again.
+ * Whose memory is it? Before anything was frozen: a vfork child that forks works in its parent's
+ * memory and must leave the parent's runtime alone; children of _Fork, of a raw fork and of clone
+ * have memory of their own and freeze it for themselves. Then the parent freezes, and all that
+ * again.
  */
 #include "proc_region.h"
 #include <sched.h>
@@ -14,7 +15,8 @@ static void *region;
 static uint64_t freezes(void)
 {
     static uint64_t words[64];
-    size_t (*stats)(void *, size_t) = (size_t(*)(void *, size_t))dlsym(RTLD_DEFAULT, "odfork_stats");
+    size_t (*stats)(void *, size_t) =
+        (size_t(*)(void *, size_t))dlsym(RTLD_DEFAULT, "odfork_stats");
     if (!stats)
         return 0;
     CHECK(stats(words, sizeof words) >= 16, "odfork_stats says too little");

@@ -1,9 +1,10 @@
 // odtest: modes=stock,huge,small expect=any needs=root mem=300 serial=yes
 /*
- * A memory control group with room for what stock fork needs: the program inside it, 64 MB of memory, children
- * that read and write some. A freeze that holds a region twice at its peak, or whose image stays beside what was
- * dirtied, must give up in time: content right, nobody killed. Ample and tight. A limit lowered below image
- * plus rewritten pages after freezing is beyond us: docs/limits.md.
+ * A memory control group with room for what stock fork needs: the program inside it, 64 MB of
+ * memory, children that read and write some. A freeze that holds a region twice at its peak, or
+ * whose image stays beside what was dirtied, must give up in time: content right, nobody killed.
+ * Ample and tight. A limit lowered below image plus rewritten pages after freezing is beyond us:
+ * docs/limits.md.
  */
 #include "proc_group.h"
 #include "proc_region.h"

@@ -1,8 +1,9 @@
 // odtest: expect=frozen mem=64
 /*
- * Children: wait finds exactly the program's own, in number and by pid, also with __WALL and __WCLONE and when there
- * are none (ECHILD); SIGCHLD comes once for each of them; no other task is in the process, none in its group; an
- * ignored SIGCHLD reaps; a subreaper gets exactly its orphans; daemon() leaves a process that can go on forking.
+ * Children: wait finds exactly the program's own, in number and by pid, also with __WALL and
+ * __WCLONE and when there are none (ECHILD); SIGCHLD comes once for each of them; no other task is
+ * in the process, none in its group; an ignored SIGCHLD reaps; a subreaper gets exactly its
+ * orphans; daemon() leaves a process that can go on forking.
  */
 #include "proc_region.h"
 #include <sys/prctl.h>
@@ -33,14 +34,17 @@ static int count_names(const char *path)
 
 static void no_children(const char *what)
 {
-    static const int FLAGS[] = { WNOHANG, WNOHANG | __WALL, WNOHANG | __WCLONE, WNOHANG | WUNTRACED | WCONTINUED, 0 };
+    static const int FLAGS[] = {WNOHANG, WNOHANG | __WALL, WNOHANG | __WCLONE,
+                                WNOHANG | WUNTRACED | WCONTINUED, 0};
     for (int i = 0; i < 5; i++) {
         errno = 0;
         pid_t got = waitpid(-1, NULL, FLAGS[i]);
-        CHECK(got == -1 && errno == ECHILD, "%s: waitpid(-1, %#x) = %d, errno %d", what, (unsigned)FLAGS[i], got, errno);
+        CHECK(got == -1 && errno == ECHILD, "%s: waitpid(-1, %#x) = %d, errno %d", what,
+              (unsigned)FLAGS[i], got, errno);
     }
     siginfo_t info;
-    CHECK(waitid(P_ALL, 0, &info, WEXITED | WNOHANG | __WALL) == -1 && errno == ECHILD, "%s: waitid finds one", what);
+    CHECK(waitid(P_ALL, 0, &info, WEXITED | WNOHANG | __WALL) == -1 && errno == ECHILD,
+          "%s: waitid finds one", what);
     char path[64], text[64] = "";
     snprintf(path, sizeof path, "/proc/self/task/%d/children", getpid());
     int fd = open(path, O_RDONLY | O_CLOEXEC); /* absent without CONFIG_PROC_CHILDREN */
@@ -48,14 +52,15 @@ static void no_children(const char *what)
         CHECK(read(fd, text, sizeof text - 1) == 0, "%s: children are %s", what, text);
         close(fd);
     }
-    CHECK(count_names("/proc/self/task") == 1, "%s: %d tasks", what, count_names("/proc/self/task"));
+    CHECK(count_names("/proc/self/task") == 1, "%s: %d tasks", what,
+          count_names("/proc/self/task"));
 }
 
 static void ten_children(const char *what)
 {
     pid_t pid[10];
     sigset_t block, before;
-    struct sigaction action = { .sa_sigaction = on_child, .sa_flags = SA_SIGINFO | SA_RESTART }, old;
+    struct sigaction action = {.sa_sigaction = on_child, .sa_flags = SA_SIGINFO | SA_RESTART}, old;
     OK(sigaction(SIGCHLD, &action, &old));
     sigemptyset(&block);
     sigaddset(&block, SIGCHLD);
@@ -137,7 +142,8 @@ static void subreaper(const char *what)
     int status = 0;
     CHECK(read(end[0], &orphan, sizeof orphan) == sizeof orphan, "pipe");
     pid_t got = waitpid(-1, &status, 0);
-    CHECK(got == orphan && WEXITSTATUS(status) == 5, "%s: subreaper reaped %d, want %d", what, got, orphan);
+    CHECK(got == orphan && WEXITSTATUS(status) == 5, "%s: subreaper reaped %d, want %d", what, got,
+          orphan);
     OK(prctl(PR_SET_CHILD_SUBREAPER, 0));
     close(end[0]);
     close(end[1]);
@@ -163,7 +169,8 @@ static void become_daemon(const char *what)
     }
     od_join(pid);
     close(end[1]);
-    CHECK(read(end[0], &answer, 1) == 1 && answer == 'd', "%s: the daemon did not do its work", what);
+    CHECK(read(end[0], &answer, 1) == 1 && answer == 'd', "%s: the daemon did not do its work",
+          what);
     CHECK(read(end[0], &answer, 1) == 0, "somebody keeps the pipe");
     close(end[0]);
     no_children(what);

@@ -1,8 +1,9 @@
 // odtest: expect=frozen mem=64
 /*
- * Fork at the edges of a program's life: in a constructor before main (with big memory made there), in the dynamic
- * linker's order before and after other constructors, in an atexit handler, in a destructor, and in a child that
- * leaves through exit() so that handlers run there too. Each handler runs once in each process, in order.
+ * Fork at the edges of a program's life: in a constructor before main (with big memory made there),
+ * in the dynamic linker's order before and after other constructors, in an atexit handler, in a
+ * destructor, and in a child that leaves through exit() so that handlers run there too. Each
+ * handler runs once in each process, in order.
  */
 #include "proc_region.h"
 
@@ -46,8 +47,10 @@ __attribute__((destructor)) static void after_main(void)
     if (getpid() == first) {
         region_look(region, BYTES, 20, "in a destructor");
         region_check(region, BYTES, 20, 1, "in a destructor");
-        CHECK(calls[BEFORE] == 1 && calls[AFTER] == 1, "constructors ran %d and %d times", calls[BEFORE], calls[AFTER]);
-        CHECK(calls[AT_EXIT] == 2 && calls[DESTROYED] == 1, "at exit %d, destroyed %d", calls[AT_EXIT], calls[DESTROYED]);
+        CHECK(calls[BEFORE] == 1 && calls[AFTER] == 1, "constructors ran %d and %d times",
+              calls[BEFORE], calls[AFTER]);
+        CHECK(calls[AT_EXIT] == 2 && calls[DESTROYED] == 1, "at exit %d, destroyed %d",
+              calls[AT_EXIT], calls[DESTROYED]);
     }
     calls[DESTROYED]++;
 }

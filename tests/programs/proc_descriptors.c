@@ -1,8 +1,9 @@
 // odtest: expect=froze user=any mem=200 timeout=60
 /*
- * Descriptors that were there before the first fork, and what they do to memory after it: a userfaultfd made in both
- * ways, an io_uring with its rings in the program's own memory, a socket that sends without copying. Each of the others in a child;
- * when the descriptor is closed, the next fork may freeze.
+ * Descriptors that were there before the first fork, and what they do to memory after it: a
+ * userfaultfd made in both ways, an io_uring with its rings in the program's own memory, a socket
+ * that sends without copying. Each of the others in a child; when the descriptor is closed, the
+ * next fork may freeze.
  */
 #include "proc_region.h"
 #include <linux/io_uring.h>
@@ -67,7 +68,8 @@ static void watch_faults(int by_device, int late)
         return;
     if (!late)
         fork_some();
-    struct uffdio_register order = { .range = { (uintptr_t)region, BYTES }, .mode = UFFDIO_REGISTER_MODE_MISSING };
+    struct uffdio_register order = {.range = {(uintptr_t)region, BYTES},
+                                    .mode = UFFDIO_REGISTER_MODE_MISSING};
     OK(ioctl(watcher, UFFDIO_REGISTER, &order));
     CHECK(pthread_create(&thread, NULL, serve, NULL) == 0, "no thread");
     OK(madvise(region + OD_MB, OD_PAGE, MADV_DONTNEED));
@@ -90,7 +92,8 @@ static void complete_requests(void)
         return;
     fork_some();
     volatile unsigned *tail = (unsigned *)(rings + p.sq_off.tail);
-    volatile unsigned *done = (unsigned *)(rings + p.cq_off.tail), *seen = (unsigned *)(rings + p.cq_off.head);
+    volatile unsigned *done = (unsigned *)(rings + p.cq_off.tail),
+                      *seen = (unsigned *)(rings + p.cq_off.head);
     unsigned *array = (unsigned *)(rings + p.sq_off.array);
     for (unsigned i = 0; i < TURNS; i++) {
         struct io_uring_sqe *entry = (struct io_uring_sqe *)entries + i % 4;
@@ -109,7 +112,8 @@ static void send_without_copy(void)
 {
     struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     socklen_t length = sizeof at;
-    int one = 1, small = 4096, listener = OK(socket(AF_INET, SOCK_STREAM, 0)), peer = OK(socket(AF_INET, SOCK_STREAM, 0));
+    int one = 1, small = 4096, listener = OK(socket(AF_INET, SOCK_STREAM, 0)),
+        peer = OK(socket(AF_INET, SOCK_STREAM, 0));
     region = region_new(BYTES, 1);
     if (setsockopt(listener, SOL_SOCKET, SO_ZEROCOPY, &one, sizeof one) < 0)
         return;

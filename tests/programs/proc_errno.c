@@ -1,9 +1,10 @@
 // odtest: expect=fold mem=64 link=-lm
 /*
- * errno is left alone by every fork that succeeds, whatever a freeze, a fold or a fallback did inside, in parent and
- * child; so are the floating point environment, the signal mask, the umask, the nice value, the working directory,
- * timers, the alternate stack and the robust list; and the times stay sane: at most the copying of a helper is charged
- * to the children before there are any, and getrusage never runs backwards.
+ * errno is left alone by every fork that succeeds, whatever a freeze, a fold or a fallback did
+ * inside, in parent and child; so are the floating point environment, the signal mask, the umask,
+ * the nice value, the working directory, timers, the alternate stack and the robust list; and the
+ * times stay sane: at most the copying of a helper is charged to the children before there are any,
+ * and getrusage never runs backwards.
  */
 #include "proc_region.h"
 #include <fenv.h>
@@ -55,15 +56,17 @@ static void same(struct state *before, const char *when)
 {
     struct state now;
     observe(&now);
-    CHECK(memcmp(before, &now, sizeof now) == 0, "%s: something about the process changed (pid %d to %d, cwd %s to %s)",
-          when, before->pid, now.pid, before->directory, now.directory);
+    CHECK(memcmp(before, &now, sizeof now) == 0,
+          "%s: something about the process changed (pid %d to %d, cwd %s to %s)", when, before->pid,
+          now.pid, before->directory, now.directory);
 }
 
 static double spent(int who)
 {
     struct rusage use;
     OK(getrusage(who, &use));
-    return (double)(use.ru_utime.tv_sec + use.ru_stime.tv_sec) + (double)(use.ru_utime.tv_usec + use.ru_stime.tv_usec) / 1e6;
+    return (double)(use.ru_utime.tv_sec + use.ru_stime.tv_sec) +
+           (double)(use.ru_utime.tv_usec + use.ru_stime.tv_usec) / 1e6;
 }
 
 static void forks(const char *when)
@@ -108,7 +111,8 @@ int main(void)
     CHECK(times_now.tms_cutime == 0 && times_now.tms_cstime == 0, "child time before any child");
     gettimeofday(&start, NULL);
     od_freeze();
-    CHECK(spent(RUSAGE_CHILDREN) < 0.5, "a freeze counts as %f s of children", spent(RUSAGE_CHILDREN));
+    CHECK(spent(RUSAGE_CHILDREN) < 0.5, "a freeze counts as %f s of children",
+          spent(RUSAGE_CHILDREN));
     forks("early");
     OK(sigaltstack(&stack, NULL));
     sigemptyset(&mask);
@@ -125,7 +129,9 @@ int main(void)
     region_grow_old(region, BYTES, 18);
     forks("late");
     gettimeofday(&end, NULL);
-    CHECK(spent(RUSAGE_SELF) + spent(RUSAGE_CHILDREN) < 2.0 * ((double)(end.tv_sec - start.tv_sec) + 1.0), "more time used than passed");
+    CHECK(spent(RUSAGE_SELF) + spent(RUSAGE_CHILDREN) <
+              2.0 * ((double)(end.tv_sec - start.tv_sec) + 1.0),
+          "more time used than passed");
     fesetround(FE_TONEAREST);
     return od_done();
 }

@@ -1,7 +1,7 @@
 // odtest: expect=froze timeout=90 mem=64 user=any live=no
 /*
- * Many open files that cannot hold memory: what a freeze asks about each of them is counted. A pipe of packets is not
- * read past the page cache, whatever its flag says.
+ * Many open files that cannot hold memory: what a freeze asks about each of them is counted. A pipe
+ * of packets is not read past the page cache, whatever its flag says.
  */
 #include "proc_region.h"
 #include <pthread.h>
@@ -17,7 +17,8 @@ static const size_t BYTES = 8 * OD_MB;
 static long calls_so_far(void)
 {
     static char text[16384];
-    size_t (*ask)(char *, size_t) = (size_t(*)(char *, size_t))dlsym(RTLD_DEFAULT, "odfork_stats_json");
+    size_t (*ask)(char *, size_t) =
+        (size_t(*)(char *, size_t))dlsym(RTLD_DEFAULT, "odfork_stats_json");
     if (!ask)
         return 0;
     ask(text, sizeof text);
@@ -75,7 +76,8 @@ static void count_calls(const char *when, long most)
     many = calls_of_freeze();
     for (int i = 0; i < MANY; i++)
         close(open_now[i]);
-    CHECK((many - few) * 10 <= (MANY - FEW) * most, "%s: %ld calls with %d files, %ld with %d", when, few, FEW, many, MANY);
+    CHECK((many - few) * 10 <= (MANY - FEW) * most, "%s: %ld calls with %d files, %ld with %d",
+          when, few, FEW, many, MANY);
 }
 
 int main(void)

@@ -1,9 +1,10 @@
 // odtest: expect=frozen mem=64
 /*
- * Over exec: the environment of the executed program is the one its parent gave (also an empty one, also with
- * variables of the runtime removed or changed by the program), the coredump filter, signal dispositions, limits,
- * personality, umask and descriptors are those of stock. A chain of ten programs, each of them forking and freezing
- * before it executes the next; and exec without fork from an old process.
+ * Over exec: the environment of the executed program is the one its parent gave (also an empty one,
+ * also with variables of the runtime removed or changed by the program), the coredump filter,
+ * signal dispositions, limits, personality, umask and descriptors are those of stock. A chain of
+ * ten programs, each of them forking and freezing before it executes the next; and exec without
+ * fork from an old process.
  */
 #include "proc_region.h"
 #include <sys/personality.h>
@@ -21,7 +22,8 @@ static unsigned hash_text(unsigned h, const char *text)
     return h;
 }
 
-/* Everything exec passes on, except the pid, as words; the program's own pages have no part in it. */
+/* Everything exec passes on, except the pid, as words; the program's own pages have no part in it.
+ */
 static const char *passed_on(void)
 {
     static char text[600];
@@ -53,10 +55,12 @@ static const char *passed_on(void)
     mode_t creation = umask(0);
     umask(creation);
     snprintf(text, sizeof text,
-             "coredump_filter %s ignored %x blocked %x pending %x limits %x files %x umask %o personality %x dumpable %d "
+             "coredump_filter %s ignored %x blocked %x pending %x limits %x files %x umask %o "
+             "personality %x dumpable %d "
              "no_new_privs %d thp_disable %d timerslack %d group %d session %d",
-             filter, ignored, blocked, pending_ones, limits, files, (unsigned)creation, (unsigned)personality(0xffffffff),
-             prctl(PR_GET_DUMPABLE), prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0), prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0),
+             filter, ignored, blocked, pending_ones, limits, files, (unsigned)creation,
+             (unsigned)personality(0xffffffff), prctl(PR_GET_DUMPABLE),
+             prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0), prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0),
              prctl(PR_GET_TIMERSLACK), getpgrp(), getsid(0));
     return text;
 }
@@ -97,7 +101,7 @@ static void execute(char **environment, const char *what)
         char *passed = (char *)passed_on();
         environ = environment;
         snprintf(env, sizeof env, "%x", hash_environment());
-        execve("/proc/self/exe", (char *[]){ "self", "expect", env, passed, "3", NULL }, environment);
+        execve("/proc/self/exe", (char *[]){"self", "expect", env, passed, "3", NULL}, environment);
         FAIL("%s: exec: %s", what, strerror(errno));
     }
     od_join(pid);

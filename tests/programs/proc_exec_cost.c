@@ -1,9 +1,11 @@
 // odtest: expect=any mem=64
 /*
- * What the library adds to a program that is executed and ends: system(), popen() and posix_spawn() of a program below
- * `odfork run` pay it each time. Counted, not timed: this program executes itself with the library preloaded and
- * without, and compares system calls (by ptrace), files and mappings at the end, and page faults. Stock has no library
- * and compares a thing with itself. And the constructor leaves nothing behind that the program could ask for.
+ * What the library adds to a program that is executed and ends: system(), popen() and posix_spawn()
+ * of a program below
+ * `odfork run` pay it each time. Counted, not timed: this program executes itself with the library
+ * preloaded and without, and compares system calls (by ptrace), files and mappings at the end, and
+ * page faults. Stock has no library and compares a thing with itself. And the constructor leaves
+ * nothing behind that the program could ask for.
  */
 #include "odtest.h"
 #include <sys/ptrace.h>
@@ -11,7 +13,8 @@
 extern char **environ;
 
 enum { ROUNDS = 15, TEXT = 1 << 16 };
-/* Of the library's own file: openat, read, fstat, two mmap, close, mprotect; getpid. And room for another libc. */
+/* Of the library's own file: openat, read, fstat, two mmap, close, mprotect; getpid. And room for
+ * another libc. */
 enum { MOST_CALLS = 10, MOST_FILES = 1, MOST_MAPPINGS = 4, MOST_FAULTS = 14 };
 
 struct cost {
@@ -70,7 +73,8 @@ static pid_t start_traced(int with)
     if (WIFEXITED(status) && WEXITSTATUS(status) == OD_SKIP_STATUS)
         od_skip("ptrace is not allowed here; needs kernel.yama.ptrace_scope below 3");
     CHECK(WIFSTOPPED(status), "the child did not stop (%#x)", (unsigned)status);
-    OK(ptrace(PTRACE_SETOPTIONS, pid, 0, PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACEEXEC | PTRACE_O_TRACEEXIT));
+    OK(ptrace(PTRACE_SETOPTIONS, pid, 0,
+              PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACEEXEC | PTRACE_O_TRACEEXIT));
     return pid;
 }
 
@@ -92,7 +96,8 @@ static struct cost trace(int with)
         else if (WSTOPSIG(status) == (SIGTRAP | 0x80))
             cost.calls += executed;
     }
-    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the executed program ended with %#x", (unsigned)status);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the executed program ended with %#x",
+          (unsigned)status);
     CHECK(executed && cost.mappings > 5, "nothing was traced (%ld mappings)", cost.mappings);
     cost.calls = (cost.calls + 1) / 2; /* a stop before and after each, but for exit_group */
     return cost;
@@ -114,7 +119,8 @@ static long faults(int with)
         pid_t pid = vfork();
         if (pid == 0)
             become(with);
-        CHECK(wait4(pid, &status, 0, &used) == pid && status == 0, "executed: status %#x", (unsigned)status);
+        CHECK(wait4(pid, &status, 0, &used) == pid && status == 0, "executed: status %#x",
+              (unsigned)status);
         seen[i] = used.ru_minflt;
     }
     qsort(seen, ROUNDS, sizeof *seen, by_size);
@@ -123,7 +129,8 @@ static long faults(int with)
 
 static void at_most(const char *what, long with, long without, long bound)
 {
-    CHECK(with - without <= bound, "%ld %s with the library, %ld without: want at most %ld more", with, what, without, bound);
+    CHECK(with - without <= bound, "%ld %s with the library, %ld without: want at most %ld more",
+          with, what, without, bound);
 }
 
 int main(int count, char **words)

@@ -1,9 +1,10 @@
 // odtest: expect=frozen mem=64
 /*
- * Descriptors: a fork that freezes or folds shows none that stock fork does not show. Compared are number, target
- * and close-on-exec flag of every descriptor below the limit, and the number the next open() gives: in the process,
- * in its children, and in a program a child executes; after closing everything above 2, after dup2 over every
- * number up to 1024 and up to the limit, and with RLIMIT_NOFILE at, below and far below the descriptors in use.
+ * Descriptors: a fork that freezes or folds shows none that stock fork does not show. Compared are
+ * number, target and close-on-exec flag of every descriptor below the limit, and the number the
+ * next open() gives: in the process, in its children, and in a program a child executes; after
+ * closing everything above 2, after dup2 over every number up to 1024 and up to the limit, and with
+ * RLIMIT_NOFILE at, below and far below the descriptors in use.
  */
 #include "proc_region.h"
 
@@ -43,7 +44,8 @@ static int next_number(void)
 static void same(const char *before, int next, const char *what)
 {
     char *now = list();
-    CHECK(strcmp(before, now) == 0, "%s: descriptors were\n%s... and now are\n%s", what, before, now);
+    CHECK(strcmp(before, now) == 0, "%s: descriptors were\n%s... and now are\n%s", what, before,
+          now);
     free(now);
     CHECK(next_number() == next, "%s: next open gave %d, now %d", what, next, next_number());
 }
@@ -76,7 +78,8 @@ static void fork_and_compare(const char *what)
     free(before);
 }
 
-/* The executed program writes its list into a pipe on descriptor 9; it must be what the parent expects. */
+/* The executed program writes its list into a pipe on descriptor 9; it must be what the parent
+ * expects. */
 static void exec_and_compare(void)
 {
     int pipe_end[2];

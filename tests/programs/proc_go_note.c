@@ -1,7 +1,7 @@
 // odtest: expect=plain:go mem=64
 /*
- * A program with the note that Go writes into its programs is left alone, and so are its forked children. The note is
- * looked for without the loader, in the headers that the kernel points to.
+ * A program with the note that Go writes into its programs is left alone, and so are its forked
+ * children. The note is looked for without the loader, in the headers that the kernel points to.
  */
 #include "proc_alone.h"
 

@@ -1,7 +1,8 @@
 /* A memory control group of the test's own, for the programs that count charged bytes.
  *
- * Owns: making one (version 1, else 2), its limit, what it is charged, and running this program again inside
- * it. The program joins before it touches memory. Groups go when the test ends well or fails inside. */
+ * Owns: making one (version 1, else 2), its limit, what it is charged, and running this program
+ * again inside it. The program joins before it touches memory. Groups go when the test ends well or
+ * fails inside. */
 #ifndef PROC_GROUP_H
 #define PROC_GROUP_H
 #include "odtest.h"
@@ -35,7 +36,8 @@ static OD_UNUSED void group_make(struct group *g)
 {
     for (int first = 1; first >= 0; first--) {
         char control[260];
-        snprintf(g->dir, sizeof g->dir, "%s/odprog-%d", first ? "/sys/fs/cgroup/memory" : "/sys/fs/cgroup", getpid());
+        snprintf(g->dir, sizeof g->dir, "%s/odprog-%d",
+                 first ? "/sys/fs/cgroup/memory" : "/sys/fs/cgroup", getpid());
         group_names(g, first);
         if (mkdir(g->dir, 0755) != 0)
             continue;
@@ -44,7 +46,8 @@ static OD_UNUSED void group_make(struct group *g)
             return;
         rmdir(g->dir);
     }
-    od_skip("no memory control group can be made below /sys/fs/cgroup: mount the memory controller writable");
+    od_skip("no memory control group can be made below /sys/fs/cgroup: mount the memory controller "
+            "writable");
 }
 
 static OD_UNUSED int group_set_limit(const struct group *g, size_t bytes)
@@ -65,7 +68,8 @@ static OD_UNUSED size_t group_charged(const struct group *g)
     return strtoul(text, NULL, 10);
 }
 
-/* The group of a program that group_run() has started: its arguments are "self NAME DIR VERSION". */
+/* The group of a program that group_run() has started: its arguments are "self NAME DIR VERSION".
+ */
 static OD_UNUSED void group_inside(struct group *g, char **argv)
 {
     snprintf(g->dir, sizeof g->dir, "%s", argv[2]);
@@ -79,7 +83,8 @@ static OD_UNUSED void group_run(const struct group *g, const char *name)
     if (pid == 0) {
         const char *version = strstr(g->limit, "_in_bytes") ? "1" : "2";
         CHECK(group_put(g->dir, "cgroup.procs", "0") == 0, "cannot join: %s", strerror(errno));
-        execv("/proc/self/exe", (char *[]){ "self", (char *)name, (char *)g->dir, (char *)version, NULL });
+        execv("/proc/self/exe",
+              (char *[]){"self", (char *)name, (char *)g->dir, (char *)version, NULL});
         _exit(127);
     }
     int status = 0;

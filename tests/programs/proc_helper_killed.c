@@ -1,7 +1,7 @@
 // odtest: expect=any timeout=90 mem=200 user=any
 /*
- * Somebody kills every process of a group that is not the program itself: also one that works for the program. Calls
- * that would not fail on stock do not fail for that, and no byte changes.
+ * Somebody kills every process of a group that is not the program itself: also one that works for
+ * the program. Calls that would not fail on stock do not fail for that, and no byte changes.
  */
 #include "proc_region.h"
 #include <stdatomic.h>
@@ -23,7 +23,8 @@ static void killer(void *unused)
         ssize_t got = fd >= 0 ? read(fd, text, sizeof text - 1) : 0;
         close(fd);
         text[got > 0 ? got : 0] = 0;
-        for (char *word = text, *end; now != 0 && now != last && (strtol(word, &end, 10)); word = end) {
+        for (char *word = text, *end; now != 0 && now != last && (strtol(word, &end, 10));
+             word = end) {
             pid_t child = (pid_t)strtol(word, NULL, 10);
             if (child != getpid()) {
                 kill(child, SIGKILL);

@@ -1,8 +1,8 @@
 // odtest: expect=any timeout=90 mem=100
 /*
- * A process ends in the middle of a freeze: killed, or replaced by another program that a second thread executes. Whoever
- * looks after its children then, a subreaper or the new program, finds those it forked, and none that did work for it
- * to the end: a helper ends with whom it helps.
+ * A process ends in the middle of a freeze: killed, or replaced by another program that a second
+ * thread executes. Whoever looks after its children then, a subreaper or the new program, finds
+ * those it forked, and none that did work for it to the end: a helper ends with whom it helps.
  */
 #include "proc_region.h"
 #include <pthread.h>
@@ -14,7 +14,8 @@ static const size_t BYTES = 32 * OD_MB;
 static _Noreturn void become(const char *self, const char *what)
 {
     char *words[] = { (char *)self, (char *)what, NULL };
-    setenv("ODFORK_FAULT", "slow:300", 1); /* each piece of a freeze takes so many milliseconds more */
+    /* each piece of a freeze takes so many milliseconds more */
+    setenv("ODFORK_FAULT", "slow:300", 1);
     execv("/proc/self/exe", words);
     _exit(99);
 }
@@ -72,8 +73,8 @@ static void executed(char **words)
     pthread_t thread;
     char number[16];
     for (pid_t got; (got = waitpid(-1, &status, __WALL)) > 0;)
-        CHECK(WIFEXITED(status) && WEXITSTATUS(status) == OWN, "child %d of the program before ended with %#x", (int)got,
-              (unsigned)status);
+        CHECK(WIFEXITED(status) && WEXITSTATUS(status) == OWN,
+              "child %d of the program before ended with %#x", (int)got, (unsigned)status);
     if (left == 0)
         exit(0);
     CHECK(pthread_create(&thread, NULL, forks, region_new(BYTES, 3)) == 0, "no thread");

@@ -1,9 +1,10 @@
 // odtest: expect=frozen mem=100
 /*
- * Resource limits as tight as stock fork bears: address space, data, file size (with no SIGXFSZ), locked memory,
- * core, stack, open files. Each in a fresh process that sets the limit before its first fork, and in one that has
- * grown old; also set in the child of a frozen process. The process must do all it does on stock: same content,
- * same answers of fork, malloc and mmap at the edge of the limit.
+ * Resource limits as tight as stock fork bears: address space, data, file size (with no SIGXFSZ),
+ * locked memory, core, stack, open files. Each in a fresh process that sets the limit before its
+ * first fork, and in one that has grown old; also set in the child of a frozen process. The process
+ * must do all it does on stock: same content, same answers of fork, malloc and mmap at the edge of
+ * the limit.
  */
 #include "proc_region.h"
 #include <sys/prctl.h>
@@ -57,7 +58,8 @@ static void put_up(const struct fence *f)
     OK(setrlimit(f->what, &limit));
 }
 
-/* What is left below an address space limit must be what stock leaves: nothing of the runtime's eats it. */
+/* What is left below an address space limit must be what stock leaves: nothing of the runtime's
+ * eats it. */
 static void room_above(const struct fence *f)
 {
     if (!f->above || f->value < 1 << 20)

@@ -1,8 +1,9 @@
 // odtest: modes=stock,huge,small,auto expect=froze auto=any needs=root mem=100
 /*
- * A process that asks for a new pid namespace: its next child is the first process of it, whatever the runtime does at
- * that fork. Then the same again in there, where parent and child both have number 1, by raw calls. All of them freeze and
- * fork, with a /proc of their own and with another's.
+ * A process that asks for a new pid namespace: its next child is the first process of it, whatever
+ * the runtime does at that fork. Then the same again in there, where parent and child both have
+ * number 1, by raw calls. All of them freeze and fork, with a /proc of their own and with
+ * another's.
  */
 #include "proc_region.h"
 #include <sched.h>
@@ -30,8 +31,8 @@ static pid_t raw_unshare_and_fork(void)
     return fork();
 }
 
-/* A /proc of the namespace, without which nothing is frozen there. Not for the last: it sees its parent's, where its
- * own number is the parent's. */
+/* A /proc of the namespace, without which nothing is frozen there. Not for the last: it sees its
+ * parent's, where its own number is the parent's. */
 static void mount_proc(int depth)
 {
     if (depth == 3)

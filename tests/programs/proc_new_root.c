@@ -1,8 +1,8 @@
 // odtest: modes=stock,huge,small expect=any mem=64 needs=root
 /*
- * In a new root the loader of a program executed next could not open the library, and would say so on stderr: the
- * environment names it no more. Where it can be opened, it stays. A child that borrows this memory and changes its own
- * root changes nothing here.
+ * In a new root the loader of a program executed next could not open the library, and would say so
+ * on stderr: the environment names it no more. Where it can be opened, it stays. A child that
+ * borrows this memory and changes its own root changes nothing here.
  */
 #include "odtest.h"
 #include <sys/stat.h>
@@ -48,7 +48,8 @@ int main(void)
     pid_t pid = vfork();
     if (pid == 0)
         _exit(chroot(root) ? 1 : 0);
-    CHECK(waitpid(pid, &status, 0) == pid && status == 0, "the borrower ended with %#x", (unsigned)status);
+    CHECK(waitpid(pid, &status, 0) == pid && status == 0, "the borrower ended with %#x",
+          (unsigned)status);
     CHECK(passes_on() == had, "the borrower changed the environment");
     OK(rmdir(root));
     return od_done();

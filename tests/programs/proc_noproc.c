@@ -1,8 +1,9 @@
 // odtest: modes=stock,huge,small expect=any needs=root mem=64
 /*
- * No /proc, no /dev, no /sys: an empty file system mounted over /proc in a mount namespace of the program's own; a
- * chroot into an empty directory; both together with privileges dropped. Put up before the first fork, late, and
- * in the child of a frozen process. Fork has to work as on stock, whatever the runtime can still find out.
+ * No /proc, no /dev, no /sys: an empty file system mounted over /proc in a mount namespace of the
+ * program's own; a chroot into an empty directory; both together with privileges dropped. Put up
+ * before the first fork, late, and in the child of a frozen process. Fork has to work as on stock,
+ * whatever the runtime can still find out.
  */
 #include "proc_region.h"
 #include <grp.h>
@@ -45,7 +46,8 @@ static void false_proc(void)
     OK(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL));
     OK(mount("none", "/proc", "tmpfs", 0, "size=64k"));
     OK(mkdir("/proc/self", 0755));
-    static const char *NAMES[] = { "maps", "smaps", "pagemap", "status", "stat", "smaps_rollup", NULL };
+    static const char *NAMES[] = {"maps", "smaps",        "pagemap", "status",
+                                  "stat", "smaps_rollup", NULL};
     for (const char **name = NAMES; *name; name++) {
         char path[64];
         snprintf(path, sizeof path, "/proc/self/%s", *name);
@@ -120,7 +122,8 @@ int main(int argc, char **argv)
             pid_t pid = od_fork();
             if (pid == 0 && way < 2) {
                 unsetenv("ODFORK_STATS"); /* its file may be out of reach there */
-                execv("/proc/self/exe", (char *[]){ "self", way ? "late" : "early", number, empty, NULL });
+                execv("/proc/self/exe",
+                      (char *[]){"self", way ? "late" : "early", number, empty, NULL});
                 _exit(127);
             }
             if (pid == 0) {

@@ -1,9 +1,10 @@
 // odtest: expect=any mem=64 serial=yes
 /*
- * RLIMIT_NPROC and fork's failure: fork fails with EAGAIN exactly when it fails on stock, says so in errno, and
- * works again as soon as a child has gone; errno survives a fork that succeeds. As root the program first becomes
- * a user nobody else uses, since the limit does not bind root. A freeze or a fold must not need a process of its
- * own that the limit forbids: with the limit one above what is in use, fork has to succeed.
+ * RLIMIT_NPROC and fork's failure: fork fails with EAGAIN exactly when it fails on stock, says so
+ * in errno, and works again as soon as a child has gone; errno survives a fork that succeeds. As
+ * root the program first becomes a user nobody else uses, since the limit does not bind root. A
+ * freeze or a fold must not need a process of its own that the limit forbids: with the limit one
+ * above what is in use, fork has to succeed.
  */
 #include "proc_region.h"
 #include <grp.h>
@@ -34,7 +35,8 @@ static void at_the_edge(const char *what)
         region_touch(region, BYTES, 14, round + 1);
         errno = 77;
         pid_t pid = fork();
-        CHECK(pid >= 0 && errno == 77, "%s: fork below the limit gave %d, errno %d", what, pid, errno);
+        CHECK(pid >= 0 && errno == 77, "%s: fork below the limit gave %d, errno %d", what, pid,
+              errno);
         if (pid == 0) {
             char c;
             close(gate[1]);
@@ -42,7 +44,8 @@ static void at_the_edge(const char *what)
             _exit(read(gate[0], &c, 1) != 0);
         }
         close(gate[0]);
-        CHECK(fork() == -1 && errno == EAGAIN, "%s: a second child above the limit: errno %d", what, errno);
+        CHECK(fork() == -1 && errno == EAGAIN, "%s: a second child above the limit: errno %d", what,
+              errno);
         close(gate[1]);
         od_join(pid);
         if (round == 1)

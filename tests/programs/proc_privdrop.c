@@ -1,9 +1,10 @@
 // odtest: modes=stock,huge,small expect=any needs=root mem=64
 /*
- * Privileges given up after start: setuid and setgid, capabilities dropped, not dumpable, no new privileges. What a
- * freeze could do before it may not do now (mounts, userfaultfd, its own /proc files belong to root). Before the
- * first fork, late, and in the child of a frozen process; the frozen process itself keeps its privileges. Nothing
- * about the identity or the dumpable flag is changed by a fork.
+ * Privileges given up after start: setuid and setgid, capabilities dropped, not dumpable, no new
+ * privileges. What a freeze could do before it may not do now (mounts, userfaultfd, its own /proc
+ * files belong to root). Before the first fork, late, and in the child of a frozen process; the
+ * frozen process itself keeps its privileges. Nothing about the identity or the dumpable flag is
+ * changed by a fork.
  */
 #include "proc_region.h"
 #include <grp.h>
@@ -82,8 +83,9 @@ static struct identity who(void)
 static void same(const struct identity *before, const char *what)
 {
     struct identity now = who();
-    CHECK(memcmp(before, &now, sizeof now) == 0, "%s: identity changed: uid %d to %d, dumpable %d to %d", what,
-          before->uid[1], now.uid[1], before->dumpable, now.dumpable);
+    CHECK(memcmp(before, &now, sizeof now) == 0,
+          "%s: identity changed: uid %d to %d, dumpable %d to %d", what, before->uid[1], now.uid[1],
+          before->dumpable, now.dumpable);
 }
 
 static void work_inside(const char *what)

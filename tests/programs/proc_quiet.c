@@ -1,8 +1,9 @@
 // odtest: expect=fold mem=64 serial=yes
 /*
- * Quiet: nothing appears on stdout or stderr, in the working directory, in /tmp, in /dev/shm, among the mounts, the
- * System V objects, the sockets or the files in use, while the process forks, freezes, folds and thaws, and while a
- * child lives. Buffered output of the program is written once. Statistics the harness asked for are not counted.
+ * Quiet: nothing appears on stdout or stderr, in the working directory, in /tmp, in /dev/shm, among
+ * the mounts, the System V objects, the sockets or the files in use, while the process forks,
+ * freezes, folds and thaws, and while a child lives. Buffered output of the program is written
+ * once. Statistics the harness asked for are not counted.
  */
 #include "proc_region.h"
 
@@ -61,12 +62,14 @@ static struct view look_around(void)
 static void same(const struct view *before, const char *when)
 {
     struct view now = look_around();
-    CHECK(!memcmp(before, &now, sizeof now), "%s: here %d to %d, /tmp %d to %d, /dev/shm %d to %d, mounts %d to %d, shm %d to %d",
-          when, before->here, now.here, before->tmp, now.tmp, before->shm, now.shm, before->mounts, now.mounts,
-          before->sysv, now.sysv);
+    CHECK(!memcmp(before, &now, sizeof now),
+          "%s: here %d to %d, /tmp %d to %d, /dev/shm %d to %d, mounts %d to %d, shm %d to %d",
+          when, before->here, now.here, before->tmp, now.tmp, before->shm, now.shm, before->mounts,
+          now.mounts, before->sysv, now.sysv);
 }
 
-/* Both standard streams are a file while the work is done; the file must stay as the program wrote it. */
+/* Both standard streams are a file while the work is done; the file must stay as the program wrote
+ * it. */
 static void work_in_silence(const struct view *before)
 {
     int keep_out = OK(dup(1)), keep_err = OK(dup(2));

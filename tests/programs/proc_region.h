@@ -1,8 +1,8 @@
 /* A patterned region and the life of a process around it, for the programs proc_*.c and thr_*.c.
  *
- * Owns: one region of whole words of one generation, a child that looks at it, and growing old: the state
- * after several forks, dirty pages, freezes and folds. Checks and children themselves are odtest.h's.
- * A looking child compares every 64th word, eight in each page. */
+ * Owns: one region of whole words of one generation, a child that looks at it, and growing old: the
+ * state after several forks, dirty pages, freezes and folds. Checks and children themselves are
+ * odtest.h's. A looking child compares every 64th word, eight in each page. */
 #ifndef PROC_REGION_H
 #define PROC_REGION_H
 #include "odtest.h"
@@ -18,12 +18,14 @@ static OD_UNUSED void *region_new(size_t bytes, uint64_t gen)
 }
 
 /* Compares every `step`-th word with the pattern. */
-static OD_UNUSED void region_check(const void *region, size_t bytes, uint64_t gen, size_t step, const char *when)
+static OD_UNUSED void region_check(const void *region, size_t bytes, uint64_t gen, size_t step,
+                                   const char *when)
 {
     const volatile uint64_t *word = region;
     for (size_t i = 0; i < bytes / 8; i += step)
-        CHECK(word[i] == od_word(gen, i), "%s: word %zu (page %zu, %p) holds %#llx, want %#llx", when, i, i / 512,
-              (const void *)(word + i), (unsigned long long)word[i], (unsigned long long)od_word(gen, i));
+        CHECK(word[i] == od_word(gen, i), "%s: word %zu (page %zu, %p) holds %#llx, want %#llx",
+              when, i, i / 512, (const void *)(word + i), (unsigned long long)word[i],
+              (unsigned long long)od_word(gen, i));
 }
 
 /* Forks a child that compares a sample of the region, and waits for it. */

@@ -1,7 +1,7 @@
 // odtest: expect=plain:sanitizer cflags=-rdynamic mem=64
 /*
- * A program that has what a sanitizer's runtime defines is left alone, and so are its forked children. The name here
- * stands for the real thing, which would want to be the first library.
+ * A program that has what a sanitizer's runtime defines is left alone, and so are its forked
+ * children. The name here stands for the real thing, which would want to be the first library.
  */
 #include "proc_alone.h"
 

@@ -1,8 +1,8 @@
 // odtest: expect=frozen mem=64
 /*
- * Filters that refuse calls with an error instead of killing. One refusal at a time of every call a freeze could
- * want, with EPERM and with ENOSYS, before the first fork and late; then all of them together. The program needs
- * none of these calls, so stock fork does not notice.
+ * Filters that refuse calls with an error instead of killing. One refusal at a time of every call a
+ * freeze could want, with EPERM and with ENOSYS, before the first fork and late; then all of them
+ * together. The program needs none of these calls, so stock fork does not notice.
  */
 #include "proc_region.h"
 #include <linux/filter.h>
@@ -83,7 +83,8 @@ static void build(const struct refusal *r, int error)
         emit(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)r->nr, 0, 1);
     } else {
         emit(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)r->nr, 0, 3);
-        emit(BPF_LD | BPF_W | BPF_ABS, (unsigned)(offsetof(struct seccomp_data, args) + 8 * (size_t)r->arg), 0, 0);
+        emit(BPF_LD | BPF_W | BPF_ABS,
+             (unsigned)(offsetof(struct seccomp_data, args) + 8 * (size_t)r->arg), 0, 0);
         int refused_when_set = r->nr != SYS_mmap;
         emit(BPF_JMP | BPF_JSET | BPF_K, r->bits, !refused_when_set, refused_when_set);
     }
@@ -126,7 +127,8 @@ static void work_inside(const char *what)
 static int run_case(int old, int which, int error)
 {
     char what[96];
-    snprintf(what, sizeof what, "%s %s with errno %d", old ? "late" : "early", which < COUNT ? REFUSALS[which].name : "all", error);
+    snprintf(what, sizeof what, "%s %s with errno %d", old ? "late" : "early",
+             which < COUNT ? REFUSALS[which].name : "all", error);
     region = region_new(BYTES, 8);
     if (old)
         region_grow_old(region, BYTES, 8);

@@ -1,8 +1,9 @@
 // odtest: expect=any mem=64
 /*
- * A program that starts inside somebody else's filter, as under a service manager or a container: the fence is
- * put up, then the program is executed. Once the calls a freeze wants are refused, once they kill.
- * Mount and file system calls outside the usual service set are the ones such filters name.
+ * A program that starts inside somebody else's filter, as under a service manager or a container:
+ * the fence is put up, then the program is executed. Once the calls a freeze wants are refused,
+ * once they kill. Mount and file system calls outside the usual service set are the ones such
+ * filters name.
  */
 #include "proc_region.h"
 #include <linux/filter.h>
@@ -13,15 +14,18 @@
 
 static const size_t BYTES = 16 * OD_MB;
 
-static const int MOUNTS[] = { SYS_fsopen, SYS_fsconfig, SYS_fsmount, SYS_mount, SYS_umount2, SYS_unshare, SYS_setns,
-                              SYS_userfaultfd, SYS_open_tree, SYS_move_mount, 0 };
-static const int MEMORY_FILES[] = { SYS_memfd_create, SYS_userfaultfd, SYS_fsopen, SYS_fsmount, SYS_process_vm_readv, 0 };
+static const int MOUNTS[] = {
+    SYS_fsopen,      SYS_fsconfig,  SYS_fsmount,    SYS_mount, SYS_umount2, SYS_unshare, SYS_setns,
+    SYS_userfaultfd, SYS_open_tree, SYS_move_mount, 0};
+static const int MEMORY_FILES[] = {SYS_memfd_create, SYS_userfaultfd,      SYS_fsopen,
+                                   SYS_fsmount,      SYS_process_vm_readv, 0};
 
 static void install(const int *list, unsigned verdict)
 {
     struct sock_filter code[64];
     unsigned short n = 0;
-    code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
+    code[n++] =
+        (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
     for (; *list; list++) {
         code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)*list, 0, 1);
         code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, verdict);

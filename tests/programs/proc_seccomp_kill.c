@@ -1,11 +1,11 @@
 // odtest: expect=frozen mem=64
 /*
- * A strict allow-list filter that kills the process on every call it does not name, installed while the
- * program runs: through prctl() and through syscall(SYS_seccomp).
- * (proc_seccomp_raw.c does it by a raw instruction, which nobody can interpose.) It names what fork, wait
- * and allocation need under stock fork, and nothing else: no open, no mapping of a file, no memfd_create, no
- * userfaultfd, no mount call. Early: before the first fork. Late: after forks, freezes and folds, with dirty
- * pages left. Inherited: by a child of a frozen process.
+ * A strict allow-list filter that kills the process on every call it does not name, installed while
+ * the program runs: through prctl() and through syscall(SYS_seccomp).
+ * (proc_seccomp_raw.c does it by a raw instruction, which nobody can interpose.) It names what
+ * fork, wait and allocation need under stock fork, and nothing else: no open, no mapping of a file,
+ * no memfd_create, no userfaultfd, no mount call. Early: before the first fork. Late: after forks,
+ * freezes and folds, with dirty pages left. Inherited: by a child of a frozen process.
  */
 #include "proc_region.h"
 #include "proc_strict.h"

@@ -1,8 +1,9 @@
 // odtest: modes=stock,auto expect=any mem=64
 /*
- * As proc_seccomp_kill.c, but the filter is installed by a raw system call instruction: nothing in the process
- * hears of it, and asking for the seccomp state is itself a call that kills. The allow-list names what fork,
- * wait and allocation need under stock fork. Early, late, and in a child of a frozen process.
+ * As proc_seccomp_kill.c, but the filter is installed by a raw system call instruction: nothing in
+ * the process hears of it, and asking for the seccomp state is itself a call that kills. The
+ * allow-list names what fork, wait and allocation need under stock fork. Early, late, and in a
+ * child of a frozen process.
  */
 #include "proc_region.h"
 #include "proc_strict.h"
@@ -15,7 +16,10 @@ static long raw_call(long nr, long a, long b, long c, long d, long e)
     register long r10 __asm__("r10") = d;
     register long r8 __asm__("r8") = e;
     long result;
-    __asm__ volatile("syscall" : "=a"(result) : "a"(nr), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8) : "rcx", "r11", "memory");
+    __asm__ volatile("syscall"
+                     : "=a"(result)
+                     : "a"(nr), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8)
+                     : "rcx", "r11", "memory");
     return result;
 }
 
@@ -23,7 +27,8 @@ static void install(void)
 {
     struct sock_fprog program = strict_filter();
     CHECK(raw_call(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0, "no_new_privs");
-    CHECK(raw_call(SYS_prctl, PR_SET_SECCOMP, SECCOMP_MODE_FILTER, (long)&program, 0, 0) == 0, "raw prctl");
+    CHECK(raw_call(SYS_prctl, PR_SET_SECCOMP, SECCOMP_MODE_FILTER, (long)&program, 0, 0) == 0,
+          "raw prctl");
 }
 
 /* What the program does inside the fence: forks of two generations, writes, allocations. */

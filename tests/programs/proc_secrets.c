@@ -1,8 +1,8 @@
 // odtest: expect=froze mem=200 timeout=60
 /*
- * A child that gave up rights in any of the ways there are, and keeps inherited memory while it drops pages it does not
- * know: what its parent writes after the fork stays hidden, whatever the parent does until it forks again. The same for
- * a child that lets a pipe keep the pages and ends.
+ * A child that gave up rights in any of the ways there are, and keeps inherited memory while it
+ * drops pages it does not know: what its parent writes after the fork stays hidden, whatever the
+ * parent does until it forks again. The same for a child that lets a pipe keep the pages and ends.
  */
 #include "proc_region.h"
 #include <grp.h>
@@ -63,8 +63,9 @@ static void drop_unknown(void)
     size_t found = 0;
     FILE *map = fopen("/proc/self/maps", "r");
     while (map && found < 64 && fgets(line, sizeof line, map))
-        if (sscanf(line, "%lx-%lx %7s", &start[found], &end[found], rights) == 3 && !strcmp(rights, "r--p") &&
-            end[found] - start[found] == OD_PAGE && !strchr(line, '/') && !strchr(line, '['))
+        if (sscanf(line, "%lx-%lx %7s", &start[found], &end[found], rights) == 3 &&
+            !strcmp(rights, "r--p") && end[found] - start[found] == OD_PAGE && !strchr(line, '/') &&
+            !strchr(line, '['))
             found++;
     if (map)
         fclose(map);

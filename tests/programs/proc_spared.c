@@ -1,8 +1,8 @@
 // odtest: expect=frozen mem=64
 /*
- * Calls that the runtime can go on without, forbidden with death by a filter that was there first, as under a
- * service manager: alone and together, by killing the process, the thread, or by SIGSYS. Memory is frozen all the
- * same, into what can still be had, and the program never notices.
+ * Calls that the runtime can go on without, forbidden with death by a filter that was there first,
+ * as under a service manager: alone and together, by killing the process, the thread, or by SIGSYS.
+ * Memory is frozen all the same, into what can still be had, and the program never notices.
  */
 #include "proc_region.h"
 #include <linux/filter.h>
@@ -12,7 +12,8 @@
 
 static const size_t BYTES = 16 * OD_MB;
 
-static const int DEADLY[] = { SYS_fsopen, SYS_fsconfig, SYS_fsmount, SYS_unshare, SYS_userfaultfd, SYS_mincore };
+static const int DEADLY[] = {SYS_fsopen,  SYS_fsconfig,    SYS_fsmount,
+                             SYS_unshare, SYS_userfaultfd, SYS_mincore};
 enum { COUNT = sizeof DEADLY / sizeof *DEADLY };
 
 /* One of the calls, or all of them. */
@@ -20,11 +21,13 @@ static void install(int which, unsigned verdict)
 {
     struct sock_filter code[2 * COUNT + 2];
     unsigned short n = 0;
-    code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
+    code[n++] =
+        (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
     for (int i = 0; i < COUNT; i++) {
         if (i != which && which != COUNT)
             continue;
-        code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)DEADLY[i], 0, 1);
+        code[n++] =
+            (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)DEADLY[i], 0, 1);
         code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, verdict);
     }
     code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
@@ -35,7 +38,8 @@ static void install(int which, unsigned verdict)
 
 static int is_loaded(void) { return dlsym(RTLD_DEFAULT, "odfork_freeze") != NULL; }
 
-/* In mode huge nothing is frozen where there are no huge pages; the outer process is judged by its statistics. */
+/* In mode huge nothing is frozen where there are no huge pages; the outer process is judged by its
+ * statistics. */
 static int must_freeze(int which)
 {
     const char *kind = getenv("ODFORK_IMAGE");

@@ -1,8 +1,9 @@
 // odtest: expect=frozen mem=64
 /*
- * Other ways to make a process: vfork + exec, posix_spawn with file actions and attributes, popen, system, clone with
- * only SIGCHLD, _Fork, forkpty, the raw fork and clone3 calls, and exec itself. Early and late, each gives a child that
- * sees the bytes of that instant (or the executed program), the right status, and nothing more in the parent.
+ * Other ways to make a process: vfork + exec, posix_spawn with file actions and attributes, popen,
+ * system, clone with only SIGCHLD, _Fork, forkpty, the raw fork and clone3 calls, and exec itself.
+ * Early and late, each gives a child that sees the bytes of that instant (or the executed program),
+ * the right status, and nothing more in the parent.
  */
 #include "proc_region.h"
 #include <linux/sched.h>
@@ -19,7 +20,8 @@ static uint64_t mark; /* changes with every way; a child must see the one of its
 static void born(const char *what)
 {
     volatile uint64_t *word = region;
-    CHECK(word[1] == mark, "%s: child sees mark %llu, want %llu", what, (unsigned long long)word[1], (unsigned long long)mark);
+    CHECK(word[1] == mark, "%s: child sees mark %llu, want %llu", what, (unsigned long long)word[1],
+          (unsigned long long)mark);
     region_check(region, BYTES, 19, REGION_STEP, what);
     word[3] = 0xBAD;
     _exit(42);
@@ -30,8 +32,10 @@ static void expect_status(pid_t pid, int want, const char *what)
     int status;
     CHECK(pid > 0, "%s: pid %d: %s", what, pid, strerror(errno));
     CHECK(waitpid(pid, &status, 0) == pid, "%s: waitpid: %s", what, strerror(errno));
-    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == want, "%s: status %#x, want %d", what, (unsigned)status, want);
-    CHECK(((volatile uint64_t *)region)[3] == od_word(19, 3), "%s: the child's write is in the parent", what);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == want, "%s: status %#x, want %d", what,
+          (unsigned)status, want);
+    CHECK(((volatile uint64_t *)region)[3] == od_word(19, 3),
+          "%s: the child's write is in the parent", what);
 }
 
 static void next_mark(void)
@@ -85,7 +89,8 @@ static void spawns(void)
     int error = posix_spawn(&pid, "/bin/sh", &actions, &attributes, argv, environ);
     CHECK(error == 0, "posix_spawn: %s", strerror(error));
     close(end[1]);
-    CHECK(read(end[0], out, sizeof out - 1) == 8 && !strcmp(out, "spawned\n"), "posix_spawn said %s", out);
+    CHECK(read(end[0], out, sizeof out - 1) == 8 && !strcmp(out, "spawned\n"),
+          "posix_spawn said %s", out);
     close(end[0]);
     expect_status(pid, 42, "posix_spawn");
     error = posix_spawnp(&pid, "no-such-program-here", NULL, NULL, argv, environ);
@@ -110,7 +115,8 @@ static void clones(void)
 {
     static char stack[65536] __attribute__((aligned(64)));
     next_mark();
-    expect_status(clone(born_by_clone, stack + sizeof stack, SIGCHLD, (void *)"clone"), 42, "clone");
+    expect_status(clone(born_by_clone, stack + sizeof stack, SIGCHLD, (void *)"clone"), 42,
+                  "clone");
     next_mark();
     pid_t pid = (pid_t)syscall(SYS_clone, SIGCHLD, 0, NULL, NULL, 0);
     if (pid == 0)
@@ -153,7 +159,8 @@ static void terminals(void)
     next_mark();
     pid_t pid = forkpty(&control, NULL, NULL, NULL);
     if (pid < 0) {
-        CHECK(errno == ENOENT || errno == EACCES || errno == EPERM || errno == ENOSPC, "forkpty: %s", strerror(errno));
+        CHECK(errno == ENOENT || errno == EACCES || errno == EPERM || errno == ENOSPC,
+              "forkpty: %s", strerror(errno));
         return; /* no pseudo-terminals here */
     }
     if (pid == 0) {

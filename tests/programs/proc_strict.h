@@ -1,5 +1,6 @@
 /*
- * A strict allow-list: what fork, wait and allocation need under stock fork; any other call kills the process.
+ * A strict allow-list: what fork, wait and allocation need under stock fork; any other call kills
+ * the process.
  */
 #ifndef PROC_STRICT_H
 #define PROC_STRICT_H
@@ -12,9 +13,11 @@
 #include <sys/syscall.h>
 
 static const int ALLOWED[] = {
-    SYS_read, SYS_write, SYS_close, SYS_clone, SYS_clone3, SYS_exit, SYS_exit_group, SYS_wait4, SYS_waitid,
-    SYS_rt_sigprocmask, SYS_rt_sigaction, SYS_rt_sigreturn, SYS_set_robust_list, SYS_rseq, SYS_getpid, SYS_gettid,
-    SYS_munmap, SYS_mprotect, SYS_madvise, SYS_brk, SYS_futex, SYS_restart_syscall, SYS_getrandom,
+    SYS_read,         SYS_write,           SYS_close,           SYS_clone,   SYS_clone3,
+    SYS_exit,         SYS_exit_group,      SYS_wait4,           SYS_waitid,  SYS_rt_sigprocmask,
+    SYS_rt_sigaction, SYS_rt_sigreturn,    SYS_set_robust_list, SYS_rseq,    SYS_getpid,
+    SYS_gettid,       SYS_munmap,          SYS_mprotect,        SYS_madvise, SYS_brk,
+    SYS_futex,        SYS_restart_syscall, SYS_getrandom,
 };
 enum { COUNT = sizeof ALLOWED / sizeof *ALLOWED };
 
@@ -23,13 +26,16 @@ static struct sock_fprog strict_filter(void)
 {
     static struct sock_filter code[2 * COUNT + 8];
     unsigned short n = 0;
-    code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
+    code[n++] =
+        (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
     for (int i = 0; i < COUNT; i++) {
-        code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)ALLOWED[i], 0, 1);
+        code[n++] =
+            (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)ALLOWED[i], 0, 1);
         code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
     }
     code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mmap, 0, 3);
-    code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[4]));
+    code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+                                             offsetof(struct seccomp_data, args[4]));
     code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0xFFFFFFFFU, 0, 1);
     code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
     code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);

@@ -1,7 +1,8 @@
 // odtest: expect=any mem=100 timeout=60
 /*
- * A tracer that follows forks hears of those of the program and of no other task, whether it traces from the start or
- * comes later, with or without threads in the program; what it follows are the program's children.
+ * A tracer that follows forks hears of those of the program and of no other task, whether it traces
+ * from the start or comes later, with or without threads in the program; what it follows are the
+ * program's children.
  */
 #include "proc_region.h"
 #include <pthread.h>
@@ -49,7 +50,8 @@ static void note(struct events *events, pid_t pid, int status)
 {
     int event = status >> 16, sig = WSTOPSIG(status);
     if (!WIFSTOPPED(status)) {
-        CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0, "%d ended with %#x", (int)pid, (unsigned)status);
+        CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0, "%d ended with %#x", (int)pid,
+              (unsigned)status);
         events->ends++;
         return;
     }
@@ -72,7 +74,8 @@ static void trace(int with_thread, int late)
     while ((pid = waitpid(-1, &status, __WALL)) > 0)
         note(&events, pid, status);
     CHECK(events.forks == FORKS && events.others == 0 && events.ends == FORKS + 1,
-          "thread %d, late %d: %d forks, %d others, %d ends", with_thread, late, events.forks, events.others, events.ends);
+          "thread %d, late %d: %d forks, %d others, %d ends", with_thread, late, events.forks,
+          events.others, events.ends);
 }
 
 int main(void)

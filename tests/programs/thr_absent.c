@@ -1,8 +1,8 @@
 // odtest: expect=froze user=any timeout=60 mem=100
 /*
- * Threads that leave a wait for children of any kind without returning from it: cancelled, or by longjmp from a handler.
- * And the main thread, which ends in one. Memory is frozen at later forks all the same, and a wait that goes on keeps
- * its children apart from everybody else's.
+ * Threads that leave a wait for children of any kind without returning from it: cancelled, or by
+ * longjmp from a handler. And the main thread, which ends in one. Memory is frozen at later forks
+ * all the same, and a wait that goes on keeps its children apart from everybody else's.
  */
 #include "proc_region.h"
 #include <pthread.h>
@@ -64,8 +64,8 @@ static unsigned long long inode_at(const void *address)
     FILE *map = fopen("/proc/self/maps", "re");
     CHECK(map, "no map");
     while (fgets(line, sizeof line, map))
-        if (sscanf(line, "%lx-%lx %*s %*s %*s %llu", &from, &to, &inode) == 3 && from <= (unsigned long)address &&
-            (unsigned long)address < to)
+        if (sscanf(line, "%lx-%lx %*s %*s %*s %llu", &from, &to, &inode) == 3 &&
+            from <= (unsigned long)address && (unsigned long)address < to)
             found = inode;
     fclose(map);
     return found;

@@ -1,8 +1,9 @@
 // odtest: expect=any timeout=60 mem=64
 /*
- * Linux AIO by raw calls: requests in flight into the region while the process forks, freezes and folds; with O_DIRECT
- * where the file system has it (else they complete at once). Also the completion ring, which the kernel maps into
- * the process and writes into, and the context, which children must not see.
+ * Linux AIO by raw calls: requests in flight into the region while the process forks, freezes and
+ * folds; with O_DIRECT where the file system has it (else they complete at once). Also the
+ * completion ring, which the kernel maps into the process and writes into, and the context, which
+ * children must not see.
  */
 #include "proc_region.h"
 #include <linux/aio_abi.h>
@@ -65,7 +66,8 @@ int main(void)
             cb[i].aio_data = (uint64_t)i;
             list[i] = &cb[i];
         }
-        CHECK(syscall(SYS_io_submit, context, (long)DEPTH, list) == DEPTH, "io_submit: %s", strerror(errno));
+        CHECK(syscall(SYS_io_submit, context, (long)DEPTH, list) == DEPTH, "io_submit: %s",
+              strerror(errno));
         act(round);
         pid_t pid = fork();
         CHECK(pid >= 0, "fork");
@@ -80,7 +82,8 @@ int main(void)
             long n = syscall(SYS_io_getevents, context, 1L, (long)DEPTH, event, NULL);
             CHECK(n > 0, "io_getevents: %s", strerror(errno));
             for (long k = 0; k < n; k++)
-                CHECK(event[k].res == BLOCK, "round %d: request %llu gave %lld", round, event[k].data, event[k].res);
+                CHECK(event[k].res == BLOCK, "round %d: request %llu gave %lld", round,
+                      event[k].data, event[k].res);
             got += (int)n;
         }
         for (int i = 0; i < DEPTH; i++)

@@ -1,8 +1,9 @@
 // odtest: expect=froze timeout=60 mem=300
 /*
- * Threads that allocate, free, map, unmap, advise, remap and protect while the main thread forks 40 times with freezes
- * and folds. Each thread keeps its own blocks and mappings, knows what they hold, and compares before every change.
- * Children of the multi-threaded process allocate too, and see the main thread's memory and the settled mappings of all.
+ * Threads that allocate, free, map, unmap, advise, remap and protect while the main thread forks 40
+ * times with freezes and folds. Each thread keeps its own blocks and mappings, knows what they
+ * hold, and compares before every change. Children of the multi-threaded process allocate too, and
+ * see the main thread's memory and the settled mappings of all.
  */
 #include "proc_region.h"
 #include <pthread.h>
@@ -24,13 +25,15 @@ struct block {
 static void verify_block(const struct block *b, const char *what)
 {
     for (size_t i = 0; i < b->words; i += b->words > 4096 ? 61 : 1)
-        CHECK(b->data[i] == od_word(b->gen, i), "%s: word %zu of %zu at %p holds %llx, want %llx", what, i, b->words,
-              (void *)(b->data + i), (unsigned long long)b->data[i], (unsigned long long)od_word(b->gen, i));
+        CHECK(b->data[i] == od_word(b->gen, i), "%s: word %zu of %zu at %p holds %llx, want %llx",
+              what, i, b->words, (void *)(b->data + i), (unsigned long long)b->data[i],
+              (unsigned long long)od_word(b->gen, i));
 }
 
 static void change_block(struct block *b, uint32_t *random)
 {
-    size_t words = od_random(random) % 50 ? od_random(random) % 400 + 1 : od_random(random) % 60000 + 1;
+    size_t words =
+        od_random(random) % 50 ? od_random(random) % 400 + 1 : od_random(random) % 60000 + 1;
     if (b->data)
         verify_block(b, "heap block");
     if (b->data && od_random(random) % 3 == 0) {
@@ -106,11 +109,13 @@ static void change_map(struct block *m, uint32_t *random)
     case 5: /* either the old words or zeros until written again */
         OK(madvise(base, half, MADV_FREE));
         for (size_t i = 0; i < half / 8; i += 101)
-            CHECK(m->data[i] == 0 || m->data[i] == od_word(m->gen, i), "after MADV_FREE word %zu is foreign", i);
+            CHECK(m->data[i] == 0 || m->data[i] == od_word(m->gen, i),
+                  "after MADV_FREE word %zu is foreign", i);
         od_fill(base, half, m->gen);
         break;
     default: /* a new mapping over a part of the old one */
-        OK(mmap(base + half, OD_PAGE * 4, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
+        OK(mmap(base + half, OD_PAGE * 4, PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
         m->pieces = 1;
         od_verify_zero(base + half, OD_PAGE * 4, "mapped over");
         od_fill_at(base + half, OD_PAGE * 4, m->gen, half / 8);
@@ -146,7 +151,8 @@ static void look(int n)
     region_check(region, BYTES, 50 + THREADS, 4 * REGION_STEP, "main thread's region");
     for (unsigned t = 0; t < THREADS; t++)
         region_check(settled[t], 2 * OD_MB, 50 + t, REGION_STEP, "settled mapping");
-    char *block = malloc(100000 + (size_t)n * 1000); /* the C library makes the heap usable in the child */
+    /* the C library makes the heap usable in the child */
+    char *block = malloc(100000 + (size_t)n * 1000);
     CHECK(block, "malloc in the child");
     memset(block, n, 100000);
     free(block);

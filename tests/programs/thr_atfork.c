@@ -1,8 +1,9 @@
 // odtest: expect=frozen timeout=60 mem=64 user=any
 /*
- * pthread_atfork: prepare handlers in reverse order of registration, parent and child handlers in order, each once a
- * fork, in the thread that forks; also when a handler allocates, when forks come from four threads at once, from a
- * thread on a small stack, and when a handler itself looks at the region. posix_spawn and vfork run none.
+ * pthread_atfork: prepare handlers in reverse order of registration, parent and child handlers in
+ * order, each once a fork, in the thread that forks; also when a handler allocates, when forks come
+ * from four threads at once, from a thread on a small stack, and when a handler itself looks at the
+ * region. posix_spawn and vfork run none.
  */
 #include "proc_region.h"
 #include <pthread.h>
@@ -36,8 +37,8 @@ static void child_b(void) { note('y'); }
 static void child_unlock(void)
 {
     note('z');
-    CHECK(guarded_a == guarded_b, "a child sees the guarded pair torn: %llu %llu", (unsigned long long)guarded_a,
-          (unsigned long long)guarded_b);
+    CHECK(guarded_a == guarded_b, "a child sees the guarded pair torn: %llu %llu",
+          (unsigned long long)guarded_a, (unsigned long long)guarded_b);
     pthread_mutex_unlock(&guarded);
 }
 
@@ -57,7 +58,8 @@ static void fork_once(const char *when)
         region_check(region, BYTES, 60, 4 * REGION_STEP, when);
         forget();
         region_look(region, OD_MB, 60, when);
-        CHECK(!strcmp(trace, "lbaABL"), "%s: in a forking child the handlers ran as %s", when, trace);
+        CHECK(!strcmp(trace, "lbaABL"), "%s: in a forking child the handlers ran as %s", when,
+              trace);
         _exit(0);
     }
     CHECK(!strcmp(trace, "lbaABL"), "%s: in the parent the handlers ran as %s", when, trace);
@@ -87,7 +89,8 @@ static void from_threads(int count, size_t stack, const char *when)
     if (stack)
         CHECK(pthread_attr_setstacksize(&attributes, stack) == 0, "stack size");
     for (int i = 0; i < count; i++)
-        CHECK(pthread_create(&thread[i], &attributes, fork_many, (void *)when) == 0, "pthread_create");
+        CHECK(pthread_create(&thread[i], &attributes, fork_many, (void *)when) == 0,
+              "pthread_create");
     for (int i = 0; i < 10; i++) { /* the main thread writes meanwhile */
         region_touch(region, BYTES, 60, (size_t)i);
         usleep(2000);
@@ -101,7 +104,8 @@ static void none_for_spawn(void)
 {
     pid_t pid;
     int before = runs;
-    CHECK(posix_spawn(&pid, "/bin/true", NULL, NULL, (char *[]){ "true", NULL }, environ) == 0, "posix_spawn");
+    CHECK(posix_spawn(&pid, "/bin/true", NULL, NULL, (char *[]){"true", NULL}, environ) == 0,
+          "posix_spawn");
     od_join(pid);
     pid = vfork();
     if (pid == 0)
@@ -129,6 +133,7 @@ int main(void)
     from_threads(1, 32768, "from a thread on a small stack");
     from_threads(4, 0, "from four threads, again");
     region_check(region, BYTES, 60, 1, "at the end");
-    CHECK(guarded_a == 150 && guarded_b == 150, "guarded pair %llu %llu", (unsigned long long)guarded_a, (unsigned long long)guarded_b);
+    CHECK(guarded_a == 150 && guarded_b == 150, "guarded pair %llu %llu",
+          (unsigned long long)guarded_a, (unsigned long long)guarded_b);
     return od_done();
 }

@@ -1,9 +1,10 @@
 // odtest: expect=froze timeout=60 mem=64 user=any
 /*
- * Blocked system calls of other threads are left alone. Some twenty threads sit in calls that wait, with and
- * without a time limit, while the main thread forks 50 times, freezes, folds and thaws. Those with a limit must run
- * their full time; the others must come back only when the main thread gives them what they wait for, with the result
- * of stock. No EINTR, no early return, no restart that waits twice.
+ * Blocked system calls of other threads are left alone. Some twenty threads sit in calls that wait,
+ * with and without a time limit, while the main thread forks 50 times, freezes, folds and thaws.
+ * Those with a limit must run their full time; the others must come back only when the main thread
+ * gives them what they wait for, with the result of stock. No EINTR, no early return, no restart
+ * that waits twice.
  */
 #include "proc_region.h"
 #include <linux/futex.h>
@@ -72,7 +73,8 @@ static int in_epoll(void)
 static int in_futex_timed(void)
 {
     struct timespec t = { (time_t)LONG, 0 };
-    return syscall(SYS_futex, word + 64, FUTEX_WAIT_PRIVATE, 0, &t, NULL, 0) == -1 && errno == ETIMEDOUT;
+    return syscall(SYS_futex, word + 64, FUTEX_WAIT_PRIVATE, 0, &t, NULL, 0) == -1 &&
+           errno == ETIMEDOUT;
 }
 static int in_sem_timed(void)
 {
@@ -119,7 +121,8 @@ static int in_read_pipe(void)
 }
 static int in_read_into_region(void)
 {
-    char *there = (char *)region + 5 * OD_MB + 4000; /* across a page edge, the first page never written before */
+    /* across a page edge, the first page never written before */
+    char *there = (char *)region + 5 * OD_MB + 4000;
     return read(pair[0], there, 200) == 200 && !memcmp(there, "rrrrrrrr", 8) && there[199] == 'r';
 }
 static int in_accept(void)
@@ -128,12 +131,16 @@ static int in_accept(void)
     close(fd);
     return fd >= 0;
 }
-static int in_futex(void) { return syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, 0, NULL, NULL, 0) == 0; }
+static int in_futex(void)
+{
+    return syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, 0, NULL, NULL, 0) == 0;
+}
 static int in_sem(void) { return sem_wait(&semaphore) == 0; }
 static int in_cond(void)
 {
     pthread_mutex_lock(&mutex);
-    int error = pthread_cond_wait(&condition, &mutex); /* spurious return allowed by POSIX: none seen on stock */
+    /* spurious return allowed by POSIX: none seen on stock */
+    int error = pthread_cond_wait(&condition, &mutex);
     pthread_mutex_unlock(&mutex);
     return error == 0;
 }
@@ -169,13 +176,26 @@ static const struct wait {
     int (*body)(void);
     int timed;
 } WAITS[] = {
-    { "nanosleep", in_nanosleep, 1 }, { "clock_nanosleep", in_clock_nanosleep, 1 }, { "poll", in_poll, 1 },
-    { "select", in_select, 1 }, { "epoll_wait", in_epoll, 1 }, { "futex with limit", in_futex_timed, 1 },
-    { "sem_timedwait", in_sem_timed, 1 }, { "pthread_cond_timedwait", in_cond_timed, 1 },
-    { "sigtimedwait", in_sigtimedwait, 1 }, { "recv with limit", in_recv_timed, 1 }, { "ppoll", in_ppoll_all, 1 },
-    { "read of a pipe", in_read_pipe, 0 }, { "read into the region", in_read_into_region, 0 },
-    { "accept", in_accept, 0 }, { "futex", in_futex, 0 }, { "sem_wait", in_sem, 0 }, { "pthread_cond_wait", in_cond, 0 },
-    { "sigwaitinfo", in_sigwaitinfo, 0 }, { "eventfd", in_eventfd, 0 }, { "msgrcv", in_msgrcv, 0 },
+    {"nanosleep", in_nanosleep, 1},
+    {"clock_nanosleep", in_clock_nanosleep, 1},
+    {"poll", in_poll, 1},
+    {"select", in_select, 1},
+    {"epoll_wait", in_epoll, 1},
+    {"futex with limit", in_futex_timed, 1},
+    {"sem_timedwait", in_sem_timed, 1},
+    {"pthread_cond_timedwait", in_cond_timed, 1},
+    {"sigtimedwait", in_sigtimedwait, 1},
+    {"recv with limit", in_recv_timed, 1},
+    {"ppoll", in_ppoll_all, 1},
+    {"read of a pipe", in_read_pipe, 0},
+    {"read into the region", in_read_into_region, 0},
+    {"accept", in_accept, 0},
+    {"futex", in_futex, 0},
+    {"sem_wait", in_sem, 0},
+    {"pthread_cond_wait", in_cond, 0},
+    {"sigwaitinfo", in_sigwaitinfo, 0},
+    {"eventfd", in_eventfd, 0},
+    {"msgrcv", in_msgrcv, 0},
 };
 enum { COUNT = sizeof WAITS / sizeof *WAITS };
 
@@ -189,15 +209,17 @@ static void *wait_there(void *arg)
     double took = seconds() - start;
     CHECK(right, "%s came back wrong after %.3f s: %s", w->name, took, strerror(errno));
     if (w->timed)
-        CHECK(took > LONG - 0.02 && took < LONG + 60, "%s took %.3f s of %.0f", w->name, took, LONG);
+        CHECK(took > LONG - 0.02 && took < LONG + 60, "%s took %.3f s of %.0f", w->name, took,
+              LONG);
     else
-        CHECK(__atomic_load_n(&released, __ATOMIC_SEQ_CST), "%s came back early, after %.3f s", w->name, took);
+        CHECK(__atomic_load_n(&released, __ATOMIC_SEQ_CST), "%s came back early, after %.3f s",
+              w->name, took);
     return NULL;
 }
 
 static void make_things(void)
 {
-    struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     sigset_t set;
     sigfillset(&set); /* so that signals go to those who wait for them */
     pthread_sigmask(SIG_BLOCK, &set, NULL);
@@ -230,14 +252,16 @@ static void release(const pthread_t *thread)
     OK(connect(fd, (struct sockaddr *)&address, length));
     close(fd);
     *word = 1;
-    CHECK(syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0) == 1, "nobody waits at the futex any more");
+    CHECK(syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0) == 1,
+          "nobody waits at the futex any more");
     sem_post(&semaphore);
     pthread_mutex_lock(&mutex);
     pthread_cond_signal(&condition);
     pthread_mutex_unlock(&mutex);
     for (int i = 0; i < COUNT; i++)
         if (WAITS[i].body == in_sigwaitinfo)
-            CHECK(pthread_sigqueue(thread[i], SIGUSR1, (union sigval){ .sival_int = 4711 }) == 0, "pthread_sigqueue");
+            CHECK(pthread_sigqueue(thread[i], SIGUSR1, (union sigval){.sival_int = 4711}) == 0,
+                  "pthread_sigqueue");
     OK(write(event_fd, &nine, sizeof nine));
     OK(msgsnd(queue, &m, sizeof m.text, 0));
 }
@@ -248,7 +272,8 @@ int main(void)
     region = region_new(BYTES, 30);
     make_things();
     for (int i = 0; i < COUNT; i++)
-        CHECK(pthread_create(&thread[i], NULL, wait_there, (void *)&WAITS[i]) == 0, "pthread_create");
+        CHECK(pthread_create(&thread[i], NULL, wait_there, (void *)&WAITS[i]) == 0,
+              "pthread_create");
     while (ready < COUNT)
         usleep(1000);
     usleep(50000);
@@ -273,6 +298,7 @@ int main(void)
         pthread_join(thread[i], NULL);
     OK(msgctl(queue, IPC_RMID, NULL));
     region_check(region, 5 * OD_MB, 30, 1, "at the end");
-    close(data_pipe[0]), close(data_pipe[1]), close(pair[0]), close(pair[1]), close(listener), close(event_fd);
+    close(data_pipe[0]), close(data_pipe[1]), close(pair[0]), close(pair[1]), close(listener),
+        close(event_fd);
     return od_done();
 }

@@ -1,8 +1,9 @@
 // odtest: expect=any timeout=60 mem=64
 /*
- * The runtime's lock between threads and borrowers of their memory: vfork children give memory up while threads give
- * memory up and grow it, and another thread freezes and thaws. Whoever took the lock from its holder, or read what is
- * frozen while it changed, would let the kernel show a page's old bytes where zeros must be.
+ * The runtime's lock between threads and borrowers of their memory: vfork children give memory up
+ * while threads give memory up and grow it, and another thread freezes and thaws. Whoever took the
+ * lock from its holder, or read what is frozen while it changed, would let the kernel show a page's
+ * old bytes where zeros must be.
  */
 #include "odtest.h"
 #include <pthread.h>
@@ -26,7 +27,8 @@ static void count_old(const char *at, size_t bytes)
         old_bytes += at[i] != 0;
 }
 
-/* Advice may fail while memory moves (EAGAIN), and so may growing (ENOMEM); what succeeds must show zeros. */
+/* Advice may fail while memory moves (EAGAIN), and so may growing (ENOMEM); what succeeds must show
+ * zeros. */
 static void *give_up_and_grow(void *unused)
 {
     while (!stop) {
@@ -72,7 +74,8 @@ int main(void)
             _exit(0);
         }
         CHECK(pid > 0, "vfork: %s", strerror(errno));
-        CHECK(waitpid(pid, &status, 0) == pid && status == 0, "the vfork child ended with %#x", (unsigned)status);
+        CHECK(waitpid(pid, &status, 0) == pid && status == 0, "the vfork child ended with %#x",
+              (unsigned)status);
     }
     stop = 1;
     for (int i = 0; i <= THREADS; i++)

@@ -1,8 +1,8 @@
 // odtest: expect=froze user=any mem=100 timeout=90
 /*
- * Threads that come and go by every way libc has while another thread forks: pthread_create, thrd_create, timers
- * that notify by a thread. Each join returns, C11 locks and conditions work between them, and what they write into
- * memory that is being frozen is there.
+ * Threads that come and go by every way libc has while another thread forks: pthread_create,
+ * thrd_create, timers that notify by a thread. Each join returns, C11 locks and conditions work
+ * between them, and what they write into memory that is being frozen is there.
  */
 #include "proc_region.h"
 #include <pthread.h>
@@ -31,9 +31,11 @@ static void join_all(long *slots, int posix)
     thrd_t c11[AT_ONCE];
     for (int i = 0; i < AT_ONCE; i++)
         if (posix)
-            CHECK(pthread_create(&threads[i], NULL, short_life_posix, &slots[i * 512]) == 0, "no thread");
+            CHECK(pthread_create(&threads[i], NULL, short_life_posix, &slots[i * 512]) == 0,
+                  "no thread");
         else
-            CHECK(thrd_create(&c11[i], short_life, &slots[i * 512]) == thrd_success, "no C11 thread");
+            CHECK(thrd_create(&c11[i], short_life, &slots[i * 512]) == thrd_success,
+                  "no C11 thread");
     for (int i = 0; i < AT_ONCE; i++) {
         int result = 0;
         void *value = NULL;
@@ -51,7 +53,8 @@ static int makes_threads(void *number)
     for (; !stop; rounds++) {
         join_all(slots, mixed & (int)rounds);
         for (int i = 0; i < AT_ONCE; i++)
-            CHECK(slots[i * 512] == rounds + 1, "thread %d of round %ld: %ld", i, rounds, slots[i * 512]);
+            CHECK(slots[i * 512] == rounds + 1, "thread %d of round %ld: %ld", i, rounds,
+                  slots[i * 512]);
         made++;
     }
     written += rounds;
@@ -104,7 +107,8 @@ static void fork_often(int forks)
 static void beside_players(void)
 {
     thrd_t players[2];
-    CHECK(mtx_init(&lock, mtx_plain) == thrd_success && cnd_init(&changed) == thrd_success, "no lock");
+    CHECK(mtx_init(&lock, mtx_plain) == thrd_success && cnd_init(&changed) == thrd_success,
+          "no lock");
     for (int i = 0; i < 2; i++)
         CHECK(thrd_create(&players[i], plays, (void *)(intptr_t)i) == thrd_success, "no player");
     fork_often(20);
@@ -121,7 +125,8 @@ static void beside_makers(int both)
     written = 0;
     mixed = both;
     for (int i = 0; i < MAKERS; i++)
-        CHECK(thrd_create(&makers[i], makes_threads, (void *)(intptr_t)i) == thrd_success, "no maker");
+        CHECK(thrd_create(&makers[i], makes_threads, (void *)(intptr_t)i) == thrd_success,
+              "no maker");
     fork_often(FORKS);
     stop = 1;
     for (int i = 0; i < MAKERS; i++)

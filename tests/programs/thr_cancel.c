@@ -1,8 +1,9 @@
 // odtest: expect=froze mem=64 user=any
 /*
- * Cancellation: fork is no cancellation point, so a request that is pending (deferred, or disabled) is not acted on
- * inside it, neither in the parent nor in the child, whatever calls a freeze makes; it is acted on at the next point.
- * A request that arrives while the thread forks in a loop ends it only at its own points, and cleanup handlers run once.
+ * Cancellation: fork is no cancellation point, so a request that is pending (deferred, or disabled)
+ * is not acted on inside it, neither in the parent nor in the child, whatever calls a freeze makes;
+ * it is acted on at the next point. A request that arrives while the thread forks in a loop ends it
+ * only at its own points, and cleanup handlers run once.
  */
 #include "proc_region.h"
 #include <pthread.h>

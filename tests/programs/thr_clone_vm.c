@@ -14,8 +14,12 @@ static const size_t BYTES = PAGES * OD_PAGE;
 static unsigned char *region;
 static volatile uint64_t *oracle; /* MAP_SHARED: [0] counts made, [1] stop, [2] running */
 
-/* Counter of a page: its last word, which the pattern check leaves out (step 64 never lands on 511). */
-static volatile uint64_t *slot(uint64_t n) { return (uint64_t *)(region + n % PAGES * OD_PAGE + 4088); }
+/* Counter of a page: its last word, which the pattern check leaves out (step 64 never lands on
+ * 511). */
+static volatile uint64_t *slot(uint64_t n)
+{
+    return (uint64_t *)(region + n % PAGES * OD_PAGE + 4088);
+}
 
 /* Nothing but memory writes here: this task shares even the thread pointer with its maker. */
 static int count_without_libc(void *unused)
@@ -61,7 +65,8 @@ static void fork_much(const char *when)
             uint64_t sum = 0;
             for (uint64_t n = 0; n < PAGES; n++)
                 sum += *slot(n);
-            CHECK(sum >= before, "%s: child sees %lu, %lu were made before fork", when, sum, before);
+            CHECK(sum >= before, "%s: child sees %lu, %lu were made before fork", when, sum,
+                  before);
             _exit(0);
         }
         od_join(pid);
@@ -78,7 +83,8 @@ static void with_clone_sibling(const char *when)
 {
     static unsigned char stack[65536] __attribute__((aligned(64)));
     clear_slots();
-    pid_t sibling = clone(count_without_libc, stack + sizeof stack, CLONE_VM | CLONE_FS | CLONE_FILES | SIGCHLD, NULL);
+    pid_t sibling = clone(count_without_libc, stack + sizeof stack,
+                          CLONE_VM | CLONE_FS | CLONE_FILES | SIGCHLD, NULL);
     CHECK(sibling > 0, "clone(CLONE_VM)");
     fork_much(when);
     oracle[1] = 1;

@@ -1,8 +1,8 @@
 // odtest: expect=froze timeout=60 mem=200
 /*
- * No lost write: four threads count in a 64 MB region, plainly and atomically, while the main thread
- * forks 200 times. Sums must be exact at the end. Each thread's pages move on with every fork, so that
- * all of the region is written, yet a fold has only some megabytes to do.
+ * No lost write: four threads count in a 64 MB region, plainly and atomically, while the main
+ * thread forks 200 times. Sums must be exact at the end. Each thread's pages move on with every
+ * fork, so that all of the region is written, yet a fold has only some megabytes to do.
  * Cause before effect, in every child: y is written after x, and b after having read a.
  */
 #include "proc_region.h"
@@ -19,13 +19,21 @@ struct pair { /* one page apart: x in one mapping half, y in the other */
 static unsigned char *region;
 static struct pair pairs[THREADS][PAIRS];
 static volatile uint64_t *announced[THREADS]; /* in the region: additions completed by the thread */
-static _Atomic uint64_t *token_a, *token_b;    /* a by thread 0; b by thread 1 after it has read a */
+/* a by thread 0; b by thread 1 after it has read a */
+static _Atomic uint64_t *token_a, *token_b;
 static uint64_t *oracle;                       /* MAP_SHARED, never frozen: truth per thread */
 static atomic_int epoch, stop;
 
-/* Page p of thread t holds a plain count at byte 8 * (p % 200), an atomic one at 2048 + the same. */
-static volatile uint64_t *plain_slot(unsigned page) { return (uint64_t *)(region + page * OD_PAGE + 8 * (page % 200)); }
-static _Atomic uint64_t *atomic_slot(unsigned page) { return (_Atomic uint64_t *)(region + page * OD_PAGE + 2048 + 8 * (page % 200)); }
+/* Page p of thread t holds a plain count at byte 8 * (p % 200), an atomic one at 2048 + the same.
+ */
+static volatile uint64_t *plain_slot(unsigned page)
+{
+    return (uint64_t *)(region + page * OD_PAGE + 8 * (page % 200));
+}
+static _Atomic uint64_t *atomic_slot(unsigned page)
+{
+    return (_Atomic uint64_t *)(region + page * OD_PAGE + 2048 + 8 * (page % 200));
+}
 
 static void *count(void *arg)
 {
@@ -37,7 +45,8 @@ static void *count(void *arg)
             seed = seed * 1103515245 + 12345;
             unsigned page = ((start + (seed >> 16) % WINDOW) * THREADS + me) % (PAGES - 64);
             (*plain_slot(page))++;
-            atomic_fetch_add(atomic_slot(((start + (seed >> 8) % WINDOW) * THREADS) % (PAGES - 64)), 1);
+            atomic_fetch_add(atomic_slot(((start + (seed >> 8) % WINDOW) * THREADS) % (PAGES - 64)),
+                             1);
             oracle[me * 8] = ++done;
             atomic_thread_fence(memory_order_seq_cst);
             *announced[me] = done;
@@ -61,7 +70,8 @@ static void look(unsigned fork_number)
     for (unsigned t = 0; t < THREADS; t++)
         for (unsigned i = 0; i < PAIRS; i++) {
             uint64_t x = *pairs[t][i].x, y = *pairs[t][i].y;
-            CHECK(y <= x && x <= y + 1, "fork %u: thread %u pair %u shows x=%lu y=%lu", fork_number, t, i, x, y);
+            CHECK(y <= x && x <= y + 1, "fork %u: thread %u pair %u shows x=%lu y=%lu", fork_number,
+                  t, i, x, y);
         }
     uint64_t a = atomic_load(token_a), b = atomic_load(token_b);
     CHECK(b <= a, "fork %u: effect b=%lu without its cause a=%lu", fork_number, b, a);
@@ -71,7 +81,8 @@ static void look(unsigned fork_number)
         uint64_t sum = 0, told = *announced[t];
         for (unsigned page = t; page < PAGES - 64; page += THREADS)
             sum += *plain_slot(page);
-        CHECK(sum >= told && sum <= told + 1, "fork %u: thread %u sum %lu, announced %lu", fork_number, t, sum, told);
+        CHECK(sum >= told && sum <= told + 1, "fork %u: thread %u sum %lu, announced %lu",
+              fork_number, t, sum, told);
     }
 }
 
@@ -122,7 +133,8 @@ int main(void)
         uint64_t sum = 0;
         for (unsigned page = t; page < PAGES - 64; page += THREADS)
             sum += *plain_slot(page);
-        CHECK(sum == oracle[t * 8], "thread %u counted %lu, region holds %lu", t, oracle[t * 8], sum);
+        CHECK(sum == oracle[t * 8], "thread %u counted %lu, region holds %lu", t, oracle[t * 8],
+              sum);
         plain += sum;
         truth += oracle[t * 8];
     }
@@ -130,7 +142,8 @@ int main(void)
         CHECK(region[page * OD_PAGE + 4095] == 0xA5, "mark of page %u", page);
         atomic += atomic_load(atomic_slot(page));
     }
-    CHECK(plain == truth && atomic == truth, "plain %lu atomic %lu truth %lu", plain, atomic, truth);
+    CHECK(plain == truth && atomic == truth, "plain %lu atomic %lu truth %lu", plain, atomic,
+          truth);
     look(FORKS);
     CHECK(truth > 10000, "threads hardly ran: %lu", truth);
     printf("counters exact\n");

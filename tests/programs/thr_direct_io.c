@@ -1,7 +1,8 @@
 // odtest: expect=any timeout=60 mem=64
 /*
- * O_DIRECT reads of a file into the region, by two threads, while the main thread forks, freezes and folds: the device
- * writes into pages that were looked up before. Skipped where the file system of the working directory has none.
+ * O_DIRECT reads of a file into the region, by two threads, while the main thread forks, freezes
+ * and folds: the device writes into pages that were looked up before. Skipped where the file system
+ * of the working directory has none.
  */
 #include "proc_region.h"
 #include <pthread.h>
@@ -43,7 +44,8 @@ static void make_file(void)
     file = open(name, O_RDONLY | O_DIRECT | O_CLOEXEC);
     OK(unlink(name));
     if (file < 0)
-        od_skip("no O_DIRECT in the working directory (%s): run on ext4, xfs or btrfs", strerror(errno));
+        od_skip("no O_DIRECT in the working directory (%s): run on ext4, xfs or btrfs",
+                strerror(errno));
     close(fd);
 }
 

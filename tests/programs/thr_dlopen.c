@@ -1,8 +1,8 @@
 // odtest: expect=froze mem=100
 /*
- * What is wrapped is called for the first time while another thread holds the loader's lock and keeps it until the
- * calls are over: none of them may ask the loader anything. The lock is held by dlopen() of a pipe, which waits for
- * the file's first bytes.
+ * What is wrapped is called for the first time while another thread holds the loader's lock and
+ * keeps it until the calls are over: none of them may ask the loader anything. The lock is held by
+ * dlopen() of a pipe, which waits for the file's first bytes.
  */
 #include "proc_region.h"
 #include <pthread.h>
@@ -27,7 +27,8 @@ static int in_clone(void *unused)
     return 0;
 }
 
-/* One call of each kind that goes on to the C library (but pthread_create, which waits for the loader on stock too). */
+/* One call of each kind that goes on to the C library (but pthread_create, which waits for the
+ * loader on stock too). */
 static void call_everything(void *block)
 {
     static char stack[65536];

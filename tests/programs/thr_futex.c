@@ -1,9 +1,10 @@
 // odtest: expect=froze timeout=60 mem=64 user=any
 /*
- * Locks: mutexes, condition variables, barriers, semaphores and plain futexes that lie in private memory which is
- * frozen, folded and thawed under waiting threads, in their private and their process-shared form (the kernel keys the
- * shared form by page, and that page changes its kind); process-shared and robust mutexes in MAP_SHARED memory between
- * parent and children, including one whose owner dies; priority inheritance.
+ * Locks: mutexes, condition variables, barriers, semaphores and plain futexes that lie in private
+ * memory which is frozen, folded and thawed under waiting threads, in their private and their
+ * process-shared form (the kernel keys the shared form by page, and that page changes its kind);
+ * process-shared and robust mutexes in MAP_SHARED memory between parent and children, including one
+ * whose owner dies; priority inheritance.
  */
 #include "proc_region.h"
 #include <limits.h>
@@ -107,7 +108,8 @@ static void await(sem_t *s, const char *what)
     struct timespec limit;
     clock_gettime(CLOCK_REALTIME, &limit);
     limit.tv_sec += 15;
-    CHECK(sem_timedwait(s, &limit) == 0, "%s: the other thread never woke: %s", what, strerror(errno));
+    CHECK(sem_timedwait(s, &limit) == 0, "%s: the other thread never woke: %s", what,
+          strerror(errno));
 }
 
 static void play(int shared, const char *what)
@@ -137,7 +139,8 @@ static void play(int shared, const char *what)
         CHECK(l->a == (uint64_t)round * 2 && l->b == l->a, "%s: entered a held lock", what);
         pthread_mutex_unlock(&l->inherit);
         disturb(&steps);
-        CHECK(l->a == (uint64_t)round * 2 + 1, "%s: round %d: a is %llu", what, round, (unsigned long long)l->a);
+        CHECK(l->a == (uint64_t)round * 2 + 1, "%s: round %d: a is %llu", what, round,
+              (unsigned long long)l->a);
         pthread_rwlock_unlock(&l->rw);
         await(&l->answer, what);
         CHECK(l->a == (uint64_t)round * 2 + 2 && l->b == l->a, "%s: an addition is lost", what);
@@ -155,7 +158,8 @@ struct common { /* MAP_SHARED, between processes */
 
 static void between_processes(const char *when)
 {
-    struct common *c = OK(mmap(NULL, OD_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    struct common *c =
+        OK(mmap(NULL, OD_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
     pthread_mutexattr_t m;
     pid_t pid[4];
     pthread_mutexattr_init(&m);
@@ -190,7 +194,8 @@ static void between_processes(const char *when)
     for (int i = 0; i < 4; i++)
         od_join(pid[i]);
     CHECK(c->a == 2500 && c->b == 2500, "%s: counted %llu of 2500", when, (unsigned long long)c->a);
-    for (int i = 0; i < 3; i++) { /* the owner dies with the lock: child, then grandchild of a frozen parent */
+    /* the owner dies with the lock: child, then grandchild of a frozen parent */
+    for (int i = 0; i < 3; i++) {
         pid_t owner = od_fork();
         if (owner == 0) {
             if (i == 2)
@@ -203,7 +208,9 @@ static void between_processes(const char *when)
         CHECK(got == EOWNERDEAD, "%s: lock of a dead owner gave %d", when, got);
         CHECK(pthread_mutex_consistent(&c->robust) == 0, "pthread_mutex_consistent");
         region_look(region, OD_MB, 62, when); /* a child's end must not release the parent's lock */
-        CHECK(pthread_mutex_trylock(&c->robust) == EBUSY || pthread_mutex_trylock(&c->robust) == EDEADLK, "%s: lock lost", when);
+        CHECK(pthread_mutex_trylock(&c->robust) == EBUSY ||
+                  pthread_mutex_trylock(&c->robust) == EDEADLK,
+              "%s: lock lost", when);
         pthread_mutex_unlock(&c->robust);
     }
     OK(munmap(c, OD_PAGE));

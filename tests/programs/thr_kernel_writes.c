@@ -1,8 +1,9 @@
 // odtest: expect=froze timeout=60 mem=64
 /*
- * No lost write by the kernel on behalf of other threads: read, readv and pread from pipes, sockets and files,
- * recvmsg with a descriptor in its control data, getdents-like small results, into the region while the main thread
- * forks, freezes and folds. Every byte that a call said it delivered must be there, at once and at the end.
+ * No lost write by the kernel on behalf of other threads: read, readv and pread from pipes, sockets
+ * and files, recvmsg with a descriptor in its control data, getdents-like small results, into the
+ * region while the main thread forks, freezes and folds. Every byte that a call said it delivered
+ * must be there, at once and at the end.
  */
 #include "proc_region.h"
 #include <pthread.h>
@@ -47,12 +48,16 @@ static void *write_stream(void *arg)
 }
 
 /* Where byte `at` of the stream lies: the part in turns of 5,000 bytes at places spread over it. */
-static unsigned char *place(const struct feed *f, uint64_t turn) { return f->part + turn * 77777 % (PART - 8192); }
+static unsigned char *place(const struct feed *f, uint64_t turn)
+{
+    return f->part + turn * 77777 % (PART - 8192);
+}
 
 static void check_bytes(const unsigned char *there, uint64_t at, size_t n, const char *what)
 {
     for (size_t i = 0; i < n; i++)
-        CHECK(there[i] == stream_byte(at + i), "%s: byte %zu of %zu at %p is lost: holds %d, want %d", what, i, n,
+        CHECK(there[i] == stream_byte(at + i),
+              "%s: byte %zu of %zu at %p is lost: holds %d, want %d", what, i, n,
               (const void *)there, there[i], stream_byte(at + i));
 }
 
@@ -63,7 +68,8 @@ static void *read_stream(void *arg)
     size_t previous = 0;
     for (;; turn++) {
         unsigned char *there = place(f, turn), *before = place(f, turn - 1);
-        ssize_t n = turn % 2 ? read(f->from, there, 5000) : readv(f->from, (struct iovec[]){ { there, 3 }, { there + 3, 4997 } }, 2);
+        ssize_t n = turn % 2 ? read(f->from, there, 5000)
+                             : readv(f->from, (struct iovec[]){{there, 3}, {there + 3, 4997}}, 2);
         CHECK(n >= 0, "read: %s", strerror(errno));
         if (n == 0)
             break;
@@ -93,7 +99,8 @@ static void *read_file(void *arg)
     return NULL;
 }
 
-/* A message with two pieces, an address and a descriptor; all the places the kernel fills lie in the region. */
+/* A message with two pieces, an address and a descriptor; all the places the kernel fills lie in
+ * the region. */
 static void *exchange_messages(void *arg)
 {
     struct feed *f = arg;
@@ -104,7 +111,10 @@ static void *exchange_messages(void *arg)
             text[i] = stream_byte(turn + i);
         struct iovec out = { text, sizeof text };
         union { struct cmsghdr header; char room[CMSG_SPACE(sizeof(int))]; } control;
-        struct msghdr message = { .msg_iov = &out, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control };
+        struct msghdr message = {.msg_iov = &out,
+                                 .msg_iovlen = 1,
+                                 .msg_control = &control,
+                                 .msg_controllen = sizeof control};
         memset(&control, 0, sizeof control);
         control.header.cmsg_level = SOL_SOCKET;
         control.header.cmsg_type = SCM_RIGHTS;
@@ -114,16 +124,19 @@ static void *exchange_messages(void *arg)
         size_t at = turn * 50021 % (PART - 65536) & ~(size_t)63;
         struct msghdr *in = (struct msghdr *)(base + at);
         struct iovec *pieces = (struct iovec *)(base + at + 4096 * 2 + 64);
-        unsigned char *first = base + at + 4096 * 4 + 1001, *second = base + at + 4096 * 6 + 17, *box = base + at + 4096 * 9;
+        unsigned char *first = base + at + 4096 * 4 + 1001, *second = base + at + 4096 * 6 + 17,
+                      *box = base + at + 4096 * 9;
         pieces[0] = (struct iovec){ first, 1000 };
         pieces[1] = (struct iovec){ second, 4000 };
-        *in = (struct msghdr){ .msg_iov = pieces, .msg_iovlen = 2, .msg_control = box, .msg_controllen = 256 };
+        *in = (struct msghdr){
+            .msg_iov = pieces, .msg_iovlen = 2, .msg_control = box, .msg_controllen = 256};
         CHECK(recvmsg(f->from, in, MSG_CMSG_CLOEXEC) == 3000, "recvmsg: %s", strerror(errno));
         check_bytes(first, turn, 1000, "recvmsg, first piece");
         check_bytes(second, turn + 1000, 2000, "recvmsg, second piece");
         struct cmsghdr *got = CMSG_FIRSTHDR(in);
         int fd = -1;
-        CHECK(got && got->cmsg_type == SCM_RIGHTS && in->msg_flags == MSG_CMSG_CLOEXEC, "recvmsg: control data is lost");
+        CHECK(got && got->cmsg_type == SCM_RIGHTS && in->msg_flags == MSG_CMSG_CLOEXEC,
+              "recvmsg: control data is lost");
         memcpy(&fd, CMSG_DATA(got), sizeof fd);
         CHECK(fcntl(fd, F_GETFD) == FD_CLOEXEC, "recvmsg: descriptor %d", fd);
         close(fd);
@@ -172,7 +185,8 @@ int main(void)
         CHECK(pid >= 0, "fork");
         if (pid == 0) {
             for (int k = 0; k < 4; k++) /* the last page of each part is nobody's */
-                od_verify_at(feed[k].part + PART - 64, 64, 34, ((size_t)(k + 1) * PART - 64) / 8, "untouched");
+                od_verify_at(feed[k].part + PART - 64, 64, 34, ((size_t)(k + 1) * PART - 64) / 8,
+                             "untouched");
             _exit(0);
         }
         od_join(pid);
@@ -187,7 +201,8 @@ int main(void)
     for (int i = 0; i < 6; i++)
         pthread_join(thread[i], NULL);
     for (int i = 0; i < 4; i++)
-        CHECK(feed[i].delivered > 20, "feed %d hardly ran: %llu", i, (unsigned long long)feed[i].delivered);
+        CHECK(feed[i].delivered > 20, "feed %d hardly ran: %llu", i,
+              (unsigned long long)feed[i].delivered);
     close(feed[0].from), close(feed[1].from), close(feed[3].from), close(feed[3].to), close(file);
     return od_done();
 }

@@ -1,8 +1,9 @@
 // odtest: expect=any timeout=60 mem=128
 /*
- * A task that borrows the memory is killed at any moment, also while it holds the runtime's lock: the process whose
- * memory it is goes on. And a raw clone copies that lock while a thread holds it and no memory is to be had: the child
- * goes on. Whoever waits for such a lock waits for ever, with all signals blocked.
+ * A task that borrows the memory is killed at any moment, also while it holds the runtime's lock:
+ * the process whose memory it is goes on. And a raw clone copies that lock while a thread holds it
+ * and no memory is to be had: the child goes on. Whoever waits for such a lock waits for ever, with
+ * all signals blocked.
  */
 #include "odtest.h"
 #include <pthread.h>
@@ -73,7 +74,8 @@ static void borrowers_killed(void)
             sched_yield();
         usleep(137 * round + 50);
         OK(kill(pid, SIGKILL));
-        CHECK(waitpid(pid, &status, 0) == pid && WIFSIGNALED(status), "the task ended with %#x", (unsigned)status);
+        CHECK(waitpid(pid, &status, 0) == pid && WIFSIGNALED(status), "the task ended with %#x",
+              (unsigned)status);
         od_run_child(leave, NULL);
         OK(munlock(region, BYTES));
         OK(madvise(region, BYTES, MADV_DONTNEED));

@@ -1,7 +1,8 @@
 // odtest: expect=any mem=100 timeout=60
 /*
- * The main thread has ended, and one of the others reads past the page cache while one forks: no read is lost. The
- * reader's descriptor is in the common table or in a table of the reader's own, in memory that is frozen or new.
+ * The main thread has ended, and one of the others reads past the page cache while one forks: no
+ * read is lost. The reader's descriptor is in the common table or in a table of the reader's own,
+ * in memory that is frozen or new.
  */
 #include "proc_region.h"
 #include <pthread.h>
@@ -25,8 +26,8 @@ static void *reader(void *own_table)
             buffer[i] = 0;
         CHECK(pread(file, (void *)buffer, BUFFER, 0) == BUFFER, "pread: %s", strerror(errno));
         for (size_t i = 0; i < BUFFER / 8; i += 512)
-            CHECK(buffer[i] == od_word(5, i), "page %zu of read %d holds %#llx", i / 512, (int)reads,
-                  (unsigned long long)buffer[i]);
+            CHECK(buffer[i] == od_word(5, i), "page %zu of read %d holds %#llx", i / 512,
+                  (int)reads, (unsigned long long)buffer[i]);
         reads++;
     }
     if (file >= 0)

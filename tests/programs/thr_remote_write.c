@@ -1,8 +1,8 @@
 // odtest: modes=stock,huge,small expect=any timeout=60 mem=64
 /*
- * No lost write by another process: a child counts in its parent's memory with process_vm_writev and
- * /proc/PID/mem while the single-threaded parent freezes, folds and forks. The child is the only writer,
- * so whatever it wrote must be there, at once and in the end.
+ * No lost write by another process: a child counts in its parent's memory with process_vm_writev
+ * and /proc/PID/mem while the single-threaded parent freezes, folds and forks. The child is the
+ * only writer, so whatever it wrote must be there, at once and in the end.
  */
 #include "proc_region.h"
 #include <sys/prctl.h>
@@ -18,7 +18,8 @@ static uint64_t *slot(uint64_t n) { return (uint64_t *)(region + n * 13 % PAGES 
 static int write_remote(int mem, uint64_t n, uint64_t value)
 {
     if (n % 2 && mem >= 0) {
-        /* While memory is frozen, writes by this way are refused (EIO), not lost: docs/limits.md. */
+        /* While memory is frozen, writes by this way are refused (EIO), not lost: docs/limits.md.
+         */
         for (int i = 0; i < 20000; i++) {
             if (pwrite(mem, &value, 8, (off_t)(uintptr_t)slot(n)) == 8)
                 return 1;
@@ -40,7 +41,8 @@ static void count_in_parent(void)
     int mem = open(path, O_RDWR | O_CLOEXEC);
     for (uint64_t n = 0; !shared[1]; n++) {
         if (!write_remote(mem, n, n + 1)) {
-            CHECK(n == 0, "remote write %lu by %s: %s", n, n % 2 && mem >= 0 ? "/proc/PID/mem" : "process_vm_writev", strerror(errno));
+            CHECK(n == 0, "remote write %lu by %s: %s", n,
+                  n % 2 && mem >= 0 ? "/proc/PID/mem" : "process_vm_writev", strerror(errno));
             shared[2] = 1;
             _exit(0);
         }
@@ -49,7 +51,8 @@ static void count_in_parent(void)
         uint64_t seen = 0, older = n < 50 ? n : n - 50;
         struct iovec here = { &seen, 8 }, there = { slot(older), 8 };
         CHECK(process_vm_readv(getppid(), &here, 1, &there, 1, 0) == 8, "remote read");
-        CHECK(seen == older + 1, "write %lu of the child is lost: parent holds %lu", older + 1, seen);
+        CHECK(seen == older + 1, "write %lu of the child is lost: parent holds %lu", older + 1,
+              seen);
     }
     _exit(0);
 }
@@ -84,7 +87,8 @@ static void run(const char *when)
     od_join(writer);
     uint64_t last = shared[0];
     for (uint64_t n = last > PAGES ? last - PAGES : 0; n < last; n++)
-        CHECK(*slot(n) == n + 1, "%s: write %lu of %lu lost, slot holds %lu", when, n + 1, last, *slot(n));
+        CHECK(*slot(n) == n + 1, "%s: write %lu of %lu lost, slot holds %lu", when, n + 1, last,
+              *slot(n));
     region_check(region, BYTES, 6, 64, when);
 }
 

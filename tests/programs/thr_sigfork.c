@@ -1,8 +1,9 @@
 // odtest: expect=frozen mem=100
 /*
- * Fork inside a signal handler that interrupted malloc, free and realloc, or a fork. The child does what is
- * async-signal-safe: compares and writes memory, forks once more, leaves with _exit. The interrupted program goes on
- * with its heap intact. Nothing on the way of a fork may need a lock the interrupted code holds.
+ * Fork inside a signal handler that interrupted malloc, free and realloc, or a fork. The child does
+ * what is async-signal-safe: compares and writes memory, forks once more, leaves with _exit. The
+ * interrupted program goes on with its heap intact. Nothing on the way of a fork may need a lock
+ * the interrupted code holds.
  */
 #include "proc_region.h"
 #include <sys/time.h>
@@ -15,7 +16,8 @@ static pid_t first;
 
 static volatile sig_atomic_t ringing;
 
-/* One shot, set again at the end of the handler: the interrupted code gets on however long a fork takes. */
+/* One shot, set again at the end of the handler: the interrupted code gets on however long a fork
+ * takes. */
 static void set_timer(long microseconds)
 {
     struct itimerval timer = { { 0, 0 }, { 0, microseconds } };
@@ -69,7 +71,8 @@ struct block {
 static void check_block(const struct block *b)
 {
     for (size_t i = 0; i < b->size; i += 97)
-        CHECK(b->data[i] == b->mark, "block of %zu bytes holds %d at %zu, want %d", b->size, b->data[i], i, b->mark);
+        CHECK(b->data[i] == b->mark, "block of %zu bytes holds %d at %zu, want %d", b->size,
+              b->data[i], i, b->mark);
 }
 
 static void work_the_heap(int until, const char *when)
@@ -81,7 +84,8 @@ static void work_the_heap(int until, const char *when)
         CHECK(seconds() - start < 25, "%s: only %d signals handled", when, (int)handled);
         CHECK(!failed, "%s: fork in the handler went wrong: %d", when, (int)failed);
         struct block *b = &blocks[od_random(&random) % BLOCKS];
-        size_t size = od_random(&random) % 4 ? od_random(&random) % 3000 + 1 : od_random(&random) % 400000 + 1;
+        size_t size = od_random(&random) % 4 ? od_random(&random) % 3000 + 1
+                                             : od_random(&random) % 400000 + 1;
         if (b->data)
             check_block(b);
         if (b->data && od_random(&random) % 2) {

@@ -1,9 +1,10 @@
 // odtest: expect=fold timeout=60 mem=64 user=any
 /*
- * Signals: mask, dispositions, alternate stack and pending signals are the same before and after every fork with a
- * freeze or fold; queued real-time signals all arrive, in order, with their values, also those sent while the main
- * thread forks, to the process and to one thread; children start with an empty pending set. A handler on the
- * alternate stack works when that stack lies in frozen memory.
+ * Signals: mask, dispositions, alternate stack and pending signals are the same before and after
+ * every fork with a freeze or fold; queued real-time signals all arrive, in order, with their
+ * values, also those sent while the main thread forks, to the process and to one thread; children
+ * start with an empty pending set. A handler on the alternate stack works when that stack lies in
+ * frozen memory.
  */
 #include "proc_region.h"
 #include <pthread.h>
@@ -54,11 +55,14 @@ static void same(const struct picture *before, int child, const char *when)
     struct picture now;
     take(&now);
     for (int sig = 1; sig < 65; sig++) {
-        CHECK(sigismember(&before->mask, sig) == sigismember(&now.mask, sig), "%s: mask of signal %d", when, sig);
+        CHECK(sigismember(&before->mask, sig) == sigismember(&now.mask, sig),
+              "%s: mask of signal %d", when, sig);
         int pending = !child && sigismember(&before->pending, sig) == 1;
-        CHECK(sig == SIGCHLD || sigismember(&now.pending, sig) == pending, "%s: pending signal %d", when, sig);
+        CHECK(sig == SIGCHLD || sigismember(&now.pending, sig) == pending, "%s: pending signal %d",
+              when, sig);
         CHECK(before->action[sig - 1].handler == now.action[sig - 1].handler &&
-                  before->action[sig - 1].flags == now.action[sig - 1].flags, "%s: disposition of signal %d", when, sig);
+                  before->action[sig - 1].flags == now.action[sig - 1].flags,
+              "%s: disposition of signal %d", when, sig);
     }
     CHECK(!memcmp(&before->stack, &now.stack, sizeof now.stack), "%s: alternate stack", when);
 }
@@ -94,7 +98,8 @@ static void with_pending(const char *when)
     sigfillset(&all);
     OK(sigprocmask(SIG_BLOCK, &all, &before));
     for (int sig = 1; sig < 32; sig++)
-        if (sig != SIGKILL && sig != SIGSTOP && sig != SIGCHLD && sig != SIGCONT && sig != SIGTSTP && sig != SIGTTIN && sig != SIGTTOU)
+        if (sig != SIGKILL && sig != SIGSTOP && sig != SIGCHLD && sig != SIGCONT &&
+            sig != SIGTSTP && sig != SIGTTIN && sig != SIGTTOU)
             OK(kill(getpid(), sig));
     for (int sig = SIGRTMIN; sig <= SIGRTMAX; sig++)
         for (int i = 0; i < 5; i++)
@@ -107,9 +112,10 @@ static void with_pending(const char *when)
             sigset_t one;
             sigemptyset(&one);
             sigaddset(&one, sig);
-            CHECK(sigtimedwait(&one, &info, &none) == sig, "%s: queued signal %d number %d is gone", when, sig, i);
-            CHECK(info.si_value.sival_int == sig * 100 + i, "%s: signal %d value %d, want %d", when, sig,
-                  info.si_value.sival_int, sig * 100 + i);
+            CHECK(sigtimedwait(&one, &info, &none) == sig, "%s: queued signal %d number %d is gone",
+                  when, sig, i);
+            CHECK(info.si_value.sival_int == sig * 100 + i, "%s: signal %d value %d, want %d", when,
+                  sig, info.si_value.sival_int, sig * 100 + i);
         }
     int standard = 0;
     while (sigtimedwait(&all, &info, &none) > 0)
@@ -132,7 +138,9 @@ static void *send_all(void *arg)
     for (int i = 0; i < s->count; i++) {
         union sigval v = { .sival_int = i };
         int error;
-        while ((error = s->to_thread ? pthread_sigqueue(s->target, SIGRTMIN + 2, v) : sigqueue(getpid(), SIGRTMIN + 2, v) ? errno : 0) == EAGAIN)
+        while ((error = s->to_thread ? pthread_sigqueue(s->target, SIGRTMIN + 2, v)
+                        : sigqueue(getpid(), SIGRTMIN + 2, v) ? errno
+                                                              : 0) == EAGAIN)
             usleep(100);
         CHECK(error == 0, "sigqueue: %s", strerror(error));
         if (i % 20 == 0)
@@ -161,8 +169,8 @@ static void while_forking(int to_thread, const char *when)
     pthread_join(thread, NULL);
     for (int i = 0; i < 60000 && next_value < s.count; i++)
         usleep(1000);
-    CHECK(next_value == s.count && !out_of_order, "%s: %d of %d values arrived%s", when, next_value, s.count,
-          out_of_order ? ", out of order" : "");
+    CHECK(next_value == s.count && !out_of_order, "%s: %d of %d values arrived%s", when, next_value,
+          s.count, out_of_order ? ", out of order" : "");
     CHECK(!off_stack, "%s: the handler ran on another stack", when);
 }
 
@@ -171,7 +179,8 @@ int main(void)
     region = region_new(BYTES, 31);
     alternate = (char *)region + 15 * OD_MB; /* frozen like the rest */
     stack_t stack = { .ss_sp = alternate, .ss_size = 65536 };
-    struct sigaction action = { .sa_sigaction = on_real_time, .sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK };
+    struct sigaction action = {.sa_sigaction = on_real_time,
+                               .sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK};
     OK(sigaltstack(&stack, NULL));
     fork_and_compare("early");
     OK(sigaction(SIGRTMIN + 2, &action, NULL));

@@ -1,8 +1,9 @@
 // odtest: expect=froze timeout=60 mem=64 user=any
 /*
- * A storm of SIGALRM, a thousand a second, whose handler counts in frozen memory, over 200 forks with freezes and
- * folds: no count may be lost. First in a single-threaded process, then with the signals taken by another thread
- * while the main one forks. The truth is kept in shared memory, which is never frozen.
+ * A storm of SIGALRM, a thousand a second, whose handler counts in frozen memory, over 200 forks
+ * with freezes and folds: no count may be lost. First in a single-threaded process, then with the
+ * signals taken by another thread while the main one forks. The truth is kept in shared memory,
+ * which is never frozen.
  */
 #include "proc_region.h"
 #include <pthread.h>
@@ -16,7 +17,10 @@ static volatile uint64_t *truth;        /* MAP_SHARED: handler runs of the first
 static volatile uint64_t in_data;       /* .bss: small, yet it may be frozen with its neighbours */
 static pid_t first;
 
-static volatile uint64_t *slot(uint64_t n) { return (volatile uint64_t *)(region + n * 17 % PAGES * OD_PAGE + 504); }
+static volatile uint64_t *slot(uint64_t n)
+{
+    return (volatile uint64_t *)(region + n * 17 % PAGES * OD_PAGE + 504);
+}
 
 static void on_alarm(int sig)
 {
@@ -50,7 +54,8 @@ static void count_up(const char *when)
     uint64_t sum = 0;
     for (uint64_t n = 0; n < PAGES; n++)
         sum += *slot(n);
-    CHECK(sum == 3 * *truth && in_data == *truth, "%s: %llu handler runs, %llu counts (want 3 each), %llu in .bss", when,
+    CHECK(sum == 3 * *truth && in_data == *truth,
+          "%s: %llu handler runs, %llu counts (want 3 each), %llu in .bss", when,
           (unsigned long long)*truth, (unsigned long long)sum, (unsigned long long)in_data);
 }
 
@@ -58,7 +63,8 @@ static void fork_in_the_storm(const char *when)
 {
     double start = seconds();
     for (int i = 0; i < FORKS || *truth < 200; i++) {
-        CHECK(seconds() - start < 20, "%s: only %llu signals in 20 s", when, (unsigned long long)*truth);
+        CHECK(seconds() - start < 20, "%s: only %llu signals in 20 s", when,
+              (unsigned long long)*truth);
         errno = 77;
         uint64_t before = *truth;
         pid_t pid = fork();
@@ -67,8 +73,8 @@ static void fork_in_the_storm(const char *when)
             uint64_t sum = 0;
             for (uint64_t n = 0; n < PAGES; n++)
                 sum += *slot(n);
-            CHECK(sum >= 3 * before, "%s: child sees %llu, %llu were made before fork", when, (unsigned long long)sum,
-                  (unsigned long long)(3 * before));
+            CHECK(sum >= 3 * before, "%s: child sees %llu, %llu were made before fork", when,
+                  (unsigned long long)sum, (unsigned long long)(3 * before));
             _exit(0);
         }
         od_join(pid);

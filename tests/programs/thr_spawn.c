@@ -1,8 +1,9 @@
 // odtest: expect=froze user=any timeout=120 mem=96
 /*
- * system(), popen() and posix_spawn() of a process with threads while another thread freezes, folds, thaws and forks:
- * status and output are right, the shell gets no descriptor too many and the signal mask and dispositions of stock,
- * system() ignores SIGINT and SIGQUIT and puts everything back, and a thread cancelled in it leaves no child behind.
+ * system(), popen() and posix_spawn() of a process with threads while another thread freezes,
+ * folds, thaws and forks: status and output are right, the shell gets no descriptor too many and
+ * the signal mask and dispositions of stock, system() ignores SIGINT and SIGQUIT and puts
+ * everything back, and a thread cancelled in it leaves no child behind.
  */
 #include "proc_region.h"
 #include <pthread.h>
@@ -68,7 +69,8 @@ static void spawn_said(char *text)
         n += (size_t)got;
     text[n] = 0;
     close(end[0]);
-    CHECK(waitpid(pid, &status, 0) == pid && status == 0, "posix_spawnp: status %#x", (unsigned)status);
+    CHECK(waitpid(pid, &status, 0) == pid && status == 0, "posix_spawnp: status %#x",
+          (unsigned)status);
 }
 
 static void spawned(int round)
@@ -80,7 +82,8 @@ static void spawned(int round)
     int error = posix_spawn(&pid, "/bin/sh", NULL, NULL, argv, environ);
     CHECK(error == 0, "posix_spawn: %s", strerror(error));
     CHECK(waitpid(pid, &status, 0) == pid, "waitpid: %s", strerror(errno));
-    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == round % 100, "round %d: status %#x", round, (unsigned)status);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == round % 100, "round %d: status %#x", round,
+          (unsigned)status);
     argv[0] = "no-such-program-here";
     error = posix_spawnp(&pid, argv[0], NULL, NULL, argv, environ);
     CHECK(error == ENOENT || error == EACCES, "posix_spawnp of nothing: %d", error);
@@ -101,14 +104,18 @@ static void systems(int round)
     int had = interrupts;
     snprintf(command, sizeof command, "kill -INT $PPID; kill -QUIT $PPID; exit %d", round % 100);
     int status = system(command);
-    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == round % 100, "system: status %#x", (unsigned)status);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == round % 100, "system: status %#x",
+          (unsigned)status);
     CHECK(interrupts == had, "SIGINT or SIGQUIT came through in system()");
     pthread_sigmask(SIG_SETMASK, NULL, &after);
     for (int sig = 1; sig < 65; sig++)
-        CHECK(sigismember(&before, sig) == sigismember(&after, sig), "system() left signal %d's mask changed", sig);
-    CHECK(same_action(SIGINT, on_interrupt) && same_action(SIGQUIT, on_interrupt), "system() left a disposition");
+        CHECK(sigismember(&before, sig) == sigismember(&after, sig),
+              "system() left signal %d's mask changed", sig);
+    CHECK(same_action(SIGINT, on_interrupt) && same_action(SIGQUIT, on_interrupt),
+          "system() left a disposition");
     status = system("kill -TERM $$");
-    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM, "system: killed shell gives %#x", (unsigned)status);
+    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM, "system: killed shell gives %#x",
+          (unsigned)status);
     OK(raise(SIGINT));
     CHECK(interrupts == had + 1, "SIGINT does not come through after system()");
 }
@@ -117,7 +124,8 @@ static void pipes(const char *usual, const char *usual_signals)
 {
     char text[TEXT];
     spawn_said(text);
-    CHECK(!strcmp(text, usual_signals), "a program spawned beside a freeze has\n%swant\n%s", text, usual_signals);
+    CHECK(!strcmp(text, usual_signals), "a program spawned beside a freeze has\n%swant\n%s", text,
+          usual_signals);
     said(INSIDE, text);
     CHECK(!strcmp(text, usual), "a shell beside a freeze sees\n%swant\n%s", text, usual);
     FILE *to = popen("read word; test \"$word\" = hello", "we");
@@ -148,7 +156,8 @@ static void cancelled(void)
     od_gate_drop(&gate);
     CHECK(result == PTHREAD_CANCELED, "system() is no cancellation point");
     CHECK(seconds() - begin < 50, "the cancelled system() waited for its shell");
-    CHECK(same_action(SIGINT, on_interrupt) && same_action(SIGQUIT, on_interrupt), "a cancelled system() left a disposition");
+    CHECK(same_action(SIGINT, on_interrupt) && same_action(SIGQUIT, on_interrupt),
+          "a cancelled system() left a disposition");
 }
 
 int main(void)

@@ -1,8 +1,9 @@
 // odtest: expect=froze user=any mem=160 timeout=90
 /*
- * A thread that maps, fills, checks and unmaps memory while another forks, on stacks of every kind: libc's, shared
- * memory, a private and a shared mapping of a file, a part of the region itself. Its frames are shallow: what holds it
- * still must hold it at its first write. A stack that cannot be held means plain fork.
+ * A thread that maps, fills, checks and unmaps memory while another forks, on stacks of every kind:
+ * libc's, shared memory, a private and a shared mapping of a file, a part of the region itself. Its
+ * frames are shallow: what holds it still must hold it at its first write. A stack that cannot be
+ * held means plain fork.
  */
 #include "proc_region.h"
 #include <limits.h>
@@ -25,8 +26,8 @@ static void *maps(void *unused)
                 small[i] = gen;
             nanosleep(&moment, NULL);
             for (size_t i = 0; i < SMALL / 8; i += 512)
-                CHECK(small[i] == gen, "page %zu holds %llu, want %llu", i / 512, (unsigned long long)small[i],
-                      (unsigned long long)gen);
+                CHECK(small[i] == gen, "page %zu holds %llu, want %llu", i / 512,
+                      (unsigned long long)small[i], (unsigned long long)gen);
         }
         OK(munmap((void *)small, SMALL));
         rounds++;
@@ -36,7 +37,8 @@ static void *maps(void *unused)
 
 static void *new_stack(int kind, void *region)
 {
-    int shared[] = { MAP_PRIVATE | MAP_ANONYMOUS, MAP_SHARED | MAP_ANONYMOUS, MAP_PRIVATE, MAP_SHARED };
+    int shared[] = {MAP_PRIVATE | MAP_ANONYMOUS, MAP_SHARED | MAP_ANONYMOUS, MAP_PRIVATE,
+                    MAP_SHARED};
     int file = -1;
     if (kind == 4)
         return (char *)region + BYTES - STACK;

@@ -1,9 +1,9 @@
 // odtest: expect=any timeout=60 mem=64
 /*
- * io_uring by raw calls: buffers registered in the region stay pinned, so what a later fixed read delivers must
- * be seen by the program, whether they were registered before the first fork, late, or across a freeze, a fold
- * or a thaw; also requests that wait in the ring (plain and fixed, on a pipe) while the memory below them is frozen,
- * and fixed writes that take their bytes from there.
+ * io_uring by raw calls: buffers registered in the region stay pinned, so what a later fixed read
+ * delivers must be seen by the program, whether they were registered before the first fork, late,
+ * or across a freeze, a fold or a thaw; also requests that wait in the ring (plain and fixed, on a
+ * pipe) while the memory below them is frozen, and fixed writes that take their bytes from there.
  */
 #include "proc_region.h"
 #include <linux/io_uring.h>
@@ -29,9 +29,12 @@ static void make_ring(void)
         od_skip("io_uring_setup: %s; set kernel.io_uring_disabled=0", strerror(errno));
     CHECK(ring_fd >= 0, "io_uring_setup: %s", strerror(errno));
     size_t bytes = p.sq_off.array + p.sq_entries * 4;
-    char *s = OK(mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, ring_fd, IORING_OFF_SQ_RING));
-    char *c = OK(mmap(NULL, p.cq_off.cqes + p.cq_entries * sizeof *ring.done, PROT_READ | PROT_WRITE, MAP_SHARED, ring_fd, IORING_OFF_CQ_RING));
-    ring.entries = OK(mmap(NULL, p.sq_entries * sizeof *ring.entries, PROT_READ | PROT_WRITE, MAP_SHARED, ring_fd, IORING_OFF_SQES));
+    char *s =
+        OK(mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, ring_fd, IORING_OFF_SQ_RING));
+    char *c = OK(mmap(NULL, p.cq_off.cqes + p.cq_entries * sizeof *ring.done,
+                      PROT_READ | PROT_WRITE, MAP_SHARED, ring_fd, IORING_OFF_CQ_RING));
+    ring.entries = OK(mmap(NULL, p.sq_entries * sizeof *ring.entries, PROT_READ | PROT_WRITE,
+                           MAP_SHARED, ring_fd, IORING_OFF_SQES));
     ring.tail = (unsigned *)(s + p.sq_off.tail);
     ring.mask = (unsigned *)(s + p.sq_off.ring_mask);
     ring.array = (unsigned *)(s + p.sq_off.array);
@@ -69,7 +72,8 @@ static int complete(void)
     return result;
 }
 
-/* Registers two buffers, at the start and beyond the middle of the region; not page-aligned on purpose. */
+/* Registers two buffers, at the start and beyond the middle of the region; not page-aligned on
+ * purpose. */
 static void register_buffers(struct iovec *v)
 {
     v[0] = (struct iovec){ region + OD_MB + 512, BUFFER };
@@ -77,7 +81,10 @@ static void register_buffers(struct iovec *v)
     OK(syscall(SYS_io_uring_register, ring_fd, IORING_REGISTER_BUFFERS, v, 2));
 }
 
-static void unregister_buffers(void) { OK(syscall(SYS_io_uring_register, ring_fd, IORING_UNREGISTER_BUFFERS, NULL, 0)); }
+static void unregister_buffers(void)
+{
+    OK(syscall(SYS_io_uring_register, ring_fd, IORING_UNREGISTER_BUFFERS, NULL, 0));
+}
 
 static void read_fixed(struct iovec *v, const char *when)
 {
@@ -95,15 +102,18 @@ static void write_fixed(struct iovec *v, const char *when)
     static unsigned char back[BUFFER];
     for (int b = 0; b < 2; b++) {
         od_fill(v[b].iov_base, BUFFER, 38 + (uint64_t)b);
-        submit(IORING_OP_WRITE_FIXED, file, v[b].iov_base, BUFFER, (uint64_t)FILE_BYTES / 2 + (uint64_t)b * BUFFER, b);
+        submit(IORING_OP_WRITE_FIXED, file, v[b].iov_base, BUFFER,
+               (uint64_t)FILE_BYTES / 2 + (uint64_t)b * BUFFER, b);
         int n = complete();
         CHECK(n == BUFFER, "%s: fixed write: %s", when, strerror(-n));
-        CHECK(pread(file, back, BUFFER, (off_t)(FILE_BYTES / 2 + (size_t)b * BUFFER)) == BUFFER, "pread");
+        CHECK(pread(file, back, BUFFER, (off_t)(FILE_BYTES / 2 + (size_t)b * BUFFER)) == BUFFER,
+              "pread");
         od_verify(back, BUFFER, 38 + (uint64_t)b, when);
     }
 }
 
-/* Two requests wait for a pipe; what is below them is frozen, folded or thawed; then the pipe is filled. */
+/* Two requests wait for a pipe; what is below them is frozen, folded or thawed; then the pipe is
+ * filled. */
 static void wait_in_ring(struct iovec *v, void (*meanwhile)(const char *), const char *when)
 {
     int a[2], b[2];
@@ -140,8 +150,10 @@ static void thawed(const char *when) { od_thaw(), several_forks(when); }
 
 static void use(struct iovec *v, const char *when)
 {
-    static const struct { void (*go)(const char *); const char *name; } MEANWHILE[] = {
-        { several_forks, "forks" }, { frozen, "freeze" }, { folded, "fold" }, { thawed, "thaw" }, { frozen, "freeze again" },
+    static const struct { void (*go)(const char *); const char *name;
+    } MEANWHILE[] = {
+        {several_forks, "forks"}, {frozen, "freeze"},       {folded, "fold"},
+        {thawed, "thaw"},         {frozen, "freeze again"},
     };
     for (unsigned i = 0; i < sizeof MEANWHILE / sizeof *MEANWHILE; i++) {
         char what[80];
@@ -176,6 +188,7 @@ int main(void)
     od_refreeze();
     several_forks("at the end");
     region_check(region + 13 * OD_MB, OD_MB, 36, 1, "at the end");
-    printf("every request delivered\n"); /* no od_done(): a worker thread of the ring may still be there */
+    /* no od_done(): a worker thread of the ring may still be there */
+    printf("every request delivered\n");
     return 0;
 }

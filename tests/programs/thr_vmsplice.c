@@ -1,8 +1,9 @@
 // odtest: expect=any mem=64
 /*
- * vmsplice: a pipe holds references to the program's pages. What was put in and not written since must come out,
- * however the memory was frozen, folded, thawed, unmapped, discarded or read by children in between. Put in before the
- * first fork, from frozen clean pages, and from frozen dirty ones. Also tee, splice to a file, and reading by a child.
+ * vmsplice: a pipe holds references to the program's pages. What was put in and not written since
+ * must come out, however the memory was frozen, folded, thawed, unmapped, discarded or read by
+ * children in between. Put in before the first fork, from frozen clean pages, and from frozen dirty
+ * ones. Also tee, splice to a file, and reading by a child.
  */
 #include "proc_region.h"
 #include <sys/uio.h>
@@ -51,7 +52,8 @@ static void fold(size_t offset) { (void)offset, od_refreeze(); }
 static void thaw(size_t offset) { (void)offset, od_thaw(); }
 static void fold_neighbours(size_t offset)
 {
-    for (size_t at = 0; at < BYTES; at += OD_PAGE) /* every page outside the piece is dirtied, then folded */
+    /* every page outside the piece is dirtied, then folded */
+    for (size_t at = 0; at < BYTES; at += OD_PAGE)
         if (at < offset || at >= offset + PIECE)
             *(volatile unsigned char *)(region + at) = region[at];
     od_refreeze();
@@ -62,7 +64,8 @@ static void discard(size_t offset) { OK(madvise(region + offset, PIECE, MADV_DON
 static void unmap(size_t offset) { OK(munmap(region + offset, PIECE)); }
 static void map_over(size_t offset)
 {
-    OK(mmap(region + offset, PIECE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
+    OK(mmap(region + offset, PIECE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+            -1, 0));
 }
 static void child_writes(size_t offset)
 {
@@ -75,10 +78,19 @@ static void child_writes(size_t offset)
     od_join(pid);
 }
 
-static const struct { const char *name; void (*go)(size_t); int gone; } MEANWHILE[] = {
-    { "nothing", nothing, 0 }, { "forks", fork_some, 0 }, { "freeze", freeze, 0 }, { "fold", fold, 0 },
-    { "thaw", thaw, 0 }, { "freeze again", freeze, 0 }, { "fold of all else", fold_neighbours, 0 },
-    { "a child's writes", child_writes, 0 }, { "DONTNEED", discard, 1 }, { "munmap", unmap, 2 }, { "a new mapping", map_over, 1 },
+static const struct { const char *name; void (*go)(size_t); int gone;
+} MEANWHILE[] = {
+    {"nothing", nothing, 0},
+    {"forks", fork_some, 0},
+    {"freeze", freeze, 0},
+    {"fold", fold, 0},
+    {"thaw", thaw, 0},
+    {"freeze again", freeze, 0},
+    {"fold of all else", fold_neighbours, 0},
+    {"a child's writes", child_writes, 0},
+    {"DONTNEED", discard, 1},
+    {"munmap", unmap, 2},
+    {"a new mapping", map_over, 1},
 };
 enum { WAYS = sizeof MEANWHILE / sizeof *MEANWHILE };
 
@@ -90,7 +102,8 @@ static void all(const char *when, int dirty)
         int end[2];
         size_t offset = (size_t)(2 + i) * OD_MB + 5 * OD_PAGE;
         int second = (i * 5 + 2) % 7; /* one that leaves the piece mapped and whole */
-        snprintf(what, sizeof what, "%s, %s, then %s", when, MEANWHILE[i].name, MEANWHILE[second].name);
+        snprintf(what, sizeof what, "%s, %s, then %s", when, MEANWHILE[i].name,
+                 MEANWHILE[second].name);
         OK(pipe(end));
         if (dirty)
             od_fill_at(region + offset, PIECE, 42, offset / 8);

@@ -1,7 +1,8 @@
 // odtest: expect=any mem=100 timeout=60
 /*
- * Threads that wait for children of any kind, in every way there is, beside a thread that forks with much memory: they
- * are told of the program's children and of nobody else. A child without an exit signal is waited for by its kind.
+ * Threads that wait for children of any kind, in every way there is, beside a thread that forks
+ * with much memory: they are told of the program's children and of nobody else. A child without an
+ * exit signal is waited for by its kind.
  */
 #include "proc_region.h"
 #include <pthread.h>
@@ -90,7 +91,8 @@ int main(void)
     for (int way = 0; way < WAYS; way++) {
         fork_beside(way, region);
         pid_t pid = OK(clone(in_clone, stack + sizeof stack, 0, NULL));
-        CHECK(any_child(way, __WCLONE) == pid, "way %d did not find the child without a signal", way);
+        CHECK(any_child(way, __WCLONE) == pid, "way %d did not find the child without a signal",
+              way);
         region_look(region, BYTES, 3, "after it");
     }
     return od_done();

@@ -1,7 +1,7 @@
 /* Records the cost of plain fork() of a process that this program makes up, one JSON line per fork.
  *
- * Owns: four memory patterns (static, small, growing, writer) and the once pattern, and the measuring.
- * Does not own: any decision; this is the process as it is without the engine.
+ * Owns: four memory patterns (static, small, growing, writer) and the once pattern, and the
+ * measuring. Does not own: any decision; this is the process as it is without the engine.
  * One child is kept alive between two forks, so that a page the parent wrote since the last fork is
  * private again in /proc/self/smaps_rollup while every other page is shared with that child.
  *
@@ -84,7 +84,8 @@ static void record(const struct pattern *p)
 {
     size_t limit = (p->start_mb + p->grow_mb * (size_t)p->forks) << 20;
     size_t used = p->start_mb << 20;
-    char *memory = mmap(NULL, limit, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    char *memory = mmap(NULL, limit, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     uint64_t anon = 0, previous_anon = 0, private_dirty = 0, plain_ns = 0;
     unsigned seed = 12345;
     int release_fd = -1;
@@ -102,8 +103,8 @@ static void record(const struct pattern *p)
         }
         previous_anon = anon;
         child = fork_waiting_child(&release_fd, &plain_ns);
-        printf("{\"plain_ns\":%llu,\"anon_bytes\":%llu,\"dirty_pages\":%llu}\n", (unsigned long long)plain_ns,
-               (unsigned long long)anon, (unsigned long long)dirty);
+        printf("{\"plain_ns\":%llu,\"anon_bytes\":%llu,\"dirty_pages\":%llu}\n",
+               (unsigned long long)plain_ns, (unsigned long long)anon, (unsigned long long)dirty);
         write_some(memory, used / PAGE, p->write_one_in, &seed);
         memset(memory + used, 1, p->grow_mb << 20);
         used += p->grow_mb << 20;
@@ -121,7 +122,8 @@ int main(int argc, char **argv)
             return 0;
         }
     fprintf(stderr, "usage: record PATTERN; PATTERN is one of:");
-    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) fprintf(stderr, " %s", patterns[i].name);
+    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++)
+        fprintf(stderr, " %s", patterns[i].name);
     fprintf(stderr, "\n");
     return 2;
 }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Measures what a fork, and the life after it, costs with copy-on-write page tables and without: both in one process, the
- * mode set just before each sample, the order of the two by chance in each round, so that whatever the machine does
- * meanwhile hits both alike.
+ * Measures what a fork, and the life after it, costs with copy-on-write page tables and without:
+ * both in one process, the mode set just before each sample, the order of the two by chance in each
+ * round, so that whatever the machine does meanwhile hits both alike.
  *
  *   bench [--rounds N] [--seed N] [--off] [--largest MB] [--only MEASURE]...
  *
- * Writes one line of JSON per sample: measure, bytes, mode, round, ns. --off: only what a kernel with the option off must
- * do as fast as one without it. Memory is anonymous, filled, without huge pages, and stays the same for all samples of
- * one size.
+ * Writes one line of JSON per sample: measure, bytes, mode, round, ns. --off: only what a kernel
+ * with the option off must do as fast as one without it. Memory is anonymous, filled, without huge
+ * pages, and stays the same for all samples of one size.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -47,8 +47,9 @@ struct measure {
 	/* Every so many rounds only: it takes long. */
 	int every;
 	/*
-	 * Taken twice, and the second counts. A process forks in one mode, not in both by turns: the first fork after the
-	 * other mode finds all tables in the other's state and the caches full of the other's work.
+	 * Taken twice, and the second counts. A process forks in one mode, not in both by turns: the first
+	 * fork after the other mode finds all tables in the other's state and the caches full of the
+	 * other's work.
 	 */
 	int settled;
 };
@@ -103,7 +104,8 @@ static uint64_t measure_fork(unsigned char *memory, size_t bytes)
 }
 
 /* From fork to the end of a child that does the work; its answer is the exit status. */
-static uint64_t measure_child(int (*work)(unsigned char *, size_t), unsigned char *memory, size_t bytes)
+static uint64_t measure_child(int (*work)(unsigned char *, size_t), unsigned char *memory,
+			      size_t bytes)
 {
 	uint64_t begun = now();
 	pid_t child = fork_or_fail();
@@ -175,8 +177,8 @@ static uint64_t receive(int from)
 }
 
 /*
- * The first write into a table, by a child: with plain page tables a copied page, with shared ones the copy of the table
- * before it. The median of FAULTS such writes, each into a table of its own.
+ * The first write into a table, by a child: with plain page tables a copied page, with shared ones
+ * the copy of the table before it. The median of FAULTS such writes, each into a table of its own.
  */
 static uint64_t measure_fault(unsigned char *memory, size_t bytes)
 {
@@ -189,7 +191,9 @@ static uint64_t measure_fault(unsigned char *memory, size_t bytes)
 		uint64_t took[FAULTS], result;
 		/* The first tables may be private already: begin behind them. */
 		for (size_t i = 0; i < FAULTS; i++) {
-			volatile unsigned char *at = memory + (i + 2) * (bytes / (FAULTS + 4) / TABLE) * TABLE + 5 * PAGE;
+			volatile unsigned char *at =
+				memory + (i + 2) * (bytes / (FAULTS + 4) / TABLE) * TABLE +
+				5 * PAGE;
 			uint64_t begun = now();
 			*at = 1;
 			took[i] = now() - begun;
@@ -206,8 +210,8 @@ static uint64_t measure_fault(unsigned char *memory, size_t bytes)
 }
 
 /*
- * Forkers share one parent's tables, the hardest case for a lock in a table: each forks FORKS times, all begin when the
- * last is ready. The median fork of all of them.
+ * Forkers share one parent's tables, the hardest case for a lock in a table: each forks FORKS
+ * times, all begin when the last is ready. The median fork of all of them.
  */
 static uint64_t forkers(int count)
 {
@@ -286,22 +290,25 @@ static int set_mode(enum mode mode)
 	return prctl(PR_SET_COW_FORK, mode, 0, 0, 0);
 }
 
-static void sample(const struct measure *measure, unsigned char *memory, size_t bytes, int round, enum mode mode)
+static void sample(const struct measure *measure, unsigned char *memory, size_t bytes, int round,
+		   enum mode mode)
 {
 	if (set_mode(mode) && mode == KERNEL)
 		fail("prctl");
 	uint64_t took = measure->run(memory, bytes);
 	if (measure->settled)
 		took = measure->run(memory, bytes);
-	printf("{\"measure\":\"%s\",\"bytes\":%zu,\"mode\":\"%s\",\"round\":%d,\"ns\":%llu}\n", measure->name, bytes,
-	       mode_names[mode], round, (unsigned long long)took);
+	printf("{\"measure\":\"%s\",\"bytes\":%zu,\"mode\":\"%s\",\"round\":%d,\"ns\":%llu}\n",
+	       measure->name, bytes, mode_names[mode], round, (unsigned long long)took);
 	fflush(stdout);
 }
 
-/* One round of all measures at this size, the modes in an order by chance. Round 0 warms up and is not shown. */
+/* One round of all measures at this size, the modes in an order by chance. Round 0 warms up and is
+ * not shown. */
 static void one_size(size_t bytes, int rounds, int off, int has_kernel)
 {
-	unsigned char *memory = mmap(NULL, bytes + TABLE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	unsigned char *memory = mmap(NULL, bytes + TABLE, PROT_READ | PROT_WRITE,
+				     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	if (memory == MAP_FAILED)
 		fail("mmap");
@@ -346,7 +353,8 @@ int main(int count, char **words)
 		else if (!strcmp(words[i], "--only") && wanted_count < MEASURES)
 			wanted[wanted_count++] = value, i++;
 		else {
-			fprintf(stderr, "usage: bench [--rounds N] [--seed N] [--off] [--largest MB] [--only MEASURE]...\n");
+			fprintf(stderr, "usage: bench [--rounds N] [--seed N] [--off] [--largest "
+					"MB] [--only MEASURE]...\n");
 			return 2;
 		}
 	}

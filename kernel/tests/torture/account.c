@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// Accounting. The oracle is pagemap: which frame each actor maps where. How often a frame is mapped follows by
-// counting over all actors, because nobody else maps memory of the arena; from it follow Rss, Pss, private, shared and
-// the "mapped once" bit of every page. /proc is read while the actors wait; what the kernel moves by itself meanwhile
-// (reclaim, migration) is met by looking again.
+// Accounting. The oracle is pagemap: which frame each actor maps where. How often a frame is mapped
+// follows by counting over all actors, because nobody else maps memory of the arena; from it follow
+// Rss, Pss, private, shared and the "mapped once" bit of every page. /proc is read while the actors
+// wait; what the kernel moves by itself meanwhile (reclaim, migration) is met by looking again.
 #include "torture.h"
 
 static uint64_t entry[MAX_ACTORS][ARENA_PAGES];
@@ -61,12 +61,14 @@ static bool same(int i, const char *what, long found, long expected, long slack)
 {
 	if (found >= expected - slack && found <= expected + slack)
 		return true;
-	return DIFFER("actor %d: %s is %ld kB, expected %ld by pagemap (slack %ld)", i, what, found, expected, slack);
+	return DIFFER("actor %d: %s is %ld kB, expected %ld by pagemap (slack %ld)", i, what, found,
+		      expected, slack);
 }
 
 /*
- * Pss is an exact share where no table is shared. Where one is, its users divide among them what the table has of a page,
- * and the tables that map the page divide the page: shares may be unequal, but they add up to the memory there is.
+ * Pss is an exact share where no table is shared. Where one is, its users divide among them what
+ * the table has of a page, and the tables that map the page divide the page: shares may be unequal,
+ * but they add up to the memory there is.
  */
 static struct { long found, exact, slack; } pss_sum;
 
@@ -81,7 +83,8 @@ static bool pss_ok(int i, const struct smaps *s, long exact)
 	pss_sum.slack += slack;
 	if (s->pss >= s->private - slack && s->pss <= s->private + s->shared / 2 + slack)
 		return true;
-	return DIFFER("actor %d: smaps Pss is %ld kB with %ld kB private and %ld kB shared", i, s->pss, s->private, s->shared);
+	return DIFFER("actor %d: smaps Pss is %ld kB with %ld kB private and %ld kB shared", i,
+		      s->pss, s->private, s->shared);
 }
 
 static bool arena_ok(struct world *w, int i)
@@ -106,14 +109,16 @@ static bool arena_ok(struct world *w, int i)
 				      !!(e & PM_EXCLUSIVE), times);
 	}
 	read_smaps(w->a[i].pid, w->base, w->base + ARENA_PAGES * PAGE, &s);
-	return same(i, "smaps Rss", s.rss, rss * 4, 0) && same(i, "smaps Anonymous", s.anonymous, rss * 4, 0) &&
+	return same(i, "smaps Rss", s.rss, rss * 4, 0) &&
+	       same(i, "smaps Anonymous", s.anonymous, rss * 4, 0) &&
 	       same(i, "smaps Private", s.private, private * 4, 0) &&
-	       same(i, "smaps Shared", s.shared, (rss - private) * 4, 0) && same(i, "smaps Swap", s.swap, swap * 4, 0) &&
-	       pss_ok(i, &s, (long)pss) &&
+	       same(i, "smaps Shared", s.shared, (rss - private) * 4, 0) &&
+	       same(i, "smaps Swap", s.swap, swap * 4, 0) && pss_ok(i, &s, (long)pss) &&
 	       (s.referenced <= s.rss || same(i, "smaps Referenced", s.referenced, s.rss, 0));
 }
 
-/* 6.12: a counter of mm is a percpu_counter, printed without its processors' parts of up to batch each. */
+/* 6.12: a counter of mm is a percpu_counter, printed without its processors' parts of up to batch
+ * each. */
 long counter_slack(void)
 {
 	int n = online_cpus();
@@ -155,7 +160,8 @@ static bool statm_ok(struct world *w, int i)
 	snprintf(path, sizeof(path), "/proc/%d/statm", pid);
 	must(read_file(path, text, sizeof(text)) > 0, "%s cannot be read", path);
 	must(sscanf(text, "%ld %ld %ld", &size, &resident, &shared) == 3, "%s: '%s'", path, text);
-	return same(i, "statm resident", resident * 4, status_value(pid, "VmRSS"), 3 * counter_slack() * 4);
+	return same(i, "statm resident", resident * 4, status_value(pid, "VmRSS"),
+		    3 * counter_slack() * 4);
 }
 
 static bool account_once(struct world *w)

@@ -140,13 +140,14 @@ static void act_soft_dirty(struct world *w, int a, long p, long n)
 
 		read_pagemap(w->a[a].pid, at(w, i), 1, &e);
 		is = !!(e & PM_SOFT_DIRTY);
-		must(is == written || w->a[a].page[p + n - 1].key == 0, "actor %d, page %ld: soft-dirty bit is %d, expected %d", a, i, is,
-		     written);
+		must(is == written || w->a[a].page[p + n - 1].key == 0,
+		     "actor %d, page %ld: soft-dirty bit is %d, expected %d", a, i, is, written);
 	}
 }
 
 struct scan_arg {
-	uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages, inverted, mask, anyof, returns;
+	uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages, inverted, mask, anyof,
+		returns;
 };
 struct scan_region { uint64_t start, end, categories; };
 #define SCAN_IOCTL _IOC(_IOC_READ | _IOC_WRITE, 'f', 16, sizeof(struct scan_arg))
@@ -156,8 +157,13 @@ static long do_scan(struct world *w, int self, const long *a)
 {
 	(void)self;
 	struct scan_region *r = (struct scan_region *)(w->scratch + self % 4 * 65536);
-	struct scan_arg s = { .size = sizeof(s), .start = (uintptr_t)at(w, a[0]), .end = (uintptr_t)at(w, a[0] + a[1]),
-			      .vec = (uintptr_t)r, .vec_len = 2000, .anyof = 8 | 16, .returns = 8 | 16 | 32 };
+	struct scan_arg s = {.size = sizeof(s),
+			     .start = (uintptr_t)at(w, a[0]),
+			     .end = (uintptr_t)at(w, a[0] + a[1]),
+			     .vec = (uintptr_t)r,
+			     .vec_len = 2000,
+			     .anyof = 8 | 16,
+			     .returns = 8 | 16 | 32};
 	int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
 	long n = ioctl(fd, SCAN_IOCTL, &s), pages = 0;
 
@@ -179,7 +185,8 @@ static void act_scan(struct world *w, int a, long p, long n)
 	read_pagemap(w->a[a].pid, at(w, p), (size_t)n, e);
 	for (long i = 0; i < n; i++)
 		expected += (e[i] & (PM_PRESENT | PM_SWAP)) != 0;
-	must(found == expected, "PAGEMAP_SCAN by actor %d: %ld pages, expected %ld by pagemap", a, found, expected);
+	must(found == expected, "PAGEMAP_SCAN by actor %d: %ld pages, expected %ld by pagemap", a,
+	     found, expected);
 }
 
 static void act_mincore(struct world *w, int a, long p, long n)
@@ -190,7 +197,8 @@ static void act_mincore(struct world *w, int a, long p, long n)
 	long r = actor_sys(w, a, SYS_mincore, (long)at(w, p), n * (long)PAGE, (long)v);
 
 	must(r == 0, "mincore by actor %d: %s", a, strerror((int)-r));
-	must(w->a[a].page[p].prot != P_RW || (v[0] & 1) || swap_is_on(), "actor %d: mincore says page %ld, just written, is not there", a, p);
+	must(w->a[a].page[p].prot != P_RW || (v[0] & 1) || swap_is_on(),
+	     "actor %d: mincore says page %ld, just written, is not there", a, p);
 }
 
 static void act_soft_offline(struct world *w, int a, long p, long n)

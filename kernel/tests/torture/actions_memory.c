@@ -110,7 +110,8 @@ static void act_grow(struct world *w, int a, long p, long n)
 
 	if (n > room)
 		n = room;
-	long r = actor_sys(w, a, SYS_mremap, (long)at(w, end - 20), 20 * (long)PAGE, (20 + n) * (long)PAGE, 0, 0);
+	long r = actor_sys(w, a, SYS_mremap, (long)at(w, end - 20), 20 * (long)PAGE,
+			   (20 + n) * (long)PAGE, 0, 0);
 
 	must(r == (long)at(w, end - 20), "mremap that grows: %ld, expected the old address", r);
 	model_set(w, a, end, n, P_RW, 0);
@@ -166,7 +167,9 @@ static long do_mbind(struct world *w, int self, const long *a)
 	(void)self;
 	unsigned long nodes = 1UL << a[2];
 
-	return syscall(SYS_mbind, at(w, a[0]), a[1] * PAGE, 2 /* MPOL_BIND */, &nodes, 64, a[3]) ? -errno : 0;
+	return syscall(SYS_mbind, at(w, a[0]), a[1] * PAGE, 2 /* MPOL_BIND */, &nodes, 64, a[3])
+		       ? -errno
+		       : 0;
 }
 
 static void act_mbind(struct world *w, int a, long p, long n)
@@ -232,14 +235,16 @@ static void act_pkey(struct world *w, int a, long p, long n)
 
 	if (key < 0)
 		skip("no protection keys on this machine");
-	long r = actor_sys(w, a, SYS_pkey_mprotect, (long)at(w, p), n * (long)PAGE, PROT_READ | PROT_WRITE, key);
+	long r = actor_sys(w, a, SYS_pkey_mprotect, (long)at(w, p), n * (long)PAGE,
+			   PROT_READ | PROT_WRITE, key);
 
 	must(r == 0, "pkey_mprotect by actor %d: %s", a, strerror((int)-r));
 	for (long i = p; i < p + n; i++)
 		w->a[a].page[i].prot = P_RW;
 	m_write(w, a, p, n / 2 + 1);
 	m_read(w, a, p, n);
-	/* Back to the common key: a handler that jumps out, as those of model.c, leaves other keys forbidden. */
+	/* Back to the common key: a handler that jumps out, as those of model.c, leaves other keys
+	 * forbidden. */
 	r = actor_sys(w, a, SYS_pkey_mprotect, (long)at(w, p), n * (long)PAGE, PROT_READ | PROT_WRITE, 0);
 	must(r == 0, "pkey_mprotect back by actor %d: %s", a, strerror((int)-r));
 	actor_sys(w, a, SYS_pkey_free, key);
@@ -248,7 +253,8 @@ static void act_pkey(struct world *w, int a, long p, long n)
 static void act_name(struct world *w, int a, long p, long n)
 {
 	strcpy(w->scratch, "torture");
-	actor_sys(w, a, SYS_prctl, 0x53564d41 /* PR_SET_VMA */, 0, (long)at(w, p), n * (long)PAGE, (long)w->scratch);
+	actor_sys(w, a, SYS_prctl, 0x53564d41 /* PR_SET_VMA */, 0, (long)at(w, p), n * (long)PAGE,
+		  (long)w->scratch);
 	m_write(w, a, p + 1, 1);
 }
 

@@ -16,7 +16,8 @@ static void act_vm_writev(struct world *w, int a, long p, long n)
 		fill_page(copy, w->a[a].page[i].key);
 		ssize_t r = process_vm_writev(w->a[a].pid, &from, 1, &to, 1, 0);
 
-		must(r == (ssize_t)PAGE, "process_vm_writev to page %ld of actor %d: %zd, expected a page", i, a, r);
+		must(r == (ssize_t)PAGE,
+		     "process_vm_writev to page %ld of actor %d: %zd, expected a page", i, a, r);
 	}
 }
 
@@ -75,7 +76,8 @@ static void act_poke(struct world *w, int a, long p, long n)
 		errno = 0;
 		long seen = ptrace(PTRACE_PEEKDATA, pid, at(w, i) + 8, 0);
 
-		must(errno == 0 && (uint64_t)seen == word_of(m->key, 1), "PTRACE_PEEKDATA of page %ld is not what was poked", i);
+		must(errno == 0 && (uint64_t)seen == word_of(m->key, 1),
+		     "PTRACE_PEEKDATA of page %ld is not what was poked", i);
 	}
 	ptrace(PTRACE_DETACH, pid, 0, 0);
 }

@@ -45,7 +45,8 @@ static void after_every_step(const struct kase *k)
 	world_end(w);
 }
 
-/* The sum of VmPTE and the RssAnon of every actor after every step must be those of the twin with the option off. */
+/* The sum of VmPTE and the RssAnon of every actor after every step must be those of the twin with
+ * the option off. */
 #define STEPS 24
 struct figures { long pte[STEPS][8], anon[STEPS][8]; };
 
@@ -90,11 +91,13 @@ static void twin(const struct kase *k)
 	record_apart(without, (int)k->a[0], false);
 	for (int step = 0; step < STEPS; step++)
 		for (int i = 0; i < 8; i++) {
-			must(with->pte[step][i] == without->pte[step][i], "step %d, actor %d: VmPTE %ld kB, with the option off %ld kB",
-			     step, i, with->pte[step][i], without->pte[step][i]);
+			must(with->pte[step][i] == without->pte[step][i],
+			     "step %d, actor %d: VmPTE %ld kB, with the option off %ld kB", step, i,
+			     with->pte[step][i], without->pte[step][i]);
 			must(labs(with->anon[step][i] - without->anon[step][i]) <= slack,
-			     "step %d, actor %d: RssAnon %ld kB, with the option off %ld kB (slack %ld)", step, i, with->anon[step][i],
-			     without->anon[step][i], slack);
+			     "step %d, actor %d: RssAnon %ld kB, with the option off %ld kB (slack "
+			     "%ld)",
+			     step, i, with->anon[step][i], without->anon[step][i], slack);
 		}
 }
 
@@ -110,19 +113,23 @@ static void pss(const struct kase *k)
 		m_fork(w, i / 2);
 	for (int i = 0; i < n; i++) {
 		read_smaps(w->a[i].pid, at(w, T1), at(w, T4), &s);
-		must(s.rss == rss && s.pss >= rss / n - 2 && s.pss <= rss / n + 2, "actor %d of %d: Rss %ld Pss %ld, expected %ld and %ld", i,
-		     n, s.rss, s.pss, rss, rss / n);
+		must(s.rss == rss && s.pss >= rss / n - 2 && s.pss <= rss / n + 2,
+		     "actor %d of %d: Rss %ld Pss %ld, expected %ld and %ld", i, n, s.rss, s.pss,
+		     rss, rss / n);
 		must(n == 1 || s.private == 0, "actor %d of %d: private %ld kB, expected none", i, n, s.private);
 	}
 	m_write(w, n - 1, T2, 10);
 	read_smaps(w->a[n - 1].pid, at(w, T1), at(w, T4), &s);
-	must(s.private == (n == 1 ? rss : 40), "private after writing ten pages: %ld kB, expected %d", s.private, n == 1 ? (int)rss : 40);
+	must(s.private == (n == 1 ? rss : 40),
+	     "private after writing ten pages: %ld kB, expected %d", s.private,
+	     n == 1 ? (int)rss : 40);
 	account(w);
 	while (n-- > 1)
 		actor_end(w, n);
 	m_read(w, 0, T1, 3 * TP);
 	read_smaps(w->a[0].pid, at(w, T1), at(w, T4), &s);
-	must(s.private == rss && s.pss == rss, "alone again: private %ld Pss %ld, expected %ld kB", s.private, s.pss, rss);
+	must(s.private == rss && s.pss == rss, "alone again: private %ld Pss %ld, expected %ld kB",
+	     s.private, s.pss, rss);
 	world_end(w);
 }
 
@@ -148,7 +155,8 @@ static void coming_and_going(const struct kase *k)
 	}
 	long after = status_value(w->a[0].pid, "RssAnon"), pte_after = status_value(w->a[0].pid, "VmPTE");
 
-	must(labs(after - before) <= slack, "RssAnon %ld kB after 60 children, before %ld (slack %ld)", after, before, slack);
+	must(labs(after - before) <= slack,
+	     "RssAnon %ld kB after 60 children, before %ld (slack %ld)", after, before, slack);
 	must(pte == pte_after, "VmPTE %ld kB after 60 children, before %ld", pte_after, pte);
 	account(w);
 	verify_deep(w);
@@ -166,12 +174,14 @@ static void absolute(const struct kase *k)
 	int child = m_fork(w, 0);
 	long parent = status_value(w->a[0].pid, "RssAnon"), own = status_value(w->a[child].pid, "RssAnon");
 
-	must(parent >= 3 * TP * 4 - slack, "RssAnon of the parent %ld kB, expected at least %d", parent, 3 * TP * 4);
+	must(parent >= 3 * TP * 4 - slack, "RssAnon of the parent %ld kB, expected at least %d",
+	     parent, 3 * TP * 4);
 	must(labs(own - parent) <= slack, "RssAnon of a new child %ld kB, of its parent %ld", own, parent);
 	m_dontneed(w, child, T2, TP);
 	long less = status_value(w->a[child].pid, "RssAnon");
 
-	must(labs(own - TP * 4 - less) <= slack, "RssAnon %ld kB after giving up 2048, expected %ld", less, own - TP * 4);
+	must(labs(own - TP * 4 - less) <= slack,
+	     "RssAnon %ld kB after giving up 2048, expected %ld", less, own - TP * 4);
 	m_unmap(w, child, T1, 3 * TP);
 	long none = status_value(w->a[child].pid, "RssAnon");
 

@@ -16,10 +16,14 @@ static int pick(const struct world *w, int order)
 			live[n++] = i;
 	if (n <= 1)
 		return -1;
-	return live[order == ORDER_FIRST ? 0 : order == ORDER_LAST ? n - 1 : order == ORDER_MIDDLE ? n / 2 : (int)below(n)];
+	return live[order == ORDER_FIRST    ? 0
+		    : order == ORDER_LAST   ? n - 1
+		    : order == ORDER_MIDDLE ? n / 2
+					    : (int)below(n)];
 }
 
-/* Six processes, each the child of the one before; they leave in the order of a[0], and the rest stays right. */
+/* Six processes, each the child of the one before; they leave in the order of a[0], and the rest
+ * stays right. */
 static void exit_order(const struct kase *k)
 {
 	struct world *w = layout_world((int)k->a[1]);
@@ -86,8 +90,8 @@ static void siblings(const struct kase *k)
 	world_end(w);
 }
 
-/* The same parent forks again and again; half of the tables are written in between, so that tables shared twice,
- * once and not at all lie side by side. */
+/* The same parent forks again and again; half of the tables are written in between, so that tables
+ * shared twice, once and not at all lie side by side. */
 static void again(const struct kase *k)
 {
 	struct world *w = layout_world((int)k->a[1]);
@@ -174,7 +178,8 @@ static void fork_bomb(const struct kase *k)
 				kill(atomic_load(&b->pids[i]), SIGKILL);
 		usleep(1000);
 	}
-	must(atomic_load(&b->wrong) == 0, "%d reads of the bomb's processes were wrong, expected none", atomic_load(&b->wrong));
+	must(atomic_load(&b->wrong) == 0,
+	     "%d reads of the bomb's processes were wrong, expected none", atomic_load(&b->wrong));
 	waitpid(w->a[1].pid, NULL, __WALL);
 	w->a[1].live = false;
 	verify(w);
@@ -221,13 +226,15 @@ static void generations(const struct kase *k)
 		usleep(1000);	/* the case's time limit ends a broken chain */
 	waitpid(w->a[child].pid, NULL, __WALL);
 	w->a[child].live = false;
-	must(atomic_load(&g->wrong) == 0, "%d of %d generations found wrong contents", atomic_load(&g->wrong), n);
+	must(atomic_load(&g->wrong) == 0, "%d of %d generations found wrong contents",
+	     atomic_load(&g->wrong), n);
 	verify_deep(w);
 	account(w);
 	world_end(w);
 }
 
-/* Hundreds of sharers that do nothing; then the tables are written by the parent and by a few of them. */
+/* Hundreds of sharers that do nothing; then the tables are written by the parent and by a few of
+ * them. */
 static long do_crowd(struct world *w, int self, const long *a)
 {
 	_Atomic int *go = (_Atomic int *)w->scratch;
@@ -283,8 +290,9 @@ static void crowd(const struct kase *k)
 }
 
 /*
- * Two users of the same tables exit at the same time: each leaves before the other has stopped counting, so the tables go
- * to nobody, with the pages in them. Four hundred tables make that window wide; one page in each keeps it cheap.
+ * Two users of the same tables exit at the same time: each leaves before the other has stopped
+ * counting, so the tables go to nobody, with the pages in them. Four hundred tables make that
+ * window wide; one page in each keeps it cheap.
  */
 #define EXIT_TABLES 400
 static void exit_together(const struct kase *k)
@@ -300,7 +308,8 @@ static void exit_together(const struct kase *k)
 		must(first >= 0, "fork: %s", strerror(errno));
 		if (first == 0) {
 			size_t size = (EXIT_TABLES + 2) * TP * PAGE;
-			char *area = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+			char *area = mmap(NULL, size, PROT_READ | PROT_WRITE,
+					  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 			if (area == MAP_FAILED)
 				_exit(1);
@@ -331,7 +340,8 @@ static void exit_together(const struct kase *k)
 
 	if (tables < EXIT_TABLES)
 		skip("in %ld rounds only %ld tables were given up by both", round, tables);
-	must(kept < tables * 4 / 2, "%ld kB of anonymous pages are left of %ld tables with one page each", kept, tables);
+	must(kept < tables * 4 / 2,
+	     "%ld kB of anonymous pages are left of %ld tables with one page each", kept, tables);
 }
 
 void cases_chain(void)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// Core dumps of processes that share tables: the dump holds what the process held, and nobody else loses a byte.
+// Core dumps of processes that share tables: the dump holds what the process held, and nobody else
+// loses a byte.
 #include "torture.h"
 #include <elf.h>
 #include <sys/resource.h>
@@ -23,18 +24,23 @@ static long compare_core(const struct world *w, int a, int fd)
 	static char page[PAGE];
 	long found = 0;
 
-	must(pread(fd, &e, sizeof(e), 0) == sizeof(e) && !memcmp(e.e_ident, ELFMAG, 4), "the core dump is no ELF file");
+	must(pread(fd, &e, sizeof(e), 0) == sizeof(e) && !memcmp(e.e_ident, ELFMAG, 4),
+	     "the core dump is no ELF file");
 	for (int i = 0; i < e.e_phnum; i++) {
 		Elf64_Phdr h;
 
-		must(pread(fd, &h, sizeof(h), (off_t)(e.e_phoff + (size_t)i * sizeof(h))) == sizeof(h), "the core dump is cut off");
+		must(pread(fd, &h, sizeof(h), (off_t)(e.e_phoff + (size_t)i * sizeof(h))) ==
+			     sizeof(h),
+		     "the core dump is cut off");
 		for (uint64_t o = 0; h.p_type == PT_LOAD && o + PAGE <= h.p_filesz; o += PAGE) {
 			long p = (long)((h.p_vaddr + o - (uintptr_t)w->base) / PAGE);
 
 			if (h.p_vaddr + o < (uintptr_t)w->base || p >= ARENA_PAGES)
 				continue;
-			must(pread(fd, page, PAGE, (off_t)(h.p_offset + o)) == (ssize_t)PAGE, "the core dump is cut off");
-			must(page_is(page, w->a[a].page[p].key), "page %ld in the core dump of actor %d is not what it held", p, a);
+			must(pread(fd, page, PAGE, (off_t)(h.p_offset + o)) == (ssize_t)PAGE,
+			     "the core dump is cut off");
+			must(page_is(page, w->a[a].page[p].key),
+			     "page %ld in the core dump of actor %d is not what it held", p, a);
 			found++;
 		}
 	}

@@ -13,7 +13,8 @@ static void file_name(char *path, size_t size)
 	snprintf(path, size, "%s/torture-direct.%d", opt.dir, getpgrp());
 }
 
-/* A file of BLOCKS pages, opened with O_DIRECT and already unlinked; the descriptor is inherited. */
+/* A file of BLOCKS pages, opened with O_DIRECT and already unlinked; the descriptor is inherited.
+ */
 static int direct_file(void)
 {
 	char path[200];
@@ -25,7 +26,8 @@ static int direct_file(void)
 	must(plain >= 0, "%s: %s", path, strerror(errno));
 	for (long i = 0; i < BLOCKS; i++) {
 		fill_page(page, block_key(i));
-		must(pwrite(plain, page, PAGE, i * (off_t)PAGE) == (ssize_t)PAGE, "%s: %s", path, strerror(errno));
+		must(pwrite(plain, page, PAGE, i * (off_t)PAGE) == (ssize_t)PAGE, "%s: %s", path,
+		     strerror(errno));
 	}
 	fsync(plain);
 	int fd = open(path, O_RDWR | O_DIRECT);
@@ -54,7 +56,8 @@ static long do_direct_write(struct world *w, int self, const long *a)
 	if (n != a[2] * (long)PAGE)
 		return n < 0 ? -errno : -EIO;
 	for (long i = 0; i < a[2]; i++)
-		if (pread((int)a[0], page, PAGE, i * (off_t)PAGE) != (ssize_t)PAGE || !page_is(page, w->a[self].page[a[1] + i].key))
+		if (pread((int)a[0], page, PAGE, i * (off_t)PAGE) != (ssize_t)PAGE ||
+		    !page_is(page, w->a[self].page[a[1] + i].key))
 			return -EILSEQ;
 	return 0;
 }
@@ -114,7 +117,8 @@ static void *read_loop(void *argument)
 	return NULL;
 }
 
-/* A thread reads by O_DIRECT without end while its process forks: no read may get lost in a copy. */
+/* A thread reads by O_DIRECT without end while its process forks: no read may get lost in a copy.
+ */
 static long do_fork_while_reading(struct world *w, int self, const long *a)
 {
 	struct reader r = { .w = w, .fd = (int)a[0], .page = T2 + 64 };
@@ -156,12 +160,15 @@ static void fork_while_reading(const struct kase *k)
 
 	must(r == 0, "%ld children saw wrong contents, %ld reads got lost", r / 1000, r % 1000);
 	for (long i = 0; i < 8; i++)
-		w->a[0].page[T2 + 64 + i].prot = P_UNMAPPED, w->a[0].page[T2 + 64 + i].flags = 0;	/* whichever block came last */
+		w->a[0].page[T2 + 64 + i].prot = P_UNMAPPED,
+				       w->a[0].page[T2 + 64 + i].flags =
+					       0; /* whichever block came last */
 	verify_deep(w);
 	world_end(w);
 }
 
-/* AIO reads in flight at the time of the fork: the parent must get them, the child keeps its other pages. */
+/* AIO reads in flight at the time of the fork: the parent must get them, the child keeps its other
+ * pages. */
 static long do_aio(struct world *w, int self, const long *a)
 {
 	enum { N = 32 };
@@ -173,8 +180,11 @@ static long do_aio(struct world *w, int self, const long *a)
 	if (syscall(SYS_io_setup, N, &context))
 		return -errno;
 	for (int i = 0; i < N; i++) {
-		cb[i] = (struct iocb){ .aio_fildes = (uint32_t)a[0], .aio_lio_opcode = IOCB_CMD_PREAD,
-				       .aio_buf = (uintptr_t)at(w, a[1] + i), .aio_nbytes = PAGE, .aio_offset = i * (long)PAGE };
+		cb[i] = (struct iocb){.aio_fildes = (uint32_t)a[0],
+				      .aio_lio_opcode = IOCB_CMD_PREAD,
+				      .aio_buf = (uintptr_t)at(w, a[1] + i),
+				      .aio_nbytes = PAGE,
+				      .aio_offset = i * (long)PAGE};
 		list[i] = &cb[i];
 	}
 	long n = syscall(SYS_io_submit, context, N, list);
@@ -211,7 +221,8 @@ static void aio(const struct kase *k)
 
 		if (r == -ENOSYS || r == -EINVAL)
 			skip("this kernel has no AIO, or %s no O_DIRECT", opt.dir);
-		must(r == 0, "AIO reads in flight over a fork: %s", r == -ECHILD ? "the child saw wrong contents" : strerror((int)-r));
+		must(r == 0, "AIO reads in flight over a fork: %s",
+		     r == -ECHILD ? "the child saw wrong contents" : strerror((int)-r));
 		for (long b = 0; b < 32; b++)
 			w->a[0].page[p + b].key = block_key(b);
 		verify(w);

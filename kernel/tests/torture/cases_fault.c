@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// Allocations that fail. /proc/thread-self/fail-nth makes the N-th allocation of the next calls fail, so that every
-// edge of an operation is walked: it succeeds or says ENOMEM, never loses a byte, and succeeds when repeated.
+// Allocations that fail. /proc/thread-self/fail-nth makes the N-th allocation of the next calls
+// fail, so that every edge of an operation is walked: it succeeds or says ENOMEM, never loses a
+// byte, and succeeds when repeated.
 #include "torture.h"
 
 #define INJECT "/sys/kernel/debug/fail_page_alloc"
@@ -26,7 +27,8 @@ static const struct operation operations[] = {
 	{ "fork", -2, 0, -1, false },
 };
 
-/* a[0] which allocation fails, then the call. Returns its result; scratch tells whether one failed. */
+/* a[0] which allocation fails, then the call. Returns its result; scratch tells whether one failed.
+ */
 static long do_failing(struct world *w, int self, const long *a)
 {
 	const struct operation *o = &operations[a[3]];
@@ -41,7 +43,8 @@ static long do_failing(struct world *w, int self, const long *a)
 	if (write(fd, text, strlen(text)) < 0)
 		return -errno;
 	if (o->nr == SYS_mremap)
-		r = syscall(SYS_mremap, at(w, a[1]), size, size, MREMAP_MAYMOVE | MREMAP_FIXED, at(w, a[1] + 3 * TP));
+		r = syscall(SYS_mremap, at(w, a[1]), size, size, MREMAP_MAYMOVE | MREMAP_FIXED,
+			    at(w, a[1] + 3 * TP));
 	else if (o->nr >= 0)
 		r = syscall(o->nr, at(w, a[1]), size, o->third);
 	else if (o->nr == -1)
@@ -83,7 +86,8 @@ static void apply(struct world *w, int a, const struct operation *o, long p, lon
 	}
 }
 
-/* MADV_DONTNEED and MADV_FREE may have done a part before they failed; nobody else may see any of it. */
+/* MADV_DONTNEED and MADV_FREE may have done a part before they failed; nobody else may see any of
+ * it. */
 static void partly(struct world *w, int a, const struct operation *o, long p, long n)
 {
 	for (long i = p; i < p + n && (o->zero || o->third == MADV_FREE); i++)
@@ -105,12 +109,15 @@ static bool edge(long number, long which, int who, int extent)
 	bool failed = w->scratch[0];
 
 	context("%s, allocation %ld fails, extent %s: ", o->name, number, extent_name[extent]);
-	must(r == 0 || r == -ENOMEM || r == -EAGAIN || r == -EFAULT, "%s, expected success or ENOMEM", strerror((int)-r));
+	must(r == 0 || r == -ENOMEM || r == -EAGAIN || r == -EFAULT,
+	     "%s, expected success or ENOMEM", strerror((int)-r));
 	must(r == 0 || failed, "%s though no allocation failed", strerror((int)-r));
 	if (r == 0) {
 		apply(w, who, o, p, n);
-		/* Any 6.12: a move whose last step, unmapping the old place, finds no memory succeeds and leaves empty memory there. */
-		if (o->nr == SYS_mremap && failed && actor_sys(w, who, SYS_msync, (long)at(w, p), n * PAGE, MS_ASYNC) == 0)
+		/* Any 6.12: a move whose last step, unmapping the old place, finds no memory succeeds and leaves
+		 * empty memory there. */
+		if (o->nr == SYS_mremap && failed &&
+		    actor_sys(w, who, SYS_msync, (long)at(w, p), n * PAGE, MS_ASYNC) == 0)
 			model_set(w, who, p, n, P_RW, 0);
 		verify(w);
 	} else {

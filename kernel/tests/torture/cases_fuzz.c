@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// Random trees of processes with random calls on random ranges, each against its own model. A failure names the round
-// and the step; the same --seed and --only make the same story again.
+// Random trees of processes with random calls on random ranges, each against its own model. A
+// failure names the round and the step; the same --seed and --only make the same story again.
 #include "torture.h"
 #include <pthread.h>
 
 enum { MAX_LIVE = 8 };
 
-/* What the story may take from the matrix: actions that hold for any mapped range and leave no flag behind that makes
- * later calls fail. */
+/* What the story may take from the matrix: actions that hold for any mapped range and leave no flag
+ * behind that makes later calls fail. */
 static const struct action *known_action(size_t number)
 {
-	static const char *const left_out[] = { "mseal", "pkey", "grow", "mlock", "mlock-onfault", "mlock-munlock", "soft-dirty",
-						"pagemap-scan", "mincore", "move-pages", "migrate-pages", "mergeable", "collapse",
-						"hugepage", "ptrace-poke" };
+	static const char *const left_out[] = {
+		"mseal",	 "pkey",       "grow",	       "mlock",	   "mlock-onfault",
+		"mlock-munlock", "soft-dirty", "pagemap-scan", "mincore",  "move-pages",
+		"migrate-pages", "mergeable",  "collapse",     "hugepage", "ptrace-poke"};
 	static const struct action *const lists[] = { actions_memory, actions_advice, actions_remote };
 	static const struct action *known[128];
 	static bool complete;
@@ -20,7 +21,8 @@ static const struct action *known_action(size_t number)
 
 	for (int l = 0; l < 3 && !complete; l++)
 		for (const struct action *a = lists[l]; a->name && n < 128; a++) {
-			bool out = (a->flags & (A_BEFORE | A_ONE_VMA)) || (a->need & NEED_GUEST) || (a->need && geteuid());
+			bool out = (a->flags & (A_BEFORE | A_ONE_VMA)) || (a->need & NEED_GUEST) ||
+				   (a->need && geteuid());
 
 			for (size_t i = 0; i < sizeof(left_out) / sizeof(left_out[0]); i++)
 				out |= !strcmp(a->name, left_out[i]);
@@ -50,7 +52,8 @@ static int count_live(const struct world *w)
 	return n;
 }
 
-/* A mapped range of actor a: any length from a page to two tables, often on the borders of a table. */
+/* A mapped range of actor a: any length from a page to two tables, often on the borders of a table.
+ */
 static bool mapped_range(const struct world *w, int a, long *p, long *n)
 {
 	static const long usual[] = { 3, 7, 23, 100, TP / 2, TP, TP, TP + 40, 2 * TP };
@@ -61,7 +64,9 @@ static bool mapped_range(const struct world *w, int a, long *p, long *n)
 	for (long tries = 0; tries < ARENA_PAGES; tries++, start = (start + 1) % ARENA_PAGES)
 		if (w->a[a].page[start].prot != P_UNMAPPED)
 			break;
-	for (*n = 0; *n < want && start + *n < ARENA_PAGES && w->a[a].page[start + *n].prot != P_UNMAPPED; ++*n)
+	for (*n = 0;
+	     *n < want && start + *n < ARENA_PAGES && w->a[a].page[start + *n].prot != P_UNMAPPED;
+	     ++*n)
 		;
 	*p = start;
 	return *n >= 3;
@@ -189,7 +194,8 @@ static void step(struct world *w, int round, int number, bool thp)
 	} else if (mapped_range(w, a, &p, &n)) {
 		const struct action *x = known_action(rnd());
 
-		context("round %d, step %d, %s by actor %d of %ld pages at %ld: ", round, number, x->name, a, n, p);
+		context("round %d, step %d, %s by actor %d of %ld pages at %ld: ", round, number,
+			x->name, a, n, p);
 		x->act(w, a, p, n);
 	}
 }

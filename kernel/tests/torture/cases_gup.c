@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// References to pages taken around a fork: vmsplice (the class of CVE-2020-29374) and io_uring's registered buffers.
-// A reader of the reference must see what was there when it was taken, never what another process wrote later.
+// References to pages taken around a fork: vmsplice (the class of CVE-2020-29374) and io_uring's
+// registered buffers. A reader of the reference must see what was there when it was taken, never
+// what another process wrote later.
 #include "torture.h"
 
 /* The pipe is made by actor 0 before any fork, so that all actors have it. */
@@ -61,7 +62,8 @@ static void let_go(struct world *w, int a, int how)
 	}
 }
 
-/* a[0]: who splices after the fork (0 parent, 1 child); a[1] how it lets go of its page; then the other one writes. */
+/* a[0]: who splices after the fork (0 parent, 1 child); a[1] how it lets go of its page; then the
+ * other one writes. */
 static void splice_after(const struct kase *k)
 {
 	struct world *w = layout_world(L_ONE);
@@ -139,7 +141,8 @@ static long do_device_reads(struct world *w, int self, const long *a)
 	if (n != (long)(RING_PAGES * PAGE))
 		return n < 0 ? n : -EIO;
 	for (long i = 0; i < RING_PAGES; i++)
-		if (pread(fd, page, PAGE, i * (off_t)PAGE) != (ssize_t)PAGE || !page_is(page, w->a[self].page[a[0] + i].key))
+		if (pread(fd, page, PAGE, i * (off_t)PAGE) != (ssize_t)PAGE ||
+		    !page_is(page, w->a[self].page[a[0] + i].key))
 			return -EILSEQ;
 	close(fd);
 	return 0;
@@ -166,7 +169,8 @@ static void device_round(struct world *w, int a, long p)
 {
 	long r = on(w, a, do_device_reads, p);
 
-	must(r == 0, "the device does not read from the buffer what actor %d has there: %s", a, strerror((int)-r));
+	must(r == 0, "the device does not read from the buffer what actor %d has there: %s", a,
+	     strerror((int)-r));
 	model_new_keys(w, a, p, RING_PAGES);
 	r = on(w, a, do_device_writes, p);
 	must(r == 0, "a device's write into the buffer of actor %d: %s", a, strerror((int)-r));

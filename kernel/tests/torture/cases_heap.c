@@ -19,7 +19,8 @@ static void set_end(struct world *w, int a, long from, long to)
 		model_set(w, a, from, to - from, P_RW, 0);
 }
 
-/* The end moves into a shared table, to its border, below it, and up again: what comes back is zero. */
+/* The end moves into a shared table, to its border, below it, and up again: what comes back is
+ * zero. */
 static void heap(const struct kase *k)
 {
 	static const long ends[] = { T3 + 100, T3, T2 + 511, T2 - 1, T1 + 7 };
@@ -124,7 +125,8 @@ static long do_limits(struct world *w, int self, const long *a)
 	struct rlimit none = { 1 << 20, 1 << 20 }, zero = { 0, 0 };
 
 	(void)self;
-	if (setrlimit(RLIMIT_AS, &none) || setrlimit(RLIMIT_MEMLOCK, &zero) || setrlimit(RLIMIT_DATA, &none))
+	if (setrlimit(RLIMIT_AS, &none) || setrlimit(RLIMIT_MEMLOCK, &zero) ||
+	    setrlimit(RLIMIT_DATA, &none))
 		return -errno;
 	if (geteuid() == 0 && setuid(65534))
 		return -errno;

@@ -8,7 +8,8 @@ static void set_ok(long mode)
 {
 	int r = cow_set(mode);
 
-	must(r == 0 && cow_get() == mode, "mode %ld: prctl says %s, mode is %d", mode, strerror(-r), cow_get());
+	must(r == 0 && cow_get() == mode, "mode %ld: prctl says %s, mode is %d", mode, strerror(-r),
+	     cow_get());
 }
 
 /* Without the option every call must be refused, whatever the kernel. */
@@ -16,7 +17,8 @@ static void prctl_values(const struct kase *k)
 {
 	(void)k;
 	if (!opt.has_cow) {
-		must(cow_set(1) == -EINVAL && cow_get() == -EINVAL, "a kernel without the option accepts the prctl");
+		must(cow_set(1) == -EINVAL && cow_get() == -EINVAL,
+		     "a kernel without the option accepts the prctl");
 		return;
 	}
 	for (long mode = 0; mode <= 2; mode++)
@@ -24,13 +26,18 @@ static void prctl_values(const struct kase *k)
 	static const long bad[] = { 3, 4, -1, 0x100000000, 0x7fffffffffffffff };
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-		must(cow_set(bad[i]) == -EINVAL, "mode %ld gives %s, expected EINVAL", bad[i], strerror(-cow_set(bad[i])));
+		must(cow_set(bad[i]) == -EINVAL, "mode %ld gives %s, expected EINVAL", bad[i],
+		     strerror(-cow_set(bad[i])));
 	for (int i = 0; i < 3; i++) {
-		must(prctl(PR_SET_COW_FORK, 1L, i == 0 ? 1L : 0, i == 1 ? 1L : 0, i == 2 ? 1L : 0) < 0 && errno == EINVAL,
+		must(prctl(PR_SET_COW_FORK, 1L, i == 0 ? 1L : 0, i == 1 ? 1L : 0, i == 2 ? 1L : 0) <
+				     0 &&
+			     errno == EINVAL,
 		     "PR_SET_COW_FORK with argument %d set is not refused", i + 3);
 	}
 	for (int i = 0; i < 4; i++)
-		must(prctl(PR_GET_COW_FORK, i == 0 ? 1L : 0, i == 1 ? 1L : 0, i == 2 ? 1L : 0, i == 3 ? 1L : 0) < 0 && errno == EINVAL,
+		must(prctl(PR_GET_COW_FORK, i == 0 ? 1L : 0, i == 1 ? 1L : 0, i == 2 ? 1L : 0,
+			   i == 3 ? 1L : 0) < 0 &&
+			     errno == EINVAL,
 		     "PR_GET_COW_FORK with argument %d set is not refused", i + 2);
 	must(cow_get() == 2, "refused calls changed the mode to %d", cow_get());
 }
@@ -72,7 +79,8 @@ static void inheritance(const struct kase *k)
 		wait_ok(pid, "the child");
 		int after = exec_mode("/proc/self/exe"), expected = 10 + (mode == 2 ? 2 : 0);
 
-		must(after == expected, "after exec with mode %d: %d, expected %d (10 + mode)", mode, after, expected);
+		must(after == expected, "after exec with mode %d: %d, expected %d (10 + mode)",
+		     mode, after, expected);
 	}
 }
 
@@ -100,7 +108,8 @@ static void threads(const struct kase *k)
 
 		pthread_create(&t, NULL, thread_mode, &other);
 		pthread_join(t, &seen);
-		must(cow_get() == other, "mode set by a thread: the process has %d, expected %d", cow_get(), other);
+		must(cow_get() == other, "mode set by a thread: the process has %d, expected %d",
+		     cow_get(), other);
 	}
 }
 
@@ -111,7 +120,8 @@ static int read_odf(pid_t pid)
 	snprintf(path, sizeof(path), "/proc/%d/use_odf", pid);
 	long n = read_file(path, text, sizeof(text));
 
-	must(n == 2 && text[1] == '\n', "%s: %ld bytes '%s', expected a digit and a newline", path, n, n > 0 ? text : "");
+	must(n == 2 && text[1] == '\n', "%s: %ld bytes '%s', expected a digit and a newline", path,
+	     n, n > 0 ? text : "");
 	return text[0] - '0';
 }
 
@@ -126,8 +136,17 @@ static long write_odf(pid_t pid, const char *text)
 static void proc_file(const struct kase *k)
 {
 	static const char *const good[] = { "0", "1", "2", "1\n", "0\n", "2\n" };
-	static const char *const bad[] = { "3", "abc", "-1", "1x", "\n", "99999999999999999999", "0x1", "1 2", "+",
-					   "11111111111111111111111111111111111111111111111111111111111111111111111111111111" };
+	static const char *const bad[] = {
+		"3",
+		"abc",
+		"-1",
+		"1x",
+		"\n",
+		"99999999999999999999",
+		"0x1",
+		"1 2",
+		"+",
+		"11111111111111111111111111111111111111111111111111111111111111111111111111111111"};
 
 	(void)k;
 	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
@@ -174,7 +193,8 @@ static void by_others(const struct kase *k)
 	(void)k;
 	set_ok(0);
 	target = pausing_child(0);
-	must(write_odf(target, "1") == 0 && read_odf(target) == 1, "root cannot set the mode of another process");
+	must(write_odf(target, "1") == 0 && read_odf(target) == 1,
+	     "root cannot set the mode of another process");
 	must(cow_get() == 0, "setting another's mode changed one's own");
 	other = fork();
 	if (other == 0) {
@@ -182,7 +202,8 @@ static void by_others(const struct kase *k)
 			_exit(98);
 		long r = write_odf(target, "2");
 
-		must(r == -EACCES || r == -EPERM, "another user writes use_odf: %s, expected EACCES", strerror((int)-r));
+		must(r == -EACCES || r == -EPERM,
+		     "another user writes use_odf: %s, expected EACCES", strerror((int)-r));
 		_exit(0);
 	}
 	wait_ok(other, "another user");
@@ -261,11 +282,14 @@ static void sysctl_values(const struct kase *k)
 	(void)k;
 	read_file(COW_SYSCTL, text, sizeof(text));
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		must(write_file(COW_SYSCTL, rows[i].sysctl) == 0, "%s to %s is refused", rows[i].sysctl, COW_SYSCTL);
+		must(write_file(COW_SYSCTL, rows[i].sysctl) == 0, "%s to %s is refused",
+		     rows[i].sysctl, COW_SYSCTL);
 		set_ok(rows[i].mode);
 		long n = shares_of_a_fork();
 
-		must(rows[i].shares ? n >= 3 : n == 0, "sysctl %s, mode %d: a fork of three tables shared %ld", rows[i].sysctl, rows[i].mode, n);
+		must(rows[i].shares ? n >= 3 : n == 0,
+		     "sysctl %s, mode %d: a fork of three tables shared %ld", rows[i].sysctl,
+		     rows[i].mode, n);
 	}
 	static const char *const bad[] = { "3", "-1", "abc", "4294967296" };
 
@@ -292,7 +316,8 @@ static void switched_off(const struct kase *k)
 
 	m_fork(w, 0);
 	m_fork(w, 1);
-	must(vmstat("cowpt_share") == before, "%ld tables were shared with the sysctl at 0", vmstat("cowpt_share") - before);
+	must(vmstat("cowpt_share") == before, "%ld tables were shared with the sysctl at 0",
+	     vmstat("cowpt_share") - before);
 	m_write(w, 1, T2, 9);
 	m_write(w, 3, T1, TP);
 	verify(w);
@@ -316,12 +341,15 @@ static void cowpte_value(const struct kase *k)
 	for (int i = 0; i < 2; i++) {
 		long now = status_value(w->a[i].pid, "CowPTE");
 
-		must(now >= zero + 12, "CowPTE of actor %d is %ld kB after three tables were shared, before %ld", i, now, zero);
+		must(now >= zero + 12,
+		     "CowPTE of actor %d is %ld kB after three tables were shared, before %ld", i,
+		     now, zero);
 	}
 	m_write(w, child, T2, 1);
 	long two = status_value(w->a[child].pid, "CowPTE"), three = status_value(w->a[0].pid, "CowPTE");
 
-	must(two == three - 4, "CowPTE %ld kB after one of three tables was written, the parent has %ld", two, three);
+	must(two == three - 4,
+	     "CowPTE %ld kB after one of three tables was written, the parent has %ld", two, three);
 	for (long t = T1; t < T4; t += TP)
 		m_write(w, child, t, 1), m_write(w, 0, t, 1);
 	long end = status_value(w->a[0].pid, "CowPTE");
@@ -341,8 +369,9 @@ static void skip_off(const struct kase *k)
 /* share = copies + reuses + drops, and nothing fails. */
 static void counters(const struct kase *k)
 {
-	static const char *const names[] = { "cowpt_share", "cowpt_copy", "cowpt_reuse", "cowpt_drop", "cowpt_release",
-					     "cowpt_eager", "cowpt_copy_fail" };
+	static const char *const names[] = {"cowpt_share",    "cowpt_copy",    "cowpt_reuse",
+					    "cowpt_drop",     "cowpt_release", "cowpt_eager",
+					    "cowpt_copy_fail"};
 	long before[7];
 
 	(void)k;
@@ -362,7 +391,8 @@ static void counters(const struct kase *k)
 	static const int least[] = { 3, 1, 2, 1 };
 
 	for (int i = 0; i < 4; i++)
-		must(vmstat(names[i]) >= before[i] + least[i], "%s rose by %ld, expected at least %d", names[i], vmstat(names[i]) - before[i],
+		must(vmstat(names[i]) >= before[i] + least[i],
+		     "%s rose by %ld, expected at least %d", names[i], vmstat(names[i]) - before[i],
 		     least[i]);
 	must(vmstat("cowpt_copy_fail") == before[6], "cowpt_copy_fail rose without need");
 	world_end(w);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// What else a process does with memory in its life: exec, vfork, spawn, signals, futexes, the kernel's own writes to
-// user memory.
+// What else a process does with memory in its life: exec, vfork, spawn, signals, futexes, the
+// kernel's own writes to user memory.
 #include "torture.h"
 #include <linux/futex.h>
 #include <pthread.h>
@@ -107,10 +107,12 @@ static void handler(int signal)
 	handled += big[5000] == signal;
 }
 
-/* A signal stack in shared memory: the frame is written by the kernel, through a table not yet unshared. */
+/* A signal stack in shared memory: the frame is written by the kernel, through a table not yet
+ * unshared. */
 static long do_signal_stack(struct world *w, int self, const long *a)
 {
-	stack_t s = { .ss_sp = at(w, a[0]), .ss_size = (size_t)a[1] * PAGE }, off = { .ss_flags = SS_DISABLE };
+	stack_t s = {.ss_sp = at(w, a[0]), .ss_size = (size_t)a[1] * PAGE},
+		off = {.ss_flags = SS_DISABLE};
 	struct sigaction sa = { .sa_handler = handler, .sa_flags = SA_ONSTACK };
 
 	(void)self;
@@ -167,7 +169,8 @@ static long do_stack_thread(struct world *w, int self, const long *a)
 
 	(void)self;
 	pthread_attr_init(&attr);
-	if (pthread_attr_setstack(&attr, at(w, a[0]), (size_t)a[1] * PAGE) || pthread_create(&t, &attr, stack_thread, &good))
+	if (pthread_attr_setstack(&attr, at(w, a[0]), (size_t)a[1] * PAGE) ||
+	    pthread_create(&t, &attr, stack_thread, &good))
 		return -EINVAL;
 	pthread_join(t, NULL);
 	return good ? 0 : -EIO;
@@ -200,7 +203,8 @@ static void *futex_wait(void *argument)
 	return NULL;
 }
 
-/* A private futex in shared memory belongs to one process: the child's wake wakes nobody, the parent's its thread. */
+/* A private futex in shared memory belongs to one process: the child's wake wakes nobody, the
+ * parent's its thread. */
 static long do_futex(struct world *w, int self, const long *a)
 {
 	uint32_t *word = (uint32_t *)at(w, a[0]);
@@ -220,7 +224,8 @@ static long do_futex(struct world *w, int self, const long *a)
 		long n = syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 10, NULL, NULL, 0);
 
 		/* FUTEX_WAKE_OP writes to user memory with page faults off. */
-		syscall(SYS_futex, word, FUTEX_WAKE_OP_PRIVATE, 1, 1L, word + 1, FUTEX_OP(FUTEX_OP_ADD, 5, FUTEX_OP_CMP_EQ, 0));
+		syscall(SYS_futex, word, FUTEX_WAKE_OP_PRIVATE, 1, 1L, word + 1,
+			FUTEX_OP(FUTEX_OP_ADD, 5, FUTEX_OP_CMP_EQ, 0));
 		syscall(SYS_futex, word + 2, FUTEX_LOCK_PI_PRIVATE, 0, NULL, NULL, 0);
 		_exit(n == 0 && before == 0 ? 0 : 1);
 	}
@@ -250,8 +255,10 @@ static void futex_case(const struct kase *k)
 		long r = on(w, i, do_futex, T2 + 77);
 
 		must(r == 0, "futexes of actor %d: %s", i,
-		     r == -EINTR ? "the child woke the parent's thread" : r == -ETIME ? "the parent's wake does not arrive" :
-		     r == -ECHILD ? "the child's wake found a waiter" : strerror((int)-r));
+		     r == -EINTR    ? "the child woke the parent's thread"
+		     : r == -ETIME  ? "the parent's wake does not arrive"
+		     : r == -ECHILD ? "the child's wake found a waiter"
+				    : strerror((int)-r));
 		m_write(w, i, T2 + 77, 1);
 		verify(w);
 	}
@@ -259,14 +266,15 @@ static void futex_case(const struct kase *k)
 	world_end(w);
 }
 
-/* The kernel writes thread ids: of a new child into the child's memory only, zero when a thread ends, and the mark of
- * a dead owner into a robust futex. */
+/* The kernel writes thread ids: of a new child into the child's memory only, zero when a thread
+ * ends, and the mark of a dead owner into a robust futex. */
 static int thread_of_clone(void *argument)
 {
 	struct robust_list_head *head = argument;
 
 	syscall(SYS_set_robust_list, head, sizeof(*head));
-	*(uint32_t *)((char *)head + 64 + 16) = (uint32_t)syscall(SYS_gettid);	/* takes the lock and dies with it */
+	*(uint32_t *)((char *)head + 64 + 16) =
+		(uint32_t)syscall(SYS_gettid); /* takes the lock and dies with it */
 	return 0;
 }
 
@@ -280,7 +288,8 @@ static long do_kernel_writes(struct world *w, int self, const long *a)
 	(void)self;
 	memset(page, 0, PAGE);
 	*tid = 4711;
-	pid_t pid = (pid_t)syscall(SYS_clone, CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID | SIGCHLD, 0, 0, tid, 0);
+	pid_t pid = (pid_t)syscall(SYS_clone, CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID | SIGCHLD,
+				   0, 0, tid, 0);
 
 	if (pid == 0)
 		_exit(*tid == getpid() ? 0 : 1);
@@ -295,7 +304,8 @@ static long do_kernel_writes(struct world *w, int self, const long *a)
 	uint32_t *lock = (uint32_t *)((char *)head + 64 + 16);
 
 	*lock = 0;
-	pid = (pid_t)clone(thread_of_clone, at(w, a[0] + 9), CLONE_VM | SIGCHLD | CLONE_CHILD_CLEARTID, head, NULL, NULL, tid);
+	pid = (pid_t)clone(thread_of_clone, at(w, a[0] + 9),
+			   CLONE_VM | SIGCHLD | CLONE_CHILD_CLEARTID, head, NULL, NULL, tid);
 	waitpid(pid, &status, 0);
 	if (status || *tid)
 		return -EIO;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// What the machine does to everybody's memory: KSM, khugepaged, compaction, memory failure, hotplug; and whether
-// anything leaks. These change the machine, so they run with --guest only, and put settings back.
+// What the machine does to everybody's memory: KSM, khugepaged, compaction, memory failure,
+// hotplug; and whether anything leaks. These change the machine, so they run with --guest only, and
+// put settings back.
 #include "torture.h"
 #include <dirent.h>
 
@@ -192,7 +193,9 @@ static void hwpoison(const struct kase *k)
 	for (int i = 0; i < 2; i++) {
 		long signal = on(w, i, do_probe, p), expected = i == 1 && k->a[0] ? 0 : SIGBUS;
 
-		must(signal == expected, "a read of the failed page by actor %d gives signal %ld, expected %ld", i, signal, expected);
+		must(signal == expected,
+		     "a read of the failed page by actor %d gives signal %ld, expected %ld", i,
+		     signal, expected);
 		if (signal)
 			w->a[i].page[p] = (struct page_model){ .prot = P_UNMAPPED };
 	}
@@ -221,7 +224,8 @@ static void hotplug(const struct kase *k)
 		char path[400], text[16];
 
 		snprintf(path, sizeof(path), "/sys/devices/system/memory/%s/state", e->d_name);
-		if (strncmp(e->d_name, "memory", 6) || read_file(path, text, sizeof(text)) <= 0 || strncmp(text, "online", 6))
+		if (strncmp(e->d_name, "memory", 6) || read_file(path, text, sizeof(text)) <= 0 ||
+		    strncmp(text, "online", 6))
 			continue;
 		tried++;
 		if (write_file(path, "offline") == 0) {
@@ -267,12 +271,13 @@ static struct usage usage(void)
 {
 	write_file("/proc/sys/vm/drop_caches", "3");
 	usleep(100000);		/* tables are freed after an RCU grace period */
-	return (struct usage){ vmstat("nr_page_table_pages"), vmstat("nr_anon_pages"), meminfo("MemFree") / 4,
-			       (meminfo("SwapTotal") - meminfo("SwapFree")) / 4 };
+	return (struct usage){vmstat("nr_page_table_pages"), vmstat("nr_anon_pages"),
+			      meminfo("MemFree") / 4,
+			      (meminfo("SwapTotal") - meminfo("SwapFree")) / 4};
 }
 
-/* A hundred rounds that share hundreds of tables each must leave the machine as it was. A leak of one table a round
- * shows; noise of the machine is met by trying again. */
+/* A hundred rounds that share hundreds of tables each must leave the machine as it was. A leak of
+ * one table a round shows; noise of the machine is met by trying again. */
 static void leaks(const struct kase *k)
 {
 	int rounds = opt.quick ? 30 : 100;
@@ -285,12 +290,15 @@ static void leaks(const struct kase *k)
 		for (int i = 0; i < rounds; i++)
 			mixed_round();
 		b = usage();
-		long tables = b.tables - a.tables, pages = b.anonymous - a.anonymous, lost = a.free - b.free, swap = b.swap - a.swap;
+		long tables = b.tables - a.tables, pages = b.anonymous - a.anonymous,
+		     lost = a.free - b.free, swap = b.swap - a.swap;
 
 		if (tables < rounds && pages < 2 * rounds && lost < 40 * rounds && swap < 2 * rounds)
 			return;
-		must(turn < 3, "%d rounds leave %ld page tables, %ld anonymous pages, %ld pages of memory, %ld of swap", rounds, tables, pages,
-		     lost, swap);
+		must(turn < 3,
+		     "%d rounds leave %ld page tables, %ld anonymous pages, %ld pages of memory, "
+		     "%ld of swap",
+		     rounds, tables, pages, lost, swap);
 	}
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// The matrix: every action on every extent of every layout, by the parent, the child, both, both at once, and a
-// grandchild; then what was not acted upon is written, somebody leaves, and somebody is forked anew.
+// The matrix: every action on every extent of every layout, by the parent, the child, both, both at
+// once, and a grandchild; then what was not acted upon is written, somebody leaves, and somebody is
+// forked anew.
 #include "torture.h"
 #include <pthread.h>
 
@@ -67,9 +68,12 @@ static void must_have_shared(const struct world *w, bool expected)
 	if (now < 0)
 		return;
 	if (expected)
-		must(now > w->share_before, "vmstat cowpt_share stays %ld: nothing was shared, so nothing was tested", now);
+		must(now > w->share_before,
+		     "vmstat cowpt_share stays %ld: nothing was shared, so nothing was tested",
+		     now);
 	if (!sharing_on())
-		must(now == w->share_before, "vmstat cowpt_share rose by %ld with the option off", now - w->share_before);
+		must(now == w->share_before, "vmstat cowpt_share rose by %ld with the option off",
+		     now - w->share_before);
 }
 
 static void scenario(const struct action *a, int layout, int extent, int who)
@@ -114,7 +118,8 @@ static bool combined(int layout, int extent)
 	return layout == L_ONE || extent == X_BORDER || (layout == L_STRADDLE && extent == X_ALL);
 }
 
-/* Every actor in the first layout, every other one elsewhere; with --quick two scenarios per case, others for each neighbour. */
+/* Every actor in the first layout, every other one elsewhere; with --quick two scenarios per case,
+ * others for each neighbour. */
 static void matrix(const struct kase *k)
 {
 	const struct action *a = action(k->a[0]);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// Every reader of /proc that walks page tables, by the process itself and by another one, while tables are shared:
-// reading must not change a byte.
+// Every reader of /proc that walks page tables, by the process itself and by another one, while
+// tables are shared: reading must not change a byte.
 #include "torture.h"
 #include <dirent.h>
 
 static const char *const per_process[] = {
-	"smaps", "smaps_rollup", "maps", "numa_maps", "pagemap", "statm", "status", "stat", "environ", "cmdline", "auxv",
-	"oom_score", "map_files", "io", "sched", "wchan", "everything",
+	"smaps",     "smaps_rollup", "maps",	"numa_maps", "pagemap",	   "statm",
+	"status",    "stat",	     "environ", "cmdline",   "auxv",	   "oom_score",
+	"map_files", "io",	     "sched",	"wchan",     "everything",
 };
 
 static void read_all(const char *path, off_t from, size_t limit)
@@ -17,7 +18,8 @@ static void read_all(const char *path, off_t from, size_t limit)
 
 	if (fd < 0)
 		return;
-	while (limit && (n = pread(fd, buffer, sizeof(buffer) < limit ? sizeof(buffer) : limit, from)) > 0) {
+	while (limit &&
+	       (n = pread(fd, buffer, sizeof(buffer) < limit ? sizeof(buffer) : limit, from)) > 0) {
 		from += n;
 		limit -= (size_t)n < limit ? (size_t)n : limit;
 	}
@@ -45,7 +47,8 @@ static void read_one(const struct world *w, int which, pid_t pid)
 {
 	char path[80];
 
-	snprintf(path, sizeof(path), "/proc/%d/%s", pid, strcmp(per_process[which], "everything") ? per_process[which] : "");
+	snprintf(path, sizeof(path), "/proc/%d/%s", pid,
+		 strcmp(per_process[which], "everything") ? per_process[which] : "");
 	if (!strcmp(per_process[which], "pagemap"))
 		read_all(path, (off_t)((uintptr_t)w->base / PAGE * 8), ARENA_PAGES * 8);
 	else if (!strcmp(per_process[which], "map_files") || !strcmp(per_process[which], "everything"))
@@ -177,7 +180,8 @@ static void readers_race(const struct kase *k)
 
 void cases_proc(void)
 {
-	static const char *const frame_files[] = { "kpagecount", "kpageflags", "kpagecgroup", "page_idle" };
+	static const char *const frame_files[] = {"kpagecount", "kpageflags", "kpagecgroup",
+						  "page_idle"};
 	char name[72];
 
 	for (int i = 0; i < (int)(sizeof(per_process) / sizeof(per_process[0])); i++)

@@ -17,7 +17,8 @@ static void some_must_be_out(const struct world *w, int a)
 		skip("MADV_PAGEOUT swaps nothing out here");
 }
 
-/* Everything out, then a fork: the child's tables hold swap entries. a[0]: who comes back first, and how. */
+/* Everything out, then a fork: the child's tables hold swap entries. a[0]: who comes back first,
+ * and how. */
 static void before_fork(const struct kase *k)
 {
 	struct world *w = layout_world((int)k->a[1]);
@@ -138,7 +139,8 @@ static void under_limit(const struct kase *k)
 	cgroup_remove(&g);
 }
 
-/* A child that needs more than there is: it is killed or finishes, and its parent keeps every byte. */
+/* A child that needs more than there is: it is killed or finishes, and its parent keeps every byte.
+ */
 static long do_write_more(struct world *w, int self, const long *a)
 {
 	char *more = mmap(NULL, (size_t)a[0], PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -213,7 +215,8 @@ static void swap_off(const struct kase *k)
 
 void cases_swap(void)
 {
-	static const char *const first[] = { "read", "write", "parent-writes", "dontneed", "munmap", "killed" };
+	static const char *const first[] = {"read",	"write",  "parent-writes",
+					    "dontneed", "munmap", "killed"};
 	static const int layouts[] = { L_ONE, L_HOLES, L_HEAP };
 	char name[72];
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// Threads that write while others fork. A fork is a cut: what returned before it is in the child, what comes after is
-// not, and the child's memory never changes by itself (a stale TLB entry of another processor would do that).
+// Threads that write while others fork. A fork is a cut: what returned before it is in the child,
+// what comes after is not, and the child's memory never changes by itself (a stale TLB entry of
+// another processor would do that).
 #include "torture.h"
 #include <pthread.h>
 #include <sched.h>
@@ -8,8 +9,8 @@
 enum { THREADS = 4 };
 
 /*
- * Writer i counts in two pages of different tables, the lower one first. At any cut the lower count is equal to the
- * upper one or ahead by one:
+ * Writer i counts in two pages of different tables, the lower one first. At any cut the lower count
+ * is equal to the upper one or ahead by one:
  *
  *	writer				fork
  *	low = n				...
@@ -65,15 +66,18 @@ static int cut_is_clean(struct writer *x, const uint64_t *before)
 static void start(struct world *w, struct writer *x, pthread_t *t, _Atomic int *stop)
 {
 	for (int i = 0; i < THREADS; i++) {
-		x[i] = (struct writer){ (volatile uint64_t *)at(w, T1 + 100 + i), (volatile uint64_t *)at(w, T3 + 100 + i),
-					(_Atomic uint64_t *)w->scratch + 64 + 8 * i, stop, i % online_cpus() };
+		x[i] = (struct writer){(volatile uint64_t *)at(w, T1 + 100 + i),
+				       (volatile uint64_t *)at(w, T3 + 100 + i),
+				       (_Atomic uint64_t *)w->scratch + 64 + 8 * i, stop,
+				       i % online_cpus()};
 		*x[i].low = *x[i].high = 0;
 		atomic_store(x[i].published, 0);
 		pthread_create(&t[i], NULL, count, &x[i]);
 	}
 }
 
-/* a[0] rounds; a[1] what else happens between two forks. The first bad finding of a child, or of the parent. */
+/* a[0] rounds; a[1] what else happens between two forks. The first bad finding of a child, or of
+ * the parent. */
 static long do_fork_loop(struct world *w, int self, const long *a)
 {
 	struct writer x[THREADS];
@@ -119,9 +123,16 @@ static long do_fork_loop(struct world *w, int self, const long *a)
 }
 
 static const char *const finding[] = {
-	"", "", "a write that returned before the fork is missing in the child", "the child's memory is not a cut through time",
-	"a write of the parent after the fork shows in the child", "a child's write shows in the parent",
-	"the parent lost its own write", "", "", "a child died",
+	"",
+	"",
+	"a write that returned before the fork is missing in the child",
+	"the child's memory is not a cut through time",
+	"a write of the parent after the fork shows in the child",
+	"a child's write shows in the parent",
+	"the parent lost its own write",
+	"",
+	"",
+	"a child died",
 };
 
 static void forget(struct world *w, long p, long n)
@@ -344,7 +355,8 @@ static void map_while_forking(const struct kase *k)
 	long r = on(w, 0, do_map_while_forking, scaled(150));
 
 	(void)k;
-	must(r == 0, "%ld children saw wrong contents, %ld reads of the mapping thread were wrong", r / 1000, r % 1000);
+	must(r == 0, "%ld children saw wrong contents, %ld reads of the mapping thread were wrong",
+	     r / 1000, r % 1000);
 	forget(w, T2, TP);
 	verify_deep(w);
 	world_end(w);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// userfaultfd on parts of shared tables. With UFFD_FEATURE_SIGBUS a fault that would be an event is a SIGBUS, so that
-// one thread can see all of it: which pages are missing or write-protected, and that nobody else's are.
+// userfaultfd on parts of shared tables. With UFFD_FEATURE_SIGBUS a fault that would be an event is
+// a SIGBUS, so that one thread can see all of it: which pages are missing or write-protected, and
+// that nobody else's are.
 #include "torture.h"
 #include <linux/userfaultfd.h>
 #include <poll.h>
@@ -35,7 +36,8 @@ static long do_open(struct world *w, int self, const long *a)
 /* a[0] page, a[1] count, a[2] mode */
 static long do_register(struct world *w, int self, const long *a)
 {
-	struct uffdio_register r = { .range = { (uintptr_t)at(w, a[0]), (uint64_t)a[1] * PAGE }, .mode = (uint64_t)a[2] };
+	struct uffdio_register r = {.range = {(uintptr_t)at(w, a[0]), (uint64_t)a[1] * PAGE},
+				    .mode = (uint64_t)a[2]};
 
 	(void)self;
 	return ioctl(uffd, UFFDIO_REGISTER, &r) ? -errno : 0;
@@ -67,7 +69,8 @@ static long do_install(struct world *w, int self, const long *a)
 
 static long do_protect(struct world *w, int self, const long *a)
 {
-	struct uffdio_writeprotect p = { .range = { (uintptr_t)at(w, a[0]), (uint64_t)a[1] * PAGE }, .mode = (uint64_t)a[2] };
+	struct uffdio_writeprotect p = {.range = {(uintptr_t)at(w, a[0]), (uint64_t)a[1] * PAGE},
+					.mode = (uint64_t)a[2]};
 
 	(void)self;
 	return ioctl(uffd, UFFDIO_WRITEPROTECT, &p) ? -errno : 0;
@@ -80,7 +83,8 @@ static long do_count_sigbus(struct world *w, int self, const long *a)
 	uint64_t v;
 
 	for (long i = a[0]; i < a[0] + a[1]; i++)
-		n += (a[2] ? try_write(at(w, i), word_of(w->a[self].page[i].key, 0)) : try_read(at(w, i), &v)) == SIGBUS;
+		n += (a[2] ? try_write(at(w, i), word_of(w->a[self].page[i].key, 0))
+			   : try_read(at(w, i), &v)) == SIGBUS;
 	return n;
 }
 
@@ -104,7 +108,8 @@ static void watch(struct world *w, int a, long features, long mode, long p, long
 	ok(on(w, a, do_register, p, n, mode), "register");
 }
 
-/* a[0]: who is registered: 0 the parent before the fork, which is the caller's then, 1 the child. a[1]: the extent. */
+/* a[0]: who is registered: 0 the parent before the fork, which is the caller's then, 1 the child.
+ * a[1]: the extent. */
 static struct world *watched_world(const struct kase *k, long features, long mode, long *p, long *n)
 {
 	struct world *w = layout_world(L_ONE);
@@ -166,7 +171,8 @@ static void write_protect(const struct kase *k)
 	ok(on(w, who, do_protect, p, n / 2, 0), "UFFDIO_WRITEPROTECT off");
 	m_write(w, who, p, n / 2);
 	seen = on(w, who, do_count_sigbus, p, n, 1);
-	must(seen == n - 2 - n / 2, "%ld pages refuse writes after half was released, expected %ld", seen, n - 2 - n / 2);
+	must(seen == n - 2 - n / 2, "%ld pages refuse writes after half was released, expected %ld",
+	     seen, n - 2 - n / 2);
 	int third = m_fork(w, who);
 
 	seen = on(w, third, do_count_sigbus, p, n, 1);
@@ -178,13 +184,18 @@ static void write_protect(const struct kase *k)
 
 static long do_move(struct world *w, int self, const long *a)
 {
-	struct move_arg m = { .dst = (uintptr_t)at(w, a[1]), .src = (uintptr_t)at(w, a[0]), .len = (uint64_t)a[2] * PAGE, .mode = 2 };
+	struct move_arg m = {.dst = (uintptr_t)at(w, a[1]),
+			     .src = (uintptr_t)at(w, a[0]),
+			     .len = (uint64_t)a[2] * PAGE,
+			     .mode = 2};
 
 	(void)self;
-	return ioctl(uffd, MOVE_IOCTL, &m) ? (errno == EBUSY || errno == EAGAIN ? m.moved : -errno) : m.moved;
+	return ioctl(uffd, MOVE_IOCTL, &m) ? (errno == EBUSY || errno == EAGAIN ? m.moved : -errno)
+					   : m.moved;
 }
 
-/* UFFDIO_MOVE takes exclusive pages only: after a fork it is EBUSY or moves what is private, and never the other's. */
+/* UFFDIO_MOVE takes exclusive pages only: after a fork it is EBUSY or moves what is private, and
+ * never the other's. */
 static void move(const struct kase *k)
 {
 	struct world *w = layout_world(L_ONE);
@@ -199,7 +210,8 @@ static void move(const struct kase *k)
 		long moved = on(w, who, do_move, from, to, n) / (long)PAGE;
 
 		must(moved == 0 || (moved > 0 && moved <= n), "UFFDIO_MOVE: %s", strerror((int)-moved));
-		must(moved == 0 || written, "UFFDIO_MOVE took %ld pages that two processes have, expected EBUSY", moved);
+		must(moved == 0 || written,
+		     "UFFDIO_MOVE took %ld pages that two processes have, expected EBUSY", moved);
 		must(moved == n || !written, "UFFDIO_MOVE took %ld private pages, expected %ld", moved, n);
 		if (moved > 0)
 			model_move(w, who, from, moved, to, true);
@@ -293,8 +305,11 @@ static long do_events(struct world *w, int self, const long *a)
 	pthread_join(t, NULL);
 	if (r)
 		return r;
-	return atomic_load(&events[UFFD_EVENT_FORK & 31]) == 1 && atomic_load(&events[UFFD_EVENT_REMOVE & 31]) == 1 &&
-	       atomic_load(&events[UFFD_EVENT_UNMAP & 31]) == 1 ? 0 : -EPROTO;
+	return atomic_load(&events[UFFD_EVENT_FORK & 31]) == 1 &&
+			       atomic_load(&events[UFFD_EVENT_REMOVE & 31]) == 1 &&
+			       atomic_load(&events[UFFD_EVENT_UNMAP & 31]) == 1
+		       ? 0
+		       : -EPROTO;
 }
 
 static void fork_events(const struct kase *k)
@@ -313,7 +328,8 @@ static void fork_events(const struct kase *k)
 }
 
 struct scan_arg {
-	uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages, inverted, mask, anyof, returns;
+	uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages, inverted, mask, anyof,
+		returns;
 };
 #define SCAN_IOCTL _IOC(_IOC_READ | _IOC_WRITE, 'f', 16, sizeof(struct scan_arg))
 
@@ -321,8 +337,14 @@ struct scan_arg {
 static long do_scan_written(struct world *w, int self, const long *a)
 {
 	static struct { uint64_t start, end, categories; } r[1024];
-	struct scan_arg s = { .size = sizeof(s), .flags = a[2] ? 1 | 2 : 0, .start = (uintptr_t)at(w, a[0]),
-			      .end = (uintptr_t)at(w, a[0] + a[1]), .vec = (uintptr_t)r, .vec_len = 1024, .mask = 2, .returns = 2 };
+	struct scan_arg s = {.size = sizeof(s),
+			     .flags = a[2] ? 1 | 2 : 0,
+			     .start = (uintptr_t)at(w, a[0]),
+			     .end = (uintptr_t)at(w, a[0] + a[1]),
+			     .vec = (uintptr_t)r,
+			     .vec_len = 1024,
+			     .mask = 2,
+			     .returns = 2};
 	int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
 	long n = ioctl(fd, SCAN_IOCTL, &s), pages = n < 0 ? -errno : 0;
 
@@ -333,7 +355,8 @@ static long do_scan_written(struct world *w, int self, const long *a)
 	return pages;
 }
 
-/* Dirty tracking as CRIU does it: WP_ASYNC and PAGEMAP_SCAN with WP_MATCHING, on tables shared with another. */
+/* Dirty tracking as CRIU does it: WP_ASYNC and PAGEMAP_SCAN with WP_MATCHING, on tables shared with
+ * another. */
 static void scan_written(const struct kase *k)
 {
 	struct world *w = layout_world(L_ONE);
@@ -341,7 +364,8 @@ static void scan_written(const struct kase *k)
 	long n;
 
 	m_fork(w, 0);
-	watch(w, who, FEATURE_WP_ASYNC | UFFD_FEATURE_PAGEFAULT_FLAG_WP, UFFDIO_REGISTER_MODE_WP, T2 - 20, TP);
+	watch(w, who, FEATURE_WP_ASYNC | UFFD_FEATURE_PAGEFAULT_FLAG_WP, UFFDIO_REGISTER_MODE_WP,
+	      T2 - 20, TP);
 	n = on(w, who, do_scan_written, T2 - 20, TP, 1);
 	must(n >= 0, "PAGEMAP_SCAN: %s", strerror((int)-n));
 	n = on(w, who, do_scan_written, T2 - 20, TP, 0);

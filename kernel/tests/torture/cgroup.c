@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// A memory cgroup of the case's own, version 2 or 1, wherever the machine has it mounted; in a guest it is mounted.
+// A memory cgroup of the case's own, version 2 or 1, wherever the machine has it mounted; in a
+// guest it is mounted.
 #include "torture.h"
 #include <sys/mount.h>
 #include <sys/stat.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// The memory actor 0 begins with, and the parts of it that cases act upon. Tables 1 to 3 of the arena are used, the
-// rest is room to move to:
+// The memory actor 0 begins with, and the parts of it that cases act upon. Tables 1 to 3 of the
+// arena are used, the rest is room to move to:
 //
 //	one       |=========|=========|=========|	one VMA of three whole tables
 //	stripes   |--==--==-|==--==--=|=--==--==|	VMAs of 16 pages, so that no table can be shared

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// Options, the table of cases, the loop over them and the closing line. How one case runs is run.c's matter.
+// Options, the table of cases, the loop over them and the closing line. How one case runs is
+// run.c's matter.
 #include "torture.h"
 #include <fnmatch.h>
 #include <getopt.h>
@@ -10,7 +11,8 @@ static struct kase *table;
 static size_t cases, room;
 static int sysctl_before = -1, sysctl_now = -1;	/* vm.cow_fork as found, and during the run */
 
-void add(const char *name, void (*run)(const struct kase *), unsigned need, long a0, long a1, long a2)
+void add(const char *name, void (*run)(const struct kase *), unsigned need, long a0, long a1,
+	 long a2)
 {
 	if (cases == room) {
 		room = room ? 2 * room : 512;
@@ -37,13 +39,16 @@ static const char *missing(unsigned need)
 }
 
 static const char usage[] =
-	"torture [OPTIONS]: does to forked memory whatever can be done to it and checks every page\n"
+	"torture [OPTIONS]: does to forked memory whatever can be done to it and checks every "
+	"page\n"
 	"  --list        the names of the cases, one per line\n"
 	"  --only GLOB   only cases whose name matches, e.g. 'mem/munmap/*'; may be repeated\n"
 	"  --quick       fewer actors and rounds per case\n"
 	"  --seed N      of everything random (default: the time; printed at the end)\n"
-	"  --mode M      0: option off, 1: prctl (default if the kernel has it), all: sysctl vm.cow_fork=2\n"
-	"  --guest       also cases that change the machine (swapoff, compaction, memory failure, ...)\n"
+	"  --mode M      0: option off, 1: prctl (default if the kernel has it), all: sysctl "
+	"vm.cow_fork=2\n"
+	"  --guest       also cases that change the machine (swapoff, compaction, memory failure, "
+	"...)\n"
 	"  --slow        time limits times ten, for emulated guests with a debug kernel\n"
 	"  --dir DIR     for files of O_DIRECT and core dumps (default /tmp)\n"
 	"  -v            one line per case instead of a dot\n";
@@ -217,7 +222,11 @@ int main(int argc, char **argv)
 	set_sysctl(sysctl_before);
 	if (count[0] + count[1] + count[2] == 0)
 		bad("--only must match a case (--list shows them)", opt.globs ? opt.only[0] : "");
-	printf("\n%d passed, %d failed, %d skipped (mode %s, seed %llu)\n", count[PASSED], count[FAILED], count[SKIPPED],
-	       opt.mode == MODE_OFF ? "0" : opt.mode == MODE_ON ? "1" : "all", (unsigned long long)opt.seed);
+	printf("\n%d passed, %d failed, %d skipped (mode %s, seed %llu)\n", count[PASSED],
+	       count[FAILED], count[SKIPPED],
+	       opt.mode == MODE_OFF  ? "0"
+	       : opt.mode == MODE_ON ? "1"
+				     : "all",
+	       (unsigned long long)opt.seed);
 	return count[FAILED] != 0;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// Compares memory with the model: by the actor itself through the CPU, and by the case process through
-// process_vm_readv or /proc/PID/mem.
+// Compares memory with the model: by the actor itself through the CPU, and by the case process
+// through process_vm_readv or /proc/PID/mem.
 #include "torture.h"
 #include <setjmp.h>
 
@@ -95,7 +95,8 @@ static const char *whose(const struct world *w, long p, uint64_t word0)
 	return "older or foreign contents";
 }
 
-static bool contents_ok(struct world *w, int self, long p, const void *memory, size_t step, const char *how)
+static bool contents_ok(struct world *w, int self, long p, const void *memory, size_t step,
+			const char *how)
 {
 	const struct page_model *m = &w->a[self].page[p];
 	long i = first_difference(memory, m->key, step);
@@ -105,7 +106,8 @@ static bool contents_ok(struct world *w, int self, long p, const void *memory, s
 	const uint64_t *words = memory;
 
 	snprintf(w->a[self].note, sizeof(w->a[self].note),
-		 "actor %d, page %ld (table %ld, entry %ld) %s: word %ld is 0x%llx, expected 0x%llx; the page begins with %s",
+		 "actor %d, page %ld (table %ld, entry %ld) %s: word %ld is 0x%llx, expected "
+		 "0x%llx; the page begins with %s",
 		 self, p, p / TP, p % TP, how, i, (unsigned long long)words[i],
 		 (unsigned long long)word_of(m->key, (size_t)i), whose(w, p, words[0]));
 	return false;
@@ -113,7 +115,8 @@ static bool contents_ok(struct world *w, int self, long p, const void *memory, s
 
 static bool at_edge(const struct page_model *m, long p)
 {
-	return p == 0 || p == ARENA_PAGES - 1 || m[p - 1].prot != m[p].prot || m[p + 1].prot != m[p].prot || p % 16 == 5;
+	return p == 0 || p == ARENA_PAGES - 1 || m[p - 1].prot != m[p].prot ||
+	       m[p + 1].prot != m[p].prot || p % 16 == 5;
 }
 
 static bool faults_as_told(struct world *w, int self, long p, bool write)
@@ -124,8 +127,10 @@ static bool faults_as_told(struct world *w, int self, long p, bool write)
 	if (signal == SIGSEGV)
 		return true;
 	snprintf(w->a[self].note, sizeof(w->a[self].note),
-		 "actor %d, page %ld (table %ld, entry %ld): %s gave %s%d, expected SIGSEGV; word 0 is %s", self, p, p / TP,
-		 p % TP, write ? "a write" : "a read", signal ? "signal " : "success ", signal, whose(w, p, v));
+		 "actor %d, page %ld (table %ld, entry %ld): %s gave %s%d, expected SIGSEGV; word "
+		 "0 is %s",
+		 self, p, p / TP, p % TP, write ? "a write" : "a read",
+		 signal ? "signal " : "success ", signal, whose(w, p, v));
 	return false;
 }
 
@@ -135,8 +140,9 @@ static bool reads_as_told(struct world *w, int self, long p, size_t step)
 
 	if (signal) {
 		snprintf(w->a[self].note, sizeof(w->a[self].note),
-			 "actor %d, page %ld (table %ld, entry %ld): a read gave signal %d, expected contents", self, p, p / TP,
-			 p % TP, signal);
+			 "actor %d, page %ld (table %ld, entry %ld): a read gave signal %d, "
+			 "expected contents",
+			 self, p, p / TP, p % TP, signal);
 		return false;
 	}
 	fault_armed = 1;
@@ -161,7 +167,8 @@ static long do_check(struct world *w, int self, const long *a)
 				return 1;
 			continue;
 		}
-		if (!reads_as_told(w, self, p, (size_t)a[0]) || (m[p].prot == P_READ && edge && !faults_as_told(w, self, p, true)))
+		if (!reads_as_told(w, self, p, (size_t)a[0]) ||
+		    (m[p].prot == P_READ && edge && !faults_as_told(w, self, p, true)))
 			return 1;
 	}
 	return 0;
@@ -210,9 +217,11 @@ void verify_remote(struct world *w, int actor, bool proc_mem)
 		ssize_t n = proc_mem ? pread(fd, copy, PAGE, (off_t)at(w, p)) :
 				       process_vm_readv(w->a[actor].pid, &to, 1, &from, 1, 0);
 
-		must(n == (ssize_t)PAGE, "actor %d, page %ld from outside: read gave %zd (%s), expected a page", actor, p, n,
-		     n < 0 ? strerror(errno) : "short");
-		if (!contents_ok(w, actor, p, copy, 1, proc_mem ? "through /proc/PID/mem" : "through process_vm_readv"))
+		must(n == (ssize_t)PAGE,
+		     "actor %d, page %ld from outside: read gave %zd (%s), expected a page", actor,
+		     p, n, n < 0 ? strerror(errno) : "short");
+		if (!contents_ok(w, actor, p, copy, 1,
+				 proc_mem ? "through /proc/PID/mem" : "through process_vm_readv"))
 			fail("%s", w->a[actor].note);
 	}
 	if (fd >= 0)

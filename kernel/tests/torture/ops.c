@@ -43,7 +43,8 @@ void m_map(struct world *w, int a, long p, long n, int prot)
 	long r = actor_sys(w, a, SYS_mmap, (long)at(w, p), n * (long)PAGE, prot_bits(prot),
 			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
 
-	must(r == (long)at(w, p), "mmap of %ld pages at page %ld by actor %d: %s", n, p, a, strerror((int)-r));
+	must(r == (long)at(w, p), "mmap of %ld pages at page %ld by actor %d: %s", n, p, a,
+	     strerror((int)-r));
 	/* Whether a page is huge must not depend on the machine's settings. */
 	actor_sys(w, a, SYS_madvise, (long)at(w, p), n * (long)PAGE, MADV_NOHUGEPAGE);
 	model_set(w, a, p, n, prot, 0);
@@ -88,7 +89,8 @@ void m_madvise(struct world *w, int a, long p, long n, int advice)
 
 	if (r == -EINVAL)
 		skip("madvise %d is not known to this kernel", advice);
-	must(r == 0, "madvise %d of %ld pages at page %ld by actor %d: %s", advice, n, p, a, strerror((int)-r));
+	must(r == 0, "madvise %d of %ld pages at page %ld by actor %d: %s", advice, n, p, a,
+	     strerror((int)-r));
 	for (long i = p; i < p + n; i++) {
 		struct page_model *m = &w->a[a].page[i];
 
@@ -134,10 +136,10 @@ void model_move(struct world *w, int a, long from, long n, long to, bool keep)
 void m_move(struct world *w, int a, long from, long n, long to, int extra_flags)
 {
 	long size = n * (long)PAGE;
-	long r = actor_sys(w, a, SYS_mremap, (long)at(w, from), size, size, MREMAP_MAYMOVE | MREMAP_FIXED | extra_flags,
-			   (long)at(w, to));
+	long r = actor_sys(w, a, SYS_mremap, (long)at(w, from), size, size,
+			   MREMAP_MAYMOVE | MREMAP_FIXED | extra_flags, (long)at(w, to));
 
-	must(r == (long)at(w, to), "mremap of %ld pages from page %ld to %ld by actor %d: %s", n, from, to, a,
-	     strerror((int)-r));
+	must(r == (long)at(w, to), "mremap of %ld pages from page %ld to %ld by actor %d: %s", n,
+	     from, to, a, strerror((int)-r));
 	model_move(w, a, from, n, to, extra_flags != 0);
 }

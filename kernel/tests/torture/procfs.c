@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// Readers of /proc. Values in kB become pages where the name says so; everything else is as the kernel prints it.
+// Readers of /proc. Values in kB become pages where the name says so; everything else is as the
+// kernel prints it.
 #include "torture.h"
 
 long read_file(const char *path, char *buffer, size_t size)
@@ -76,7 +77,8 @@ int read_maps(pid_t pid, struct vma *v, int max)
 	must(f, "%s: %s", path, strerror(errno));
 	while (n < max && fgets(line, sizeof(line), f)) {
 		v[n].name[0] = 0;
-		if (sscanf(line, "%lx-%lx %4s %*s %*s %*s %39s", &v[n].start, &v[n].end, v[n].perms, v[n].name) >= 3)
+		if (sscanf(line, "%lx-%lx %4s %*s %*s %*s %39s", &v[n].start, &v[n].end, v[n].perms,
+			   v[n].name) >= 3)
 			n++;
 	}
 	fclose(f);
@@ -100,13 +102,20 @@ size_t read_pagemap(pid_t pid, const void *from, size_t pages, uint64_t *out)
 
 static void smaps_line(struct smaps *s, const char *line)
 {
-	static const struct { const char *name; size_t field; } known[] = {
-		{ "Rss:", offsetof(struct smaps, rss) }, { "Pss:", offsetof(struct smaps, pss) },
-		{ "Shared_Clean:", offsetof(struct smaps, shared) }, { "Shared_Dirty:", offsetof(struct smaps, shared) },
-		{ "Private_Clean:", offsetof(struct smaps, private) }, { "Private_Dirty:", offsetof(struct smaps, private) },
-		{ "Anonymous:", offsetof(struct smaps, anonymous) }, { "Swap:", offsetof(struct smaps, swap) },
-		{ "Referenced:", offsetof(struct smaps, referenced) }, { "Locked:", offsetof(struct smaps, locked) },
-		{ "KSM:", offsetof(struct smaps, ksm) }, { "AnonHugePages:", offsetof(struct smaps, huge) },
+	static const struct { const char *name; size_t field;
+	} known[] = {
+		{"Rss:", offsetof(struct smaps, rss)},
+		{"Pss:", offsetof(struct smaps, pss)},
+		{"Shared_Clean:", offsetof(struct smaps, shared)},
+		{"Shared_Dirty:", offsetof(struct smaps, shared)},
+		{"Private_Clean:", offsetof(struct smaps, private)},
+		{"Private_Dirty:", offsetof(struct smaps, private)},
+		{"Anonymous:", offsetof(struct smaps, anonymous)},
+		{"Swap:", offsetof(struct smaps, swap)},
+		{"Referenced:", offsetof(struct smaps, referenced)},
+		{"Locked:", offsetof(struct smaps, locked)},
+		{"KSM:", offsetof(struct smaps, ksm)},
+		{"AnonHugePages:", offsetof(struct smaps, huge)},
 	};
 
 	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)

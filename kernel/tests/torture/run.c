@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 // One case: a process group of its own, a time limit, one verdict, and nothing left behind.
-// Every process of the case can give a verdict. It writes its own slot of shared memory and then publishes the slot's
-// number by one compare-and-swap: the first published verdict counts, and a half-written one is never visible.
+// Every process of the case can give a verdict. It writes its own slot of shared memory and then
+// publishes the slot's number by one compare-and-swap: the first published verdict counts, and a
+// half-written one is never visible.
 #include "torture.h"
 #include <dirent.h>
 #include <poll.h>

@@ -2,11 +2,12 @@
 /*
  * The torture program of copy-on-write page tables.
  *
- * A case is a process of its own (run.c) that makes a *world* (world.c): actors, which are processes with an arena of
- * memory at the same address, and for every actor a model of what each page of its arena must hold. The case process
- * itself never touches the arena; it orders the actors about, changes the models accordingly (ops.c) and lets every
- * actor compare its memory with its model (model.c). The models lie in MAP_SHARED memory, which is never shared by
- * page table, so that a fault of the kernel under test cannot change memory and expectation alike.
+ * A case is a process of its own (run.c) that makes a *world* (world.c): actors, which are
+ * processes with an arena of memory at the same address, and for every actor a model of what each
+ * page of its arena must hold. The case process itself never touches the arena; it orders the
+ * actors about, changes the models accordingly (ops.c) and lets every actor compare its memory with
+ * its model (model.c). The models lie in MAP_SHARED memory, which is never shared by page table, so
+ * that a fault of the kernel under test cannot change memory and expectation alike.
  */
 #pragma once
 #ifndef _GNU_SOURCE
@@ -66,18 +67,22 @@ struct kase {
 	unsigned need;
 	long a[4];
 };
-void add(const char *name, void (*run)(const struct kase *), unsigned need, long a0, long a1, long a2);
+void add(const char *name, void (*run)(const struct kase *), unsigned need, long a0, long a1,
+	 long a2);
 
 /* --- verdicts (run.c): from any process of a case --- */
-_Noreturn void fail_at(const char *file, int line, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+_Noreturn void fail_at(const char *file, int line, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
 _Noreturn void skip(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 #define fail(...) fail_at(__FILE__, __LINE__, __VA_ARGS__)
 #define must(cond, ...) do { if (!(cond)) fail(__VA_ARGS__); } while (0)
 #define VERDICT_GIVEN 99	/* exit status of a process whose case has a published verdict */
 enum verdict { PASSED, FAILED, SKIPPED };
 enum verdict run_case(const struct kase *k, char *message, size_t size);
-void context(const char *fmt, ...) __attribute__((format(printf, 1, 2)));	/* said with a failure: who did what */
-void remove_later(const char *path);	/* a file or empty directory, when all processes of the case are gone */
+/* said with a failure: who did what */
+void context(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* a file or empty directory, when all processes of the case are gone */
+void remove_later(const char *path);
 void wait_ok(pid_t pid, const char *who);	/* the process must end with status 0 */
 long scaled(long n);		/* n, or less of it with --quick, never 0 */
 void *shared_memory(size_t size);	/* MAP_SHARED, seen by every process forked later */
@@ -143,7 +148,8 @@ int try_write(volatile void *p, uint64_t value);
 void verify(struct world *w);		/* every actor, one word of every cache line */
 void verify_deep(struct world *w);	/* every actor, every word, then from outside too */
 void verify_remote(struct world *w, int actor, bool proc_mem);
-long do_write(struct world *w, int self, const long *a);	/* a[0] page, a[1] count: as the model says */
+/* a[0] page, a[1] count: as the model says */
+long do_write(struct world *w, int self, const long *a);
 long do_read(struct world *w, int self, const long *a);
 
 /* --- operations on memory and model alike (ops.c) --- */
@@ -187,7 +193,9 @@ void layout_span(int layout, long *first, long *count);	/* of everything mapped 
 #define PM_SOFT_DIRTY (1ULL << 55)
 #define PM_PFN ((1ULL << 55) - 1)
 struct vma { unsigned long start, end; char perms[5], name[40]; };
-struct smaps { long rss, pss, shared, private, anonymous, swap, referenced, locked, ksm, huge, vmas; };
+struct smaps {
+	long rss, pss, shared, private, anonymous, swap, referenced, locked, ksm, huge, vmas;
+};
 long vmstat(const char *name);		/* -1: no such counter */
 long meminfo(const char *name);
 long status_value(pid_t pid, const char *name);	/* -1: no such line */
@@ -211,7 +219,8 @@ long counter_slack(void);		/* pages by which status may be off */
 int cow_get(void);
 int cow_set(long mode);			/* 0 or -errno */
 bool sharing_on(void);			/* forks of this run share tables */
-#define PRINT_MODE "--exit-with-mode"	/* hidden: a program after exec tells what is left of the mode */
+#define PRINT_MODE \
+	"--exit-with-mode" /* hidden: a program after exec tells what is left of the mode */
 int cow_print_mode(void);
 void cow_apply_mode(void);		/* what --mode asks of a case process */
 
@@ -235,7 +244,8 @@ bool cgroup_make(struct cgroup *g);	/* false: none on this machine */
 void cgroup_enter(const struct cgroup *g, pid_t pid);
 long cgroup_limit(const struct cgroup *g, long bytes);	/* -1: none */
 long cgroup_reclaim(const struct cgroup *g, long bytes);
-long cgroup_no_swap(const struct cgroup *g, long bytes);	/* bytes: the limit, version 1 counts both */
+/* bytes: the limit, version 1 counts both */
+long cgroup_no_swap(const struct cgroup *g, long bytes);
 void cgroup_remove(struct cgroup *g);
 
 /* --- io_uring (uring.c) --- */

@@ -10,12 +10,14 @@ int uring_open(struct uring *u)
 
 	if (fd < 0)
 		return -errno;
-	size_t sq = p.sq_off.array + p.sq_entries * 4, cq = p.cq_off.cqes + p.cq_entries * sizeof(struct io_uring_cqe);
+	size_t sq = p.sq_off.array + p.sq_entries * 4,
+	       cq = p.cq_off.cqes + p.cq_entries * sizeof(struct io_uring_cqe);
 
 	u->fd = fd;
 	u->sq = mmap(NULL, sq, PROT_READ | PROT_WRITE, MAP_SHARED, fd, IORING_OFF_SQ_RING);
 	u->cq = mmap(NULL, cq, PROT_READ | PROT_WRITE, MAP_SHARED, fd, IORING_OFF_CQ_RING);
-	u->sqes = mmap(NULL, p.sq_entries * sizeof(struct io_uring_sqe), PROT_READ | PROT_WRITE, MAP_SHARED, fd, IORING_OFF_SQES);
+	u->sqes = mmap(NULL, p.sq_entries * sizeof(struct io_uring_sqe), PROT_READ | PROT_WRITE,
+		       MAP_SHARED, fd, IORING_OFF_SQES);
 	u->params = malloc(sizeof(p));
 	if (u->sq == MAP_FAILED || u->cq == MAP_FAILED || u->sqes == MAP_FAILED || !u->params)
 		return -ENOMEM;

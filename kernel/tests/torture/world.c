@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// Worlds and actors. An actor is a process that executes functions of this program on request (rpc). Actors fork one
-// another with CLONE_PARENT, so that the case process is the parent of all and sees each one die.
+// Worlds and actors. An actor is a process that executes functions of this program on request
+// (rpc). Actors fork one another with CLONE_PARENT, so that the case process is the parent of all
+// and sees each one die.
 #include "torture.h"
 #include <poll.h>
 #include <sched.h>
@@ -51,7 +52,8 @@ long rpc_answer(struct world *w, int actor)
 	long r;
 
 	for (;;) {
-		struct pollfd p[2] = { { .fd = x->answer[0], .events = POLLIN }, { .fd = x->pidfd, .events = POLLIN } };
+		struct pollfd p[2] = {{.fd = x->answer[0], .events = POLLIN},
+				      {.fd = x->pidfd, .events = POLLIN}};
 
 		if (poll(p, 2, -1) < 0) {
 			must(errno == EINTR, "poll: %s", strerror(errno));
@@ -86,7 +88,8 @@ static void prepare_actor(struct world *w, int i)
 	struct actor *x = &w->a[i];
 
 	must(i < MAX_ACTORS, "the test itself is wrong: more than %d actors", MAX_ACTORS);
-	must(pipe2(x->command, O_CLOEXEC) == 0 && pipe2(x->answer, O_CLOEXEC) == 0, "pipe: %s", strerror(errno));
+	must(pipe2(x->command, O_CLOEXEC) == 0 && pipe2(x->answer, O_CLOEXEC) == 0, "pipe: %s",
+	     strerror(errno));
 }
 
 static void adopt(struct world *w, int i, pid_t pid)
@@ -122,8 +125,8 @@ static void fork_model(struct world *w, int from, int to)
 }
 
 /*
- * The pipes of all actors are made before the first one starts, because a child must have the ends of its own.
- * The case process may make two actors at once (threads), hence the lock-free number.
+ * The pipes of all actors are made before the first one starts, because a child must have the ends
+ * of its own. The case process may make two actors at once (threads), hence the lock-free number.
  */
 int m_fork(struct world *w, int actor)
 {

@@ -1,5 +1,5 @@
-/* A fuzz target: 64 MB of tables computed before the fork server starts, then one small input per child.
- * The planted crash: an input that begins with "odf!" dereferences a null pointer. */
+/* A fuzz target: 64 MB of tables computed before the fork server starts, then one small input per
+ * child. The planted crash: an input that begins with "odf!" dereferences a null pointer. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
-/* 48 MB on the heap and in .data, children that check and change them, a sum per child; prints its arguments and
- * identity, so that a launcher that changes anything about the start shows. "killed" ends it by a signal. */
+/* 48 MB on the heap and in .data, children that check and change them, a sum per child; prints its
+ * arguments and identity, so that a launcher that changes anything about the start shows. "killed"
+ * ends it by a signal. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-// The whole interface once: reserve, save, map in every way, delta, apply, and what is refused. Prints "ok" at the end.
+// The whole interface once: reserve, save, map in every way, delta, apply, and what is refused.
+// Prints "ok" at the end.
 #include "odfimage.h"
 
 #include <errno.h>
@@ -74,11 +75,13 @@ int main(int argc, char **argv)
     munmap(at, PAGES * PAGE);
 
     const char *files[] = { base, newer, delta, whole };
-    const int flags[] = { 0, ODFORK_IMAGE_CHECKED, ODFORK_IMAGE_READ_IN, ODFORK_IMAGE_ANYWHERE | ODFORK_IMAGE_READ_ALL };
+    const int flags[] = {0, ODFORK_IMAGE_CHECKED, ODFORK_IMAGE_READ_IN,
+                         ODFORK_IMAGE_ANYWHERE | ODFORK_IMAGE_READ_ALL};
     for (int file = 0; file < 4; file++) {
         for (int way = 0; way < 4; way++) {
             size_t size = 0;
-            unsigned char *mapped = (unsigned char *)odfork_image_map(files[file], "state", flags[way], &size, &error);
+            unsigned char *mapped =
+                (unsigned char *)odfork_image_map(files[file], "state", flags[way], &size, &error);
             CHECK(mapped != NULL);
             CHECK(size == PAGES * PAGE && (mapped == at || way == 3));
             CHECK(mapped[3 * PAGE] == value(3, file == 0 ? 0 : 9));
@@ -100,7 +103,8 @@ int main(int argc, char **argv)
     CHECK(odfork_image_unmap(named) == 0);
 
     unsetenv("ODFORK_IMAGE_FILE");
-    CHECK(odfork_image_map(NULL, NULL, 0, NULL, &error) == NULL && strstr(error.text, "ODFORK_IMAGE_FILE"));
+    CHECK(odfork_image_map(NULL, NULL, 0, NULL, &error) == NULL &&
+          strstr(error.text, "ODFORK_IMAGE_FILE"));
     CHECK(odfork_image_map(base, "other", 0, NULL, &error) == NULL && error.errnum == EINVAL);
     CHECK(odfork_image_map("/nowhere/x", NULL, 0, NULL, &error) == NULL && error.errnum == ENOENT);
     CHECK(odfork_image_map(base, NULL, 1 << 20, NULL, NULL) == NULL);

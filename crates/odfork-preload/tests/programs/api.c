@@ -1,8 +1,9 @@
-/* The C interface, linked: every function once, with content checks. Valid C and valid C++; no preload.
+/* The C interface, linked: every function once, with content checks. Valid C and valid C++; no
+ * preload.
  *
- * Owns its memory and checks it byte for byte after every step. Prints one line when all is well; exit status 1
- * and the failed check otherwise. With the word "plain" it checks the answers of a process in which freezing fails
- * (the test sees to that).
+ * Owns its memory and checks it byte for byte after every step. Prints one line when all is well;
+ * exit status 1 and the failed check otherwise. With the word "plain" it checks the answers of a
+ * process in which freezing fails (the test sees to that).
  */
 #define _GNU_SOURCE 1
 #include "odfork.h"
@@ -22,7 +23,8 @@
 #define CHECK(what) \
     do { \
         if (!(what)) { \
-            fprintf(stderr, "api.c:%d: %s (errno %d, reason '%s')\n", __LINE__, #what, errno, odfork_reason()); \
+            fprintf(stderr, "api.c:%d: %s (errno %d, reason '%s')\n", __LINE__, #what, errno, \
+                    odfork_reason()); \
             _exit(1); \
         } \
     } while (0)
@@ -30,7 +32,10 @@
 static unsigned char *world;
 static uint64_t in_bss[8 * MB / 8];
 
-static unsigned char byte_of(size_t i, unsigned gen) { return (unsigned char)(i * 31 + i / 4096 + gen); }
+static unsigned char byte_of(size_t i, unsigned gen)
+{
+    return (unsigned char)(i * 31 + i / 4096 + gen);
+}
 
 static void fill(unsigned gen)
 {
@@ -75,7 +80,8 @@ static void fork_and_check(pid_t (*fork_by)(void), unsigned gen)
     CHECK(holds(gen));
 }
 
-/* The program's own calls must reach the library's wrappers, or frozen memory would show the image again. */
+/* The program's own calls must reach the library's wrappers, or frozen memory would show the image
+ * again. */
 static void check_wrappers(void)
 {
     unsigned char *at = world + 5 * MB;
@@ -134,7 +140,8 @@ static int plain(void)
 
 int main(int count, char **words)
 {
-    world = (unsigned char *)mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    world = (unsigned char *)mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                                  -1, 0);
     CHECK(world != MAP_FAILED);
     fill(1);
     if (count > 1 && strcmp(words[1], "plain") == 0)
@@ -143,11 +150,13 @@ int main(int count, char **words)
 
     CHECK(odfork_freeze() == 0);
     CHECK(holds(1));
-    CHECK(now().engine >= 1 && now().freezes == 1 && now().freeze_bytes >= SIZE && now().frozen_bytes >= SIZE);
+    CHECK(now().engine >= 1 && now().freezes == 1 && now().freeze_bytes >= SIZE &&
+          now().frozen_bytes >= SIZE);
     fork_and_check(odfork_fork, 1);
     fork_and_check(fork, 1);
     CHECK(now().forks == 2 && now().forks_failed == 0);
-    CHECK(now().fork_min_ns > 0 && now().fork_min_ns <= now().fork_p50_ns && now().fork_p50_ns <= now().fork_max_ns);
+    CHECK(now().fork_min_ns > 0 && now().fork_min_ns <= now().fork_p50_ns &&
+          now().fork_p50_ns <= now().fork_max_ns);
 
     fill(2);
     CHECK(odfork_refreeze() == 0);
@@ -165,7 +174,8 @@ int main(int count, char **words)
 
     struct odfork_stats part;
     memset(&part, 0xff, sizeof part);
-    CHECK(odfork_stats(&part, 16) == sizeof part); /* an older caller: nothing beyond its size is written */
+    /* an older caller: nothing beyond its size is written */
+    CHECK(odfork_stats(&part, 16) == sizeof part);
     CHECK(part.freezes >= 2 && part.freeze_ns == UINT64_MAX);
     CHECK(odfork_stats(NULL, 0) == sizeof part);
     puts("ok");

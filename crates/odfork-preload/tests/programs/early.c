@@ -1,5 +1,6 @@
-/* A library whose constructor forks before libodfork.so has read its options, and the program that uses it (EARLY_PROGRAM).
- * Says how many mappings show an image after 60 forks of 64 MB in small pages: with ODFORK_FREEZE=never there is none. */
+/* A library whose constructor forks before libodfork.so has read its options, and the program that
+ * uses it (EARLY_PROGRAM). Says how many mappings show an image after 60 forks of 64 MB in small
+ * pages: with ODFORK_FREEZE=never there is none. */
 #ifdef EARLY_PROGRAM
 #include <stdio.h>
 

@@ -1,8 +1,10 @@
-/* What odf_spawn refuses, and every step of a spawn that can fail: number, name, errno or signal, words, nothing left.
+/* What odf_spawn refuses, and every step of a spawn that can fail: number, name, errno or signal,
+ * words, nothing left.
  *
- * A system-call filter in a child of its own makes steps fail that would not. Valid C and valid C++; no preload. Prints
- * "ok" at the end, and one line "skip: ..." for what this user cannot do; exit status 1 and the failed check otherwise.
- * Words: "stack" runs the one check that needs a process that never started a program.
+ * A system-call filter in a child of its own makes steps fail that would not. Valid C and valid
+ * C++; no preload. Prints "ok" at the end, and one line "skip: ..." for what this user cannot do;
+ * exit status 1 and the failed check otherwise. Words: "stack" runs the one check that needs a
+ * process that never started a program.
  */
 #include "spawn.h"
 
@@ -23,8 +25,9 @@ static int refused(const char *file, char **argv, struct odf_spawn_options *o, c
     memset(&p, 0, sizeof p);
     memset(&error, 0x55, sizeof error);
     int got = odf_spawn(&p, file, argv, NULL, o, &error);
-    return got == EINVAL && error.errnum == EINVAL && error.step == ODF_STEP_REQUEST && error.signal == 0 && p.pid == 0 &&
-           p.in == -1 && p.out == -1 && p.err == -1 && p.pidfd == -1 && strstr(error.text, words);
+    return got == EINVAL && error.errnum == EINVAL && error.step == ODF_STEP_REQUEST &&
+           error.signal == 0 && p.pid == 0 && p.in == -1 && p.out == -1 && p.err == -1 &&
+           p.pidfd == -1 && strstr(error.text, words);
 }
 
 static int refuses(struct odf_spawn_options o, const char *words)
@@ -45,7 +48,8 @@ static void check_bad_input(void)
     char *argv[] = { (char *)"true", NULL }, *empty[] = { NULL };
     struct odf_fd twice[] = { { 0, 7 }, { 1, 7 } }, below = { -4, 7 }, below_to = { 0, -4 };
     const gid_t group = 65534;
-    CHECK(odf_spawn(NULL, "/bin/true", argv, NULL, NULL, &error) == EINVAL && strstr(error.text, "process is NULL"));
+    CHECK(odf_spawn(NULL, "/bin/true", argv, NULL, NULL, &error) == EINVAL &&
+          strstr(error.text, "process is NULL"));
     CHECK(odf_spawn(NULL, NULL, NULL, NULL, NULL, NULL) == EINVAL);
     CHECK(refused(NULL, argv, NULL, "file is NULL"));
     CHECK(refused("/bin/true", NULL, NULL, "argv is NULL or empty"));
@@ -146,14 +150,17 @@ static void fails_at(int step, int number, int answer, struct odf_spawn_options 
     pid_t pid = fork();
     if (pid == 0) {
         struct odf_process p;
-        if (number == SYS_close_range) { /* and its other ways: a table of its own, and what that lists */
+        /* and its other ways: a table of its own, and what that lists */
+        if (number == SYS_close_range) {
             filter(SYS_unshare, SECCOMP_RET_ERRNO | (unsigned)answer);
             filter(SYS_getdents64, SECCOMP_RET_ERRNO | (unsigned)answer);
         }
         filter(number, answer ? SECCOMP_RET_ERRNO | (unsigned)answer : SECCOMP_RET_KILL_PROCESS);
         int got = start(&p, "/bin/true", "true", NULL, NULL, &o);
-        CHECK(got == (answer ? answer : ECHILD) && error.errnum == got && error.signal == (answer ? 0 : SIGSYS));
-        CHECK(error.step == step && !strcmp(error.step_name, odf_step_name(step)) && strstr(error.text, error.step_name));
+        CHECK(got == (answer ? answer : ECHILD) && error.errnum == got &&
+              error.signal == (answer ? 0 : SIGSYS));
+        CHECK(error.step == step && !strcmp(error.step_name, odf_step_name(step)) &&
+              strstr(error.text, error.step_name));
         CHECK(p.pid == 0 && waitpid(-1, NULL, 0) == -1 && errno == ECHILD);
         _exit(0);
     }
@@ -167,7 +174,8 @@ static void fails_at(int step, int number, int answer, struct odf_spawn_options 
 static void check_steps(void)
 {
     struct odf_process p;
-    struct odf_spawn_options o = everything(), group = plain(), quiet = plain(), pipes = plain(), defaults = plain();
+    struct odf_spawn_options o = everything(), group = plain(), quiet = plain(), pipes = plain(),
+                             defaults = plain();
     int root = geteuid() == 0;
     sigset_t all;
     sigfillset(&all);
@@ -199,38 +207,47 @@ static void check_steps(void)
 
     o = plain();
     o.cgroup = "/no/such/cgroup";
-    CHECK(start(&p, "/bin/true", "true", NULL, NULL, &o) == ENOENT && error.step == ODF_STEP_CGROUP);
+    CHECK(start(&p, "/bin/true", "true", NULL, NULL, &o) == ENOENT &&
+          error.step == ODF_STEP_CGROUP);
     o = plain();
     o.flags = ODF_SPAWN_FOREGROUND;
     o.in.kind = ODF_STDIO_NULL;
-    CHECK(start(&p, "/bin/true", "true", NULL, NULL, &o) == ENOTTY && error.step == ODF_STEP_TERMINAL);
+    CHECK(start(&p, "/bin/true", "true", NULL, NULL, &o) == ENOTTY &&
+          error.step == ODF_STEP_TERMINAL);
     o = plain();
     o.out.kind = ODF_STDIO_FD;
     o.out.fd = 999;
-    CHECK(start(&p, "/bin/true", "true", NULL, NULL, &o) == EBADF && error.step == ODF_STEP_DESCRIPTORS);
+    CHECK(start(&p, "/bin/true", "true", NULL, NULL, &o) == EBADF &&
+          error.step == ODF_STEP_DESCRIPTORS);
     CHECK(strstr(error.text, "descriptor 999") && strstr(error.text, "must be open"));
     o = plain();
     o.parent_death_signal = 999;
-    CHECK(start(&p, "/bin/true", "true", NULL, NULL, &o) == EINVAL && error.step == ODF_STEP_PARENT_DEATH);
+    CHECK(start(&p, "/bin/true", "true", NULL, NULL, &o) == EINVAL &&
+          error.step == ODF_STEP_PARENT_DEATH);
     o = plain();
     o.flags = ODF_SPAWN_UID;
     o.uid = (uid_t)-1;
     CHECK(start(&p, "/bin/true", "true", NULL, NULL, &o) == EINVAL && error.step == ODF_STEP_UID);
     CHECK(start(&p, "/no/such", "true", NULL, NULL, NULL) == ENOENT && error.step == ODF_STEP_EXEC);
-    CHECK(start(&p, "/etc/passwd", "true", NULL, NULL, NULL) == EACCES && error.step == ODF_STEP_EXEC);
+    CHECK(start(&p, "/etc/passwd", "true", NULL, NULL, NULL) == EACCES &&
+          error.step == ODF_STEP_EXEC);
 
     char script[] = "/tmp/odf-spawn-XXXXXX";
     int fd = mkstemp(script);
-    CHECK(fd >= 0 && write(fd, "#!/no/such/shell\n", 17) == 17 && fchmod(fd, 0700) == 0 && close(fd) == 0);
+    CHECK(fd >= 0 && write(fd, "#!/no/such/shell\n", 17) == 17 && fchmod(fd, 0700) == 0 &&
+          close(fd) == 0);
     int got = start(&p, script, "script", NULL, NULL, NULL);
     unlink(script);
-    CHECK(got == ENOENT && error.step == ODF_STEP_INTERPRETER && strstr(error.text, "/no/such/shell"));
+    CHECK(got == ENOENT && error.step == ODF_STEP_INTERPRETER &&
+          strstr(error.text, "/no/such/shell"));
 }
 
 static void check_names(void)
 {
-    CHECK(!strcmp(odf_step_name(ODF_STEP_REQUEST), "request") && !strcmp(odf_step_name(ODF_STEP_INTERPRETER), "interpreter"));
-    CHECK(!strcmp(odf_step_name(ODF_STEP_NO_NEW_PRIVILEGES), "no-new-privileges") && !strcmp(odf_step_name(0), "none"));
+    CHECK(!strcmp(odf_step_name(ODF_STEP_REQUEST), "request") &&
+          !strcmp(odf_step_name(ODF_STEP_INTERPRETER), "interpreter"));
+    CHECK(!strcmp(odf_step_name(ODF_STEP_NO_NEW_PRIVILEGES), "no-new-privileges") &&
+          !strcmp(odf_step_name(0), "none"));
     CHECK(!strcmp(odf_step_name(22), "unknown") && !strcmp(odf_step_name(-1), "unknown"));
 }
 
@@ -243,7 +260,8 @@ static int stack(void)
     CHECK(heap);
     free(heap);
     CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
-    CHECK(start(&p, "/bin/true", "true", NULL, NULL, NULL) == ENOMEM && error.step == ODF_STEP_STACK);
+    CHECK(start(&p, "/bin/true", "true", NULL, NULL, NULL) == ENOMEM &&
+          error.step == ODF_STEP_STACK);
     puts("stack");
     return 0;
 }

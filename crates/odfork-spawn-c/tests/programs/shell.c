@@ -1,8 +1,9 @@
-/* odf_popen2, odf_popen3, odf_communicate, odf_pclose, and odf_system beside the C library's system() on the same
- * commands: statuses, what the command inherits, the signals of the terminal's keys, several threads, cancellation.
+/* odf_popen2, odf_popen3, odf_communicate, odf_pclose, and odf_system beside the C library's
+ * system() on the same commands: statuses, what the command inherits, the signals of the terminal's
+ * keys, several threads, cancellation.
  *
- * system() is the judge. Valid C and valid C++; no preload. Prints "ok" at the end, and one line "skip: ..." for what
- * this user cannot do; exit status 1 and the failed check otherwise.
+ * system() is the judge. Valid C and valid C++; no preload. Prints "ok" at the end, and one line
+ * "skip: ..." for what this user cannot do; exit status 1 and the failed check otherwise.
  */
 #define _GNU_SOURCE 1
 #include "odfspawn.h"
@@ -62,14 +63,16 @@ static void check_dialogue(void)
 
     CHECK(odf_popen3("read a; echo \"out $a\"; echo \"err $a\" >&2", &p) == 0 && p.err > 2);
     CHECK(fcntl(p.err, F_GETFD) == FD_CLOEXEC && write(p.in, "x\n", 2) == 2);
-    CHECK(!strcmp(line_from(p.err), "err x\n") && !strcmp(line_from(p.out), "out x\n") && odf_pclose(&p) == 0);
+    CHECK(!strcmp(line_from(p.err), "err x\n") && !strcmp(line_from(p.out), "out x\n") &&
+          odf_pclose(&p) == 0);
 }
 
 /* A second program must not hold the first one's pipes: its input would never end. */
 static void check_two_at_once(void)
 {
     struct odf_process first, second;
-    CHECK(odf_popen2("cat; echo first", &first) == 0 && odf_popen2("cat; echo second", &second) == 0);
+    CHECK(odf_popen2("cat; echo first", &first) == 0 &&
+          odf_popen2("cat; echo second", &second) == 0);
     close(first.in);
     first.in = -1;
     CHECK(!strcmp(line_from(first.out), "first\n") && odf_pclose(&first) == 0);
@@ -85,18 +88,22 @@ static void check_closing(void)
     CHECK(odf_popen2("exit 0", &p) == 0 && odf_pclose(&p) == 0);
     int again = open("/dev/null", O_RDONLY), more = open("/dev/null", O_RDONLY);
     errno = 0;
-    CHECK(odf_pclose(&p) == -1 && errno == ECHILD && fcntl(again, F_GETFD) >= 0 && fcntl(more, F_GETFD) >= 0);
+    CHECK(odf_pclose(&p) == -1 && errno == ECHILD && fcntl(again, F_GETFD) >= 0 &&
+          fcntl(more, F_GETFD) >= 0);
     close(again);
     close(more);
     memset(&zero, 0, sizeof zero);
     CHECK(odf_pclose(&zero) == -1 && errno == ECHILD && fcntl(0, F_GETFD) >= 0);
     CHECK(odf_pclose(NULL) == -1 && errno == EINVAL);
-    CHECK(odf_popen2(NULL, &p) == -1 && errno == EINVAL && odf_popen3("true", NULL) == -1 && errno == EINVAL);
+    CHECK(odf_popen2(NULL, &p) == -1 && errno == EINVAL && odf_popen3("true", NULL) == -1 &&
+          errno == EINVAL);
     CHECK(odf_popen2("kill -TERM $$", &p) == 0);
     status = odf_pclose(&p);
     CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
-    CHECK(odf_popen2("no-such-command 2> /dev/null", &p) == 0 && WEXITSTATUS(odf_pclose(&p)) == 127);
-    CHECK(odf_popen2("-x 2> /dev/null", &p) == 0 && WEXITSTATUS(odf_pclose(&p)) == 127); /* no option of sh */
+    CHECK(odf_popen2("no-such-command 2> /dev/null", &p) == 0 &&
+          WEXITSTATUS(odf_pclose(&p)) == 127);
+    /* no option of sh */
+    CHECK(odf_popen2("-x 2> /dev/null", &p) == 0 && WEXITSTATUS(odf_pclose(&p)) == 127);
     CHECK(odf_popen2("exec yes", &p) == 0); /* ends by SIGPIPE when nobody reads */
     status = odf_pclose(&p);
     CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE);
@@ -112,9 +119,12 @@ static void check_communication(void)
     char *much = (char *)malloc(size);
     for (size_t i = 0; i < size; i++)
         much[i] = (char)(i * 31 + i / 4096);
-    CHECK(odf_popen3("tee /dev/stderr; exit 5", &p) == 0); /* more than any pipe holds, three ways at once */
-    CHECK(WEXITSTATUS(odf_communicate(&p, much, size, &o)) == 5 && p.pid == 0 && p.in == -1 && p.out == -1 && p.err == -1);
-    CHECK(o.out_size == size && o.err_size == size && !memcmp(o.out, much, size) && !memcmp(o.err, much, size));
+    /* more than any pipe holds, three ways at once */
+    CHECK(odf_popen3("tee /dev/stderr; exit 5", &p) == 0);
+    CHECK(WEXITSTATUS(odf_communicate(&p, much, size, &o)) == 5 && p.pid == 0 && p.in == -1 &&
+          p.out == -1 && p.err == -1);
+    CHECK(o.out_size == size && o.err_size == size && !memcmp(o.out, much, size) &&
+          !memcmp(o.err, much, size));
     CHECK(o.out[size] == 0 && o.err[size] == 0);
     free(o.out);
     free(o.err);
@@ -122,16 +132,21 @@ static void check_communication(void)
     CHECK(o.out_size == 3 && !strcmp(o.out, "one") && o.err_size == 6 && !strcmp(o.err, "other\n"));
     free(o.out);
     free(o.err);
-    CHECK(odf_popen2("read line; exec 0<&-; echo enough", &p) == 0); /* stops reading: SIGPIPE would end this program */
-    CHECK(odf_communicate(&p, much, size, &o) == 0 && !strcmp(o.out, "enough\n") && !o.err && o.err_size == 0);
+    /* stops reading: SIGPIPE would end this program */
+    CHECK(odf_popen2("read line; exec 0<&-; echo enough", &p) == 0);
+    CHECK(odf_communicate(&p, much, size, &o) == 0 && !strcmp(o.out, "enough\n") && !o.err &&
+          o.err_size == 0);
     free(o.out);
-    CHECK(odf_popen2("cat", &p) == 0 && odf_communicate(&p, NULL, 0, &o) == 0 && o.out && o.out[0] == 0 && o.out_size == 0);
+    CHECK(odf_popen2("cat", &p) == 0 && odf_communicate(&p, NULL, 0, &o) == 0 && o.out &&
+          o.out[0] == 0 && o.out_size == 0);
     free(o.out);
     CHECK(odf_communicate(&p, NULL, 0, &o) == -1 && errno == ECHILD && !o.out && !o.err);
     CHECK(odf_communicate(NULL, NULL, 0, &o) == -1 && errno == EINVAL);
-    CHECK(odf_popen2("cat", &p) == 0 && odf_communicate(&p, NULL, 1, &o) == -1 && errno == EINVAL && odf_pclose(&p) == 0);
+    CHECK(odf_popen2("cat", &p) == 0 && odf_communicate(&p, NULL, 1, &o) == -1 && errno == EINVAL &&
+          odf_pclose(&p) == 0);
     CHECK(odf_popen2("cat", &p) == 0);
-    close(p.out); /* and forgotten: an error, nobody hangs, and the pid is still there to be waited for */
+    /* and forgotten: an error, nobody hangs, and the pid is still there to be waited for */
+    close(p.out);
     CHECK(odf_communicate(&p, much, 10, &o) == -1 && errno == EBADF && p.pid > 0 && p.out == -1);
     CHECK(odf_pclose(&p) >= 0);
     free(much);
@@ -141,19 +156,34 @@ static void check_communication(void)
 
 static void check_statuses(void)
 {
-    const char *commands[] = { "exit 0", "exit 3", "exit 300", "", "true", "false", ":", "no-such-command 2> /dev/null",
-                               "kill -9 $$", "kill -TERM $$", "kill -SEGV $$", "/etc/passwd 2> /dev/null", "exec 2> /dev/null; eval '('",
-                               "sleep 0.01; exit 9", "exit $(printf %s \"\\377\" | wc -c)", "exit 2 # \xff\xfe" };
+    const char *commands[] = {"exit 0",
+                              "exit 3",
+                              "exit 300",
+                              "",
+                              "true",
+                              "false",
+                              ":",
+                              "no-such-command 2> /dev/null",
+                              "kill -9 $$",
+                              "kill -TERM $$",
+                              "kill -SEGV $$",
+                              "/etc/passwd 2> /dev/null",
+                              "exec 2> /dev/null; eval '('",
+                              "sleep 0.01; exit 9",
+                              "exit $(printf %s \"\\377\" | wc -c)",
+                              "exit 2 # \xff\xfe"};
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         int want = system(commands[i]), got = odf_system(commands[i]);
         if (got != want)
-            fprintf(stderr, "shell.c: '%s': %#x, want %#x\n", commands[i], (unsigned)got, (unsigned)want);
+            fprintf(stderr, "shell.c: '%s': %#x, want %#x\n", commands[i], (unsigned)got,
+                    (unsigned)want);
         CHECK(got == want);
     }
     errno = 4711;
     CHECK(odf_system("exit 1") == 1 << 8 && errno == 4711);
     CHECK(system(NULL) != 0 && odf_system(NULL) == 1);
-    CHECK(WEXITSTATUS(odf_system("-x 2> /dev/null")) == 127); /* POSIX 2024; older libraries take it for an option */
+    /* POSIX 2024; older libraries take it for an option */
+    CHECK(WEXITSTATUS(odf_system("-x 2> /dev/null")) == 127);
 
     signal(SIGCHLD, SIG_IGN);
     int by_system, by_us;
@@ -165,7 +195,8 @@ static void check_statuses(void)
 
 static char from_system[20000], from_us[20000];
 
-/* glibc's posix_spawn leaves the two signals it keeps for itself (32 and 33) ignored in the program: not compared. */
+/* glibc's posix_spawn leaves the two signals it keeps for itself (32 and 33) ignored in the
+ * program: not compared. */
 static void read_whole(const char *name, char *text)
 {
     char line[20];
@@ -201,10 +232,12 @@ static __attribute__((format(printf, 1, 0))) void says_the_same(const char *what
     CHECK(from_system[0] && !strcmp(from_system, from_us));
 }
 
-/* What the command finds ignored, blocked and open. dash itself unblocks signals, unless it becomes another program. */
+/* What the command finds ignored, blocked and open. dash itself unblocks signals, unless it becomes
+ * another program. */
 static void inherits_the_same(void)
 {
-    says_the_same("{ grep -E '^Sig(Blk|Ign|Cgt)' /proc/self/status; ls /proc/self/fd; env; ps -o args= $$; } > %s");
+    says_the_same("{ grep -E '^Sig(Blk|Ign|Cgt)' /proc/self/status; ls /proc/self/fd; env; ps -o "
+                  "args= $$; } > %s");
     says_the_same("exec grep -E '^Sig(Blk|Ign)' /proc/self/status > %s");
 }
 
@@ -243,8 +276,8 @@ static int restored(void)
     struct sigaction action;
     sigset_t mask;
     CHECK(sigaction(SIGINT, NULL, &action) == 0 && pthread_sigmask(SIG_BLOCK, NULL, &mask) == 0);
-    return action.sa_handler == on_key && action.sa_flags & SA_NODEFER && sigismember(&action.sa_mask, SIGUSR2) == 1 &&
-           !sigismember(&mask, SIGCHLD);
+    return action.sa_handler == on_key && action.sa_flags & SA_NODEFER &&
+           sigismember(&action.sa_mask, SIGUSR2) == 1 && !sigismember(&mask, SIGCHLD);
 }
 
 /* The keys reach the command but not who waits for it; afterwards all is as before. */
@@ -256,7 +289,8 @@ static void check_keys(int (*run)(const char *))
     action.sa_flags = SA_NODEFER;
     sigemptyset(&action.sa_mask);
     sigaddset(&action.sa_mask, SIGUSR2);
-    CHECK(sigaction(SIGINT, &action, NULL) == 0 && sigaction(SIGQUIT, &action, NULL) == 0 && restored());
+    CHECK(sigaction(SIGINT, &action, NULL) == 0 && sigaction(SIGQUIT, &action, NULL) == 0 &&
+          restored());
     keys = 0;
     CHECK(run("kill -INT $PPID; kill -QUIT $PPID") == 0 && keys == 0 && restored());
     int status = run("kill -INT $$; exit 1");
@@ -314,7 +348,8 @@ static void check_signals_meanwhile(void)
         CHECK(odf_system("sleep 0.02; exit 7") == 7 << 8);
         CHECK(odf_popen2("sleep 0.02; exit 8", &p) == 0 && odf_pclose(&p) == 8 << 8);
         struct odf_output o;
-        CHECK(odf_popen2("cat; sleep 0.02; exit 9", &p) == 0 && odf_communicate(&p, "abc", 3, &o) == 9 << 8);
+        CHECK(odf_popen2("cat; sleep 0.02; exit 9", &p) == 0 &&
+              odf_communicate(&p, "abc", 3, &o) == 9 << 8);
         CHECK(!strcmp(o.out, "abc"));
         free(o.out);
     }
@@ -327,7 +362,8 @@ static void *run_many(void *arg)
     char command[100];
     int mine = *(int *)arg;
     for (int i = 0; i < 25; i++) {
-        snprintf(command, sizeof command, "kill -INT $PPID; sleep 0.00%d; exit %d", (mine + i) % 4, (mine * 25 + i) % 256);
+        snprintf(command, sizeof command, "kill -INT $PPID; sleep 0.00%d; exit %d", (mine + i) % 4,
+                 (mine * 25 + i) % 256);
         int status = odf_system(command);
         CHECK(WIFEXITED(status) && WEXITSTATUS(status) == (mine * 25 + i) % 256);
         sigset_t mask;
@@ -342,7 +378,8 @@ static void in_a_forked_child(void)
     if (pid == 0) {
         CHECK(odf_system("exit 6") == 6 << 8);
         signal(SIGINT, on_key); /* those of the parent's threads do not count here */
-        CHECK(odf_system("kill -INT $PPID; exit 7") == 7 << 8 && keys == 0 && signal(SIGINT, SIG_DFL) == on_key);
+        CHECK(odf_system("kill -INT $PPID; exit 7") == 7 << 8 && keys == 0 &&
+              signal(SIGINT, SIG_DFL) == on_key);
         _exit(0);
     }
     int status = -1;
@@ -377,7 +414,8 @@ static void *cancelled(void *arg)
     struct odf_output o;
     pthread_cancel(pthread_self());
     CHECK(odf_system("exit 7") == 7 << 8);
-    CHECK(odf_popen3("cat; exit 8", &p) == 0 && odf_communicate(&p, "x", 1, &o) == 8 << 8 && o.out_size == 1);
+    CHECK(odf_popen3("cat; exit 8", &p) == 0 && odf_communicate(&p, "x", 1, &o) == 8 << 8 &&
+          o.out_size == 1);
     free(o.out);
     free(o.err);
     CHECK(odf_popen2("exit 9", &p) == 0 && odf_pclose(&p) == 9 << 8);
@@ -393,7 +431,8 @@ static void check_cancellation(void)
     pthread_t thread;
     void *result = NULL;
     int reached = 0;
-    CHECK(pthread_create(&thread, NULL, cancelled, &reached) == 0 && pthread_join(thread, &result) == 0);
+    CHECK(pthread_create(&thread, NULL, cancelled, &reached) == 0 &&
+          pthread_join(thread, &result) == 0);
     CHECK(reached && result == PTHREAD_CANCELED);
 }
 

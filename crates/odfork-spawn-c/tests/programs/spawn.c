@@ -1,8 +1,9 @@
 /* odf_spawn from C: every option once, odd strings, threads, cancellation, forks.
  *
- * Owns what C sees of a started program; how the child is made is tested in the crate odfork-spawn, what is refused and
- * what fails in refusals.c. Valid C and valid C++; no preload. Prints "ok" at the end, and one line "skip: ..." for what
- * this user cannot do; exit status 1 and the failed check otherwise.
+ * Owns what C sees of a started program; how the child is made is tested in the crate odfork-spawn,
+ * what is refused and what fails in refusals.c. Valid C and valid C++; no preload. Prints "ok" at
+ * the end, and one line "skip: ..." for what this user cannot do; exit status 1 and the failed
+ * check otherwise.
  */
 #include "spawn.h"
 
@@ -41,8 +42,10 @@ static void check_nothing_changes(void)
     CHECK(pthread_sigmask(SIG_BLOCK, &some, &before) == 0);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGUSR2, SIG_IGN);
-    CHECK(as_here("SigBlk") && as_here("SigIgn") && as_here("Groups") && as_here("Uid") && as_here("NoNewPrivs"));
-    CHECK(strtoull(strchr(status_line("SigIgn", plain()), ':') + 1, NULL, 16) & 1u << (SIGPIPE - 1));
+    CHECK(as_here("SigBlk") && as_here("SigIgn") && as_here("Groups") && as_here("Uid") &&
+          as_here("NoNewPrivs"));
+    CHECK(strtoull(strchr(status_line("SigIgn", plain()), ':') + 1, NULL, 16) &
+          1u << (SIGPIPE - 1));
 
     struct odf_spawn_options o = plain();
     sigset_t mask, defaults;
@@ -64,8 +67,15 @@ static void check_strings(void)
 {
     struct odf_process p;
     struct odf_spawn_options o = plain();
-    char *argv[] = { (char *)"cat\xff", (char *)"/proc/self/cmdline", (char *)"/proc/self/environ", (char *)"--", NULL };
-    char *envp[] = { (char *)"NOEQUALS", (char *)"DUP=1", (char *)"DUP=2", (char *)"=x", (char *)"", (char *)"B=\xfe\n", NULL };
+    char *argv[] = {(char *)"cat\xff", (char *)"/proc/self/cmdline", (char *)"/proc/self/environ",
+                    (char *)"--", NULL};
+    char *envp[] = {(char *)"NOEQUALS",
+                    (char *)"DUP=1",
+                    (char *)"DUP=2",
+                    (char *)"=x",
+                    (char *)"",
+                    (char *)"B=\xfe\n",
+                    NULL};
     static const char want[] = "cat\xff\0/proc/self/cmdline\0/proc/self/environ\0--\0"
                                "NOEQUALS\0DUP=1\0DUP=2\0=x\0\0B=\xfe\n";
     o.out.kind = ODF_STDIO_PIPE;
@@ -93,7 +103,8 @@ static void check_search(void)
 {
     struct odf_process p;
     struct odf_spawn_options o = plain();
-    CHECK(start(&p, "sh", "sh", "-c", "exit 0", NULL) == ENOENT && error.step == ODF_STEP_EXEC && p.pid == 0);
+    CHECK(start(&p, "sh", "sh", "-c", "exit 0", NULL) == ENOENT && error.step == ODF_STEP_EXEC &&
+          p.pid == 0);
     o.flags = ODF_SPAWN_SEARCH_PATH;
     CHECK(start(&p, "sh", "sh", "-c", "exit 7", &o) == 0 && WEXITSTATUS(odf_pclose(&p)) == 7);
     o.directory = "/bin";
@@ -111,7 +122,8 @@ static void check_descriptors(void)
 {
     struct odf_process p;
     struct odf_spawn_options o = plain();
-    int a = open("/dev/zero", O_RDONLY | O_CLOEXEC), b = open("/dev/full", O_RDWR | O_CLOEXEC), open_on = dup(a);
+    int a = open("/dev/zero", O_RDONLY | O_CLOEXEC), b = open("/dev/full", O_RDWR | O_CLOEXEC),
+        open_on = dup(a);
     struct odf_fd fds[] = { { a, b }, { b, a }, { a, 17 } };
     char script[400];
     CHECK(a > 2 && b > 2 && open_on > 2);
@@ -120,10 +132,14 @@ static void check_descriptors(void)
     o.in.kind = ODF_STDIO_NULL;
     o.err.kind = ODF_STDIO_FD;
     o.err.fd = b;
-    snprintf(script, sizeof script, "for i in 0 2 %d %d 17 %d; do readlink /proc/$$/fd/$i || echo closed; done", a, b, open_on);
-    CHECK(!strcmp(sh(script, o), "/dev/null\n/dev/full\n/dev/full\n/dev/zero\n/dev/zero\n/dev/zero\n"));
+    snprintf(script, sizeof script,
+             "for i in 0 2 %d %d 17 %d; do readlink /proc/$$/fd/$i || echo closed; done", a, b,
+             open_on);
+    CHECK(!strcmp(sh(script, o),
+                  "/dev/null\n/dev/full\n/dev/full\n/dev/zero\n/dev/zero\n/dev/zero\n"));
     o.flags = ODF_SPAWN_CLOSE_OTHERS;
-    CHECK(!strcmp(sh(script, o), "/dev/null\n/dev/full\n/dev/full\n/dev/zero\n/dev/zero\nclosed\n"));
+    CHECK(
+        !strcmp(sh(script, o), "/dev/null\n/dev/full\n/dev/full\n/dev/zero\n/dev/zero\nclosed\n"));
 
     o = plain(); /* all three as pipes, and the list in place of one of the three */
     o.in.kind = o.err.kind = ODF_STDIO_PIPE;
@@ -131,7 +147,9 @@ static void check_descriptors(void)
     fds[0].to = 1;
     o.fds = fds;
     o.fd_count = 1;
-    CHECK(start(&p, "/bin/sh", "sh", "-c", "read line; echo \"$line\" >&2; out=$(readlink /proc/$$/fd/1); echo $out >&2", &o) == 0);
+    CHECK(start(&p, "/bin/sh", "sh", "-c",
+                "read line; echo \"$line\" >&2; out=$(readlink /proc/$$/fd/1); echo $out >&2",
+                &o) == 0);
     CHECK(p.in > 2 && p.err > 2 && p.out == -1 && write(p.in, "to\n", 3) == 3);
     p.out = p.err;
     p.err = -1;
@@ -219,7 +237,8 @@ static void check_terminal(void)
 {
     int control = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
     char name[64];
-    if (control < 0 || grantpt(control) || unlockpt(control) || ptsname_r(control, name, sizeof name)) {
+    if (control < 0 || grantpt(control) || unlockpt(control) ||
+        ptsname_r(control, name, sizeof name)) {
         puts("skip: no pseudo-terminals here");
         return;
     }
@@ -231,7 +250,10 @@ static void check_terminal(void)
     o.fds = fds;
     o.fd_count = 1;
     o.controlling_terminal = o.foreground = 5;
-    CHECK(!strcmp(sh("set -- $(cat /proc/$$/stat); [ $7 != 0 ] && [ $8 = $$ ] && : > /dev/tty && echo tty", o), "tty\n"));
+    CHECK(!strcmp(
+        sh("set -- $(cat /proc/$$/stat); [ $7 != 0 ] && [ $8 = $$ ] && : > /dev/tty && echo tty",
+           o),
+        "tty\n"));
     close(terminal);
     close(control);
 }
@@ -269,8 +291,10 @@ static void *cancelled(void *arg)
     o.out.kind = ODF_STDIO_PIPE;
     pthread_cancel(pthread_self());
     errno = 4711;
-    CHECK(start(&p, "/bin/true", "true", NULL, NULL, &o) == 0 && errno == 4711 && odf_pclose(&p) == 0);
-    CHECK(start(&p, "/bin/true", "true", NULL, NULL, NULL) == 0 && errno == 4711 && odf_pclose(&p) == 0);
+    CHECK(start(&p, "/bin/true", "true", NULL, NULL, &o) == 0 && errno == 4711 &&
+          odf_pclose(&p) == 0);
+    CHECK(start(&p, "/bin/true", "true", NULL, NULL, NULL) == 0 && errno == 4711 &&
+          odf_pclose(&p) == 0);
     CHECK(start(&p, "/no/such", "true", NULL, NULL, NULL) == ENOENT && errno == 4711);
     CHECK(start(&p, "/bin/true", "true", NULL, NULL, NULL) == 0);
     CHECK(odf_pclose(&p) == 0 && errno == 4711);
@@ -281,10 +305,12 @@ static void check_cancellation(void)
 {
     check_cancelled_thread(cancelled);
     int state = 0;
-    CHECK(pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &state) == 0 && state == PTHREAD_CANCEL_ENABLE);
+    CHECK(pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &state) == 0 &&
+          state == PTHREAD_CANCEL_ENABLE);
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
     sh("true", plain());
-    CHECK(pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &state) == 0 && state == PTHREAD_CANCEL_DISABLE);
+    CHECK(pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &state) == 0 &&
+          state == PTHREAD_CANCEL_DISABLE);
 }
 
 static volatile int stop;

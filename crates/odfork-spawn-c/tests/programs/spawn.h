@@ -1,4 +1,5 @@
-/* What the tests of odf_spawn share: options, a start, and hearing what a program says. Valid C and valid C++. */
+/* What the tests of odf_spawn share: options, a start, and hearing what a program says. Valid C and
+ * valid C++. */
 #ifndef SPAWN_H
 #define SPAWN_H
 
@@ -18,8 +19,8 @@
 #define CHECK(what) \
     do { \
         if (!(what)) { \
-            fprintf(stderr, "%s:%d: %s (errno %d, error '%s', said '%s')\n", strrchr(__FILE__, '/') + 1, __LINE__, #what, errno, \
-                    error.text, said); \
+            fprintf(stderr, "%s:%d: %s (errno %d, error '%s', said '%s')\n", \
+                    strrchr(__FILE__, '/') + 1, __LINE__, #what, errno, error.text, said); \
             _exit(1); \
         } \
     } while (0)
@@ -36,8 +37,8 @@ static inline struct odf_spawn_options plain(void)
     return o;
 }
 
-static inline int start(struct odf_process *p, const char *file, const char *a, const char *b, const char *c,
-                 const struct odf_spawn_options *o)
+static inline int start(struct odf_process *p, const char *file, const char *a, const char *b,
+                        const char *c, const struct odf_spawn_options *o)
 {
     char *argv[] = { (char *)a, (char *)b, (char *)c, NULL };
     memset(&error, 0x55, sizeof error);
@@ -61,7 +62,8 @@ static inline const char *sh(const char *script, struct odf_spawn_options o)
     struct odf_process p;
     o.out.kind = ODF_STDIO_PIPE;
     CHECK(start(&p, "/bin/sh", "sh", "-c", script, &o) == 0);
-    CHECK(error.step == 0 && error.errnum == 0 && error.text[0] == 0 && !strcmp(error.step_name, "none"));
+    CHECK(error.step == 0 && error.errnum == 0 && error.text[0] == 0 &&
+          !strcmp(error.step_name, "none"));
     CHECK(p.pid > 0 && p.in == -1 && p.err == -1 && fcntl(p.out, F_GETFD) == FD_CLOEXEC);
     return hear(&p);
 }
