@@ -94,7 +94,9 @@ class Holder:
             self.work(seed)
         forked, child, good = self.cycle(seed)
         total = now_us() - start
-        print(f"test {kind} {seed} {forked:.1f} {child:.1f} {total:.1f} {'ok' if good else 'failed'}")
+        print(
+            f"test {kind} {seed} {forked:.1f} {child:.1f} {total:.1f} {'ok' if good else 'failed'}"
+        )
 
     def burst(self, seed, count):
         start, failed = now_us(), self.failed
@@ -123,7 +125,10 @@ def serve(holder):
         elif len(words) == 3 and words[0] == "burst":
             holder.burst(int(words[1]), int(words[2]))
         else:
-            print("error: expected `idle|busy SEED`, `burst SEED K`, `verify` or `quit`, got:", line.strip())
+            print(
+                "error: expected `idle|busy SEED`, `burst SEED K`, `verify` or `quit`, got:",
+                line.strip(),
+            )
 
 
 def main():

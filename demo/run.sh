@@ -1,5 +1,6 @@
 #!/bin/sh
-# run.sh - prepares and runs the demo: installs what is missing, compiles sqlite_units, starts `odfork bench demo`.
+# run.sh - prepares and runs the demo: installs what is missing, compiles sqlite_units, starts
+# `odfork bench demo`.
 #
 # Owns: packages, the compiler call, the temporary folder. Environment: ODFORK = path of the odfork
 # program (default: target/release/odfork beside this folder). Arguments go to `odfork bench demo`

@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0-only
-# selftest.sh FOLDER TABLE MODE: in a guest, the kernel's own tests of the memory management, each started by MODE (the
-# program of mode.c) with copy-on-write page tables on. A test that fails so and also with the mode off says nothing
-# about them and is not counted. One line each: "ok NAME", "not ok NAME: why", "skip NAME: why".
+# selftest.sh FOLDER TABLE MODE: in a guest, the kernel's own tests of the memory management, each
+# started by MODE (the program of mode.c) with copy-on-write page tables on. A test that fails so
+# and also with the mode off says nothing about them and is not counted. One line each: "ok NAME",
+# "not ok NAME: why", "skip NAME: why".
 folder=${1:?usage: selftest.sh FOLDER TABLE MODE} table=${2:?} mode=${3:?}
 log=/tmp/selftest.log
 cd "$folder" || exit 1

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0-only
-# stress.sh SECONDS: in a guest, every stressor of the memory management for so many seconds with its own checks on,
-# and copy-on-write page tables on for all processes. What fails so and also with them off says nothing about them. One line each: "ok NAME", "not ok NAME: why", "skip NAME: why".
+# stress.sh SECONDS: in a guest, every stressor of the memory management for so many seconds with
+# its own checks on, and copy-on-write page tables on for all processes. What fails so and also with
+# them off says nothing about them. One line each: "ok NAME", "not ok NAME: why", "skip NAME: why".
 seconds=${1:?usage: stress.sh SECONDS}
 log=/tmp/stress.log
 cd /tmp || exit 1

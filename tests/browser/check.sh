@@ -4,8 +4,8 @@
 #   tests/browser/check.sh                        a report of made-up samples
 #   tests/browser/check.sh REPORT.html [DIR]      any report; screenshots go to DIR
 #
-# Needs python3 and the Debian package chromium, nothing else; skips aloud without them. Loads nothing from a network.
-# Exit status: 0 when nothing failed or all was skipped.
+# Needs python3 and the Debian package chromium, nothing else; skips aloud without them. Loads
+# nothing from a network. Exit status: 0 when nothing failed or all was skipped.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 browser=

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """What giving memory back costs: stock, and odfork with both backings, interleaved.
 
-    measure.py FOLDER [calls] [allocators] [redis]     FOLDER: the built programs; without a name all
+    measure.py FOLDER [calls] [allocators] [redis]    FOLDER: the built programs; no name: all
     PAIRS=7 MB=128 VALUES=64,700,4096,16384,65536 REDIS_MB=400 measure.py ...
 
-Every figure is a median of PAIRS runs, and after it the median of the ratios to the stock run of the same round.
-Owns the order of runs and the tables; the programs are calls.c, phases.c and redis_bgsave.py beside it.
+Every figure is a median of PAIRS runs, and after it the median of the ratios to the stock run of
+the same round. Owns the order of runs and the tables; the programs are calls.c, phases.c and
+redis_bgsave.py beside it.
 """
 
 import os

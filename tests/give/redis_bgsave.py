@@ -1,4 +1,5 @@
-"""One redis-server with MB megabytes in values of SIZE bytes: BGSAVE is timed, its dump loaded again.
+"""One redis-server with MB megabytes in values of SIZE bytes: BGSAVE is timed, its dump loaded
+again.
 
 Owns a server's life and what is read from it; who is compared with whom is in measure.py.
 """
@@ -12,7 +13,9 @@ SERVER = "/usr/bin/redis-server"
 
 
 class Server:
-    """A server on a socket of its own; `environment` chooses stock or odfork, `command` starts it."""
+    """A server on a socket of its own; `environment` chooses stock or odfork, `command` starts
+    it.
+    """
 
     command = []
 
@@ -21,7 +24,9 @@ class Server:
         options = ["--port", "0", "--unixsocket", self.path, "--dir", folder, "--save", "",
                    "--dbfilename", dump, "--enable-debug-command", "yes", "--logfile",
                    os.path.join(folder, "log"), "--daemonize", "no"]
-        self.process = subprocess.Popen([*self.command, SERVER, *options], env={**os.environ, **environment})
+        self.process = subprocess.Popen(
+            [*self.command, SERVER, *options], env={**os.environ, **environment}
+        )
         deadline = time.monotonic() + 120
         while True:
             try:
@@ -83,7 +88,8 @@ def fill(server, megabytes, size):
         local base = string.rep(table.concat(unit), 17)
         for i = tonumber(ARGV[1]), tonumber(ARGV[2]) do
             local from = i * 37 % 4096
-            redis.call('SET', 'key:' .. i, i .. string.sub(base, from + 1, from + tonumber(ARGV[3]) - #tostring(i)))
+            local to = from + tonumber(ARGV[3]) - #tostring(i)
+            redis.call('SET', 'key:' .. i, i .. string.sub(base, from + 1, to))
         end"""
     step = max(1, (32 << 20) // size)
     for first in range(0, count, step):

@@ -2,8 +2,9 @@
 
     oracle.py ODFORK TRACE...
 
-libcachesim: FIFO, LRU, Clock (bit set and clear at entry), Belady. cachetools: FIFO and LRU again. Memories from a tenth of
-the distinct pages to all. Closing line: N passed, N failed. Exit status 0 when nothing failed.
+libcachesim: FIFO, LRU, Clock (bit set and clear at entry), Belady. cachetools: FIFO and LRU again.
+Memories from a tenth of the distinct pages to all. Closing line: N passed, N failed. Exit status 0
+when nothing failed.
 """
 
 import gzip
@@ -20,7 +21,11 @@ SHARES = (0.05, 0.1, 0.25, 0.5, 0.75, 0.95, 1.0)
 def read(path):
     """Page numbers of a trace, as the format says; processes are not used here."""
     if path.endswith(".zst"):
-        lines = subprocess.run(["zstd", "-dcq", path], check=True, capture_output=True).stdout.decode().splitlines()
+        lines = (
+            subprocess.run(["zstd", "-dcq", path], check=True, capture_output=True)
+            .stdout.decode()
+            .splitlines()
+        )
     else:
         opener = gzip.open if path.endswith(".gz") else open
         with opener(path, "rt") as file:
@@ -92,8 +97,14 @@ def check(odfork, path):
                 passed += 1
             else:
                 failed += 1
-                print(f"oracle: FAILED: {path}: {policy}, {frames} frames: {ours[policy, frames]}, {library} {expected}")
-    print(f"oracle: {path}: {len(pages)} references, {len(set(pages))} pages: {passed} of {passed + failed} counts equal")
+                print(
+                    f"oracle: FAILED: {path}: {policy}, {frames} frames: "
+                    f"{ours[policy, frames]}, {library} {expected}"
+                )
+    print(
+        f"oracle: {path}: {len(pages)} references, {len(set(pages))} pages: "
+        f"{passed} of {passed + failed} counts equal"
+    )
     return passed, failed
 
 

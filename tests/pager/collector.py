@@ -1,5 +1,5 @@
-# A runtime with a garbage collector: each collection is an anomalous phase for the pager. Prints how many collections said
-# so, and that all is as it was.
+# A runtime with a garbage collector: each collection is an anomalous phase for the pager. Prints
+# how many collections said so, and that all is as it was.
 import ctypes, gc, sys
 
 agent = ctypes.CDLL(None)
@@ -22,7 +22,10 @@ for i, node in enumerate(nodes):
 gc.callbacks.append(phase)
 for _ in range(3):
     gc.collect()
-    assert all(node[2][0] == i * 7919 % len(nodes) and node[1] == str(i) * 8 for i, node in enumerate(nodes))
+    assert all(
+        node[2][0] == i * 7919 % len(nodes) and node[1] == str(i) * 8
+        for i, node in enumerate(nodes)
+    )
 gc.callbacks.clear()
 assert told[0] >= 6 and told[1] == 0, told
 print("ok", told)

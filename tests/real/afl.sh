@@ -1,7 +1,7 @@
 #!/bin/bash
-# AFL++: a target with a deferred fork server behind a 64 MB table. The launcher wraps the target, so the fork of
-# AFL's runtime inside it is the one that is made fast. Edge maps must be identical, the planted crash found.
-# odfork: expect=frozen mb=60 program=afl-target modes=huge,small,auto
+# AFL++: a target with a deferred fork server behind a 64 MB table. The launcher wraps the target,
+# so the fork of AFL's runtime inside it is the one that is made fast. Edge maps must be identical,
+# the planted crash found. odfork: expect=frozen mb=60 program=afl-target modes=huge,small,auto
 . "$(dirname "$0")/stage.sh"
 need /usr/bin/afl-fuzz afl++
 need /usr/bin/afl-showmap afl++
@@ -11,7 +11,8 @@ build_once afl-target compile
 target=$OUT
 mkdir -p "$SCRATCH/afl/seeds" "$SCRATCH/afl/inputs" && cd "$SCRATCH/afl" || exit 1
 
-# The fuzzer looks into the program it starts, and finds the launcher: tell it what it would have seen in the target.
+# The fuzzer looks into the program it starts, and finds the launcher: tell it what it would have
+# seen in the target.
 export AFL_SKIP_BIN_CHECK=1 __AFL_DEFER_FORKSRV=1
 # SIGTERM lets the fork server leave by _exit, and so its statistics come out
 export AFL_KILL_SIGNAL=15 AFL_FORKSRV_INIT_TMOUT=20000

@@ -1,6 +1,6 @@
 #!/bin/bash
-# apache2 prefork on the loopback: requests from ab and curl while children come and go, CGI, a graceful
-# restart under load, a graceful stop; no process stays behind.
+# apache2 prefork on the loopback: requests from ab and curl while children come and go, CGI, a
+# graceful restart under load, a graceful stop; no process stays behind.
 # odfork: expect=stats program=apache2 modes=huge,small
 . "$(dirname "$0")/stage.sh"
 need /usr/sbin/apache2 apache2-bin

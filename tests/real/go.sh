@@ -1,6 +1,6 @@
 #!/bin/bash
-# Go programs, whose runtime maps memory by raw system calls: a static one and one with cgo, where C code forks
-# beside the Go heap. Both must run exactly as without the launcher.
+# Go programs, whose runtime maps memory by raw system calls: a static one and one with cgo, where C
+# code forks beside the Go heap. Both must run exactly as without the launcher.
 # odfork: expect=any modes=huge,auto
 . "$(dirname "$0")/stage.sh"
 go=$(first_of /usr/bin/go /usr/local/go/bin/go) || skip "no Go toolchain; install the Debian package golang-go"

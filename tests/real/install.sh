@@ -1,8 +1,9 @@
 #!/bin/bash
 # Installs the Debian packages that the real-program tests run: what is there already is left alone,
 # services are kept from starting, nothing is configured. It does not run any test.
-# Exit status: 0 everything is there, 77 this machine cannot install (one line says what to install),
-# 1 an installation failed. Rule: a test whose program is missing skips itself and names the package.
+# Exit status: 0 everything is there, 77 this machine cannot install (one line says what to
+# install), 1 an installation failed. Rule: a test whose program is missing skips itself and names
+# the package.
 set -u
 
 # program (or file) that must exist -> package that brings it

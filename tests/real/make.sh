@@ -1,6 +1,6 @@
 #!/bin/bash
-# make -j4 building a small C tree: compilers as children, recursive make with the job server, $(shell ...),
-# a rule that fails; the digest is of everything that was built.
+# make -j4 building a small C tree: compilers as children, recursive make with the job server,
+# $(shell ...), a rule that fails; the digest is of everything that was built.
 # odfork: expect=any modes=huge,small
 . "$(dirname "$0")/stage.sh"
 need /usr/bin/make make

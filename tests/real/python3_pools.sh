@@ -1,6 +1,6 @@
 #!/bin/bash
-# python3 as its users fork: multiprocessing (fork context), concurrent.futures, subprocess with pipes,
-# and a parent whose threads keep writing while it forks.
+# python3 as its users fork: multiprocessing (fork context), concurrent.futures, subprocess with
+# pipes, and a parent whose threads keep writing while it forks.
 # odfork: expect=frozen program=python3 mb=25 modes=huge,small,auto
 . "$(dirname "$0")/stage.sh"
 need /usr/bin/python3 python3

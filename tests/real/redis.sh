@@ -1,7 +1,8 @@
 #!/bin/bash
-# redis-server (multi-threaded: jemalloc's and the background I/O threads): load, BGSAVE and BGREWRITEAOF while
-# writing, shut down; then a stock redis-server loads what the forked children wrote: digests must be equal.
-# odfork: expect=frozen mb=32 program=redis-server modes=huge,small,auto
+# redis-server (multi-threaded: jemalloc's and the background I/O threads): load, BGSAVE and
+# BGREWRITEAOF while writing, shut down; then a stock redis-server loads what the forked children
+# wrote: digests must be equal. odfork: expect=frozen mb=32 program=redis-server
+# modes=huge,small,auto
 . "$(dirname "$0")/stage.sh"
 server=/usr/bin/redis-server
 cli=/usr/bin/redis-cli
@@ -48,7 +49,8 @@ awk 'BEGIN {
     for (i = 0; i < 20000; i++) printf "RPUSH list:%d item%d\r\n", i % 50, i
     for (i = 0; i < 20000; i++) printf "ZADD rank:%d %d m%d\r\n", i % 20, i * 17 % 1009, i
 }' >load
-# the writer: pairs that a snapshot may only ever see equal, overwrites, growth, frees in the background thread
+# the writer: pairs that a snapshot may only ever see equal, overwrites, growth, frees in the
+# background thread
 awk 'BEGIN {
     for (i = 0; i < 40000; i++) {
         if (i % 20 == 0) printf "MULTI\r\nSET left %d\r\nSET right %d\r\nEXEC\r\n", i, i

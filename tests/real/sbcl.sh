@@ -1,7 +1,7 @@
 #!/bin/bash
-# sbcl with large Lisp data (its garbage collector maps, protects and zeroes memory itself): sb-posix fork,
-# full collections in parent and children, run-program. Its heap is mapped executable, and executable memory is not
-# frozen: what is checked is that nothing changes.
+# sbcl with large Lisp data (its garbage collector maps, protects and zeroes memory itself):
+# sb-posix fork, full collections in parent and children, run-program. Its heap is mapped
+# executable, and executable memory is not frozen: what is checked is that nothing changes.
 # odfork: expect=stats program=sbcl modes=huge,small,auto
 . "$(dirname "$0")/stage.sh"
 need /usr/bin/sbcl sbcl

@@ -1,6 +1,6 @@
 #!/bin/bash
-# A setuid program started by an unprivileged user through the launcher: the loader drops the library, the
-# program keeps its rights and its behaviour.
+# A setuid program started by an unprivileged user through the launcher: the loader drops the
+# library, the program keeps its rights and its behaviour.
 # odfork: expect=any modes=huge
 . "$(dirname "$0")/stage.sh"
 need /usr/bin/gcc gcc

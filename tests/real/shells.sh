@@ -1,7 +1,7 @@
 #!/bin/bash
-# bash and dash, each holding a large variable: subshells, pipes, command substitution, background jobs, wait
-# statuses, traps, here-documents; bash also coprocesses, process substitution, job control.
-# Their stderr counts too: nothing may appear there that stock does not write.
+# bash and dash, each holding a large variable: subshells, pipes, command substitution, background
+# jobs, wait statuses, traps, here-documents; bash also coprocesses, process substitution, job
+# control. Their stderr counts too: nothing may appear there that stock does not write.
 # odfork: expect=frozen mb=7 program=bash modes=huge,small,auto
 . "$(dirname "$0")/stage.sh"
 need /bin/bash bash

@@ -1,6 +1,6 @@
 #!/bin/bash
-# SQLite: an in-memory database inside python3, unit tests in forked children that change it; then the
-# sqlite3 shell with its own child processes (.shell, output pipes).
+# SQLite: an in-memory database inside python3, unit tests in forked children that change it; then
+# the sqlite3 shell with its own child processes (.shell, output pipes).
 # odfork: expect=frozen mb=60 program=python3 modes=huge,small
 . "$(dirname "$0")/stage.sh"
 need /usr/bin/python3 python3

@@ -4,8 +4,8 @@
 #                   SCRATCH     a folder of this run alone (default: a fresh one, removed at the end)
 #                   KEEP        a folder shared by the runs of one test session, for compiled programs
 # Rules: stdout carries only what must be byte-identical with and without odfork; remarks go to
-# stderr; every process is ended by the pid it was started with; exit 77 means "skipped, see the line".
-# shellcheck shell=bash
+# stderr; every process is ended by the pid it was started with; exit 77 means "skipped, see the
+# line". shellcheck shell=bash
 set -u
 export LC_ALL=C TZ=UTC
 umask 022
@@ -101,8 +101,8 @@ free_port() {
         'print IO::Socket::INET->new(LocalAddr => "127.0.0.1", Listen => 1)->sockport, "\n"'
 }
 
-# build_once NAME COMMAND...: runs COMMAND once per KEEP folder, however many scripts ask at the same time;
-# COMMAND gets the path of the wanted file as $OUT
+# build_once NAME COMMAND...: runs COMMAND once per KEEP folder, however many scripts ask at the
+# same time; COMMAND gets the path of the wanted file as $OUT
 build_once() {
     local name=$1
     shift

@@ -3,9 +3,10 @@
 
     check.py target/release     the folder of the built programs; needs root
 
-Units and containers are started in the place that the page names before them (tests/src/places.rs): filters and
-privileges are real, a service manager or a container's own files are not. Memory is frozen at the first fork
-(ODFORK_FREEZE=eager), because nobody waits here until forks have cost enough. Exit status 1: something failed.
+Units and containers are started in the place that the page names before them (tests/src/places.rs):
+filters and privileges are real, a service manager or a container's own files are not. Memory is
+frozen at the first fork (ODFORK_FREEZE=eager), because nobody waits here until forks have cost
+enough. Exit status 1: something failed.
 """
 
 import os
@@ -23,7 +24,8 @@ import redis_bgsave  # noqa: E402
 
 PAGE = os.path.join(ROOT, "docs", "servers.md")
 UNITS = "/lib/systemd/system"
-# What a server with threads comes to, in the words of `odfork stats`, and the places where it is frozen unasked.
+# What a server with threads comes to, in the words of `odfork stats`, and the places where it is
+# frozen unasked.
 FROZEN, PLAIN = "memory is in a backing file", "userfaultfd is not allowed"
 DEVICE = ["service-udev", "docker-device"]
 passed, failed, skipped = 0, 0, 0
@@ -32,7 +34,10 @@ passed, failed, skipped = 0, 0, 0
 def check(what, good, said=""):
     global passed, failed
     passed, failed = passed + bool(good), failed + (not good)
-    print(f"servers: {'ok' if good else 'FAILED'}: {what}" + (f": {said}" if not good else ""), flush=True)
+    print(
+        f"servers: {'ok' if good else 'FAILED'}: {what}" + (f": {said}" if not good else ""),
+        flush=True,
+    )
 
 
 def skip(why):
@@ -59,7 +64,9 @@ def blocks(text):
 
 
 class Stage:
-    """A folder that any user may read: what `make install` would have put below /usr/local, and room for servers."""
+    """A folder that any user may read: what `make install` would have put below /usr/local, and
+    room for servers.
+    """
 
     def __init__(self, release):
         self.folder = tempfile.mkdtemp(prefix="odfork-servers.")
@@ -80,7 +87,9 @@ class Stage:
         return path
 
     def stats(self, pid, *more):
-        done = subprocess.run([self.odfork, "stats", str(pid), *more], capture_output=True, text=True)
+        done = subprocess.run(
+            [self.odfork, "stats", str(pid), *more], capture_output=True, text=True
+        )
         return done.stdout + done.stderr
 
 
@@ -99,7 +108,9 @@ class Started(redis_bgsave.Server):
 
 
 def server_in(stage, name, place, environment, commands):
-    """Starts it, has it make dumps, asks what the page asks, switches odfork off, loads the last dump."""
+    """Starts it, has it make dumps, asks what the page asks, switches odfork off, loads the last
+    dump.
+    """
     folder = stage.room(name)
     server = Started(stage, folder, place, environment)
     try:
@@ -115,7 +126,9 @@ def server_in(stage, name, place, environment, commands):
             stage.stats(server.pid(), "--plain")
             server.save()
             said = stage.stats(server.pid())
-            check(f"{name}: plain on demand", "engine plain" in said and "frozen 0.0 MB" in said, said)
+            check(
+                f"{name}: plain on demand", "engine plain" in said and "frozen 0.0 MB" in said, said
+            )
         server.ask("SET", "last", "1")
         server.save()
         digest = server.ask("DEBUG", "DIGEST")
@@ -131,7 +144,9 @@ def run_line(stage, server, line):
     words = line.replace("PID", str(server.pid()))
     words = words.replace("odfork ", stage.odfork + " ", 1) if words.startswith("odfork") else words
     words = words.replace("redis-cli", f"redis-cli -s {server.path}")
-    done = subprocess.run(["bash", "-o", "pipefail", "-c", words], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", words], capture_output=True, text=True, timeout=120
+    )
     check(line, done.returncode == 0 and done.stdout.strip(), done.stdout + done.stderr)
 
 
@@ -168,8 +183,12 @@ def verify(stage, path, lines):
     if not shutil.which("systemd-analyze"):
         return skip("systemd-analyze: install the Debian package systemd")
     search = {**os.environ, "SYSTEMD_UNIT_PATH": f"{units}:{UNITS}"}
-    done = subprocess.run(["systemd-analyze", "verify", "--man=no", os.path.join(units, unit)], env=search,
-                          capture_output=True, text=True)
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", os.path.join(units, unit)],
+        env=search,
+        capture_output=True,
+        text=True,
+    )
     said = "\n".join(l for l in (done.stdout + done.stderr).splitlines() if units in l or unit in l)
     check(f"systemd-analyze verify {unit}", not said, said)
 
@@ -185,14 +204,22 @@ def prefork(stage, command):
         return skip("gunicorn: install the Debian package gunicorn")
     folder = stage.room("prefork")
     with open(os.path.join(folder, "app.py"), "w") as file:
-        file.write("big = [str(number) * 4 for number in range(600000)]\n"
-                   "def app(environ, start):\n    start('200 OK', [])\n    return [big[12345].encode()]\n")
+        file.write(
+            "big = [str(number) * 4 for number in range(600000)]\n"
+            "def app(environ, start):\n    start('200 OK', [])\n    return [big[12345].encode()]\n"
+        )
     path = os.path.join(folder, "socket")
-    process = subprocess.Popen(words + ["--bind", f"unix:{path}"], cwd=folder, stderr=subprocess.DEVNULL,
-                               env={**os.environ, "ODFORK_FREEZE": "eager"})
+    process = subprocess.Popen(
+        words + ["--bind", f"unix:{path}"],
+        cwd=folder,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "ODFORK_FREEZE": "eager"},
+    )
     children = f"/proc/{process.pid}/task/{process.pid}/children"
     try:
-        workers = until(lambda: len(open(children).read().split()) == 4 and open(children).read().split())
+        workers = until(
+            lambda: len(open(children).read().split()) == 4 and open(children).read().split()
+        )
         os.kill(int(workers[0]), signal.SIGTERM)
         until(lambda: sorted(open(children).read().split()) != sorted(workers) and
               len(open(children).read().split()) == 4)
@@ -225,8 +252,14 @@ def main():
         found = blocks(file.read())
     stage = Stage(release)
     try:
-        lines = [line[2:] for language, block, _ in found if language == "console" for line in block]
-        asked = [line for line in lines if line.startswith(("odfork", "redis-cli")) and "--plain" not in line]
+        lines = [
+            line[2:] for language, block, _ in found if language == "console" for line in block
+        ]
+        asked = [
+            line
+            for line in lines
+            if line.startswith(("odfork", "redis-cli")) and "--plain" not in line
+        ]
         check("the page has commands", len(asked) >= 5 and any("--plain" in line for line in lines))
         for number, (language, block, place) in enumerate(found):
             path = block[0][2:]
@@ -241,7 +274,10 @@ def main():
                     prefork(stage, settings(block, "ExecStart")[0])
             for line in [line[2:] for line in block if line.startswith("$ docker")]:
                 environment, device, command = container(line)
-                check("the line is of its place", command == ["redis-server"] and device == place.endswith("device"))
+                check(
+                    "the line is of its place",
+                    command == ["redis-server"] and device == place.endswith("device"),
+                )
                 environment = {name: stage.here(value) for name, value in environment.items()}
                 server_in(stage, f"container-{number}", place, environment, [])
     finally:

@@ -16,7 +16,11 @@ def mark():
 
 def load(count):
     return {
-        f"key-{number:07d}": {"number": number, "name": f"name {number % 977}", "tags": [number % 7, number % 11]}
+        f"key-{number:07d}": {
+            "number": number,
+            "name": f"name {number % 977}",
+            "tags": [number % 7, number % 11],
+        }
         for number in range(count)
     }
 

@@ -1,7 +1,8 @@
 """Records the cost of plain fork() of a Python process with a large dict, one JSON line per fork.
 
-Owns: the workload (look up many keys, update some, between forks) and the measuring, as record.c does it: one
-child stays alive between two forks, so pages written since the last fork are private again.
+Owns: the workload (look up many keys, update some, between forks) and the measuring, as record.c
+does it: one child stays alive between two forks, so pages written since the last fork are private
+again.
 
     python3 record.py > python-dict.jsonl
 """

@@ -1,5 +1,5 @@
-# A 200 MB integer array: rounds of 4 children, each sums and then overwrites its own slice, while the parent
-# changes the array between rounds, resizes and frees other arrays, and forks again.
+# A 200 MB integer array: rounds of 4 children, each sums and then overwrites its own slice, while
+# the parent changes the array between rounds, resizes and frees other arrays, and forks again.
 import hashlib
 import os
 
@@ -58,9 +58,18 @@ for turn in range(4):
     print("scratch", in_children(lambda n: float(scratch.sum()), 1))
     del scratch
 print("sorted", in_children(lambda n: int(np.sort(array[: 1 << 20])[1 << (10 + n)]), 2))
-array.resize(CELLS + 1_000_000, refcheck=False)  # realloc of a large mapping: the new part reads zeros
-print("grown", int(array.sum()), int(array[CELLS:].sum()), in_children(lambda n: int(array[CELLS:].sum()), 1))
+# realloc of a large mapping: the new part reads zeros
+array.resize(CELLS + 1_000_000, refcheck=False)
+print(
+    "grown",
+    int(array.sum()),
+    int(array[CELLS:].sum()),
+    in_children(lambda n: int(array[CELLS:].sum()), 1),
+)
 array.resize(CELLS // 2, refcheck=False)
 print("shrunk", int(array.sum()), in_children(lambda n: int(array.sum()), 1))
-print("product", in_children(lambda n: round(float((np.eye(200) * 3 @ np.ones((200, 200))).sum()), 3), 1))
+print(
+    "product",
+    in_children(lambda n: round(float((np.eye(200) * 3 @ np.ones((200, 200))).sum()), 3), 1),
+)
 print("digest", hashlib.sha256(array).hexdigest()[:24])

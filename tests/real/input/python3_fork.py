@@ -85,14 +85,20 @@ def main():
             os._exit(0)
         os.close(w)
         os.close(go_r)
-        waiting.append((turn, pid, r, go_w, hashlib.blake2b(b"".join(items), digest_size=8).hexdigest()))
+        waiting.append(
+            (turn, pid, r, go_w, hashlib.blake2b(b"".join(items), digest_size=8).hexdigest())
+        )
         change(table, items, 50 + turn)
     for turn, pid, r, go_w, expected in reversed(waiting):
         os.close(go_w)
         said = os.read(r, 100).decode()
         os.close(r)
-        print("alive", turn, said, os.waitpid(pid, 0)[1], "same" if said == expected else "DIFFERENT")
-    print("parent", digest(table, items), "moved on" if digest(table, items) != unchanged else "STUCK")
+        print(
+            "alive", turn, said, os.waitpid(pid, 0)[1], "same" if said == expected else "DIFFERENT"
+        )
+    print(
+        "parent", digest(table, items), "moved on" if digest(table, items) != unchanged else "STUCK"
+    )
     del table, items
     gc.unfreeze()
     gc.collect()

@@ -1,5 +1,6 @@
-# multiprocessing, concurrent.futures and subprocess over a large inherited object; threads in the parent
-# that count while it forks. Every result is sorted or ordered, so the output is always the same.
+# multiprocessing, concurrent.futures and subprocess over a large inherited object; threads in the
+# parent that count while it forks. Every result is sorted or ordered, so the output is always the
+# same.
 import concurrent.futures
 import hashlib
 import multiprocessing
@@ -73,7 +74,9 @@ def subprocesses():
     first.stdin.close()
     print("pipeline", second.communicate()[0].strip().decode(), first.wait(), second.wait())
     # preexec_fn makes subprocess use fork+exec instead of vfork
-    made = subprocess.run(["/bin/sh", "-c", "echo $((6*7)); exit 5"], capture_output=True, preexec_fn=os.setpgrp)
+    made = subprocess.run(
+        ["/bin/sh", "-c", "echo $((6*7)); exit 5"], capture_output=True, preexec_fn=os.setpgrp
+    )
     print("preexec", made.stdout.decode().strip(), made.returncode)
     print("killed", subprocess.run(["/bin/sh", "-c", "kill -9 $$"]).returncode)
     print("shell", subprocess.getoutput("printf '%s-' a b c"), os.system("exit 7") >> 8)
@@ -82,7 +85,9 @@ def subprocesses():
 
 
 def threads():
-    """Four threads count while the main thread forks; no count may be lost and no child may see x < y."""
+    """Four threads count while the main thread forks; no count may be lost and no child may see
+    x < y.
+    """
     tallies = [[0, 0] for _ in range(4)]
     journal = [bytearray(4096 * 16) for _ in range(4)]
     counted = [0] * 4

@@ -1,4 +1,5 @@
-# What only bash has: coproc, process substitution, PIPESTATUS, job control, wait -n, mapfile, arrays of some size.
+# What only bash has: coproc, process substitution, PIPESTATUS, job control, wait -n, mapfile,
+# arrays of some size.
 big=$(head -c 8000000 /dev/zero | tr '\0' 'y')
 declare -A table
 for ((i = 0; i < 30000; i++)); do table[key$i]=$((i * i)); done

@@ -1,5 +1,5 @@
-# POSIX shell workload around a large variable. Every background job is waited for before the next line
-# of output, so the order never varies. Exit status 9 comes from the EXIT trap.
+# POSIX shell workload around a large variable. Every background job is waited for before the next
+# line of output, so the order never varies. Exit status 9 comes from the EXIT trap.
 big=$(head -c 2000000 /dev/zero | tr '\0' 'x')
 sum() { cksum | cut -d' ' -f1; }
 printf '%s' "$big" | sum

@@ -1,5 +1,5 @@
-# An in-memory database of about 100 MB; each unit test runs in a forked child, changes what it likes and
-# reports; the parent's database must stay as it was, until the parent itself changes it.
+# An in-memory database of about 100 MB; each unit test runs in a forked child, changes what it
+# likes and reports; the parent's database must stay as it was, until the parent itself changes it.
 import hashlib
 import os
 import sqlite3
@@ -8,7 +8,10 @@ ROWS = 300_000
 db = sqlite3.connect(":memory:", isolation_level=None)
 db.execute("pragma foreign_keys = on")
 db.execute("create table maker(id integer primary key, name text not null)")
-db.execute("create table part(id integer primary key, maker integer references maker(id), price integer, note text)")
+db.execute(
+    "create table part(id integer primary key, maker integer references maker(id), "
+    "price integer, note text)"
+)
 db.execute("begin")
 db.executemany("insert into maker values(?, ?)", ((i, "maker %d" % i) for i in range(500)))
 db.executemany(
@@ -27,7 +30,9 @@ def fingerprint():
 
 
 def select_filter():
-    return db.execute("select count(*), sum(price) from part where price between 100 and 200").fetchone()
+    return db.execute(
+        "select count(*), sum(price) from part where price between 100 and 200"
+    ).fetchone()
 
 
 def delete_some():
@@ -36,7 +41,9 @@ def delete_some():
 
 
 def update_some():
-    hit = db.execute("update part set price = price + 1, note = note || 'x' where maker < 50").rowcount
+    hit = db.execute(
+        "update part set price = price + 1, note = note || 'x' where maker < 50"
+    ).rowcount
     return hit, db.execute("select sum(price), sum(length(note)) from part").fetchone()
 
 
@@ -51,7 +58,10 @@ def break_key():
 def check_and_vacuum():
     db.execute("delete from part where id % 2")
     db.execute("vacuum")
-    return db.execute("pragma integrity_check").fetchone(), db.execute("select count(*) from part").fetchone()
+    return (
+        db.execute("pragma integrity_check").fetchone(),
+        db.execute("select count(*) from part").fetchone(),
+    )
 
 
 def unit(test):

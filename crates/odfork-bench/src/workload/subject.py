@@ -1,6 +1,7 @@
-# A subject that is Python: holds memory, starts the tiny program by subprocess on command, and measures itself.
-# Speaks the lines of protocol.rs: "exec python-subprocess plain COUNT" and "verify"; all else is "na".
-# Arguments: bytes mapped, bytes touched, processor or "-", the program's bytes in hexadecimal.
+# A subject that is Python: holds memory, starts the tiny program by subprocess on command, and
+# measures itself. Speaks the lines of protocol.rs: "exec python-subprocess plain COUNT" and
+# "verify"; all else is "na". Arguments: bytes mapped, bytes touched, processor or "-", the
+# program's bytes in hexadecimal.
 import mmap
 import os
 import resource
@@ -41,7 +42,9 @@ def start(count, program, null):
     for _ in range(count):
         subprocess.run([program], stdout=null, check=True)
     each = (time.perf_counter_ns() - begin) / max(count, 1)
-    user, system = (1e9 * (now - then) / max(count, 1) for now, then in zip(usage(), (user, system)))
+    user, system = (
+        1e9 * (now - then) / max(count, 1) for now, then in zip(usage(), (user, system))
+    )
     return "ok each=%.1f user=%.1f sys=%.1f" % (each, user, system)
 
 
@@ -74,7 +77,11 @@ def serve(size, touched, processor, image):
         memory = hold(int(size), int(touched))
         program = tiny_program(bytes.fromhex(image))
     except (OSError, ValueError, MemoryError, AttributeError) as error:
-        print("na Python cannot hold what it was asked for:", str(error).replace("\n", " "), flush=True)
+        print(
+            "na Python cannot hold what it was asked for:",
+            str(error).replace("\n", " "),
+            flush=True,
+        )
         return
     null = open(os.devnull, "wb")
     print("text ready", flush=True)

@@ -109,7 +109,8 @@ def _place(frame: Frame, targets: List[int]) -> None:
         os.close(fd)
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and stream.fileno() in targets:
-            stream.reconfigure(line_buffering=os.isatty(stream.fileno()))  # type: ignore[union-attr]
+            lines = os.isatty(stream.fileno())
+            stream.reconfigure(line_buffering=lines)  # type: ignore[union-attr]
 
 
 def _surroundings(frame: Frame) -> None:

@@ -1,4 +1,5 @@
-# A program with garbage-collection phases: a graph whose nodes are replaced, leaving cycles; three full collections, each marked.
+# A program with garbage-collection phases: a graph whose nodes are replaced, leaving cycles; three
+# full collections, each marked.
 import gc
 import os
 import random
