@@ -36,7 +36,8 @@ fn main() -> ExitCode {
 
 fn try_main() -> Result<ExitCode, String> {
     let mut args = Arguments::from_args();
-    args.test_threads = args.test_threads.or(Some(2));
+    // A third of the time they wait.
+    args.test_threads = args.test_threads.or(Some(4));
     args.filter = args.filter.or_else(|| std::env::var("ODTEST_FILTER").ok());
     let library = find_library();
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("programs");

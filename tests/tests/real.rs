@@ -83,7 +83,8 @@ fn main() -> ExitCode {
 
 fn try_main() -> Result<ExitCode, String> {
     let mut args = Arguments::from_args();
-    args.test_threads = args.test_threads.or(Some(2));
+    // A third of the time they wait.
+    args.test_threads = args.test_threads.or(Some(4));
     let stage = Arc::new(Stage::new()?);
     let mut trials = Vec::new();
     for script in all_scripts()? {
