@@ -335,16 +335,12 @@ fn trials(stage: &Arc<Stage>) -> Vec<Trial> {
             None => case(&stage).map(|()| Completion::Completed).map_err(Failed::from),
         }));
     };
-    let memory = ["--store", "memory", "--store-size", "400M", "--compress"];
+    const MEMORY: [&str; 5] = ["--store", "memory", "--store-size", "400M", "--compress"];
     for codec in ["none", "lz4", "zstd"] {
-        add(
-            format!("content::disk::{codec}"),
-            Box::new(move |s| content(s, &["--compress", codec])),
-        );
-        add(
-            format!("content::memory::{codec}"),
-            Box::new(move |s| content(s, &[&memory[..], &[codec]].concat())),
-        );
+        let disk = move |s: &Stage| content(s, &["--compress", codec]);
+        let memory = move |s: &Stage| content(s, &[&MEMORY[..], &[codec]].concat());
+        add(format!("content::disk::{codec}"), Box::new(disk));
+        add(format!("content::memory::{codec}"), Box::new(memory));
         add(format!("damaged::{codec}"), Box::new(move |s| damaged(s, &["--compress", codec])));
     }
     add("content::two_handlers".into(), Box::new(|s| content(s, &["--handlers", "2"])));

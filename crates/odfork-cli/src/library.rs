@@ -97,7 +97,7 @@ impl Search {
             Problem::Unusable(place, why) => {
                 format!(
                     "{} cannot be preloaded: {why}; build it again or set {LIB} to \
-                         another",
+                     another",
                     place.display()
                 )
             }

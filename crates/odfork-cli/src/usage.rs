@@ -168,74 +168,76 @@ mod tests {
         }
     }
 
+    /// Words, and what is wrong with them.
+    const COMPLAINTS: [(&[&str], &str); 15] = [
+        (
+            &[],
+            "a command is needed: run, check, bench, doctor, predict, writes, report, \
+             kernel, page, image, stats, zygote, completions or man (see 'odfork --help')",
+        ),
+        (&["rnu", "x"], "unknown command 'rnu'; did you mean 'run'? (see 'odfork --help')"),
+        (
+            &["python3", "x.py"],
+            "unknown command 'python3'; to run a program: odfork run -- \
+             python3 x.py (see 'odfork --help')",
+        ),
+        (&["--fast"], "unknown option '--fast' (see 'odfork --help')"),
+        (
+            &["run"],
+            "a PROGRAM to run is needed: odfork run [OPTIONS] -- PROGRAM [ARGS]... (see \
+             'odfork run --help')",
+        ),
+        (
+            &["run", "--freez", "a"],
+            "unknown option '--freez'; did you mean '--freeze'? (see \
+             'odfork run --help')",
+        ),
+        (
+            &["run", "--freeze", "egaer", "a"],
+            "--freeze cannot be 'egaer': it should be auto, eager or never; did you mean \
+             'eager'? (see 'odfork run --help')",
+        ),
+        (
+            &["run", "--freeze"],
+            "--freeze needs a value: auto, eager or never (see 'odfork run \
+             --help')",
+        ),
+        (&["run", "--quiet=1", "a"], "--quiet takes no value (see 'odfork run --help')"),
+        (
+            &["man", "run", "--dir", "x"],
+            "[PAGE] and --dir exclude each other (see 'odfork man \
+             --help')",
+        ),
+        (
+            &["page"],
+            "a command is needed: run, status, set, daemon, simulate, trace or compare \
+             (see 'odfork page --help')",
+        ),
+        (
+            &["page", "simulat"],
+            "unknown command 'page simulat'; did you mean 'simulate'? (see \
+             'odfork page --help')",
+        ),
+        (
+            &["page", "xyzzy"],
+            "unknown command 'page xyzzy'; there are run, status, set, \
+             daemon, simulate, trace and compare (see 'odfork page --help')",
+        ),
+        (
+            &["page", "simulate", "--frames", "1"],
+            "--policy is needed (see 'odfork page \
+             --help')",
+        ),
+        (
+            &["completions"],
+            "a shell is needed: bash, zsh or fish (see 'odfork completions \
+             --help')",
+        ),
+    ];
+
     #[test]
     fn one_line_each_with_a_way_out() {
-        let cases: [(&[&str], &str); 15] = [
-            (
-                &[],
-                "a command is needed: run, check, bench, doctor, predict, writes, report, \
-                   kernel, page, image, stats, zygote, completions or man (see 'odfork --help')",
-            ),
-            (&["rnu", "x"], "unknown command 'rnu'; did you mean 'run'? (see 'odfork --help')"),
-            (
-                &["python3", "x.py"],
-                "unknown command 'python3'; to run a program: odfork run -- \
-                                    python3 x.py (see 'odfork --help')",
-            ),
-            (&["--fast"], "unknown option '--fast' (see 'odfork --help')"),
-            (
-                &["run"],
-                "a PROGRAM to run is needed: odfork run [OPTIONS] -- PROGRAM [ARGS]... (see \
-                        'odfork run --help')",
-            ),
-            (
-                &["run", "--freez", "a"],
-                "unknown option '--freez'; did you mean '--freeze'? (see \
-                                        'odfork run --help')",
-            ),
-            (
-                &["run", "--freeze", "egaer", "a"],
-                "--freeze cannot be 'egaer': it should be auto, eager or never; did you mean \
-                 'eager'? (see 'odfork run --help')",
-            ),
-            (
-                &["run", "--freeze"],
-                "--freeze needs a value: auto, eager or never (see 'odfork run \
-                                    --help')",
-            ),
-            (&["run", "--quiet=1", "a"], "--quiet takes no value (see 'odfork run --help')"),
-            (
-                &["man", "run", "--dir", "x"],
-                "[PAGE] and --dir exclude each other (see 'odfork man \
-                                             --help')",
-            ),
-            (
-                &["page"],
-                "a command is needed: run, status, set, daemon, simulate, trace or compare \
-                         (see 'odfork page --help')",
-            ),
-            (
-                &["page", "simulat"],
-                "unknown command 'page simulat'; did you mean 'simulate'? (see \
-                                    'odfork page --help')",
-            ),
-            (
-                &["page", "xyzzy"],
-                "unknown command 'page xyzzy'; there are run, status, set, \
-                                  daemon, simulate, trace and compare (see 'odfork page --help')",
-            ),
-            (
-                &["page", "simulate", "--frames", "1"],
-                "--policy is needed (see 'odfork page \
-                                                      --help')",
-            ),
-            (
-                &["completions"],
-                "a shell is needed: bash, zsh or fish (see 'odfork completions \
-                                --help')",
-            ),
-        ];
-        for (words, expected) in cases {
+        for (words, expected) in COMPLAINTS {
             assert_eq!(complaint_of(words), expected, "{words:?}");
         }
     }

@@ -145,7 +145,7 @@ impl Image {
             if chain.len() == MAX_CHAIN {
                 let why = format!(
                     "more than {MAX_CHAIN} deltas on each other: make a whole image \
-                                   with `odfork image apply`"
+                     with `odfork image apply`"
                 );
                 return Err(Error::Refused(format!("{}: {why}", newest.path.display())));
             }

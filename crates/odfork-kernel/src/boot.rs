@@ -121,7 +121,7 @@ pub fn describe_end(outcome: &Outcome, log: &Path) -> Vec<String> {
         End::TimedOut => (
             format!(
                 "the time was over after {seconds:.0} s; the guest was asked where it was, \
-                      and ended"
+                 and ended"
             ),
             true,
         ),

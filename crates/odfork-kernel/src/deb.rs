@@ -23,7 +23,7 @@ const SPACE_GUEST: u64 = 2_000_000_000;
 /// build has or what makes the build ten times as big.
 const FOREIGN: &str = "CONFIG_LOCALVERSION=\"-odfork\"\n# CONFIG_LOCALVERSION_AUTO is not \
                        set\nCONFIG_SYSTEM_TRUSTED_KEYS=\"\"\n\
-    CONFIG_SYSTEM_REVOCATION_KEYS=\"\"\nCONFIG_DEBUG_INFO_NONE=y\n";
+                       CONFIG_SYSTEM_REVOCATION_KEYS=\"\"\nCONFIG_DEBUG_INFO_NONE=y\n";
 
 pub fn run(options: &DebOptions) -> Result<u8> {
     let places = Places::find(&options.places)?;

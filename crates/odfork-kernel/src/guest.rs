@@ -119,7 +119,7 @@ impl GuestSpec {
             if folder.as_os_str().as_bytes().contains(&b'\n') || folder.to_str().is_none() {
                 bail!(
                     "the name of the current folder cannot be handed to the guest; start from \
-                       another"
+                     another"
                 );
             }
             let _ = writeln!(lines, "folder {}", folder.display());

@@ -27,8 +27,8 @@ pub const PROGRAM: &str = "qemu-system-x86_64";
 /// host's other work for minutes
 const KERNEL_WORDS: &str =
     "console=ttyS0 ignore_loglevel panic=-1 oops=panic nokaslr clocksource=tsc tsc=reliable \
-    rcupdate.rcu_cpu_stall_timeout=300 rcupdate.rcu_exp_cpu_stall_timeout=300000 \
-    kasan_multi_shot unknown_nmi_panic panic_print=0xc8";
+     rcupdate.rcu_cpu_stall_timeout=300 rcupdate.rcu_exp_cpu_stall_timeout=300000 \
+     kasan_multi_shot unknown_nmi_panic panic_print=0xc8";
 
 /// What TCG can do, without five-level page tables, which make each page walk of the emulator
 /// longer, and without "fast" string instructions: they are emulated byte by byte, and a kernel
@@ -53,7 +53,7 @@ pub fn arguments(spec: &GuestSpec, accel: Accel, channels: &Channels) -> Vec<OsS
     let mut list = Arguments::default();
     list.add(
         "-nodefaults -no-user-config -display none -no-reboot -machine \
-              q35,vmport=off,smbus=off,sata=off,usb=off",
+         q35,vmport=off,smbus=off,sata=off,usb=off",
     );
     list.add(match accel {
         Accel::Kvm => "-accel kvm -cpu host",

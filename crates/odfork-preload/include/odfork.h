@@ -2,9 +2,10 @@
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * Link with -lodfork (pkg-config odfork), or leave the program as it is and preload libodfork.so. Linked or
- * preloaded, every fork() of the program is wrapped; the functions below are for those who want to say when to
- * freeze, or to ask what happened. Environment variables (ODFORK_FREEZE and others) count in both cases.
+ * Link with -lodfork (pkg-config odfork), or leave the program as it is and preload libodfork.so.
+ * Linked or preloaded, every fork() of the program is wrapped; the functions below are for those
+ * who want to say when to freeze, or to ask what happened. Environment variables (ODFORK_FREEZE and
+ * others) count in both cases.
  *
  *     load_everything();
  *     odfork_freeze();              // once: about the time of copying the memory in use
@@ -13,8 +14,8 @@
  *         ...
  *     }
  *
- * The functions may be called from any thread, except that none but odfork_fork() may be called in a signal
- * handler, or in the child of a multi-threaded process before it executes another program.
+ * The functions may be called from any thread, except that none but odfork_fork() may be called in
+ * a signal handler, or in the child of a multi-threaded process before it executes another program.
  */
 
 #ifndef ODFORK_H

@@ -162,7 +162,7 @@ mod tests {
         if support() == Support::Missing {
             eprintln!(
                 "SKIPPED a_mode_is_set_and_read_where_the_kernel_has_it: no \
-                       CONFIG_COW_PTE_TABLES here"
+                 CONFIG_COW_PTE_TABLES here"
             );
             assert!(set(Mode::On).is_err());
             return;

@@ -124,7 +124,7 @@ mod tests {
                           1060000 kB\n\
         RssAnon:\t 1050000 kB\nRssFile:\t  10000 kB\nVmPTE:\t    2108 kB\nVmSwap:\t      4 \
                           kB\nThreads:\t5\n\
-        CapEff:\t0000000000080000\nSeccomp:\t2\n";
+                          CapEff:\t0000000000080000\nSeccomp:\t2\n";
 
     #[test]
     fn status_is_read() {

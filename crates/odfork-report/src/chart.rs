@@ -216,7 +216,7 @@ impl Chart {
             0 => self.caption.clone(),
             count => format!(
                 "{} Not shown, because the logarithmic axis has no zero: {count} \
-                              value(s); the table has them.",
+                 value(s); the table has them.",
                 self.caption
             ),
         };

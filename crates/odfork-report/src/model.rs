@@ -20,10 +20,10 @@ const INTRO: &str = "Each configuration's points of the grid, the median of thei
     by least squares of relative errors: process + page-table entries x cost + pages written x \
     cost, the three terms of Smith and Maguire, and further terms where points that were held out \
     ask for them. The time is that of one fork with child, exit and wait. The same sum is the \
-    freeze rule of the runtime.";
+                     freeze rule of the runtime.";
 const NONE: &str =
     "No model was fitted: it needs samples of the experiment grid. Run `odfork bench \
-    grid`, then make the report again.";
+     grid`, then make the report again.";
 
 /// Every configuration that could be fitted, and sentences: held-out errors, the analysis of 1988,
 /// what is missing.

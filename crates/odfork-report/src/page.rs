@@ -222,21 +222,21 @@ fn fact(key: &str, value: &Value) -> String {
 
 const METHOD: [&str; 6] = [
     "Interleaving: configurations are measured in turns within one run; the samples of a round \
-         are taken next to each other, in random order. Ratios are formed between samples of the \
-         same round, so what slows the whole machine cancels. Figures of different runs are not \
-         divided by each other.",
+     are taken next to each other, in random order. Ratios are formed between samples of the \
+     same round, so what slows the whole machine cancels. Figures of different runs are not \
+     divided by each other.",
     "Warm-up: memory is filled with a pattern before anything is measured, and the first fork \
-         of a process, which contains one-time work, is not counted.",
+     of a process, which contains one-time work, is not counted.",
     "Statistics: medians. Intervals hold 95 % of the medians of 2,000 resamples (bootstrap); \
-         below three samples no interval is given. The resampling is seeded: the same samples give \
-         the same report.",
+     below three samples no interval is given. The resampling is seeded: the same samples give \
+     the same report.",
     "Outliers are kept. Every raw sample is a faint dot, axes span them all, and medians bear \
-         them.",
+     them.",
     "Harness: the configuration null does everything but the measured thing. Its share of the \
-         smallest figure is told in each chapter.",
+     smallest figure is told in each chapter.",
     "Published figures are hollow marks or tables beside ours. They come from other machines, \
-         other kernels and other decades: ratios and shapes can be compared, absolute times \
-         rarely.",
+     other kernels and other decades: ratios and shapes can be compared, absolute times \
+     rarely.",
 ];
 
 fn configurations() -> Table {
@@ -247,12 +247,12 @@ fn configurations() -> Table {
         (
             "image",
             "odfork: libodfork.so is preloaded and the memory is frozen in an image; the \
-                   kernel's fork is stock",
+             kernel's fork is stock",
         ),
         (
             "kernel",
             "on-demand-fork: the process asks a kernel with the patches to share page \
-                    tables at fork; nothing preloaded, pages of 4 KB",
+             tables at fork; nothing preloaded, pages of 4 KB",
         ),
         ("null", "the harness alone: everything but the measured thing"),
     ];

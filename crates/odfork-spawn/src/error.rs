@@ -185,41 +185,41 @@ fn advice(step: Step, cause: Cause) -> &'static str {
     match (step, errno) {
         (Step::Request, _) => {
             "remove zero bytes from names and arguments; name each descriptor \
-                               once"
+             once"
         }
         (Step::Pipe | Step::Clone, libc::EMFILE) => "raise RLIMIT_NOFILE or close descriptors",
         (Step::Clone, libc::EAGAIN) => "raise RLIMIT_NPROC or the cgroup's pids.max",
         (Step::Stack | Step::Clone, libc::ENOMEM) => "free memory or raise RLIMIT_AS",
         (Step::Session, libc::EPERM) => {
             "a process group leader cannot start a session; ask for a \
-                                         session or a group, not both"
+             session or a group, not both"
         }
         (Step::Descriptors, libc::EBADF) => {
             "the descriptor must be open while the program is \
-                                             started, and its new number below RLIMIT_NOFILE"
+             started, and its new number below RLIMIT_NOFILE"
         }
         (Step::Limits, libc::EPERM) => "raising a hard limit needs CAP_SYS_RESOURCE",
         (Step::Groups | Step::Gid | Step::Uid, libc::EPERM) => {
             "changing the user or group needs \
-                                                                CAP_SETUID or CAP_SETGID"
+             CAP_SETUID or CAP_SETGID"
         }
         (Step::Cgroup, libc::EACCES) => "the cgroup's cgroup.procs must be writable",
         (Step::Cgroup, libc::EBUSY) => {
             "a cgroup that passes controllers to children takes no \
-                                        processes; name a leaf"
+             processes; name a leaf"
         }
         (Step::Exec, libc::EACCES) => {
             "the file needs execute permission on a file system not \
-                                       mounted noexec"
+             mounted noexec"
         }
         (Step::Exec, libc::ENOEXEC) => "not a program the kernel knows; a script needs a #! line",
         (Step::Exec, libc::E2BIG) => {
             "shorten arguments and environment, or raise RLIMIT_STACK \
-                                      (they may take a quarter of it)"
+             (they may take a quarter of it)"
         }
         (Step::Exec, libc::ETXTBSY) => {
             "a descriptor that may write to the file is still open \
-                                        somewhere"
+             somewhere"
         }
         (Step::Interpreter, _) => "install the interpreter, or correct the #! line",
         _ => "",

@@ -21,7 +21,7 @@ use abi::clone::CloneArgs;
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!(
     "odfork runs on Linux/x86-64 only so far: the system-call seam and the clone() \
-                entries are written for it"
+     entries are written for it"
 );
 
 /// An error number as the kernel returned it.

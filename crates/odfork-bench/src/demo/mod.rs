@@ -170,7 +170,7 @@ fn fitting(wanted: u64, least: u64, recorder: &mut Recorder) -> u64 {
         (wanted >> 20, fitting >> 20, free >> 20, (wanted * FACTOR) >> 20);
     recorder.note(format!(
         "memory is short: {free} MB available, {needed} MB needed for the full \
-                           size; scaled down from {from} MB to {to} MB"
+         size; scaled down from {from} MB to {to} MB"
     ));
     fitting
 }

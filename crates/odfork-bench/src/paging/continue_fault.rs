@@ -26,7 +26,7 @@ const LENGTH: u64 = (PAGES as u64 + 1) * PAGE;
 fn failed(what: &str, error: &Error) -> String {
     format!(
         "{what}: {error}; the bare fault needs userfaultfd with minor faults of shared memory \
-             (Linux 5.14, root or {DEVICE})"
+         (Linux 5.14, root or {DEVICE})"
     )
 }
 

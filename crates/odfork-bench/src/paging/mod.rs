@@ -119,7 +119,7 @@ fn settings(options: &Options, (program, folder): (&Path, &Path)) -> Result<Sett
         let (needed, available) = (needed >> 20, available >> 20);
         bail!(
             "{needed} MB of memory are needed and {available} MB are available; take a smaller \
-               --region"
+             --region"
         );
     }
     let umap = options.umap.as_ref().map(|folder| folder.join("libumap.so"));

@@ -135,7 +135,7 @@ fn umap(library: &Path, length: usize, file: File) -> Result<*mut c_void> {
     if symbol.is_null() {
         bail!(
             "{} cannot be loaded or has no function umap; build umap 2 and give the folder of \
-               libumap.so",
+             libumap.so",
             library.display()
         );
     }

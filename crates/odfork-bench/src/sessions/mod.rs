@@ -31,7 +31,7 @@ pub const NAME: &str = "sessions";
 pub const ROW: &str = "M24";
 pub const QUESTION: &str =
     "How do throughput and the response of a trivial command fall with more \
-                            sessions than fit into memory?";
+     sessions than fit into memory?";
 pub const PUBLISHED: &str = "paging degrades more linearly than swapping and keeps the trivial \
                              command's response low; system time 26 % against 20 % at the highest \
                              load (VAX, 1981)";

@@ -45,7 +45,7 @@ pub fn command() -> clap::Command {
         .hide(true)
         .after_help(
             "Examples:\n  odfork session --bytes 100663296\n  sleep 3 | odfork session \
-                     --bytes 1048576 --trivial 100",
+             --bytes 1048576 --trivial 100",
         )
 }
 

@@ -31,7 +31,7 @@ pub fn command() -> Command {
                 .action(ArgAction::Append)
                 .help(
                     "Serve this user's programs, too (as root: they get /dev/userfaultfd from \
-                       here)",
+                     here)",
                 ),
         )
         .arg(
@@ -57,7 +57,7 @@ pub fn arguments() -> [Arg; 7] {
             .help("Where pages are while they are out: a folder, a new file, or 'memory'"),
         Arg::new("store-size").long("store-size").value_name("SIZE").help(
             "Most bytes of the store [default: what the disk has; in memory 4 times the \
-                   limit]",
+             limit]",
         ),
         Arg::new("compress")
             .long("compress")
@@ -75,7 +75,7 @@ pub fn arguments() -> [Arg; 7] {
             .help("Threads that wait for faults; 2 pay off with many faulting threads"),
         Arg::new("allow-user-mode").long("allow-user-mode").action(ArgAction::SetTrue).help(
             "Without the right to full userfaultfd, go on: system calls on paged memory then \
-                   fail with EFAULT",
+             fail with EFAULT",
         ),
         socket_argument(),
     ]
@@ -89,7 +89,7 @@ pub fn socket_argument() -> Arg {
         .value_parser(clap::value_parser!(PathBuf))
         .help(
             "The daemon's socket [default: $ODFORK_PAGE_SOCKET, else in $XDG_RUNTIME_DIR/odfork \
-               or /tmp/odfork-UID]",
+             or /tmp/odfork-UID]",
         )
 }
 
@@ -101,7 +101,7 @@ fn limit_of(given: &ArgMatches) -> Result<u64> {
     let Some(text) = given.get_one::<String>("limit") else {
         bail!(
             "no daemon is running, so --limit is needed: how much memory the programs may have \
-               together, as --limit 512M"
+             together, as --limit 512M"
         );
     };
     let limit = bytes(text).map_err(Error::msg)?;

@@ -29,7 +29,7 @@ pub fn check(lease: &Lease) -> Result<()> {
         Err(_) if lease.user_mode => {
             eprintln!(
                 "odfork page run: userfaultfd for user mode only: read(2), write(2) and \
-                       other system calls on paged memory will fail with EFAULT"
+                 other system calls on paged memory will fail with EFAULT"
             );
             own(flags | USER_MODE_ONLY).map_err(io_error)?
         }
@@ -42,7 +42,7 @@ pub fn check(lease: &Lease) -> Result<()> {
         let (kernel, error) = (kernel(), io_error(error));
         bail!(
             "this kernel's userfaultfd lacks what paging needs (Linux 6.7 for asynchronous write \
-               protection; here {kernel}): {error}"
+             protection; here {kernel}): {error}"
         );
     }
     Ok(())

@@ -143,7 +143,7 @@ fn programs(now: &Value) -> String {
         let [mapped, resident, reclaimable, faults, page_ins, reclaims] = rest;
         format!(
             "{pid:>8} {name:<16} {mapped:>9} {resident:>9} {reclaimable:>9} {faults:>10} \
-                 {page_ins:>9} {reclaims:>10}"
+             {page_ins:>9} {reclaims:>10}"
         )
     };
     let head =

@@ -368,7 +368,7 @@ fn forbidden(error: IoError) -> Error {
         ),
         Some(libc::ENOSYS) => Error::Refused(
             "this kernel has no userfaultfd, or a filter hides \
-                                              it"
+             it"
             .to_owned(),
         ),
         _ => Error::Refused(format!("userfaultfd does not work here ({error})")),

@@ -221,13 +221,13 @@ mod tests {
     fn an_image_and_the_library_are_recognised() {
         let text = "7f0000000000-7f0040000000 rw-p 00200000 00:2a 3  /#3 (deleted)\nRss: 8 \
                     kB\nAnonymous: 8 kB\n\
-            FilePmdMapped: 0 kB\nVmFlags: rd wr\n\
+                    FilePmdMapped: 0 kB\nVmFlags: rd wr\n\
             7f5000000000-7f5000100000 rw-p 00200000 00:01 7  /memfd:odfork (deleted)\nRss: 64 kB\n\
-            Anonymous: 0 kB\nVmFlags: rd wr\n\
+                    Anonymous: 0 kB\nVmFlags: rd wr\n\
             610000000000-610000001000 r--p 00000000 00:2a 3  /#3 (deleted)\nRss: 4 kB\nVmFlags: \
                     rd\n\
             7f70-7f80 r-xp 00000000 08:01 7  /opt/lib/libodfork.so\nRss: 64 kB\nVmFlags: rd ex\n\
-            7f90-7fa0 rw-s 00000000 00:0e 7  anon_inode:[io_uring]\nVmFlags: rd wr\n";
+                    7f90-7fa0 rw-s 00000000 00:0e 7  anon_inode:[io_uring]\nVmFlags: rd wr\n";
         let map = Map::parse(text);
         assert!(map.loaded && map.is_frozen() && map.pinned);
         assert_eq!((map.backing_mappings, map.backing_rewritten), (2, 8192));

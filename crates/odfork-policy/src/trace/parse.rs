@@ -303,32 +303,32 @@ mod tests {
             (
                 "1\nabc\n",
                 "line 2: 'abc' is no decimal number; hexadecimal page numbers begin with \
-                          0x",
+                 0x",
             ),
             ("1\n\nxyz\n", "line 3: 'xyz' is no page number (decimal, or hexadecimal after 0x)"),
             ("-1\n", "line 1: '-1' is negative; page numbers begin at 0"),
             (
                 "18446744073709551616",
                 "line 1: '18446744073709551616' is too large for a page \
-                                      number",
+                 number",
             ),
             ("0x", "line 1: '0x' is no page number (decimal, or hexadecimal after 0x)"),
             (
                 "0x1ffffffffffffffff",
                 "line 1: '0x1ffffffffffffffff' is no page number (decimal, or \
-                                     hexadecimal after 0x)",
+                 hexadecimal after 0x)",
             ),
             ("12x\n", "line 1: '12x' is no page number (decimal, or hexadecimal after 0x)"),
             ("1 r a b\n", "line 1: 'b' is one column too many; expected: PAGE [r|w] [PROCESS]"),
             (
                 "# anomalous on\n",
                 "line 1: '# anomalous on' should be '# anomalous PROCESS on' or \
-                                  '# anomalous PROCESS off'",
+                 '# anomalous PROCESS off'",
             ),
             (
                 "\0\u{1}\n",
                 "line 1: '\\0\\u{1}' is no page number (decimal, or hexadecimal after \
-                           0x)",
+                 0x)",
             ),
         ];
         for (text, line) in cases {

@@ -137,7 +137,7 @@ fn by_actions(digest: &Digest, id: &str) -> Option<Figure> {
                 interval and raw samples.",
         caption:
             "chdir: another working directory. close-N: all other descriptors closed, N being \
-                  open. pipes: three pipes, both outputs read to their ends.",
+             open. pipes: three pipes, both outputs read to their ends.",
         label: "one start: create, exec, wait",
         kind: Kind::Log,
         unit: Unit::Nanoseconds,
@@ -164,7 +164,7 @@ fn theirs(id: &str) -> Option<Figure> {
         title: "Published (Zahariev 2009)".into(),
         about:
             "The published seconds for a few thousand starts, by used memory: fork rises, vfork \
-                does not."
+             does not."
                 .into(),
         caption: "Seconds for a few thousand starts; how many is not told, so only slopes and \
                   ratios can be compared with ours."

@@ -49,7 +49,7 @@ fn surface(part: &Part, configuration: &str, forks: f64) -> Option<Figure> {
     };
     let caption = format!(
         "As {figure}. Medians; steps of both ground axes are evenly spaced, the \
-                           far corner is the largest heap, all written."
+         far corner is the largest heap, all written."
     );
     let name = format!("{}-surface-{configuration}-{forks}", part.id);
     surface.drawable().then(|| Figure::new(&name, &caption, surface.drawing()))

@@ -117,13 +117,13 @@ fn state(recording: &Recording) -> Vec<Block> {
     match &recording.end {
         None => warn(format!(
             "Incomplete: {file} has no closing line. The run was killed or the \
-                              file is cut; what is there is shown."
+             file is cut; what is there is shown."
         )),
         Some(end) => {
             if end.interrupted {
                 warn(format!(
                     "Interrupted: the run was stopped early after {} samples; points may \
-                              have few samples or be missing.",
+                     have few samples or be missing.",
                     end.samples
                 ));
             }

@@ -40,7 +40,7 @@ fn rates(digest: &Digest, id: &str, (act, title): (&str, &str)) -> Option<Figure
                 is compared with what was written.",
         caption:
             "Median and 95 % interval over rounds; faint dots are single rounds. To the right \
-                  is faster.",
+             is faster.",
         label: "accesses a second",
         kind: Kind::Log,
         unit: Unit::PerSecond,

@@ -96,12 +96,12 @@ pub fn percentiles(digest: &Digest, metric: &str, id: &str) -> Option<Block> {
         title: format!("Percentiles of {metric} ({place})"),
         about:
             "One line per configuration: the value that the given share of samples stays below, \
-                from the median to the slowest."
+             from the median to the slowest."
                 .into(),
         caption:
             "From the median to the slow end; the axis gives each factor of ten of rarity the \
-                  same room. A line ends where its samples end: 100 samples say nothing about 99.9 \
-                  %."
+             same room. A line ends where its samples end: 100 samples say nothing about 99.9 \
+             %."
             .into(),
         x: Axis::new("percentile of samples", Kind::Percentile, Unit::Share),
         y: Axis::log(metric, largest.unit),

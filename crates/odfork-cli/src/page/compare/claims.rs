@@ -159,7 +159,7 @@ fn robust(results: &Results) -> Claim {
     numbers.insert(
         0,
         "cost over the best partition of the case, mean / worst; the size and the \
-                       fraction with the best worst case"
+         fraction with the best worst case"
             .into(),
     );
     let all = RATIOS.len();
@@ -213,11 +213,11 @@ fn some_size(results: &Results) -> Claim {
         vec![
             format!(
                 "faults within 5 % of LRU in {near} of {cases} cases, there with cost within \
-                     10 % of FIFO's (8.6:1) in {both}"
+                 10 % of FIFO's (8.6:1) in {both}"
             ),
             format!(
                 "the cheapest such fraction runs from {least} to {most}; up to {dearest:.1} \
-                     reclaims a fault"
+                 reclaims a fault"
             ),
         ],
     )
