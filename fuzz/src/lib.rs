@@ -1,7 +1,9 @@
-//! Fuzz targets: for each reader of bytes from outside, a function that must neither panic nor contradict itself.
+//! Fuzz targets: for each reader of bytes from outside, a function that must neither panic nor
+//! contradict itself.
 //!
-//! Owns the table of targets and reading choices from bytes. Does not own what drives them: `tests/replay.rs` replays
-//! the seeds of `corpus/` with fixed mutations, `engine.rs` runs one target under libFuzzer. A new target is a file in
+//! Owns the table of targets and reading choices from bytes. Does not own what drives them:
+//! `tests/replay.rs` replays the seeds of `corpus/` with fixed mutations, `engine.rs` runs one
+//! target under libFuzzer. A new target is a file in
 //! `targets`, a line in [`TARGETS`], and a folder of seeds.
 
 mod bytes;

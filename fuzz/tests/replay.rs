@@ -1,6 +1,8 @@
-//! Every target over its seeds and over fixed mutations of them: a few thousand inputs, the same each time.
+//! Every target over its seeds and over fixed mutations of them: a few thousand inputs, the same
+//! each time.
 //!
-//! `ODFORK_FUZZ_INPUTS=N` says how many for each target; `replay NAME` runs one. A fault leaves its input in a file.
+//! `ODFORK_FUZZ_INPUTS=N` says how many for each target; `replay NAME` runs one. A fault leaves its
+//! input in a file.
 
 use std::fs;
 use std::panic::{catch_unwind, AssertUnwindSafe};

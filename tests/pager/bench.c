@@ -1,6 +1,7 @@
-/* The subject of `odfork bench paging`: one region, four walks over it, accesses of one word a page, every one checked.
-   Arguments: region in MB, seconds a walk, seed, file to map instead of anonymous memory or "-", walks by letter (s w z p).
-   Writes one line a walk: name, accesses, ns, p50 and p99 of all accesses in ns, major and minor faults of this process. */
+/* The subject of `odfork bench paging`: one region, four walks over it, accesses of one word a
+ * page, every one checked. Arguments: region in MB, seconds a walk, seed, file to map instead of
+ * anonymous memory or "-", walks by letter (s w z p). Writes one line a walk: name, accesses, ns,
+ * p50 and p99 of all accesses in ns, major and minor faults of this process. */
 #include "pages.h"
 #include <fcntl.h>
 #include <math.h>
@@ -56,7 +57,10 @@ static void zipf_start(void)
 static size_t zipf(uint64_t *state)
 {
     double u = (next_random(state) >> 11) * 0x1p-53, uz = u * zeta_n;
-    size_t rank = uz < 1 ? 0 : uz < 1 + pow(0.5, 0.9) ? 1 : (size_t)(pages * pow(zipf_eta * u - zipf_eta + 1, zipf_alpha));
+    size_t rank = uz < 1 ? 0
+                  : uz < 1 + pow(0.5, 0.9)
+                      ? 1
+                      : (size_t)(pages * pow(zipf_eta * u - zipf_eta + 1, zipf_alpha));
     if (rank >= pages)
         rank = pages - 1;
     return mix(rank * 2 + 1) % pages;
@@ -64,8 +68,10 @@ static size_t zipf(uint64_t *state)
 
 static void walk(char which, uint64_t seed)
 {
-    static const char *names[128] = {['s'] = "read", ['w'] = "readwrite", ['z'] = "zipf", ['p'] = "phases"};
-    uint64_t state = seed, count = 0, start = now_ns(), end = start + (uint64_t)(seconds * 1e9), now = start;
+    static const char *names[128] = {
+        ['s'] = "read", ['w'] = "readwrite", ['z'] = "zipf", ['p'] = "phases"};
+    uint64_t state = seed, count = 0, start = now_ns(), end = start + (uint64_t)(seconds * 1e9),
+             now = start;
     size_t next = 0, set = pages * 160 / 1024, base = 0, phases = 0;
     struct rusage before, after;
     memset(histogram, 0, sizeof histogram);
@@ -94,8 +100,8 @@ static void walk(char which, uint64_t seed)
         note(now - then);
     }
     getrusage(RUSAGE_SELF, &after);
-    printf("%s %lu %lu %lu %lu %ld %ld\n", names[(int)which], count, now - start, quantile(0.5), quantile(0.99),
-           after.ru_majflt - before.ru_majflt, after.ru_minflt - before.ru_minflt);
+    printf("%s %lu %lu %lu %lu %ld %ld\n", names[(int)which], count, now - start, quantile(0.5),
+           quantile(0.99), after.ru_majflt - before.ru_majflt, after.ru_minflt - before.ru_minflt);
     fflush(stdout);
 }
 

@@ -1,8 +1,10 @@
-/* Memory that is given up reads as zeros, memory that is moved or inherited keeps its content; beside libodfork.so, too.
-   Arguments: "paged" or "left", whether the pager is expected to have it; megabytes. */
+/* Memory that is given up reads as zeros, memory that is moved or inherited keeps its content;
+ * beside libodfork.so, too. Arguments: "paged" or "left", whether the pager is expected to have it;
+ * megabytes. */
 #include "pages.h"
 
-static void check_from(const char *what, const uint64_t *memory, size_t first, size_t end, uint64_t version)
+static void check_from(const char *what, const uint64_t *memory, size_t first, size_t end,
+                       uint64_t version)
 {
     for (size_t page = first; page < end; page++)
         check_page(what, memory + page * WORDS, version ? page : 0, version);

@@ -1,4 +1,5 @@
-/* A program that closes what it does not know and takes the numbers for itself: they stay its own in a forked child. */
+/* A program that closes what it does not know and takes the numbers for itself: they stay its own
+ * in a forked child. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>

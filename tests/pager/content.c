@@ -1,6 +1,7 @@
-/* Random reads and writes by several threads over more memory than the limit; every page is checked against what
-   was written last. Arguments: megabytes, threads, seconds, seed, share of writes in per cent. Each thread owns the pages
-   whose number leaves its rest, so that the versions need no lock; reads of others' pages check only that the words agree. */
+/* Random reads and writes by several threads over more memory than the limit; every page is checked
+ * against what was written last. Arguments: megabytes, threads, seconds, seed, share of writes in
+ * per cent. Each thread owns the pages whose number leaves its rest, so that the versions need no
+ * lock; reads of others' pages check only that the words agree. */
 #include "pages.h"
 
 static uint64_t *memory;
@@ -18,7 +19,8 @@ static void *work(void *argument)
         uint64_t start = r % pages, run = 1;
         if (r >> 60 == 0)
             run = 64 * threads; /* now and then a walk */
-        for (uint64_t page = start - start % threads + me; page < pages && page < start + run; page += threads) {
+        for (uint64_t page = start - start % threads + me; page < pages && page < start + run;
+             page += threads) {
             uint64_t *at = memory + page * WORDS;
             if (next_random(&state) % 100 < writes) {
                 if (versions[page] & 1)

@@ -1,4 +1,5 @@
-/* Fills memory, waits for a line, and reads everything: a page may be a SIGBUS, but never wrong. Argument: megabytes. */
+/* Fills memory, waits for a line, and reads everything: a page may be a SIGBUS, but never wrong.
+ * Argument: megabytes. */
 #include "pages.h"
 #include <setjmp.h>
 

@@ -1,5 +1,6 @@
-/* read(2) from a FUSE file that goes past the page cache: the kernel writes straight into the program's pages when the server
-   answers, here only once other memory has pushed them out. Nothing asks for O_DIRECT. "none": FUSE is not to be had. */
+/* read(2) from a FUSE file that goes past the page cache: the kernel writes straight into the
+ * program's pages when the server answers, here only once other memory has pushed them out. Nothing
+ * asks for O_DIRECT. "none": FUSE is not to be had. */
 #include "pages.h"
 #include <fcntl.h>
 #include <linux/fuse.h>
@@ -14,7 +15,8 @@ static int device, told[2];
 static void answer(uint64_t question, int error, const void *data, size_t length)
 {
     static char bytes[sizeof(struct fuse_out_header) + BYTES];
-    struct fuse_out_header head = {.len = sizeof head + length, .error = -error, .unique = question};
+    struct fuse_out_header head = {
+        .len = sizeof head + length, .error = -error, .unique = question};
     memcpy(bytes, &head, sizeof head);
     memcpy(bytes + sizeof head, data, length);
     if (write(device, bytes, head.len) < 0 && errno != ENOENT)
@@ -47,7 +49,8 @@ static void answer_read(uint64_t question, const struct fuse_read_in *wish)
 static void serve_one(const struct fuse_in_header *head, const void *body)
 {
     struct fuse_init_out init = {.major = FUSE_KERNEL_VERSION, .minor = 31, .max_write = 1 << 17};
-    struct fuse_entry_out entry = {.nodeid = 2, .attr_valid = 100, .entry_valid = 100, .attr = attributes(2)};
+    struct fuse_entry_out entry = {
+        .nodeid = 2, .attr_valid = 100, .entry_valid = 100, .attr = attributes(2)};
     struct fuse_attr_out about = {.attr_valid = 100, .attr = attributes(head->nodeid)};
     struct fuse_open_out opened = {.fh = 1, .open_flags = FOPEN_DIRECT_IO};
     switch (head->opcode) {
@@ -108,7 +111,8 @@ int main(void)
         return puts("none ok"), 0;
     device = open("/dev/fuse", O_RDWR);
     snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0", device);
-    if (device < 0 || pipe(told) != 0 || !mkdtemp(folder) || mount("test", folder, "fuse.test", 0, options) != 0)
+    if (device < 0 || pipe(told) != 0 || !mkdtemp(folder) ||
+        mount("test", folder, "fuse.test", 0, options) != 0)
         return puts("none ok"), 0;
     pid_t server = fork();
     if (server == 0)

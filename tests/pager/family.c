@@ -1,4 +1,5 @@
-/* Has many children, each with memory of its own, that all end at the same moment. Argument: how many. */
+/* Has many children, each with memory of its own, that all end at the same moment. Argument: how
+ * many. */
 #include "pages.h"
 #include <sys/prctl.h>
 

@@ -1,5 +1,5 @@
-/* fork of a paged program: parent and child go on with the same content, each for itself. Arguments: megabytes, generations, seed,
-   writer threads in the parent. */
+/* fork of a paged program: parent and child go on with the same content, each for itself.
+ * Arguments: megabytes, generations, seed, writer threads in the parent. */
 #include "pages.h"
 
 static uint64_t *memory;
@@ -25,7 +25,8 @@ static void mutate(uint64_t *state, unsigned count, uint32_t version)
     }
 }
 
-/* Threads write to the upper half while the fork happens: in both processes every word must be an old or a new one. */
+/* Threads write to the upper half while the fork happens: in both processes every word must be an
+ * old or a new one. */
 static void *scribble(void *argument)
 {
     uint64_t state = (uintptr_t)argument;

@@ -1,4 +1,5 @@
-/* malloc and its family, large and small, several threads, each block checked. Arguments: seconds, threads, seed. */
+/* malloc and its family, large and small, several threads, each block checked. Arguments: seconds,
+ * threads, seed. */
 #include "pages.h"
 #include <malloc.h>
 

@@ -1,5 +1,6 @@
-/* Fills memory, says "ready", waits for a line, checks. Arguments: megabytes; 1: meanwhile its userfaultfd is a blocking one, for
-   everybody who shares the description; 2: it says that it collects garbage. */
+/* Fills memory, says "ready", waits for a line, checks. Arguments: megabytes; 1: meanwhile its
+ * userfaultfd is a blocking one, for everybody who shares the description; 2: it says that it
+ * collects garbage. */
 #include "pages.h"
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -10,7 +11,8 @@ static void make_blocking(void)
     for (int fd = 3; fd < 1024; fd++) {
         char path[64], target[64] = "";
         snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-        if (readlink(path, target, sizeof target - 1) > 0 && strcmp(target, "anon_inode:[userfaultfd]") == 0)
+        if (readlink(path, target, sizeof target - 1) > 0 &&
+            strcmp(target, "anon_inode:[userfaultfd]") == 0)
             made += fcntl(fd, F_SETFL, 0) == 0;
     }
     if (made == 0)

@@ -1,4 +1,5 @@
-/* A program that gives up its rights: no thread keeps them, its memory stays, and it can still fork. Needs root. */
+/* A program that gives up its rights: no thread keeps them, its memory stays, and it can still
+ * fork. Needs root. */
 #include "pages.h"
 #include <dirent.h>
 #include <grp.h>
@@ -18,8 +19,9 @@ static void identity(const char *thread, char *into, size_t room)
     FILE *status = fopen(path, "r");
     into[0] = 0;
     while (status && fgets(line, sizeof line, status))
-        if (strncmp(line, "Uid:", 4) == 0 || strncmp(line, "Gid:", 4) == 0 || strncmp(line, "Groups:", 7) == 0 ||
-            strncmp(line, "CapEff:", 7) == 0 || strncmp(line, "CapPrm:", 7) == 0)
+        if (strncmp(line, "Uid:", 4) == 0 || strncmp(line, "Gid:", 4) == 0 ||
+            strncmp(line, "Groups:", 7) == 0 || strncmp(line, "CapEff:", 7) == 0 ||
+            strncmp(line, "CapPrm:", 7) == 0)
             strncat(into, line, room - strlen(into) - 1);
     if (status)
         fclose(status);

@@ -1,4 +1,5 @@
-/* Everything a program may do to a large mapping, against a plain copy in the kernel's memory. Arguments: steps, seed. */
+/* Everything a program may do to a large mapping, against a plain copy in the kernel's memory.
+ * Arguments: steps, seed. */
 #include "pages.h"
 
 #define PAGES 2048ul
@@ -36,7 +37,9 @@ int main(int argc, char **argv)
             memset(versions + page, 0, run * sizeof *versions);
             break;
         case 1: { /* read-only, none, and back */
-            int prot = (r >> 50) % 3 == 0 ? PROT_NONE : (r >> 50) % 3 == 1 ? PROT_READ : PROT_READ | PROT_WRITE;
+            int prot = (r >> 50) % 3 == 0   ? PROT_NONE
+                       : (r >> 50) % 3 == 1 ? PROT_READ
+                                            : PROT_READ | PROT_WRITE;
             for (size_t n = page; n < page + run; n++)
                 if (!mapped[n])
                     goto skip;
@@ -56,9 +59,11 @@ int main(int argc, char **argv)
             break;
         case 3: /* the kernel's memory in its place */
             if ((r >> 50) % 4 == 0) {
-                if (mmap(at, run * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != at)
+                if (mmap(at, run * PAGE, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != at)
                     perror("mmap"), abort();
-                memset(mapped + page, 1, run), memset(readable + page, 1, run), memset(writable + page, 1, run);
+                memset(mapped + page, 1, run), memset(readable + page, 1, run),
+                    memset(writable + page, 1, run);
                 memset(versions + page, 0, run * sizeof *versions);
             }
             break;

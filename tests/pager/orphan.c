@@ -1,5 +1,5 @@
-/* A fork that cannot succeed is refused; no child is left behind, none was seen. Says "ready", reads a line, forks. Argument:
-   "gone" the supervisor is gone by then; "full" the store is. */
+/* A fork that cannot succeed is refused; no child is left behind, none was seen. Says "ready",
+ * reads a line, forks. Argument: "gone" the supervisor is gone by then; "full" the store is. */
 #include "pages.h"
 
 int main(int argc, char **argv)

@@ -1,4 +1,5 @@
-/* Content that knows where it belongs: every word of a page depends on the page's number, its version, and its place. */
+/* Content that knows where it belongs: every word of a page depends on the page's number, its
+ * version, and its place. */
 #ifndef PAGES_H
 #define PAGES_H
 #define _GNU_SOURCE
@@ -40,14 +41,16 @@ static inline void fill_page(uint64_t *to, uint64_t page, uint64_t version)
         to[at] = version ? word_of(page, version, at) : 0;
 }
 
-static inline void wrong(const char *what, uint64_t page, uint64_t version, unsigned at, uint64_t found)
+static inline void wrong(const char *what, uint64_t page, uint64_t version, unsigned at,
+                         uint64_t found)
 {
-    fprintf(stderr, "WRONG %s: page %lu version %lu word %u: %lx instead of %lx\n", what, page, version, at, found,
-            version ? word_of(page, version, at) : 0);
+    fprintf(stderr, "WRONG %s: page %lu version %lu word %u: %lx instead of %lx\n", what, page,
+            version, at, found, version ? word_of(page, version, at) : 0);
     abort();
 }
 
-static inline void check_page(const char *what, const uint64_t *from, uint64_t page, uint64_t version)
+static inline void check_page(const char *what, const uint64_t *from, uint64_t page,
+                              uint64_t version)
 {
     for (unsigned at = 0; at < WORDS; at++) {
         uint64_t found = ((const volatile uint64_t *)from)[at];
@@ -57,7 +60,8 @@ static inline void check_page(const char *what, const uint64_t *from, uint64_t p
 }
 
 /* A few words only: for speed. */
-static inline void peek_page(const char *what, const uint64_t *from, uint64_t page, uint64_t version)
+static inline void peek_page(const char *what, const uint64_t *from, uint64_t page,
+                             uint64_t version)
 {
     static const unsigned some[] = {0, 1, WORDS / 2 - 1, WORDS / 2, WORDS - 1};
     for (unsigned n = 0; n < sizeof some / sizeof *some; n++) {
@@ -98,7 +102,8 @@ static inline int is_paged(const void *at)
     int found = 0;
     while (maps && fgets(line, sizeof line, maps)) {
         unsigned long start, end;
-        if (sscanf(line, "%lx-%lx", &start, &end) == 2 && (unsigned long)at >= start && (unsigned long)at < end)
+        if (sscanf(line, "%lx-%lx", &start, &end) == 2 && (unsigned long)at >= start &&
+            (unsigned long)at < end)
             found = strstr(line, "odfork-page-backing") != NULL;
     }
     if (maps)

@@ -1,5 +1,6 @@
-/* Memory that the kernel has pinned: what it writes there by the pin must be what the program finds. Argument: "refused" or
-   "allowed", whether the calls that pin memory are expected to be refused. */
+/* Memory that the kernel has pinned: what it writes there by the pin must be what the program
+ * finds. Argument: "refused" or "allowed", whether the calls that pin memory are expected to be
+ * refused. */
 #include "pages.h"
 #include <fcntl.h>
 #include <linux/aio_abi.h>
@@ -47,11 +48,12 @@ static int ring_read(uint64_t *buffer, int file)
     refused("io_uring_setup", ring, ENOSYS);
     if (ring < 0)
         return 0;
-    char *sq = mmap(NULL, p.sq_off.array + p.sq_entries * 4, PROT_READ | PROT_WRITE, MAP_SHARED, ring, IORING_OFF_SQ_RING);
-    char *cq = mmap(NULL, p.cq_off.cqes + p.cq_entries * sizeof(struct io_uring_cqe), PROT_READ | PROT_WRITE, MAP_SHARED, ring,
-                    IORING_OFF_CQ_RING);
-    struct io_uring_sqe *sqe =
-        mmap(NULL, p.sq_entries * sizeof *sqe, PROT_READ | PROT_WRITE, MAP_SHARED, ring, IORING_OFF_SQES);
+    char *sq = mmap(NULL, p.sq_off.array + p.sq_entries * 4, PROT_READ | PROT_WRITE, MAP_SHARED,
+                    ring, IORING_OFF_SQ_RING);
+    char *cq = mmap(NULL, p.cq_off.cqes + p.cq_entries * sizeof(struct io_uring_cqe),
+                    PROT_READ | PROT_WRITE, MAP_SHARED, ring, IORING_OFF_CQ_RING);
+    struct io_uring_sqe *sqe = mmap(NULL, p.sq_entries * sizeof *sqe, PROT_READ | PROT_WRITE,
+                                    MAP_SHARED, ring, IORING_OFF_SQES);
     struct iovec part = {buffer, BUFFER * PAGE};
     if (syscall(SYS_io_uring_register, ring, IORING_REGISTER_BUFFERS, &part, 1) != 0)
         perror("register"), abort();
@@ -121,8 +123,10 @@ int main(int argc, char **argv)
         check_page("read by the kernel", buffer + n * WORDS, n, 7);
     aio_context_t context = 0;
     refused("io_setup", syscall(SYS_io_setup, 4, &context), ENOSYS);
-    refused("open for direct reads", syscall(SYS_openat, AT_FDCWD, name, O_RDWR | O_DIRECT), EINVAL);
-    refused("a change to direct reads", syscall(SYS_fcntl, file, F_SETFL, O_RDWR | O_DIRECT), EINVAL);
+    refused("open for direct reads", syscall(SYS_openat, AT_FDCWD, name, O_RDWR | O_DIRECT),
+            EINVAL);
+    refused("a change to direct reads", syscall(SYS_fcntl, file, F_SETFL, O_RDWR | O_DIRECT),
+            EINVAL);
     if (syscall(SYS_openat, AT_FDCWD, name, O_WRONLY | O_DIRECT) < 0)
         perror("open for direct writes"), abort();
     /* by the C library: served, without the pins */

@@ -1,4 +1,5 @@
-/* System calls of the program's own, past the C library, on paged memory: what it then has there is not the pager's, and stays. */
+/* System calls of the program's own, past the C library, on paged memory: what it then has there is
+ * not the pager's, and stays. */
 #include "pages.h"
 #include <sys/syscall.h>
 
@@ -13,7 +14,8 @@ int main(void)
     if (syscall(SYS_munmap, hole, count * PAGE) != 0)
         perror("munmap"), abort();
     int prot = PROT_READ | PROT_WRITE, flags = MAP_PRIVATE | MAP_ANONYMOUS;
-    if (syscall(SYS_mmap, hole, count * PAGE, prot, flags | MAP_FIXED_NOREPLACE, -1, 0) != (long)hole)
+    if (syscall(SYS_mmap, hole, count * PAGE, prot, flags | MAP_FIXED_NOREPLACE, -1, 0) !=
+        (long)hole)
         perror("mmap"), abort();
     if (syscall(SYS_mmap, over, count * PAGE, prot, flags | MAP_FIXED, -1, 0) != (long)over)
         perror("mmap over"), abort();

@@ -1,4 +1,5 @@
-/* Stacks in paged memory: fork from them, work on them under pressure; and fork in handlers that interrupted malloc. Argument: which. */
+/* Stacks in paged memory: fork from them, work on them under pressure; and fork in handlers that
+ * interrupted malloc. Argument: which. */
 #include "pages.h"
 #include <pty.h>
 #include <sys/time.h>
@@ -85,7 +86,8 @@ static void coroutines(void)
     raise(SIGUSR1);
 }
 
-/* A thread whose thread-local storage is paged as well: a fork may be refused there, and nothing else. */
+/* A thread whose thread-local storage is paged as well: a fork may be refused there, and nothing
+ * else. */
 static void *fork_in_thread(void *nothing)
 {
     (void)nothing;
@@ -142,7 +144,8 @@ static void *stream(void *argument)
     return NULL;
 }
 
-/* Calls on a stack of which little is in memory, so that they touch a new page of it at any of their steps. */
+/* Calls on a stack of which little is in memory, so that they touch a new page of it at any of
+ * their steps. */
 static void call_once(void)
 {
     char *own = mmap(NULL, 64 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -172,7 +175,8 @@ static pthread_t start(void *(*work)(void *), uintptr_t argument)
     void *stack = paged(STACK);
     need_paged(stack);
     pthread_attr_init(&attr);
-    if (pthread_attr_setstack(&attr, stack, STACK) != 0 || pthread_create(&thread, &attr, work, (void *)argument) != 0)
+    if (pthread_attr_setstack(&attr, stack, STACK) != 0 ||
+        pthread_create(&thread, &attr, work, (void *)argument) != 0)
         perror("thread"), abort();
     return thread;
 }

@@ -1,4 +1,5 @@
-/* Children that went past the C library, and programs that are executed: nobody reads a wrong byte. */
+/* Children that went past the C library, and programs that are executed: nobody reads a wrong byte.
+ * */
 #include "pages.h"
 #include <sys/syscall.h>
 

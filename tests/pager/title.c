@@ -1,4 +1,5 @@
-/* Writes a title over its arguments and environment, as servers do, before it makes its first large mapping. */
+/* Writes a title over its arguments and environment, as servers do, before it makes its first large
+ * mapping. */
 #include "pages.h"
 
 extern char **environ;

@@ -18,7 +18,11 @@ macro_rules! open {
         /// # Safety
         /// As for open(2).
         #[no_mangle]
-        pub unsafe extern "C" fn $name(path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int {
+        pub unsafe extern "C" fn $name(
+            path: *const c_char,
+            flags: c_int,
+            mode: libc::mode_t,
+        ) -> c_int {
             static NEXT: NextSymbol = NextSymbol::named($text);
             // SAFETY: the C library's function of this type.
             unsafe {
@@ -62,7 +66,9 @@ macro_rules! control {
         pub unsafe extern "C" fn $name(fd: c_int, command: c_int, argument: usize) -> c_int {
             static NEXT: NextSymbol = NextSymbol::named($text);
             let argument = match command {
-                libc::F_SETFL => pins::without_direct(argument as c_int & !libc::O_ACCMODE) as usize,
+                libc::F_SETFL => {
+                    pins::without_direct(argument as c_int & !libc::O_ACCMODE) as usize
+                }
                 _ => argument,
             };
             // SAFETY: the C library's function of this type.
@@ -75,5 +81,8 @@ macro_rules! control {
 }
 
 open!(open c"open", open64 c"open64", __open_2 c"__open_2", __open64_2 c"__open64_2");
-open_at!(openat c"openat", openat64 c"openat64", __openat_2 c"__openat_2", __openat64_2 c"__openat64_2");
+open_at!(
+    openat c"openat", openat64 c"openat64",
+    __openat_2 c"__openat_2", __openat64_2 c"__openat64_2"
+);
 control!(fcntl c"fcntl", fcntl64 c"fcntl64");

@@ -197,7 +197,10 @@ unsafe extern "C" fn child() {
             // SAFETY: ends this process; whoever forked it waits for it.
             unsafe { raw(libc::SYS_exit_group, args![1]) };
         }
-        die(b"odfork page: the child of a fork could not be given its paged memory (store full?): it ends here\n");
+        die(
+            b"odfork page: the child of a fork could not be given its paged memory (store full?): \
+              it ends here\n",
+        );
     }
     state::close_inherited();
     let mut locked = Locked::take();

@@ -21,9 +21,9 @@ macro_rules! followed {
             static NEXT: NextSymbol = NextSymbol::named($text);
             // SAFETY: the C library's function of this type.
             let answer = unsafe {
-                core::mem::transmute::<usize, unsafe extern "C" fn($($kind),*) -> c_int>(NEXT.get())(
-                    $($argument),*
-                )
+                core::mem::transmute::<usize, unsafe extern "C" fn($($kind),*) -> c_int>(
+                    NEXT.get(),
+                )($($argument),*)
             };
             if answer == 0 {
                 worker::follow_credentials();

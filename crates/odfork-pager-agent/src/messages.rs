@@ -6,12 +6,29 @@ use odfork_sys::{args, getpid, raw, Errno};
 /// One line on standard error: the program runs, but without the limit it was started with.
 pub fn warn_not_paged(why: Errno) {
     let reason: &[u8] = match why.0 {
-        libc::EMFILE | libc::ENFILE => b"no descriptors are left for one more program, here or in the daemon: raise the limit of open files (ulimit -Hn where the daemon starts)",
-        libc::ENOENT | libc::ECONNREFUSED | libc::ECONNRESET | libc::EPIPE | libc::EPROTO => b"no daemon answers at ODFORK_PAGE_SOCKET: it was ended, or is of another version",
+        libc::EMFILE | libc::ENFILE => {
+            b"no descriptors are left for one more program, here or in \
+              the daemon: raise the limit of open files (ulimit -Hn \
+              where the daemon starts)"
+        }
+        libc::ENOENT | libc::ECONNREFUSED | libc::ECONNRESET | libc::EPIPE | libc::EPROTO => {
+            b"no daemon answers at ODFORK_PAGE_SOCKET: it was ended, or is of another version"
+        }
         libc::EACCES => b"the daemon does not serve this user: 'odfork page daemon --allow-uid'",
-        libc::EPERM => b"userfaultfd is not allowed here, or somebody else listens at ODFORK_PAGE_SOCKET",
-        libc::EBUSY => b"the kernel may write into its memory by a pin (io_uring, asynchronous I/O, O_DIRECT, files on FUSE, virtiofs, 9p or SMB), or its threads have seccomp filters of their own: --allow-pinning, if nothing large is read that way",
-        libc::EEXIST => b"another library takes its calls of mmap, mremap or madvise first (libodfork.so, for example): run it without",
+        libc::EPERM => {
+            b"userfaultfd is not allowed here, or somebody else listens at \
+              ODFORK_PAGE_SOCKET"
+        }
+        libc::EBUSY => {
+            b"the kernel may write into its memory by a pin (io_uring, asynchronous \
+              I/O, O_DIRECT, files on FUSE, virtiofs, 9p or SMB), or its threads have \
+              seccomp filters of their own: --allow-pinning, if nothing large is read \
+              that way"
+        }
+        libc::EEXIST => {
+            b"another library takes its calls of mmap, mremap or madvise first \
+              (libodfork.so, for example): run it without"
+        }
         _ => b"the daemon refused it; its log, beside its socket, may say why",
     };
     let parts: [&[u8]; 3] =

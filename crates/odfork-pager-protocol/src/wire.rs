@@ -4,7 +4,8 @@
 //!   program                 supervisor                    daemon
 //!   HELLO             ---> creates control, backing, table
 //!                     <--- WELCOME id + control, backing, doorbell [, device]
-//!   ATTACH id + uffd  --->                           ---> CLIENT id + uffd, backing, table, control
+//!   ATTACH id + uffd  --->                           ---> CLIENT id + uffd, backing,
+//!                                                      table, control
 //!                     <--- TAKEN or REFUSED          <--- TAKEN or REFUSED id
 //!   forking:
 //!   HELLO parent      ---> the same for the child    ---> CLIENT id of parent, without uffd

@@ -64,7 +64,8 @@ pub fn connect(path: &Path) -> io::Result<OwnedFd> {
     if who != 0 && who != own {
         let path = path.display();
         return Err(Error::other(format!(
-            "user {who} listens at {path}: only your own daemon or root's may have your programs' memory; name another --socket"
+            "user {who} listens at {path}: only your own daemon or root's may have your programs' \
+             memory; name another --socket"
         )));
     }
     Ok(socket)

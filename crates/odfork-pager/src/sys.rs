@@ -161,7 +161,8 @@ pub fn drop_limits() -> std::result::Result<(), String> {
         let hard = rustix::process::getrlimit(limit).maximum;
         if let Some(hard) = hard.filter(|&hard| hard < least) {
             return Err(format!(
-                "the hard limit of {what} here is {hard} and would kill the daemon: raise it (ulimit -H{option}), or start 'odfork page daemon' where there is none"
+                "the hard limit of {what} here is {hard} and would kill the daemon: raise it \
+                 (ulimit -H{option}), or start 'odfork page daemon' where there is none"
             ));
         }
     }

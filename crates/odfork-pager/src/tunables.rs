@@ -4,7 +4,13 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// One table feeds the parser, the help and the status.
 pub const TABLE: [Tunable; 9] = [
-    Tunable { name: "cluster-in", least: 1, most: 64, default: 64, help: "most pages read at a time" },
+    Tunable {
+        name: "cluster-in",
+        least: 1,
+        most: 64,
+        default: 64,
+        help: "most pages read at a time",
+    },
     Tunable {
         name: "cluster-out",
         least: 1,
@@ -45,7 +51,8 @@ pub const TABLE: [Tunable; 9] = [
         least: 0,
         most: 1000,
         default: 50,
-        help: "microseconds to look for the next fault before sleeping, while they come closely (store in memory)",
+        help: "microseconds to look for the next fault before sleeping, while they come closely \
+               (store in memory)",
     },
     Tunable {
         name: "page-in-rate",

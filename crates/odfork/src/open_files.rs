@@ -2,8 +2,8 @@
 //!
 //! Owns two looks. The first is at the helper's own copy of the caller's descriptors, before it
 //! closes them: cheap, and sockets can be asked too. The second, while other threads are held, is
-//! at `/proc`: they may have opened more since, or have tables of their own. Neither asks the server
-//! of a FUSE mount, which may be the waiting thread. The rules of `helper` apply.
+//! at `/proc`: they may have opened more since, or have tables of their own. Neither asks the
+//! server of a FUSE mount, which may be the waiting thread. The rules of `helper` apply.
 
 use core::ffi::CStr;
 

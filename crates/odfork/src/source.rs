@@ -114,8 +114,8 @@ impl Source {
     }
 
     /// Before a window of a file of huge pages is written: makes its page, where writing would not.
-    /// `whole`: in one call. Kernels since 6.14 (6.18 does not) may make pages of the size of what is
-    /// written. Failing costs that page.
+    /// `whole`: in one call. Kernels since 6.14 (6.18 does not) may make pages of the size of what
+    /// is written. Failing costs that page.
     pub fn prepare(&self, k: &Kernel, hint: usize, fd: i32, offset: usize, whole: bool) {
         if self.huge == Huge::Memfd || !whole {
             let _ = make_page(k, hint, fd, offset / HUGE * HUGE);

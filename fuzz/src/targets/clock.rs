@@ -1,4 +1,5 @@
-//! The pager's order of events: faults, zaps, writes that end well or not, programs that come and go, in any order.
+//! The pager's order of events: faults, zaps, writes that end well or not, programs that come and
+//! go, in any order.
 //!
 //! The model is that of the policies' own tests.
 

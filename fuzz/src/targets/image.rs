@@ -1,7 +1,7 @@
 //! The head and the index of an image file, and what is read through them.
 //!
-//! A false file that is merely damaged ends at its checksums, so the first byte says which of them are put right
-//! again: then every number in the file counts.
+//! A false file that is merely damaged ends at its checksums, so the first byte says which of them
+//! are put right again: then every number in the file counts.
 
 use std::fs;
 use std::path::PathBuf;
@@ -64,7 +64,8 @@ pub fn run(data: &[u8]) {
     let Some((&how, file)) = data.split_first() else { return };
     let mut file = file.to_vec();
     if how & 1 != 0 {
-        // Not the size of the file: most mutations change it, and nothing behind that check would be seen.
+        // Not the size of the file: most mutations change it, and nothing behind that check would
+        // be seen.
         let size = file.len() as u64;
         file.iter_mut().skip(48).zip(size.to_le_bytes()).for_each(|(to, from)| *to = from);
     }

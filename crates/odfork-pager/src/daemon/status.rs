@@ -37,8 +37,10 @@ impl Daemon {
             "limit_bytes": self.settings.limit,
             "frames": clock.frames(), "loop": clock.active_len(), "pool": clock.pool_len(),
             "leaving": clock.leaving(), "order_point": clock.order().0,
-            "scan_rate": clock.scan_rate(), "reclaim_cost_ns": self.reclaim_ns, "starved_now": state.starved.len(),
-            "refaults": state.refaults, "to_clean": state.to_clean.len(), "store_full_now": state.full_since_ns != 0,
+            "scan_rate": clock.scan_rate(), "reclaim_cost_ns": self.reclaim_ns,
+            "starved_now": state.starved.len(),
+            "refaults": state.refaults, "to_clean": state.to_clean.len(),
+            "store_full_now": state.full_since_ns != 0,
             "store": {
                 "medium": format!("{:?}", self.store.medium()).to_lowercase(),
                 "compress": self.store.codec().name(), "used_bytes": used, "most_bytes": most,

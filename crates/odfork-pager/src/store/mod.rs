@@ -111,7 +111,8 @@ pub fn create_on_disk(path: &Path) -> io::Result<OwnedFd> {
     if free_on_disk(file.as_fd()) < LEAST {
         let (least, floor) = (LEAST >> 20, DISK_FLOOR >> 20);
         return Err(io::Error::other(format!(
-            "its file system has less than {least} MB of room beside the {floor} MB that stay free for others: name another place, or 'memory'"
+            "its file system has less than {least} MB of room beside the {floor} MB that stay free \
+             for others: name another place, or 'memory'"
         )));
     }
     Ok(file)
