@@ -1,10 +1,10 @@
 //! The list of every suite of `odfork bench`.
 
 use crate::suite::{self, Suite};
-use crate::{demo, paging, redis, sessions};
+use crate::{afl, demo, paging, redis, sessions};
 
 /// In the order of `odfork bench list`.
-pub static SUITES: [&Suite; 13] = [
+pub static SUITES: [&Suite; 14] = [
     &suite::grid::SUITE,
     &suite::latency::SUITE,
     &suite::fault::SUITE,
@@ -17,6 +17,7 @@ pub static SUITES: [&Suite; 13] = [
     &paging::SUITE,
     &sessions::SUITE,
     &redis::SUITE,
+    &afl::SUITE,
     &demo::SUITE,
 ];
 

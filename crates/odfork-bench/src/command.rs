@@ -38,7 +38,7 @@ pub fn command() -> Command {
         .disable_help_subcommand(true)
         .subcommands(suites)
         .subcommand(subject_command::<SubjectOptions>(Command::new("all").about(
-            "Every experiment but promises, paging, sessions and redis, one after the other",
+            "Every experiment of a few minutes that needs no other program, one after the other",
         )))
         .subcommand(Command::new("list").about("List the experiments").arg(json))
 }

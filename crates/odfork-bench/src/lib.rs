@@ -9,10 +9,11 @@
 //! The way of one number: `suite` names the experiment and plans its points, `command` chooses
 //! configurations and opens the file, `runner` takes the points in shuffled rounds, `executor` asks
 //! the processes (`stage` starts them, `workload` is their side), `recorder` writes the sample,
-//! `tables` and `figures` print. `paging`, `sessions`, `redis` and `demo` have executors of their
-//! own.
+//! `tables` and `figures` print. `paging`, `sessions`, `redis`, `afl` and `demo` have executors of
+//! their own.
 
 mod accounting;
+mod afl;
 pub mod baselines;
 pub mod catalogue;
 pub mod command;
@@ -20,6 +21,7 @@ pub mod configuration;
 pub mod demo;
 pub mod executor;
 pub mod figures;
+mod foreign;
 #[cfg(test)]
 mod golden;
 pub mod link;

@@ -1,6 +1,6 @@
 //! Running a suite of subjects: configurations, memory, groups, the file; up to the samples.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
@@ -69,13 +69,18 @@ pub fn measure(
 /// This program, the library, and what the options say of both.
 pub fn stage(options: &SubjectOptions) -> Result<Stage> {
     let program = std::env::current_exe().context("cannot find this program's own file")?;
-    let library = std::env::var_os("ODFORK_LIB").map(PathBuf::from);
-    let found = || libraries::places(&program, LIBRARY).into_iter().find(|place| place.exists());
-    let library = library.or_else(found).unwrap_or_else(|| program.with_file_name(LIBRARY));
     Ok(Stage {
+        library: library(&program),
         program,
-        library: std::path::absolute(&library).unwrap_or(library),
         image: options.image.clone(),
         cpu: last_cpu().filter(|_| !options.unpinned),
     })
+}
+
+/// Where the library is, or should be.
+pub fn library(program: &Path) -> PathBuf {
+    let named = std::env::var_os("ODFORK_LIB").map(PathBuf::from);
+    let found = || libraries::places(program, LIBRARY).into_iter().find(|place| place.exists());
+    let library = named.or_else(found).unwrap_or_else(|| program.with_file_name(LIBRARY));
+    std::path::absolute(&library).unwrap_or(library)
 }

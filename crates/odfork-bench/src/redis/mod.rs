@@ -14,7 +14,7 @@ mod trial;
 mod user;
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{bail, Error, Result};
 use clap::{value_parser, ArgMatches, Args, Command, FromArgMatches};
@@ -25,6 +25,7 @@ use odfork_samples::samples::Params;
 use odfork_samples::unit::Unit;
 
 use crate::baselines::journal::Undo;
+use crate::foreign::found;
 use crate::options::with_engines;
 use crate::plan::Effort;
 use crate::rounds::{RoundOptions, Site};
@@ -170,7 +171,7 @@ fn cases(options: &Options, arms: u64) -> Result<(Vec<Case>, Vec<String>)> {
     let data = or(&options.data, [&[64 << 20], &[1 << 30], &[1 << 30, 4 << 30]]);
     let (mut cases, mut notes) = (Vec::new(), Vec::new());
     for server in &options.server {
-        let server = found(server)?;
+        let server = found(server, "the package of that name")?;
         for &bytes in &data {
             // Each server, copies on write, one that is read back, what is written meanwhile.
             let (needed, available) = (bytes * (3 * arms + 5) / 2, memory_available());
@@ -195,19 +196,6 @@ fn cases(options: &Options, arms: u64) -> Result<(Vec<Case>, Vec<String>)> {
     match cases.is_empty() {
         true => bail!("nothing is left to measure: {}", notes.join("; ")),
         false => Ok((cases, notes)),
-    }
-}
-
-/// A program by its name or path.
-fn found(server: &Path) -> Result<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = std::env::split_paths(&path).map(|folder| folder.join(server));
-    let own = server.components().count() > 1;
-    let mut places: Vec<PathBuf> = if own { vec![server.into()] } else { folders.collect() };
-    places.retain(|place| place.is_file());
-    match places.into_iter().next() {
-        Some(place) => Ok(std::path::absolute(place)?),
-        None => bail!("{} is missing; install the package of that name", server.display()),
     }
 }
 
@@ -285,7 +273,6 @@ mod tests {
         let (cases, notes) = cases(&options, 3).unwrap();
         assert_eq!((cases.len(), notes.len()), (4, 1));
         assert!(cases.iter().all(|case| case.bytes == 1 << 20), "{cases:?}");
-        assert!(found(Path::new("no-such-server")).is_err());
     }
 
     #[test]

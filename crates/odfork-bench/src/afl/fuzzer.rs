@@ -1,0 +1,241 @@
+//! One fuzzer: started, let run for a slice, stopped, asked, ended.
+//!
+//! Only the fuzzer itself is stopped: its fork server then waits for it. What the target has done
+//! meanwhile is in the pipe when the fuzzer goes on, so a stop is never taken for a hang.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use odfork_proc::interrupt;
+
+use crate::foreign::{bind, clear};
+
+/// Making a database of 4 GB, then running the seeds, under stock fork on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(1200);
+const STEP: Duration = Duration::from_millis(20);
+/// An execution is taken for a hang after so many milliseconds: none is, the first fork included.
+pub const HANG: &str = "60000";
+
+/// How the target is run: by a fuzzer, or to see what its inputs do.
+#[derive(Clone, Debug)]
+pub struct Run {
+    pub program: PathBuf,
+    pub bytes: u64,
+    /// Executions in one process.
+    pub loops: u32,
+    /// What AFL preloads into the target.
+    pub preload: Option<PathBuf>,
+    pub variables: Vec<(String, String)>,
+}
+
+impl Run {
+    /// The tool with its words, and the target behind them.
+    pub fn command(&self, tool: &Path, words: Vec<OsString>) -> Command {
+        let mut command = Command::new(tool);
+        clear(&mut command, &["AFL_", "ODFORK_", "__AFL"]);
+        command.args(words).arg("--").arg(&self.program);
+        command.args([self.bytes.to_string(), self.loops.to_string()]);
+        for (name, value) in [
+            ("AFL_NO_UI", "1"),
+            ("AFL_NO_AFFINITY", "1"),
+            ("AFL_SKIP_CPUFREQ", "1"),
+            ("AFL_I_DONT_CARE_ABOUT_MISSING_CRASHES", "1"),
+            ("AFL_FORKSRV_INIT_TMOUT", "1200000"),
+        ] {
+            command.env(name, value);
+        }
+        if let Some(library) = &self.preload {
+            command.env("AFL_PRELOAD", library);
+        }
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        bind(&mut command);
+        command
+    }
+}
+
+pub struct Fuzzer {
+    child: Child,
+    folder: PathBuf,
+    executions: File,
+    /// From its start until it fuzzes: the database, the first fork, the seeds.
+    pub ready: Duration,
+    /// While it was not stopped.
+    pub active: f64,
+}
+
+impl Fuzzer {
+    /// Starts it, waits until it has run its seeds, and stops it.
+    pub fn start(
+        tool: &Path,
+        run: &Run,
+        (seeds, dictionary): (&Path, Option<&Path>),
+        folder: &Path,
+        seed: u64,
+    ) -> Result<Fuzzer, String> {
+        let said = |error: std::io::Error| format!("{}: {error}", folder.display());
+        fs::create_dir_all(folder).map_err(said)?;
+        let counted = folder.join("executions");
+        fs::write(&counted, [0; 4096]).map_err(said)?;
+        let mut words: Vec<OsString> = vec!["-i".into(), seeds.into()];
+        words.extend(["-o".into(), folder.join("out").into()]);
+        words.extend(["-t".into(), HANG.into(), "-s".into(), seed.to_string().into()]);
+        if let Some(dictionary) = dictionary {
+            words.extend(["-x".into(), dictionary.into()]);
+        }
+        let log = File::create(folder.join("log")).map_err(said)?;
+        let copy = log.try_clone().map_err(said)?;
+        let mut command = run.command(tool, words);
+        command.env("EXECUTIONS", &counted);
+        let begin = Instant::now();
+        let child = command.stdin(Stdio::null()).stdout(log).stderr(copy).spawn().map_err(said)?;
+        let executions = File::open(&counted).map_err(said)?;
+        let (folder, ready) = (folder.to_owned(), Duration::ZERO);
+        let mut fuzzer = Fuzzer { child, folder, executions, ready, active: 0.0 };
+        while !fuzzer.results().join("fuzzer_stats").exists() {
+            if !fuzzer.is_alive() || begin.elapsed() > PATIENCE || interrupt::asked() {
+                return Err(fuzzer.lost());
+            }
+            std::thread::sleep(STEP);
+        }
+        fuzzer.ready = begin.elapsed();
+        fuzzer.signal(libc::SIGSTOP);
+        Ok(fuzzer)
+    }
+
+    pub fn results(&self) -> PathBuf {
+        self.folder.join("out/default")
+    }
+
+    /// Executions and seconds of a slice.
+    pub fn slice(&mut self, length: Duration) -> Result<(u64, f64), String> {
+        let before = self.executions()?;
+        let begin = Instant::now();
+        self.signal(libc::SIGCONT);
+        while begin.elapsed() < length && !interrupt::asked() {
+            if !self.is_alive() {
+                return Err(self.lost());
+            }
+            std::thread::sleep(STEP.min(length.saturating_sub(begin.elapsed())));
+        }
+        self.signal(libc::SIGSTOP);
+        let seconds = begin.elapsed().as_secs_f64();
+        self.active += seconds;
+        Ok((self.executions()? - before, seconds))
+    }
+
+    fn executions(&self) -> Result<u64, String> {
+        let mut word = [0; 8];
+        self.executions.read_exact_at(&mut word, 0).map_err(|error| error.to_string())?;
+        Ok(u64::from_ne_bytes(word))
+    }
+
+    /// Edges found, as it wrote them down last, at most five seconds ago.
+    pub fn edges(&self) -> Option<f64> {
+        last_of(&fs::read_to_string(self.results().join("plot_data")).ok()?, "edges_found")
+    }
+
+    /// The process that forks.
+    pub fn server(&self) -> Option<i32> {
+        let pid = self.child.id();
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+        children.split_whitespace().next()?.parse().ok()
+    }
+
+    /// Ends it; what it wrote about itself.
+    pub fn finish(&mut self) -> Result<BTreeMap<String, String>, String> {
+        self.signal(libc::SIGINT);
+        self.signal(libc::SIGCONT);
+        let begin = Instant::now();
+        while self.is_alive() {
+            if begin.elapsed() > PATIENCE {
+                return Err("the fuzzer does not end".into());
+            }
+            std::thread::sleep(STEP);
+        }
+        let text = fs::read_to_string(self.results().join("fuzzer_stats"));
+        Ok(fields(&text.map_err(|error| format!("fuzzer_stats: {error}"))?))
+    }
+
+    fn is_alive(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    fn signal(&self, signal: i32) {
+        // SAFETY: a child that is not reaped before it is dropped.
+        unsafe { libc::kill(self.child.id() as i32, signal) };
+    }
+
+    fn lost(&self) -> String {
+        let text = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+        format!("the fuzzer is lost; it said: {}", lines[lines.len().saturating_sub(3)..].join(" "))
+    }
+}
+
+impl Drop for Fuzzer {
+    fn drop(&mut self) {
+        if self.is_alive() {
+            // The fork server ends when its pipe does.
+            self.signal(libc::SIGKILL);
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// "name : value" in each line.
+fn fields(text: &str) -> BTreeMap<String, String> {
+    let pair = |line: &str| {
+        let (name, value) = line.split_once(':')?;
+        Some((name.trim().to_owned(), value.trim().to_owned()))
+    };
+    text.lines().filter_map(pair).collect()
+}
+
+/// The last value of a column of AFL's plot file, whose first line names them.
+fn last_of(text: &str, column: &str) -> Option<f64> {
+    let mut lines = text.lines();
+    let head = lines.next()?.trim_start_matches('#');
+    let place = head.split(',').position(|name| name.trim() == column)?;
+    lines.next_back()?.split(',').nth(place)?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_fuzzer_writes_is_read_by_name() {
+        let all = fields("stability         : 99.50%\nedges_found       : 812\nno field\n");
+        assert_eq!((all["stability"].as_str(), all.len()), ("99.50%", 2));
+        let plot = "# relative_time, total_execs, edges_found\n0, 12, 7\n5, 400, 31\n";
+        assert_eq!(last_of(plot, "edges_found"), Some(31.0));
+        assert_eq!(last_of(plot, "gone"), None);
+        assert_eq!(last_of("# a, edges_found\n", "edges_found"), None);
+    }
+
+    #[test]
+    fn the_target_gets_what_is_preloaded_and_nothing_else_of_ours() {
+        let run = Run {
+            program: "target".into(),
+            bytes: 7,
+            loops: 1,
+            preload: Some("libodfork.so".into()),
+            variables: vec![("ODFORK_FREEZE".into(), "eager".into())],
+        };
+        let command = run.command(Path::new("afl-fuzz"), vec!["-i".into(), "seeds".into()]);
+        let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
+        assert_eq!(words, ["-i", "seeds", "--", "target", "7", "1"]);
+        let set = |name: &str| {
+            let found = command.get_envs().find(|(known, _)| *known == name);
+            found.and_then(|(_, value)| value).map(|value| value.to_string_lossy().into_owned())
+        };
+        assert_eq!(set("AFL_PRELOAD").as_deref(), Some("libodfork.so"));
+        assert_eq!(set("ODFORK_FREEZE").as_deref(), Some("eager"));
+        assert_eq!(set("LD_PRELOAD"), None);
+    }
+}

@@ -1,0 +1,12 @@
+SELECT name, price FROM item WHERE id = 17;
+SELECT kind, avg(price) FROM item WHERE id<99 GROUP BY kind HAVING count(*)>1 ORDER BY 2 LIMIT 5;
+UPDATE item SET price = price * 2 WHERE id BETWEEN 10 AND 20;
+DELETE FROM tag WHERE item = 3; SELECT kind FROM item WHERE id = 3;
+INSERT INTO tag(item, word) VALUES (1, 'new') ON CONFLICT DO NOTHING RETURNING rowid;
+SELECT i.name, t.word FROM item i JOIN tag t ON t.item = i.id WHERE t.word = 'w2' AND i.id < 60;
+WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x+1 FROM n WHERE x<9) SELECT sum(x) FROM n;
+CREATE TEMP TABLE t AS SELECT * FROM cheap; DROP TABLE t;
+BEGIN; DELETE FROM item WHERE id = 5; ROLLBACK; SELECT substr(body, 1, 3) FROM item WHERE id = 5;
+SELECT json_extract('{"a":[1,2]}', '$.a[1]'), printf('%05.2f', 3.14159), hex('abc');
+SELECT name, row_number() OVER (PARTITION BY kind ORDER BY price) FROM item WHERE id < 40;
+ALTER TABLE tag ADD COLUMN note TEXT DEFAULT 'x'; PRAGMA table_info(tag);

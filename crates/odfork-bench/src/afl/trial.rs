@@ -1,0 +1,202 @@
+//! The fuzzers of a case, one for each arm: slices in turn, and at the end what each has found and
+//! what of that a fresh process reaches again.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use odfork_proc::interrupt;
+use odfork_samples::samples::{Params, Sample};
+
+use super::fuzzer::{Fuzzer, Run};
+use super::replay::Replay;
+use super::target::{Case, Workshop};
+use crate::runner::{Executor, Number, Outcome, Point, Reply};
+
+/// How the target is run.
+#[derive(Clone, Debug)]
+pub struct Arm {
+    pub name: &'static str,
+    pub preload: bool,
+    pub variables: Vec<(String, String)>,
+    pub loops: u32,
+}
+
+#[derive(Clone, Debug)]
+pub struct Target {
+    pub arm: Arm,
+    pub case: Case,
+    pub params: Params,
+}
+
+/// What all cases have in common.
+pub struct Settings {
+    /// This program, which is asked what odfork did.
+    pub odfork: PathBuf,
+    pub library: PathBuf,
+    pub fuzz: PathBuf,
+    pub showmap: PathBuf,
+    /// Of what fuzzers find.
+    pub folder: PathBuf,
+    pub workshop: Workshop,
+    pub slice: Duration,
+    /// Inputs whose edges are compared with stock's.
+    pub compared: usize,
+    pub seed: u64,
+}
+
+pub struct Trial<'a> {
+    settings: &'a Settings,
+    begun: Instant,
+    targets: Vec<Target>,
+    seats: Vec<Option<Fuzzer>>,
+    program: PathBuf,
+    /// What fuzzers had found at their end.
+    pub findings: Vec<Sample>,
+}
+
+impl<'a> Trial<'a> {
+    pub fn new(settings: &'a Settings) -> Trial<'a> {
+        let (targets, seats, findings) = (Vec::new(), Vec::new(), Vec::new());
+        let (begun, program) = (Instant::now(), PathBuf::new());
+        Trial { settings, begun, targets, seats, program, findings }
+    }
+
+    fn run(&self, arm: &Arm, case: Case) -> Run {
+        Run {
+            program: self.program.clone(),
+            bytes: case.bytes,
+            loops: arm.loops,
+            preload: arm.preload.then(|| self.settings.library.clone()),
+            variables: arm.variables.clone(),
+        }
+    }
+
+    fn start_one(&mut self, target: &Target) -> Result<Fuzzer, String> {
+        let case = target.case;
+        let said = |error: anyhow::Error| format!("{error:#}");
+        self.program = self.settings.workshop.program(case).map_err(said)?;
+        let folder = self.settings.folder.join(format!("{}-{}", case.word(), case.bytes));
+        let (seeds, dictionary) = Workshop::inputs(case, &folder).map_err(said)?;
+        let run = self.run(&target.arm, case);
+        let own = folder.join(target.arm.name);
+        let inputs = (seeds.as_path(), dictionary.as_deref());
+        Fuzzer::start(&self.settings.fuzz, &run, inputs, &own, self.settings.seed)
+    }
+
+    /// Ends the fuzzer, and looks at what it found.
+    fn conclude(&mut self, place: usize, fuzzer: &mut Fuzzer) -> Result<(), String> {
+        let stats = fuzzer.finish()?;
+        let number = |name: &str| {
+            let text = stats.get(name).ok_or(format!("fuzzer_stats has no {name}"))?;
+            text.trim_end_matches('%').parse::<f64>().map_err(|_| format!("{name} is {text:?}"))
+        };
+        let target = self.targets[place].clone();
+        let edges = number("edges_found")?;
+        let mut found = vec![
+            Number::new("edges-found", "count", edges),
+            Number::new("edge-rate", "1/s", edges / fuzzer.active.max(1e-9)),
+            Number::new("stability", "share", number("stability")? / 100.0),
+            Number::new("corpus", "count", number("corpus_count")?),
+            Number::new("crashes", "count", number("saved_crashes")?),
+            Number::new("hangs", "count", number("saved_hangs")?),
+            Number::new("ready", "s", fuzzer.ready.as_secs_f64()),
+        ];
+        found.extend(self.replay(&target, &fuzzer.results())?);
+        self.findings.extend(found.into_iter().map(|number| {
+            let sample = Sample::of(target.arm.name, (&number.metric, number.unit), number.value);
+            Sample { params: target.params.clone(), ..sample }
+        }));
+        Ok(())
+    }
+
+    /// What the queue reaches in fresh processes; with odfork it must be what stock reaches.
+    fn replay(&self, target: &Target, results: &Path) -> Result<Vec<Number>, String> {
+        let folder = results.with_file_name("replay");
+        std::fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
+        let replay = Replay { tool: &self.settings.showmap, folder: &folder };
+        let stock = Arm { name: "", preload: false, variables: Vec::new(), loops: 1 };
+        // Cheap forks where they are to be had: what they do is compared below.
+        let variables = vec![("ODFORK_FREEZE".into(), "eager".into())];
+        let cheap = Arm { preload: true, variables, ..stock.clone() };
+        let [stock, cheap] = [stock, cheap].map(|arm| self.run(&arm, target.case));
+        let mut found = vec![("lost", replay.lost(&cheap, results)? as f64)];
+        if target.arm.preload {
+            let own = self.run(&target.arm, target.case);
+            let count =
+                replay.compare([&stock, &own], &results.join("queue"), self.settings.compared)?;
+            found.push(("compared", count as f64));
+        }
+        let number = |(metric, value)| Number::new(metric, "count", value);
+        Ok(found.into_iter().map(number).collect())
+    }
+
+    /// What odfork says of the process that forks.
+    fn engine(&self, fuzzer: &Fuzzer) -> Result<String, String> {
+        let pid = fuzzer.server().ok_or("the fork server is not found")?;
+        let output = Command::new(&self.settings.odfork).arg("stats").arg(pid.to_string()).output();
+        let output = output.map_err(|error| format!("odfork stats: {error}"))?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let line = text.lines().next().and_then(|line| Some(line.split_once("): ")?.1));
+        Ok(line.unwrap_or("plain: odfork is not loaded there").to_owned())
+    }
+
+    fn end(&mut self, place: usize) -> Result<Reply, String> {
+        let Some(mut fuzzer) = self.seats[place].take() else { return Ok(Reply::default()) };
+        let preload = self.targets[place].arm.preload;
+        let engine = if preload { Some(self.engine(&fuzzer)?) } else { None };
+        self.conclude(place, &mut fuzzer)?;
+        Ok(Reply { engine, ..Reply::default() })
+    }
+
+    fn slice(&mut self, place: usize) -> Result<Vec<Number>, String> {
+        let length = self.settings.slice;
+        let fuzzer = self.seats[place].as_mut().ok_or("its fuzzer has not started")?;
+        let (executions, seconds) = fuzzer.slice(length)?;
+        let mut numbers = vec![Number::new("rate", "1/s", executions as f64 / seconds)];
+        numbers.extend(fuzzer.edges().map(|edges| Number::new("edges", "count", edges)));
+        Ok(numbers)
+    }
+}
+
+fn ended(why: String) -> Reply {
+    match interrupt::asked() {
+        true => Outcome::Interrupted.into(),
+        false => Outcome::Wrong(why).into(),
+    }
+}
+
+impl Executor for Trial<'_> {
+    type Target = Target;
+    type Op = ();
+
+    fn start(&mut self, targets: &[Target]) -> Vec<Option<String>> {
+        self.targets = targets.to_vec();
+        let mut reasons = Vec::new();
+        for target in targets {
+            let started = self.start_one(target);
+            reasons.push(started.as_ref().err().cloned());
+            self.seats.push(started.ok());
+        }
+        reasons
+    }
+
+    fn perform(&mut self, point: &Point<()>, _round: u32) -> Reply {
+        match self.slice(point.targets[0]) {
+            Ok(numbers) => Reply::numbers(numbers),
+            Err(why) => ended(why),
+        }
+    }
+
+    fn verify(&mut self, target: usize) -> Reply {
+        self.end(target).unwrap_or_else(ended)
+    }
+
+    fn stop(&mut self) {
+        self.seats.clear();
+    }
+
+    fn now(&self) -> Duration {
+        self.begun.elapsed()
+    }
+}
