@@ -100,6 +100,12 @@ static int pselect_timed(void)
     struct timespec t = limit();
     return pselect(0, NULL, NULL, NULL, &t, NULL) == 0;
 }
+/* In memory that cannot be written, where the kernel gives up what it would have gone on with. */
+static const struct timespec FIXED = { 1, 500000000 };
+static const struct timeval FIXED_TOO = { 1, 500000 };
+static int fixed_ppoll_timed(void) { return syscall(SYS_ppoll, NULL, 0L, &FIXED, NULL, (size_t)8) == 0; }
+static int fixed_pselect_timed(void) { return syscall(SYS_pselect6, 0L, NULL, NULL, NULL, &FIXED, NULL) == 0; }
+static int fixed_select_timed(void) { return syscall(SYS_select, 0L, NULL, NULL, NULL, &FIXED_TOO) == 0; }
 static int nanosleep_timed(void)
 {
     struct timespec t = limit();
@@ -202,6 +208,9 @@ static const struct wait {
     { "ppoll", ppoll_timed, TIMED },
     { "select", select_timed, TIMED },
     { "pselect", pselect_timed, TIMED },
+    { "ppoll with a constant", fixed_ppoll_timed, TIMED },
+    { "pselect6 with a constant", fixed_pselect_timed, TIMED },
+    { "select with a constant", fixed_select_timed, TIMED },
     { "nanosleep", nanosleep_timed, TIMED },
     { "clock_nanosleep", clock_nanosleep_timed, TIMED },
     { "futex with limit", futex_timed, TIMED },

@@ -23,6 +23,10 @@ pub fn missing(need: &str) -> Result<Option<String>, String> {
             is_root() && fs::read_to_string("/proc/sys/vm/nr_hugepages").is_ok(),
             "needs root and /proc/sys/vm/nr_hugepages",
         ),
+        "yama" => met(
+            read_number("/proc/sys/kernel/yama/ptrace_scope") == Some(1),
+            "needs Yama with kernel.yama.ptrace_scope 1 (make kernels sets it in its guests)",
+        ),
         "overcommit" => met(
             read_number("/proc/sys/vm/overcommit_memory") != Some(2),
             "needs vm.overcommit_memory other than 2",

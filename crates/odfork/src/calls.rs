@@ -29,7 +29,12 @@ pub enum Limit {
     Milliseconds(usize),
     /// The address of a `timespec`, or 0: none.
     Timespec(usize),
+    /// The address of a `timeval`, or 0: none.
+    Timeval(usize),
 }
+
+/// So far above its stack pointer a function's own variables are taken for granted.
+const OWN: u64 = 1024;
 
 const FUTEX_WAITV: i64 = 449;
 const FUTEX_WAIT: i64 = 455;
@@ -45,6 +50,10 @@ pub fn care(blocked: &Blocked) -> Care {
         | libc::SYS_rt_sigtimedwait
         | libc::SYS_semtimedop => match limit_of(call as i64) {
             Some(limit) if has_limit(limit, &blocked.arguments) => Care::Timed,
+            _ => Care::None,
+        },
+        libc::SYS_ppoll | libc::SYS_pselect6 | libc::SYS_select => match limit_of(call as i64) {
+            Some(limit) if !is_kept_up(limit, blocked) => Care::Timed,
             _ => Care::None,
         },
         // What is received whole or not at all would come back in part.
@@ -75,8 +84,21 @@ fn waits_for_descriptor(call: i64) -> bool {
     )
 }
 
+/// The kernel writes there what is left, and goes on with that: a variable of the C library's. In
+/// memory that cannot be written it does neither, and answers EINTR.
+fn is_kept_up(limit: Limit, blocked: &Blocked) -> bool {
+    let (Limit::Milliseconds(at) | Limit::Timespec(at) | Limit::Timeval(at)) = limit;
+    let place = blocked.arguments[at];
+    place == 0 || place.wrapping_sub(blocked.stack as u64) < OWN
+}
+
 fn is_whole(flags: u64) -> bool {
     flags as i32 & libc::MSG_WAITALL != 0
+}
+
+/// And it is not there a second time.
+fn is_taken_whole(flags: u64) -> bool {
+    is_whole(flags) && flags as i32 & libc::MSG_PEEK == 0
 }
 
 /// Calls that the kernel begins again, or goes on with, when no handler was called; and calls that
@@ -90,9 +112,6 @@ fn is_begun_again(call: i64) -> bool {
             | libc::SYS_nanosleep
             | libc::SYS_clock_nanosleep
             | libc::SYS_poll
-            | libc::SYS_ppoll
-            | libc::SYS_select
-            | libc::SYS_pselect6
             | libc::SYS_pause
             | libc::SYS_rt_sigsuspend
             | libc::SYS_restart_syscall
@@ -126,7 +145,9 @@ pub fn limit_of(call: i64) -> Option<Limit> {
     match call {
         libc::SYS_epoll_wait | libc::SYS_epoll_pwait => Some(Limit::Milliseconds(3)),
         libc::SYS_epoll_pwait2 | libc::SYS_semtimedop => Some(Limit::Timespec(3)),
-        libc::SYS_rt_sigtimedwait => Some(Limit::Timespec(2)),
+        libc::SYS_rt_sigtimedwait | libc::SYS_ppoll => Some(Limit::Timespec(2)),
+        libc::SYS_pselect6 => Some(Limit::Timespec(4)),
+        libc::SYS_select => Some(Limit::Timeval(4)),
         _ => None,
     }
 }
@@ -135,7 +156,7 @@ pub fn limit_of(call: i64) -> Option<Limit> {
 pub fn has_limit(limit: Limit, arguments: &[u64; 6]) -> bool {
     match limit {
         Limit::Milliseconds(at) => arguments[at] as i32 > 0,
-        Limit::Timespec(at) => arguments[at] != 0,
+        Limit::Timespec(at) | Limit::Timeval(at) => arguments[at] != 0,
     }
 }
 
@@ -158,16 +179,27 @@ pub enum Rest {
     Vector(usize, usize),
     /// A message header.
     Message(usize),
+    /// A buffer and a length, of a read that may wait for more than comes at once.
+    Read(usize, usize),
+    /// The same two, of random bytes.
+    Random(usize, usize),
+    /// The same two, or a message header, to be received whole.
+    Whole(usize, usize),
+    WholeMessage(usize),
 }
 
 /// Calls that return before their time if interrupted, and never do so else but with an end or an
 /// error to come: asking for the rest then gives that, and the answer is the same.
-pub fn rest_of(call: i64) -> Option<Rest> {
+pub fn rest_of(call: i64, arguments: &[u64; 6]) -> Option<Rest> {
     match call {
         libc::SYS_write | libc::SYS_sendto => Some(Rest::Buffer(1, 2)),
         libc::SYS_sendfile => Some(Rest::Length(3)),
         libc::SYS_writev => Some(Rest::Vector(1, 2)),
         libc::SYS_sendmsg => Some(Rest::Message(1)),
+        libc::SYS_read => Some(Rest::Read(1, 2)),
+        libc::SYS_getrandom => Some(Rest::Random(0, 1)),
+        libc::SYS_recvfrom if is_taken_whole(arguments[3]) => Some(Rest::Whole(1, 2)),
+        libc::SYS_recvmsg if is_taken_whole(arguments[2]) => Some(Rest::WholeMessage(1)),
         _ => None,
     }
 }
@@ -190,6 +222,12 @@ mod tests {
         assert_eq!(asked(libc::SYS_rt_sigtimedwait, [1, 0, 0, 8, 0, 0]), Care::None);
         assert_eq!(asked(libc::SYS_semtimedop, [1, 1, 1, 4096, 0, 0]), Care::Timed);
         assert_eq!(asked(libc::SYS_read, [7, 1, 1, 0, 0, 0]), Care::Descriptor(7));
+        // On its stack, in a constant, none.
+        for (limit, want) in [(9000, Care::None), (90000, Care::Timed), (0, Care::None)] {
+            let arguments = [1, 0, 0, 0, limit, 0];
+            let call = Some(libc::SYS_pselect6 as u64);
+            assert_eq!(care(&Blocked { call, arguments, stack: 8800 }), want);
+        }
         let whole = libc::MSG_WAITALL as u64;
         assert_eq!(asked(libc::SYS_recvfrom, [7, 1, 9, whole, 0, 0]), Care::Leave);
         assert_eq!(asked(libc::SYS_recvfrom, [7, 1, 9, 0, 0, 0]), Care::Descriptor(7));

@@ -44,6 +44,15 @@ pub struct Table {
     count: usize,
     pub clocks: Clocks,
     pub pipe: Pipe,
+    pub process: Process,
+}
+
+/// The process, to copy descriptors from.
+#[derive(Clone, Copy)]
+pub struct Process {
+    pub pid: i32,
+    /// A descriptor of it; -1 where copying is forbidden.
+    pub descriptor: i32,
 }
 
 /// What the program's memory is read and written through: the system calls that do that directly

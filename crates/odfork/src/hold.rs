@@ -15,13 +15,13 @@
 
 use crate::args;
 use crate::calls::{self, Care};
-use crate::held::{Held, Pipe, Slept, Stage};
+use crate::held::{Held, Pipe, Process, Slept, Stage};
 use crate::listing::each_number;
 use crate::mend::{self, Stopped};
 use crate::open_files;
 use crate::progress::{Progress, FAR_NS};
 use crate::reason::{Done, Reason, Stop};
-use crate::scan::Subject;
+use crate::scan::{self, Subject};
 use crate::scratch::{Scratch, Thread};
 use crate::step::Step;
 use crate::sys::{self, Errno, SysResult};
@@ -49,6 +49,7 @@ pub fn begin(s: &mut Scratch, subject: &Subject) -> Done<()> {
     s.kernel.enter(Step::Quiesce);
     rehearse(s)?;
     s.work.held.pipe = Pipe::new(&s.kernel).map_err(refuse)?;
+    s.work.held.process = Process::open(&s.kernel, subject.pid);
     let until_ns = sys::now_ns() + FAR_NS;
     let free = wait_until_free(s, subject, Progress::until(until_ns, STILL_BEFORE));
     let held = free.and_then(|()| hold_all(s, subject, Progress::until(until_ns, STILL_AMONG)));
@@ -193,8 +194,8 @@ fn look(
 /// A call on this descriptor may be begun again: it is no terminal, which may answer with a part of
 /// what was typed, and has no limit of time that would begin anew.
 fn may_be_cut(s: &Scratch, subject: &Subject, tid: i32, fd: i32) -> bool {
-    !open_files::is_terminal(subject.pid, fd)
-        && (!subject.timed_sockets || open_files::has_no_limits(&s.kernel, subject.pid, tid, fd))
+    !open_files::is_terminal(subject.pid, tid, fd)
+        && open_files::has_no_limits(s.work.held.process, subject, tid, fd)
 }
 
 /// Becomes the tracer of a thread and asks it to stop.
@@ -222,7 +223,8 @@ fn ask(s: &Scratch, subject: &Subject, tid: i32) -> SysResult<Stage> {
 /// The state is not taken (`WNOWAIT`): should this task die, the kernel delivers the signal that
 /// the thread stopped for.
 fn wait(s: &mut Scratch, subject: &Subject, at: usize, counted: bool) -> SysResult<()> {
-    let (Held { tid, slept, .. }, pipe) = (s.work.held.all[at], s.work.held.pipe);
+    let (Held { tid, slept, .. }, table) = (s.work.held.all[at], &s.work.held);
+    let thread = Stopped { pipe: table.pipe, process: table.process, tid, slept };
     let how = libc::WNOHANG | libc::WNOWAIT | libc::WEXITED | libc::WSTOPPED | libc::__WALL;
     // SAFETY: all zeros is valid for plain old data; the kernel fills it.
     let (answer, info) = unsafe {
@@ -246,7 +248,7 @@ fn wait(s: &mut Scratch, subject: &Subject, at: usize, counted: bool) -> SysResu
         Ok(_) => {
             // An event is in the second byte; without one it is a signal's delivery.
             held.signal = if status >> 8 == 0 { status } else { 0 };
-            if let Some(stack) = mend::mend(&Stopped { pipe, pid: subject.pid, tid, slept }) {
+            if let Some(stack) = mend::mend(&thread) {
                 held.stage = Stage::Stands;
                 // There is room for as many as are held.
                 s.note_stack(stack);
@@ -270,6 +272,7 @@ pub fn release(s: &mut Scratch, subject: &Subject) {
         }
     }
     s.work.held.pipe.close();
+    scan::close(s.work.held.process.descriptor);
 }
 
 /// Some that were asked do not stand yet.

@@ -62,6 +62,7 @@ pub mod sys;
 mod task;
 pub mod thaw;
 mod threads;
+mod tracer;
 pub mod vma;
 
 pub(crate) use odfork_sys::args;

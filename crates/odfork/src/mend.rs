@@ -23,7 +23,7 @@ use libc::user_regs_struct as Registers;
 
 use crate::args;
 use crate::calls::{self, Limit, Rest};
-use crate::held::{Pipe, Slept};
+use crate::held::{Pipe, Process, Slept};
 use crate::open_files;
 use crate::scan;
 use crate::sys::{self, now_ns, Kernel, SysResult};
@@ -32,8 +32,10 @@ use crate::task;
 const ERESTARTNOHAND: i64 = 514;
 /// Below its stack pointer a function may use so much.
 const RED_ZONE: u64 = 128;
-/// Buffers of a vector that are gone on with; of more, the answer is what these come to.
-const MOST_PARTS: usize = 32;
+/// Words that describe buffers of a vector; of more buffers, the answer is what these come to.
+const MOST_PARTS: usize = 64;
+/// A message header, and such buffers.
+const MOST: usize = 7 + MOST_PARTS;
 
 // `signal_frame`: whoever unwinds, as cancelling a thread does, finds the caller at [rsp] and its
 // stack pointer at [rsp + 8]. rcx is the kernel's to change in any call.
@@ -79,7 +81,7 @@ fn continued() -> u64 {
 }
 
 /// What lies on the stack of a thread that passes `odfork_continued`. Its first nine words are read
-/// there.
+/// there. No more words than needed are written: the stack may be a coroutine's, with little room.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Frame {
@@ -87,25 +89,17 @@ struct Frame {
     stack: u64,
     moved: u64,
     arguments: [u64; 6],
-    limit: [i64; 2],
-    /// A message header, of which the first four words and the flags are used.
-    message: [u64; 7],
-    parts: [Part; MOST_PARTS],
-}
-
-/// `struct iovec`.
-#[derive(Clone, Copy, Default)]
-#[repr(C)]
-struct Part {
-    at: u64,
-    length: u64,
+    /// What arguments of the call to come point to: a time, a message header, buffers.
+    more: [u64; MOST],
+    /// Words of that. Not written.
+    used: usize,
 }
 
 /// A stopped thread.
 #[derive(Clone, Copy)]
 pub struct Stopped {
     pub pipe: Pipe,
-    pub pid: i32,
+    pub process: Process,
     pub tid: i32,
     pub slept: Slept,
 }
@@ -122,7 +116,8 @@ pub fn mend(thread: &Stopped) -> Option<usize> {
         lower_limit(thread, &mut regs);
         true
     } else {
-        answer > 0 && calls::rest_of(call).is_some_and(|rest| go_on(thread, &mut regs, rest))
+        let rest = calls::rest_of(call, &arguments(&regs)).filter(|_| answer > 0);
+        rest.is_some_and(|rest| go_on(thread, &mut regs, rest))
     };
     if changed {
         regs.rax = (-ERESTARTNOHAND) as u64;
@@ -154,140 +149,191 @@ fn lower_limit(thread: &Stopped, regs: &mut Registers) {
     let call = regs.orig_rax;
     let limit = calls::limit_of(call as i64).filter(|&l| calls::has_limit(l, &arguments(regs)));
     let Some(limit) = limit.filter(|_| thread.slept.call == call) else { return };
-    if !task::has_only_stopped(thread.pid, thread.tid, &thread.slept) {
+    if !task::has_only_stopped(thread.process.pid, thread.tid, &thread.slept) {
         // It has come back and waits anew, since a moment that is not known but just now.
         return;
     }
     let passed = now_ns().saturating_sub(thread.slept.since_ns) as i64;
-    let value = match limit {
+    let (at, parts) = match limit {
+        // As its thread sees it: what is left of a millisecond is waited for.
         Limit::Milliseconds(at) => {
-            // As its thread sees it: what is left of a millisecond is waited for.
-            i64::from(arguments(regs)[at] as i32) - passed / 1_000_000
+            let left = i64::from(arguments(regs)[at] as i32) - passed / 1_000_000;
+            let Some(frame) = frame_of(thread, regs) else { return };
+            let left = left.max(0) as u64;
+            finish(thread, regs, &frame, |regs, _| set_argument(regs, at, left));
+            return;
         }
-        Limit::Timespec(at) => {
-            let mut time = [0i64; 2];
-            if !read_memory(thread.pipe, arguments(regs)[at], bytes_of(&mut time)) {
-                return;
-            }
-            time[0].saturating_mul(1_000_000_000).saturating_add(time[1]).saturating_sub(passed)
-        }
+        Limit::Timespec(at) => (at, 1_000_000_000),
+        Limit::Timeval(at) => (at, 1_000_000),
     };
-    let value = value.max(0);
-    let Some(mut frame) = frame_of(thread, regs) else { return };
-    match limit {
-        Limit::Milliseconds(at) => set_argument(regs, at, value as u64),
-        Limit::Timespec(at) => {
-            frame.limit = [value / 1_000_000_000, value % 1_000_000_000];
-            set_argument(regs, at, frame_at(regs) + core::mem::offset_of!(Frame, limit) as u64);
-        }
+    let mut time = [0i64; 2];
+    if !read_memory(thread.pipe, arguments(regs)[at], bytes_of(&mut time)) {
+        return;
     }
-    finish(thread, regs, &frame);
+    let passed = passed / (1_000_000_000 / parts);
+    let left = time[0].saturating_mul(parts).saturating_add(time[1]).saturating_sub(passed).max(0);
+    let Some(mut frame) = frame_of(thread, regs) else { return };
+    frame.push(&[(left / parts) as u64, (left % parts) as u64]);
+    finish(thread, regs, &frame, |regs, more| set_argument(regs, at, more));
 }
 
 /// Asks for the rest of a transfer. False if all was moved, or the rest cannot be asked for.
 fn go_on(thread: &Stopped, regs: &mut Registers, rest: Rest) -> bool {
     let (moved, all) = (regs.rax, arguments(regs));
-    let before = *regs;
-    let to = all[0] as i32;
+    let Stopped { pipe, process, tid, .. } = *thread;
+    let (pid, fd) = (process.pid, all[0] as i32);
+    let mut wanted = u64::MAX;
     let cut = match rest {
         // To a pipe it moves what there is room for.
-        Rest::Length(_) => open_files::is_socket(thread.pid, to),
-        _ => open_files::may_be_cut(thread.pid, to),
+        Rest::Length(_) => open_files::is_socket(pid, tid, fd),
+        Rest::Whole(..) | Rest::WholeMessage(_) => open_files::is_stream(process, tid, fd),
+        Rest::Random(..) => true,
+        Rest::Read(_, length) => {
+            wanted = open_files::awaited(process, tid, fd, all[length]).unwrap_or(0);
+            wanted > moved
+        }
+        _ => open_files::may_be_cut(pid, tid, fd),
     };
     if !cut {
         return false;
     }
     let Some(mut frame) = frame_of(thread, regs) else { return false };
     frame.moved += moved;
-    let left = match rest {
-        Rest::Buffer(at, length) => {
-            set_argument(regs, at, all[at].wrapping_add(moved));
-            set_argument(regs, length, all[length].saturating_sub(moved));
-            all[length].saturating_sub(moved) > 0
+    match rest {
+        Rest::Buffer(at, length)
+        | Rest::Random(at, length)
+        | Rest::Whole(at, length)
+        | Rest::Read(at, length) => {
+            let left = all[length].min(wanted).saturating_sub(moved);
+            left > 0
+                && finish(thread, regs, &frame, |regs, _| {
+                    set_argument(regs, at, all[at].wrapping_add(moved));
+                    set_argument(regs, length, left);
+                })
         }
         Rest::Length(length) => {
-            set_argument(regs, length, all[length].saturating_sub(moved));
-            all[length].saturating_sub(moved) > 0
+            let left = all[length].saturating_sub(moved);
+            left > 0 && finish(thread, regs, &frame, |regs, _| set_argument(regs, length, left))
         }
         Rest::Vector(at, length) => {
-            let count = parts_left(thread.pipe, (all[at], all[length]), moved, &mut frame);
-            set_argument(regs, at, frame_at(regs) + core::mem::offset_of!(Frame, parts) as u64);
-            set_argument(regs, length, count);
+            let count = push_parts(pipe, (all[at], all[length]), moved, &mut frame);
             count > 0
+                && finish(thread, regs, &frame, |regs, more| {
+                    set_argument(regs, at, more);
+                    set_argument(regs, length, count);
+                })
         }
-        Rest::Message(at) => {
-            let left = message_left(thread.pipe, all[at], moved, &mut frame, frame_at(regs));
-            set_argument(regs, at, frame_at(regs) + core::mem::offset_of!(Frame, message) as u64);
-            left
+        Rest::Message(at) | Rest::WholeMessage(at) => {
+            let receives = matches!(rest, Rest::WholeMessage(_));
+            push_message(pipe, (all[at], receives), moved, &mut frame, regs)
+                && finish(thread, regs, &frame, |regs, more| set_argument(regs, at, more))
         }
-    };
-    if left && finish(thread, regs, &frame) {
-        return true;
     }
-    *regs = before;
-    false
 }
 
-/// The header's buffers that are left; without names and control data, which went first.
-fn message_left(pipe: Pipe, at: u64, moved: u64, frame: &mut Frame, frame_at: u64) -> bool {
+/// The header's buffers that are left; without names and control data, which went first. Where more
+/// control data may come, nothing is gone on with.
+fn push_message(
+    pipe: Pipe,
+    (at, receives): (u64, bool),
+    moved: u64,
+    frame: &mut Frame,
+    regs: &Registers,
+) -> bool {
+    // struct msghdr: name, its length, vector, its length, control, its length, flags.
     let mut header = [0u64; 7];
-    if !read_memory(pipe, at, bytes_of(&mut header)) {
+    let there = read_memory(pipe, at, bytes_of(&mut header));
+    if !there || receives && header[4] != 0 || !frame.push(&[0; 7]) {
         return false;
     }
-    // struct msghdr: name, its length, vector, its length, control, its length, flags.
-    let count = parts_left(pipe, (header[2], header[3]), moved, frame);
-    let parts = frame_at + core::mem::offset_of!(Frame, parts) as u64;
-    frame.message = [0, 0, parts, count, 0, 0, 0];
+    let count = push_parts(pipe, (header[2], header[3]), moved, frame);
+    let Some(more) = frame.more_at(regs) else { return false };
+    (frame.more[2], frame.more[3]) = (more + size_of_val(&header) as u64, count);
     count > 0
 }
 
 /// The buffers of a vector behind the first `moved` bytes; how many there are.
-fn parts_left(pipe: Pipe, (at, count): (u64, u64), moved: u64, frame: &mut Frame) -> u64 {
+fn push_parts(pipe: Pipe, (at, count): (u64, u64), moved: u64, frame: &mut Frame) -> u64 {
     let (mut skip, mut kept) = (moved, 0);
     for number in 0..count.min(1024) {
         let mut part = [0u64; 2];
-        if kept == MOST_PARTS || !read_memory(pipe, at + number * 16, bytes_of(&mut part)) {
+        if !read_memory(pipe, at + number * 16, bytes_of(&mut part)) {
             break;
         }
         let gone = skip.min(part[1]);
         skip -= gone;
         if part[1] > gone {
-            frame.parts[kept] = Part { at: part[0] + gone, length: part[1] - gone };
+            if !frame.push(&[part[0] + gone, part[1] - gone]) {
+                break;
+            }
             kept += 1;
         }
     }
-    kept as u64
+    kept
 }
 
-/// Where the frame of these registers is, or will be.
-fn frame_at(regs: &Registers) -> u64 {
-    if regs.rip == continued() {
-        regs.rsp
-    } else {
-        (regs.rsp - RED_ZONE - size_of::<Frame>() as u64) & !63
+/// Its first words, which `odfork_continued` reads.
+const HEAD: u64 = core::mem::offset_of!(Frame, more) as u64;
+
+impl Frame {
+    /// False when there is no room.
+    fn push(&mut self, words: &[u64]) -> bool {
+        let Some(room) = self.more.get_mut(self.used..self.used + words.len()) else {
+            return false;
+        };
+        room.copy_from_slice(words);
+        self.used += words.len();
+        true
+    }
+
+    /// In bytes.
+    fn length(&self) -> u64 {
+        HEAD + self.used as u64 * 8
+    }
+
+    /// Where it is, or will be: below what the thread's function may use.
+    fn place(&self, regs: &Registers) -> Option<u64> {
+        if regs.rip == continued() {
+            // One of the same call, never longer than before.
+            return (regs.rsp + self.length() + RED_ZONE <= self.stack).then_some(regs.rsp);
+        }
+        regs.rsp.checked_sub(RED_ZONE + self.length()).map(|at| at & !15)
+    }
+
+    fn more_at(&self, regs: &Registers) -> Option<u64> {
+        Some(self.place(regs)? + HEAD)
     }
 }
 
-/// The frame the thread has, or a new one.
+/// The frame the thread has, or a new one; nothing is pointed to yet.
 fn frame_of(thread: &Stopped, regs: &Registers) -> Option<Frame> {
     let mut frame = Frame {
         goes_to: regs.rip,
         stack: regs.rsp,
         moved: 0,
         arguments: arguments(regs),
-        limit: [0; 2],
-        message: [0; 7],
-        parts: [Part::default(); MOST_PARTS],
+        more: [0; MOST],
+        used: 0,
     };
-    let known = regs.rip != continued() || read_memory(thread.pipe, regs.rsp, bytes_of(&mut frame));
+    let head = &mut bytes_of(&mut frame)[..HEAD as usize];
+    let known = regs.rip != continued() || read_memory(thread.pipe, regs.rsp, head);
     known.then_some(frame)
 }
 
-/// Writes the frame and leads the thread there.
-fn finish(thread: &Stopped, regs: &mut Registers, frame: &Frame) -> bool {
-    let at = frame_at(regs);
-    let written = write_memory(thread.pipe, at, frame);
+/// Writes the frame and leads the thread there, with arguments that `set` changes: it is told where
+/// what they point to lies. False, and nothing changed, if there is no place to write to.
+fn finish(
+    thread: &Stopped,
+    regs: &mut Registers,
+    frame: &Frame,
+    set: impl FnOnce(&mut Registers, u64),
+) -> bool {
+    let Some(at) = frame.place(regs) else { return false };
+    let (from, length) = (core::ptr::from_ref(frame) as usize, frame.length() as usize);
+    // Below the stack of a thread that is stopped, which no code uses but a handler's.
+    let written = thread.pipe.put(from, length) && thread.pipe.take(at as usize, length);
     if written {
+        set(regs, at + HEAD);
         (regs.rsp, regs.rip) = (at, continued());
     }
     written
@@ -303,12 +349,6 @@ fn bytes_of<T: Copy>(value: &mut T) -> &mut [u8] {
 fn read_memory(pipe: Pipe, at: u64, to: &mut [u8]) -> bool {
     let there = pipe.put(at as usize, to.len());
     there && pipe.take(to.as_mut_ptr() as usize, to.len())
-}
-
-/// Below the stack of a thread that is stopped, which no code uses but a handler's.
-fn write_memory(pipe: Pipe, at: u64, frame: &Frame) -> bool {
-    let length = size_of::<Frame>();
-    pipe.put(core::ptr::from_ref(frame) as usize, length) && pipe.take(at as usize, length)
 }
 
 impl Pipe {
@@ -327,7 +367,7 @@ impl Pipe {
     }
 
     fn take(self, at: usize, length: usize) -> bool {
-        // SAFETY: a buffer of this task's, or what `write_memory` says.
+        // SAFETY: a buffer of this task's, or what `finish` says.
         let done = unsafe { sys::call(libc::SYS_read, args![self.out, at, length]) };
         done == Ok(length) || self.drain()
     }

@@ -8,6 +8,7 @@
 use core::ffi::CStr;
 
 use crate::args;
+use crate::held::Process;
 use crate::listing::each_number;
 use crate::reason::{Done, Reason, Stop};
 use crate::scan::{self, digits, field, Path, Subject};
@@ -226,59 +227,124 @@ pub fn look_at_all(s: &mut Scratch, subject: &Subject) -> SysResult<Found> {
     Ok(found)
 }
 
-/// A file that a descriptor of the process shows, without opening it.
-fn of_process(pid: i32, fd: i32) -> Option<File> {
-    let (mut a, mut b) = ([0u8; 20], [0u8; 20]);
-    let fd = digits(u64::try_from(fd).ok()?, &mut b);
-    let path = Path::join(&[b"/proc/", digits(pid as u64, &mut a), b"/fd/", fd]);
+/// A file that a descriptor of a thread shows, without opening it.
+fn of_thread(pid: i32, tid: i32, fd: i32) -> Option<File> {
+    let (mut a, mut b, mut c) = ([0u8; 20], [0u8; 20], [0u8; 20]);
+    let fd = digits(u64::try_from(fd).ok()?, &mut c);
+    let (pid, tid) = (digits(pid as u64, &mut a), digits(tid as u64, &mut b));
+    let path = Path::join(&[b"/proc/", pid, b"/task/", tid, b"/fd/", fd]);
     // Not counted: asked also while threads are let go, which must not fail.
     file(&Kernel::new(&Trace::new(), Fault::None), libc::AT_FDCWD, path.c_str())
 }
 
-/// Terminals and their kin.
-fn is_terminal_device(file: &File) -> bool {
-    file.kind == libc::S_IFCHR && matches!(file.device, 4 | 5 | 136..=143)
+/// Memory devices (`/dev/random`, `/dev/zero`).
+const MEMORY: u32 = 1;
+
+impl File {
+    fn is_of(&self, kind: u32) -> bool {
+        self.kind == kind
+    }
+
+    /// A terminal, or a device whose driver may answer as terminals do. Those that do not: memory,
+    /// `/dev/fuse` and its kin, input. Serial lines have many numbers, some not fixed.
+    fn is_like_terminal(&self) -> bool {
+        self.is_of(libc::S_IFCHR) && !matches!(self.device, MEMORY | 10 | 13)
+    }
 }
 
 /// What is read there may come in part. One that cannot be asked counts as one.
-pub fn is_terminal(pid: i32, fd: i32) -> bool {
-    of_process(pid, fd).is_none_or(|file| is_terminal_device(&file))
+pub fn is_terminal(pid: i32, tid: i32, fd: i32) -> bool {
+    of_thread(pid, tid, fd).is_none_or(|file| file.is_like_terminal())
 }
 
 /// What is written there may be cut by a signal: pipes, sockets, terminals.
-pub fn may_be_cut(pid: i32, fd: i32) -> bool {
-    of_process(pid, fd).is_some_and(|file| {
-        matches!(file.kind, libc::S_IFIFO | libc::S_IFSOCK) || is_terminal_device(&file)
+pub fn may_be_cut(pid: i32, tid: i32, fd: i32) -> bool {
+    of_thread(pid, tid, fd).is_some_and(|file| {
+        file.is_of(libc::S_IFIFO) || file.is_of(libc::S_IFSOCK) || file.is_like_terminal()
     })
 }
 
 /// It is a socket.
-pub fn is_socket(pid: i32, fd: i32) -> bool {
-    of_process(pid, fd).is_some_and(|file| file.kind == libc::S_IFSOCK)
+pub fn is_socket(pid: i32, tid: i32, fd: i32) -> bool {
+    of_thread(pid, tid, fd).is_some_and(|file| file.is_of(libc::S_IFSOCK))
 }
 
-/// A wait on this descriptor of a thread has no limit of its own. Asked of a copy.
-pub fn has_no_limits(k: &Kernel, pid: i32, tid: i32, fd: i32) -> bool {
-    if tid != pid && !shares_files(pid, tid) {
-        return false;
+/// How much a read there waits for, of so many bytes; `None` for one that answers what there is.
+pub fn awaited(process: Process, tid: i32, fd: i32, wanted: u64) -> Option<u64> {
+    let known = of_thread(process.pid, tid, fd).filter(|file| file.is_of(libc::S_IFCHR))?;
+    if known.device == MEMORY {
+        return Some(wanted);
     }
-    // SAFETY: descriptors of the helper's.
-    let copy = unsafe {
-        let Ok(process) = k.call(libc::SYS_pidfd_open, args![pid, 0]) else { return false };
-        let copy = k.call(libc::SYS_pidfd_getfd, args![process, fd, 0]);
-        scan::close(process as i32);
-        copy
-    };
-    let Ok(copy) = copy else { return false };
-    let limits = [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO].map(|name| {
-        let (mut time, mut size) = ([0i64; 2], 16u32);
-        let a = args![copy, libc::SOL_SOCKET, name, &mut time, &mut size];
-        // SAFETY: value and size are valid for writing.
-        unsafe { sys::raw(libc::SYS_getsockopt, a) };
-        time != [0; 2]
-    });
-    scan::close(copy as i32);
-    limits == [false; 2]
+    with_copy(process, &known, fd, |copy| {
+        // SAFETY: plain data for the kernel to fill.
+        let (answer, modes) = unsafe {
+            let mut modes: libc::termios = core::mem::zeroed();
+            (sys::raw(libc::SYS_ioctl, args![copy, libc::TCGETS, &mut modes]), modes)
+        };
+        let (least, timer) = (modes.c_cc[libc::VMIN], modes.c_cc[libc::VTIME]);
+        let waits = answer == 0 && modes.c_lflag & libc::ICANON == 0 && timer == 0;
+        waits.then_some(wanted.min(u64::from(least)))
+    })
+    .flatten()
+}
+
+/// It is a socket without records.
+pub fn is_stream(process: Process, tid: i32, fd: i32) -> bool {
+    of_thread(process.pid, tid, fd).is_some_and(|known| {
+        let kind = |copy| option_of(copy, libc::SO_TYPE) == Some(libc::SOCK_STREAM);
+        known.is_of(libc::S_IFSOCK) && with_copy(process, &known, fd, kind) == Some(true)
+    })
+}
+
+/// A wait on this descriptor of a thread has no limit of its own. A copy is asked. Where that is
+/// forbidden, what counts is whether the program has given one to any socket.
+pub fn has_no_limits(process: Process, subject: &Subject, tid: i32, fd: i32) -> bool {
+    let Some(known) = of_thread(process.pid, tid, fd) else { return false };
+    if !known.is_of(libc::S_IFSOCK) {
+        return true;
+    }
+    if process.descriptor < 0 {
+        return !subject.timed_sockets;
+    }
+    with_copy(process, &known, fd, |copy| {
+        [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO].map(|name| limit_of(copy, name)) == [Some([0; 2]); 2]
+    }) == Some(true)
+}
+
+impl Process {
+    /// Where copying descriptors is forbidden, or deadly, that shows here.
+    pub fn open(k: &Kernel, pid: i32) -> Process {
+        // SAFETY: a descriptor of the helper's; none is copied of no process.
+        let descriptor = unsafe {
+            match k.call(libc::SYS_pidfd_getfd, args![-1isize, 0, 0]) {
+                Err(Errno(libc::EBADF)) => k.call(libc::SYS_pidfd_open, args![pid, 0]).ok(),
+                _ => None,
+            }
+        };
+        Process { pid, descriptor: descriptor.map_or(-1, |fd| fd as i32) }
+    }
+}
+
+/// Does something with a copy of a descriptor that shows a known file: a thread may have a table of
+/// its own, which is not copied from.
+fn with_copy<T>(process: Process, known: &File, fd: i32, work: impl FnOnce(i32) -> T) -> Option<T> {
+    // SAFETY: a descriptor of the helper's.
+    let copy =
+        unsafe { sys::call(libc::SYS_pidfd_getfd, args![process.descriptor, fd, 0]) }.ok()?;
+    let copy = copy as i32;
+    let is_it = file(&Kernel::new(&Trace::new(), Fault::None), copy, c"")
+        .is_some_and(|file| file.inode == known.inode && file.kind == known.kind);
+    let done = is_it.then(|| work(copy));
+    scan::close(copy);
+    done
+}
+
+/// A limit of time of a socket.
+fn limit_of(socket: i32, name: i32) -> Option<[i64; 2]> {
+    let (mut time, mut size) = ([0i64; 2], 16u32);
+    let a = args![socket, libc::SOL_SOCKET, name, &mut time, &mut size];
+    // SAFETY: value and size are valid for writing.
+    (unsafe { sys::raw(libc::SYS_getsockopt, a) } == 0).then_some(time)
 }
 
 /// Where this cannot be asked, the table is read again.
@@ -349,6 +415,15 @@ mod tests {
         assert!(found("pos:\t0\nflags:\t02140000\nmnt_id:\t14\n").direct);
         assert!(found(&format!("{plain}SqMask:\t0x3\n")).pins);
         assert!(found(&format!("{plain}pending:\t0\ntotal:\t0\nAPI:\taa:0:7f\n")).userfaultfd);
+    }
+
+    #[test]
+    fn serial_lines_are_like_terminals() {
+        let like = |device| File { kind: libc::S_IFCHR, device, inode: 0 }.is_like_terminal();
+        // Consoles, pseudo terminals, USB modems and adapters, serial ports of boards, hypervisors.
+        assert!([4, 5, 136, 166, 188, 204, 229].into_iter().all(like));
+        assert!(![1, 10, 13].into_iter().any(like));
+        assert!(!File { kind: libc::S_IFSOCK, device: 4, inode: 0 }.is_like_terminal());
     }
 
     #[test]

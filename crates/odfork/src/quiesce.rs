@@ -54,6 +54,9 @@ impl Quiesced {
     /// `all`: protect every backing file, not only those a refreeze will replace.
     pub fn begin(s: &mut Scratch, subject: &Subject, threads: u64, all: bool) -> Done<Quiesced> {
         s.kernel.enter(Step::Quiesce);
+        if threads > 1 {
+            may_look(s, subject)?;
+        }
         let uffd = match open_uffd(&s.kernel) {
             Ok(uffd) if threads == 1 || subject.holding != Holding::Ptrace => uffd,
             Err(e) if threads == 1 || subject.holding == Holding::Userfaultfd => {
@@ -87,6 +90,24 @@ impl Quiesced {
             Quiesced::Stopped => hold::release(s, subject),
         }
     }
+}
+
+/// What a thread does is told to whom may trace it. Where Yama's scope 1 is in the way, the program
+/// can name the next helper; unless a filter kills for that, which shows here.
+fn may_look(s: &Scratch, subject: &Subject) -> Done<()> {
+    let mut text = [0u8; 256];
+    match task::call_of(&s.kernel, subject.pid, subject.tid as u64, &mut text) {
+        Err(Errno(libc::EPERM)) => {}
+        other => return other.map(|_| ()).map_err(refuse),
+    }
+    let scope = scan::slurp(&s.kernel, c"/proc/sys/kernel/yama/ptrace_scope", &mut text);
+    if !subject.named && scope.is_ok_and(|scope| scope.starts_with(b"1")) {
+        // SAFETY: names nobody as the tracer of this task.
+        let asked =
+            unsafe { s.kernel.call(libc::SYS_prctl, args![libc::PR_SET_PTRACER, 0, 0, 0, 0]) };
+        s.results.report.untraceable.set(usize::from(asked.is_ok()));
+    }
+    Err(refuse(Errno(libc::EPERM)))
 }
 
 /// By ptrace. Then nobody waits in a page fault, and every stack may be moved.

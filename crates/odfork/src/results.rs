@@ -73,6 +73,8 @@ pub struct Report {
     pub waits: Number,
     /// 1: code was found that shared memory must not meet.
     pub unfit: Number,
+    /// 1: Yama forbids this task to trace the process, until that names it.
+    pub untraceable: Number,
     /// 1: the job looked and decided to act.
     pub acted: Number,
     /// 1: the map of the process was read to its end ([`Results::is_gone`] is meaningful).
@@ -130,6 +132,7 @@ impl Report {
             &self.zerocopy,
             &self.waits,
             &self.unfit,
+            &self.untraceable,
             &self.acted,
             &self.scanned,
             &self.space_limited,

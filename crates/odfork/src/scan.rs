@@ -46,6 +46,8 @@ pub struct Subject<'a> {
     pub timed_sockets: bool,
     /// How other threads may be held.
     pub holding: Holding,
+    /// The program may have named the helper its tracer.
+    pub named: bool,
 }
 
 /// Opens a file for reading.

@@ -20,10 +20,14 @@ use crate::sys::{self, PAGE};
 
 /// Runs a pass in the helper and takes over what it did. `began_ns`: when the program's thread
 /// began to wait for it. A helper that was killed for a call that can be spared is followed by one
-/// that does not make it.
+/// that does not make it; one that might not trace this process, by one that may.
 pub fn pass(st: &State, owned: &mut Owned, decide: Decide, began_ns: u64) -> Done<()> {
+    let may_trace = st.tracer.is_wanted();
     let mut outcome = pass_once(st, owned, decide, began_ns);
     while matches!(outcome, Err(Stop { reason: Reason::Seccomp, .. })) && st.trace.learn() {
+        outcome = pass_once(st, owned, decide, sys::now_ns());
+    }
+    if !may_trace && st.tracer.is_wanted() {
         outcome = pass_once(st, owned, decide, sys::now_ns());
     }
     if let Err(stop) = &outcome {
@@ -55,11 +59,13 @@ fn pass_once(st: &State, owned: &mut Owned, decide: Decide, began_ns: u64) -> Do
         decide,
     };
     let door = (&st.trace, st.options().fault);
+    let _named = st.tracer.name();
     let outcome = match helper::run(door, scratch, zone, Job::Pass(&order)) {
         Ok(finished) => {
             let outcome = finished.outcome();
             take_files(st, registry, &finished, &outcome);
             *waits = finished.results.report.waits.flag();
+            st.tracer.learn(&finished.results.report);
             if finished.results.report.unfit.flag() {
                 st.live.bar();
             }

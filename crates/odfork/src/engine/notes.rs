@@ -56,6 +56,18 @@ pub fn beside_no_pass<T>(call: impl FnOnce() -> T) -> T {
     call()
 }
 
+/// The program names who may trace it, by a call that must not come between the naming of a helper
+/// and its end.
+pub fn name_tracer(who: usize, call: impl FnOnce() -> isize) -> isize {
+    beside_no_pass(|| {
+        let ret = call();
+        if ret >= 0 {
+            state().tracer.note(who != 0);
+        }
+        ret
+    })
+}
+
 /// As [`beside_no_pass`], for a call that may never return.
 pub fn away_from_passes<T>(call: impl FnOnce() -> T) -> T {
     if state().is_fenced() {

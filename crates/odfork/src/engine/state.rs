@@ -26,6 +26,7 @@ use crate::scratch::ScratchMapping;
 use crate::slack::Slack;
 use crate::stats::Stats;
 use crate::sys::{Trace, PAGE, ZONE};
+use crate::tracer::Tracer;
 
 /// Room for functions that wrappers stand before.
 pub const MAX_NEXT: usize = 48;
@@ -97,6 +98,7 @@ pub struct State {
     pub pi_futexes: AtomicU32,
     /// A socket got a limit of time for waits.
     pub timed_sockets: AtomicU32,
+    pub tracer: Tracer,
     /// Where a word shared with all descendants is: no backing file may be overwritten, because
     /// pages of it went into a pipe or socket, or a descendant has other privileges.
     spliced_word: AtomicUsize,
@@ -153,6 +155,7 @@ impl State {
             inspection: RunOnce::new(),
             pi_futexes: AtomicU32::new(0),
             timed_sockets: AtomicU32::new(0),
+            tracer: Tracer::new(),
             spliced_word: AtomicUsize::new(0),
             unsettled: AtomicU32::new(0),
             absent: Absent::new(),

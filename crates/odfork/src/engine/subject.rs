@@ -30,6 +30,7 @@ pub fn subject<'a>(st: &'a State, registry: &'a Registry, searched: &'a Searched
         pi_futexes: st.pi_futexes.load(Relaxed) != 0,
         timed_sockets: st.timed_sockets.load(Relaxed) != 0,
         holding: st.options().holding,
+        named: st.tracer.is_wanted(),
         spliced: st.spliced_word().is_some_and(|word| word.load(Relaxed) != 0),
     }
 }

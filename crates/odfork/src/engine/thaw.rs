@@ -87,14 +87,21 @@ fn thaw_range(
     make_private(st, owned, (start, end))
         .map_err(|e| Stop::failed(Reason::Step, Step::Switch, e))?;
     let Owned { scratch, zone, registry, searched, .. } = owned;
-    let order = Order { start, end, content, moves, subject: subject(st, registry, searched) };
+    let mut order = Order { start, end, content, moves, subject: subject(st, registry, searched) };
     let door = (&st.trace, st.options().fault);
     let mut tries = 0;
     let (outcome, by_hand, refused, bytes) = loop {
+        let may_trace = st.tracer.is_wanted();
+        order.subject.named = may_trace;
+        let named = st.tracer.name();
         let finished = helper::run(door, scratch, zone, Job::Thaw(&order))?;
+        drop(named);
         let (outcome, report) = (finished.outcome(), &finished.results.report);
+        st.tracer.learn(report);
         tries += 1;
-        if tries < TRIES && matches!(outcome, Err(Stop { reason: Reason::Helper, .. })) {
+        let again = matches!(outcome, Err(Stop { reason: Reason::Helper, .. }))
+            || !may_trace && st.tracer.is_wanted();
+        if tries < TRIES && again {
             continue;
         }
         let (by_hand, refused) = (report.by_hand.flag(), report.refused.flag());

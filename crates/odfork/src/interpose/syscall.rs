@@ -58,6 +58,10 @@ pub unsafe extern "C" fn syscall(
             heard(pid > 0, pid)
         }
         // SAFETY: the caller's own call.
+        libc::SYS_prctl if a as c_int == libc::PR_SET_PTRACER => {
+            // SAFETY: the caller's own call.
+            engine::name_tracer(b, || unsafe { sys::raw(nr, [a, b, c, d, e, f]) })
+        }
         libc::SYS_execve | libc::SYS_execveat => {
             // SAFETY: the caller's own call.
             execute(|| unsafe { sys::raw(nr, [a, b, c, d, e, f]) })
@@ -203,7 +207,11 @@ pub unsafe extern "C" fn prctl(op: c_int, a: usize, b: usize, c: usize, d: usize
     }
     // SAFETY: the caller's own call.
     let call = || unsafe { sys::raw(libc::SYS_prctl, args![op, a, b, c, d]) };
-    let ret = if op == libc::PR_SET_VMA { give_property(b, c, call) } else { call() };
+    let ret = match op {
+        libc::PR_SET_VMA => give_property(b, c, call),
+        libc::PR_SET_PTRACER => engine::name_tracer(a, call),
+        _ => call(),
+    };
     set_errno(errno);
     as_libc(ret) as c_int
 }
