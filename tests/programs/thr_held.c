@@ -1,9 +1,10 @@
 // odtest: expect=froze timeout=60 mem=64
 /*
- * Threads in every call of signal(7)'s list of those that are never begun again after a handler, and in some more, are
- * held again and again, until the calls with a limit of time have ended by themselves. None of them comes back early,
- * none with EINTR, and holding does not keep a limit from being reached. Then the others get what they wait for. A
- * handler that runs in the meantime ends them as it does on stock.
+ * Threads in every call of signal(7)'s list of those that are never begun again after a handler,
+ * and in some more, are held again and again, until the calls with a limit of time have ended by
+ * themselves. None of them comes back early, none with EINTR, and holding does not keep a limit
+ * from being reached. Then the others get what they wait for. A handler that runs in the meantime
+ * ends them as it does on stock.
  */
 #include "proc_region.h"
 #include <linux/futex.h>
@@ -27,7 +28,10 @@ static int event_fd, queue = -1, semaphores = -1, notify_fd, data_pipe[2];
 static mqd_t mailbox = -1;
 static int word;
 
-static struct timespec limit(void) { return (struct timespec){ LIMIT_MS / 1000, LIMIT_MS % 1000 * 1000000 }; }
+static struct timespec limit(void)
+{
+    return (struct timespec){ LIMIT_MS / 1000, LIMIT_MS % 1000 * 1000000 };
+}
 static struct timespec deadline(clockid_t clock)
 {
     struct timespec t;
@@ -103,9 +107,18 @@ static int pselect_timed(void)
 /* In memory that cannot be written, where the kernel gives up what it would have gone on with. */
 static const struct timespec FIXED = { 1, 500000000 };
 static const struct timeval FIXED_TOO = { 1, 500000 };
-static int fixed_ppoll_timed(void) { return syscall(SYS_ppoll, NULL, 0L, &FIXED, NULL, (size_t)8) == 0; }
-static int fixed_pselect_timed(void) { return syscall(SYS_pselect6, 0L, NULL, NULL, NULL, &FIXED, NULL) == 0; }
-static int fixed_select_timed(void) { return syscall(SYS_select, 0L, NULL, NULL, NULL, &FIXED_TOO) == 0; }
+static int fixed_ppoll_timed(void)
+{
+    return syscall(SYS_ppoll, NULL, 0L, &FIXED, NULL, (size_t)8) == 0;
+}
+static int fixed_pselect_timed(void)
+{
+    return syscall(SYS_pselect6, 0L, NULL, NULL, NULL, &FIXED, NULL) == 0;
+}
+static int fixed_select_timed(void)
+{
+    return syscall(SYS_select, 0L, NULL, NULL, NULL, &FIXED_TOO) == 0;
+}
 static int nanosleep_timed(void)
 {
     struct timespec t = limit();
@@ -121,7 +134,8 @@ static int futex_timed(void)
 {
     struct timespec t = limit();
     static int other;
-    return syscall(SYS_futex, &other, FUTEX_WAIT_PRIVATE, 0, &t, NULL, 0) == -1 && errno == ETIMEDOUT;
+    return syscall(SYS_futex, &other, FUTEX_WAIT_PRIVATE, 0, &t, NULL, 0) == -1 &&
+           errno == ETIMEDOUT;
 }
 static int mailbox_timed(void)
 {
@@ -301,7 +315,8 @@ static void release(const pthread_t *thread)
     unlink("made");
     OK(write(data_pipe[1], "p", 1));
     word = 1;
-    CHECK(syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0) == 1, "nobody waits at the futex any more");
+    CHECK(syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0) == 1,
+          "nobody waits at the futex any more");
 }
 
 int main(void)
@@ -311,7 +326,8 @@ int main(void)
     region = region_new(BYTES, 30);
     make_things();
     for (int i = 0; i < COUNT; i++) {
-        CHECK(pthread_create(&thread[i], NULL, wait_there, (void *)&WAITS[i]) == 0, "pthread_create");
+        CHECK(pthread_create(&thread[i], NULL, wait_there, (void *)&WAITS[i]) == 0,
+              "pthread_create");
         timed += WAITS[i].end == TIMED;
     }
     while (ready < COUNT)
@@ -323,7 +339,8 @@ int main(void)
     while (back < timed || round < 30) {
         hold_once(round++);
         usleep(5000);
-        CHECK(seconds() - since < 200, "only %d of %d limits were reached, after %zu holds", (int)back, timed, round);
+        CHECK(seconds() - since < 200, "only %d of %d limits were reached, after %zu holds",
+              (int)back, timed, round);
     }
     release(thread);
     for (int i = 0; i < COUNT; i++)

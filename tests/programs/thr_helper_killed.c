@@ -1,7 +1,8 @@
 // odtest: expect=froze timeout=120 mem=64
 /*
- * The task that holds the threads is killed at any moment. Everybody goes on, no byte is lost, no thread stays stopped;
- * a thread may see one EINTR where it was held, not more of them than tasks were killed. Forks succeed.
+ * The task that holds the threads is killed at any moment. Everybody goes on, no byte is lost, no
+ * thread stays stopped; a thread may see one EINTR where it was held, not more of them than tasks
+ * were killed. Forks succeed.
  */
 #include "proc_region.h"
 #include <pthread.h>
@@ -48,8 +49,8 @@ static void *count(void *arg)
     uint64_t *mine = counter[(long)arg];
     for (uint64_t n = 1; !shared->done; n++) {
         for (size_t at = 0; at < 64; at++) {
-            CHECK(mine[at * 1024] == n - 1, "a count is %llu, want %llu", (unsigned long long)mine[at * 1024],
-                  (unsigned long long)(n - 1));
+            CHECK(mine[at * 1024] == n - 1, "a count is %llu, want %llu",
+                  (unsigned long long)mine[at * 1024], (unsigned long long)(n - 1));
             mine[at * 1024] = n;
         }
     }
@@ -115,7 +116,8 @@ int main(void)
     shutdown(pair[1], SHUT_WR);
     for (int i = 0; i < COUNTERS + 2; i++)
         pthread_join(thread[i], NULL);
-    CHECK(interrupted <= shared->kills, "%d EINTR after %d kills", (int)interrupted, (int)shared->kills);
+    CHECK(interrupted <= shared->kills, "%d EINTR after %d kills", (int)interrupted,
+          (int)shared->kills);
     while (waitpid(pid, NULL, 0) > 0) {
     }
     shared->under_way = 0;

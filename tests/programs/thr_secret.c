@@ -1,7 +1,7 @@
 // odtest: expect=froze user=any timeout=60 mem=64
 /*
- * A process with threads that asked not to be dumped cannot be traced by an ordinary user, its own helper task
- * included: its forks go on, plain or not, with memory as it was.
+ * A process with threads that asked not to be dumped cannot be traced by an ordinary user, its own
+ * helper task included: its forks go on, plain or not, with memory as it was.
  */
 #include "proc_region.h"
 #include <pthread.h>

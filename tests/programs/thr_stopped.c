@@ -1,7 +1,8 @@
 // odtest: expect=froze timeout=90 mem=64
 /*
- * Another process stops this one and lets it go on, at any moment, while its threads are held. Each time all its tasks
- * are really stopped, and after it all go on; no byte changes, nobody stays behind.
+ * Another process stops this one and lets it go on, at any moment, while its threads are held. Each
+ * time all its tasks are really stopped, and after it all go on; no byte changes, nobody stays
+ * behind.
  */
 #include "proc_region.h"
 #include <pthread.h>

@@ -1,7 +1,8 @@
 // odtest: expect=froze timeout=90 mem=64
 /*
- * Threads read from a terminal, which wants so many characters at once, and write to it with writev, while nobody takes
- * what they write. Forks go on; the reader gets all it asked for in one answer, the writer has written all in one.
+ * Threads read from a terminal, which wants so many characters at once, and write to it with
+ * writev, while nobody takes what they write. Forks go on; the reader gets all it asked for in one
+ * answer, the writer has written all in one.
  */
 #include "proc_region.h"
 #include <pthread.h>

@@ -1,7 +1,8 @@
 // odtest: expect=froze timeout=90 mem=64
 /*
- * A socket came through exec with a limit of time for reads. A thread that waits there is not held, or its limit would
- * begin anew with each hold and never be reached; one that waits on a socket without a limit is held.
+ * A socket came through exec with a limit of time for reads. A thread that waits there is not held,
+ * or its limit would begin anew with each hold and never be reached; one that waits on a socket
+ * without a limit is held.
  */
 #include "proc_region.h"
 #include <pthread.h>

@@ -1,8 +1,8 @@
 // odtest: expect=froze timeout=90 mem=64
 /*
- * A coroutine of a thread waits on a stack with little room: what lies below it, and what it uses below its stack
- * pointer (the red zone), stays as it was while the thread is held. So do the arguments of its calls: a limit of time
- * in a register, one in memory.
+ * A coroutine of a thread waits on a stack with little room: what lies below it, and what it uses
+ * below its stack pointer (the red zone), stays as it was while the thread is held. So do the
+ * arguments of its calls: a limit of time in a register, one in memory.
  */
 #include "proc_region.h"
 #include <pthread.h>
@@ -47,8 +47,8 @@ static void *wait_there(void *arg)
         for (char *at = stack; at < stack + SIZE; at++) {
             if (at >= top - ROOM && at < top - RED)
                 continue;
-            CHECK(*at == (at >= top - RED && at < top ? BESIDE : BELOW), "%ld bytes from the stack pointer: %#x",
-                  (long)(at - top), *at);
+            CHECK(*at == (at >= top - RED && at < top ? BESIDE : BELOW),
+                  "%ld bytes from the stack pointer: %#x", (long)(at - top), *at);
         }
     }
     close(set);

@@ -1,7 +1,7 @@
 // odtest: expect=froze timeout=60 mem=64
 /*
- * Another process traces one thread of this program, not the main one: forks go on, with memory as it was, and that
- * thread stays traced by whom it was. When the tracer has gone, memory is frozen.
+ * Another process traces one thread of this program, not the main one: forks go on, with memory as
+ * it was, and that thread stays traced by whom it was. When the tracer has gone, memory is frozen.
  */
 #include "proc_region.h"
 #include <pthread.h>

@@ -1,8 +1,9 @@
 // odtest: expect=froze timeout=60 mem=64
 /*
- * Transfers that have begun and wait for room are held again and again: each comes back with all it was to move, and
- * what arrives is what was sent. In turn: write and writev to a pipe or a socket, sendfile, send, sendmsg with many
- * buffers. One that meets an end or an error in its rest answers what was moved before, as on stock.
+ * Transfers that have begun and wait for room are held again and again: each comes back with all it
+ * was to move, and what arrives is what was sent. In turn: write and writev to a pipe or a socket,
+ * sendfile, send, sendmsg with many buffers. One that meets an end or an error in its rest answers
+ * what was moved before, as on stock.
  */
 #include "proc_region.h"
 #include <pthread.h>
@@ -125,12 +126,13 @@ static void one_way(const struct way *way, int early_end)
         wait_until_asleep(sender.tid);
         close(ends[0]);
         pthread_join(thread, NULL);
-        CHECK(sender.answer >= (ssize_t)at && sender.answer < (ssize_t)SENT, "%s answered %zd, and nobody reads after %zu",
-              way->name, sender.answer, at);
+        CHECK(sender.answer >= (ssize_t)at && sender.answer < (ssize_t)SENT,
+              "%s answered %zd, and nobody reads after %zu", way->name, sender.answer, at);
     } else {
         at += take(got + at, SENT - at);
         pthread_join(thread, NULL);
-        CHECK(sender.answer == (ssize_t)SENT, "%s answered %zd of %zu", way->name, sender.answer, SENT);
+        CHECK(sender.answer == (ssize_t)SENT, "%s answered %zd of %zu", way->name, sender.answer,
+              SENT);
         close(ends[0]);
     }
     close(ends[1]);

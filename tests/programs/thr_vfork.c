@@ -1,7 +1,8 @@
 // odtest: expect=froze timeout=90 mem=64
 /*
- * Threads start children by vfork, which use this memory while their parents sleep and cannot be stopped. Meanwhile the
- * main thread forks: what those children write counts, nobody stays stopped, nobody waits for ever.
+ * Threads start children by vfork, which use this memory while their parents sleep and cannot be
+ * stopped. Meanwhile the main thread forks: what those children write counts, nobody stays stopped,
+ * nobody waits for ever.
  */
 #include "proc_region.h"
 #include <pthread.h>
@@ -37,10 +38,12 @@ static void *start_children(void *arg)
         int status;
         pid_t pid = start_child(mine, n, &pause);
         CHECK(pid > 0, "vfork: %s", strerror(errno));
-        CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 7, "status %#x", status);
+        CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 7,
+              "status %#x", status);
         for (size_t at = 0; at < 64; at++)
-            CHECK(mine[at * 1024] == n && mine[at * 1024 + 1] == n, "round %llu: %llu and %llu", (unsigned long long)n,
-                  (unsigned long long)mine[at * 1024], (unsigned long long)mine[at * 1024 + 1]);
+            CHECK(mine[at * 1024] == n && mine[at * 1024 + 1] == n, "round %llu: %llu and %llu",
+                  (unsigned long long)n, (unsigned long long)mine[at * 1024],
+                  (unsigned long long)mine[at * 1024 + 1]);
         nanosleep(&pause, NULL);
     }
     return NULL;

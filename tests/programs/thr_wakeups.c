@@ -1,9 +1,9 @@
 // odtest: expect=froze timeout=90 mem=64
 /*
- * A handler ends a wait that is being held: no wake-up is lost. Threads wait in epoll_pwait, ppoll, pselect and
- * sigsuspend, which let a signal in only while they wait. Another process sends it to one after the other, and goes on
- * when that one has come back with EINTR; meanwhile the main thread forks and refreezes. A wait begun again after its
- * handler has run would never come back.
+ * A handler ends a wait that is being held: no wake-up is lost. Threads wait in epoll_pwait, ppoll,
+ * pselect and sigsuspend, which let a signal in only while they wait. Another process sends it to
+ * one after the other, and goes on when that one has come back with EINTR; meanwhile the main
+ * thread forks and refreezes. A wait begun again after its handler has run would never come back.
  */
 #include "proc_region.h"
 #include <pthread.h>

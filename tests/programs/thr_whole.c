@@ -1,8 +1,9 @@
 // odtest: expect=froze timeout=90 mem=64
 /*
- * A thread receives so many bytes or none (MSG_WAITALL), from a process that never stops sending: most of the time it is
- * somewhere in a call that has got a part. Others read much from a device that has no end, and ask for random bytes.
- * While they are held again and again each answer is what was asked for.
+ * A thread receives so many bytes or none (MSG_WAITALL), from a process that never stops sending:
+ * most of the time it is somewhere in a call that has got a part. Others read much from a device
+ * that has no end, and ask for random bytes. While they are held again and again each answer is
+ * what was asked for.
  */
 #include "proc_region.h"
 #include <pthread.h>
@@ -25,7 +26,8 @@ static void *receive(void *unused)
     for (int i = 0; !done; i++) {
         struct iovec parts[2] = { { got, 1000 }, { got + 1000, WANTED - 1000 } };
         struct msghdr m = { .msg_iov = parts, .msg_iovlen = 2 };
-        ssize_t n = i % 2 ? recvmsg(pair[0], &m, MSG_WAITALL) : recv(pair[0], got, WANTED, MSG_WAITALL);
+        ssize_t n =
+            i % 2 ? recvmsg(pair[0], &m, MSG_WAITALL) : recv(pair[0], got, WANTED, MSG_WAITALL);
         CHECK(n == WANTED, "call %d answered %zd of %d: %s", i, n, WANTED, strerror(errno));
         for (size_t in = 0; in < WANTED; in++, at++)
             CHECK(got[in] == at % sizeof text, "byte %zu of call %d is %d", in, i, got[in]);

@@ -1,7 +1,8 @@
 // odtest: expect=froze timeout=60 mem=64 needs=yama
 /*
- * Under Yama's ptrace_scope 1 threads are held all the same. Whom the program has named as its tracer may trace it
- * before and after each fork; where it has named nobody, none of its children may between forks.
+ * Under Yama's ptrace_scope 1 threads are held all the same. Whom the program has named as its
+ * tracer may trace it before and after each fork; where it has named nobody, none of its children
+ * may between forks.
  */
 #include "proc_region.h"
 #include <pthread.h>
