@@ -25,10 +25,6 @@ fn main() {
         // The crate libc does not ask for the library where another crate of the build wants its
         // feature `std`.
         "-lc",
-        // glibc before 2.34 has dlsym and pthread_getcpuclockid in libraries of their own; later
-        // ones have nothing in these.
-        "-lpthread",
-        "-ldl",
     ] {
         println!("cargo:rustc-cdylib-link-arg={arg}");
     }

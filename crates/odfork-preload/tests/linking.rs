@@ -109,6 +109,43 @@ fn the_shared_library_is_quickly_loaded() {
     assert!(writable.contains(&"RW") && writable[4] == writable[5], "{writable:?}");
 }
 
+/// A covered program may execute one for musl, which inherits the library.
+#[test]
+fn a_musl_program_is_left_alone() {
+    if Command::new("musl-gcc").arg("--version").output().is_err() {
+        eprintln!("SKIPPED: musl-gcc is missing: apt-get install musl-tools");
+        return;
+    }
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("for-musl");
+    let source = Path::new(LIBRARY.here).join("tests/programs/musl.c");
+    run(Command::new("musl-gcc")
+        .args(["-Wall", "-Wextra", "-pthread", "-o"])
+        .arg(&program)
+        .arg(source));
+    let mut command = Command::new(&program);
+    command.env("LD_PRELOAD", LIBRARY.folder().join("libodfork.so"));
+    let done = run(command.envs([("ODFORK_FREEZE", "eager"), ("ODFORK_STATS", "json")]));
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert_eq!(String::from_utf8_lossy(&done.stdout), "7\n", "{said}");
+    assert!(said.contains("\"libc\""), "{said}");
+}
+
+/// Nothing that glibc has since 2.28, or has in a library of its own before 2.34. From a newer version it
+/// could be asked for without notice: where the library is linked decides.
+#[test]
+fn the_shared_library_runs_on_older_systems() {
+    let library = LIBRARY.folder().join("libodfork.so");
+    let said = run(Command::new("readelf").arg("--version-info").arg(library)).stdout;
+    let said = String::from_utf8_lossy(&said).into_owned();
+    let names = said.split_whitespace().filter_map(|word| word.strip_prefix("GLIBC_2."));
+    let minors: Vec<u32> = names.map(leading_number).collect();
+    assert!(!minors.is_empty() && minors.iter().all(|&minor| minor < 28), "{said}");
+}
+
+fn leading_number(text: &str) -> u32 {
+    text.split(|c: char| !c.is_ascii_digit()).next().and_then(|n| n.parse().ok()).expect("a number")
+}
+
 #[test]
 fn the_shared_library_exports_nothing_else() {
     let strange: Vec<String> = LIBRARY

@@ -56,10 +56,12 @@ pub enum Reason {
     ImageDir,
     /// Threads are in calls that must not be interrupted now.
     Busy,
+    /// The program's C library is another one (musl).
+    Libc,
 }
 
 /// Number of reasons, for counters.
-pub const REASONS: usize = Reason::Busy as usize + 1;
+pub const REASONS: usize = Reason::Libc as usize + 1;
 
 impl Reason {
     /// All reasons, in the order of their counters.
@@ -89,6 +91,7 @@ impl Reason {
         Reason::Asked,
         Reason::ImageDir,
         Reason::Busy,
+        Reason::Libc,
     ];
 
     /// The word in the statistics.
@@ -119,6 +122,7 @@ impl Reason {
             Reason::Asked => "asked",
             Reason::ImageDir => "image-dir",
             Reason::Busy => "busy",
+            Reason::Libc => "libc",
         }
     }
 
@@ -153,6 +157,7 @@ impl Reason {
             Reason::Asked => "unfrozen on demand (odfork stats PID --plain); it stays plain",
             Reason::ImageDir => "the directory of ODFORK_IMAGE_DIR cannot be used; odfork check, with that variable, says why",
             Reason::Busy => "a thread is in a call that cannot be interrupted unseen, or did not stop; tried again later",
+            Reason::Libc => "the program's C library is not glibc",
             Reason::Price => "a pass cost more than expected and was stopped; it goes on once forks have cost as much",
             Reason::RawCalls => "the program calls madvise or mremap by raw instructions, past the C library",
         }

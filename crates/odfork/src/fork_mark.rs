@@ -18,7 +18,12 @@ use crate::sys::{self, PAGE};
 /// that are executed end without a fork, and would pay two calls, a page and its page tables.
 pub struct ForkMark {
     page: AtomicUsize,
+    /// The C library's `pthread_getcpuclockid`, or 0.
+    clock_of: AtomicUsize,
 }
+
+/// `pthread_getcpuclockid` of the C library.
+type ClockOf = unsafe extern "C" fn(libc::pthread_t, *mut libc::clockid_t) -> i32;
 
 impl Default for ForkMark {
     fn default() -> Self {
@@ -29,7 +34,16 @@ impl Default for ForkMark {
 impl ForkMark {
     /// None yet.
     pub const fn new() -> Self {
-        ForkMark { page: AtomicUsize::new(0) }
+        ForkMark { page: AtomicUsize::new(0), clock_of: AtomicUsize::new(0) }
+    }
+
+    /// Where `pthread_getcpuclockid` is. Without it (0: a program without the library of threads
+    /// that glibc before 2.34 has) the mark is set at once.
+    pub fn trust(&self, clock_of: usize) {
+        self.clock_of.store(clock_of, Relaxed);
+        if clock_of == 0 {
+            self.set();
+        }
     }
 
     /// `Some(true)` in the memory that set it, `Some(false)` in a copy made by fork.
@@ -55,7 +69,25 @@ impl ForkMark {
 
     /// The memory is not that of process `me`, which is not the one that last worked here.
     pub fn is_borrowed(&self, me: i32) -> bool {
-        self.is_set().unwrap_or_else(|| !is_forked(me))
+        self.is_set().unwrap_or_else(|| !self.is_forked(me))
+    }
+
+    /// The C library's fork made process `me`, not vfork or clone. Only fork notes the new number
+    /// in the thread's descriptor, from where this has it without asking the kernel: it is in the
+    /// upper bits of the thread's clock (`man 3 pthread_getcpuclockid`; clock numbers are the
+    /// kernel's ABI).
+    fn is_forked(&self, me: i32) -> bool {
+        let at = self.clock_of.load(Relaxed);
+        if at == 0 {
+            return false;
+        }
+        let mut clock: libc::clockid_t = 0;
+        // SAFETY: the C library's function; the calling thread, and a place for the answer.
+        let asked = unsafe {
+            let clock_of: ClockOf = core::mem::transmute(at);
+            clock_of(libc::pthread_self(), &mut clock)
+        };
+        asked == 0 && !(clock >> 3) == me
     }
 
     fn word(&self) -> Option<&AtomicU32> {
@@ -78,16 +110,6 @@ fn new_page() -> usize {
         (*(at as *const AtomicU32)).store(1, Relaxed);
         at
     }
-}
-
-/// The C library's fork made process `me`, not vfork or clone. Only fork notes the new number in
-/// the thread's descriptor, from where this has it without asking the kernel: it is in the upper
-/// bits of the thread's clock (`man 3 pthread_getcpuclockid`; clock numbers are the kernel's ABI).
-fn is_forked(me: i32) -> bool {
-    let mut clock: libc::clockid_t = 0;
-    // SAFETY: the calling thread, and a place for the answer.
-    let asked = unsafe { libc::pthread_getcpuclockid(libc::pthread_self(), &mut clock) };
-    asked == 0 && !(clock >> 3) == me
 }
 
 #[cfg(test)]
@@ -122,6 +144,7 @@ mod tests {
     #[cfg_attr(miri, ignore = "makes system calls")]
     fn a_forked_child_has_memory_of_its_own() {
         let mark = ForkMark::new();
+        mark.trust(libc::pthread_getcpuclockid as *const () as usize);
         assert_eq!(mark.is_set(), None);
         assert_eq!(answer(&mark, fork), 0);
         mark.set();
@@ -131,8 +154,19 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "makes system calls")]
+    fn where_the_clock_is_not_known_the_mark_is_set_at_once() {
+        let mark = ForkMark::new();
+        assert_eq!(answer(&mark, fork), 1);
+        mark.trust(0);
+        assert_eq!(mark.is_set(), Some(true));
+        assert_eq!(answer(&mark, fork), 0);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "makes system calls")]
     fn a_raw_fork_is_known_by_the_mark_alone() {
         let mark = ForkMark::new();
+        mark.trust(libc::pthread_getcpuclockid as *const () as usize);
         assert_eq!(answer(&mark, raw_fork), 1);
         mark.set();
         assert_eq!(answer(&mark, raw_fork), 0);

@@ -48,6 +48,8 @@ pub struct Setup {
 pub struct Notes {
     /// Where the next functions in line are, by the wrappers' numbers; 0: not looked up.
     pub next: [AtomicUsize; MAX_NEXT],
+    /// The program's C library is glibc.
+    pub is_glibc: AtomicBool,
     /// The next realloc is glibc's, whose chunks can be told apart.
     pub realloc_is_glibc: AtomicBool,
     /// The loader's `_dl_find_object` (glibc 2.35), or 0.
@@ -62,6 +64,7 @@ impl Notes {
         const NOWHERE: AtomicUsize = AtomicUsize::new(0);
         Notes {
             next: [NOWHERE; MAX_NEXT],
+            is_glibc: AtomicBool::new(false),
             realloc_is_glibc: AtomicBool::new(false),
             find_object: AtomicUsize::new(0),
             reported: AtomicBool::new(false),

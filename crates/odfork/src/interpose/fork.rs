@@ -55,19 +55,20 @@ pub unsafe extern "C" fn _Fork() -> c_int {
     engine::copying(|| unsafe { call(Next::ForkOnly.get()) }, refuse)
 }
 
-extern "C" {
-    /// What `pthread_atfork` calls, which is not in the shared library.
-    fn __register_atfork(
-        prepare: Option<extern "C" fn()>,
-        parent: Option<extern "C" fn()>,
-        child: Option<extern "C" fn()>,
-        object: *const c_void,
-    ) -> c_int;
-}
+/// What `pthread_atfork` calls, which is not in the shared library. In musl it is nowhere.
+type RegisterForks = extern "C" fn(
+    prepare: Option<extern "C" fn()>,
+    parent: Option<extern "C" fn()>,
+    child: Option<extern "C" fn()>,
+    object: *const c_void,
+) -> c_int;
 
 /// Forks that the C library makes by itself (forkpty, daemon) come through here too.
 pub fn watch_forks() {
     let (before, after) = (engine::before_libc_fork, engine::after_libc_fork);
-    // SAFETY: functions of a library that is never unloaded.
-    unsafe { __register_atfork(Some(before), Some(after), None, core::ptr::null()) };
+    // SAFETY: the C library's function of this type, or none.
+    let register: Option<RegisterForks> =
+        unsafe { core::mem::transmute(Next::RegisterForks.get()) };
+    // Functions of a library that is never unloaded.
+    register.map(|register| register(Some(before), Some(after), None, core::ptr::null()));
 }

@@ -51,6 +51,7 @@ mod privileges;
 mod program;
 mod remap;
 mod splice;
+mod symbols;
 mod syscall;
 mod tasks;
 mod trim;

@@ -2,11 +2,13 @@
 //!
 //! Owns looking them up: all of them, once, in the constructor. Later is too late: another thread
 //! may hold the loader's lock, and wait in a library's constructor for the one that asks. Where
-//! they are is remembered in the engine's [`Notes`](engine::Notes).
+//! they are is remembered in the engine's [`Notes`](engine::Notes). The last four have no wrapper:
+//! where they are, and whether they are there, depends on the C library and its version.
 
-use core::ffi::{c_int, c_void, CStr};
+use core::ffi::CStr;
 use core::sync::atomic::Ordering::Relaxed;
 
+use super::symbols::{self, Object, Which};
 use crate::engine;
 
 macro_rules! functions {
@@ -57,79 +59,74 @@ functions! {
     OpenChecked c"__open_2",
     OpenAt c"openat",
     OpenAtChecked c"__openat_2",
-    Fcntl c"fcntl64",
+    Fcntl c"fcntl",
     MutexShared c"pthread_mutexattr_setpshared",
     MutexRobust c"pthread_mutexattr_setrobust",
     CondShared c"pthread_condattr_setpshared",
     RwLockShared c"pthread_rwlockattr_setpshared",
     BarrierShared c"pthread_barrierattr_setpshared",
     SemInit c"sem_init",
+    RegisterForks c"__register_atfork",
+    StackOf c"pthread_attr_getstack",
+    ClockOf c"pthread_getcpuclockid",
+    FindObject c"_dl_find_object",
 }
-
-/// How the path of the C library ends.
-const LIBC: &[u8] = b"libc.so.6";
 
 const _: () = assert!(NAMES.len() <= engine::MAX_NEXT);
 
 impl Next {
     /// Its address; 0 where there is none.
     pub fn get(self) -> usize {
-        match engine::state().notes.next[self as usize].load(Relaxed) {
-            // Called by an earlier constructor than ours.
-            0 => look_up(self as usize),
-            at => at,
+        let at = self.known();
+        if at == 0 {
+            // Called by an earlier constructor than ours, or in a library loaded since: glibc before
+            // 2.34 has those of threads in one of its own.
+            look_up(&[self as usize]);
         }
+        self.known()
+    }
+
+    /// The same, without a search.
+    fn known(self) -> usize {
+        engine::state().notes.next[self as usize].load(Relaxed)
     }
 }
 
-fn look_up(number: usize) -> usize {
-    // SAFETY: a valid name; dlsym is callable from constructors on.
-    let at = unsafe { libc::dlsym(libc::RTLD_NEXT, NAMES[number].as_ptr()) } as usize;
-    engine::state().notes.next[number].store(at, Relaxed);
-    at
+/// Finds each in the first object that has it.
+fn look_up(numbers: &[usize]) {
+    let notes = &engine::state().notes;
+    let is_missing = |number: usize| notes.next[number].load(Relaxed) == 0;
+    let mut take = |object: &Object| {
+        notes.is_glibc.fetch_or(object.is_glibc, Relaxed);
+        for &number in numbers.iter().filter(|&&number| is_missing(number)) {
+            let Some(at) = object.function(NAMES[number]) else { continue };
+            notes.next[number].store(at, Relaxed);
+            if number == Next::Realloc as usize {
+                notes.realloc_is_glibc.store(object.is_glibc, Relaxed);
+            }
+        }
+    };
+    symbols::visit(Which::Behind, &mut take);
+    if numbers.iter().any(|&number| is_missing(number)) {
+        symbols::visit(Which::Before, &mut take);
+    }
 }
 
 /// Looks everything up. Called by the constructor.
 pub fn resolve() {
-    (0..NAMES.len()).for_each(|number| {
-        look_up(number);
-    });
-    // SAFETY: as in `look_up`.
-    let find = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_dl_find_object".as_ptr()) } as usize;
-    engine::state().notes.find_object.store(find, Relaxed);
-    let glibc = is_in_libc(Next::Realloc.get());
-    engine::state().notes.realloc_is_glibc.store(glibc, Relaxed);
+    let mut numbers = [0; NAMES.len()];
+    numbers.iter_mut().enumerate().for_each(|(at, number)| *number = at);
+    look_up(&numbers);
+    engine::state().notes.find_object.store(Next::FindObject.known(), Relaxed);
+    engine::state().fork_mark.trust(Next::ClockOf.known());
+}
+
+/// The program's C library is glibc.
+pub fn is_glibc() -> bool {
+    engine::state().notes.is_glibc.load(Relaxed)
 }
 
 /// The next realloc is glibc's, whose chunks can be told apart.
 pub fn realloc_is_glibc() -> bool {
     engine::state().notes.realloc_is_glibc.load(Relaxed)
-}
-
-/// That address is in the C library. Not by dlopen: it allocates, in every program executed.
-fn is_in_libc(address: usize) -> bool {
-    let mut found = (address, false);
-    // SAFETY: the callback gets a pointer to `found`, alive during the call.
-    unsafe { libc::dl_iterate_phdr(Some(look_in_libc), (&raw mut found).cast()) };
-    found.1
-}
-
-unsafe extern "C" fn look_in_libc(
-    info: *mut libc::dl_phdr_info,
-    _size: usize,
-    found: *mut c_void,
-) -> c_int {
-    // SAFETY: the loader passes valid headers of a loaded object, and `found` is the caller's.
-    unsafe {
-        let (info, found) = (&*info, &mut *found.cast::<(usize, bool)>());
-        if info.dlpi_name.is_null() || !CStr::from_ptr(info.dlpi_name).to_bytes().ends_with(LIBC) {
-            return 0;
-        }
-        let headers = core::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum as usize);
-        found.1 = headers.iter().any(|ph| {
-            let start = info.dlpi_addr as usize + ph.p_vaddr as usize;
-            ph.p_type == libc::PT_LOAD && (start..start + ph.p_memsz as usize).contains(&found.0)
-        });
-    }
-    1
 }

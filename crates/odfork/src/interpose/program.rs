@@ -1,10 +1,13 @@
 //! Which programs are left alone from the start.
 
+use super::next;
 use crate::reason::Reason;
 
 /// A reason never to freeze in this program that takes no look at its code.
 pub fn inspect() -> Reason {
-    if is_loaded(&SANITIZERS) {
+    if !next::is_glibc() {
+        Reason::Libc
+    } else if is_loaded(&SANITIZERS) {
         Reason::Sanitizer
     } else if is_loaded(&[PAGER]) {
         Reason::Userfaultfd

@@ -83,10 +83,11 @@ pub unsafe extern "C" fn pthread_create(
 /// The program gives a thread memory of its own for a stack, where its descriptor lies too: it is
 /// never live. False: it must stay so.
 fn leave_stack(attr: usize) -> bool {
-    let (mut at, mut len) = (core::ptr::null_mut(), 0);
-    // SAFETY: the caller's attributes.
-    let got = unsafe { libc::pthread_attr_getstack(attr as *const _, &mut at, &mut len) };
-    let start = at as usize;
+    let (mut start, mut len) = (0, 0);
+    // SAFETY: the C library's function of this type.
+    let stack_of: extern "C" fn(usize, &mut usize, &mut usize) -> c_int =
+        unsafe { core::mem::transmute(Next::StackOf.get()) };
+    let got = stack_of(attr, &mut start, &mut len);
     // Without a stack of its own its end is at 0.
     if got != 0 || start == 0 || start.wrapping_add(len) == 0 {
         return true;

@@ -1,0 +1,224 @@
+//! Functions of what the loader has loaded, by their names.
+//!
+//! Owns reading the symbol tables of loaded objects. Not by dlsym: before glibc 2.34 that is in a
+//! library which most programs do not load. And for a name that is nowhere it allocates the text of
+//! an error, which stays for the program's dlerror().
+//!
+//! Rules: the loader's lock is taken while objects are visited: in the constructor.
+
+use core::ffi::{c_int, c_void, CStr};
+
+/// How its path ends.
+const GLIBC: &[u8] = b"libc.so.6";
+
+/// A loaded program or library, as long as it is visited.
+pub struct Object {
+    /// The C library, if it is glibc.
+    pub is_glibc: bool,
+    base: usize,
+    hash: *const u32,
+    symbols: *const libc::Elf64_Sym,
+    names: *const u8,
+    /// Of each symbol; null in an object without versions.
+    versions: *const u16,
+}
+
+/// Which objects, in the order in which the loader searches them.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Which {
+    /// Behind the one that this library is part of.
+    Behind,
+    /// Before it: those that a program had when it loaded this library by dlopen.
+    Before,
+}
+
+struct Visit<'a> {
+    which: Which,
+    /// Ours was met.
+    passed: bool,
+    visitor: &'a mut dyn FnMut(&Object),
+}
+
+/// Calls `visitor` with each of these objects.
+pub fn visit(which: Which, visitor: &mut dyn FnMut(&Object)) {
+    let mut visit = Visit { which, passed: false, visitor };
+    // SAFETY: the callback gets a pointer to `visit`, alive during the call.
+    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut visit).cast()) };
+}
+
+unsafe extern "C" fn look(
+    info: *mut libc::dl_phdr_info,
+    _size: usize,
+    visit: *mut c_void,
+) -> c_int {
+    // SAFETY: the loader passes valid headers of a loaded object, and `visit` is the caller's.
+    let (info, visit) = unsafe { (&*info, &mut *visit.cast::<Visit>()) };
+    if contains(info, look as *const () as usize) {
+        visit.passed = true;
+    } else if visit.passed == (visit.which == Which::Behind) {
+        // SAFETY: as above.
+        if let Some(object) = unsafe { Object::read(info) } {
+            (visit.visitor)(&object);
+        }
+    }
+    0
+}
+
+fn headers(info: &libc::dl_phdr_info) -> &[libc::Elf64_Phdr] {
+    // SAFETY: the loader's word for them; they stay as long as the object.
+    unsafe { core::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum as usize) }
+}
+
+fn contains(info: &libc::dl_phdr_info, address: usize) -> bool {
+    headers(info).iter().any(|header| {
+        let start = info.dlpi_addr as usize + header.p_vaddr as usize;
+        let range = start..start + header.p_memsz as usize;
+        header.p_type == libc::PT_LOAD && range.contains(&address)
+    })
+}
+
+impl Object {
+    /// None for one without a table of this kind: the kernel's own, or one made before 2006.
+    ///
+    /// # Safety
+    /// The loader's description of a loaded object.
+    unsafe fn read(info: &libc::dl_phdr_info) -> Option<Object> {
+        const STRINGS: usize = 5;
+        const SYMBOLS: usize = 6;
+        const HASH: usize = 0x6fff_fef5;
+        const VERSIONS: usize = 0x6fff_fff0;
+        let base = info.dlpi_addr as usize;
+        let dynamic = headers(info).iter().find(|header| header.p_type == libc::PT_DYNAMIC)?;
+        let mut entry = (base + dynamic.p_vaddr as usize) as *const [usize; 2];
+        let (mut names, mut symbols, mut hash, mut versions) = (0, 0, 0, 0);
+        loop {
+            // SAFETY: a table of the object that ends with a zero.
+            let [tag, value] = unsafe { *entry };
+            // glibc's loader has added the base, except where it may not write; musl's does not.
+            let at = if value < base { base + value } else { value };
+            match tag {
+                0 => break,
+                STRINGS => names = at,
+                SYMBOLS => symbols = at,
+                HASH => hash = at,
+                VERSIONS => versions = at,
+                _ => {}
+            }
+            // SAFETY: not the end.
+            entry = unsafe { entry.add(1) };
+        }
+        let is_glibc = !info.dlpi_name.is_null()
+            // SAFETY: the loader's text.
+            && unsafe { CStr::from_ptr(info.dlpi_name) }.to_bytes().ends_with(GLIBC);
+        (hash != 0 && symbols != 0 && names != 0).then_some(Object {
+            is_glibc,
+            base,
+            hash: hash as *const u32,
+            symbols: symbols as *const libc::Elf64_Sym,
+            names: names as *const u8,
+            versions: versions as *const u16,
+        })
+    }
+
+    /// Where its function of that name is, in the newest version.
+    pub fn function(&self, name: &CStr) -> Option<usize> {
+        let hash = hash_of(name);
+        // SAFETY: the object's table: four counts, the filter's words, a chain's start for each
+        // remainder, and behind them the hash of each symbol; the lowest bit ends a chain.
+        unsafe {
+            let [chains, first, words, shift] = *self.hash.cast::<[u32; 4]>();
+            let filter = self.hash.add(4).cast::<u64>();
+            let word = *filter.add((hash / 64 % words) as usize);
+            if word >> (hash % 64) & word >> ((hash >> shift) % 64) & 1 == 0 {
+                return None;
+            }
+            let starts = filter.add(words as usize).cast::<u32>();
+            let mut at = *starts.add((hash % chains) as usize);
+            if at < first {
+                return None;
+            }
+            let hashes = starts.add(chains as usize);
+            loop {
+                let other = *hashes.add((at - first) as usize);
+                if other | 1 == hash | 1 && self.is_named(at as usize, name) {
+                    return Some(self.address(at as usize));
+                }
+                if other & 1 != 0 {
+                    return None;
+                }
+                at += 1;
+            }
+        }
+    }
+
+    /// # Safety
+    /// The number of a symbol.
+    unsafe fn is_named(&self, at: usize, name: &CStr) -> bool {
+        /// An older version's, for programs that were linked with that.
+        const HIDDEN: u16 = 0x8000;
+        // SAFETY: the caller's word.
+        unsafe {
+            let symbol = &*self.symbols.add(at);
+            let is_old = !self.versions.is_null() && *self.versions.add(at) & HIDDEN != 0;
+            let other = CStr::from_ptr(self.names.add(symbol.st_name as usize).cast());
+            symbol.st_shndx != 0 && !is_old && other == name
+        }
+    }
+
+    /// # Safety
+    /// The number of a symbol that is a function.
+    unsafe fn address(&self, at: usize) -> usize {
+        /// STT_GNU_IFUNC: a function that answers with the function.
+        const CHOOSES: u8 = 10;
+        // SAFETY: the caller's word.
+        let symbol = unsafe { &*self.symbols.add(at) };
+        let address = self.base + symbol.st_value as usize;
+        if symbol.st_info & 15 != CHOOSES {
+            return address;
+        }
+        // SAFETY: of this type; where it takes no argument, one does not harm.
+        let choose: extern "C" fn(u64) -> usize = unsafe { core::mem::transmute(address) };
+        // SAFETY: reads what the kernel said at the start.
+        choose(unsafe { libc::getauxval(libc::AT_HWCAP) })
+    }
+}
+
+fn hash_of(name: &CStr) -> u32 {
+    name.to_bytes()
+        .iter()
+        .fold(5381, |hash: u32, &byte| hash.wrapping_mul(33).wrapping_add(u32::from(byte)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn find(name: &CStr) -> usize {
+        let mut at = 0;
+        visit(Which::Behind, &mut |object| {
+            if at == 0 {
+                at = object.function(name).unwrap_or(0);
+            }
+        });
+        at
+    }
+
+    /// One version, several versions, chosen by the processor, several libraries, nowhere.
+    #[test]
+    #[cfg_attr(miri, ignore = "reads what the loader has loaded")]
+    fn the_loader_gives_the_same_answers() {
+        for name in [c"fork", c"pthread_create", c"sem_init", c"strlen", c"memcpy", c"_nowhere"] {
+            // SAFETY: a valid name.
+            let expected = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize;
+            assert_eq!(find(name), expected, "{name:?}");
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "reads what the loader has loaded")]
+    fn a_program_is_the_first_object() {
+        let mut before = 0;
+        visit(Which::Before, &mut |_| before += 1);
+        assert_eq!(before, 0);
+    }
+}
