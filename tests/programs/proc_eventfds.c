@@ -1,4 +1,4 @@
-// odtest: expect=froze timeout=90 mem=64 user=any live=no
+// odtest: expect=froze timeout=90 mem=64 user=any live=no slices=no
 /*
  * Many open files that cannot hold memory: what a freeze asks about each of them is counted. A pipe
  * of packets is not read past the page cache, whatever its flag says.

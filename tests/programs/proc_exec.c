@@ -1,4 +1,4 @@
-// odtest: expect=frozen mem=64
+// odtest: expect=frozen mem=64 slices=no
 /*
  * Over exec: the environment of the executed program is the one its parent gave (also an empty one,
  * also with variables of the runtime removed or changed by the program), the coredump filter,

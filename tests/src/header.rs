@@ -5,10 +5,10 @@
 //!
 //! | key | meaning | default |
 //! | --- | --- | --- |
-//! | `modes` | comma list of stock, huge, small, auto, user, live | all but auto and live |
+//! | `modes` | comma list of stock, huge, small, auto, user, live, slices | all but auto, live and slices |
 //! | `expect` | frozen, froze, fold, shared, any, `plain:REASON` | frozen |
-//! | `huge`, `small`, `auto`, `user`, `live` | the expectation of that mode alone | `expect`; auto: any; live: that of huge |
-//! | `live=no` | not run by `ODTEST_MODES=live` | run where huge is |
+//! | `huge`, `small`, `auto`, `user`, `live`, `slices` | the expectation of that mode alone | `expect`; auto, slices: any; live: that of huge |
+//! | `live=no`, `slices=no` | not run by `ODTEST_MODES=live`, `slices` | run where huge is |
 //! | `timeout` | seconds until the whole process group is killed | 60 |
 //! | `mem` | MB of available memory the program wants | 300 |
 //! | `needs` | comma list of probes, see `machine` | none |
@@ -58,8 +58,9 @@ pub struct Header {
     pub modes: Vec<Mode>,
     pub expect: Expect,
     pub expect_in: Vec<(Mode, Expect)>,
-    /// Counts what mode live does twice.
+    /// Counts what mode live does twice, or says what a freeze between two lines changes.
     pub not_live: bool,
+    pub not_slices: bool,
     pub timeout: u64,
     pub mem: u64,
     pub needs: Vec<String>,
@@ -78,6 +79,7 @@ impl Default for Header {
             expect: Expect::Frozen,
             expect_in: Vec::new(),
             not_live: false,
+            not_slices: false,
             timeout: 60,
             mem: 300,
             needs: Vec::new(),
@@ -109,7 +111,7 @@ impl Header {
     pub fn expect_in(&self, mode: Mode) -> Expect {
         match self.expect_in.iter().find(|(m, _)| *m == mode) {
             Some((_, expect)) => expect.clone(),
-            None if mode == Mode::Auto => Expect::Any,
+            None if matches!(mode, Mode::Auto | Mode::Slices) => Expect::Any,
             None if mode == Mode::Live => self.expect_in(Mode::Huge),
             None => self.expect.clone(),
         }
@@ -119,8 +121,9 @@ impl Header {
         let (key, value) = word
             .split_once('=')
             .ok_or_else(|| format!("'{word}' in an odtest header is not key=value"))?;
-        if (key, value) == ("live", "no") {
-            self.not_live = true;
+        if let (mode @ ("live" | "slices"), "no") = (key, value) {
+            self.not_live |= mode == "live";
+            self.not_slices |= mode == "slices";
             return Ok(());
         }
         if let Some(mode) = Mode::parse(key).filter(|m| m.preloads()) {

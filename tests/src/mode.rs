@@ -18,14 +18,16 @@ pub enum Mode {
     User,
     /// As `Huge`, and memory is shared while no child shows it.
     Live,
+    /// As `Live`, in slices outside of forks.
+    Slices,
 }
 
 /// The user and group a program of mode `user` runs as.
 pub const UNPRIVILEGED: u32 = 65534;
 
 impl Mode {
-    pub const ALL: [Mode; 6] =
-        [Mode::Stock, Mode::Huge, Mode::Small, Mode::Auto, Mode::User, Mode::Live];
+    pub const ALL: [Mode; 7] =
+        [Mode::Stock, Mode::Huge, Mode::Small, Mode::Auto, Mode::User, Mode::Live, Mode::Slices];
     /// What a header without `modes=` means.
     pub const DEFAULT: [Mode; 4] = [Mode::Stock, Mode::Huge, Mode::Small, Mode::User];
 
@@ -37,6 +39,7 @@ impl Mode {
             Mode::Auto => "auto",
             Mode::User => "user",
             Mode::Live => "live",
+            Mode::Slices => "slices",
         }
     }
 
@@ -62,6 +65,12 @@ impl Mode {
             Mode::Live => {
                 &[("ODFORK_FREEZE", "eager"), ("ODFORK_IMAGE", "huge"), ("ODFORK_PROFILE", "live")]
             }
+            Mode::Slices => &[
+                ("ODFORK_FREEZE", "eager"),
+                ("ODFORK_MAX_PAUSE", "1"),
+                ("ODFORK_PROFILE", "live"),
+                ("ODFORK_THREADS", "auto"),
+            ],
         }
     }
 }

@@ -77,7 +77,7 @@ fn trials_of(program: Program, number: usize, bench: &Arc<Bench>) -> Vec<Trial> 
 /// The modes of the header that `ODTEST_MODES` asks for. `all` (also ODTEST_FULL=1): every one.
 /// `one`: stock and one other, another one for the next program, so that each mode has its share.
 /// Otherwise what says little new is left out: threads and processes with a 4 KB image, and memory
-/// contents without privileges. `live`: in that mode whatever runs in mode huge.
+/// contents without privileges. `live`, `slices`: in that mode whatever runs in mode huge.
 fn modes_of(program: &Program, number: usize) -> Vec<Mode> {
     let modes = &program.header.modes;
     let wish = match std::env::var_os("ODTEST_FULL") {
@@ -94,6 +94,11 @@ fn modes_of(program: &Program, number: usize) -> Vec<Mode> {
         let named = modes.contains(&Mode::Huge) || modes.contains(&Mode::Live);
         let fits = named && !program.header.not_live;
         return if fits { vec![Mode::Live] } else { Vec::new() };
+    }
+    if wish == "slices" {
+        let named = modes.contains(&Mode::Huge) || modes.contains(&Mode::Slices);
+        let fits = named && !program.header.not_slices;
+        return if fits { vec![Mode::Slices] } else { Vec::new() };
     }
     let is_wanted = |mode: Mode| match wish.as_str() {
         "all" => true,

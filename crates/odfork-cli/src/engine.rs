@@ -10,15 +10,16 @@ use odfork_proc::cow_fork::Support;
 
 use crate::cli::Run;
 use crate::environment::Environment;
-use crate::options::{ENGINE, FREEZE, IMAGE, IMAGE_DIR, PROFILE, THREADS};
+use crate::options::{ENGINE, FREEZE, IMAGE, IMAGE_DIR, MAX_PAUSE, PROFILE, THREADS};
 
 /// Flags that only the library obeys.
-const OF_THE_IMAGE: [(&str, &str); 5] = [
+const OF_THE_IMAGE: [(&str, &str); 6] = [
     ("--freeze", FREEZE),
     ("--image", IMAGE),
     ("--image-dir", IMAGE_DIR),
     ("--threads", THREADS),
     ("--profile", PROFILE),
+    ("--max-pause", MAX_PAUSE),
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -48,6 +48,7 @@ pub const IMAGE: &str = "ODFORK_IMAGE";
 pub const IMAGE_DIR: &str = "ODFORK_IMAGE_DIR";
 pub const THREADS: &str = "ODFORK_THREADS";
 pub const PROFILE: &str = "ODFORK_PROFILE";
+pub const MAX_PAUSE: &str = "ODFORK_MAX_PAUSE";
 pub const STATS: &str = "ODFORK_STATS";
 pub const STATS_FILE: &str = "ODFORK_STATS_FILE";
 pub const PID: &str = "ODFORK_PID";
@@ -61,7 +62,7 @@ pub const PREFIX: &str = "ODFORK_";
 /// image load`.
 pub const OF_OTHER_COMMANDS: [&str; 2] = ["ODFORK_KERNEL_TREE", crate::image::FILE];
 
-pub static SETTINGS: [Setting; 12] = [
+pub static SETTINGS: [Setting; 13] = [
     Setting {
         flag: Some("engine"),
         short: None,
@@ -161,6 +162,20 @@ pub static SETTINGS: [Setting; 12] = [
         detail: "`live` is for programs that rewrite much memory between forks and wait for their \
                  children. It applies to huge images, and to memory that the program maps itself; \
                  what it does not apply to is static. See docs/limits.md.",
+    },
+    Setting {
+        flag: Some("max-pause"),
+        short: None,
+        variable: MAX_PAUSE,
+        metavar: "MS",
+        values: Values::Words("milliseconds"),
+        default: "no bound",
+        reader: Reader::Library,
+        help: "Freeze and refreeze outside of forks, in slices no longer than this",
+        detail: "A slice is made when the program is about to wait (poll, epoll_wait, select, a \
+                 sleep, wait and their kin) or maps memory, and the program runs for as long as \
+                 the slice took before the next one. With threads it takes `--threads auto` or \
+                 `ptrace`. See docs/limits.md.",
     },
     Setting {
         flag: Some("stats"),

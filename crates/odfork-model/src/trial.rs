@@ -31,6 +31,11 @@ impl Trial {
         Self { began_ns, limit_ns }
     }
 
+    /// How long it may take, nanoseconds.
+    pub const fn limit_ns(&self) -> u64 {
+        self.limit_ns
+    }
+
     /// Whether the next step may begin at this time.
     pub const fn affords(&self, now_ns: u64) -> bool {
         now_ns.saturating_sub(self.began_ns) < self.limit_ns

@@ -162,6 +162,17 @@ impl Stats {
         percentile(&self.stall_histogram, self.stalls.load(Relaxed), permille, most)
     }
 
+    /// Stalls by powers of two of a microsecond: upper end in ns, and how many were longer than the
+    /// end before and no longer than this one.
+    pub fn stall_octaves(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        (0..=BUCKETS / PER_OCTAVE).map(|octave| {
+            let end = octave * PER_OCTAVE;
+            let (first, last) = ((end + 1).saturating_sub(PER_OCTAVE), end.min(BUCKETS - 1));
+            let counts = self.stall_histogram[first..=last].iter();
+            (bucket_end(last), counts.map(|n| u64::from(n.load(Relaxed))).sum())
+        })
+    }
+
     /// Counts a fork that took `ns` nanoseconds in the parent.
     pub fn count_fork(&self, ns: u64) {
         self.forks.fetch_add(1, Relaxed);
@@ -290,6 +301,14 @@ mod tests {
         s.count_fork(14_000_000);
         assert!((40_000..45_100).contains(&s.percentile(500)));
         assert_eq!(s.percentile(1000), 14_000_000);
+    }
+
+    #[test]
+    fn every_stall_is_in_one_octave() {
+        let s = Stats::new();
+        [0, 1000, 1001, 2000, 5_000_000].into_iter().for_each(|ns| s.count_stall(ns));
+        let found: Vec<_> = s.stall_octaves().filter(|(_, count)| *count > 0).collect();
+        assert_eq!(found, [(1000, 2), (2000, 2), (8_192_000, 1)]);
     }
 
     #[test]

@@ -90,27 +90,22 @@ pub fn write_json(w: &mut dyn Write, s: &Stats, c: &Context) -> fmt::Result {
         us(s.percentile(990)),
         us(g(&s.fork_max_ns))
     )?;
-    let mut comma = "";
-    for (i, n) in s.histogram.iter().enumerate() {
-        let n = n.load(Relaxed);
-        if n > 0 {
-            write!(w, "{comma}{{\"le_us\":{:.1},\"count\":{n}}}", us(bucket_end(i)))?;
-            comma = ",";
-        }
-    }
+    let forks = s.histogram.iter().enumerate();
+    write_buckets(w, forks.map(|(i, n)| (bucket_end(i), u64::from(n.load(Relaxed)))))?;
     write!(
         w,
         "]}},\"stall\":{{\"count\":{},\"us\":{},\
-         \"p50_us\":{:.1},\"p99_us\":{:.1},\"max_us\":{:.1}}},",
+         \"p50_us\":{:.1},\"p99_us\":{:.1},\"max_us\":{:.1},\"histogram\":[",
         g(&s.stalls),
         g(&s.stall_ns) / 1000,
         us(s.stall_percentile(500)),
         us(s.stall_percentile(990)),
         us(g(&s.stall_max_ns))
     )?;
+    write_buckets(w, s.stall_octaves())?;
     write!(
         w,
-        "\"account\":{{\"paid_us\":{},\"price_us\":{}}},\"dirty_pages\":{},\
+        "]}},\"account\":{{\"paid_us\":{},\"price_us\":{}}},\"dirty_pages\":{},\
          \"image_bytes\":{},\"frozen_bytes\":{},\
          \"live\":{{\"bytes\":{},\"switches\":{},\"us\":{}}},\"fallbacks\":[",
         g(&s.paid_ns) / 1000,
@@ -124,6 +119,16 @@ pub fn write_json(w: &mut dyn Write, s: &Stats, c: &Context) -> fmt::Result {
     )?;
     write_fallbacks(w, s)?;
     writeln!(w, "],\"faults_injected\":{},\"calls\":{}}}", c.injected, c.calls)
+}
+
+/// Members of a histogram: those that count something.
+fn write_buckets(w: &mut dyn Write, buckets: impl Iterator<Item = (u64, u64)>) -> fmt::Result {
+    let mut comma = "";
+    for (end, count) in buckets.filter(|(_, count)| *count > 0) {
+        write!(w, "{comma}{{\"le_us\":{:.1},\"count\":{count}}}", us(end))?;
+        comma = ",";
+    }
+    Ok(())
 }
 
 /// Members of the list of reasons for plain fork.

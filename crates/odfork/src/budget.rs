@@ -122,6 +122,22 @@ fn freezable_of(
     v: &Vma,
     takes: &impl Fn(Kind) -> bool,
 ) -> Done<usize> {
+    let (bytes, own) = own_of(s, pagemap, v, takes)?;
+    Ok(if is_own(bytes, own) { bytes } else { 0 })
+}
+
+/// So few of these bytes are shared that they may be frozen.
+pub fn is_own(bytes: usize, own: usize) -> bool {
+    own >= bytes - bytes / SHARE
+}
+
+/// Of one mapping, bytes that are dense enough, and how many of them nobody shares.
+pub fn own_of(
+    s: &mut Scratch,
+    pagemap: i32,
+    v: &Vma,
+    takes: &impl Fn(Kind) -> bool,
+) -> Done<(usize, usize)> {
     let fail = |e| Stop::failed(Reason::Step, Step::Plan, e);
     let mut plan = freeze::plan_vma(s, pagemap, takes(Kind::Huge), v)?;
     let (mut bytes, mut own) = (0, 0);
@@ -131,7 +147,7 @@ fn freezable_of(
             .own_bytes(&s.kernel, (piece.start, piece.end), Want::Populated)
             .map_err(fail)?;
     }
-    Ok(if own >= bytes - bytes / SHARE { bytes } else { 0 })
+    Ok((bytes, own))
 }
 
 /// Decides about all dirty memory; gives what is then owed. What is to stay as it is counts as

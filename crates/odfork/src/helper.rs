@@ -38,6 +38,11 @@ pub enum Job<'a> {
 }
 
 impl Job<'_> {
+    /// It needs what an earlier job has left in the scratch memory.
+    fn goes_on(&self) -> bool {
+        matches!(self, Job::Pass(order) if order.slice.is_some_and(|slice| slice.goes_on))
+    }
+
     fn subject(&self) -> &Subject<'_> {
         match self {
             Job::Pass(order) => &order.subject,
@@ -91,7 +96,11 @@ extern "C" fn entry(at: usize) -> i32 {
         // time, because the mapping is borrowed mutably: this is the only one.
         work: unsafe { &mut *start.memory.work() },
     };
-    scratch.work.begin();
+    if start.job.goes_on() {
+        scratch.work.go_on();
+    } else {
+        scratch.work.begin();
+    }
     results.report.space_limited.set(usize::from(is_space_limited()));
     lift_limits(matches!(start.job, Job::Thaw(_) | Job::Unshare(_)));
     let found = match start.job {
@@ -172,7 +181,7 @@ pub fn run<'a>(
     let memory: &'a Memory = unsafe { at.as_ref() };
     let results = &memory.results;
     kernel.count().map_err(|e| Stop::failed(Reason::Helper, Step::Clone, e))?;
-    results.begin(trace, *zone);
+    results.begin(trace, *zone, job.goes_on());
     let mask = sys::block_signals();
     let status = start(at, &Start { memory, fault, job }).map(reap);
     sys::restore_signals(mask);

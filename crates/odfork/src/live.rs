@@ -137,9 +137,9 @@ impl Live {
     /// Counts them again; gives their bytes.
     pub fn count(&self, registry: &Registry) -> usize {
         let (mut pieces, mut bytes) = (0, 0);
-        for (_, file) in registry.live().filter(|(_, file)| file.shared == 1) {
+        for (_, file) in registry.live().filter(|(_, file)| file.shared_end != 0) {
             pieces += 1;
-            bytes += file.end - file.start;
+            bytes += file.shared_bytes();
         }
         self.pieces.store(pieces, SeqCst);
         bytes
@@ -183,9 +183,9 @@ pub fn place(file: &BackingFile) -> usize {
     DATA + file.start % HUGE
 }
 
-/// Maps a piece privately, if it is shared. EFAULT: something else is there.
+/// Maps privately what is shared of a piece. EFAULT: something else is there.
 pub fn make_private(k: &Kernel, zone: usize, file: &BackingFile) -> SysResult<()> {
-    let len = file.end - file.start;
+    let len = file.shared_bytes();
     if !is_shared(file.start)? {
         return Ok(());
     }
@@ -202,13 +202,13 @@ pub fn make_private(k: &Kernel, zone: usize, file: &BackingFile) -> SysResult<()
         moved?;
     }
     // What only a child maps would count as the child's own.
-    backing::populate(k, (file.start, file.end));
+    backing::populate(k, (file.start, file.shared_end));
     Ok(())
 }
 
 /// The mapping at that address is shared. Of a private one the kernel says that it cannot be
 /// doubled; of a shared one, that there is no room for so large a double.
-fn is_shared(at: usize) -> SysResult<bool> {
+pub fn is_shared(at: usize) -> SysResult<bool> {
     // SAFETY: cannot succeed, and then changes nothing.
     match unsafe { sys::call(libc::SYS_mremap, args![at, 0, ENDLESS, 0]) } {
         Err(Errno(libc::EINVAL)) => Ok(false),
@@ -220,7 +220,7 @@ fn is_shared(at: usize) -> SysResult<bool> {
 
 /// All of the range is one mapping: the kernel says EFAULT of a range that is more before it finds
 /// that there is no room to grow.
-fn is_one_mapping(start: usize, len: usize) -> bool {
+pub fn is_one_mapping(start: usize, len: usize) -> bool {
     // SAFETY: cannot succeed, and then changes nothing.
     let answer = unsafe { sys::call(libc::SYS_mremap, args![start, len, ENDLESS, 0]) };
     answer == Err(Errno(libc::ENOMEM))

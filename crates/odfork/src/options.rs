@@ -50,6 +50,8 @@ pub struct Options {
     pub image: Allowed,
     pub holding: Holding,
     pub profile: Profile,
+    /// Longest time that a pass holds the program, in nanoseconds; 0: no bound.
+    pub max_pause_ns: u64,
     /// Where files of huge pages are made; empty: wherever they can be had.
     pub image_dir: [u8; 256],
     pub report: Report,
@@ -68,6 +70,7 @@ impl Options {
             image: Allowed::Auto,
             holding: Holding::Userfaultfd,
             profile: Profile::Static,
+            max_pause_ns: 0,
             image_dir: [0; 256],
             report: Report::None,
             report_file: [0; 256],
@@ -98,6 +101,7 @@ impl Options {
             b"live" => Profile::Live,
             _ => Profile::Static,
         };
+        o.max_pause_ns = dec(var(c"ODFORK_MAX_PAUSE")).unwrap_or(0).saturating_mul(1_000_000);
         copy_path(var(c"ODFORK_IMAGE_DIR"), &mut o.image_dir, UNFIT);
         o.report = match var(c"ODFORK_STATS") {
             b"text" => Report::Text,

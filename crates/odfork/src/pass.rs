@@ -34,6 +34,7 @@ use crate::results::View;
 use crate::scan::{self, Subject};
 use crate::scratch::Scratch;
 use crate::share;
+use crate::slices::{self, Slice};
 use crate::source::{Allowed, Source};
 use crate::step::Step;
 use crate::sys::{now_ns, HUGE, PAGE};
@@ -77,6 +78,8 @@ pub struct Order<'a> {
     /// A task outside the process runs in its memory (seen by the clone wrapper).
     pub shared_vm: bool,
     pub decide: Decide,
+    /// A slice of it; none: in one piece.
+    pub slice: Option<Slice>,
 }
 
 /// What is to be done, and what that may cost.
@@ -97,6 +100,10 @@ pub fn job(s: &mut Scratch, order: &Order, found: Found) -> Done<()> {
     let no_proc = |e| Stop::failed(Reason::NoProc, Step::Pagemap, e);
     s.kernel.enter(Step::Pagemap);
     let pagemap = scan::open(&s.kernel, c"/proc/self/pagemap").map_err(no_proc)?;
+    if o.slice.is_some_and(|slice| slice.goes_on) {
+        o.subject.spliced |= found.zerocopy;
+        return slices::go_on(s, &o, (pagemap, threads, found));
+    }
     let look = match &o.decide {
         Decide::Always | Decide::GiveBack | Decide::Share => Trial::UNLIMITED,
         Decide::Rental(bid) => bid.look,
@@ -109,7 +116,7 @@ pub fn job(s: &mut Scratch, order: &Order, found: Found) -> Done<()> {
     scan::scan(s, &o.subject, false, look)?;
     s.results.report.zerocopy.set(usize::from(found.zerocopy));
     o.subject.spliced |= found.zerocopy;
-    let due = due(s, &o, pagemap);
+    let due = due(s, &o, pagemap, threads);
     let trial = due.ok().flatten().map(|(plan, _)| plan.trial);
     let all = |due: &Option<(Plan, Debt)>| due.is_some_and(|(plan, _)| plan.scope == Scope::All);
     s.results.report.acted.set(usize::from(due.as_ref().is_ok_and(all)));
@@ -117,6 +124,10 @@ pub fn job(s: &mut Scratch, order: &Order, found: Found) -> Done<()> {
         inspect::inspect(s, o.subject.searched, trial.unwrap_or(look))?;
     }
     let Some((plan, debt)) = due? else { return Ok(()) };
+    if plan.scope != Scope::GiveBack && slices::is_sliced(&o, threads) {
+        s.results.note_debt(&debt);
+        return slices::begin(s, &o, (pagemap, threads, found), plan.trial);
+    }
     found.forbids(threads)?;
     if threads > 1 && o.subject.pi_futexes {
         return Err(Stop::of(Reason::Threads));
@@ -164,7 +175,7 @@ fn map_again(s: &Scratch, subject: &Subject) {
 
 /// Step `decide`: what is to be done, if anything. First by what the scan has found, which costs
 /// nothing; then by what the budget leaves of that.
-fn due(s: &mut Scratch, o: &Order, pagemap: i32) -> Done<Option<(Plan, Debt)>> {
+fn due(s: &mut Scratch, o: &Order, pagemap: i32, threads: u64) -> Done<Option<(Plan, Debt)>> {
     if matches!(o.decide, Decide::Share) {
         let debt = budget::decide(s, &o.subject, pagemap, Scope::Share);
         return Ok(Some((Plan { scope: Scope::Share, trial: Trial::UNLIMITED }, debt)));
@@ -173,7 +184,11 @@ fn due(s: &mut Scratch, o: &Order, pagemap: i32) -> Done<Option<(Plan, Debt)>> {
     let wanted = purchase(s, &o.decide, new, dirty);
     if wanted.is_some() {
         let debt = budget::decide(s, &o.subject, pagemap, Scope::All);
-        let new = budget::freezable(s, pagemap, |kind| o.allowed.takes(kind));
+        let new = match slices::is_sliced(o, threads) {
+            // Asked range by range, when they are moved.
+            true => new,
+            false => budget::freezable(s, pagemap, |kind| o.allowed.takes(kind)),
+        };
         if let Some(trial) = purchase(s, &o.decide, new, dirty - s.results.report.left.get()) {
             s.results.report.eligible.set(new);
             return Ok(Some((Plan { scope: Scope::All, trial }, debt)));
@@ -230,7 +245,7 @@ fn rescan(s: &mut Scratch, o: &Order, pagemap: i32, scope: Scope) -> Done<Debt> 
 
 /// Calls that threads of the program make later, where memory is given up: this task dies of them
 /// where a filter kills, before anything is frozen.
-fn rehearse(s: &mut Scratch) {
+pub fn rehearse(s: &mut Scratch) {
     s.kernel.enter(Step::Thaw);
     let only = libc::O_CLOEXEC | libc::O_NONBLOCK | crate::sys::abi::userfaultfd::USER_MODE_ONLY;
     // SAFETY: refused, or without effect; the descriptor is this task's.
@@ -259,13 +274,17 @@ fn act(s: &mut Scratch, o: &Order, pagemap: i32, plan: Plan) -> Done<()> {
     });
     s.results.report.freeze_ns.set((now_ns() - begin) as usize);
     budget::note_slack(s);
-    let used = s.results.created().any(|i| i.probe == probe);
-    if used {
+    settle_probe(s, probe);
+    frozen
+}
+
+/// A new probe stays if a new file has it.
+pub fn settle_probe(s: &Scratch, probe: usize) {
+    if s.results.created().any(|i| i.probe == probe) {
         s.results.forget_view(View::Probe);
     } else {
         s.results.drop_view(View::Probe);
     }
-    frozen
 }
 
 /// The act of [`Decide::Share`].
@@ -318,7 +337,7 @@ fn freeze_new(s: &mut Scratch, tools: &Tools) -> Done<()> {
 /// A core file leaves out private file mappings (bit 2 of the filter, core(5)),
 /// which is what frozen memory is: ask for them, unless the program has chosen a
 /// filter of its own. Failure costs only that.
-fn keep_in_cores(s: &mut Scratch) {
+pub fn keep_in_cores(s: &mut Scratch) {
     s.kernel.enter(Step::Core);
     let mut text = [0u8; 32];
     let now = scan::slurp(&s.kernel, c"/proc/self/coredump_filter", &mut text);
@@ -328,7 +347,7 @@ fn keep_in_cores(s: &mut Scratch) {
 }
 
 /// Step `probe`: one that is exclusive now serves new backing files too; else a new one.
-fn choose_probe(s: &mut Scratch, o: &Order, pagemap: i32) -> usize {
+pub fn choose_probe(s: &mut Scratch, o: &Order, pagemap: i32) -> usize {
     for (slot, im) in o.subject.registry.live() {
         if !s.results.is_gone(slot) && refreeze::alone(s, pagemap, im) {
             return im.probe;

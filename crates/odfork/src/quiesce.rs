@@ -80,6 +80,29 @@ impl Quiesced {
         }
     }
 
+    /// For a slice: other threads are stopped, which takes the same time for any memory.
+    pub fn stop(s: &mut Scratch, subject: &Subject) -> Done<Quiesced> {
+        s.kernel.enter(Step::Quiesce);
+        stop_threads(s, subject)
+    }
+
+    /// For a slice of a process that is alone: writes of others to that range wait. `None` where
+    /// that is not to be had.
+    pub fn watch(s: &mut Scratch, range: &Vma) -> Option<Quiesced> {
+        s.kernel.enter(Step::Quiesce);
+        let uffd = open_uffd(&s.kernel).ok()?;
+        match protect_vma(&s.kernel, uffd, range) {
+            Ok(()) => {
+                s.work.marked = true;
+                Some(Quiesced::Watched(uffd))
+            }
+            Err(_) => {
+                scan::close(uffd);
+                None
+            }
+        }
+    }
+
     /// Lets everybody go on.
     pub fn release(self, s: &mut Scratch, subject: &Subject) {
         match self {

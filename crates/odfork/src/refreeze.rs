@@ -11,6 +11,8 @@
 //! that is overwritten. A child forked *later* than that check inherits those
 //! copies, so it cannot see the file change either.
 
+use odfork_model::Trial;
+
 use crate::args;
 use crate::backing;
 use crate::freeze::{freeze_piece, Content, Tools};
@@ -22,7 +24,7 @@ use crate::results::{Results, View};
 use crate::scan::Subject;
 use crate::scratch::Scratch;
 use crate::step::Step;
-use crate::sys::{self, Kernel, PAGE};
+use crate::sys::{self, Kernel, HUGE, PAGE};
 use crate::vma::{Vma, READ, WRITE};
 
 /// Bytes written back before the private copies go.
@@ -58,7 +60,7 @@ pub fn refreeze_all(s: &mut Scratch, tools: &Tools, subject: &Subject) -> Done<(
             return Err(Stop::of(Reason::Price));
         }
         if in_place(s, subject, tools.pagemap, file) {
-            s.results.report.written_back.add(write_back(s, tools.pagemap, file)?);
+            write_back(s, tools.pagemap, file)?;
         } else {
             rebuild(s, tools, file)?;
         }
@@ -89,7 +91,27 @@ pub fn is_replaceable(s: &Scratch, v: &Vma) -> bool {
 
 /// Copies the dirty pages into the backing file and maps it afresh, `CHUNK` bytes at a time: where
 /// the file has a hole now, a page exists twice until its private copy goes.
-fn write_back(s: &mut Scratch, pagemap: i32, file: &BackingFile) -> Done<usize> {
+fn write_back(s: &mut Scratch, pagemap: i32, file: &BackingFile) -> Done<()> {
+    with_views(s, file, |s, views| write_all(s, pagemap, file, views))
+}
+
+/// The same of a part of one mapping, while the price allows it. Returns where it stopped.
+pub fn write_back_part(
+    s: &mut Scratch,
+    pagemap: i32,
+    file: &BackingFile,
+    (v, range): (&Vma, (usize, usize)),
+    trial: Trial,
+) -> Done<usize> {
+    with_views(s, file, |s, views| write_part(s, pagemap, file, (v, range), views, trial))
+}
+
+/// Does it with a shared and a fresh private view of the file.
+fn with_views<T>(
+    s: &mut Scratch,
+    file: &BackingFile,
+    work: impl FnOnce(&mut Scratch, (usize, usize)) -> Done<T>,
+) -> Done<T> {
     s.kernel.enter(Step::Refreeze);
     let fail = |step| move |e| Stop::failed(Reason::Step, step, e);
     let zone = s.results.zone();
@@ -99,20 +121,14 @@ fn write_back(s: &mut Scratch, pagemap: i32, file: &BackingFile) -> Done<usize> 
     let result =
         backing::private_view(&s.kernel, zone, file).map_err(fail(Step::Remap)).and_then(|fresh| {
             s.results.note_view(View::Fresh, fresh, file.span);
-            write_all(s, pagemap, file, (view, fresh))
+            work(s, (view, fresh))
         });
     s.results.drop_view(View::Fresh);
     s.results.drop_view(View::Shared);
     result
 }
 
-fn write_all(
-    s: &mut Scratch,
-    pagemap: i32,
-    file: &BackingFile,
-    (view, fresh): (usize, usize),
-) -> Done<usize> {
-    let mut bytes = 0;
+fn write_all(s: &mut Scratch, pagemap: i32, file: &BackingFile, views: (usize, usize)) -> Done<()> {
     for i in 0..s.vma_count() {
         let v = s.vma(i);
         if !refreezable(s, &v, file) {
@@ -120,21 +136,52 @@ fn write_all(
         }
         let mut at = v.start;
         while at < v.end {
-            let end = (at + CHUNK).min(v.end);
-            let place = v.offset as usize + (at - v.start);
-            bytes += copy_dirty(s, pagemap, (at, end), view + place)?;
-            remap(s, (at, end), fresh + place, v.perms)?;
-            if file.kind() == Kind::Huge {
-                backing::populate(&s.kernel, (at, end));
-            }
-            at = end;
+            let part = (at, (at + CHUNK).min(v.end));
+            at = write_part(s, pagemap, file, (&v, part), views, Trial::UNLIMITED)?;
         }
     }
-    Ok(bytes)
+    Ok(())
+}
+
+/// Windows of 2 MB while the price allows it, the first in any case; then they are mapped afresh.
+fn write_part(
+    s: &mut Scratch,
+    pagemap: i32,
+    file: &BackingFile,
+    (v, (start, end)): (&Vma, (usize, usize)),
+    (view, fresh): (usize, usize),
+    trial: Trial,
+) -> Done<usize> {
+    let place = v.offset as usize + (start - v.start);
+    let to = view + place;
+    let (reached, bytes) = copy_windows(s, pagemap, (start, end), to, trial)?;
+    s.results.report.written_back.add(bytes);
+    remap(s, (start, reached), fresh + place, v.perms)?;
+    if file.kind() == Kind::Huge {
+        backing::populate(&s.kernel, (start, reached));
+    }
+    Ok(reached)
+}
+
+/// Write-back of the windows of a range, seen at `to`: where it stopped, and bytes written.
+pub fn copy_windows(
+    s: &mut Scratch,
+    pagemap: i32,
+    (start, end): (usize, usize),
+    to: usize,
+    trial: Trial,
+) -> Done<(usize, usize)> {
+    let (mut at, mut bytes) = (start, 0);
+    while at < end && (at == start || trial.affords(sys::now_ns())) {
+        let stop = (at / HUGE * HUGE + HUGE).min(end);
+        bytes += copy_dirty(s, pagemap, (at, stop), to + (at - start))?;
+        at = stop;
+    }
+    Ok((at, bytes))
 }
 
 /// Write-back: private copies of a range go to their place in the file, seen at `to`.
-pub fn copy_dirty(
+fn copy_dirty(
     s: &mut Scratch,
     pagemap: i32,
     (start, end): (usize, usize),
@@ -160,7 +207,7 @@ pub fn copy_dirty(
 
 /// Step `remap`: moves a fresh private mapping of the file, `from`, over a refrozen range.
 /// Until then the private copies stay, with the same bytes as the file.
-fn remap(s: &mut Scratch, (start, end): (usize, usize), from: usize, perms: u8) -> Done<()> {
+pub fn remap(s: &mut Scratch, (start, end): (usize, usize), from: usize, perms: u8) -> Done<()> {
     s.kernel.enter(Step::Remap);
     let (len, how) = (end - start, libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED);
     // SAFETY: `from` is part of the fresh view; the target shows the same

@@ -43,14 +43,19 @@ pub struct BackingFile {
     pub live: u32,
     /// Properties of the memory it was made of (`kept.rs`).
     pub kept: u32,
-    /// 1 = its memory may be mapped shared now (`live.rs`).
-    pub shared: u32,
+    /// Its memory may be mapped shared from the start up to here (`live.rs`); 0: it is not.
+    pub shared_end: usize,
 }
 
 impl BackingFile {
     fn piece(&self) -> Piece {
         let (start, end) = (self.start, self.end);
         Piece { start, end, pages: (end - start) / PAGE, kind: self.kind() }
+    }
+
+    /// The bytes of its memory that may be mapped shared.
+    pub fn shared_bytes(&self) -> usize {
+        self.shared_end.saturating_sub(self.start)
     }
 
     /// Which kind of piece it holds.
@@ -128,7 +133,7 @@ const EMPTY: BackingFile = BackingFile {
     fresh: 0,
     live: 0,
     kept: 0,
-    shared: 0,
+    shared_end: 0,
 };
 
 impl Default for Registry {
@@ -216,15 +221,31 @@ impl Registry {
 
     /// The first file whose memory may be mapped shared and touches the range.
     pub fn first_shared(&self, (start, end): (usize, usize)) -> Option<(usize, BackingFile)> {
-        let touches = |f: &BackingFile| f.shared == 1 && f.start.max(start) < f.end.min(end);
+        let touches = |f: &BackingFile| f.start.max(start) < f.shared_end.min(end);
         let shared = self.live().filter(|(_, file)| touches(file));
         shared.min_by_key(|(_, file)| file.start).map(|(slot, file)| (slot, *file))
     }
 
-    /// The memory of the file in that slot may be mapped shared from now on, or is private.
-    pub fn set_shared(&mut self, slot: usize, shared: bool) {
+    /// The memory of the file in that slot may be mapped shared up to there; 0: it is private.
+    pub fn set_shared(&mut self, slot: usize, end: usize) {
         if let Some(file) = self.files.get_mut(slot).filter(|i| i.live == 1) {
-            file.shared = u32::from(shared);
+            file.shared_end = end;
+        }
+    }
+
+    /// The file in that slot has taken more memory, up to `end`, with so many bytes. `place` is
+    /// where its content begins.
+    pub fn grow(
+        &mut self,
+        addresses: &Addresses,
+        (slot, place): (usize, usize),
+        (end, bytes): (usize, usize),
+    ) {
+        if let Some(file) = self.files.get_mut(slot).filter(|i| i.live == 1 && i.end < end) {
+            addresses.freeze_anew(file.end, end, file.kept);
+            file.span = file.span.max(place + (end - file.start));
+            file.end = end;
+            file.bytes += bytes;
         }
     }
 
@@ -236,7 +257,7 @@ impl Registry {
         for i in self.files.iter_mut().filter(|i| i.live == 1) {
             i.anchor_private = 0;
             i.anchor_shared = 0;
-            i.shared = 0;
+            i.shared_end = 0;
         }
         self.debt = Debt::default();
     }

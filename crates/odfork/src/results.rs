@@ -11,135 +11,9 @@ use core::sync::atomic::{
 use crate::code::Code;
 use crate::reason::{Done, Reason, Stop};
 use crate::registry::{BackingFile, Debt, DEBT_PROBES, MAX_FILES};
+use crate::report::Report;
 use crate::step::Step;
 use crate::sys::{self, Trace, PAGE};
-
-/// A number that one task writes and another reads later.
-#[derive(Default, Debug)]
-pub struct Number(AtomicU64);
-
-impl Number {
-    pub fn get(&self) -> usize {
-        self.0.load(Relaxed) as usize
-    }
-
-    pub fn set(&self, n: usize) {
-        self.0.store(n as u64, Relaxed);
-    }
-
-    pub fn add(&self, n: usize) {
-        self.set(self.get() + n);
-    }
-
-    pub fn flag(&self) -> bool {
-        self.get() == 1
-    }
-}
-
-/// What a job found and did.
-#[derive(Default, Debug)]
-pub struct Report {
-    /// Anonymous bytes that may be frozen.
-    pub eligible: Number,
-    /// Bytes of mappings of backing files dirtied by the process.
-    pub dirty: Number,
-    /// Of these, bytes the memory budget leaves as they are.
-    pub left: Number,
-    /// Mappings these two are in.
-    pub new_mappings: Number,
-    pub dirty_mappings: Number,
-    /// Private memory that is mapped, writable and not yet populated.
-    pub untouched: Number,
-    /// Bytes that may still be used before the reserve is touched, as an `i64`, if measured.
-    slack: Number,
-    measured: Number,
-    /// Bytes of backing files the process shows (clean and dirty).
-    pub shown: Number,
-    /// Bytes copied into new backing files, and time for it in ns.
-    pub frozen: Number,
-    pub freeze_ns: Number,
-    /// Dirty bytes written back in place, bytes of mappings rebuilt, time in ns.
-    pub written_back: Number,
-    pub rebuilt: Number,
-    pub refreeze_ns: Number,
-    pub thawed: Number,
-    /// 1: zeros were written where the mapping could not be replaced.
-    pub by_hand: Number,
-    /// 1: thawing stopped at memory whose content the kernel will not give up.
-    pub refused: Number,
-    /// 1: a socket sends from memory without copying.
-    pub zerocopy: Number,
-    /// 1: some memory cannot be shared yet, because a child may show its file.
-    pub waits: Number,
-    /// 1: code was found that shared memory must not meet.
-    pub unfit: Number,
-    /// 1: Yama forbids this task to trace the process, until that names it.
-    pub untraceable: Number,
-    /// 1: the job looked and decided to act.
-    pub acted: Number,
-    /// 1: the map of the process was read to its end ([`Results::is_gone`] is meaningful).
-    pub scanned: Number,
-    /// 1: the address space is limited (RLIMIT_AS): what is left is the program's.
-    pub space_limited: Number,
-}
-
-impl Report {
-    /// Forgets what an earlier scan found.
-    pub fn restart_scan(&self) {
-        let found = [
-            &self.eligible,
-            &self.dirty,
-            &self.left,
-            &self.untouched,
-            &self.shown,
-            &self.new_mappings,
-            &self.dirty_mappings,
-        ];
-        found.iter().for_each(|n| n.set(0));
-        self.scanned.set(0);
-    }
-
-    /// Notes how much more may be used; negative when too much is.
-    pub fn note_slack(&self, slack: i64) {
-        self.slack.set(slack as usize);
-        self.measured.set(1);
-    }
-
-    /// That number, if it was measured.
-    pub fn slack(&self) -> Option<i64> {
-        self.measured.flag().then(|| self.slack.get() as i64)
-    }
-
-    /// Forgets what an earlier job left.
-    fn clear(&self) {
-        let all = [
-            &self.eligible,
-            &self.dirty,
-            &self.left,
-            &self.new_mappings,
-            &self.dirty_mappings,
-            &self.untouched,
-            &self.measured,
-            &self.shown,
-            &self.frozen,
-            &self.freeze_ns,
-            &self.written_back,
-            &self.rebuilt,
-            &self.refreeze_ns,
-            &self.thawed,
-            &self.by_hand,
-            &self.refused,
-            &self.zerocopy,
-            &self.waits,
-            &self.unfit,
-            &self.untraceable,
-            &self.acted,
-            &self.scanned,
-            &self.space_limited,
-        ];
-        all.iter().for_each(|n| n.set(0));
-    }
-}
 
 /// A mapping made only for the job, to be removed if it dies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -240,8 +114,10 @@ pub struct Results {
     inspected_count: AtomicUsize,
     /// What backing files hold at most after punching, plus 1; 0 for those not punched.
     punched: [AtomicUsize; MAX_FILES],
-    /// 1: the memory of the backing file in that slot may be mapped shared.
-    shared: [AtomicU8; MAX_FILES],
+    /// Up to where the memory of the backing file in that slot may be mapped shared; 0: not.
+    shared: [AtomicUsize; MAX_FILES],
+    /// Up to where that file's memory goes now, and bytes written beyond its end before.
+    grown: [(AtomicUsize, AtomicUsize); MAX_FILES],
     /// What is owed to the memory budget, once that is known.
     owed: (AtomicU32, AtomicUsize, [AtomicUsize; DEBT_PROBES]),
     views: [(AtomicUsize, AtomicUsize); VIEWS.len()],
@@ -252,9 +128,13 @@ pub struct Results {
 
 impl Results {
     /// As new, for the next job, which goes on counting calls where `trace` is.
-    pub fn begin(&self, trace: &Trace, zone: usize) {
+    pub fn begin(&self, trace: &Trace, zone: usize, goes_on: bool) {
         self.trace.follow(trace);
-        self.report.clear();
+        if goes_on {
+            self.report.go_on();
+        } else {
+            self.report.clear();
+        }
         self.created_count.store(0, Relaxed);
         self.gone.iter().for_each(|g| g.store(0, Relaxed));
         self.inspected_count.store(0, Relaxed);
@@ -262,7 +142,8 @@ impl Results {
         self.owed.0.store(0, Relaxed);
         VIEWS.iter().for_each(|&v| self.forget_view(v));
         self.zone.store(zone, Relaxed);
-        self.shared.iter().for_each(|shared| shared.store(0, Relaxed));
+        self.shared.iter().for_each(|end| end.store(0, Relaxed));
+        self.grown.iter().for_each(|(end, _)| end.store(0, Relaxed));
         self.ending.done.store(0, Relaxed);
         self.ending.stopped.store(0, Relaxed);
     }
@@ -343,16 +224,41 @@ impl Results {
         most.enumerate().filter_map(|(slot, most)| Some((slot, most?)))
     }
 
-    /// The memory of the backing file in that slot is about to be mapped shared.
-    pub fn note_shared(&self, slot: usize) {
+    /// The memory of the backing file in that slot is about to be mapped shared up to there.
+    pub fn note_shared(&self, slot: usize, end: usize) {
         if let Some(shared) = self.shared.get(slot) {
-            shared.store(1, Relaxed);
+            shared.store(end, Relaxed);
         }
     }
 
-    /// Slots of files whose memory may be mapped shared.
-    pub fn shared(&self) -> impl Iterator<Item = usize> + '_ {
-        (0..MAX_FILES).filter(|&slot| self.shared[slot].load(Relaxed) == 1)
+    /// Up to where that memory may be mapped shared, if this job did it.
+    pub fn shared_end(&self, slot: usize) -> Option<usize> {
+        self.shared.get(slot).map(|end| end.load(Relaxed)).filter(|&end| end != 0)
+    }
+
+    /// Slots of files whose memory may be mapped shared, and up to where.
+    pub fn shared(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        (0..MAX_FILES).filter_map(|slot| Some((slot, self.shared_end(slot)?)))
+    }
+
+    /// The file in that slot is about to show memory up to `end`, so many bytes more.
+    pub fn note_grown(&self, slot: usize, end: usize, more: usize) {
+        if let Some((reached, bytes)) = self.grown.get(slot) {
+            let before = if reached.load(Relaxed) == 0 { 0 } else { bytes.load(Relaxed) };
+            bytes.store(before + more, Relaxed);
+            reached.store(end, Release);
+        }
+    }
+
+    /// Up to where that file's memory goes, if this job made it more.
+    pub fn grown_end(&self, slot: usize) -> Option<usize> {
+        self.grown.get(slot).map(|(end, _)| end.load(Relaxed)).filter(|&end| end != 0)
+    }
+
+    /// Slots of files that have taken more memory: up to where, and with how many bytes.
+    pub fn grown(&self) -> impl Iterator<Item = (usize, (usize, usize))> + '_ {
+        let ends = self.grown.iter().map(|(end, bytes)| (end.load(Acquire), bytes.load(Relaxed)));
+        ends.enumerate().filter(|(_, (end, _))| *end != 0)
     }
 
     /// Notes what is owed to the memory budget.

@@ -18,7 +18,7 @@ fn an_image_counts_once_it_is_whole() {
     r.extend_latest(8, 5);
     let want = BackingFile { end: 8, bytes: 5, live: 1, ..file };
     assert_eq!(r.created().collect::<Vec<_>>(), [want]);
-    r.begin(&Trace::new(), 0x1000);
+    r.begin(&Trace::new(), 0x1000, false);
     assert_eq!((r.created_count(), r.zone()), (0, 0x1000));
 }
 
@@ -29,7 +29,7 @@ fn the_last_word_is_read_as_it_was_said() {
     let stop = Stop { reason: Reason::Memory, step: Step::Copy.name(), errno: 12 };
     r.end(Err(stop));
     assert_eq!(r.ending(), Some(Err(stop)));
-    r.begin(&Trace::new(), 0);
+    r.begin(&Trace::new(), 0, false);
     r.end(Ok(()));
     assert_eq!(r.ending(), Some(Ok(())));
 }

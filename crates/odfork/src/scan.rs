@@ -9,6 +9,7 @@ use odfork_model::Trial;
 
 use crate::addresses::Addresses;
 use crate::args;
+use crate::changes::Changes;
 use crate::code::Searched;
 use crate::held::Holding;
 use crate::live::Mapped;
@@ -34,6 +35,8 @@ pub struct Subject<'a> {
     pub addresses: &'a Addresses,
     /// Memory that the program itself has mapped.
     pub mapped: &'a Mapped,
+    /// What it has mapped since the latest look of a pass in slices.
+    pub changes: &'a Changes,
     /// The runtime's own writable memory, page aligned: never frozen.
     pub own: (usize, usize),
     /// Mappings with less anonymous memory than this stay.
@@ -232,7 +235,7 @@ pub fn scan(s: &mut Scratch, subject: &Subject, quiesced: bool, look: Trial) -> 
 
 /// The program has not said on which memory node the mapping is to be (mbind(2)); a file would
 /// not keep that.
-fn has_default_policy(k: &Kernel, at: usize) -> bool {
+pub fn has_default_policy(k: &Kernel, at: usize) -> bool {
     const MPOL_F_ADDR: usize = 2;
     let mut policy = 0i32;
     let a = args![&mut policy, 0, 0, at, MPOL_F_ADDR];

@@ -18,6 +18,7 @@ use core::ptr::NonNull;
 
 use crate::args;
 use crate::code::{Code, MAX_OBJECTS};
+use crate::course::Course;
 use crate::held;
 use crate::pagemap;
 use crate::reason::{Done, Reason, Stop};
@@ -52,6 +53,8 @@ pub struct Work {
     /// Stack pointers of other threads, while they are quiesced.
     stacks: [usize; MAX_STACKS],
     stack_count: usize,
+    /// How far a pass in slices has come.
+    pub course: Course,
     /// The threads that a quiesce knows.
     pub threads: Noted,
     /// Those that are held by ptrace.
@@ -63,10 +66,16 @@ pub struct Work {
 impl Work {
     /// As new, for the next job.
     pub fn begin(&mut self) {
-        (self.vma_count, self.stack_count, self.files_left) = (0, 0, 0);
+        self.go_on();
+        self.course.end();
+        (self.vma_count, self.code_count) = (0, 0);
+    }
+
+    /// For the next slice: what the look before it has found stays.
+    pub fn go_on(&mut self) {
+        (self.stack_count, self.files_left) = (0, 0);
         self.threads.clear();
         (self.swap, self.marked) = (false, false);
-        self.code_count = 0;
     }
 }
 

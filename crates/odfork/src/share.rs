@@ -17,6 +17,8 @@
 //! | below limits of address space or data | the way back must not fail |
 //! | where core files leave out shared memory | frozen memory would be missing |
 
+use odfork_model::Trial;
+
 use crate::args;
 use crate::backing;
 use crate::kept::{HUGEPAGE, NOHUGEPAGE};
@@ -51,33 +53,38 @@ pub fn is_any_alone(s: &mut Scratch, subject: &Subject, pagemap: i32) -> bool {
 /// Shares what can be. The first failure ends it: what is shared by then is whole.
 pub fn share_all(s: &mut Scratch, subject: &Subject, pagemap: i32, found: Found) -> Done<()> {
     s.kernel.enter(Step::Switch);
-    if found.direct || s.results.report.unfit.flag() || is_limited() || !is_in_cores(s) {
+    if !is_allowed(s, &found) {
         return Ok(());
     }
     for (slot, file) in subject.registry.live() {
-        if s.results.is_gone(slot) || !is_fit(s, subject, file) {
+        if s.results.is_gone(slot) || fit_mapping(s, subject, file).is_none() {
             continue;
         }
         if !refreeze::in_place(s, subject, pagemap, file) {
             s.results.report.waits.set(1);
             continue;
         }
-        share(s, pagemap, (slot, file))?;
+        share_part(s, pagemap, (slot, file), (file.start, file.end), Trial::UNLIMITED)?;
     }
     Ok(())
 }
 
-/// The piece may be shared.
-fn is_fit(s: &Scratch, subject: &Subject, file: &BackingFile) -> bool {
+/// Memory of this process may be shared now.
+pub fn is_allowed(s: &mut Scratch, found: &Found) -> bool {
+    !found.direct && !s.results.report.unfit.flag() && !is_limited() && is_in_cores(s)
+}
+
+/// The mapping of a piece that may be shared.
+pub fn fit_mapping(s: &Scratch, subject: &Subject, file: &BackingFile) -> Option<Vma> {
     let whole = |v: &&Vma| {
         v.shows(file.dev, file.inode)
             && (v.start, v.end) == (file.start, file.end)
             && v.offset as usize == live::place(file)
     };
-    let Some(&v) = s.vmas().iter().find(whole) else { return false };
+    let v = *s.vmas().iter().find(whole)?;
     let inside = |at: usize| (file.start..file.end).contains(&at);
     let threads = s.work.threads.noted();
-    file.kind() == Kind::Huge
+    let fit = file.kind() == Kind::Huge
         && file.kept & (HUGEPAGE | NOHUGEPAGE) == 0
         && subject.addresses.kept(file.start, file.end).0 & (HUGEPAGE | NOHUGEPAGE) == 0
         && v.perms == READ | WRITE
@@ -85,25 +92,35 @@ fn is_fit(s: &Scratch, subject: &Subject, file: &BackingFile) -> bool {
         && quiesce::excluded_range(s, &v, v.start).is_none()
         && !threads.iter().any(|thread| inside(thread.list))
         && !subject.addresses.may_be_special(file.start, file.end)
-        && subject.mapped.holds(file.start, file.end)
+        && subject.mapped.holds(file.start, file.end);
+    fit.then_some(v)
 }
 
 /// What the page tables have of its own goes into the file: zero pages that memory given up shows
 /// do not count as dirty. Then one shared mapping takes its place. Until then nothing else does:
-/// another process that writes here waits for the protection of this very mapping.
-fn share(s: &mut Scratch, pagemap: i32, (slot, file): (usize, &BackingFile)) -> Done<()> {
+/// another process that writes here waits for the protection of this very mapping. What is shared
+/// of a file is one mapping from its start on: the kernel joins the parts. Returns where it
+/// stopped.
+pub fn share_part(
+    s: &mut Scratch,
+    pagemap: i32,
+    (slot, file): (usize, &BackingFile),
+    (start, end): (usize, usize),
+    trial: Trial,
+) -> Done<usize> {
     s.kernel.enter(Step::Switch);
     let fail = |e| Stop::failed(Reason::Step, Step::Switch, e);
     let view = backing::shared_view(&s.kernel, s.results.zone(), file).map_err(fail)?;
     s.results.note_view(View::Shared, view, file.span);
-    let range = (file.start, file.end);
-    let copied = refreeze::copy_dirty(s, pagemap, range, view + live::place(file));
-    let done = copied.and_then(|bytes| {
+    let from = view + live::place(file) + (start - file.start);
+    let copied = refreeze::copy_windows(s, pagemap, (start, end), from, trial);
+    let done = copied.and_then(|(reached, bytes)| {
         s.results.report.written_back.add(bytes);
         s.kernel.enter(Step::Switch);
         // Before it is done: should this task be killed, the kernel is asked which it is.
-        s.results.note_shared(slot);
-        replace(&s.kernel, view + live::place(file), range).map_err(fail)
+        s.results.note_shared(slot, reached);
+        replace(&s.kernel, from, (start, reached)).map_err(fail)?;
+        Ok(reached)
     });
     s.results.drop_view(View::Shared);
     done
@@ -114,7 +131,7 @@ pub fn unshare_all(s: &mut Scratch, subject: &Subject) -> Done<()> {
     // A copy on the task's own stack, as for all jobs.
     let registry = subject.registry;
     s.kernel.enter(Step::Switch);
-    for (_, file) in registry.live().filter(|(_, file)| file.shared == 1) {
+    for (_, file) in registry.live().filter(|(_, file)| file.shared_end != 0) {
         live::make_private(&s.kernel, s.results.zone(), file)
             .map_err(|e| Stop::failed(Reason::Step, Step::Switch, e))?;
     }

@@ -13,7 +13,7 @@ use core::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 
-use crate::results::Report;
+use crate::report::Report;
 use crate::sys;
 
 /// That account.

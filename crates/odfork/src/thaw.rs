@@ -158,7 +158,7 @@ fn join(s: &mut Scratch, o: &Order, fd: i32) -> Done<bool> {
     Ok(true)
 }
 
-fn covering_or_next(s: &mut Scratch, fd: i32, addr: usize) -> SysResult<Option<Vma>> {
+pub fn covering_or_next(s: &mut Scratch, fd: i32, addr: usize) -> SysResult<Option<Vma>> {
     let mut q = procmap::Query {
         size: size_of::<procmap::Query>() as u64,
         flags: procmap::COVERING_OR_NEXT_VMA,

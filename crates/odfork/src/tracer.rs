@@ -8,7 +8,7 @@
 
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use crate::results::Report;
+use crate::report::Report;
 use crate::{args, sys};
 
 /// What is known about who may trace this process.

@@ -4,7 +4,7 @@
 
 use odfork_model::{CostModel, Rental};
 
-use crate::results::Report;
+use crate::report::Report;
 use crate::sys::PAGE;
 
 /// The account.
@@ -82,12 +82,18 @@ impl Account {
         self.learn_prices(r);
     }
 
+    /// A pass in slices has come to its end.
+    pub fn bought(&mut self) {
+        (self.price_ns, self.entries) = (0, None);
+        self.rental.bought();
+    }
+
     /// The pass was refused, or failed.
     pub fn refused(&mut self, spent_ns: u64) {
         self.rental.refused(spent_ns);
     }
 
-    fn learn_prices(&mut self, r: &Report) {
+    pub fn learn_prices(&mut self, r: &Report) {
         self.entries = None;
         let (frozen, folded) = (r.frozen.get() as u64, (r.written_back.get() / PAGE) as u64);
         // What the mappings cost whatever their size is no part of what a byte costs.

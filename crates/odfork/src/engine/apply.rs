@@ -9,12 +9,14 @@ use super::account::Account;
 use super::live::{self, make_private};
 use super::state::{Owned, State};
 use super::subject::subject;
+use super::under_way::Rest;
 use crate::helper::{self, Finished, Job};
 use crate::pass::{self, Decide};
 use crate::reason::{Done, Reason, Stop};
 use crate::refreeze;
 use crate::registry::Registry;
-use crate::results::Report;
+use crate::report::Report;
+use crate::slices::Slice;
 use crate::step::Step;
 use crate::sys::{self, PAGE};
 
@@ -22,13 +24,23 @@ use crate::sys::{self, PAGE};
 /// began to wait for it. A helper that was killed for a call that can be spared is followed by one
 /// that does not make it; one that might not trace this process, by one that may.
 pub fn pass(st: &State, owned: &mut Owned, decide: Decide, began_ns: u64) -> Done<()> {
+    pass_or_slice(st, owned, (decide, None), began_ns)
+}
+
+/// The same, or a slice of it.
+pub fn pass_or_slice(
+    st: &State,
+    owned: &mut Owned,
+    what: (Decide, Option<Slice>),
+    began_ns: u64,
+) -> Done<()> {
     let may_trace = st.tracer.is_wanted();
-    let mut outcome = pass_once(st, owned, decide, began_ns);
+    let mut outcome = pass_once(st, owned, what, began_ns);
     while matches!(outcome, Err(Stop { reason: Reason::Seccomp, .. })) && st.trace.learn() {
-        outcome = pass_once(st, owned, decide, sys::now_ns());
+        outcome = pass_once(st, owned, what, sys::now_ns());
     }
     if !may_trace && st.tracer.is_wanted() {
-        outcome = pass_once(st, owned, decide, sys::now_ns());
+        outcome = pass_once(st, owned, what, sys::now_ns());
     }
     if let Err(stop) = &outcome {
         st.stats.count_stop(stop.reason, stop.errno);
@@ -41,47 +53,47 @@ pub fn pass(st: &State, owned: &mut Owned, decide: Decide, began_ns: u64) -> Don
     outcome
 }
 
-fn pass_once(st: &State, owned: &mut Owned, decide: Decide, began_ns: u64) -> Done<()> {
+fn pass_once(
+    st: &State,
+    owned: &mut Owned,
+    (decide, slice): (Decide, Option<Slice>),
+    began_ns: u64,
+) -> Done<()> {
     // Before the helper is started: a child made by any fork while the lock is held finds its copy
     // of the mark wiped, so it knows that the copied lock is nobody's.
     st.fork_mark.set();
-    // A job never meets shared memory of the program.
-    make_private(st, owned, (0, usize::MAX))
-        .map_err(|e| Stop::failed(Reason::Step, Step::Switch, e))?;
+    let goes_on = slice.is_some_and(|slice| slice.goes_on);
+    if !(goes_on && matches!(decide, Decide::Share)) {
+        // No other job meets shared memory of the program.
+        make_private(st, owned, (0, usize::MAX))
+            .map_err(|e| Stop::failed(Reason::Step, Step::Switch, e))?;
+    }
     make_spliced_word(st, owned)?;
     owned.zeroed = 0;
-    let Owned { shared_vm, account, scratch, zone, registry, searched, waits, .. } = owned;
+    let Owned { shared_vm, account, scratch, zone, registry, searched, waits, rest, .. } = owned;
     let order = pass::Order {
         subject: subject(st, registry, searched),
         allowed: st.options().image,
         directory: CStr::from_bytes_until_nul(&st.options().image_dir).unwrap_or_default(),
         shared_vm: *shared_vm,
         decide,
+        slice,
     };
     let door = (&st.trace, st.options().fault);
     let _named = st.tracer.name();
     let outcome = match helper::run(door, scratch, zone, Job::Pass(&order)) {
         Ok(finished) => {
-            let outcome = finished.outcome();
-            take_files(st, registry, &finished, &outcome);
-            *waits = finished.results.report.waits.flag();
             st.tracer.learn(&finished.results.report);
-            if finished.results.report.unfit.flag() {
-                st.live.bar();
-            }
             finished.results.inspected().for_each(|code| searched.note(code));
-            if finished.results.report.zerocopy.flag() {
-                st.never_overwrite();
-            }
-            if finished.results.report.scanned.flag() {
-                account.shown = shown(&finished.results.report);
-            }
-            count(st, registry, account.shown, &finished.results.report);
-            st.slack.learn(&finished.results.report);
+            *waits = finished.results.report.waits.flag();
+            *rest = Rest::of(&finished.results.report);
+            let outcome = take_over(st, registry, account, &finished, goes_on);
             let (report, spent_ns) = (&finished.results.report, sys::now_ns() - began_ns);
             match outcome {
                 // What it costs is not paid by forks.
                 _ if matches!(decide, Decide::GiveBack | Decide::Share) => {}
+                // Who drives the slices sums up.
+                _ if goes_on || rest.more => account.learn_prices(report),
                 Ok(()) => account.learn(report, spent_ns),
                 Err(Stop { reason: Reason::Price, .. }) => account.stopped(report, spent_ns),
                 Err(_) => account.refused(spent_ns),
@@ -89,6 +101,7 @@ fn pass_once(st: &State, owned: &mut Owned, decide: Decide, began_ns: u64) -> Do
             outcome
         }
         Err(stop) => {
+            *rest = Rest::default();
             account.refused(sys::now_ns() - began_ns);
             Err(stop)
         }
@@ -96,6 +109,30 @@ fn pass_once(st: &State, owned: &mut Owned, decide: Decide, began_ns: u64) -> Do
     publish(st, account);
     scratch.clear();
     live::publish(st, owned);
+    outcome
+}
+
+/// What a pass did becomes part of the state. Gives how it ended.
+fn take_over(
+    st: &State,
+    registry: &mut Registry,
+    account: &mut Account,
+    finished: &Finished,
+    goes_on: bool,
+) -> Done<()> {
+    let (outcome, report) = (finished.outcome(), &finished.results.report);
+    take_files(st, registry, finished, &outcome);
+    if report.unfit.flag() {
+        st.live.bar();
+    }
+    if report.zerocopy.flag() {
+        st.never_overwrite();
+    }
+    if report.scanned.flag() || goes_on {
+        account.shown = shown(report);
+    }
+    count(st, registry, account.shown, report, goes_on);
+    st.slack.learn(report);
     outcome
 }
 
@@ -129,9 +166,14 @@ fn take_files(st: &State, registry: &mut Registry, f: &Finished, outcome: &Done<
     if f.results.report.scanned.flag() {
         refreeze::drop_unseen(registry, f.results);
     }
-    for slot in f.results.shared() {
-        registry.set_shared(slot, true);
+    for (slot, end) in f.results.shared() {
+        registry.set_shared(slot, shared_end(registry, slot, end, died));
         st.stats.switches.fetch_add(1, Relaxed);
+    }
+    for (slot, grown) in f.results.grown() {
+        let place = registry.get(slot).map_or(0, crate::live::place);
+        registry.grow(&st.addresses, (slot, place), grown);
+        st.live.expect();
     }
     for (slot, most) in f.results.punched() {
         registry.set_bytes(slot, most);
@@ -156,20 +198,34 @@ fn take_files(st: &State, registry: &mut Registry, f: &Finished, outcome: &Done<
     }
 }
 
+/// Up to where the file's memory is shared. A task that died was perhaps about to make it so: what
+/// was private then tells.
+fn shared_end(registry: &Registry, slot: usize, end: usize, died: bool) -> usize {
+    let Some(file) = registry.get(slot).filter(|_| died) else { return end };
+    let before = file.shared_end.max(file.start);
+    if crate::live::is_shared(before) == Ok(false) {
+        file.shared_end
+    } else {
+        end
+    }
+}
+
 /// Bytes of address space that show backing files after the pass.
 fn shown(r: &Report) -> u64 {
     (r.shown.get() + r.frozen.get()) as u64
 }
 
-fn count(st: &State, registry: &Registry, shown: u64, r: &Report) {
+fn count(st: &State, registry: &Registry, shown: u64, r: &Report, goes_on: bool) {
     let stats = &st.stats;
     if r.scanned.flag() {
         stats.dirty_pages.store((r.dirty.get() / PAGE) as u64, Relaxed);
     }
-    let get = |n: &crate::results::Number| n.get() as u64;
+    let get = |n: &crate::report::Number| n.get() as u64;
     let (frozen, rebuilt, written_back) = (get(&r.frozen), get(&r.rebuilt), get(&r.written_back));
     if frozen > rebuilt {
-        stats.freezes.fetch_add(1, Relaxed);
+        // Slices after the first are no freezes of their own, unless the first was a mere look.
+        let first = !goes_on || stats.freezes.load(Relaxed) == 0;
+        stats.freezes.fetch_add(u64::from(first), Relaxed);
         stats.freeze_bytes.fetch_add(frozen - rebuilt, Relaxed);
         stats.freeze_ns.fetch_add(get(&r.freeze_ns), Relaxed);
     }

@@ -55,6 +55,7 @@ fn begin_child(st: &State, me: i32) {
     owned.scratch.forget();
     st.live.begin_child();
     st.tracer.begin_child();
+    st.slices.begin_child();
     owned.spare.forget();
     owned.account.begin_child();
     st.stats.reset();

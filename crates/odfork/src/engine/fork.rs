@@ -13,8 +13,9 @@ use super::growth;
 use super::live::{copying, is_live_wanted};
 use super::look::share;
 use super::notes::bar;
+use super::slices;
 use super::state::{state, Owned, State};
-use super::thaw::thaw_all;
+use super::thaw::{after, thaw_all};
 use super::waiter::{hold, Task};
 use crate::options::Freeze;
 use crate::pass::{Bid, Decide};
@@ -83,7 +84,9 @@ fn prepare(st: &State) {
         return;
     }
     growth::before_fork(st);
-    if !may_be_due(st, freeze) {
+    st.slices.end_sharing();
+    let under_way = st.slices.is_open();
+    if !under_way && !may_be_due(st, freeze) {
         return;
     }
     let began_ns = sys::now_ns();
@@ -92,9 +95,18 @@ fn prepare(st: &State) {
     }
     let mut owned = hold();
     let decide = match freeze {
+        _ if under_way => None,
         Freeze::Eager => Some(Decide::Always),
         _ => by_rental_rule(st, &mut owned, began_ns),
     };
+    if slices::is_bounded(st) {
+        if let Some(decide) = decide {
+            slices::open(st, &mut owned, decide);
+        }
+        let done = slices::before_fork(st, &mut owned);
+        drop(owned);
+        return after(&done);
+    }
     if let Some(decide) = decide.filter(|_| !owned.is_beside_calls(st)) {
         let done = pass(st, &mut owned, decide, began_ns);
         if freeze == Freeze::Eager && st.barred() == Reason::None {
@@ -103,13 +115,6 @@ fn prepare(st: &State) {
         st.last_pass_ns.store(sys::now_ns(), Relaxed);
         drop(owned);
         after(&done);
-    }
-}
-
-/// Code was loaded since the first pass that frozen memory must not meet.
-fn after(done: &Done<()>) {
-    if matches!(done, Err(Stop { reason: Reason::RawCalls, .. })) {
-        let _ = thaw_all();
     }
 }
 

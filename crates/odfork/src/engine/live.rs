@@ -56,7 +56,8 @@ pub fn make_private(st: &State, owned: &mut Owned, range: (usize, usize)) -> Sys
         if done.is_err() {
             break;
         }
-        owned.registry.set_shared(slot, false);
+        owned.registry.set_shared(slot, 0);
+        st.slices.end_sharing();
         st.stats.switches.fetch_add(1, Relaxed);
     }
     st.live.expect();

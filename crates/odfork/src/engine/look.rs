@@ -8,15 +8,12 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::apply::pass;
 use super::child::detect_child;
 use super::live::is_live_wanted;
+use super::slices::{self, finish_sharing};
 use super::state::{state, Owned, State};
 use super::waiter::hold;
-use crate::options::Freeze;
 use crate::pass::Decide;
 use crate::reason::Reason;
 use crate::sys;
-
-/// A look in vain is not repeated before so many times what it took.
-const PATIENCE: u64 = 20;
 
 /// After a call by which the program may have heard of the end of a child.
 pub fn after_wait() {
@@ -26,7 +23,9 @@ pub fn after_wait() {
     }
     if st.barred() == Reason::None && st.live.is_due(sys::now_ns()) && detect_child() {
         let mut owned = hold();
-        if !owned.is_beside_calls(st) {
+        if slices::is_bounded(st) {
+            slices::open_sharing(st, &mut owned);
+        } else if !owned.is_beside_calls(st) {
             share(st, &mut owned);
         }
     }
@@ -36,17 +35,5 @@ pub fn after_wait() {
 pub fn share(st: &State, owned: &mut Owned) {
     let began_ns = sys::now_ns();
     let _ = pass(st, owned, Decide::Share, began_ns);
-    let now_ns = sys::now_ns();
-    let eager = st.options().freeze == Freeze::Eager;
-    let patience = if eager { 0 } else { (now_ns - began_ns) * PATIENCE };
-    let waits = owned.waits;
-    if st.live.is_any() {
-        let Owned { spare, zone, .. } = owned;
-        spare.make(zone);
-    }
-    st.live.looked(waits, if waits { now_ns + patience } else { 0 });
-    if eager {
-        st.faults.store(sys::minor_faults(), Relaxed);
-    }
-    st.last_pass_ns.store(now_ns, Relaxed);
+    finish_sharing(st, owned, sys::now_ns() - began_ns);
 }

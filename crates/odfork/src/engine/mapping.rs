@@ -6,6 +6,7 @@
 
 use core::sync::atomic::Ordering::SeqCst;
 
+use super::slices::note_new;
 use super::state::{state, State};
 use super::thaw::call_if_plain;
 use super::waiter::{begin_call, hold};
@@ -30,6 +31,10 @@ impl Drop for Unsettled<'_> {
 
 /// A call that puts something new at `start`, or nothing.
 pub fn replace(start: usize, len: usize, call: impl Fn() -> isize) -> isize {
+    let call = || {
+        note_new(state(), start, len);
+        call()
+    };
     change(start, len, call, |st, end, answer| {
         if sys::check(answer).is_ok() {
             st.addresses.forget(start, end);
@@ -69,6 +74,13 @@ pub fn keep(start: usize, len: usize, kept: (u32, u32), call: impl Fn() -> isize
 pub fn map(len: usize, call: impl FnOnce() -> isize) -> isize {
     let st = state();
     let _call = begin_call(st);
+    let call = || {
+        let answer = call();
+        if let Ok(at) = sys::check(answer) {
+            note_new(st, at, len.next_multiple_of(PAGE));
+        }
+        answer
+    };
     if !st.was_frozen() {
         return call();
     }

@@ -10,8 +10,10 @@ use core::sync::atomic::{
 };
 
 use super::account::Account;
+use super::under_way::{Purchase, Rest, Slices};
 use crate::absent::Absent;
 use crate::addresses::Addresses;
+use crate::changes::Changes;
 use crate::code::Searched;
 use crate::fork_mark::ForkMark;
 use crate::given_up::GivenUp;
@@ -29,7 +31,7 @@ use crate::sys::{Trace, PAGE, ZONE};
 use crate::tracer::Tracer;
 
 /// Room for functions that wrappers stand before.
-pub const MAX_NEXT: usize = 48;
+pub const MAX_NEXT: usize = 56;
 
 /// In place of the shared word's address: it was said before the word was made.
 const SAID_BEFORE: usize = 1;
@@ -95,6 +97,7 @@ pub struct State {
     /// Time of forks not yet charged, and their number.
     pub unpaid_ns: AtomicU64,
     pub unpaid_forks: AtomicU64,
+    pub slices: Slices,
     /// A reason (its number) never to freeze in this process.
     barred: AtomicU32,
     pub inspection: RunOnce,
@@ -119,6 +122,8 @@ pub struct State {
     pub slack: Slack,
     pub given_up: GivenUp,
     pub live: Live,
+    /// Where the program has made new mappings since the latest look of a pass in slices.
+    pub changes: Changes,
 }
 
 /// What the lock guards.
@@ -134,9 +139,12 @@ pub struct Owned {
     pub zeroed: usize,
     /// The latest pass found memory that cannot be shared yet.
     pub waits: bool,
+    /// What the latest slice left.
+    pub rest: Rest,
     pub spare: Spare,
     pub registry: Registry,
     pub searched: Searched,
+    pub purchase: Purchase,
 }
 
 impl State {
@@ -154,6 +162,7 @@ impl State {
             faults: AtomicU64::new(u64::MAX),
             unpaid_ns: AtomicU64::new(0),
             unpaid_forks: AtomicU64::new(0),
+            slices: Slices::new(),
             barred: AtomicU32::new(0),
             inspection: RunOnce::new(),
             pi_futexes: AtomicU32::new(0),
@@ -169,6 +178,7 @@ impl State {
             slack: Slack::new(),
             given_up: GivenUp::new(),
             live: Live::new(),
+            changes: Changes::new(),
         }
     }
 
@@ -240,9 +250,11 @@ impl Owned {
             zone: ZONE,
             zeroed: 0,
             waits: false,
+            rest: Rest::new(),
             spare: Spare::new(),
             registry: Registry::new(),
             searched: Searched::new(),
+            purchase: Purchase::new(),
         }
     }
 }

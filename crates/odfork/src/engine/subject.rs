@@ -25,6 +25,7 @@ pub fn subject<'a>(st: &'a State, registry: &'a Registry, searched: &'a Searched
         searched,
         addresses: &st.addresses,
         mapped: &st.live.mapped,
+        changes: &st.changes,
         own: st.own_range(),
         min_bytes: MIN_BYTES,
         pi_futexes: st.pi_futexes.load(Relaxed) != 0,

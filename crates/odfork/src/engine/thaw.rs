@@ -67,6 +67,7 @@ pub fn with_thawed<T>(
 pub fn with_property<T>(start: usize, len: usize, call: impl FnOnce(Done<bool>) -> T) -> T {
     let st = state();
     let mut owned = hold();
+    st.slices.doubt();
     let thawed = thaw_range(st, &mut owned, (start, len), Content::Join, false);
     st.addresses.note_special(start, start.saturating_add(len));
     call(thawed)
@@ -137,4 +138,11 @@ pub fn thaw_all() -> Done<()> {
     st.stats.image_bytes.store(0, Relaxed);
     st.stats.engine.store(0, Relaxed);
     Ok(())
+}
+
+/// Code was loaded since the first pass that frozen memory must not meet.
+pub fn after(done: &Done<()>) {
+    if matches!(done, Err(Stop { reason: Reason::RawCalls, .. })) {
+        let _ = thaw_all();
+    }
 }

@@ -56,7 +56,8 @@ pub fn advise(addr: usize, len: usize, advice: c_int) -> isize {
         return call();
     }
     if !gives_up(advice) {
-        return engine::on_private(addr, pages, || advise_private(addr, pages, advice, call));
+        let advise = || advise_private(addr, pages, advice, call);
+        return engine::with_advice(|| engine::on_private(addr, pages, advise));
     }
     advise_private(addr, pages, advice, call)
 }

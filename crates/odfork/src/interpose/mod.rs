@@ -47,6 +47,7 @@ mod limits;
 mod locking;
 mod mapping;
 mod next;
+mod polls;
 mod privileges;
 mod program;
 mod remap;

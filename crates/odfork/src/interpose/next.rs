@@ -70,6 +70,13 @@ functions! {
     StackOf c"pthread_attr_getstack",
     ClockOf c"pthread_getcpuclockid",
     FindObject c"_dl_find_object",
+    EpollWait c"epoll_wait",
+    EpollPWait c"epoll_pwait",
+    Poll c"poll",
+    PPoll c"ppoll",
+    Select c"select",
+    ClockNanosleep c"clock_nanosleep",
+    USleep c"usleep",
 }
 
 const _: () = assert!(NAMES.len() <= engine::MAX_NEXT);

@@ -16,6 +16,7 @@ pub fn finds_helpers(options: c_int) -> bool {
 
 /// The wait, beside which no helper is started where it could find one.
 pub fn wait<T>(options: c_int, call: impl FnOnce() -> T) -> T {
+    engine::before_wait();
     if finds_helpers(options) {
         engine::away_from_passes(call)
     } else {
@@ -25,9 +26,11 @@ pub fn wait<T>(options: c_int, call: impl FnOnce() -> T) -> T {
 
 /// The answer of a wait. Who has heard of a child's end may have memory shared again.
 pub fn heard<T>(heard: bool, answer: T) -> T {
-    if heard && engine::is_live_wanted() {
+    if heard {
         let errno = get_errno();
+        engine::hear();
         engine::after_wait();
+        engine::before_wait();
         set_errno(errno);
     }
     answer

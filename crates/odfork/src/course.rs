@@ -1,0 +1,23 @@
+//! How far a pass in slices has come.
+//!
+//! Owns what one slice leaves for the next; `slices.rs` makes them.
+
+use crate::registry::MAX_FILES;
+
+/// How far a pass has come; kept in the scratch memory between its slices.
+pub struct Course {
+    pub open: bool,
+    pub shares: bool,
+    /// The next address to look at, or, for sharing, the slot of the next file.
+    pub at: usize,
+    pub slot: usize,
+    /// Files that descendants showed when it began, and that may be rebuilt.
+    pub rebuilds: [bool; MAX_FILES],
+}
+
+impl Course {
+    /// Another job has the scratch memory.
+    pub fn end(&mut self) {
+        self.open = false;
+    }
+}

@@ -1,0 +1,215 @@
+//! Passes in slices: when the next one is made, and what they cost together.
+//!
+//! Owns the order. With a bound on pauses no fork freezes anything by itself: it notes that a pass
+//! is due. The program's own waits and mappings make the slices, each followed by at least as much
+//! time for the program. No task and no thread of ours lives in between.
+//!
+//! ```text
+//! fork           due? note it; no wait since the last fork? a slice
+//! poll, wait ... noted, and it is time? a slice: first a look, then what it has found
+//! ```
+//! A child that lives shows what it has inherited. So slices pause after a fork until the program
+//! hears of a child's end, or for a second. A fork in the middle finds what has moved by then.
+
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use odfork_model::Trial;
+
+use super::apply::pass_or_slice;
+use super::child::detect_child;
+use super::live::is_live_wanted;
+use super::state::{state, Owned, State};
+use super::thaw::after;
+use super::under_way::{Purchase, Rest, MOVING, NONE, SHARING};
+use super::waiter::{begin_call, hold, Stall};
+use crate::options::Freeze;
+use crate::pass::{Bid, Decide};
+use crate::reason::{Done, Reason, Stop};
+use crate::slices::Slice;
+use crate::sys;
+
+/// How long a fork keeps slices off, unless the end of a child is heard of before (1 s).
+const AFTER_FORK_NS: u64 = 1_000_000_000;
+/// The first pause after a slice in vain; it doubles up to 128 times that (10 ms).
+const PATIENCE_NS: u64 = 10_000_000;
+/// Slices in vain, one after the other, before the pass is given up.
+const TRIES: u32 = 64;
+
+/// Beside calls that no pass may overlap (1 ms).
+const BESIDE_CALLS_NS: u64 = 1_000_000;
+
+/// A look in vain is not repeated before so many times what it took.
+const PATIENCE: u64 = 20;
+
+/// Passes are made in slices in this process.
+pub fn is_bounded(st: &State) -> bool {
+    st.options().max_pause_ns != 0
+}
+
+/// The program is about to wait, or maps memory: a good moment.
+pub fn before_wait() {
+    let st = state();
+    if st.slices.driven.load(Relaxed) == 0 && is_bounded(st) {
+        st.slices.driven.store(1, Relaxed);
+    }
+    if st.slices.is_due() && st.barred() == Reason::None && detect_child() {
+        let done = slice(st, &mut hold());
+        after(&done);
+    }
+}
+
+/// The program puts a new mapping there. In an announced call, or under the lock.
+pub fn note_new(st: &State, start: usize, len: usize) {
+    if st.slices.is_open() {
+        st.changes.note(start, start.saturating_add(len));
+    }
+}
+
+/// Makes a call that may give memory a property.
+pub fn with_advice(call: impl FnOnce() -> isize) -> isize {
+    let st = state();
+    if !is_bounded(st) {
+        return call();
+    }
+    let _call = begin_call(st);
+    st.slices.doubt();
+    call()
+}
+
+/// The program has heard of the end of a child.
+pub fn hear() {
+    let st = state();
+    if st.slices.is_open() {
+        st.slices.next_ns.store(0, Relaxed);
+    }
+}
+
+/// Before a fork: a program that never waits gets its slices here.
+pub fn before_fork(st: &State, owned: &mut Stall) -> Done<()> {
+    let done = match st.slices.driven.swap(0, Relaxed) == 0 && st.slices.is_due() {
+        true => slice(st, owned),
+        false => Ok(()),
+    };
+    st.slices.put_off(AFTER_FORK_NS);
+    done
+}
+
+/// The program has heard of a child's end: what is clean may be shared.
+pub fn open_sharing(st: &State, owned: &mut Owned) {
+    if !st.slices.is_open() {
+        open(st, owned, Decide::Share);
+    }
+}
+
+/// From now on a pass is under way.
+pub fn open(st: &State, owned: &mut Owned, decide: Decide) {
+    owned.purchase = Purchase { decide: Some(decide), ..Purchase::new() };
+    let what = if matches!(decide, Decide::Share) { SHARING } else { MOVING };
+    st.slices.open.store(what, SeqCst);
+    st.slices.next_ns.store(0, Relaxed);
+}
+
+/// One slice, under the lock.
+fn slice(st: &State, owned: &mut Stall) -> Done<()> {
+    let Some(decide) = owned.purchase.decide else { return Ok(()) };
+    if owned.is_beside_calls(st) {
+        st.slices.put_off(BESIDE_CALLS_NS);
+        return Ok(());
+    }
+    let began_ns = sys::now_ns();
+    let doubted = st.slices.doubted.swap(0, SeqCst) != 0 || st.changes.are_too_many();
+    let looks = owned.purchase.looks || doubted;
+    if looks {
+        st.changes.clear();
+    }
+    let left_ns = if looks { u64::MAX } else { owned.purchase.left_ns };
+    // Of a slice, half is mapping and freeing what was copied in the other half.
+    let trial = Trial::new(began_ns, left_ns.min(st.options().max_pause_ns / 2));
+    let decide = match decide {
+        Decide::Rental(bid) => {
+            Decide::Rental(Bid { began_ns, look: bid.rental.look(began_ns), ..bid })
+        }
+        other => other,
+    };
+    owned.rest = Rest::new();
+    let slice = Slice { trial, goes_on: !looks };
+    let done = pass_or_slice(st, owned, (decide, Some(slice)), began_ns);
+    conclude(st, owned, &done, looks, sys::now_ns() - began_ns);
+    done
+}
+
+/// After a slice: when the next one is due, or that there is none.
+fn conclude(st: &State, owned: &mut Owned, done: &Done<()>, looked: bool, spent_ns: u64) {
+    let (rest, purchase) = (owned.rest, &mut owned.purchase);
+    purchase.spent_ns += spent_ns;
+    if looked && rest.more && !rest.lost {
+        (purchase.looks, purchase.left_ns) = (false, rest.allowance_ns);
+    }
+    purchase.left_ns = purchase.left_ns.saturating_sub(spent_ns);
+    purchase.looks |= rest.lost;
+    purchase.moved |= rest.moved;
+    let total_ns = purchase.spent_ns;
+    match done {
+        Ok(()) if !rest.more => {
+            match purchase.moved {
+                _ if looked => {}
+                true => owned.account.bought(),
+                false => owned.account.refused(total_ns),
+            }
+            close(st, owned, spent_ns);
+        }
+        Ok(()) if !rest.waits && !rest.lost && purchase.left_ns == 0 => {
+            owned.account.rental.stopped(total_ns);
+            close(st, owned, spent_ns);
+        }
+        Ok(()) if !rest.waits && !rest.lost => {
+            purchase.in_vain = 0;
+            st.slices.put_off(spent_ns);
+        }
+        Ok(()) | Err(Stop { reason: Reason::Busy, .. }) if purchase.in_vain < TRIES => {
+            st.slices.put_off(spent_ns.max(PATIENCE_NS << purchase.in_vain.min(7)));
+            purchase.in_vain += 1;
+        }
+        _ => {
+            if !looked || rest.more {
+                owned.account.refused(total_ns);
+            }
+            close(st, owned, spent_ns);
+        }
+    }
+}
+
+/// The pass is over; what has become clean may be shared next.
+fn close(st: &State, owned: &mut Owned, spent_ns: u64) {
+    let shared = st.slices.open.swap(NONE, SeqCst) == SHARING;
+    owned.purchase.decide = None;
+    if shared {
+        return finish_sharing(st, owned, spent_ns);
+    }
+    if st.options().freeze == Freeze::Eager {
+        st.faults.store(sys::minor_faults(), Relaxed);
+    }
+    let now_ns = sys::now_ns();
+    st.last_pass_ns.store(now_ns, Relaxed);
+    if is_live_wanted() && !st.live.is_barred() && st.live.is_due(now_ns) {
+        open(st, owned, Decide::Share);
+        st.slices.put_off(spent_ns);
+    }
+}
+
+/// What follows when as much is shared as can be; the end of it took so long.
+pub fn finish_sharing(st: &State, owned: &mut Owned, spent_ns: u64) {
+    let now_ns = sys::now_ns();
+    let eager = st.options().freeze == Freeze::Eager;
+    let patience = if eager { 0 } else { spent_ns * PATIENCE };
+    let waits = owned.waits;
+    if st.live.is_any() {
+        let Owned { spare, zone, .. } = owned;
+        spare.make(zone);
+    }
+    st.live.looked(waits, if waits { now_ns + patience } else { 0 });
+    if eager {
+        st.faults.store(sys::minor_faults(), Relaxed);
+    }
+    st.last_pass_ns.store(now_ns, Relaxed);
+}

@@ -1,0 +1,111 @@
+//! The pass in slices that is under way: what is asked before anything is locked, and what the lock
+//! guards.
+//!
+//! Owns the values; `slices.rs` has the order of things.
+
+use core::sync::atomic::{
+    AtomicU32, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
+
+use crate::pass::Decide;
+use crate::report::Report;
+use crate::sys;
+
+pub const NONE: u32 = 0;
+pub const MOVING: u32 = 1;
+pub const SHARING: u32 = 2;
+
+/// What is asked before anything is locked.
+pub struct Slices {
+    pub open: AtomicU32,
+    pub next_ns: AtomicU64,
+    /// 1: the program gave memory a property since the latest look.
+    pub doubted: AtomicU32,
+    /// 1: the program has come by since the latest fork.
+    pub driven: AtomicU32,
+}
+
+impl Slices {
+    pub const fn new() -> Self {
+        Slices {
+            open: AtomicU32::new(NONE),
+            next_ns: AtomicU64::new(0),
+            doubted: AtomicU32::new(0),
+            driven: AtomicU32::new(0),
+        }
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.open.load(SeqCst) != NONE
+    }
+
+    pub fn is_due(&self) -> bool {
+        self.is_open() && sys::now_ns() >= self.next_ns.load(Relaxed)
+    }
+
+    /// What a look has found may not be so any more.
+    pub fn doubt(&self) {
+        self.doubted.store(1, SeqCst);
+    }
+
+    /// Shared memory became private: what is left of that pass is void.
+    pub fn end_sharing(&self) {
+        let _ = self.open.compare_exchange(SHARING, NONE, SeqCst, SeqCst);
+    }
+
+    pub fn put_off(&self, ns: u64) {
+        self.next_ns.store(sys::now_ns() + ns, Relaxed);
+    }
+
+    /// In a child: the pass was the parent's. A page that says so already is left alone.
+    pub fn begin_child(&self) {
+        if self.is_open() {
+            self.open.store(NONE, SeqCst);
+        }
+    }
+}
+
+/// The pass that is open.
+pub struct Purchase {
+    pub decide: Option<Decide>,
+    /// The next slice begins with a look.
+    pub looks: bool,
+    pub left_ns: u64,
+    pub spent_ns: u64,
+    /// Something was frozen or refrozen.
+    pub moved: bool,
+    pub in_vain: u32,
+}
+
+impl Purchase {
+    pub const fn new() -> Self {
+        Purchase { decide: None, looks: true, left_ns: 0, spent_ns: 0, moved: false, in_vain: 0 }
+    }
+}
+
+/// What a slice left.
+#[derive(Clone, Copy, Default)]
+pub struct Rest {
+    pub more: bool,
+    pub lost: bool,
+    pub waits: bool,
+    pub moved: bool,
+    pub allowance_ns: u64,
+}
+
+impl Rest {
+    pub const fn new() -> Self {
+        Rest { more: false, lost: false, waits: false, moved: false, allowance_ns: 0 }
+    }
+
+    pub fn of(report: &Report) -> Self {
+        Rest {
+            more: report.more.flag(),
+            lost: report.lost.flag(),
+            waits: report.waits.flag(),
+            moved: report.frozen.get() + report.written_back.get() > 0,
+            allowance_ns: report.allowance.get() as u64,
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! A pass in slices: one look, then moves that each end after a while, so that the program is never
+//! held for long.
+//!
+//! Owns what one slice does: it goes on where the last one stopped, over the mappings that the look
+//! has found, and asks of each range again what may have changed. After each slice every address
+//! has its content: a range is anonymous, private or shared, and whole. Runs in the helper task.
+//!
+//! ```text
+//! look      scan, decide                             pass.rs; holds nobody but the caller
+//! slice     hold, range by range: still the same? refreeze, freeze or share; let go
+//! ...       until the end of the list; what a child shows now waits for its end
+//! ```
+//! Threads are held by ptrace, which takes the same time for any amount of memory. Who is alone has
+//! the range at work watched, against writes of other processes.
+//!
+//! One thing with `pass.rs`: a pass looks, and its slices do the rest.
+
+use odfork_model::Trial;
+
+use crate::budget;
+use crate::freeze::{self, Content, Tools};
+use crate::grow;
+use crate::held::Holding;
+use crate::open_files::Found;
+use crate::pass::{self, Order};
+use crate::plan::{Kind, Piece};
+use crate::quiesce::{self, Quiesced};
+use crate::reason::{Done, Reason, Stop};
+use crate::refreeze;
+use crate::registry::{BackingFile, MAX_FILES};
+use crate::scan;
+use crate::scratch::Scratch;
+use crate::share;
+use crate::source::Source;
+use crate::step::Step;
+use crate::sys::{now_ns, HUGE, PAGE};
+use crate::thaw;
+use crate::vma::{Vma, SHARED};
+
+/// Bytes at most that are at work at once.
+const RANGE: usize = 32 << 20;
+/// What is moved at least in a slice, by the clock: a window of 2 MB or two.
+const LEAST_NS: u64 = 1_000_000;
+/// New files are made while so many can still be had; later only growth.
+const FEW_FILES: usize = MAX_FILES / 2;
+
+/// What a slice may take, and whether it goes on with what the last one left.
+#[derive(Clone, Copy)]
+pub struct Slice {
+    pub trial: Trial,
+    pub goes_on: bool,
+}
+
+/// How a range was left.
+enum Left {
+    /// Done up to there.
+    At(usize),
+    /// A child shows it now.
+    Waits,
+}
+
+/// This pass is made in slices. Userfaultfd would protect all memory in each of them.
+pub fn is_sliced(o: &Order, threads: u64) -> bool {
+    o.slice.is_some() && (threads == 1 || o.subject.holding != Holding::Userfaultfd)
+}
+
+/// The first slice, behind the look, if there is time left.
+pub fn begin(s: &mut Scratch, o: &Order, all: (i32, u64, Found), allowance: Trial) -> Done<()> {
+    let shares = matches!(o.decide, pass::Decide::Share);
+    s.results.report.allowance.set(allowance.limit_ns() as usize);
+    let course = &mut s.work.course;
+    (course.open, course.shares, course.at, course.slot) = (true, shares, 0, 0);
+    course.rebuilds.fill(false);
+    for (slot, file) in o.subject.registry.live() {
+        let alone = s.results.is_gone(slot) || refreeze::in_place(s, &o.subject, all.0, file);
+        s.work.course.rebuilds[slot] = !alone;
+    }
+    if !shares && s.results.report.eligible.get() > 0 {
+        pass::keep_in_cores(s);
+    }
+    s.results.report.more.set(1);
+    if !o.slice.is_some_and(|slice| slice.trial.affords(now_ns())) {
+        return Ok(());
+    }
+    go_on(s, o, all)
+}
+
+/// One slice: what is left to do afterwards is in the report.
+pub fn go_on(s: &mut Scratch, o: &Order, (pagemap, threads, found): (i32, u64, Found)) -> Done<()> {
+    s.results.report.more.set(1);
+    if !s.work.course.open {
+        s.results.report.lost.set(1);
+        return Ok(());
+    }
+    found.forbids(threads)?;
+    if threads > 1 && o.subject.pi_futexes {
+        return Err(Stop::of(Reason::Threads));
+    }
+    s.results.report.acted.set(usize::from(!s.work.course.shares));
+    let begin = now_ns();
+    let done = match s.work.course.shares {
+        true => share_some(s, o, (pagemap, threads, found)),
+        false => move_some(s, o, pagemap, threads),
+    };
+    let spent = (now_ns() - begin) as usize;
+    let report = &s.results.report;
+    if report.frozen.get() > 0 { &report.freeze_ns } else { &report.refreeze_ns }.set(spent);
+    budget::note_slack(s);
+    done
+}
+
+fn trial_of(o: &Order) -> Trial {
+    o.slice.map_or(Trial::UNLIMITED, |slice| slice.trial)
+}
+
+fn move_some(s: &mut Scratch, o: &Order, pagemap: i32, threads: u64) -> Done<()> {
+    pass::rehearse(s);
+    s.work.files_left = o.subject.registry.room().min(MAX_FILES);
+    let source = Source::open(&s.kernel, o.allowed, o.directory)?;
+    let probe = pass::choose_probe(s, o, pagemap);
+    let tools = Tools { source, pagemap, probe, trial: trial_of(o) };
+    let done = holding(s, o, threads, |s| each_range(s, o, &tools, threads == 1));
+    pass::settle_probe(s, probe);
+    done
+}
+
+/// With all threads stopped, if there are others.
+fn holding(
+    s: &mut Scratch,
+    o: &Order,
+    threads: u64,
+    work: impl FnOnce(&mut Scratch) -> Done<()>,
+) -> Done<()> {
+    let held = match threads {
+        1 => None,
+        _ => Some(Quiesced::stop(s, &o.subject)?),
+    };
+    let done = work(s);
+    if let Some(held) = held {
+        held.release(s, &o.subject);
+    }
+    done
+}
+
+fn each_range(s: &mut Scratch, o: &Order, tools: &Tools, alone: bool) -> Done<()> {
+    let fail = |e| Stop::failed(Reason::NoProc, Step::Scan, e);
+    let maps = scan::open(&s.kernel, c"/proc/self/maps").map_err(fail)?;
+    let done = loop {
+        let Some((v, range)) = next(s, s.work.course.at) else {
+            s.work.course.open = false;
+            s.results.report.more.set(0);
+            break Ok(());
+        };
+        let left = match is_still(s, maps, &v, range) {
+            false => Ok(Left::At(v.end)),
+            true => watching(s, o, (alone, &v), range, |s| advance(s, o, tools, &v, range)),
+        };
+        match left {
+            Ok(Left::At(at)) => s.work.course.at = at,
+            Ok(Left::Waits) => {
+                s.results.report.waits.set(1);
+                break Ok(());
+            }
+            Err(stop) => break Err(stop),
+        }
+        if !tools.trial.affords(now_ns()) {
+            break Ok(());
+        }
+    };
+    scan::close(maps);
+    done
+}
+
+/// With writes of other processes to the range waiting, where that can be had.
+fn watching<T>(
+    s: &mut Scratch,
+    o: &Order,
+    (alone, v): (bool, &Vma),
+    (start, end): (usize, usize),
+    work: impl FnOnce(&mut Scratch) -> T,
+) -> T {
+    let watched = if alone { Quiesced::watch(s, &Vma { start, end, ..*v }) } else { None };
+    let done = work(s);
+    s.work.marked = false;
+    if let Some(watched) = watched {
+        watched.release(s, &o.subject);
+    }
+    done
+}
+
+/// The first range at or after that address that the look has found worth it.
+fn next(s: &Scratch, at: usize) -> Option<(Vma, (usize, usize))> {
+    let worth = |v: &&Vma| v.end > at && (v.can_freeze() || v.inode != 0 && v.anon > 0);
+    let v = *s.vmas().iter().find(worth)?;
+    let from = at.max(v.start);
+    Some((v, (from, ((from + RANGE) / HUGE * HUGE).min(v.end))))
+}
+
+/// The range lies in one mapping like the one that the look has found there.
+fn is_still(s: &mut Scratch, maps: i32, v: &Vma, (from, to): (usize, usize)) -> bool {
+    let Ok(Some(now)) = thaw::covering_or_next(s, maps, from) else { return false };
+    let place = |v: &Vma| (v.offset as usize).wrapping_sub(v.start);
+    now.start <= from
+        && now.end >= to
+        && now.perms == v.perms
+        && (now.dev, now.inode) == (v.dev, v.inode)
+        && (v.inode == 0 || place(&now) == place(v))
+}
+
+fn advance(
+    s: &mut Scratch,
+    o: &Order,
+    tools: &Tools,
+    v: &Vma,
+    range: (usize, usize),
+) -> Done<Left> {
+    let found = o.subject.registry.find(v.dev, v.inode).filter(|_| v.inode != 0);
+    match found.and_then(|slot| Some((slot, o.subject.registry.get(slot)?))) {
+        Some(file) => refreeze_some(s, o, tools, file, (v, range)),
+        None if v.inode == 0 => {
+            freeze_some(s, o, tools, &Vma { start: range.0, end: range.1, ..*v })
+        }
+        None => Ok(Left::At(v.end)),
+    }
+}
+
+fn refreeze_some(
+    s: &mut Scratch,
+    o: &Order,
+    tools: &Tools,
+    (slot, file): (usize, &BackingFile),
+    (v, range): (&Vma, (usize, usize)),
+) -> Done<Left> {
+    if !refreeze::is_replaceable(s, v) {
+        return Ok(Left::At(v.end));
+    }
+    if refreeze::in_place(s, &o.subject, tools.pagemap, file) {
+        let reached = refreeze::write_back_part(s, tools.pagemap, file, (v, range), tools.trial)?;
+        return Ok(Left::At(reached));
+    }
+    if !s.work.course.rebuilds[slot] {
+        return Ok(Left::Waits);
+    }
+    let kind = if tools.source.huge() { file.kind() } else { Kind::Small };
+    let (start, end) = range;
+    let piece = Piece { start, end, pages: (end - start) / PAGE, kind };
+    let before = s.results.report.frozen.get();
+    let reached = freeze_new(s, tools, &piece, v, Content::Backed)?;
+    s.results.report.rebuilt.add(s.results.report.frozen.get() - before);
+    Ok(Left::At(reached))
+}
+
+/// Anonymous memory: what is dense enough of it, and not shared with a child.
+fn freeze_some(s: &mut Scratch, o: &Order, tools: &Tools, part: &Vma) -> Done<Left> {
+    if o.subject.addresses.may_be_special(part.start, part.end)
+        || o.subject.changes.touch(part.start, part.end)
+        || !scan::has_default_policy(&s.kernel, part.start)
+        || quiesce::excluded_range(s, part, part.start).is_some()
+    {
+        return Ok(Left::At(part.end));
+    }
+    let takes = |kind| o.allowed.takes(kind) && tools.source.takes(kind);
+    let Ok((bytes, own)) = budget::own_of(s, tools.pagemap, part, &takes) else {
+        return Ok(Left::At(part.end));
+    };
+    if !budget::is_own(bytes, own) {
+        return Ok(Left::Waits);
+    }
+    budget::room(s, bytes)?;
+    let mut plan = freeze::plan_vma(s, tools.pagemap, tools.source.huge(), part)?;
+    for piece in plan.finish().iter().filter(|piece| takes(piece.kind)) {
+        let file = grow::file_before(s, &o.subject, piece, part.kept);
+        let reached = match &file {
+            Some((slot, file)) => {
+                grow::grow(s, tools.pagemap, (*slot, file), (piece, part), tools.trial)?
+            }
+            None if s.work.files_left < FEW_FILES => piece.end,
+            None => freeze_new(s, tools, piece, part, Content::Anonymous)?,
+        };
+        if reached < piece.end {
+            return Ok(Left::At(reached));
+        }
+    }
+    Ok(Left::At(part.end))
+}
+
+/// Into a new file, at least a window of it. Returns where it stopped.
+fn freeze_new(
+    s: &mut Scratch,
+    tools: &Tools,
+    piece: &Piece,
+    v: &Vma,
+    content: Content,
+) -> Done<usize> {
+    // The clock has gone on since the range was chosen.
+    let least = Trial::new(now_ns(), LEAST_NS);
+    let trial = if tools.trial.affords(now_ns()) { tools.trial } else { least };
+    match freeze::freeze_piece(s, &Tools { trial, ..*tools }, piece, v, content) {
+        Ok(_) => Ok(piece.end),
+        Err(Stop { reason: Reason::Price, .. }) => {
+            let reached = s.results.created().last().map_or(piece.start, |file| file.end);
+            Ok(reached)
+        }
+        Err(stop) => Err(stop),
+    }
+}
+
+/// Files become shared from their beginning on.
+fn share_some(
+    s: &mut Scratch,
+    o: &Order,
+    (pagemap, threads, found): (i32, u64, Found),
+) -> Done<()> {
+    if !share::is_allowed(s, &found) {
+        s.work.course.open = false;
+        s.results.report.more.set(0);
+        return Ok(());
+    }
+    holding(s, o, threads, |s| each_file(s, o, pagemap, threads == 1))
+}
+
+fn each_file(s: &mut Scratch, o: &Order, pagemap: i32, alone: bool) -> Done<()> {
+    let fail = |e| Stop::failed(Reason::NoProc, Step::Scan, e);
+    let maps = scan::open(&s.kernel, c"/proc/self/maps").map_err(fail)?;
+    let mut done = Ok(());
+    while s.work.course.slot < MAX_FILES && done.is_ok() {
+        let slot = s.work.course.slot;
+        let file = o.subject.registry.get(slot).copied();
+        let mut more = false;
+        if let Some(file) = file.filter(|_| !s.results.is_gone(slot)) {
+            let shared = share_on(s, o, maps, pagemap, alone, (slot, &file));
+            more = matches!(shared, Ok(true));
+            done = shared.map(|_| ());
+        }
+        if more {
+            break;
+        }
+        s.work.course.slot += 1;
+    }
+    scan::close(maps);
+    if s.work.course.slot == MAX_FILES && done.is_ok() {
+        s.work.course.open = false;
+        s.results.report.more.set(0);
+    }
+    done
+}
+
+/// The next part of one file; true if there is more of it, and no time.
+fn share_on(
+    s: &mut Scratch,
+    o: &Order,
+    maps: i32,
+    pagemap: i32,
+    alone: bool,
+    (slot, file): (usize, &BackingFile),
+) -> Done<bool> {
+    let trial = trial_of(o);
+    let Some(v) = share::fit_mapping(s, &o.subject, file) else { return Ok(false) };
+    if !refreeze::in_place(s, &o.subject, pagemap, file) {
+        s.results.report.waits.set(1);
+        return Ok(false);
+    }
+    let mut from = s.results.shared_end(slot).unwrap_or(file.shared_end.max(file.start));
+    while from < file.end {
+        let range = (from, ((from + RANGE) / HUGE * HUGE).min(file.end));
+        if v.perms & SHARED != 0 || !is_still(s, maps, &v, range) {
+            return Ok(false);
+        }
+        from = watching(s, o, (alone, &v), range, |s| {
+            share::share_part(s, pagemap, (slot, file), range, trial)
+        })?;
+        if from < file.end && !trial.affords(now_ns()) {
+            return Ok(true);
+        }
+    }
+    Ok(!trial.affords(now_ns()))
+}
