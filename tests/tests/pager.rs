@@ -22,6 +22,8 @@ use odfork_tests::machine;
 
 #[path = "pager/alone.rs"]
 mod alone;
+#[path = "pager/any.rs"]
+mod any;
 #[path = "pager/liar.rs"]
 mod liar;
 #[path = "pager/others.rs"]
@@ -377,6 +379,9 @@ fn trials(stage: &Arc<Stage>) -> Vec<Trial> {
     add("unprivileged".into(), Box::new(unprivileged));
     add("collector".into(), Box::new(collector));
     add("overload".into(), Box::new(overload));
+    for (name, case) in any::CASES {
+        add(format!("any::{name}"), Box::new(case));
+    }
     for (name, case) in others::CASES {
         add(format!("others::{name}"), Box::new(case));
     }

@@ -104,6 +104,14 @@ pub fn register_handlers() {
     }
 }
 
+/// One that runs in forked children only.
+pub fn register_for_child(handler: unsafe extern "C" fn()) {
+    if let Some(register) = next_register() {
+        // SAFETY: a handler that stays for ever.
+        unsafe { register(None, None, Some(handler), core::ptr::null_mut()) };
+    }
+}
+
 /// What pthread_atfork calls, in every library.
 ///
 /// # Safety

@@ -6,12 +6,15 @@ use core::sync::atomic::Ordering::Relaxed;
 use odfork_sys::{getpid, Errno};
 
 use crate::state::{mode, STATE};
-use crate::{fork_handlers, heap, messages, next_symbol, options, pins};
+use crate::{any, fork_handlers, heap, messages, next_symbol, options, pins};
 
 /// Bytes from which on a mapping is taken over.
 const THRESHOLD: &CStr = c"ODFORK_PAGE_THRESHOLD";
 
 extern "C" fn init() {
+    if any::init() {
+        return;
+    }
     fork_handlers::register_handlers();
     if !options::read_socket_path() {
         return;

@@ -13,6 +13,7 @@
 //! | connection, setup, calls | the supervisor, the userfaultfd, calls to the daemon |
 //! | worker | the thread that unmaps pages when the daemon asks |
 //! | init, options, messages | the constructor, variables, lines on standard error |
+//! | any | paging of all memory, by another way (`--memory any`) |
 //! | descriptors, stack, proc_lines | life inside somebody else's program |
 //!
 //! Rules: on any doubt a mapping is left to the kernel. No heap, no standard library, no
@@ -22,6 +23,7 @@
 #![no_std]
 
 mod advice;
+mod any;
 mod calls;
 mod connection;
 mod descriptors;

@@ -250,6 +250,7 @@ pub unsafe extern "C" fn madvise(address: *mut c_void, len: usize, advice: c_int
     let at = address as usize;
     let answer = match state::is_active() {
         true => on_unpaged_stack(move || advise(at, len, advice)),
+        false if crate::any::is_active() => crate::any::advise(at, len, advice),
         false => kernel_madvise(at, len, advice),
     };
     as_libc(answer) as c_int

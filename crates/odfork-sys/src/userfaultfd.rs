@@ -6,7 +6,7 @@
 //! the file at that place; EAGAIN an event has to be read first, or the map is about to change.
 
 use crate::abi::userfaultfd::{
-    self as abi, Api, CopyPages, Fill, Message, Range, Register, WriteProtect,
+    self as abi, Api, CopyPages, Fill, Message, MovePages, Range, Register, WriteProtect,
 };
 use crate::{args, call, Errno, SysResult};
 
@@ -71,6 +71,26 @@ impl Userfaultfd {
     pub fn register(self, start: u64, len: u64, mode: u64) -> SysResult<()> {
         let mut register = Register { range: Range { start, len }, mode, ioctls: 0 };
         self.request(abi::REGISTER, &mut register)
+    }
+
+    /// Faults in a range are the kernel's again.
+    ///
+    /// # Errors
+    /// EINVAL for memory of a kind that cannot be registered.
+    pub fn unregister(self, start: u64, len: u64) -> SysResult<()> {
+        self.request(abi::UNREGISTER, &mut Range { start, len })
+    }
+
+    /// Moves pages of this very memory without a copy, and wakes who waits for them; the bytes
+    /// done, and how it ended. By a task that has the memory.
+    ///
+    /// # Errors
+    /// EBUSY a page is pinned or shared with a child; ENOENT nothing is there; EEXIST the place is
+    /// taken; EINVAL the two mappings differ in kind; EAGAIN with nothing done: an event waits.
+    pub fn move_pages(self, dst: u64, src: u64, len: u64) -> (u64, SysResult<()>) {
+        let mut pages = MovePages { dst, src, len, mode: 0, moved: 0 };
+        let answer = self.request(abi::MOVE, &mut pages);
+        (u64::try_from(pages.moved).unwrap_or(0).min(len), answer)
     }
 
     /// Whoever writes to the range waits (`on`), or goes on.

@@ -33,6 +33,7 @@ impl Stage {
         for name in [
             "content", "mappings", "forks", "damage", "strays", "holder", "heap", "pins", "stacks",
             "identity", "orphan", "closed", "raw", "family", "title", "rooted", "both", "direct",
+            "any",
         ] {
             let file = source.join(format!("{name}.c"));
             if !file.exists() {

@@ -97,7 +97,7 @@ pub fn socket_of(given: &ArgMatches) -> Result<PathBuf> {
     Ok(endpoint::socket_path(given.get_one::<PathBuf>("socket").map(PathBuf::as_path))?)
 }
 
-fn limit_of(given: &ArgMatches) -> Result<u64> {
+pub fn limit_of(given: &ArgMatches) -> Result<u64> {
     let Some(text) = given.get_one::<String>("limit") else {
         bail!(
             "no daemon is running, so --limit is needed: how much memory the programs may have \

@@ -4,6 +4,7 @@
 //! `command()` and `run()`, and a line in `COMMANDS`. Errors are one line and exit status 2, as
 //! everywhere in `odfork`.
 
+mod any;
 mod compare;
 mod daemon;
 mod probe;

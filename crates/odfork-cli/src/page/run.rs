@@ -16,6 +16,7 @@ use odfork_pager_protocol::wire::Message;
 use odfork_proc::libraries;
 use odfork_proc::text::bytes;
 
+use super::any;
 use super::daemon;
 use super::probe;
 use super::status::{is_nobody, no_answer};
@@ -59,6 +60,16 @@ pub fn command() -> Command {
                 .help("Blocks of malloc from this size on are paged; 0: none"),
         )
         .arg(
+            Arg::new("memory")
+                .long("memory")
+                .value_name("WHICH")
+                .value_parser(["large", "any"])
+                .default_value("large")
+                .help("any: all anonymous memory, under a limit for each process (a trial; root)")
+                .hide_possible_values(true)
+                .hide_default_value(true),
+        )
+        .arg(
             Arg::new("allow-pinning")
                 .long("allow-pinning")
                 .help(
@@ -93,16 +104,19 @@ pub fn run(given: &ArgMatches) -> Result<u8> {
         }
         return exec(&words);
     }
+    if given.get_one::<String>("memory").is_some_and(|which| which == "any") {
+        for (name, value) in any::variables(given)? {
+            set(name, &value);
+        }
+        set(PRELOAD, &preload_list(&library, std::env::var_os(PRELOAD).as_deref()));
+        return exec(&words);
+    }
     let Some(lease) = lease(given, &socket)? else { return exec(&words) };
     probe::check(&lease)?;
     hold(&lease.socket)?;
     let number = |name| -> Result<String> {
         let text = given.get_one::<String>(name).map_or("0", String::as_str);
         Ok(bytes(text).map_err(anyhow::Error::msg)?.to_string())
-    };
-    let set = |name: &str, value: &std::ffi::OsStr| {
-        // Only this thread runs.
-        std::env::set_var(name, value);
     };
     set(PRELOAD, &preload_list(&library, std::env::var_os(PRELOAD).as_deref()));
     set(endpoint::SOCKET, socket.as_os_str());
@@ -113,6 +127,11 @@ pub fn run(given: &ArgMatches) -> Result<u8> {
         if given.get_flag("allow-pinning") { "allow" } else { "refuse" }.as_ref(),
     );
     exec(&words)
+}
+
+/// For the program; only this thread runs.
+fn set(name: &str, value: &OsStr) {
+    std::env::set_var(name, value);
 }
 
 /// Why the pager's library would not be loaded into a program, or would not see its memory; what

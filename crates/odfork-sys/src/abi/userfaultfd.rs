@@ -11,8 +11,11 @@ const KIND: u8 = 0xAA;
 pub const VERSION: u64 = 0xAA;
 
 pub const FEATURE_PAGEFAULT_FLAG_WP: u64 = 1 << 0;
+/// Wants CAP_SYS_PTRACE.
+pub const FEATURE_EVENT_FORK: u64 = 1 << 1;
 pub const FEATURE_EVENT_REMAP: u64 = 1 << 2;
 pub const FEATURE_EVENT_REMOVE: u64 = 1 << 3;
+pub const FEATURE_EVENT_UNMAP: u64 = 1 << 6;
 pub const FEATURE_MISSING_SHMEM: u64 = 1 << 5;
 pub const FEATURE_MINOR_SHMEM: u64 = 1 << 10;
 /// Linux 5.19.
@@ -23,6 +26,8 @@ pub const FEATURE_WP_UNPOPULATED: u64 = 1 << 13;
 pub const FEATURE_POISON: u64 = 1 << 14;
 /// Linux 6.7: a write to a write-protected page drops the protection in the kernel, no message.
 pub const FEATURE_WP_ASYNC: u64 = 1 << 15;
+/// Linux 6.8.
+pub const FEATURE_MOVE: u64 = 1 << 16;
 
 /// Flag of userfaultfd(2): faults from user mode only, allowed without privilege (Linux 5.11).
 pub const USER_MODE_ONLY: i32 = 1;
@@ -35,6 +40,7 @@ pub const UNREGISTER: u64 = ior::<Range>(KIND, 0x01);
 pub const WAKE: u64 = ior::<Range>(KIND, 0x02);
 pub const COPY: u64 = iowr::<CopyPages>(KIND, 0x03);
 pub const ZEROPAGE: u64 = iowr::<Fill>(KIND, 0x04);
+pub const MOVE: u64 = iowr::<MovePages>(KIND, 0x05);
 pub const WRITEPROTECT: u64 = iowr::<WriteProtect>(KIND, 0x06);
 pub const CONTINUE: u64 = iowr::<Fill>(KIND, 0x07);
 pub const POISON: u64 = iowr::<Fill>(KIND, 0x08);
@@ -57,6 +63,8 @@ pub const EVENT_FORK: u8 = 0x13;
 pub const EVENT_REMAP: u8 = 0x14;
 /// madvise that drops content: the fields are start and end.
 pub const EVENT_REMOVE: u8 = 0x15;
+/// munmap, and whatever else takes mappings away: the fields are start and end.
+pub const EVENT_UNMAP: u8 = 0x16;
 
 /// `struct uffdio_api`.
 #[repr(C)]
@@ -101,6 +109,17 @@ pub struct CopyPages {
     pub len: u64,
     pub mode: u64,
     pub copied: i64,
+}
+
+/// `struct uffdio_move`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MovePages {
+    pub dst: u64,
+    pub src: u64,
+    pub len: u64,
+    pub mode: u64,
+    pub moved: i64,
 }
 
 /// `struct uffdio_zeropage`; `uffdio_continue` and `uffdio_poison` have the same shape.

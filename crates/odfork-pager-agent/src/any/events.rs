@@ -1,0 +1,355 @@
+//! What the program does to its mappings while pages of them are away. Whoever does it waits until
+//! the event is read; nothing is moved in between (the kernel answers EAGAIN).
+
+use odfork_pager_protocol::PAGE;
+use odfork_sys::abi::pagemap;
+use odfork_sys::abi::userfaultfd::{
+    Message, EVENT_FORK, EVENT_PAGEFAULT, EVENT_REMAP, EVENT_REMOVE, EVENT_UNMAP,
+};
+use odfork_sys::userfaultfd::Userfaultfd;
+use odfork_sys::Errno;
+
+use super::pager::Pager;
+use super::report;
+use super::store::MOST;
+use super::table::{Entry, Place};
+use crate::proc_lines::Lines;
+use crate::{close, ioctl};
+
+const BYTES: u64 = PAGE as u64;
+
+/// An event that was applied.
+const APPLIED: u8 = 0x80;
+/// Most events that are looked at together, and faults answered in one turn.
+const MOST_EVENTS: usize = 64;
+const MOST_FAULTS: usize = 64;
+
+/// What was read in one turn.
+pub struct Batch {
+    events: [Message; MOST_EVENTS],
+    count: usize,
+    faults: [u64; MOST_FAULTS],
+    waiting: usize,
+}
+
+impl Batch {
+    pub const fn new() -> Batch {
+        let none = Message { event: 0, reserved: [0; 7], flags: 0, address: 0, thread: 0 };
+        let (events, faults) = ([none; MOST_EVENTS], [0; MOST_FAULTS]);
+        Batch { events, count: 0, faults, waiting: 0 }
+    }
+}
+
+/// The range that a message takes away, and the one it brings content to.
+fn ranges(message: &Message) -> ((u64, u64), (u64, u64)) {
+    let (first, second, third) = (message.flags, message.address, message.thread);
+    match message.event {
+        EVENT_UNMAP | EVENT_REMOVE => ((first, second), (0, 0)),
+        EVENT_REMAP => ((first, first + third), (second, second + third)),
+        _ => ((0, 0), (0, 0)),
+    }
+}
+
+fn overlap(one: (u64, u64), other: (u64, u64)) -> bool {
+    one.0.max(other.0) < one.1.min(other.1)
+}
+
+impl Pager {
+    /// Reads and answers what there is; whether there was anything.
+    ///
+    /// Events of two threads may come in another order than what they tell happened: one thread
+    /// has unmapped a range and not told yet, another has moved memory there. So after a move or a
+    /// fork all that happened is read before anything is believed.
+    pub fn turn(&mut self, batch: &mut Batch) -> bool {
+        (batch.count, batch.waiting) = (0, 0);
+        self.state.must_read = false;
+        self.read(batch);
+        while batch.events[..batch.count]
+            .iter()
+            .any(|event| matches!(event.event, EVENT_REMAP | EVENT_FORK))
+            && self.is_changing()
+            && batch.count < MOST_EVENTS
+        {
+            odfork_sys::pause(u32::MAX / 2);
+            self.read(batch);
+        }
+        let was_any = batch.count + batch.waiting > 0;
+        for at in 0..batch.count {
+            self.apply(batch, at);
+        }
+        for at in 0..batch.count {
+            let event = batch.events[at];
+            if event.event == EVENT_FORK {
+                // Once more: the child may have it where it is by now.
+                if batch.count > 1 {
+                    self.give_to_child(event.flags as i32);
+                }
+                close(event.flags as i32);
+            }
+        }
+        for at in 0..batch.waiting {
+            self.fault(batch.faults[at]);
+        }
+        was_any
+    }
+
+    fn read(&mut self, batch: &mut Batch) {
+        let mut message = [Message::default()];
+        while batch.count < MOST_EVENTS && self.uffd.read(&mut message) == Ok(1) {
+            let [message] = message;
+            match message.event {
+                EVENT_PAGEFAULT if batch.waiting < MOST_FAULTS => {
+                    batch.faults[batch.waiting] = message.address;
+                    batch.waiting += 1;
+                }
+                // It comes again.
+                EVENT_PAGEFAULT => drop(self.uffd.wake(message.address & !(BYTES - 1), BYTES)),
+                _ => {
+                    batch.events[batch.count] = message;
+                    batch.count += 1;
+                }
+            }
+            if batch.waiting == MOST_FAULTS {
+                return;
+            }
+        }
+    }
+
+    /// Somebody has changed mappings, and has not told or not gone on yet.
+    fn is_changing(&self) -> bool {
+        self.uffd.zero(self.probe, BYTES).1 == Err(Errno(libc::EAGAIN))
+    }
+
+    /// Applies one event; `event` 0: done already.
+    fn apply(&mut self, batch: &mut Batch, at: usize) {
+        let event = core::mem::replace(&mut batch.events[at].event, 0);
+        let message = batch.events[at];
+        let (source, target) = ranges(&Message { event, ..message });
+        match event {
+            EVENT_UNMAP => {
+                self.keep_what_came(batch, at, source);
+                self.forget(source.0, source.1);
+            }
+            EVENT_REMOVE => {
+                self.forget(source.0, source.1);
+                self.mark_stale(source.0, source.1);
+            }
+            EVENT_REMAP => {
+                self.keep_what_came(batch, at, source);
+                self.make_way(batch, at, target);
+                self.rename(source, target.0);
+            }
+            EVENT_FORK => {
+                self.counts.forks += 1;
+                self.give_to_child(message.flags as i32);
+                batch.events[at].event = EVENT_FORK;
+                return;
+            }
+            _ => {}
+        }
+        batch.events[at].event = APPLIED | event;
+    }
+
+    /// What an earlier event of this batch brought into the range: if it is mapped there now, this
+    /// event is about what was there before. Then it is given back at once.
+    fn keep_what_came(&mut self, batch: &Batch, upto: usize, source: (u64, u64)) {
+        for event in &batch.events[..upto] {
+            let (_, came) = ranges(&Message { event: event.event & !APPLIED, ..*event });
+            if event.event & APPLIED == 0 || !overlap(came, source) {
+                continue;
+            }
+            let (mut at, end) = (came.0.max(source.0), came.1.min(source.1));
+            while let Some((page, entry)) = self.table.next(at, end) {
+                at = page + BYTES;
+                self.give_back(page, entry);
+            }
+        }
+    }
+
+    /// What is noted at a place to which memory is moved was there before, and a later event tells
+    /// where it went.
+    fn make_way(&mut self, batch: &mut Batch, at: usize, target: (u64, u64)) {
+        if self.table.next(target.0, target.1).is_none() {
+            return;
+        }
+        for later in at + 1..batch.count {
+            let (source, _) = ranges(&batch.events[later]);
+            if overlap(source, target) {
+                self.apply(batch, later);
+            }
+        }
+        self.forget(target.0, target.1);
+    }
+
+    /// Puts content to its address if memory of ours is there.
+    fn give_back(&mut self, page: u64, entry: Entry) {
+        let given = match entry.place {
+            Place::Parked(number) => {
+                let content = self.parked(number);
+                self.uffd.copy(page, content, 0).0 == PAGE
+            }
+            Place::Stored(slot) => {
+                // SAFETY: MOST pages, of this task only.
+                let buffer = unsafe { core::slice::from_raw_parts_mut(self.buffer, PAGE) };
+                self.store.read(slot, buffer) == 1 && self.uffd.copy(page, buffer, 0).0 == PAGE
+            }
+            Place::Here | Place::Kept(_) | Place::Zero => false,
+        };
+        if given {
+            self.drop_entry(page, entry);
+        }
+    }
+
+    /// The content of the range is given up.
+    fn forget(&mut self, start: u64, end: u64) {
+        let mut at = start;
+        while let Some((page, entry)) = self.table.next(at, end) {
+            self.drop_entry(page, entry);
+            at = page + BYTES;
+        }
+    }
+
+    /// The caller of madvise goes on when the event is read, and only then drops the pages that are
+    /// present. Until one was seen missing, its content is the old one and must not be saved.
+    fn mark_stale(&mut self, start: u64, end: u64) {
+        let mut at = start;
+        while at < end {
+            let mut found = [pagemap::Region::default(); 64];
+            let (count, reached) = self.present(at, end, &mut found);
+            for region in &found[..count] {
+                for page in (region.start..region.end).step_by(PAGE) {
+                    // Without room for the note nothing is saved any more.
+                    self.state.is_blind |= !self.table.prepare(page, &mut self.room);
+                    let place = self.table.get(page).place;
+                    self.table.set(page, Entry { place, stale: true });
+                }
+            }
+            at = reached;
+        }
+    }
+
+    /// Runs of private pages in memory, and how far was looked.
+    pub fn present(&self, at: u64, end: u64, found: &mut [pagemap::Region]) -> (usize, u64) {
+        let unwanted = pagemap::IS_FILE | pagemap::IS_PFNZERO;
+        let mut scan = pagemap::ScanArg {
+            size: size_of::<pagemap::ScanArg>() as u64,
+            start: at,
+            end,
+            vec: found.as_mut_ptr() as u64,
+            vec_len: found.len() as u64,
+            category_mask: pagemap::IS_PRESENT | unwanted,
+            category_inverted: unwanted,
+            return_mask: pagemap::IS_PRESENT,
+            ..pagemap::ScanArg::default()
+        };
+        match ioctl(self.pagemap, pagemap::SCAN, &mut scan) {
+            Ok(count) if count == found.len() => (count, found[count - 1].end),
+            Ok(count) => (count, end),
+            Err(_) => (0, end),
+        }
+    }
+
+    /// mremap: pages keep their content at another address.
+    fn rename(&mut self, (from, end): (u64, u64), to: u64) {
+        let mut at = from;
+        while let Some((page, entry)) = self.table.next(at, end) {
+            at = page + BYTES;
+            let target = page - from + to;
+            self.table.set(page, Entry::at(Place::Here));
+            if !self.table.prepare(target, &mut self.room) {
+                crate::messages::die(b"odfork page: no room for the table: ending\n");
+            }
+            self.table.set(target, entry);
+            if let Place::Parked(number) = entry.place {
+                self.pool.rename(number, target);
+            }
+        }
+    }
+
+    /// A child has the mappings, and waits where pages are away: it gets all of them, except where
+    /// it is to find zeros. Then its memory is its own.
+    fn give_to_child(&mut self, descriptor: i32) {
+        let child = Userfaultfd(descriptor);
+        let (mut from, mut range) = (0, (0, 0));
+        if let Ok(mut lines) = Lines::again(self.smaps) {
+            while let Some(line) = lines.next() {
+                match range_of(line) {
+                    Some(found) => range = found,
+                    None if is_wiped(line) => {
+                        self.give_range(child, from, range.0);
+                        from = range.1;
+                    }
+                    None => {}
+                }
+            }
+        }
+        self.give_range(child, from, u64::MAX);
+    }
+
+    fn give_range(&mut self, child: Userfaultfd, start: u64, end: u64) {
+        let mut at = start;
+        while let Some((page, entry)) = self.table.next(at, end) {
+            at = page + BYTES;
+            let done = match entry.place {
+                Place::Parked(number) => child.copy(page, self.parked(number), 0).1,
+                Place::Stored(slot) => {
+                    let mut run = 1;
+                    while run < MOST as u64
+                        && at < end
+                        && self.table.get(at).place == Place::Stored(slot + run)
+                    {
+                        run += 1;
+                        at += BYTES;
+                    }
+                    self.give_stored(child, page, slot, run)
+                }
+                Place::Here | Place::Kept(_) | Place::Zero => continue,
+            };
+            match done {
+                Ok(()) | Err(Errno(libc::EEXIST | libc::ENOENT)) => {}
+                Err(Errno(libc::ESRCH)) => return,
+                // It must not find zeros.
+                Err(_) => {
+                    report::say(self.program, b"odfork page: no memory for a child's page\n");
+                    let _ = child.poison(page, at - page);
+                }
+            }
+        }
+    }
+
+    fn give_stored(
+        &mut self,
+        child: Userfaultfd,
+        page: u64,
+        slot: u64,
+        run: u64,
+    ) -> Result<(), Errno> {
+        // SAFETY: MOST pages, of this task only.
+        let buffer = unsafe { core::slice::from_raw_parts_mut(self.buffer, run as usize * PAGE) };
+        if self.store.read(slot, buffer) < run as usize {
+            return Err(Errno(libc::EIO));
+        }
+        let mut answer = Ok(());
+        for (at, content) in buffer.chunks_exact(PAGE).enumerate() {
+            // One by one: a page that is there already must not keep the others out.
+            match child.copy(page + at as u64 * BYTES, content, 0).1 {
+                Ok(()) | Err(Errno(libc::EEXIST | libc::ENOENT)) => {}
+                error => answer = error,
+            }
+        }
+        answer
+    }
+}
+
+/// The addresses at the start of a mapping's first line.
+fn range_of(line: &[u8]) -> Option<(u64, u64)> {
+    let dash = line.iter().position(|&byte| byte == b'-').filter(|&at| at <= 16)?;
+    let space = line.iter().position(|&byte| byte == b' ')?;
+    let hex = |text: &[u8]| u64::from_str_radix(core::str::from_utf8(text).ok()?, 16).ok();
+    Some((hex(&line[..dash])?, hex(line.get(dash + 1..space)?)?))
+}
+
+/// MADV_WIPEONFORK.
+fn is_wiped(line: &[u8]) -> bool {
+    line.starts_with(b"VmFlags:") && line.windows(4).any(|part| part == b" wf ")
+}

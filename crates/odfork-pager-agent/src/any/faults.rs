@@ -1,0 +1,142 @@
+//! Touches of pages that are away.
+
+use odfork_pager_protocol::PAGE;
+use odfork_sys::Errno;
+
+use super::pager::Pager;
+use super::store::MOST;
+use super::table::{Entry, Place};
+
+const BYTES: u64 = PAGE as u64;
+/// Most pages of zeros for one touch: they are all the kernel's one, and take no memory.
+const MOST_ZEROS: u64 = 512;
+/// Most pages taken back at once, when they are touched one after the other.
+const MOST_RECLAIMS: u64 = 16;
+
+impl Pager {
+    /// Somebody waits for this page.
+    pub fn fault(&mut self, address: u64) {
+        self.counts.faults += 1;
+        let page = address & !(BYTES - 1);
+        let done = match self.table.get(page).place {
+            Place::Parked(number) => self.take_back(page, number),
+            Place::Stored(slot) => self.page_in(page, slot),
+            Place::Here | Place::Kept(_) | Place::Zero => self.fill(page),
+        };
+        if !done {
+            // It is there already, or an event must be read first: it tries again.
+            let _ = self.uffd.wake(page, BYTES);
+        }
+    }
+
+    /// From the pool; false: not now.
+    pub fn take_back(&mut self, page: u64, number: u64) -> bool {
+        let most = self.state.reclaims.run(page, MOST_RECLAIMS);
+        let mut run = 1;
+        while run < most
+            && self.table.get(page + run * BYTES).place == Place::Parked(number + run)
+            && self.pool.address(number + run) == self.pool.address(number) + run * BYTES
+        {
+            run += 1;
+        }
+        let (done, error) = self.uffd.move_pages(page, self.pool.address(number), run * BYTES);
+        for at in 0..done / BYTES {
+            self.is_back(page + at * BYTES, number + at);
+        }
+        self.state.reclaims.expect(page + done.max(BYTES));
+        match error {
+            _ if done > 0 => true,
+            Err(Errno(libc::EAGAIN)) => {
+                self.state.must_read = true;
+                false
+            }
+            Err(Errno(libc::EEXIST | libc::ENOENT | libc::ESRCH)) => false,
+            // The mapping became another kind since: of read-only memory, or locked.
+            _ => self.copy_back(page, number),
+        }
+    }
+
+    fn copy_back(&mut self, page: u64, number: u64) -> bool {
+        let content = self.parked(number);
+        let (done, _) = self.uffd.copy(page, content, 0);
+        if done == PAGE {
+            self.is_back(page, number);
+            self.state.resident += 1;
+        }
+        done == PAGE
+    }
+
+    fn is_back(&mut self, page: u64, number: u64) {
+        let place = self.pool.forget(number).map_or(Place::Here, Place::Kept);
+        self.table.set(page, Entry::at(place));
+        self.counts.reclaims += 1;
+    }
+
+    /// From the store, with what follows it there; false: not now.
+    pub fn page_in(&mut self, page: u64, slot: u64) -> bool {
+        let most = self.state.page_ins.run(page, MOST as u64);
+        let mut run = 1;
+        while run < most && self.table.get(page + run * BYTES).place == Place::Stored(slot + run) {
+            run += 1;
+        }
+        self.make_room(run);
+        // SAFETY: MOST pages, of this task only.
+        let buffer = unsafe { core::slice::from_raw_parts_mut(self.buffer, run as usize * PAGE) };
+        let whole = self.store.read(slot, buffer);
+        if whole == 0 {
+            return self.is_lost(page);
+        }
+        let (done, error) = self.uffd.copy(page, &buffer[..whole * PAGE], 0);
+        for at in 0..(done / PAGE) as u64 {
+            self.table.set(page + at * BYTES, Entry::at(Place::Kept(slot + at)));
+        }
+        self.counts.page_ins += (done / PAGE) as u64;
+        self.state.resident += (done / PAGE) as u64;
+        self.state.page_ins.expect(page + (done as u64).max(BYTES));
+        if done == 0 {
+            self.state.must_read |= error == Err(Errno(libc::EAGAIN));
+        }
+        done > 0
+    }
+
+    /// The store does not give the page: a touch is SIGBUS from now on, never zeros.
+    fn is_lost(&mut self, page: u64) -> bool {
+        super::report::say(self.program, b"odfork page: a page cannot be read from the store\n");
+        self.uffd.poison(page, BYTES).0 > 0
+    }
+
+    /// Zeros; false: it was there already, or not now.
+    fn fill(&mut self, page: u64) -> bool {
+        let most = self.state.fills.run(page, MOST_ZEROS);
+        let mut run = 1;
+        while run < most && self.is_untouched(page + run * BYTES) {
+            run += 1;
+        }
+        let (mut done, mut error) = self.uffd.zero(page, run * BYTES);
+        if error == Err(Errno(libc::ENOENT)) && run > 1 {
+            // The mapping ends before.
+            (done, error) = self.uffd.zero(page, BYTES);
+        }
+        for at in (page..page + done).step_by(PAGE) {
+            // What was stale here has been given up by now: the page was missing.
+            let entry = self.table.get(at);
+            if entry != Entry::at(Place::Here) {
+                self.drop_entry(at, entry);
+            }
+        }
+        self.counts.filled += done / BYTES;
+        self.state.fills.expect(page + done.max(BYTES));
+        match error {
+            _ if done > 0 => {}
+            Err(Errno(libc::EAGAIN)) => self.state.must_read = true,
+            Err(Errno(libc::EEXIST | libc::ENOENT | libc::ESRCH)) | Ok(()) => {}
+            // No memory of the kind that is paged: the kernel's again.
+            Err(_) => drop(self.uffd.unregister(page, BYTES)),
+        }
+        done > 0
+    }
+
+    fn is_untouched(&self, page: u64) -> bool {
+        self.table.get(page).place == Place::Here
+    }
+}

@@ -1,0 +1,266 @@
+//! The hand: passes all memory of the program in the order of addresses and moves pages to the
+//! pool; and what leaves the pool for the store.
+
+use odfork_pager_protocol::PAGE;
+use odfork_sys::abi::userfaultfd::REGISTER_MODE_MISSING;
+use odfork_sys::abi::{pagemap, procmap};
+use odfork_sys::Errno;
+
+use super::pager::Pager;
+use super::store::MOST;
+use super::table::{Entry, Place};
+use crate::ioctl;
+
+const BYTES: u64 = PAGE as u64;
+/// Pages looked at in one go: faults wait meanwhile.
+const MOST_TRIED: u64 = 1024;
+
+/// Looks without filling the pool, when hardly anything was found.
+const PAUSE: u32 = 100;
+
+/// How a run of pages was left.
+enum Left {
+    Done,
+    /// Nothing can be moved just now.
+    Later,
+    /// The mapping is of a kind that cannot be.
+    Unfit,
+}
+
+impl Pager {
+    /// Takes so many pages, if they can be had.
+    pub fn sweep(&mut self, want: u64) {
+        if self.state.is_blind || self.state.is_protecting || !self.protect() {
+            return;
+        }
+        let (goal, mut wraps) = (self.counts.taken + want, 0);
+        let most = self.counts.busy + MOST_TRIED;
+        while self.counts.taken < goal
+            && self.counts.busy < most
+            && wraps < 2
+            && !self.state.must_read
+        {
+            match self.mapping() {
+                None => {
+                    self.state.shared = [self.state.shared[1], 0];
+                    self.state.hand = 0;
+                    wraps += 1;
+                }
+                Some((start, end, true)) => {
+                    self.state.hand = self.state.hand.max(start);
+                    self.sweep_mapping((start, end), goal - self.counts.taken);
+                }
+                Some((_, end, false)) => self.state.hand = end,
+            }
+        }
+        if self.counts.taken < goal {
+            self.state.pause = PAUSE;
+        }
+        // A thread may have begun, or a mutex been locked, meanwhile.
+        self.state.is_unprotected = !self.protect();
+    }
+
+    /// The mapping at the hand or above: its range, and whether its pages may be taken.
+    pub fn mapping(&self) -> Option<(u64, u64, bool)> {
+        let mut query = procmap::Query {
+            size: size_of::<procmap::Query>() as u64,
+            flags: procmap::COVERING_OR_NEXT_VMA,
+            address: self.state.hand,
+            name_address: self.name as u64,
+            name_size: super::NAME as u32,
+            ..procmap::Query::default()
+        };
+        ioctl(self.maps, procmap::QUERY, &mut query).ok()?;
+        // SAFETY: as much room as said.
+        let name = unsafe { core::slice::from_raw_parts(self.name, query.name_size as usize) };
+        let plain = procmap::VMA_READABLE | procmap::VMA_WRITABLE;
+        let kind = plain | procmap::VMA_EXECUTABLE | procmap::VMA_SHARED;
+        let is_known =
+            !name.starts_with(b"[") || name.starts_with(b"[heap]") || name.starts_with(b"[anon:");
+        let own = [
+            (self.room.start as u64, (self.room.start + self.room.len) as u64),
+            self.pool.range(),
+            (self.probe, self.probe + BYTES),
+        ];
+        let is_own = own.iter().any(|&(from, to)| query.start < to && from < query.end);
+        let fits = query.vma_flags & kind == plain && query.inode == 0 && is_known && !is_own;
+        Some((query.start, query.end, fits))
+    }
+
+    fn sweep_mapping(&mut self, (start, end): (u64, u64), want: u64) {
+        let mut found = [pagemap::Region::default(); 64];
+        let (count, reached) = self.present(self.state.hand, end, &mut found);
+        if count > 0 && self.uffd.register(start, end - start, REGISTER_MODE_MISSING).is_err() {
+            self.state.hand = end;
+            return;
+        }
+        let goal = self.counts.taken + want;
+        for region in &found[..count] {
+            let mut at = region.start;
+            while at < region.end {
+                let stop = region.end.min(at + (goal - self.counts.taken) * BYTES);
+                let (from, to) = self.takeable(at, stop);
+                match self.take(from, to) {
+                    Left::Later => return,
+                    Left::Unfit => {
+                        self.state.hand = end;
+                        return;
+                    }
+                    Left::Done => at = to.max(at + BYTES),
+                }
+                self.state.hand = at;
+                if self.counts.taken >= goal {
+                    return;
+                }
+            }
+        }
+        self.state.hand = reached;
+    }
+
+    /// The first run of pages in a range that may be taken.
+    fn takeable(&mut self, mut at: u64, end: u64) -> (u64, u64) {
+        let may = |pager: &Pager, page| !pager.table.get(page).stale;
+        while at < end && (!may(self, at) || self.protected.first(at, at + BYTES).is_some()) {
+            at += BYTES;
+        }
+        let end = self.protected.first(at, end).unwrap_or(end);
+        let mut to = at;
+        while to < end && may(self, to) && self.table.prepare(to, &mut self.room) {
+            to += BYTES;
+        }
+        (at, to)
+    }
+
+    /// Moves pages to the pool.
+    fn take(&mut self, mut at: u64, end: u64) -> Left {
+        while at < end {
+            if self.pool.room() == 0 && self.evict(MOST as u64) == 0 {
+                return Left::Later;
+            }
+            let len = (end - at).min(self.pool.room() * BYTES);
+            let (done, error) = self.uffd.move_pages(self.pool.address(self.pool.head), at, len);
+            for page in (at..at + done).step_by(PAGE) {
+                let kept = match self.table.get(page).place {
+                    Place::Kept(slot) => Some(slot),
+                    _ => None,
+                };
+                let number = self.pool.push(page, kept);
+                self.table.set(page, Entry::at(Place::Parked(number)));
+            }
+            self.counts.taken += done / BYTES;
+            at += done;
+            match error {
+                Ok(()) => {}
+                Err(Errno(libc::EAGAIN)) if done > 0 => {}
+                Err(Errno(libc::EAGAIN)) => {
+                    self.state.must_read = true;
+                    return Left::Later;
+                }
+                // Pinned, shared with a child, or gone since.
+                Err(Errno(libc::EBUSY | libc::ENOENT | libc::EFAULT)) => {
+                    self.counts.busy += 1;
+                    self.state.shared[1] += 1;
+                    at += BYTES;
+                }
+                Err(Errno(libc::EINVAL)) => return Left::Unfit,
+                Err(_) => return Left::Later,
+            }
+        }
+        Left::Done
+    }
+
+    /// Room for so many pages more under the limit.
+    pub fn make_room(&mut self, count: u64) {
+        if self.state.resident + count <= self.allowed() || self.state.is_protecting {
+            return;
+        }
+        self.count_resident();
+        self.reduce(self.state.resident + count);
+    }
+
+    /// Makes what is in memory less by what exceeds the limit. The pool is kept filled: what is in
+    /// it has a second chance.
+    pub fn reduce(&mut self, resident: u64) {
+        let pool = if self.state.pause > 0 { 0 } else { self.limit / 8 };
+        self.state.pause = self.state.pause.saturating_sub(1);
+        let over = resident.saturating_sub(self.allowed() - self.limit / 64);
+        if self.pool.parked < over + pool {
+            self.sweep(over + pool - self.pool.parked);
+        }
+        if over > 0 {
+            self.evict(over);
+        }
+    }
+
+    /// The oldest pages of the pool leave memory; how many.
+    fn evict(&mut self, count: u64) -> u64 {
+        let mut gone = 0;
+        while gone < count {
+            let (mut list, mut len, mut at) = ([0u64; MOST], 0, self.pool.tail);
+            while at < self.pool.head && len < MOST.min((count - gone) as usize) {
+                if self.pool.page(at) != 0 {
+                    list[len] = at;
+                    len += 1;
+                }
+                at += 1;
+            }
+            if !self.save(&list[..len]) {
+                break;
+            }
+            self.pool.clear(self.uffd, at);
+            self.state.resident = self.state.resident.saturating_sub(len as u64);
+            gone += len as u64;
+            if len == 0 {
+                break;
+            }
+        }
+        gone
+    }
+
+    /// Notes pages of the pool as zeros, as held by the store already, or writes them. False, and
+    /// nothing changed: the store has no room.
+    fn save(&mut self, list: &[u64]) -> bool {
+        let (mut pages, mut numbers, mut count) = ([[].as_slice(); MOST], [0; MOST], 0);
+        for &number in list {
+            let content = self.parked(number);
+            let kept = self.pool.kept(number);
+            if !kept.is_some_and(|slot| self.store.holds(slot, content)) && !is_zero(content) {
+                (pages[count], numbers[count]) = (content, number);
+                count += 1;
+            }
+        }
+        let mut first = 0;
+        if count > 0 {
+            match self.store.write(&pages[..count]) {
+                Some(slot) => first = slot,
+                None => return false,
+            }
+        }
+        let mut written = 0;
+        for &number in list {
+            let content = self.parked(number);
+            let page = self.pool.page(number);
+            let kept = self.pool.forget(number);
+            let place = if written < count && numbers[written] == number {
+                written += 1;
+                kept.into_iter().for_each(|slot| self.store.free(slot));
+                Place::Stored(first + written as u64 - 1)
+            } else if let Some(slot) = kept.filter(|&slot| self.store.holds(slot, content)) {
+                self.counts.clean += 1;
+                Place::Stored(slot)
+            } else {
+                kept.into_iter().for_each(|slot| self.store.free(slot));
+                self.counts.zeros += 1;
+                Place::Zero
+            };
+            self.table.set(page, Entry::at(place));
+        }
+        self.counts.page_outs += count as u64;
+        true
+    }
+}
+
+fn is_zero(page: &[u8]) -> bool {
+    // SAFETY: a page is aligned, and any bytes are words.
+    unsafe { page.align_to::<u64>() }.1.iter().all(|&word| word == 0)
+}

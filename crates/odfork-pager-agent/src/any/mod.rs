@@ -1,0 +1,295 @@
+//! Paging of any memory (`page run --memory any`): a task beside the program, in its memory.
+//!
+//! The program's ordinary anonymous memory is moved page by page into a mapping of our own
+//! (UFFDIO_MOVE, Linux 6.8) and back when it is touched, or written to a store. Nothing of the
+//! program's allocation is taken over. A range is watched from the moment the first page of it is
+//! taken: a program with room to spare pays nothing.
+//!
+//! | module | owns |
+//! | --- | --- |
+//! | task | the serving task: its loop, when it looks, its end |
+//! | events | what was read: munmap, mremap, madvise and fork of the program |
+//! | faults | touches of pages that are away |
+//! | hand | which pages are taken; what leaves for the store |
+//! | pool, table, store, room | pages in memory but away; where each is; the file; own memory |
+//! | threads, protected | pages that the kernel uses without waiting for us |
+//! | pager, report | the state; what is said |
+//!
+//! Rules: the task uses no thread-local storage, no libc wrapper, no heap, and never touches memory
+//! of the program that may be away: it would wait for itself. When the task dies, the program is
+//! killed with it (its exit signal): on memory in doubt nobody goes on.
+
+mod events;
+mod faults;
+mod hand;
+mod pager;
+mod pool;
+mod protected;
+mod report;
+mod room;
+mod store;
+mod table;
+mod task;
+mod threads;
+
+use core::cell::UnsafeCell;
+use core::ffi::{c_int, CStr};
+use core::sync::atomic::{AtomicBool, Ordering::Release};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed};
+
+use odfork_pager_protocol::PAGE;
+use odfork_sys::abi::userfaultfd as abi;
+use odfork_sys::userfaultfd::{self, Userfaultfd};
+use odfork_sys::{
+    args, block_signals, call, clone_vfork, getpid, restore_signals, Errno, SysResult,
+};
+
+use crate::descriptors::{high, open_high, KeptFd};
+use crate::{close, options};
+use pager::Pager;
+use task::Task;
+
+const MEMORY: &CStr = c"ODFORK_PAGE_MEMORY";
+const LIMIT: &CStr = c"ODFORK_PAGE_LIMIT";
+const STORE: &CStr = c"ODFORK_PAGE_STORE";
+const REPORT: &CStr = c"ODFORK_PAGE_REPORT";
+
+/// As long as the name of a mapping can be.
+const NAME: usize = 8192;
+const STACK: usize = 256 << 10;
+/// Of the pager's own, beside what depends on the limit: checksums of the store, and a table for
+/// 32 GB of memory in one piece.
+const OWN: usize = 128 << 20;
+const LONGEST: usize = 1024;
+
+const FEATURES: u64 = abi::FEATURE_EVENT_FORK
+    | abi::FEATURE_EVENT_REMAP
+    | abi::FEATURE_EVENT_REMOVE
+    | abi::FEATURE_EVENT_UNMAP
+    | abi::FEATURE_MOVE
+    | abi::FEATURE_POISON;
+
+/// What was asked for; read once, for forked children too.
+pub struct Order {
+    limit: AtomicU64,
+    paths: UnsafeCell<[[u8; LONGEST]; 2]>,
+    ready: AtomicU32,
+    /// The process that is served.
+    served: AtomicI32,
+    uffd: KeptFd,
+}
+
+// SAFETY: the paths are written while constructors run, only read afterwards.
+unsafe impl Sync for Order {}
+
+static ORDER: Order = Order {
+    limit: AtomicU64::new(0),
+    paths: UnsafeCell::new([[0; LONGEST]; 2]),
+    ready: AtomicU32::new(0),
+    served: AtomicI32::new(0),
+    uffd: KeptFd::none(),
+};
+
+static REGISTERED: AtomicBool = AtomicBool::new(false);
+
+impl Order {
+    fn path(&self, which: usize) -> &CStr {
+        // SAFETY: nobody writes them any more.
+        CStr::from_bytes_until_nul(unsafe { &(*self.paths.get())[which] }).unwrap_or_default()
+    }
+
+    fn ready(&self) {
+        self.ready.store(1, Release);
+    }
+}
+
+/// This process' memory is paged so.
+pub fn is_active() -> bool {
+    let served = ORDER.served.load(Relaxed);
+    served != 0 && served == getpid()
+}
+
+/// Reads the options; true: all memory is to be paged, and was taken care of.
+pub fn init() -> bool {
+    // SAFETY: constructors run; nobody changes the environment. The strings are the environment's.
+    let text = |name: &CStr| unsafe {
+        let value = libc::getenv(name.as_ptr());
+        (!value.is_null()).then(|| CStr::from_ptr(value).to_bytes())
+    };
+    if text(MEMORY) != Some(b"any") {
+        return false;
+    }
+    ORDER.limit.store(options::number(LIMIT).unwrap_or(0) as u64 / PAGE as u64, Relaxed);
+    for (which, name) in [STORE, REPORT].into_iter().enumerate() {
+        if let Some(path) = text(name).filter(|path| path.len() < LONGEST) {
+            // SAFETY: only this thread runs.
+            unsafe { (&mut *ORDER.paths.get())[which][..path.len()].copy_from_slice(path) };
+        }
+    }
+    begin();
+    if !REGISTERED.swap(true, Relaxed) {
+        crate::fork_handlers::register_for_child(in_child);
+    }
+    true
+}
+
+fn begin() {
+    if let Err((what, error)) = start() {
+        let mut line = report::Line::new();
+        line.text(b"odfork page: this program is NOT paged and has no limit: ").text(what);
+        line.text(b" (errno ").number(error.0 as u64).text(b")\n");
+        // SAFETY: valid bytes.
+        unsafe {
+            odfork_sys::raw(libc::SYS_write, args![2, line.bytes().as_ptr(), line.bytes().len()])
+        };
+    }
+}
+
+/// A forked child has its memory already, and a pager of its own from now on.
+unsafe extern "C" fn in_child() {
+    if ORDER.served.swap(0, Relaxed) != 0 {
+        ORDER.uffd.close();
+        begin();
+    }
+}
+
+type Failure = (&'static [u8], Errno);
+
+fn why(what: &'static str) -> impl Fn(Errno) -> Failure {
+    move |error| (what.as_bytes(), error)
+}
+
+fn uffd() -> SysResult<Userfaultfd> {
+    let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
+    let made = userfaultfd::create(flags)
+        .or_else(|error| userfaultfd::create_from_device(flags).map_err(|_| error))?;
+    let uffd = Userfaultfd(high(made.0));
+    uffd.enable(FEATURES).inspect_err(|_| close(uffd.0))?;
+    Ok(uffd)
+}
+
+/// Starts the serving task. On failure the descriptors stay until the program ends: it is told.
+fn start() -> Result<(), Failure> {
+    let limit = ORDER.limit.load(Relaxed);
+    let uffd = uffd().map_err(why(
+        "it needs userfaultfd with events of fork, that is CAP_SYS_PTRACE, and Linux 6.11",
+    ))?;
+    let task = make(uffd, limit.max(512))?;
+    let mask = block_signals();
+    ORDER.ready.store(0, Relaxed);
+    let flags = libc::CLONE_VM | libc::CLONE_UNTRACED | libc::SIGKILL;
+    // SAFETY: a stack of its own behind the task; `serve` does not return to us, uses no
+    // thread-local storage and cannot unwind. Without CLONE_VFORK the call returns at once.
+    let started = unsafe {
+        let stack = (*task).pager.stack as usize + STACK;
+        clone_vfork(flags as usize, stack, task::serve, task as usize)
+    };
+    restore_signals(mask);
+    started.map_err(why("no task can be made"))?;
+    let mut looks = 0;
+    while ORDER.ready.load(Acquire) == 0 {
+        looks = odfork_sys::pause(looks);
+    }
+    // SAFETY: the task is there until the program ends; what is read does not change.
+    let task = unsafe { &*task };
+    let pager = &task.pager;
+    for fd in [pager.store.fd(), pager.maps, pager.pagemap, pager.smaps, pager.protected.tasks] {
+        close(fd);
+    }
+    close(task.pidfd);
+    close(task.report);
+    ORDER.uffd.keep(uffd.0);
+    ORDER.served.store(getpid(), Relaxed);
+    Ok(())
+}
+
+/// All that the task needs, in memory of our own.
+fn make(uffd: Userfaultfd, limit: u64) -> Result<*mut Task, Failure> {
+    let no_room = why("no address space for the pager's own tables");
+    let mut room = room::Room::new(OWN + limit as usize * 16).map_err(&no_room)?;
+    let short = || no_room(Errno(libc::ENOMEM));
+    let task: *mut Task = room.take(1).ok_or_else(short)?;
+    let [stack, buffer, name] = [STACK, store::MOST * PAGE, NAME].map(|len| room.take(len));
+    let program = getpid();
+    let [tasks, maps, pagemap, smaps] = open_files(program)?;
+    let pager = Pager {
+        uffd,
+        table: table::Table::new(&mut room).ok_or_else(short)?,
+        pool: pool::Pool::new(uffd, limit, &mut room).map_err(&no_room)?.ok_or_else(short)?,
+        store: store::Store::new(ORDER.path(0), &mut room)
+            .map_err(why("its store cannot be made in the folder of --store"))?,
+        protected: protected::Protected::new(tasks, &mut room).ok_or_else(short)?,
+        maps,
+        pagemap,
+        statm: -1,
+        smaps,
+        program,
+        limit,
+        probe: probe(uffd).map_err(&no_room)?,
+        state: Default::default(),
+        counts: Default::default(),
+        buffer: buffer.ok_or_else(short)?,
+        name: name.ok_or_else(short)?,
+        stack: stack.ok_or_else(short)?,
+        room,
+    };
+    if pager.mapping().is_none() {
+        return Err(why("it needs Linux 6.11 (PROCMAP_QUERY)")(Errno(libc::ENOTTY)));
+    }
+    // SAFETY: no arguments but a process.
+    let pidfd = unsafe { call(libc::SYS_pidfd_open, args![program, 0]) }
+        .map_err(why("no descriptor of a process can be had"))?;
+    let pidfd = high(pidfd as c_int);
+    let batch = events::Batch::new();
+    // SAFETY: room for one, unused.
+    unsafe { task.write(Task { pager, order: &ORDER, batch, pidfd, report: open_report() }) };
+    Ok(task)
+}
+
+/// The program's threads, and three views of its memory.
+fn open_files(program: c_int) -> Result<[c_int; 4], Failure> {
+    let mut folder = report::Line::new();
+    folder.text(b"/proc/").number(program as u64).text(b"/task\0");
+    let folder = CStr::from_bytes_until_nul(folder.bytes()).unwrap_or_default();
+    let paths = [folder, c"/proc/self/maps", c"/proc/self/pagemap", c"/proc/self/smaps"];
+    let opened = paths.map(open_high);
+    match opened.contains(&-1) {
+        true => Err(why("/proc cannot be read")(Errno(libc::ENOENT))),
+        false => Ok(opened),
+    }
+}
+
+/// A page that is present and watched.
+fn probe(uffd: Userfaultfd) -> SysResult<u64> {
+    let page = room::map_own(PAGE)?;
+    // SAFETY: our own new page.
+    unsafe { (page as *mut u8).write_volatile(1) };
+    uffd.register(page as u64, PAGE as u64, abi::REGISTER_MODE_MISSING)?;
+    Ok(page as u64)
+}
+
+/// Where counts go at the end; -1: nowhere.
+fn open_report() -> c_int {
+    let path = ORDER.path(1);
+    if path.is_empty() {
+        return -1;
+    }
+    let flags = libc::O_WRONLY | libc::O_APPEND | libc::O_CREAT | libc::O_CLOEXEC;
+    // SAFETY: a valid path.
+    let fd = unsafe { call(libc::SYS_openat, args![libc::AT_FDCWD, path.as_ptr(), flags, 0o600]) };
+    fd.map_or(-1, |fd| high(fd as c_int))
+}
+
+/// madvise of a program that is paged so: what keeps pages in place while it gives their content
+/// up cannot be seen from here, so it is done in a way that can.
+pub fn advise(address: usize, len: usize, advice: c_int) -> isize {
+    const GUARD_INSTALL: c_int = 102;
+    match advice {
+        libc::MADV_FREE => crate::kernel_madvise(address, len, libc::MADV_DONTNEED),
+        GUARD_INSTALL => {
+            let _ = crate::kernel_madvise(address, len, libc::MADV_DONTNEED);
+            crate::kernel_madvise(address, len, advice)
+        }
+        _ => crate::kernel_madvise(address, len, advice),
+    }
+}

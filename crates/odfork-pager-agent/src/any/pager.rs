@@ -1,0 +1,152 @@
+//! All that the serving task knows: one structure, reached by that task only.
+
+use core::ffi::c_int;
+
+use odfork_pager_protocol::PAGE;
+use odfork_sys::userfaultfd::Userfaultfd;
+use odfork_sys::{args, call};
+
+use super::pool::Pool;
+use super::protected::Protected;
+use super::room::Room;
+use super::store::Store;
+use super::table::{Entry, Place, Table};
+
+/// What was done, for the report.
+#[derive(Default)]
+pub struct Counts {
+    pub faults: u64,
+    pub reclaims: u64,
+    pub page_ins: u64,
+    pub page_outs: u64,
+    pub clean: u64,
+    pub zeros: u64,
+    pub filled: u64,
+    pub taken: u64,
+    pub busy: u64,
+    pub forks: u64,
+    /// Most pages at a time.
+    pub peak: u64,
+}
+
+/// How many pages a touch brings: doubled while touches come in a row.
+#[derive(Default)]
+pub struct Stream {
+    next: u64,
+    run: u64,
+}
+
+impl Stream {
+    pub fn run(&mut self, page: u64, most: u64) -> u64 {
+        self.run = if page == self.next { (self.run * 2).clamp(1, most) } else { 1 };
+        self.run
+    }
+
+    /// Where the next touch is expected.
+    pub fn expect(&mut self, page: u64) {
+        self.next = page;
+    }
+}
+
+/// How far things are.
+#[derive(Default)]
+pub struct State {
+    /// Anonymous pages in memory.
+    pub resident: u64,
+    /// Where the hand goes on.
+    pub hand: u64,
+    /// Pages that could not be taken, in the last revolution and in this one.
+    pub shared: [u64; 2],
+    /// Looks until the pool is filled again: the hand found hardly anything.
+    pub pause: u32,
+    /// Somebody unread waits for an event to be read: nothing can be moved.
+    pub must_read: bool,
+    /// A note could not be made: nothing is taken any more.
+    pub is_blind: bool,
+    /// What the kernel uses could not be brought back yet.
+    pub is_unprotected: bool,
+    /// Pages are being brought back for the kernel's sake: no room is made meanwhile.
+    pub is_protecting: bool,
+    /// Standing above the limit was told.
+    pub told: bool,
+    pub reclaims: Stream,
+    pub page_ins: Stream,
+    pub fills: Stream,
+}
+
+pub struct Pager {
+    pub uffd: Userfaultfd,
+    pub room: Room,
+    pub table: Table,
+    pub pool: Pool,
+    pub store: Store,
+    pub protected: Protected,
+    /// Of the program: /proc/PID/task; of this memory: maps, pagemap, statm, smaps.
+    pub maps: c_int,
+    pub pagemap: c_int,
+    pub statm: c_int,
+    pub smaps: c_int,
+    pub program: c_int,
+    /// In pages.
+    pub limit: u64,
+    /// A page of ours that is watched: what the kernel answers about it tells whether mappings are
+    /// changing.
+    pub probe: u64,
+    pub state: State,
+    pub counts: Counts,
+    /// For reading the store: MOST pages.
+    pub buffer: *mut u8,
+    /// For names of mappings.
+    pub name: *mut u8,
+    /// The task's own.
+    pub stack: *mut u8,
+}
+
+impl Pager {
+    /// Pages that may be in memory. What is shared with children or pinned cannot leave: the rest
+    /// has half of the limit at least.
+    pub fn allowed(&self) -> u64 {
+        let shared = self.state.shared[0].max(self.state.shared[1]).min(self.state.resident);
+        self.limit.max(shared + self.limit / 2)
+    }
+
+    /// A page of the pool.
+    pub fn parked(&self, number: u64) -> &'static [u8] {
+        let at = self.pool.address(number) as *const u8;
+        // SAFETY: a page in the pool is there, and only this task changes it.
+        unsafe { core::slice::from_raw_parts(at, PAGE) }
+    }
+
+    /// Anonymous pages in memory, ours among them.
+    pub fn count_resident(&mut self) {
+        let mut text = [0u8; 128];
+        let read = args![self.statm, text.as_mut_ptr(), text.len(), 0];
+        // SAFETY: as much room as said.
+        let got = unsafe { call(libc::SYS_pread64, read) }.unwrap_or(0);
+        let mut words = text[..got].split(|&byte| byte == b' ').skip(1).map(number);
+        if let (Some(all), Some(files)) = (words.next(), words.next()) {
+            self.state.resident = all.saturating_sub(files);
+            self.counts.peak = self.counts.peak.max(self.state.resident);
+        }
+    }
+
+    /// The content of a page is nowhere but at its address from now on, if anywhere.
+    pub fn drop_entry(&mut self, page: u64, entry: Entry) {
+        match entry.place {
+            Place::Kept(slot) | Place::Stored(slot) => self.store.free(slot),
+            Place::Parked(number) => {
+                if let Some(slot) = self.pool.forget(number) {
+                    self.store.free(slot);
+                }
+            }
+            Place::Here | Place::Zero => {}
+        }
+        self.table.set(page, Entry::at(Place::Here));
+    }
+}
+
+/// Digits at the start of a text.
+pub fn number(text: &[u8]) -> u64 {
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit());
+    digits.fold(0, |sum: u64, &digit| sum.wrapping_mul(10).wrapping_add(u64::from(digit - b'0')))
+}

@@ -1,0 +1,215 @@
+//! The serving task: answers faults and events, looks at how much is in memory, ends with the
+//! program.
+
+use core::ffi::c_int;
+
+use odfork_sys::{args, call, raw};
+
+use super::events::Batch;
+use super::pager::Pager;
+use super::Order;
+use crate::{close, kernel_munmap};
+
+/// What is looked at goes by nanoseconds of the monotonic clock.
+const MICROSECOND: u64 = 1_000;
+const MILLISECOND: u64 = 1_000_000;
+/// A program makes at most so much memory its own: 4 KB in 2 us.
+const PAGE_NS: u64 = 2_000;
+const LONGEST_NAP: u64 = 200 * MILLISECOND;
+/// While faults come that closely, the next one is polled for.
+const CLOSE: u64 = 30 * MICROSECOND;
+/// Looks in a row above the limit, before it is told.
+const PATIENCE: u32 = 500;
+
+/// What `serve` gets.
+pub struct Task {
+    pub pager: Pager,
+    pub order: &'static Order,
+    pub batch: Batch,
+    pub pidfd: c_int,
+    pub report: c_int,
+}
+
+fn now() -> u64 {
+    let mut time = [0u64; 2];
+    // SAFETY: room for a timespec.
+    unsafe { raw(libc::SYS_clock_gettime, args![libc::CLOCK_MONOTONIC, &mut time]) };
+    time[0] * 1_000_000_000 + time[1]
+}
+
+/// When things are due.
+struct Times {
+    look: u64,
+    /// Between two looks.
+    nap: u64,
+    message: u64,
+    gap: u64,
+    exec: u64,
+    seen: (u64, u64),
+    above: u32,
+}
+
+/// # Safety
+/// `task` is the address of a [`Task`] that nobody else uses.
+pub extern "C" fn serve(task: usize) -> i32 {
+    // SAFETY: the caller of clone made it for us.
+    let task = unsafe { &mut *(task as *mut Task) };
+    settle(task);
+    let start = now();
+    let mut times = Times {
+        look: start,
+        nap: MILLISECOND,
+        message: 0,
+        gap: u64::MAX,
+        exec: start,
+        seen: (0, 0),
+        above: 0,
+    };
+    loop {
+        let was_any = task.pager.turn(&mut task.batch);
+        let time = now();
+        if was_any {
+            times.gap = time - times.message;
+            times.message = time;
+        }
+        if task.pager.state.is_unprotected {
+            task.pager.state.is_unprotected = !task.pager.protect();
+        }
+        if time >= times.look {
+            look(&mut task.pager, &mut times);
+            times.look = time + times.nap;
+        }
+        if time >= times.exec {
+            times.exec = time + 1_000 * MILLISECOND;
+            if has_left(&task.pager) {
+                stay_behind(task);
+            }
+        }
+        if was_any || times.gap < CLOSE && time < times.message + CLOSE {
+            // SAFETY: no arguments.
+            unsafe { raw(libc::SYS_sched_yield, [0; 6]) };
+            continue;
+        }
+        if wait(task, times.look.saturating_sub(time)) {
+            task.pager.count_resident();
+            task.pager.write_counts(task.report);
+            return 0;
+        }
+    }
+}
+
+/// A session, a folder and descriptors of its own: no signal for the program's group comes here,
+/// and nobody waits for a file that only we hold.
+fn settle(task: &mut Task) {
+    let pager = &mut task.pager;
+    let mut ours = [
+        pager.uffd.0,
+        pager.store.fd(),
+        pager.maps,
+        pager.pagemap,
+        pager.smaps,
+        pager.protected.tasks,
+        task.pidfd,
+        task.report,
+    ];
+    ours.sort_unstable();
+    let mut from = 0u32;
+    // SAFETY: our own table of descriptors; constant strings.
+    unsafe {
+        for fd in ours.into_iter().filter(|&fd| fd >= 0).map(|fd| fd as u32) {
+            if fd > from {
+                raw(libc::SYS_close_range, args![from, fd - 1, 0]);
+            }
+            from = fd + 1;
+        }
+        raw(libc::SYS_close_range, args![from, u32::MAX, 0]);
+        raw(libc::SYS_setsid, [0; 6]);
+        raw(libc::SYS_chdir, args![c"/".as_ptr()]);
+        raw(libc::SYS_prctl, args![libc::PR_SET_NAME, c"odfork-page".as_ptr()]);
+    }
+    // Of this task: the program's first thread may end before the others.
+    pager.statm = crate::descriptors::open_high(c"/proc/self/statm");
+    task.order.ready();
+}
+
+/// Until something can be read, at most so long. True: the program has ended.
+fn wait(task: &Task, nap: u64) -> bool {
+    let entry = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    let mut list = [entry(task.pager.uffd.0), entry(task.pidfd)];
+    let time = [nap / 1_000_000_000, nap % 1_000_000_000];
+    // SAFETY: a list of the length given, and a time.
+    unsafe { raw(libc::SYS_ppoll, args![list.as_mut_ptr(), list.len(), &time, 0, 8]) };
+    list[1].revents != 0
+}
+
+/// Looks at what is in memory, and when to look again.
+fn look(pager: &mut Pager, times: &mut Times) {
+    pager.count_resident();
+    let mark = pager.limit - pager.limit / 8;
+    if pager.state.resident < mark {
+        times.nap = ((mark - pager.state.resident) * PAGE_NS).clamp(MILLISECOND, LONGEST_NAP);
+        times.above = 0;
+        return;
+    }
+    let seen = (pager.state.resident, pager.counts.faults);
+    times.nap = match seen == times.seen {
+        true => (times.nap * 2).min(8 * MILLISECOND),
+        false => MILLISECOND,
+    };
+    times.seen = seen;
+    pager.reduce(pager.state.resident);
+    let is_above = pager.state.resident > pager.limit + pager.limit / 10;
+    times.above = if is_above { times.above + 1 } else { 0 };
+    if times.above > PATIENCE && !pager.state.told {
+        pager.state.told = true;
+        pager.tell_excess();
+    }
+}
+
+/// The program has another memory now (exec): its first thread lives, and not in ours.
+fn has_left(pager: &Pager) -> bool {
+    const KCMP_VM: i32 = 1;
+    let compare = args![pager.program, odfork_sys::getpid(), KCMP_VM, 0, 0];
+    // SAFETY: plain numbers.
+    if !matches!(unsafe { call(libc::SYS_kcmp, compare) }, Ok(1..=3)) {
+        return false;
+    }
+    // A thread that has ended has none, either.
+    let mut path = super::report::Line::new();
+    path.text(b"/proc/").number(pager.program as u64).text(b"/statm\0");
+    let open = args![libc::AT_FDCWD, path.bytes().as_ptr(), libc::O_RDONLY, 0];
+    let mut first = [b'0'; 2];
+    // SAFETY: a path that ends with zero, room for what is read, a descriptor of ours.
+    unsafe {
+        let Ok(fd) = call(libc::SYS_openat, open) else { return false };
+        let _ = call(libc::SYS_read, args![fd, first.as_mut_ptr(), first.len()]);
+        close(fd as c_int);
+    }
+    first[0] != b'0'
+}
+
+/// After exec: gives the old memory back and sleeps until the program ends. Ending now would be a
+/// signal to the new program.
+fn stay_behind(task: &mut Task) -> ! {
+    let pager = &mut task.pager;
+    let own = (pager.room.start as u64, (pager.room.start + pager.room.len) as u64);
+    pager.state.hand = 0;
+    while let Some((start, end, fits)) = pager.mapping() {
+        pager.state.hand = end;
+        let is_own = start < own.1 && own.0 < end;
+        if !is_own && (fits || pager.pool.range().0 == start) {
+            let _ = pager.uffd.unregister(start, end - start);
+            kernel_munmap(start as usize, (end - start) as usize);
+        }
+    }
+    pager.write_counts(task.report);
+    [pager.uffd.0, pager.store.fd(), pager.maps, pager.pagemap, pager.smaps, task.report]
+        .into_iter()
+        .for_each(close);
+    pager.uffd.0 = -1;
+    while !wait(task, 1_000_000 * MILLISECOND) {}
+    loop {
+        // SAFETY: ends this task.
+        unsafe { raw(libc::SYS_exit_group, args![0]) };
+    }
+}

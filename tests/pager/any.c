@@ -1,0 +1,223 @@
+/* All memory of a program under a limit (--memory any): what only that way pages, and what the
+ * kernel does to pages that are away. any CASE: small, given, robust, written, forked, raw. */
+#include "pages.h"
+#include <stdbool.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+
+static char *press;
+static const size_t pressed = 24 << 20;
+static atomic_bool stop;
+
+static void fail(const char *what)
+{
+    printf("WRONG: %s\n", what);
+    exit(1);
+}
+
+static char *map(size_t len)
+{
+    char *at = mmap(0, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED)
+        fail("no memory");
+    return at;
+}
+
+/* Walks over more than fits, so that all else leaves. */
+static void push_out(void)
+{
+    static unsigned round;
+    round++;
+    for (size_t at = 0; at < pressed; at += PAGE)
+        press[at] += round;
+}
+
+/* Until what is in memory is under the limit of 8 MB. */
+static void settle(void)
+{
+    for (int nap = 0;; nap++) {
+        unsigned long all, resident, files;
+        FILE *sizes = fopen("/proc/self/statm", "r");
+        if (!sizes || fscanf(sizes, "%lu %lu %lu", &all, &resident, &files) != 3)
+            fail("statm");
+        fclose(sizes);
+        if ((resident - files) * PAGE <= 8 << 20)
+            return;
+        if (nap == 12000)
+            fail("it stays above its limit");
+        usleep(10000);
+    }
+}
+
+static void *keep_pushing(void *unused)
+{
+    while (!stop)
+        push_out();
+    return unused;
+}
+
+/* A list of small blocks from the heap, three times what fits. */
+static void small(void)
+{
+    struct block {
+        struct block *next;
+        uint64_t number;
+        char text[40];
+    } *list = NULL;
+    enum { COUNT = 400000 };
+    for (uint64_t number = 0; number < COUNT; number++) {
+        struct block *block = malloc(sizeof *block);
+        block->next = list;
+        block->number = mix(number);
+        memset(block->text, (char)number, sizeof block->text);
+        list = block;
+    }
+    settle();
+    for (int round = 0; round < 3; round++) {
+        uint64_t number = COUNT;
+        for (struct block *block = list; block; block = block->next) {
+            number--;
+            if (block->number != mix(number) || block->text[39] != (char)number)
+                fail("a small block");
+        }
+    }
+}
+
+/* Memory given up reads as zeros, wherever its pages were; the rest stays, also where it moves. */
+static void given(void)
+{
+    enum { PAGES = 2048 };
+    uint64_t *at = (void *)map(PAGES * PAGE);
+    for (int round = 1; round <= 4; round++) {
+        for (uint64_t page = 0; page < PAGES; page++)
+            fill_page(at + page * WORDS, page, round);
+        push_out();
+        settle();
+        for (uint64_t page = round % 2; page < PAGES; page += 3)
+            madvise(at + page * WORDS, PAGE, round % 2 ? MADV_DONTNEED : MADV_FREE);
+        syscall(SYS_madvise, at, 64 * PAGE, MADV_DONTNEED);
+        uint64_t *moved = mremap(at, PAGES * PAGE, 2 * PAGES * PAGE, MREMAP_MAYMOVE);
+        if (moved == MAP_FAILED)
+            fail("mremap");
+        for (uint64_t page = 0; page < 2 * PAGES; page++) {
+            bool is_gone = page < 64 || page >= PAGES || page % 3 == (unsigned)round % 2;
+            check_page("given", moved + page * WORDS, page, is_gone ? 0 : round);
+        }
+        munmap(moved + PAGES * WORDS, PAGES * PAGE);
+        at = moved;
+    }
+}
+
+static pthread_mutex_t *mutex;
+
+static void *lock_and_end(void *unused)
+{
+    pthread_mutex_lock(mutex);
+    push_out();
+    settle();
+    return unused;
+}
+
+/* A mutex whose owner ended while its page could have been away. */
+static void robust(void)
+{
+    mutex = (void *)(map(1 << 20) + 10 * PAGE);
+    pthread_mutexattr_t kind;
+    pthread_mutexattr_init(&kind);
+    pthread_mutexattr_setrobust(&kind, PTHREAD_MUTEX_ROBUST);
+    pthread_mutex_init(mutex, &kind);
+    for (int round = 0; round < 3; round++) {
+        pthread_t thread;
+        pthread_create(&thread, NULL, lock_and_end, NULL);
+        pthread_join(thread, NULL);
+        alarm(120);
+        if (pthread_mutex_lock(mutex) != EOWNERDEAD)
+            fail("the owner's end was not told");
+        pthread_mutex_consistent(mutex);
+        pthread_mutex_unlock(mutex);
+    }
+}
+
+/* What process_vm_writev says it wrote is there, with other threads pressing. */
+static void written(void)
+{
+    enum { LEN = 8 << 20, PIECE = 2 << 20 };
+    char *at = map(LEN), *from = map(PIECE);
+    pthread_t thread;
+    memset(at, 1, LEN);
+    push_out();
+    settle();
+    pthread_create(&thread, NULL, keep_pushing, NULL);
+    for (int round = 1; round <= 3; round++) {
+        for (size_t piece = 0; piece < LEN; piece += PIECE) {
+            memset(from, round * 16 + (int)(piece / PIECE), PIECE);
+            struct iovec local = {from, PIECE}, remote = {at + piece, PIECE};
+            if (process_vm_writev(getpid(), &local, 1, &remote, 1, 0) != PIECE)
+                fail("process_vm_writev");
+        }
+        for (size_t page = 0; page < LEN; page += PAGE)
+            if (at[page] != (char)(round * 16 + page / PIECE))
+                fail("bytes that were written");
+    }
+    stop = true;
+    pthread_join(thread, NULL);
+}
+
+static void expect_child(pid_t child, const char *what)
+{
+    int status;
+    if (child < 0 || waitpid(child, &status, 0) != child || status != 0)
+        fail(what);
+}
+
+/* A child has all content, of its own, but zeros where it is to have zeros. Also one that nobody
+ * announced. */
+static void forked(bool is_raw)
+{
+    enum { PAGES = 1024 };
+    uint64_t *at = (void *)map(PAGES * PAGE), *wiped = (void *)map(PAGES * PAGE);
+    madvise(wiped, PAGES * PAGE, MADV_WIPEONFORK);
+    for (int round = 1; round <= 3; round++) {
+        for (uint64_t page = 0; page < PAGES; page++) {
+            fill_page(at + page * WORDS, page, round);
+            fill_page(wiped + page * WORDS, page, round);
+        }
+        push_out();
+        if (round == 1)
+            settle();
+        pid_t child = is_raw ? syscall(SYS_fork) : fork();
+        if (child == 0) {
+            for (uint64_t page = 0; page < PAGES; page++) {
+                check_page("a child's", at + page * WORDS, page, round);
+                check_page("a wiped", wiped + page * WORDS, page, 0);
+                fill_page(at + page * WORDS, page, 99);
+            }
+            _exit(0);
+        }
+        for (uint64_t page = 0; page < PAGES; page++) {
+            check_page("the parent's", at + page * WORDS, page, round);
+            check_page("the parent's", wiped + page * WORDS, page, round);
+        }
+        expect_child(child, "a child's memory");
+    }
+}
+
+int main(int count, char **words)
+{
+    const char *which = count > 1 ? words[1] : "";
+    press = map(pressed);
+    if (!strcmp(which, "small"))
+        small();
+    else if (!strcmp(which, "given"))
+        given();
+    else if (!strcmp(which, "robust"))
+        robust();
+    else if (!strcmp(which, "written"))
+        written();
+    else if (!strcmp(which, "forked") || !strcmp(which, "raw"))
+        forked(*which == 'r');
+    else
+        fail("no such case");
+    puts("ok");
+    return 0;
+}
