@@ -1,14 +1,15 @@
 # Everything one does with odfork. `make help` lists the targets from the comments behind `##`.
 #
 # Owns: the order of things and where `make install` puts them. The steps of `check` are in .ci/check, Debian
-# packages in .ci/packages. Settings: PREFIX, LIBDIR, DESTDIR, CARGO, CARGO_TARGET_DIR.
+# packages in .ci/packages. Settings: PREFIX, LIBDIR, DESTDIR, CARGO, CARGO_TARGET_DIR, GLIBC.
 
 PREFIX  ?= /usr/local
 LIBDIR  ?= $(PREFIX)/lib
 DESTDIR ?=
 CARGO   ?= cargo
 TARGET  := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
-RELEASE := $(TARGET)/release
+GLIBC   ?=
+RELEASE := $(TARGET)$(if $(GLIBC),/$(shell uname -m)-unknown-linux-gnu)/release
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 PRELOAD := crates/odfork-preload
 SPAWN   := crates/odfork-spawn-c
@@ -18,7 +19,7 @@ XTASK   := $(CARGO) run -q --locked --manifest-path crates/xtask/Cargo.toml --ta
 INSTALL ?= install
 
 .DEFAULT_GOAL := help
-.PHONY: help wheel deb build products check check-full kernels demo bench bench-quick lab where python-figures python-suites examples header docs pages fmt lint soak measure-give install uninstall clean toolchain
+.PHONY: help wheel deb dist site build products check check-full kernels demo bench bench-quick lab where python-figures python-suites examples header docs pages fmt lint soak measure-give install uninstall clean toolchain
 
 help: ## List the targets
 	@echo "odfork $(VERSION): make TARGET"
@@ -31,8 +32,9 @@ toolchain:
 build: toolchain ## Build the launcher, the library and the benchmark into target/release
 	$(CARGO) build --release --workspace --locked
 
-products: toolchain
-	$(CARGO) build --release --locked $(addprefix -p odfork-,cli preload pager-agent spawn-c image-c zygote-c)
+products: toolchain ## Build command and libraries; with GLIBC=2.28 for that glibc and newer
+	$(if $(GLIBC),.ci/portable build $(GLIBC),$(CARGO) build --release --locked \
+	    $(addprefix -p odfork-,cli preload pager-agent spawn-c image-c zygote-c))
 
 check: ## Install what tests need, then run tests and lints (15 minutes on 2 processors)
 	@.ci/check quick
@@ -82,6 +84,12 @@ python-suites: toolchain ## Test suites of projects from PyPI under pytest --odf
 
 deb: ## Build Debian packages into target/deb (needs debhelper)
 	@debian/rules binary
+
+dist: ## Make a source tarball with every crate, which builds without a network
+	@.ci/dist
+
+site: ## Make the site from docs/ into target/site (needs mdbook)
+	@.ci/site
 
 examples: build ## Compile and run the programs of examples/
 	@.ci/examples $(RELEASE)
@@ -141,6 +149,10 @@ install: ## Install launcher, libraries, header, manual pages and completions be
 	$(INSTALL) -Dm644 $(TARGET)/completions/odfork.bash $(DEST)/share/bash-completion/completions/odfork
 	$(INSTALL) -Dm644 $(TARGET)/completions/odfork.zsh $(DEST)/share/zsh/site-functions/_odfork
 	$(INSTALL) -Dm644 $(TARGET)/completions/odfork.fish $(DEST)/share/fish/vendor_completions.d/odfork.fish
+	@$(INSTALL) -d $(SHARE)/systemd
+	@for file in examples/systemd/*; do \
+	    to=$(SHARE)/systemd/$${file##*/}; \
+	    sed -e 's|/usr/local/lib|$(LIBDIR)|' -e 's|/usr/local|$(PREFIX)|' $$file > $$to && chmod 644 $$to || exit 1; done
 	@for file in $(KERNEL); do $(INSTALL) -D -m $$([ -x $$file ] && echo 755 || echo 644) $$file $(SHARE)/$$file || exit 1; done
 	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" -ne 0 ] || ldconfig
 
@@ -152,7 +164,7 @@ uninstall: ## Remove what install put there
 	rm -f $(LIB)/pkgconfig/odfork.pc $(DEST)/share/man/man1/odfork.1 $(DEST)/share/man/man1/odfork-*.1
 	rm -f $(DEST)/share/bash-completion/completions/odfork $(DEST)/share/zsh/site-functions/_odfork
 	rm -f $(DEST)/share/fish/vendor_completions.d/odfork.fish
-	rm -rf $(SHARE)/kernel
+	rm -rf $(SHARE)/kernel $(SHARE)/systemd
 
 clean: ## Remove everything built
 	$(CARGO) clean

@@ -166,7 +166,8 @@ fn run_compiler(program: &Program, built: &Path) -> Result<(), String> {
         .arg(&half)
         .arg(&program.source)
         .args(&program.header.link)
-        .arg("-ldl")
+        // Before glibc 2.34 these are libraries of their own.
+        .args(["-ldl", "-lrt"])
         .output()
         .map_err(|e| format!("cannot run cc ({e}): install gcc and libc6-dev"))?;
     let said = String::from_utf8_lossy(&output.stderr);

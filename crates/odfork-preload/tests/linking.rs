@@ -130,8 +130,8 @@ fn a_musl_program_is_left_alone() {
     assert!(said.contains("\"libc\""), "{said}");
 }
 
-/// Nothing that glibc has since 2.28, or has in a library of its own before 2.34. From a newer version it
-/// could be asked for without notice: where the library is linked decides.
+/// Nothing that glibc has since 2.28, or has in a library of its own before 2.34. From a newer
+/// version it could be asked for without notice: where the library is linked decides.
 #[test]
 fn the_shared_library_runs_on_older_systems() {
     let library = LIBRARY.folder().join("libodfork.so");

@@ -60,7 +60,10 @@ impl Searched {
 /// The C library and loader (their calls are known), and ourselves: code that is not searched.
 pub fn is_known(path: &[u8]) -> bool {
     let file = path.rsplit(|&b| b == b'/').next().unwrap_or(path);
-    [&b"libc.so"[..], b"ld-linux", b"libodfork", b"libpthread"].iter().any(|k| file.starts_with(k))
+    // Before glibc 2.34 the files are called libc-2.31.so and ld-2.31.so.
+    [&b"libc.so"[..], b"libc-2", b"ld-linux", b"ld-2", b"libodfork", b"libpthread"]
+        .iter()
+        .any(|k| file.starts_with(k))
 }
 
 /// Calls that copy the process, change mappings, pin memory or wait on a word of it.
@@ -208,6 +211,7 @@ mod tests {
     fn known_code_is_known_by_its_file() {
         assert!(is_known(b"/usr/lib/x86_64-linux-gnu/libc.so.6"));
         assert!(is_known(b"/lib64/ld-linux-x86-64.so.2"));
+        assert!(is_known(b"/lib/x86_64-linux-gnu/libc-2.31.so") && is_known(b"/lib/ld-2.31.so"));
         assert!(!is_known(b"/usr/lib/libcurl.so.4") && !is_known(b"/usr/bin/python3"));
     }
 }
