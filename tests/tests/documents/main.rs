@@ -6,6 +6,7 @@
 
 mod commands;
 mod markdown;
+mod twice;
 
 use std::fs;
 use std::path::{Path, PathBuf};
