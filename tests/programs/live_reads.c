@@ -27,7 +27,7 @@ static void *read_pipe(void *argument)
 static void *read_file(void *argument)
 {
     (void)argument;
-    for (int i = 0; !stop; i++)
+    for (int i = 0; !stop; reading = ++i)
         OK(pread(file, memory + 4 * OD_MB, BLOCK, (i & 1) * BLOCK));
     return NULL;
 }
@@ -42,6 +42,11 @@ static uint64_t sum(void)
 
 static void look(void)
 {
+    /* A read takes some 0.1 ms: what is under way at the fork shows in the first look, or never. */
+    static char first[BLOCK];
+    memcpy(first, memory + 4 * OD_MB, BLOCK);
+    usleep(2000);
+    CHECK(memcmp(first, memory + 4 * OD_MB, BLOCK) == 0, "a read under way goes on in the child");
     uint64_t before = sum();
     for (int i = 0; i < 3; i++) {
         usleep(5000);
@@ -89,8 +94,12 @@ int main(void)
     CHECK(write(plain, text, sizeof text) == (ssize_t)sizeof text, "write");
     file = open("blocks", O_RDONLY | O_DIRECT | O_CLOEXEC);
     if (file >= 0) {
+        /* The first fork is the one that finds live memory, where anything has gone wrong. */
         pthread_t thread;
+        reading = 0;
         CHECK(pthread_create(&thread, NULL, read_file, NULL) == 0, "pthread_create");
+        while (reading < 10)
+            usleep(100);
         for (int i = 0; i < ROUNDS; i++)
             fork_and_look(0);
         stop = 1;

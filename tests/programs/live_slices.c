@@ -6,6 +6,8 @@
 #include "odtest.h"
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/epoll.h>
+#include <time.h>
 
 #define SIZE (48 * OD_MB)
 #define PAGES (SIZE / OD_PAGE)
@@ -106,6 +108,41 @@ static void disturb(int round)
     }
 }
 
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* Waits end when something happens, and not before their time when nothing does. */
+static void wait_for_events(void)
+{
+    int ends[2], set = OK(epoll_create1(EPOLL_CLOEXEC));
+    OK(pipe2(ends, O_CLOEXEC));
+    struct pollfd end = {.fd = ends[0], .events = POLLIN};
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = 7}, found;
+    OK(epoll_ctl(set, EPOLL_CTL_ADD, ends[0], &event));
+    uint64_t began = now_ns();
+    CHECK(poll(&end, 1, 40) == 0 && epoll_wait(set, &found, 1, 40) == 0, "an event");
+    CHECK(now_ns() - began >= 80000000, "waits ended early");
+    pid_t pid = od_fork();
+    if (pid == 0) {
+        for (int i = 0; i < 2; i++) {
+            usleep(20000);
+            CHECK(write(ends[1], "x", 1) == 1, "write");
+        }
+        _exit(0);
+    }
+    char byte;
+    CHECK(poll(&end, 1, -1) == 1 && read(ends[0], &byte, 1) == 1, "poll: %s", strerror(errno));
+    CHECK(epoll_wait(set, &found, 1, -1) == 1 && found.data.u64 == 7, "epoll_wait");
+    od_join(pid);
+    close(ends[0]);
+    close(ends[1]);
+    close(set);
+}
+
 /* The child must stay alive for a while, beside changes of the parent. */
 static void look(void)
 {
@@ -144,6 +181,8 @@ int main(void)
             if (round > 1 && i == 20)
                 disturb(round);
         }
+        if (round % 4 == 1)
+            wait_for_events();
         check("parent");
     }
     stop = 1;

@@ -100,31 +100,17 @@ pub fn job(s: &mut Scratch, order: &Order, found: Found) -> Done<()> {
     let no_proc = |e| Stop::failed(Reason::NoProc, Step::Pagemap, e);
     s.kernel.enter(Step::Pagemap);
     let pagemap = scan::open(&s.kernel, c"/proc/self/pagemap").map_err(no_proc)?;
+    o.subject.spliced |= found.zerocopy;
     if o.slice.is_some_and(|slice| slice.goes_on) {
-        o.subject.spliced |= found.zerocopy;
         return slices::go_on(s, &o, (pagemap, threads, found));
     }
-    let look = match &o.decide {
-        Decide::Always | Decide::GiveBack | Decide::Share => Trial::UNLIMITED,
-        Decide::Rental(bid) => bid.look,
-    };
     let shares = matches!(o.decide, Decide::Share);
     s.results.report.waits.set(usize::from(shares));
     if shares && !share::is_any_alone(s, &o.subject, pagemap) {
         return Ok(());
     }
-    scan::scan(s, &o.subject, false, look)?;
-    s.results.report.zerocopy.set(usize::from(found.zerocopy));
-    o.subject.spliced |= found.zerocopy;
-    let due = due(s, &o, pagemap, threads);
-    let trial = due.ok().flatten().map(|(plan, _)| plan.trial);
-    let all = |due: &Option<(Plan, Debt)>| due.is_some_and(|(plan, _)| plan.scope == Scope::All);
-    s.results.report.acted.set(usize::from(due.as_ref().is_ok_and(all)));
-    if trial.is_some() || s.results.report.shown.get() > 0 {
-        inspect::inspect(s, o.subject.searched, trial.unwrap_or(look))?;
-    }
-    let Some((plan, debt)) = due? else { return Ok(()) };
-    if plan.scope != Scope::GiveBack && slices::is_sliced(&o, threads) {
+    let Some((plan, debt)) = look(s, &o, (pagemap, threads, found))? else { return Ok(()) };
+    if is_sliced(&o, &plan, threads) {
         s.results.note_debt(&debt);
         return slices::begin(s, &o, (pagemap, threads, found), plan.trial);
     }
@@ -156,6 +142,34 @@ pub fn job(s: &mut Scratch, order: &Order, found: Found) -> Done<()> {
         }
     }
     done
+}
+
+/// The steps `scan`, `decide` and `code`: what is to be done, if anything. A pass in slices searches
+/// code in them.
+fn look(
+    s: &mut Scratch,
+    o: &Order,
+    (pagemap, threads, found): (i32, u64, Found),
+) -> Done<Option<(Plan, Debt)>> {
+    let look = match &o.decide {
+        Decide::Always | Decide::GiveBack | Decide::Share => Trial::UNLIMITED,
+        Decide::Rental(bid) => bid.look,
+    };
+    scan::scan(s, &o.subject, false, look)?;
+    s.results.report.zerocopy.set(usize::from(found.zerocopy));
+    let due = due(s, o, pagemap, threads);
+    let plan = due.ok().flatten().map(|(plan, _)| plan);
+    s.results.report.acted.set(usize::from(plan.is_some_and(|plan| plan.scope == Scope::All)));
+    let sliced = plan.is_some_and(|plan| is_sliced(o, &plan, threads));
+    if !sliced && (plan.is_some() || s.results.report.shown.get() > 0) {
+        inspect::inspect(s, o.subject.searched, plan.map_or(look, |plan| plan.trial))?;
+    }
+    due
+}
+
+/// What is given back is given back at once.
+fn is_sliced(o: &Order, plan: &Plan, threads: u64) -> bool {
+    plan.scope != Scope::GiveBack && slices::is_sliced(o, threads)
 }
 
 /// Write protection takes entries of 2 MB out of the page tables. They come back here: a page that

@@ -74,20 +74,28 @@ pub fn is_allowed(s: &mut Scratch, found: &Found) -> bool {
     !found.direct && !s.results.report.unfit.flag() && !is_limited() && is_in_cores(s)
 }
 
-/// The mapping of a piece that may be shared.
-pub fn fit_mapping(s: &Scratch, subject: &Subject, file: &BackingFile) -> Option<Vma> {
-    let whole = |v: &&Vma| {
+/// The one mapping of a piece that may be shared.
+fn fit_mapping(s: &Scratch, subject: &Subject, file: &BackingFile) -> Option<Vma> {
+    let v = fit_part(s, subject, file, file.start)?;
+    ((v.start, v.end) == (file.start, file.end)).then_some(v)
+}
+
+/// The mapping at that address of a piece that may be shared.
+pub fn fit_part(s: &Scratch, subject: &Subject, file: &BackingFile, at: usize) -> Option<Vma> {
+    let here = |v: &&Vma| {
         v.shows(file.dev, file.inode)
-            && (v.start, v.end) == (file.start, file.end)
-            && v.offset as usize == live::place(file)
+            && (v.start..v.end).contains(&at)
+            && (file.start..file.end).contains(&v.start)
+            && v.offset as usize == live::place(file) + (v.start - file.start)
     };
-    let v = *s.vmas().iter().find(whole)?;
+    let v = *s.vmas().iter().find(here)?;
     let inside = |at: usize| (file.start..file.end).contains(&at);
     let threads = s.work.threads.noted();
     let fit = file.kind() == Kind::Huge
         && file.kept & (HUGEPAGE | NOHUGEPAGE) == 0
         && subject.addresses.kept(file.start, file.end).0 & (HUGEPAGE | NOHUGEPAGE) == 0
         && v.perms == READ | WRITE
+        && v.end <= file.end
         && refreeze::is_replaceable(s, &v)
         && quiesce::excluded_range(s, &v, v.start).is_none()
         && !threads.iter().any(|thread| inside(thread.list))

@@ -21,6 +21,7 @@ use crate::budget;
 use crate::freeze::{self, Content, Tools};
 use crate::grow;
 use crate::held::Holding;
+use crate::inspect;
 use crate::open_files::Found;
 use crate::pass::{self, Order};
 use crate::plan::{Kind, Piece};
@@ -37,8 +38,9 @@ use crate::sys::{now_ns, HUGE, PAGE};
 use crate::thaw;
 use crate::vma::{Vma, SHARED};
 
-/// Bytes at most that are at work at once.
-const RANGE: usize = 32 << 20;
+/// Bytes at most that are at work at once: about what moves in 5 ms. What is asked of a range grows
+/// with it.
+const RANGE: usize = 8 << 20;
 /// What is moved at least in a slice, by the clock: a window of 2 MB or two.
 const LEAST_NS: u64 = 1_000_000;
 /// New files are made while so many can still be had; later only growth.
@@ -79,6 +81,7 @@ pub fn begin(s: &mut Scratch, o: &Order, all: (i32, u64, Found), allowance: Tria
         pass::keep_in_cores(s);
     }
     s.results.report.more.set(1);
+    s.results.report.waits.set(0);
     if !o.slice.is_some_and(|slice| slice.trial.affords(now_ns())) {
         return Ok(());
     }
@@ -95,6 +98,11 @@ pub fn go_on(s: &mut Scratch, o: &Order, (pagemap, threads, found): (i32, u64, F
     found.forbids(threads)?;
     if threads > 1 && o.subject.pi_futexes {
         return Err(Stop::of(Reason::Threads));
+    }
+    match inspect::inspect(s, o.subject.searched, trial_of(o)) {
+        // A later slice goes on from there.
+        Err(Stop { reason: Reason::Price, .. }) => return Ok(()),
+        other => other?,
     }
     s.results.report.acted.set(usize::from(!s.work.course.shares));
     let begin = now_ns();
@@ -119,9 +127,28 @@ fn move_some(s: &mut Scratch, o: &Order, pagemap: i32, threads: u64) -> Done<()>
     let source = Source::open(&s.kernel, o.allowed, o.directory)?;
     let probe = pass::choose_probe(s, o, pagemap);
     let tools = Tools { source, pagemap, probe, trial: trial_of(o) };
-    let done = holding(s, o, threads, |s| each_range(s, o, &tools, threads == 1));
+    let done = if is_early(s, o, &tools) {
+        s.results.report.waits.set(1);
+        Ok(())
+    } else {
+        holding(s, o, threads, |s| each_range(s, o, &tools, threads == 1))
+    };
     pass::settle_probe(s, probe);
     done
+}
+
+/// A child shows what comes next: nobody is held for that.
+fn is_early(s: &mut Scratch, o: &Order, tools: &Tools) -> bool {
+    let Some((v, (start, end))) = next(s, s.work.course.at) else { return false };
+    if v.inode != 0 {
+        let file = o.subject.registry.find(v.dev, v.inode);
+        let Some(slot) = file.filter(|&slot| !s.work.course.rebuilds[slot]) else { return false };
+        let file = o.subject.registry.get(slot).copied();
+        return file.is_some_and(|file| !refreeze::in_place(s, &o.subject, tools.pagemap, &file));
+    }
+    let takes = |kind| o.allowed.takes(kind) && tools.source.takes(kind);
+    let own = budget::own_of(s, tools.pagemap, &Vma { start, end, ..v }, &takes);
+    own.is_ok_and(|(bytes, own)| !budget::is_own(bytes, own))
 }
 
 /// With all threads stopped, if there are others.
@@ -355,14 +382,14 @@ fn share_on(
     (slot, file): (usize, &BackingFile),
 ) -> Done<bool> {
     let trial = trial_of(o);
-    let Some(v) = share::fit_mapping(s, &o.subject, file) else { return Ok(false) };
     if !refreeze::in_place(s, &o.subject, pagemap, file) {
         s.results.report.waits.set(1);
         return Ok(false);
     }
     let mut from = s.results.shared_end(slot).unwrap_or(file.shared_end.max(file.start));
     while from < file.end {
-        let range = (from, ((from + RANGE) / HUGE * HUGE).min(file.end));
+        let Some(v) = share::fit_part(s, &o.subject, file, from) else { return Ok(false) };
+        let range = (from, ((from + RANGE) / HUGE * HUGE).min(v.end));
         if v.perms & SHARED != 0 || !is_still(s, maps, &v, range) {
             return Ok(false);
         }

@@ -46,7 +46,7 @@ pub use notes::{
     never_overwrite, note_pi_futex, note_shared_vm, note_timed_socket, with_new_namespace,
 };
 pub use relocate::{remap, remap_thawed, Remap};
-pub use slices::{before_wait, hear, with_advice};
+pub use slices::{before_wait, hear, is_pass_under_way, until_slice, with_advice};
 pub use state::{state, Notes, Setup, State, MAX_NEXT};
 pub use thaw::{call_if_plain, thaw_all, was_ever_frozen, with_property, with_thawed};
 

@@ -30,8 +30,8 @@ use crate::sys;
 
 /// How long a fork keeps slices off, unless the end of a child is heard of before (1 s).
 const AFTER_FORK_NS: u64 = 1_000_000_000;
-/// The first pause after a slice in vain; it doubles up to 128 times that (10 ms).
-const PATIENCE_NS: u64 = 10_000_000;
+/// The first pause after a slice in vain; it doubles up to 32 times that (50 ms).
+const PATIENCE_NS: u64 = 50_000_000;
 /// Slices in vain, one after the other, before the pass is given up.
 const TRIES: u32 = 64;
 
@@ -56,6 +56,21 @@ pub fn before_wait() {
         let done = slice(st, &mut hold());
         after(&done);
     }
+}
+
+/// A pass is made in slices now.
+pub fn is_pass_under_way() -> bool {
+    state().slices.is_open() && state().barred() == Reason::None && detect_child()
+}
+
+/// Milliseconds to the next slice, if the program waits for longer than that (negative: without
+/// end) and has nothing else to do.
+pub fn until_slice(limit: i32) -> Option<i32> {
+    let slices = &state().slices;
+    let next_ns = slices.next_ns.load(Relaxed);
+    let pause = (next_ns.saturating_sub(sys::now_ns()) / 1_000_000 + 1).min(i32::MAX as u64) as i32;
+    let more = slices.is_open() && state().barred() == Reason::None;
+    (more && (limit < 0 || pause < limit)).then_some(pause)
 }
 
 /// The program puts a new mapping there. In an announced call, or under the lock.
@@ -113,7 +128,7 @@ pub fn open(st: &State, owned: &mut Owned, decide: Decide) {
 fn slice(st: &State, owned: &mut Stall) -> Done<()> {
     let Some(decide) = owned.purchase.decide else { return Ok(()) };
     if owned.is_beside_calls(st) {
-        st.slices.put_off(BESIDE_CALLS_NS);
+        beside_calls(st, owned);
         return Ok(());
     }
     let began_ns = sys::now_ns();
@@ -123,8 +138,8 @@ fn slice(st: &State, owned: &mut Stall) -> Done<()> {
         st.changes.clear();
     }
     let left_ns = if looks { u64::MAX } else { owned.purchase.left_ns };
-    // Of a slice, half is mapping and freeing what was copied in the other half.
-    let trial = Trial::new(began_ns, left_ns.min(st.options().max_pause_ns / 2));
+    // The rest of a slice is mapping and freeing what was copied until then.
+    let trial = Trial::new(began_ns, left_ns.min(st.options().max_pause_ns / 5 * 3));
     let decide = match decide {
         Decide::Rental(bid) => {
             Decide::Rental(Bid { began_ns, look: bid.rental.look(began_ns), ..bid })
@@ -136,6 +151,15 @@ fn slice(st: &State, owned: &mut Stall) -> Done<()> {
     let done = pass_or_slice(st, owned, (decide, Some(slice)), began_ns);
     conclude(st, owned, &done, looks, sys::now_ns() - began_ns);
     done
+}
+
+/// Who is in such a call may never come back.
+fn beside_calls(st: &State, owned: &mut Owned) {
+    owned.purchase.in_vain += 1;
+    if owned.purchase.in_vain > TRIES {
+        return close(st, owned, 0);
+    }
+    st.slices.put_off(BESIDE_CALLS_NS << owned.purchase.in_vain.min(10));
 }
 
 /// After a slice: when the next one is due, or that there is none.
@@ -167,7 +191,7 @@ fn conclude(st: &State, owned: &mut Owned, done: &Done<()>, looked: bool, spent_
             st.slices.put_off(spent_ns);
         }
         Ok(()) | Err(Stop { reason: Reason::Busy, .. }) if purchase.in_vain < TRIES => {
-            st.slices.put_off(spent_ns.max(PATIENCE_NS << purchase.in_vain.min(7)));
+            st.slices.put_off(spent_ns.max(PATIENCE_NS << purchase.in_vain.min(5)));
             purchase.in_vain += 1;
         }
         _ => {
