@@ -114,8 +114,9 @@ pub struct Results {
     inspected_count: AtomicUsize,
     /// What backing files hold at most after punching, plus 1; 0 for those not punched.
     punched: [AtomicUsize; MAX_FILES],
-    /// Up to where the memory of the backing file in that slot may be mapped shared; 0: not.
-    shared: [AtomicUsize; MAX_FILES],
+    /// Up to where the memory of the backing file in that slot is certainly mapped shared, and up to
+    /// where perhaps; 0: not.
+    shared: [(AtomicUsize, AtomicUsize); MAX_FILES],
     /// Up to where that file's memory goes now, and bytes written beyond its end before.
     grown: [(AtomicUsize, AtomicUsize); MAX_FILES],
     /// What is owed to the memory budget, once that is known.
@@ -142,7 +143,7 @@ impl Results {
         self.owed.0.store(0, Relaxed);
         VIEWS.iter().for_each(|&v| self.forget_view(v));
         self.zone.store(zone, Relaxed);
-        self.shared.iter().for_each(|end| end.store(0, Relaxed));
+        self.shared.iter().for_each(|(_, end)| end.store(0, Relaxed));
         self.grown.iter().for_each(|(end, _)| end.store(0, Relaxed));
         self.ending.done.store(0, Relaxed);
         self.ending.stopped.store(0, Relaxed);
@@ -224,21 +225,26 @@ impl Results {
         most.enumerate().filter_map(|(slot, most)| Some((slot, most?)))
     }
 
-    /// The memory of the backing file in that slot is about to be mapped shared up to there.
-    pub fn note_shared(&self, slot: usize, end: usize) {
-        if let Some(shared) = self.shared.get(slot) {
-            shared.store(end, Relaxed);
+    /// The memory of the backing file in that slot is mapped shared up to `from`, and about to be up
+    /// to `end`.
+    pub fn note_shared(&self, slot: usize, (from, end): (usize, usize)) {
+        if let Some((certain, perhaps)) = self.shared.get(slot) {
+            certain.store(from, Relaxed);
+            perhaps.store(end, Release);
         }
     }
 
     /// Up to where that memory may be mapped shared, if this job did it.
     pub fn shared_end(&self, slot: usize) -> Option<usize> {
-        self.shared.get(slot).map(|end| end.load(Relaxed)).filter(|&end| end != 0)
+        self.shared.get(slot).map(|(_, end)| end.load(Acquire)).filter(|&end| end != 0)
     }
 
-    /// Slots of files whose memory may be mapped shared, and up to where.
-    pub fn shared(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
-        (0..MAX_FILES).filter_map(|slot| Some((slot, self.shared_end(slot)?)))
+    /// Slots of files whose memory may be mapped shared: up to where certainly, and perhaps.
+    pub fn shared(&self) -> impl Iterator<Item = (usize, (usize, usize))> + '_ {
+        (0..MAX_FILES).filter_map(|slot| {
+            let end = self.shared_end(slot)?;
+            Some((slot, (self.shared[slot].0.load(Relaxed), end)))
+        })
     }
 
     /// The file in that slot is about to show memory up to `end`, so many bytes more.

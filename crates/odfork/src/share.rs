@@ -126,7 +126,7 @@ pub fn share_part(
         s.results.report.written_back.add(bytes);
         s.kernel.enter(Step::Switch);
         // Before it is done: should this task be killed, the kernel is asked which it is.
-        s.results.note_shared(slot, reached);
+        s.results.note_shared(slot, (start, reached));
         replace(&s.kernel, from, (start, reached)).map_err(fail)?;
         Ok(reached)
     });

@@ -166,8 +166,8 @@ fn take_files(st: &State, registry: &mut Registry, f: &Finished, outcome: &Done<
     if f.results.report.scanned.flag() {
         refreeze::drop_unseen(registry, f.results);
     }
-    for (slot, end) in f.results.shared() {
-        registry.set_shared(slot, shared_end(registry, slot, end, died));
+    for (slot, range) in f.results.shared() {
+        registry.set_shared(slot, shared_end(registry, slot, range, died));
         st.stats.switches.fetch_add(1, Relaxed);
     }
     for (slot, grown) in f.results.grown() {
@@ -198,15 +198,14 @@ fn take_files(st: &State, registry: &mut Registry, f: &Finished, outcome: &Done<
     }
 }
 
-/// Up to where the file's memory is shared. A task that died was perhaps about to make it so: what
-/// was private then tells.
-fn shared_end(registry: &Registry, slot: usize, end: usize, died: bool) -> usize {
+/// Up to where the file's memory is shared. A task that died was perhaps about to make it so: the
+/// first address that was private before tells.
+fn shared_end(registry: &Registry, slot: usize, (from, end): (usize, usize), died: bool) -> usize {
     let Some(file) = registry.get(slot).filter(|_| died) else { return end };
-    let before = file.shared_end.max(file.start);
-    if crate::live::is_shared(before) == Ok(false) {
-        file.shared_end
-    } else {
-        end
+    match crate::live::is_shared(from) {
+        Ok(false) if from == file.start => 0,
+        Ok(false) => from,
+        _ => end,
     }
 }
 

@@ -52,7 +52,9 @@ pub fn before_wait() {
     if st.slices.driven.load(Relaxed) == 0 && is_bounded(st) {
         st.slices.driven.store(1, Relaxed);
     }
-    if st.slices.is_due() && st.barred() == Reason::None && detect_child() {
+    // A new child has no pass under way, and finds that out first.
+    let may = st.slices.is_due() && st.barred() == Reason::None && detect_child();
+    if may && st.slices.is_open() {
         let done = slice(st, &mut hold());
         after(&done);
     }
