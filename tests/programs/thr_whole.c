@@ -65,12 +65,12 @@ static void send_all(void *unused)
 int main(void)
 {
     pthread_t thread[2];
-    void *region = region_new(BYTES, 30);
     for (size_t i = 0; i < sizeof text; i++)
         text[i] = (unsigned char)i;
     OK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair));
     pid_t sender = od_spawn(send_all, NULL);
     close(pair[1]);
+    void *region = region_new(BYTES, 30);
     CHECK(pthread_create(&thread[0], NULL, receive, NULL) == 0, "pthread_create");
     CHECK(pthread_create(&thread[1], NULL, draw, NULL) == 0, "pthread_create");
     double since = seconds();

@@ -23,6 +23,7 @@ use crate::progress::{Progress, FAR_NS};
 use crate::reason::{Done, Reason, Stop};
 use crate::scan::{self, Subject};
 use crate::scratch::{Scratch, Thread};
+use crate::sockets;
 use crate::step::Step;
 use crate::sys::{self, Errno, SysResult};
 use crate::task;
@@ -195,7 +196,7 @@ fn look(
 /// what was typed, and has no limit of time that would begin anew.
 fn may_be_cut(s: &Scratch, subject: &Subject, tid: i32, fd: i32) -> bool {
     !open_files::is_terminal(subject.pid, tid, fd)
-        && open_files::has_no_limits(s.work.held.process, subject, tid, fd)
+        && sockets::has_no_limits(s.work.held.process, subject, tid, fd)
 }
 
 /// Becomes the tracer of a thread and asks it to stop.

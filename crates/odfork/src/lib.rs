@@ -58,6 +58,7 @@ mod scratch;
 mod share;
 mod slack;
 mod slices;
+mod sockets;
 mod source;
 mod spans;
 pub mod stats;

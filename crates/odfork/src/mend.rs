@@ -26,6 +26,7 @@ use crate::calls::{self, Limit, Rest};
 use crate::held::{Pipe, Process, Slept};
 use crate::open_files;
 use crate::scan;
+use crate::sockets;
 use crate::sys::{self, now_ns, Kernel, SysResult};
 use crate::task;
 
@@ -186,7 +187,7 @@ fn go_on(thread: &Stopped, regs: &mut Registers, rest: Rest) -> bool {
     let cut = match rest {
         // To a pipe it moves what there is room for.
         Rest::Length(_) => open_files::is_socket(pid, tid, fd),
-        Rest::Whole(..) | Rest::WholeMessage(_) => open_files::is_stream(process, tid, fd),
+        Rest::Whole(..) | Rest::WholeMessage(_) => sockets::is_stream(process, tid, fd),
         Rest::Random(..) => true,
         Rest::Read(_, length) => {
             wanted = open_files::awaited(process, tid, fd, all[length]).unwrap_or(0);

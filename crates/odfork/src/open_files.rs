@@ -85,10 +85,10 @@ pub fn close_all() {
 }
 
 /// What the kernel says of a file without opening it, or asking a server.
-struct File {
+pub struct File {
     kind: u32,
     device: u32,
-    inode: u64,
+    pub inode: u64,
 }
 
 /// `None` where there is no such file.
@@ -181,7 +181,7 @@ fn look_at(found: &mut Found, common: &mut Common, fd: i32) {
     }
 }
 
-fn option_of(fd: i32, name: i32) -> Option<i32> {
+pub fn option_of(fd: i32, name: i32) -> Option<i32> {
     let (mut value, mut size) = (0i32, 4u32);
     let a = args![fd, libc::SOL_SOCKET, name, &mut value, &mut size];
     // SAFETY: value and size are valid for writing.
@@ -228,7 +228,7 @@ pub fn look_at_all(s: &mut Scratch, subject: &Subject) -> SysResult<Found> {
 }
 
 /// A file that a descriptor of a thread shows, without opening it.
-fn of_thread(pid: i32, tid: i32, fd: i32) -> Option<File> {
+pub fn of_thread(pid: i32, tid: i32, fd: i32) -> Option<File> {
     let (mut a, mut b, mut c) = ([0u8; 20], [0u8; 20], [0u8; 20]);
     let fd = digits(u64::try_from(fd).ok()?, &mut c);
     let (pid, tid) = (digits(pid as u64, &mut a), digits(tid as u64, &mut b));
@@ -241,7 +241,7 @@ fn of_thread(pid: i32, tid: i32, fd: i32) -> Option<File> {
 const MEMORY: u32 = 1;
 
 impl File {
-    fn is_of(&self, kind: u32) -> bool {
+    pub fn is_of(&self, kind: u32) -> bool {
         self.kind == kind
     }
 
@@ -288,29 +288,6 @@ pub fn awaited(process: Process, tid: i32, fd: i32, wanted: u64) -> Option<u64> 
     .flatten()
 }
 
-/// It is a socket without records.
-pub fn is_stream(process: Process, tid: i32, fd: i32) -> bool {
-    of_thread(process.pid, tid, fd).is_some_and(|known| {
-        let kind = |copy| option_of(copy, libc::SO_TYPE) == Some(libc::SOCK_STREAM);
-        known.is_of(libc::S_IFSOCK) && with_copy(process, &known, fd, kind) == Some(true)
-    })
-}
-
-/// A wait on this descriptor of a thread has no limit of its own. A copy is asked. Where that is
-/// forbidden, what counts is whether the program has given one to any socket.
-pub fn has_no_limits(process: Process, subject: &Subject, tid: i32, fd: i32) -> bool {
-    let Some(known) = of_thread(process.pid, tid, fd) else { return false };
-    if !known.is_of(libc::S_IFSOCK) {
-        return true;
-    }
-    if process.descriptor < 0 {
-        return !subject.timed_sockets;
-    }
-    with_copy(process, &known, fd, |copy| {
-        [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO].map(|name| limit_of(copy, name)) == [Some([0; 2]); 2]
-    }) == Some(true)
-}
-
 impl Process {
     /// Where copying descriptors is forbidden, or deadly, that shows here.
     pub fn open(k: &Kernel, pid: i32) -> Process {
@@ -327,7 +304,15 @@ impl Process {
 
 /// Does something with a copy of a descriptor that shows a known file: a thread may have a table of
 /// its own, which is not copied from.
-fn with_copy<T>(process: Process, known: &File, fd: i32, work: impl FnOnce(i32) -> T) -> Option<T> {
+pub fn with_copy<T>(
+    process: Process,
+    known: &File,
+    fd: i32,
+    work: impl FnOnce(i32) -> T,
+) -> Option<T> {
+    if process.descriptor < 0 {
+        return None;
+    }
     // SAFETY: a descriptor of the helper's.
     let copy =
         unsafe { sys::call(libc::SYS_pidfd_getfd, args![process.descriptor, fd, 0]) }.ok()?;
@@ -337,14 +322,6 @@ fn with_copy<T>(process: Process, known: &File, fd: i32, work: impl FnOnce(i32) 
     let done = is_it.then(|| work(copy));
     scan::close(copy);
     done
-}
-
-/// A limit of time of a socket.
-fn limit_of(socket: i32, name: i32) -> Option<[i64; 2]> {
-    let (mut time, mut size) = ([0i64; 2], 16u32);
-    let a = args![socket, libc::SOL_SOCKET, name, &mut time, &mut size];
-    // SAFETY: value and size are valid for writing.
-    (unsafe { sys::raw(libc::SYS_getsockopt, a) } == 0).then_some(time)
 }
 
 /// Where this cannot be asked, the table is read again.
