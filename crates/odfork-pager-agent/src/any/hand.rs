@@ -101,7 +101,11 @@ impl Pager {
                 let stop = region.end.min(at + (goal - self.counts.taken) * BYTES);
                 let (from, to) = self.takeable(at, stop);
                 match self.take(from, to) {
-                    Left::Later => return,
+                    // Nothing would change before the next turn: the sweep ends.
+                    Left::Later => {
+                        self.state.must_read = true;
+                        return;
+                    }
                     Left::Unfit => {
                         self.state.hand = end;
                         return;
