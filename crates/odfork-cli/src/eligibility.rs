@@ -180,9 +180,17 @@ fn judge_facts(path: &Path, facts: &Facts) -> Answer {
         return Answer::No(Refusal::Loader { name: loader.display().to_string(), musl });
     }
     match facts.sanitizer {
+        // The library looks at the rest.
+        Some("AddressSanitizer") if keeps_memory() => Answer::Yes,
         Some(sanitizer) => Answer::No(Refusal::Sanitizer(sanitizer)),
         None => Answer::Yes,
     }
+}
+
+/// AddressSanitizer is told to leave freed memory with the process, without which none is frozen.
+fn keeps_memory() -> bool {
+    let options = std::env::var("ASAN_OPTIONS").unwrap_or_default();
+    options.contains("allocator_release_to_os_interval_ms=-1")
 }
 
 fn is_glibc_loader(name: &str) -> bool {
@@ -245,6 +253,9 @@ impl Refusal {
             }
             Refusal::Foreign(_) => "use a build of the program for this machine",
             Refusal::Loader { .. } => "use a build of the program for glibc",
+            Refusal::Sanitizer("AddressSanitizer") => {
+                "set ASAN_OPTIONS=allocator_release_to_os_interval_ms=-1, if clang built it"
+            }
             Refusal::Sanitizer(_) => "use a build without the sanitizer",
         }
     }

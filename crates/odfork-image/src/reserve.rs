@@ -6,7 +6,7 @@ use crate::memory::{self, At, What};
 use crate::PAGE;
 
 /// Far below where the kernel puts libraries, mappings and stacks, far above programs and their
-/// heaps. The runtime's own zone begins at 0x6100_0000_0000.
+/// heaps. The runtime's own zone begins at 0x6800_0000_0000.
 const ZONE: u64 = 0x6300_0000_0000;
 const STEP: u64 = 1 << 30;
 const TRIES: u64 = 4096;

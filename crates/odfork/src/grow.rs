@@ -24,7 +24,7 @@ use crate::results::View;
 use crate::scan::Subject;
 use crate::scratch::Scratch;
 use crate::step::Step;
-use crate::sys::{now_ns, Kernel, SysResult, HUGE};
+use crate::sys::{self, now_ns, Kernel, SysResult, HUGE};
 use crate::vma::Vma;
 
 /// A file that ends where the piece begins, and may take it. Not one that a relative with other
@@ -118,10 +118,7 @@ fn copy(
         unsafe { kernel.call(libc::SYS_madvise, a) }?;
         let mut each = |_: &Kernel, a: usize, b: usize| {
             // SAFETY: populated memory of the program that nobody writes now, and its place.
-            unsafe {
-                let from = a as *const u8;
-                core::ptr::copy_nonoverlapping(from, (window + (a - at)) as *mut u8, b - a)
-            };
+            unsafe { sys::copy(a, window + (a - at), b - a) };
             bytes += b - a;
             Ok(())
         };

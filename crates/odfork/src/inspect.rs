@@ -6,8 +6,9 @@
 
 use odfork_model::Trial;
 
-use crate::code::{unseen, Code, Searched, Unseen, BEFORE};
+use crate::code::{unseen, Code, Unseen, BEFORE};
 use crate::reason::{Done, Reason, Stop};
+use crate::scan::Subject;
 use crate::scratch::Scratch;
 use crate::step::Step;
 use crate::sys::now_ns;
@@ -16,15 +17,15 @@ use crate::sys::now_ns;
 const PART: usize = 256 << 10;
 
 /// Searches what was not searched before.
-pub fn inspect(s: &mut Scratch, searched: &Searched, trial: Trial) -> Done<()> {
+pub fn inspect(s: &mut Scratch, subject: &Subject, trial: Trial) -> Done<()> {
     s.kernel.enter(Step::Code);
     for i in 0..s.code().len() {
         let Some(&code) = s.code().get(i) else { break };
-        let from = searched.reached(&code);
+        let from = subject.searched.reached(&code);
         if from < code.end && !s.results.has_inspected_room() {
             return Err(Stop::of(Reason::Price));
         }
-        let (reached, done) = search(s, &code, from, trial);
+        let (reached, done) = search(s, &code, from, subject.sanitizer, trial);
         if reached > from {
             s.results.note_inspected(&Code { end: reached, ..code });
         }
@@ -33,15 +34,31 @@ pub fn inspect(s: &mut Scratch, searched: &Searched, trial: Trial) -> Done<()> {
     Ok(())
 }
 
-/// Searches one mapping from there on; tells how far it came.
-fn search(s: &Scratch, code: &Code, from: usize, trial: Trial) -> (usize, Done<()>) {
+/// Searches one mapping from there on; tells how far it came. What a sanitizer's runtime does in
+/// `known` frozen memory does not hear of; live memory would.
+fn search(
+    s: &Scratch,
+    code: &Code,
+    from: usize,
+    known: [usize; 2],
+    trial: Trial,
+) -> (usize, Done<()>) {
     let mut at = from;
     while at < code.end {
         if !trial.affords(now_ns()) {
             return (at, Err(Stop::of(Reason::Price)));
         }
-        let end = (at + PART).min(code.end);
-        let begin = at.saturating_sub(BEFORE + 2).max(code.start);
+        if known[0] <= at && at < known[1] {
+            s.results.report.unfit.set(1);
+            at = known[1].min(code.end);
+            continue;
+        }
+        let (least, most) = match at < known[0] {
+            true => (code.start, known[0].min(code.end)),
+            false => (code.start.max(known[1]), code.end),
+        };
+        let end = (at + PART).min(most);
+        let begin = at.saturating_sub(BEFORE + 2).max(least);
         // SAFETY: readable program memory, of a mapping seen just now; nobody writes to code that
         // is mapped read-only. If it is gone by now this task ends, and no other.
         let part = unsafe { core::slice::from_raw_parts(begin as *const u8, end - begin) };

@@ -162,7 +162,7 @@ fn look(
     s.results.report.acted.set(usize::from(plan.is_some_and(|plan| plan.scope == Scope::All)));
     let sliced = plan.is_some_and(|plan| is_sliced(o, &plan, threads));
     if !sliced && (plan.is_some() || s.results.report.shown.get() > 0) {
-        inspect::inspect(s, o.subject.searched, plan.map_or(look, |plan| plan.trial))?;
+        inspect::inspect(s, &o.subject, plan.map_or(look, |plan| plan.trial))?;
     }
     due
 }

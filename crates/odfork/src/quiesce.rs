@@ -57,6 +57,11 @@ impl Quiesced {
         if threads > 1 {
             may_look(s, subject)?;
         }
+        // Its functions stand before libc's and read the shadow, in the helper as well: a fault that
+        // nobody would answer.
+        if subject.sanitizer != [0; 2] {
+            return Err(Stop::of(Reason::Sanitizer));
+        }
         let uffd = match open_uffd(&s.kernel) {
             Ok(uffd) if threads == 1 || subject.holding != Holding::Ptrace => uffd,
             Err(e) if threads == 1 || subject.holding == Holding::Userfaultfd => {

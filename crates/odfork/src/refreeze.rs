@@ -195,7 +195,7 @@ fn copy_dirty(
         // SAFETY: `a..b` is readable program memory that nobody writes now
         // (signals blocked, threads held); `to` is the same place of the file in
         // the shared view, which covers the whole span.
-        unsafe { core::ptr::copy_nonoverlapping(a as *const u8, to as *mut u8, b - a) };
+        unsafe { sys::copy(a, to, b - a) };
         bytes += b - a;
         Ok(())
     };

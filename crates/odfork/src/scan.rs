@@ -21,6 +21,9 @@ use crate::step::Step;
 use crate::sys::{self, Kernel, SysResult};
 use crate::vma::{dec, SmapsParser, Vma, SHARED};
 
+/// AddressSanitizer's shadow ends there, and the heap of programs at fixed addresses is below.
+const SHADOW_END: usize = 0x1000_7fff_8000;
+
 /// What the caller knows about the process, for the helper to use.
 #[derive(Clone, Copy)]
 pub struct Subject<'a> {
@@ -39,6 +42,8 @@ pub struct Subject<'a> {
     pub changes: &'a Changes,
     /// The runtime's own writable memory, page aligned: never frozen.
     pub own: (usize, usize),
+    /// Code of a sanitizer's runtime whose system calls are known; zeros: none is.
+    pub sanitizer: [usize; 2],
     /// Mappings with less anonymous memory than this stay.
     pub min_bytes: usize,
     /// Contended PI futexes may exist, which userfaultfd cannot hold.
@@ -186,6 +191,7 @@ pub fn scan(s: &mut Scratch, subject: &Subject, quiesced: bool, look: Trial) -> 
     let (kernel, results) = (s.kernel, s.results);
     let (mut kept, text, stacks) = s.restart_vmas();
     let mut guarded = 0usize;
+    let lowest = if subject.sanitizer == [0; 2] { 0 } else { SHADOW_END };
     loop {
         let n = read(&kernel, fd, text).map_err(no_proc)?;
         let mut each = |v: &Vma| {
@@ -195,8 +201,8 @@ pub fn scan(s: &mut Scratch, subject: &Subject, quiesced: bool, look: Trial) -> 
             map_count += 1;
             pins |= v.pins;
             results.report.untouched.add(v.untouched());
-            if v.can_freeze() && v.anon >= subject.min_bytes && has_default_policy(&kernel, v.start)
-            {
+            let fits = v.can_freeze() && v.anon >= subject.min_bytes && v.start >= lowest;
+            if fits && has_default_policy(&kernel, v.start) {
                 results.report.eligible.add(v.anon);
                 results.report.new_mappings.add(1);
                 around(v, subject.own).into_iter().flatten().for_each(|v| kept.push(v));

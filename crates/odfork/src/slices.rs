@@ -63,7 +63,8 @@ enum Left {
 
 /// This pass is made in slices. Userfaultfd would protect all memory in each of them.
 pub fn is_sliced(o: &Order, threads: u64) -> bool {
-    o.slice.is_some() && (threads == 1 || o.subject.holding != Holding::Userfaultfd)
+    let is_held = threads == 1 || o.subject.holding != Holding::Userfaultfd;
+    o.slice.is_some() && is_held && o.subject.sanitizer == [0; 2]
 }
 
 /// The first slice, behind the look, if there is time left.
@@ -99,7 +100,7 @@ pub fn go_on(s: &mut Scratch, o: &Order, (pagemap, threads, found): (i32, u64, F
     if threads > 1 && o.subject.pi_futexes {
         return Err(Stop::of(Reason::Threads));
     }
-    match inspect::inspect(s, o.subject.searched, trial_of(o)) {
+    match inspect::inspect(s, &o.subject, trial_of(o)) {
         // A later slice goes on from there.
         Err(Stop { reason: Reason::Price, .. }) => return Ok(()),
         other => other?,

@@ -307,9 +307,7 @@ fn fill(s: &mut Scratch, o: &Order, (at, to): (usize, usize), fresh: usize, prot
         }
         let mut copy = |_: &Kernel, a: usize, b: usize| {
             // SAFETY: readable memory of the program, and its place in the fresh mapping.
-            unsafe {
-                core::ptr::copy_nonoverlapping(a as *const u8, (fresh + a - at) as *mut u8, b - a)
-            };
+            unsafe { sys::copy(a, fresh + a - at, b - a) };
             Ok(())
         };
         if prot & libc::PROT_READ == 0 {

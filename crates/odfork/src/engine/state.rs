@@ -56,6 +56,8 @@ pub struct Notes {
     pub realloc_is_glibc: AtomicBool,
     /// The loader's `_dl_find_object` (glibc 2.35), or 0.
     pub find_object: AtomicUsize,
+    /// Where the code of a sanitizer's runtime is whose system calls are known; zeros: none is.
+    pub sanitizer: [AtomicUsize; 2],
     /// The statistics were written.
     pub reported: AtomicBool,
 }
@@ -69,6 +71,7 @@ impl Notes {
             is_glibc: AtomicBool::new(false),
             realloc_is_glibc: AtomicBool::new(false),
             find_object: AtomicUsize::new(0),
+            sanitizer: [NOWHERE; 2],
             reported: AtomicBool::new(false),
         }
     }

@@ -83,7 +83,7 @@ pub fn write(k: &Kernel, (start, end): (usize, usize), access: i32) -> SysResult
         protect(ACCESS)?;
     }
     // SAFETY: writable, and given up.
-    unsafe { core::ptr::write_bytes(start as *mut u8, 0, end - start) };
+    unsafe { sys::zero(start, end - start) };
     if writable {
         Ok(())
     } else {

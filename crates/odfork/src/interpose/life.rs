@@ -11,6 +11,7 @@ use crate::{args, engine, sys};
 
 extern "C" fn init() {
     super::next::resolve();
+    super::program::look();
     engine::start(super::program::inspect);
     if engine::is_live_wanted() {
         super::fork::watch_forks();

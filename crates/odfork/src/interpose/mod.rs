@@ -36,6 +36,7 @@
 //! | sem_init, pthread_mutexattr_setpshared, ... (`futexes`) | (live) wait by a place in a file |
 
 mod advice;
+mod asan;
 mod environment;
 mod errno;
 mod execute;

@@ -1,13 +1,20 @@
 //! Which programs are left alone from the start.
 
-use super::next;
+use super::{asan, next};
 use crate::reason::Reason;
+
+/// In the constructor, when the environment is as the program got it.
+pub fn look() {
+    if is_loaded(&[ASAN]) {
+        asan::look();
+    }
+}
 
 /// A reason never to freeze in this program that takes no look at its code.
 pub fn inspect() -> Reason {
     if !next::is_glibc() {
         Reason::Libc
-    } else if is_loaded(&SANITIZERS) {
+    } else if is_loaded(&SANITIZERS) || (is_loaded(&[ASAN]) && !asan::is_fit()) {
         Reason::Sanitizer
     } else if is_loaded(&[PAGER]) {
         Reason::Userfaultfd
@@ -42,8 +49,9 @@ core::arch::global_asm!(
     ".popsection",
 );
 
+const ASAN: usize = 0;
 /// A sanitizer keeps shadow memory and calls the kernel past the C library.
-const SANITIZERS: [usize; 4] = [0, 1, 2, 3];
+const SANITIZERS: [usize; 3] = [1, 2, 3];
 /// The pager has the large memory, as a shared mapping: nothing of it could be frozen, and its
 /// wrappers must see every call that ours would keep from them.
 const PAGER: usize = 4;
