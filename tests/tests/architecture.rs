@@ -1,11 +1,15 @@
 //! The map in ARCHITECTURE.md is true, and no two files of a crate need each other.
 //!
-//! Owns the two rules. A crate may depend on what its row of the map lists, and every crate has a
+//! Nothing is longer than CONTRIBUTING.md allows.
+//!
+//! Owns the rules. A crate may depend on what its row of the map lists, and every crate has a
 //! row. Files of a crate do not import each other in a circle, unless one of them says in its
 //! header why two files are one thing: "One thing with `other.rs`: ...".
 
 #[path = "architecture/files.rs"]
 mod files;
+#[path = "architecture/sizes.rs"]
+mod sizes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -100,4 +104,10 @@ fn no_files_need_each_other() {
     let advice =
         "give what they share its own file, or say in a header \"One thing with `x.rs`: ...\"";
     assert!(wrong.is_empty(), "files that import each other; {advice}:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn nothing_is_too_long() {
+    let found = sizes::excesses(&root());
+    assert!(found.is_empty(), "wrap or split ({}):\n{}", found.len(), found.join("\n"));
 }

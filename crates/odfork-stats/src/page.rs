@@ -13,7 +13,7 @@ use crate::reason::{Reason, REASONS};
 /// The first eight bytes, once the library has begun.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"odfstats");
 /// Of the layout; another number means another layout.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// What [`Stats::wish`] asks for: nothing, to unfreeze and stay plain, which was done.
 pub const NO_WISH: u32 = 0;
