@@ -41,7 +41,8 @@ static void fork_and_look(const char *what, char *at, size_t size, int writable)
 
 static char *fresh(void)
 {
-    char *at = OK(mmap(NULL, SIZE + 2 * OD_MB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    char *at = OK(
+        mmap(NULL, SIZE + 2 * OD_MB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     at = (char *)(((uintptr_t)at + 2 * OD_MB - 1) & -(2 * OD_MB));
     od_fill_at(at, SIZE, 3, 0);
     memcpy(shadow, at, SIZE);

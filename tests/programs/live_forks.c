@@ -141,7 +141,8 @@ static void *fork_again(void *argument)
 int main(void)
 {
     signal(SIGUSR1, handle);
-    memory = OK(mmap(NULL, SIZE + 2 * OD_MB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    memory = OK(
+        mmap(NULL, SIZE + 2 * OD_MB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     memory = (char *)(((uintptr_t)memory + 2 * OD_MB - 1) & -(2 * OD_MB));
     od_fill_at(memory, SIZE, generation, 0);
     od_gate_make(&gate);

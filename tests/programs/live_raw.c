@@ -22,7 +22,8 @@ static long (*make_fork(void))(void)
 int main(void)
 {
     long (*raw_fork)(void) = make_fork();
-    memory = OK(mmap(NULL, SIZE + 2 * OD_MB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    memory = OK(
+        mmap(NULL, SIZE + 2 * OD_MB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     memory = (char *)(((uintptr_t)memory + 2 * OD_MB - 1) & -(2 * OD_MB));
     od_fill_at(memory, SIZE, 1, 0);
     for (int i = 0; i < 3; i++) {

@@ -69,7 +69,8 @@ static void fork_and_look(int bytes)
 
 int main(void)
 {
-    memory = OK(mmap(NULL, SIZE + 2 * OD_MB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    memory = OK(
+        mmap(NULL, SIZE + 2 * OD_MB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     memory = (char *)(((uintptr_t)memory + 2 * OD_MB - 1) & -(2 * OD_MB));
     od_fill_at(memory, SIZE, 1, 0);
     OK(pipe(pipes));

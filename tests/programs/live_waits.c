@@ -59,7 +59,8 @@ static void *wait_for_word(void *argument)
 }
 
 /* The thread sleeps in the kernel: its state says so. */
-static void begin(pthread_t *thread, const pthread_attr_t *how, void *(*body)(void *), void *argument)
+static void begin(pthread_t *thread, const pthread_attr_t *how, void *(*body)(void *),
+                  void *argument)
 {
     objects->ready = objects->go = objects->word = 0;
     CHECK(pthread_create(thread, how, body, argument) == 0, "pthread_create");
@@ -156,7 +157,8 @@ static void stack(void)
 
 int main(void)
 {
-    memory = OK(mmap(NULL, SIZE + 2 * OD_MB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    memory = OK(
+        mmap(NULL, SIZE + 2 * OD_MB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     memory = (char *)(((uintptr_t)memory + 2 * OD_MB - 1) & -(2 * OD_MB));
     memset(memory, 1, SIZE);
     objects = (struct objects *)(memory + OD_MB);
@@ -165,7 +167,8 @@ int main(void)
         pid_t pid = od_fork();
         if (pid == 0) {
             alarm(60);
-            memory = OK(mmap(NULL, SIZE + 2 * OD_MB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+            memory = OK(mmap(NULL, SIZE + 2 * OD_MB, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
             memory = (char *)(((uintptr_t)memory + 2 * OD_MB - 1) & -(2 * OD_MB));
             memset(memory, 1, SIZE);
             objects = (struct objects *)(memory + OD_MB);

@@ -379,14 +379,12 @@ fn trials(stage: &Arc<Stage>) -> Vec<Trial> {
     add("unprivileged".into(), Box::new(unprivileged));
     add("collector".into(), Box::new(collector));
     add("overload".into(), Box::new(overload));
-    for (name, case) in any::CASES {
-        add(format!("any::{name}"), Box::new(case));
-    }
-    for (name, case) in others::CASES {
-        add(format!("others::{name}"), Box::new(case));
-    }
-    for (name, case) in surroundings::CASES {
-        add(format!("surroundings::{name}"), Box::new(case));
+    let parts: [(&str, &[(&str, fn(&Stage) -> Outcome)]); 3] =
+        [("any", any::CASES), ("others", others::CASES), ("surroundings", surroundings::CASES)];
+    for (part, cases) in parts {
+        for &(name, case) in cases {
+            add(format!("{part}::{name}"), Box::new(case));
+        }
     }
     trials
 }

@@ -69,18 +69,26 @@ pub static SETTINGS: [Setting; 13] = [
         variable: ENGINE,
         metavar: "ENGINE",
         values: Values::OneOf(&[
-            Choice { name: "auto", help: "kernel where the kernel can and no option is the image's alone, else image" },
+            Choice {
+                name: "auto",
+                help: "kernel where the kernel can and no option is the image's alone, else image",
+            },
             Choice { name: "image", help: "the preloaded library moves memory into an image" },
-            Choice { name: "kernel", help: "fork shares page tables; nothing is preloaded; any program" },
+            Choice {
+                name: "kernel",
+                help: "fork shares page tables; nothing is preloaded; any program",
+            },
         ]),
         default: "auto",
         reader: Reader::Launcher,
         help: "What makes forks cheap",
-        detail: "The kernel engine needs Linux built with CONFIG_COW_PTE_TABLES (`odfork kernel deb`) and `vm.cow_fork` other \
-                 than 0; `kernel` without it is an error (exit status 2), `auto` takes the image then. It works for static, \
-                 Go and threaded programs, and programs they start; setuid programs are left out. `--freeze` and `--image` mean \
-                 nothing to it, so with them `auto` is `image`. With `--stats`, odfork stays as the program's parent, as \
-                 time(1) does, and writes what the kernel counted meanwhile, for the whole system.",
+        detail: "The kernel engine needs Linux built with CONFIG_COW_PTE_TABLES (`odfork kernel \
+                 deb`) and `vm.cow_fork` other than 0; `kernel` without it is an error (exit \
+                 status 2), `auto` takes the image then. It works for static, Go and threaded \
+                 programs, and programs they start; setuid programs are left out. `--freeze` and \
+                 `--image` mean nothing to it, so with them `auto` is `image`. With `--stats`, \
+                 odfork stays as the program's parent, as time(1) does, and writes what the kernel \
+                 counted meanwhile, for the whole system.",
     },
     Setting {
         flag: Some("freeze"),
@@ -88,16 +96,23 @@ pub static SETTINGS: [Setting; 13] = [
         variable: FREEZE,
         metavar: "MODE",
         values: Values::OneOf(&[
-            Choice { name: "auto", help: "when the plain forks have cost as much as a freeze would" },
+            Choice {
+                name: "auto",
+                help: "when the plain forks have cost as much as a freeze would",
+            },
             Choice { name: "eager", help: "at the first fork that finds memory worth freezing" },
-            Choice { name: "never", help: "only when the program asks by the API; else plain fork" },
+            Choice {
+                name: "never",
+                help: "only when the program asks by the API; else plain fork",
+            },
         ]),
         default: "auto",
         reader: Reader::Library,
         help: "When to move the program's memory into an image",
-        detail: "Freezing costs about one copy of the memory in use, and pays when the program forks often. `auto` never \
-                 costs more than twice the better of the two choices. `eager` is for a program known to fork many \
-                 times; it also refreezes dirty memory at every fork that finds some.",
+        detail: "Freezing costs about one copy of the memory in use, and pays when the program \
+                 forks often. `auto` never costs more than twice the better of the two choices. \
+                 `eager` is for a program known to fork many times; it also refreezes dirty memory \
+                 at every fork that finds some.",
     },
     Setting {
         flag: Some("image"),
@@ -106,14 +121,17 @@ pub static SETTINGS: [Setting; 13] = [
         metavar: "KIND",
         values: Values::OneOf(&[
             Choice { name: "auto", help: "huge when this machine gives one, else small" },
-            Choice { name: "huge", help: "2 MB pages or no freezing, with the reason in the statistics" },
+            Choice {
+                name: "huge",
+                help: "2 MB pages or no freezing, with the reason in the statistics",
+            },
             Choice { name: "small", help: "4 KB pages, to be had everywhere" },
         ]),
         default: "auto",
         reader: Reader::Library,
         help: "Pages that the image is made of",
-        detail: "Children read a huge image through 2 MB mappings, yet copy only 4 KB where they write. `odfork check` tells \
-                 which kind this machine and this user can have.",
+        detail: "Children read a huge image through 2 MB mappings, yet copy only 4 KB where they \
+                 write. `odfork check` tells which kind this machine and this user can have.",
     },
     Setting {
         flag: Some("image-dir"),
@@ -124,11 +142,13 @@ pub static SETTINGS: [Setting; 13] = [
         default: "none",
         reader: Reader::Library,
         help: "Make huge images in this directory, or none",
-        detail: "For containers and services that may not mount: `mount -t tmpfs -o huge=always,size=0,mode=1777 odfork \
-                 DIR` on the host, and DIR passed in. The files have no name and are open to their owner only. DIR must be \
-                 on a tmpfs without size limit, not mounted noexec, belong to root or the user, and be writable to nobody \
-                 else unless it is sticky; else nothing is frozen (`image-dir`), and `odfork check`, with this variable, \
-                 says why. The flag turns a relative path into an absolute one.",
+        detail: "For containers and services that may not mount: `mount -t tmpfs -o \
+                 huge=always,size=0,mode=1777 odfork DIR` on the host, and DIR passed in. The \
+                 files have no name and are open to their owner only. DIR must be on a tmpfs \
+                 without size limit, not mounted noexec, belong to root or the user, and be \
+                 writable to nobody else unless it is sticky; else nothing is frozen \
+                 (`image-dir`), and `odfork check`, with this variable, says why. The flag turns a \
+                 relative path into an absolute one.",
     },
     Setting {
         flag: Some("threads"),
@@ -153,8 +173,16 @@ pub static SETTINGS: [Setting; 13] = [
         variable: PROFILE,
         metavar: "PROFILE",
         values: Values::OneOf(&[
-            Choice { name: "static", help: "frozen memory is private: what is rewritten is copied, and refrozen at forks" },
-            Choice { name: "live", help: "frozen memory is shared with its file while no child shows it; an experiment" },
+            Choice {
+                name: "static",
+                help:
+                    "frozen memory is private: what is rewritten is copied, and refrozen at forks",
+            },
+            Choice {
+                name: "live",
+                help:
+                    "frozen memory is shared with its file while no child shows it; an experiment",
+            },
         ]),
         default: "static",
         reader: Reader::Library,
@@ -189,8 +217,8 @@ pub static SETTINGS: [Setting; 13] = [
         default: "none",
         reader: Reader::Library,
         help: "Write statistics when the program exits",
-        detail: "Written at exit(), return from main and _exit(). A program killed by a signal writes none. What the kernel \
-                 engine writes instead: ODFORK_ENGINE.",
+        detail: "Written at exit(), return from main and _exit(). A program killed by a signal \
+                 writes none. What the kernel engine writes instead: ODFORK_ENGINE.",
     },
     Setting {
         flag: Some("stats-file"),
@@ -201,8 +229,8 @@ pub static SETTINGS: [Setting; 13] = [
         default: "standard error",
         reader: Reader::Library,
         help: "Where the statistics go (%p becomes the pid)",
-        detail: "The flag turns a relative path into an absolute one, so that the program may change its directory; the \
-                 variable is taken as it is.",
+        detail: "The flag turns a relative path into an absolute one, so that the program may \
+                 change its directory; the variable is taken as it is.",
     },
     Setting {
         flag: Some("quiet"),
@@ -213,7 +241,8 @@ pub static SETTINGS: [Setting; 13] = [
         default: "off",
         reader: Reader::Launcher,
         help: "No line when the program cannot be accelerated",
-        detail: "Also hides warnings about unknown ODFORK_* variables. Errors are shown all the same.",
+        detail: "Also hides warnings about unknown ODFORK_* variables. Errors are shown all the \
+                 same.",
     },
     Setting {
         flag: None,
@@ -235,8 +264,8 @@ pub static SETTINGS: [Setting; 13] = [
         default: "unset",
         reader: Reader::Library,
         help: "Only the process with this id reports statistics",
-        detail: "`odfork run` sets it to its own id, which becomes the program's. Unset, every process that loads the library \
-                 by exec reports.",
+        detail: "`odfork run` sets it to its own id, which becomes the program's. Unset, every \
+                 process that loads the library by exec reports.",
     },
     Setting {
         flag: None,
@@ -247,7 +276,9 @@ pub static SETTINGS: [Setting; 13] = [
         default: "unset",
         reader: Reader::Tests,
         help: "Tests only: make a call of the freeze path fail",
-        detail: "The N-th call, every call from the N-th on, or every call of the named step fails with that errno number.",
+        detail:
+            "The N-th call, every call from the N-th on, or every call of the named step fails \
+             with that errno number.",
     },
 ];
 

@@ -7,8 +7,8 @@
 pub enum Reason {
     #[default]
     None = 0,
-    /// Other threads run and cannot be held still (no userfaultfd and no ptrace, or they did not come
-    /// to rest).
+    /// Other threads run and cannot be held still (no userfaultfd and no ptrace, or they did not
+    /// come to rest).
     Threads,
     /// `/proc` is not mounted, not readable, or not this process's.
     NoProc,
@@ -135,16 +135,28 @@ impl Reason {
     pub const fn explain(self) -> &'static str {
         match self {
             Reason::None => "",
-            Reason::Threads => "other threads did not come to rest, or neither userfaultfd nor ptrace is allowed here (odfork check says what would help)",
+            Reason::Threads => {
+                "other threads did not come to rest, or neither userfaultfd nor \
+                 ptrace is allowed here (odfork check says what would help)"
+            }
             Reason::NoProc => "/proc is not readable here; mount it to let memory be frozen",
             Reason::Traced => "a debugger is attached; detach it to let memory be frozen",
             Reason::Seccomp => "a system-call filter forbids what freezing needs",
-            Reason::Memory => "too little free memory to keep a second copy of what is rewritten; free some or raise the cgroup limit",
+            Reason::Memory => {
+                "too little free memory to keep a second copy of what is rewritten; \
+                 free some or raise the cgroup limit"
+            }
             Reason::Limit => "a resource limit (ulimit) forbids a step of freezing",
             Reason::MapLimit => "the process is near vm.max_map_count; raise it",
-            Reason::Pinned => "io_uring, AIO, O_DIRECT or a device may write to memory behind the page tables",
+            Reason::Pinned => {
+                "io_uring, AIO, O_DIRECT or a device may write to memory behind the \
+                 page tables"
+            }
             Reason::SharedVm => "another process shares this address space",
-            Reason::NotWorth => "too little anonymous memory, too thinly used or shared with living children, or fork is already cheap",
+            Reason::NotWorth => {
+                "too little anonymous memory, too thinly used or shared with \
+                 living children, or fork is already cheap"
+            }
             Reason::Never => "switched off by ODFORK_FREEZE=never",
             Reason::Go => "a Go program: its runtime bypasses the C library",
             Reason::Sanitizer => "a sanitizer is linked in and manages memory by itself",
@@ -152,14 +164,32 @@ impl Reason {
             Reason::Helper => "the helper task could not run",
             Reason::Step => "a step of freezing failed; memory is as it was",
             Reason::Image => "the backing file asked for (ODFORK_IMAGE) cannot be had here",
-            Reason::Userfaultfd => "the program handles page faults itself, or odfork page does for it",
-            Reason::NotLoaded => "the runtime's wrappers are not loaded; use odfork run, or the crate's feature interpose",
+            Reason::Userfaultfd => {
+                "the program handles page faults itself, or odfork page does \
+                 for it"
+            }
+            Reason::NotLoaded => {
+                "the runtime's wrappers are not loaded; use odfork run, or the \
+                 crate's feature interpose"
+            }
             Reason::Asked => "unfrozen on demand (odfork stats PID --plain); it stays plain",
-            Reason::ImageDir => "the directory of ODFORK_IMAGE_DIR cannot be used; odfork check, with that variable, says why",
-            Reason::Busy => "a thread is in a call that cannot be interrupted unseen, or did not stop; tried again later",
+            Reason::ImageDir => {
+                "the directory of ODFORK_IMAGE_DIR cannot be used; odfork check, \
+                 with that variable, says why"
+            }
+            Reason::Busy => {
+                "a thread is in a call that cannot be interrupted unseen, or did not \
+                 stop; tried again later"
+            }
             Reason::Libc => "the program's C library is not glibc",
-            Reason::Price => "a pass cost more than expected and was stopped; it goes on once forks have cost as much",
-            Reason::RawCalls => "the program calls madvise or mremap by raw instructions, past the C library",
+            Reason::Price => {
+                "a pass cost more than expected and was stopped; it goes on once \
+                 forks have cost as much"
+            }
+            Reason::RawCalls => {
+                "the program calls madvise or mremap by raw instructions, past the \
+                 C library"
+            }
         }
     }
 }

@@ -59,24 +59,7 @@ pub fn write_json(w: &mut dyn Write, s: &Stats, c: &Context) -> fmt::Result {
         w.write_char(ch)?;
     }
     write!(w, "\",\"engine\":\"{}\",\"reason\":\"{}\",", s.engine_word(), why(s))?;
-    write!(
-        w,
-        "\"freeze\":{{\"count\":{},\"us\":{},\"bytes\":{}}},",
-        g(&s.freezes),
-        g(&s.freeze_ns) / 1000,
-        g(&s.freeze_bytes)
-    )?;
-    write!(
-        w,
-        "\"fold\":{{\"in_place\":{},\"rebuilt\":{},\"us\":{},\"bytes\":{}}},\
-         \"thaw\":{{\"count\":{},\"bytes\":{}}},",
-        g(&s.folds_in_place),
-        g(&s.folds_rebuilt),
-        g(&s.fold_ns) / 1000,
-        g(&s.fold_bytes),
-        g(&s.thaws),
-        g(&s.thaw_bytes)
-    )?;
+    write_passes(w, s)?;
     let min = if g(&s.forks) == 0 { 0 } else { g(&s.fork_min_ns) };
     write!(
         w,
@@ -129,6 +112,29 @@ fn write_buckets(w: &mut dyn Write, buckets: impl Iterator<Item = (u64, u64)>) -
         comma = ",";
     }
     Ok(())
+}
+
+/// Members about what passes and thaws moved.
+fn write_passes(w: &mut dyn Write, s: &Stats) -> fmt::Result {
+    let g = |a: &AtomicU64| a.load(Relaxed);
+    write!(
+        w,
+        "\"freeze\":{{\"count\":{},\"us\":{},\"bytes\":{}}},",
+        g(&s.freezes),
+        g(&s.freeze_ns) / 1000,
+        g(&s.freeze_bytes)
+    )?;
+    write!(
+        w,
+        "\"fold\":{{\"in_place\":{},\"rebuilt\":{},\"us\":{},\"bytes\":{}}},\
+         \"thaw\":{{\"count\":{},\"bytes\":{}}},",
+        g(&s.folds_in_place),
+        g(&s.folds_rebuilt),
+        g(&s.fold_ns) / 1000,
+        g(&s.fold_bytes),
+        g(&s.thaws),
+        g(&s.thaw_bytes)
+    )
 }
 
 /// Members of the list of reasons for plain fork.

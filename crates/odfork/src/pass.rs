@@ -144,8 +144,8 @@ pub fn job(s: &mut Scratch, order: &Order, found: Found) -> Done<()> {
     done
 }
 
-/// The steps `scan`, `decide` and `code`: what is to be done, if anything. A pass in slices searches
-/// code in them.
+/// The steps `scan`, `decide` and `code`: what is to be done, if anything. A pass in slices
+/// searches code in them.
 fn look(
     s: &mut Scratch,
     o: &Order,

@@ -57,8 +57,8 @@ impl Quiesced {
         if threads > 1 {
             may_look(s, subject)?;
         }
-        // Its functions stand before libc's and read the shadow, in the helper as well: a fault that
-        // nobody would answer.
+        // Its functions stand before libc's and read the shadow, in the helper as well: a fault
+        // that nobody would answer.
         if subject.sanitizer != [0; 2] {
             return Err(Stop::of(Reason::Sanitizer));
         }

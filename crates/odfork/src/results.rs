@@ -114,8 +114,8 @@ pub struct Results {
     inspected_count: AtomicUsize,
     /// What backing files hold at most after punching, plus 1; 0 for those not punched.
     punched: [AtomicUsize; MAX_FILES],
-    /// Up to where the memory of the backing file in that slot is certainly mapped shared, and up to
-    /// where perhaps; 0: not.
+    /// Up to where the memory of the backing file in that slot is certainly mapped shared, and up
+    /// to where perhaps; 0: not.
     shared: [(AtomicUsize, AtomicUsize); MAX_FILES],
     /// Up to where that file's memory goes now, and bytes written beyond its end before.
     grown: [(AtomicUsize, AtomicUsize); MAX_FILES],
@@ -225,8 +225,8 @@ impl Results {
         most.enumerate().filter_map(|(slot, most)| Some((slot, most?)))
     }
 
-    /// The memory of the backing file in that slot is mapped shared up to `from`, and about to be up
-    /// to `end`.
+    /// The memory of the backing file in that slot is mapped shared up to `from`, and about to be
+    /// up to `end`.
     pub fn note_shared(&self, slot: usize, (from, end): (usize, usize)) {
         if let Some((certain, perhaps)) = self.shared.get(slot) {
             certain.store(from, Relaxed);

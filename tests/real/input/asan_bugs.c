@@ -1,5 +1,5 @@
-/* Bugs that AddressSanitizer must report, each in a forked child of a process with 96 MB in blocks of
- * many sizes; and rounds of correct use between, which it must not report.
+/* Bugs that AddressSanitizer must report, each in a forked child of a process with 96 MB in blocks
+ * of many sizes; and rounds of correct use between, which it must not report.
  *
  *   asan_bugs FOLDER    the report of bug N goes to FOLDER/N; how its child ended, to stdout */
 #include <fcntl.h>

@@ -100,8 +100,10 @@ pub static PROBES: [Probe; 19] = [
         look: image::huge_in_user_namespace,
         if_yes: "Programs without root get an image of 2 MB pages too.",
         if_not: "Programs without root get a 4 KB image: children that read much are slower.",
-        change: "Allow user namespaces: sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone=1, \
-                 kernel.apparmor_restrict_unprivileged_userns=0; in a container, its seccomp profile.",
+        change: "Allow user namespaces: sysctl user.max_user_namespaces, \
+                 kernel.unprivileged_userns_clone=1, \
+                 kernel.apparmor_restrict_unprivileged_userns=0; in a container, its seccomp \
+                 profile.",
     },
     Probe {
         id: "memfd",
@@ -124,16 +126,19 @@ pub static PROBES: [Probe; 19] = [
         title: "image in a directory",
         look: image::in_directory,
         if_yes: "The image is made there, of 2 MB pages, and nowhere else.",
-        if_not: "Without ODFORK_IMAGE_DIR the image is made where it can be; with one that is not fit every \
-                 fork stays plain.",
-        change: "mount -t tmpfs -o huge=always,size=0,mode=1777 odfork DIR, then ODFORK_IMAGE_DIR=DIR.",
+        if_not: "Without ODFORK_IMAGE_DIR the image is made where it can be; with one that is not \
+                 fit every fork stays plain.",
+        change: "mount -t tmpfs -o huge=always,size=0,mode=1777 odfork DIR, then \
+                 ODFORK_IMAGE_DIR=DIR.",
     },
     Probe {
         id: "pagemap-scan",
         title: "PAGEMAP_SCAN ioctl",
         look: kernel::pagemap_scan,
         if_yes: "Dirty pages are found in large steps.",
-        if_not: "Dirty pages are found by reading /proc/self/pagemap entry by entry: refreezing is slower.",
+        if_not:
+            "Dirty pages are found by reading /proc/self/pagemap entry by entry: refreezing is \
+             slower.",
         change: "Linux 6.7 or later, with /proc mounted.",
     },
     Probe {
@@ -148,15 +153,18 @@ pub static PROBES: [Probe; 19] = [
         id: "userfaultfd-wp",
         title: "userfaultfd write-protect",
         look: kernel::userfaultfd,
-        if_yes: "Programs with threads are frozen too: their writes wait, also those made by the kernel for them.",
+        if_yes: "Programs with threads are frozen too: their writes wait, also those made by the \
+                 kernel for them.",
         if_not: "Threads are stopped by ptrace, where that is allowed (next row).",
-        change: "Run as root, or sysctl vm.unprivileged_userfaultfd=1 (Linux 5.19 or later for this use).",
+        change: "Run as root, or sysctl vm.unprivileged_userfaultfd=1 (Linux 5.19 or later for \
+                 this use).",
     },
     Probe {
         id: "ptrace",
         title: "ptrace by a child",
         look: kernel::ptrace,
-        if_yes: "Programs with threads are frozen too, without userfaultfd: the threads are stopped for moments.",
+        if_yes: "Programs with threads are frozen too, without userfaultfd: the threads are \
+                 stopped for moments.",
         if_not: "Without userfaultfd, programs that run threads when they fork stay plain.",
         change: "Allow ptrace in the filter; kernel.yama.ptrace_scope 0 or 1.",
     },
@@ -181,7 +189,8 @@ pub static PROBES: [Probe; 19] = [
         title: "memory overcommit",
         look: limits::overcommit,
         if_yes: "Mapping the image does not count against a commit limit.",
-        if_not: "Strict accounting: image and copies count twice, so a freeze may be refused (plain fork then).",
+        if_not: "Strict accounting: image and copies count twice, so a freeze may be refused \
+                 (plain fork then).",
         change: "sysctl vm.overcommit_memory=0",
     },
     Probe {
@@ -197,7 +206,8 @@ pub static PROBES: [Probe; 19] = [
         title: "file size limit",
         look: limits::file_size,
         if_yes: "The image, a file to the kernel, may have any size.",
-        if_not: "An image larger than the limit cannot be made: bigger programs stay with plain fork.",
+        if_not: "An image larger than the limit cannot be made: bigger programs stay with plain \
+                 fork.",
         change: "ulimit -f unlimited",
     },
     Probe {
@@ -205,8 +215,10 @@ pub static PROBES: [Probe; 19] = [
         title: "no seccomp filter",
         look: limits::seccomp,
         if_yes: "No filter stands between the library and the kernel.",
-        if_not: "A filter may refuse calls that freezing needs; what it refuses shows in the rows above.",
-        change: "Start outside the sandbox, or allow fsopen, fsconfig, fsmount, memfd_create, userfaultfd in its profile.",
+        if_not: "A filter may refuse calls that freezing needs; what it refuses shows in the rows \
+                 above.",
+        change: "Start outside the sandbox, or allow fsopen, fsconfig, fsmount, memfd_create, \
+                 userfaultfd in its profile.",
     },
     Probe {
         id: "thp",
@@ -214,7 +226,8 @@ pub static PROBES: [Probe; 19] = [
         look: limits::huge_pages,
         if_yes: "Nothing forbids 2 MB pages in an image.",
         if_not: "Huge pages are switched off, so the image has 4 KB pages.",
-        change: "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled; do not start under PR_SET_THP_DISABLE.",
+        change: "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled; do not start \
+                 under PR_SET_THP_DISABLE.",
     },
     Probe {
         id: "memory",
@@ -238,7 +251,8 @@ pub static PROBES: [Probe; 19] = [
         look: limits::kernel_engine,
         if_yes: "`odfork run` lets fork share page tables: any program, nothing preloaded.",
         if_not: "Forks are made cheap by the preloaded library and its image.",
-        change: "A kernel with CONFIG_COW_PTE_TABLES (odfork kernel deb), and sysctl vm.cow_fork=1.",
+        change: "A kernel with CONFIG_COW_PTE_TABLES (odfork kernel deb), and sysctl \
+                 vm.cow_fork=1.",
     },
 ];
 

@@ -200,7 +200,8 @@ fn as_value(
         .iter()
         .map(|Finding { probe, seen }| {
             let meaning = if seen.mark == Mark::Yes { probe.if_yes } else { probe.if_not };
-            json!({"id": probe.id, "title": probe.title, "answer": word(seen.mark), "found": seen.found,
+            json!({"id": probe.id, "title": probe.title, "answer": word(seen.mark),
+                   "found": seen.found,
                    "meaning": meaning, "change": probe.change})
         })
         .collect();
@@ -243,7 +244,8 @@ fn program_value(eligibility: &Eligibility, environment: &Environment) -> Value 
     };
     let chain: Vec<String> =
         eligibility.chain.iter().map(|path| path.display().to_string()).collect();
-    json!({"name": eligibility.name.to_string_lossy(), "files": chain, "accelerated": answer, "kind": kind, "why": why,
+    json!({"name": eligibility.name.to_string_lossy(), "files": chain, "accelerated": answer,
+           "kind": kind, "why": why,
            "change": change})
 }
 

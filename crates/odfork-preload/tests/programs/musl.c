@@ -20,8 +20,9 @@ int main(void)
     char *heap = realloc(malloc(1 << 20), 8 << 20);
     pthread_t thread;
     int file = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (!heap || fcntl(file, F_GETFD) != FD_CLOEXEC || pthread_create(&thread, NULL, nothing, NULL) ||
-        pthread_join(thread, NULL) || madvise(memory, 4096, MADV_DONTNEED))
+    if (!heap || fcntl(file, F_GETFD) != FD_CLOEXEC ||
+        pthread_create(&thread, NULL, nothing, NULL) || pthread_join(thread, NULL) ||
+        madvise(memory, 4096, MADV_DONTNEED))
         return 1;
     free(heap);
     pid_t child = fork();

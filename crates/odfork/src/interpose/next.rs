@@ -86,8 +86,8 @@ impl Next {
     pub fn get(self) -> usize {
         let at = self.known();
         if at == 0 {
-            // Called by an earlier constructor than ours, or in a library loaded since: glibc before
-            // 2.34 has those of threads in one of its own.
+            // Called by an earlier constructor than ours, or in a library loaded since: glibc
+            // before 2.34 has those of threads in one of its own.
             look_up(&[self as usize]);
         }
         self.known()
