@@ -380,7 +380,7 @@ fn trials(stage: &Arc<Stage>) -> Vec<Trial> {
     add("collector".into(), Box::new(collector));
     add("overload".into(), Box::new(overload));
     let parts: [(&str, &[(&str, fn(&Stage) -> Outcome)]); 3] =
-        [("any", any::CASES), ("others", others::CASES), ("surroundings", surroundings::CASES)];
+        [("any", &any::CASES), ("others", &others::CASES), ("surroundings", &surroundings::CASES)];
     for (part, cases) in parts {
         for &(name, case) in cases {
             add(format!("{part}::{name}"), Box::new(case));
