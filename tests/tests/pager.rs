@@ -379,7 +379,7 @@ fn trials(stage: &Arc<Stage>) -> Vec<Trial> {
     add("unprivileged".into(), Box::new(unprivileged));
     add("collector".into(), Box::new(collector));
     add("overload".into(), Box::new(overload));
-    let parts: [(&str, &[(&str, fn(&Stage) -> Outcome)]); 3] =
+    let parts: [(_, &[others::Case]); 3] =
         [("any", &any::CASES), ("others", &others::CASES), ("surroundings", &surroundings::CASES)];
     for (part, cases) in parts {
         for &(name, case) in cases {

@@ -59,5 +59,5 @@ fn begins_function(line: &str) -> bool {
     let leads = |word: &&str| {
         word.starts_with("pub") || ["const", "unsafe", "extern", "\"C\"", "async"].contains(word)
     };
-    line.split_whitespace().any(|word| word == "fn") && words.iter().all(|word| leads(word))
+    line.split_whitespace().any(|word| word == "fn") && words.iter().all(leads)
 }
