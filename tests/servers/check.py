@@ -26,7 +26,8 @@ PAGE = os.path.join(ROOT, "docs", "servers.md")
 UNITS = "/lib/systemd/system"
 # What a server with threads comes to, in the words of `odfork stats`, and the places where it is
 # frozen unasked.
-FROZEN = "memory is in a backing file"
+FROZEN, PLAIN = "memory is in a backing file", "userfaultfd is not allowed"
+DEVICE = ["service-udev", "docker-device"]
 passed, failed, skipped = 0, 0, 0
 
 
@@ -117,13 +118,17 @@ def server_in(stage, name, place, environment, commands):
         server.save()
         server.save()
         said = stage.stats(server.pid())
-        check(f"{name}: {FROZEN}", FROZEN in said, said)
+        expected = FROZEN if place in DEVICE or "ODFORK_THREADS" in environment else PLAIN
+        check(f"{name}: {expected}", expected in said, said)
         for line in commands:
             run_line(stage, server, line)
-        stage.stats(server.pid(), "--plain")
-        server.save()
-        said = stage.stats(server.pid())
-        check(f"{name}: plain on demand", "engine plain" in said and "frozen 0.0 MB" in said, said)
+        if FROZEN in said:
+            stage.stats(server.pid(), "--plain")
+            server.save()
+            said = stage.stats(server.pid())
+            check(
+                f"{name}: plain on demand", "engine plain" in said and "frozen 0.0 MB" in said, said
+            )
         server.ask("SET", "last", "1")
         server.save()
         digest = server.ask("DEBUG", "DIGEST")

@@ -61,13 +61,16 @@ impl Mode {
             Mode::Stock | Mode::Auto => &[],
             Mode::Huge => &[("ODFORK_FREEZE", "eager"), ("ODFORK_IMAGE", "huge")],
             Mode::Small => &[("ODFORK_FREEZE", "eager"), ("ODFORK_IMAGE", "small")],
-            Mode::User => &[("ODFORK_FREEZE", "eager")],
+            Mode::User => &[("ODFORK_FREEZE", "eager"), ("ODFORK_THREADS", "auto")],
             Mode::Live => {
                 &[("ODFORK_FREEZE", "eager"), ("ODFORK_IMAGE", "huge"), ("ODFORK_PROFILE", "live")]
             }
-            Mode::Slices => {
-                &[("ODFORK_FREEZE", "eager"), ("ODFORK_MAX_PAUSE", "1"), ("ODFORK_PROFILE", "live")]
-            }
+            Mode::Slices => &[
+                ("ODFORK_FREEZE", "eager"),
+                ("ODFORK_MAX_PAUSE", "1"),
+                ("ODFORK_PROFILE", "live"),
+                ("ODFORK_THREADS", "auto"),
+            ],
         }
     }
 }

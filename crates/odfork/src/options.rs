@@ -68,7 +68,7 @@ impl Options {
         Options {
             freeze: Freeze::Auto,
             image: Allowed::Auto,
-            holding: Holding::Auto,
+            holding: Holding::Userfaultfd,
             profile: Profile::Static,
             max_pause_ns: 0,
             image_dir: [0; 256],
@@ -93,9 +93,9 @@ impl Options {
             _ => Allowed::Auto,
         };
         o.holding = match var(c"ODFORK_THREADS") {
-            b"userfaultfd" => Holding::Userfaultfd,
+            b"auto" => Holding::Auto,
             b"ptrace" => Holding::Ptrace,
-            _ => Holding::Auto,
+            _ => Holding::Userfaultfd,
         };
         o.profile = match var(c"ODFORK_PROFILE") {
             b"live" => Profile::Live,
