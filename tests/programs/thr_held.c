@@ -124,6 +124,18 @@ static int nanosleep_timed(void)
     struct timespec t = limit();
     return nanosleep(&t, NULL) == 0;
 }
+/* What is left is told to whom is interrupted, and nobody else. */
+static int nanosleep_told(void)
+{
+    struct timespec t = limit(), rest = { 7, 8 };
+    return nanosleep(&t, &rest) == 0 && rest.tv_sec == 7 && rest.tv_nsec == 8;
+}
+static int clock_nanosleep_told(void)
+{
+    struct timespec t = limit(), rest = { 7, 8 };
+    return clock_nanosleep(CLOCK_MONOTONIC, 0, &t, &rest) == 0 && rest.tv_sec == 7 &&
+           rest.tv_nsec == 8;
+}
 static int clock_nanosleep_timed(void)
 {
     struct timespec t = deadline(CLOCK_REALTIME);
@@ -195,6 +207,11 @@ static int epoll_until_handler(void)
     close(set);
     return n == -1 && errno == EINTR;
 }
+static int nanosleep_until_handler(void)
+{
+    struct timespec t = { 1000, 0 }, rest = { 7, 8 };
+    return nanosleep(&t, &rest) == -1 && errno == EINTR && rest.tv_sec > 500 && rest.tv_sec < 1000;
+}
 static int sigsuspend_until_handler(void)
 {
     sigset_t none;
@@ -227,6 +244,8 @@ static const struct wait {
     { "select with a constant", fixed_select_timed, TIMED },
     { "nanosleep", nanosleep_timed, TIMED },
     { "clock_nanosleep", clock_nanosleep_timed, TIMED },
+    { "nanosleep with a place for its rest", nanosleep_told, TIMED },
+    { "clock_nanosleep with a place for its rest", clock_nanosleep_told, TIMED },
     { "futex with limit", futex_timed, TIMED },
     { "mq_timedreceive", mailbox_timed, TIMED },
     { "epoll_wait", epoll_wait_for_ever, RELEASED },
@@ -239,6 +258,7 @@ static const struct wait {
     { "pause", pause_until_handler, HANDLED },
     { "epoll_wait until a handler", epoll_until_handler, HANDLED },
     { "sigsuspend", sigsuspend_until_handler, HANDLED },
+    { "nanosleep until a handler", nanosleep_until_handler, HANDLED },
     { "read through a handler", read_through_handler, HANDLED },
 };
 enum { COUNT = sizeof WAITS / sizeof *WAITS };

@@ -2,8 +2,8 @@
 /*
  * Transfers that have begun and wait for room are held again and again: each comes back with all it
  * was to move, and what arrives is what was sent. In turn: write and writev to a pipe or a socket,
- * sendfile, send, sendmsg with many buffers. One that meets an end or an error in its rest answers
- * what was moved before, as on stock.
+ * sendfile, send, sendmsg; a thousand buffers at once. One that meets an end or an error in its
+ * rest answers what was moved before, as on stock.
  */
 #include "proc_region.h"
 #include <pthread.h>
@@ -13,7 +13,7 @@
 #include <sys/uio.h>
 
 static const size_t BYTES = 8 * OD_MB, SENT = 3 * OD_MB + 12345;
-enum { HOLDS = 6, PARTS = 20 };
+enum { HOLDS = 6, PARTS = 1000 };
 static void *region;
 static char *text;
 static int ends[2], file;
@@ -23,7 +23,8 @@ static struct iovec *parts(void)
     static struct iovec all[PARTS];
     size_t at = 0;
     for (int i = 0; i < PARTS; i++) {
-        size_t n = i == 3 ? 0 : i == PARTS - 1 ? SENT - at : SENT / PARTS + (size_t)i * 100;
+        size_t some = i % 9 == 3 ? 0 : SENT / PARTS / 2 + (size_t)i % 70;
+        size_t n = i == PARTS - 1 ? SENT - at : some;
         all[i] = (struct iovec){ text + at, n };
         at += n;
     }

@@ -2,8 +2,11 @@
 //!
 //! Owns the tables; pure. The kernel begins most interrupted calls again by itself, or goes on with
 //! what is left of their time. Those that answer EINTR instead are begun again by `mend`. Those
-//! that come back with less than they would have are gone on with. What can be neither is left
+//! that come back with less than they would have are gone on with. What is not named here is left
 //! alone: then threads are not held now. signal(7) lists the calls that are never begun again.
+//!
+//! A look at a thread that runs, or has just woken up, does not tell what it will be in when it
+//! stops. So what cannot be mended says so itself, from before it begins (`engine::unmended`).
 
 use crate::task::Blocked;
 
@@ -12,12 +15,12 @@ use crate::task::Blocked;
 pub enum Care {
     /// It may be interrupted.
     None,
-    /// It may be, once its time is lowered by what has passed.
+    /// It may be, if it is known since when its time passes.
     Timed,
-    /// It may be, if this descriptor has no limits of time and is no terminal.
+    /// It may be, if this descriptor has no limits of time and is no terminal or file.
     Descriptor(i32),
-    /// It ends the thread: nothing to interrupt.
-    Ends,
+    /// It may be where it sleeps so that signals do not wake it.
+    Deaf,
     /// It must not be.
     Leave,
 }
@@ -43,7 +46,8 @@ const FUTEX_WAIT: i64 = 455;
 pub fn care(blocked: &Blocked) -> Care {
     let Some(call) = blocked.call else { return Care::None };
     match call as i64 {
-        libc::SYS_exit | libc::SYS_exit_group => Care::Ends,
+        // No thread that ends is stopped.
+        libc::SYS_exit | libc::SYS_exit_group => Care::Leave,
         libc::SYS_epoll_wait
         | libc::SYS_epoll_pwait
         | libc::SYS_epoll_pwait2
@@ -59,8 +63,11 @@ pub fn care(blocked: &Blocked) -> Care {
         // What is received whole or not at all would come back in part.
         libc::SYS_recvfrom if is_whole(blocked.arguments[3]) => Care::Leave,
         libc::SYS_recvmsg if is_whole(blocked.arguments[2]) => Care::Leave,
+        // Of some families a second one would be another answer.
+        libc::SYS_connect => Care::Leave,
         call if waits_for_descriptor(call) => Care::Descriptor(blocked.arguments[0] as i32),
         call if is_begun_again(call) => Care::None,
+        call if is_deaf(call) => Care::Deaf,
         _ => Care::Leave,
     }
 }
@@ -71,8 +78,14 @@ fn waits_for_descriptor(call: i64) -> bool {
         call,
         libc::SYS_read
             | libc::SYS_readv
+            | libc::SYS_pread64
+            | libc::SYS_preadv
+            | libc::SYS_preadv2
             | libc::SYS_write
             | libc::SYS_writev
+            | libc::SYS_pwrite64
+            | libc::SYS_pwritev
+            | libc::SYS_pwritev2
             | libc::SYS_recvfrom
             | libc::SYS_recvmsg
             | libc::SYS_sendto
@@ -80,7 +93,6 @@ fn waits_for_descriptor(call: i64) -> bool {
             | libc::SYS_sendfile
             | libc::SYS_accept
             | libc::SYS_accept4
-            | libc::SYS_connect
     )
 }
 
@@ -101,8 +113,7 @@ fn is_taken_whole(flags: u64) -> bool {
     is_whole(flags) && flags as i32 & libc::MSG_PEEK == 0
 }
 
-/// Calls that the kernel begins again, or goes on with, when no handler was called; and calls that
-/// no signal interrupts.
+/// Calls that the kernel begins again, or goes on with, when no handler was called.
 fn is_begun_again(call: i64) -> bool {
     matches!(
         call,
@@ -124,19 +135,47 @@ fn is_begun_again(call: i64) -> bool {
             | libc::SYS_mq_timedreceive
             | libc::SYS_flock
             | libc::SYS_fcntl
-            | libc::SYS_open
+            | libc::SYS_sched_yield
+    )
+}
+
+/// Calls that sleep until a disk or a lock of the kernel's has answered. Where a signal would wake
+/// them they wait for somebody, who would notice: the other end of a named pipe, a server.
+fn is_deaf(call: i64) -> bool {
+    matches!(
+        call,
+        libc::SYS_open
             | libc::SYS_openat
-            | libc::SYS_pread64
-            | libc::SYS_pwrite64
+            | libc::SYS_openat2
+            | libc::SYS_stat
+            | libc::SYS_lstat
+            | libc::SYS_fstat
+            | libc::SYS_newfstatat
+            | libc::SYS_statx
+            | libc::SYS_access
+            | libc::SYS_faccessat
+            | libc::SYS_faccessat2
+            | libc::SYS_readlink
+            | libc::SYS_readlinkat
+            | libc::SYS_rename
+            | libc::SYS_renameat
+            | libc::SYS_renameat2
+            | libc::SYS_unlink
+            | libc::SYS_unlinkat
+            | libc::SYS_mkdir
+            | libc::SYS_mkdirat
+            | libc::SYS_ftruncate
+            | libc::SYS_fallocate
             | libc::SYS_fsync
             | libc::SYS_fdatasync
+            | libc::SYS_sync_file_range
+            | libc::SYS_msync
             | libc::SYS_mmap
             | libc::SYS_munmap
             | libc::SYS_mprotect
             | libc::SYS_mremap
             | libc::SYS_madvise
             | libc::SYS_brk
-            | libc::SYS_sched_yield
     )
 }
 
@@ -165,23 +204,28 @@ pub fn has_limit(limit: Limit, arguments: &[u64; 6]) -> bool {
 pub fn may_begin_again(call: i64) -> bool {
     limit_of(call).is_some()
         || waits_for_descriptor(call)
-        || matches!(call, libc::SYS_semop | libc::SYS_fallocate)
+        || matches!(call, libc::SYS_semop | libc::SYS_fallocate | libc::SYS_connect)
 }
 
-/// How the rest of a transfer is asked for that came back with less than it was to move.
+/// How the rest of a transfer is asked for that came back with less than it was to move: by which
+/// arguments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rest {
-    /// A buffer and a length, in these arguments.
+    /// A buffer and a length.
     Buffer(usize, usize),
     /// A length only: the kernel has moved the position.
     Length(usize),
+    /// A length and flags: what is in a pipe, without a wait for more.
+    Pipe(usize, usize),
     /// A vector of buffers and its length.
     Vector(usize, usize),
     /// A message header.
     Message(usize),
     /// A buffer and a length, of a read that may wait for more than comes at once.
     Read(usize, usize),
-    /// The same two, of random bytes.
+    /// A vector and its length, of such a read.
+    ReadVector(usize, usize),
+    /// A buffer and a length, of random bytes.
     Random(usize, usize),
     /// The same two, or a message header, to be received whole.
     Whole(usize, usize),
@@ -192,11 +236,14 @@ pub enum Rest {
 /// error to come: asking for the rest then gives that, and the answer is the same.
 pub fn rest_of(call: i64, arguments: &[u64; 6]) -> Option<Rest> {
     match call {
-        libc::SYS_write | libc::SYS_sendto => Some(Rest::Buffer(1, 2)),
+        libc::SYS_write | libc::SYS_pwrite64 | libc::SYS_sendto => Some(Rest::Buffer(1, 2)),
         libc::SYS_sendfile => Some(Rest::Length(3)),
-        libc::SYS_writev => Some(Rest::Vector(1, 2)),
+        libc::SYS_copy_file_range => Some(Rest::Length(4)),
+        libc::SYS_splice => Some(Rest::Pipe(4, 5)),
+        libc::SYS_writev | libc::SYS_pwritev | libc::SYS_pwritev2 => Some(Rest::Vector(1, 2)),
         libc::SYS_sendmsg => Some(Rest::Message(1)),
-        libc::SYS_read => Some(Rest::Read(1, 2)),
+        libc::SYS_read | libc::SYS_pread64 => Some(Rest::Read(1, 2)),
+        libc::SYS_readv | libc::SYS_preadv | libc::SYS_preadv2 => Some(Rest::ReadVector(1, 2)),
         libc::SYS_getrandom => Some(Rest::Random(0, 1)),
         libc::SYS_recvfrom if is_taken_whole(arguments[3]) => Some(Rest::Whole(1, 2)),
         libc::SYS_recvmsg if is_taken_whole(arguments[2]) => Some(Rest::WholeMessage(1)),
@@ -235,7 +282,10 @@ mod tests {
         for call in [libc::SYS_vfork, libc::SYS_clone, libc::SYS_clone3, libc::SYS_ioctl] {
             assert_eq!(asked(call, [0; 6]), Care::Leave);
         }
-        assert_eq!(asked(libc::SYS_exit, [0; 6]), Care::Ends);
+        for call in [libc::SYS_recvmmsg, libc::SYS_sendmmsg, libc::SYS_connect, libc::SYS_exit] {
+            assert_eq!(asked(call, [0; 6]), Care::Leave);
+        }
+        assert_eq!(asked(libc::SYS_openat, [0; 6]), Care::Deaf);
         assert_eq!(care(&Blocked::default()), Care::None);
     }
 }

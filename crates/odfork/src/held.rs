@@ -35,14 +35,12 @@ pub struct Held {
     pub stage: Stage,
     /// A signal that was about to be delivered.
     pub signal: i32,
-    pub slept: Slept,
 }
 
 /// All of them.
 pub struct Table {
     pub all: [Held; MOST],
     count: usize,
-    pub clocks: Clocks,
     pub pipe: Pipe,
     pub process: Process,
 }
@@ -66,7 +64,6 @@ pub struct Pipe {
 impl Table {
     pub fn clear(&mut self) {
         self.count = 0;
-        self.clocks.0.fill(0);
     }
 
     pub fn len(&self) -> usize {
@@ -84,18 +81,6 @@ impl Table {
         Some(count)
     }
 }
-
-/// What a thread slept in, and since when, if its time is to be lowered.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Slept {
-    pub call: u64,
-    pub since_ns: u64,
-    /// How often it had gone to sleep by then.
-    pub switches: u64,
-}
-
-/// How far the processors' clocks are behind the monotonic one, in microseconds; 0: not known yet.
-pub struct Clocks(pub [u64; 512]);
 
 #[cfg(test)]
 mod tests {

@@ -14,8 +14,9 @@
 //! The rules of `helper` apply. Waits are looks, 0.2 ms apart, and end by `progress`.
 
 use crate::args;
+use crate::begun;
 use crate::calls::{self, Care};
-use crate::held::{Held, Pipe, Process, Slept, Stage};
+use crate::held::{Held, Pipe, Process, Stage};
 use crate::listing::each_number;
 use crate::mend::{self, Stopped};
 use crate::open_files;
@@ -26,7 +27,7 @@ use crate::scratch::{Scratch, Thread};
 use crate::sockets;
 use crate::step::Step;
 use crate::sys::{self, Errno, SysResult};
-use crate::task;
+use crate::task::{self, Blocked};
 use crate::threads::{self, directory};
 
 /// Looks at threads that stand still in calls that must not be interrupted, before anybody is
@@ -48,6 +49,9 @@ pub fn begin(s: &mut Scratch, subject: &Subject) -> Done<()> {
     s.work.held.clear();
     s.forget_stacks();
     s.kernel.enter(Step::Quiesce);
+    if subject.delicate_sockets {
+        return Err(Stop::of(Reason::Busy));
+    }
     rehearse(s)?;
     s.work.held.pipe = Pipe::new(&s.kernel).map_err(refuse)?;
     s.work.held.process = Process::open(&s.kernel, subject.pid);
@@ -86,7 +90,7 @@ fn wait_until_free(s: &mut Scratch, subject: &Subject, mut progress: Progress) -
         s.kernel.enter(Step::Quiesce);
         let free = each_number(s, &directory(subject.pid), &mut |s, tid| {
             let me = tid == subject.tid as u64;
-            Ok(me || look(s, subject, tid, &mut progress)?.0 != Look::Refuses)
+            Ok(me || look(s, subject, tid, &mut progress)? != Look::Refuses)
         });
         if free.map_err(refuse)? {
             return Ok(());
@@ -153,50 +157,50 @@ fn advance(
         }
         Stage::None => {}
     }
-    let (look, slept) = look(s, subject, tid, progress)?;
-    if look != Look::Refuses {
-        s.work.held.all[at].slept = slept;
+    if look(s, subject, tid, progress)? != Look::Refuses {
         s.work.held.all[at].stage = ask(s, subject, tid as i32)?;
     }
     Ok(Look::Moves)
 }
 
 /// What it does, and whether that may be interrupted.
-fn look(
-    s: &mut Scratch,
-    subject: &Subject,
-    tid: u64,
-    progress: &mut Progress,
-) -> SysResult<(Look, Slept)> {
+fn look(s: &mut Scratch, subject: &Subject, tid: u64, progress: &mut Progress) -> SysResult<Look> {
     let mut text = [0u8; 256];
-    let nothing = (Look::Moves, Slept::default());
-    let Some(line) = task::call_of(&s.kernel, subject.pid, tid, &mut text)? else {
-        return Ok(nothing);
-    };
-    let Some(blocked) = task::parse_call(line) else { return Ok(nothing) };
-    let found = match calls::care(&blocked) {
-        Care::None => return Ok(nothing),
-        Care::Timed => {
-            let call = blocked.call.unwrap_or_default();
-            s.work.held.clocks.slept(&s.kernel, subject.pid, tid, call)
-        }
-        Care::Descriptor(fd) => may_be_cut(s, subject, tid as i32, fd).then(Slept::default),
-        Care::Ends | Care::Leave => None,
-    };
-    Ok(match found {
-        Some(slept) => (Look::Moves, slept),
-        None => {
-            progress.note(s, subject.pid, tid, line);
-            (Look::Refuses, Slept::default())
-        }
-    })
+    // In a call that says so itself: none begins one while the lock is held.
+    let is_away = subject.unmended.has(tid as i32);
+    let letter = task::state(&s.kernel, subject.pid, tid).letter;
+    let line = task::call_of(&s.kernel, subject.pid, tid, &mut text)?.unwrap_or_default();
+    let may = !is_away
+        && task::parse_call(line).is_none_or(|blocked| match calls::care(&blocked) {
+            Care::None => true,
+            Care::Timed => is_timed(s, subject, tid as i32, &blocked),
+            Care::Deaf => letter == UNINTERRUPTIBLE,
+            Care::Descriptor(fd) => may_be_cut(s, subject, tid as i32, fd, letter),
+            Care::Leave => false,
+        });
+    if may {
+        return Ok(Look::Moves);
+    }
+    progress.note(s, subject.pid, tid, line);
+    Ok(Look::Refuses)
+}
+
+/// The state of a thread that no signal wakes.
+const UNINTERRUPTIBLE: u8 = b'D';
+
+/// It is known since when.
+fn is_timed(s: &Scratch, subject: &Subject, tid: i32, blocked: &Blocked) -> bool {
+    let call = blocked.call.unwrap_or_default();
+    begun::since(s.work.held.pipe, subject.tid, tid, call, blocked.stack as u64).is_some()
 }
 
 /// A call on this descriptor may be begun again: it is no terminal, which may answer with a part of
-/// what was typed, and has no limit of time that would begin anew.
-fn may_be_cut(s: &Scratch, subject: &Subject, tid: i32, fd: i32) -> bool {
-    !open_files::is_terminal(subject.pid, tid, fd)
-        && sockets::has_no_limits(s.work.held.process, subject, tid, fd)
+/// what was typed, and no socket with limits that would begin anew. A file is read and written
+/// deaf, or a server hears of the interruption.
+fn may_be_cut(s: &Scratch, subject: &Subject, tid: i32, fd: i32, letter: u8) -> bool {
+    letter == UNINTERRUPTIBLE
+        || !open_files::is_terminal_or_file(subject.pid, tid, fd)
+            && sockets::has_no_limits(s.work.held.process, subject, tid, fd)
 }
 
 /// Becomes the tracer of a thread and asks it to stop.
@@ -224,8 +228,9 @@ fn ask(s: &Scratch, subject: &Subject, tid: i32) -> SysResult<Stage> {
 /// The state is not taken (`WNOWAIT`): should this task die, the kernel delivers the signal that
 /// the thread stopped for.
 fn wait(s: &mut Scratch, subject: &Subject, at: usize, counted: bool) -> SysResult<()> {
-    let (Held { tid, slept, .. }, table) = (s.work.held.all[at], &s.work.held);
-    let thread = Stopped { pipe: table.pipe, process: table.process, tid, slept };
+    let (Held { tid, .. }, table) = (s.work.held.all[at], &s.work.held);
+    let Subject { tid: caller, .. } = *subject;
+    let thread = Stopped { pipe: table.pipe, process: table.process, tid, caller };
     let how = libc::WNOHANG | libc::WNOWAIT | libc::WEXITED | libc::WSTOPPED | libc::__WALL;
     // SAFETY: all zeros is valid for plain old data; the kernel fills it.
     let (answer, info) = unsafe {

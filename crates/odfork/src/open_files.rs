@@ -88,6 +88,7 @@ pub fn close_all() {
 pub struct File {
     kind: u32,
     device: u32,
+    minor: u32,
     pub inode: u64,
 }
 
@@ -103,7 +104,8 @@ fn file(kernel: &Kernel, folder: i32, name: &CStr) -> Option<File> {
     };
     if !matches!(answer, Err(Errno(libc::ENOSYS | libc::EPERM))) {
         let kind = u32::from(st.stx_mode) & libc::S_IFMT;
-        let file = File { kind, device: st.stx_rdev_major, inode: st.stx_ino };
+        let (device, minor) = (st.stx_rdev_major, st.stx_rdev_minor);
+        let file = File { kind, device, minor, inode: st.stx_ino };
         return answer.is_ok().then_some(file);
     }
     // A filter forbids it. SAFETY: as above.
@@ -111,8 +113,8 @@ fn file(kernel: &Kernel, folder: i32, name: &CStr) -> Option<File> {
         let mut st: libc::stat = core::mem::zeroed();
         let a = args![folder, name.as_ptr(), &mut st, libc::AT_EMPTY_PATH];
         let found = sys::raw(libc::SYS_newfstatat, a) == 0;
-        let device = libc::major(st.st_rdev);
-        found.then_some(File { kind: st.st_mode & libc::S_IFMT, device, inode: st.st_ino })
+        let (device, minor) = (libc::major(st.st_rdev), libc::minor(st.st_rdev));
+        found.then_some(File { kind: st.st_mode & libc::S_IFMT, device, minor, inode: st.st_ino })
     }
 }
 
@@ -239,6 +241,13 @@ pub fn of_thread(pid: i32, tid: i32, fd: i32) -> Option<File> {
 
 /// Memory devices (`/dev/random`, `/dev/zero`).
 const MEMORY: u32 = 1;
+/// Of these, the ones that give and take as much as they are asked for: `zero`, `full`, `random`,
+/// `urandom`. Not `kmsg`, which gives a line.
+const ENDLESS: [u32; 4] = [5, 7, 8, 9];
+/// Devices of many kinds, by their numbers; of these `net/tun` and `fuse`.
+const OTHERS: u32 = 10;
+const CALM: [u32; 2] = [200, 229];
+const INPUT: u32 = 13;
 
 impl File {
     pub fn is_of(&self, kind: u32) -> bool {
@@ -246,33 +255,47 @@ impl File {
     }
 
     /// A terminal, or a device whose driver may answer as terminals do. Those that do not: memory,
-    /// `/dev/fuse` and its kin, input. Serial lines have many numbers, some not fixed.
+    /// tunnels, `/dev/fuse`, input. Serial lines have many numbers, some not fixed.
     fn is_like_terminal(&self) -> bool {
-        self.is_of(libc::S_IFCHR) && !matches!(self.device, MEMORY | 10 | 13)
+        let is_calm = match self.device {
+            MEMORY | INPUT => true,
+            OTHERS => CALM.contains(&self.minor),
+            _ => false,
+        };
+        self.is_of(libc::S_IFCHR) && !is_calm
+    }
+
+    fn is_endless(&self) -> bool {
+        self.is_of(libc::S_IFCHR) && self.device == MEMORY && ENDLESS.contains(&self.minor)
     }
 }
 
-/// What is read there may come in part. One that cannot be asked counts as one.
-pub fn is_terminal(pid: i32, tid: i32, fd: i32) -> bool {
-    of_thread(pid, tid, fd).is_none_or(|file| file.is_like_terminal())
+/// What is read there may come in part, or from a server. One that cannot be asked counts as one.
+pub fn is_terminal_or_file(pid: i32, tid: i32, fd: i32) -> bool {
+    of_thread(pid, tid, fd).is_none_or(|file| file.is_like_terminal() || file.is_of(libc::S_IFREG))
 }
 
-/// What is written there may be cut by a signal: pipes, sockets, terminals.
+/// What is written there may be cut by a signal: pipes, sockets, terminals, the pool of randomness.
 pub fn may_be_cut(pid: i32, tid: i32, fd: i32) -> bool {
     of_thread(pid, tid, fd).is_some_and(|file| {
-        file.is_of(libc::S_IFIFO) || file.is_of(libc::S_IFSOCK) || file.is_like_terminal()
+        let is_stream = file.is_of(libc::S_IFIFO) || file.is_of(libc::S_IFSOCK);
+        is_stream || file.is_like_terminal() || file.is_endless()
     })
 }
 
-/// It is a socket.
-pub fn is_socket(pid: i32, tid: i32, fd: i32) -> bool {
-    of_thread(pid, tid, fd).is_some_and(|file| file.is_of(libc::S_IFSOCK))
+pub fn is_pipe(pid: i32, tid: i32, fd: i32) -> bool {
+    of_thread(pid, tid, fd).is_some_and(|file| file.is_of(libc::S_IFIFO))
+}
+
+/// Reads there give as much as they ask for.
+pub fn is_endless(pid: i32, tid: i32, fd: i32) -> bool {
+    of_thread(pid, tid, fd).is_some_and(|file| file.is_endless())
 }
 
 /// How much a read there waits for, of so many bytes; `None` for one that answers what there is.
 pub fn awaited(process: Process, tid: i32, fd: i32, wanted: u64) -> Option<u64> {
     let known = of_thread(process.pid, tid, fd).filter(|file| file.is_of(libc::S_IFCHR))?;
-    if known.device == MEMORY {
+    if known.is_endless() {
         return Some(wanted);
     }
     with_copy(process, &known, fd, |copy| {
@@ -396,11 +419,19 @@ mod tests {
 
     #[test]
     fn serial_lines_are_like_terminals() {
-        let like = |device| File { kind: libc::S_IFCHR, device, inode: 0 }.is_like_terminal();
+        let file = |kind, device, minor| File { kind, device, minor, inode: 0 };
+        let like = |device| file(libc::S_IFCHR, device, 0).is_like_terminal();
         // Consoles, pseudo terminals, USB modems and adapters, serial ports of boards, hypervisors.
-        assert!([4, 5, 136, 166, 188, 204, 229].into_iter().all(like));
-        assert!(![1, 10, 13].into_iter().any(like));
-        assert!(!File { kind: libc::S_IFSOCK, device: 4, inode: 0 }.is_like_terminal());
+        assert!([4, 5, 10, 136, 166, 188, 204, 229].into_iter().all(like));
+        assert!(![1, 13].into_iter().any(like));
+        assert!(!file(libc::S_IFCHR, 10, 229).is_like_terminal());
+        assert!(!file(libc::S_IFSOCK, 4, 0).is_like_terminal());
+    }
+
+    #[test]
+    fn a_log_has_lines_and_zeros_have_no_end() {
+        let ends = |minor| !File { kind: libc::S_IFCHR, device: 1, minor, inode: 0 }.is_endless();
+        assert!([1, 3, 11].into_iter().all(ends) && ![5, 9].into_iter().any(ends));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use core::ffi::CStr;
 
 use odfork_model::Trial;
 
+use crate::absent::Absent;
 use crate::addresses::Addresses;
 use crate::args;
 use crate::changes::Changes;
@@ -52,6 +53,10 @@ pub struct Subject<'a> {
     pub spliced: bool,
     /// Sockets of the program may have limits of time.
     pub timed_sockets: bool,
+    /// Or of another kind that cannot be asked about when it matters.
+    pub delicate_sockets: bool,
+    /// Threads in calls that nothing mends if they are interrupted.
+    pub unmended: &'a Absent,
     /// How other threads may be held.
     pub holding: Holding,
     /// The program may have named the helper its tracer.

@@ -1,4 +1,4 @@
-//! What is asked of a thread's socket while it is held: its limits of time, whether it is a stream.
+//! What is asked of a thread's socket while it is held: its limits, whether it is a stream.
 //!
 //! Owns how: of a copy of the descriptor; where a filter forbids copies, of what else is known. The
 //! rules of `helper` apply.
@@ -10,8 +10,8 @@ use crate::scan::{self, digits, Path, Subject};
 use crate::sys::{self, Fault, Kernel, Trace};
 use crate::vma::dec;
 
-/// A wait on this descriptor of a thread has no limit of its own. A copy is asked. Where that is
-/// forbidden, what counts is whether the program has given one to any socket.
+/// A wait on this descriptor of a thread has no limit of its own, of time or bytes. A copy is
+/// asked. Where that is forbidden, what counts is whether the program has given one to any socket.
 pub fn has_no_limits(process: Process, subject: &Subject, tid: i32, fd: i32) -> bool {
     let Some(known) = of_thread(process.pid, tid, fd) else { return false };
     if !known.is_of(libc::S_IFSOCK) {
@@ -21,7 +21,8 @@ pub fn has_no_limits(process: Process, subject: &Subject, tid: i32, fd: i32) -> 
         return !subject.timed_sockets;
     }
     with_copy(process, &known, fd, |copy| {
-        [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO].map(|name| limit_of(copy, name)) == [Some([0; 2]); 2]
+        let times = [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO].map(|name| limit_of(copy, name));
+        times == [Some([0; 2]); 2] && option_of(copy, libc::SO_RCVLOWAT).is_none_or(|n| n <= 1)
     }) == Some(true)
 }
 

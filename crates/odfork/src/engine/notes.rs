@@ -9,6 +9,7 @@ use super::child::detect_child;
 use super::state::state;
 use super::thaw::thaw_all;
 use super::waiter::{begin_absence, hold, Task};
+use crate::held::Holding;
 use crate::reason::Reason;
 
 /// Never freeze again in this process.
@@ -73,8 +74,23 @@ pub fn away_from_passes<T>(call: impl FnOnce() -> T) -> T {
     if state().is_fenced() {
         return call();
     }
-    let _away = begin_absence(state());
+    let _away = begin_absence(state(), &state().absent);
     call()
+}
+
+/// Makes a call that nothing mends if it is interrupted: no pass that interrupts threads begins
+/// meanwhile, and one under way ends before.
+pub fn unmended<T>(call: impl FnOnce() -> T) -> T {
+    if state().is_fenced() || !is_interrupting() {
+        return call();
+    }
+    let _away = begin_absence(state(), &state().unmended);
+    call()
+}
+
+/// Threads of this process may be interrupted to be held.
+pub fn is_interrupting() -> bool {
+    state().options().holding != Holding::Userfaultfd
 }
 
 /// The program uses futex operations that fail on protected pages.
@@ -101,6 +117,12 @@ pub fn before_raw_fork() {
 /// A socket of the program gets a limit of time: a wait begun again would have it anew.
 pub fn note_timed_socket() {
     state().timed_sockets.store(1, Relaxed);
+}
+
+/// A socket keeps back what it has received, or may wait when it is closed: cut short, neither can
+/// be made up for.
+pub fn note_delicate_socket() {
+    state().delicate_sockets.store(1, Relaxed);
 }
 
 /// A task that shares this address space and is no thread was started.

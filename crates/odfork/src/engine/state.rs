@@ -31,7 +31,7 @@ use crate::sys::{Trace, PAGE, ZONE};
 use crate::tracer::Tracer;
 
 /// Room for functions that wrappers stand before.
-pub const MAX_NEXT: usize = 56;
+pub const MAX_NEXT: usize = 61;
 
 /// In place of the shared word's address: it was said before the word was made.
 const SAID_BEFORE: usize = 1;
@@ -107,6 +107,8 @@ pub struct State {
     pub pi_futexes: AtomicU32,
     /// A socket got a limit of time for waits.
     pub timed_sockets: AtomicU32,
+    /// One keeps what is received back, or waits when it is closed.
+    pub delicate_sockets: AtomicU32,
     pub tracer: Tracer,
     /// Where a word shared with all descendants is: no backing file may be overwritten, because
     /// pages of it went into a pipe or socket, or a descendant has other privileges.
@@ -121,6 +123,8 @@ pub struct State {
     /// System calls of the freeze path so far.
     pub trace: Trace,
     pub lock: Lock<Owned>,
+    /// Threads in calls that must not be interrupted.
+    pub unmended: Absent,
     pub addresses: Addresses,
     pub slack: Slack,
     pub given_up: GivenUp,
@@ -170,6 +174,7 @@ impl State {
             inspection: RunOnce::new(),
             pi_futexes: AtomicU32::new(0),
             timed_sockets: AtomicU32::new(0),
+            delicate_sockets: AtomicU32::new(0),
             tracer: Tracer::new(),
             spliced_word: AtomicUsize::new(0),
             unsettled: AtomicU32::new(0),
@@ -177,6 +182,7 @@ impl State {
             ever_frozen: AtomicU32::new(0),
             trace: Trace::new(),
             lock: Lock::new(Owned::new()),
+            unmended: Absent::new(),
             addresses: Addresses::new(),
             slack: Slack::new(),
             given_up: GivenUp::new(),

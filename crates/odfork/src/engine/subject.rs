@@ -5,6 +5,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::state::State;
+use super::waiter::is_thread;
 use crate::code::Searched;
 use crate::registry::Registry;
 use crate::scan::Subject;
@@ -17,6 +18,8 @@ const MIN_BYTES: usize = 1 << 20;
 pub fn subject<'a>(st: &'a State, registry: &'a Registry, searched: &'a Searched) -> Subject<'a> {
     // Not the stored pid: after a fork past the wrappers that is the parent's.
     let pid = sys::getpid();
+    // Those that are gone, or were another process's, leave.
+    st.unmended.any_but(0, is_thread);
     Subject {
         pid,
         borrowed: !st.owner.is(pid),
@@ -31,6 +34,8 @@ pub fn subject<'a>(st: &'a State, registry: &'a Registry, searched: &'a Searched
         min_bytes: MIN_BYTES,
         pi_futexes: st.pi_futexes.load(Relaxed) != 0,
         timed_sockets: st.timed_sockets.load(Relaxed) != 0,
+        delicate_sockets: st.delicate_sockets.load(Relaxed) != 0,
+        unmended: &st.unmended,
         holding: st.options().holding,
         named: st.tracer.is_wanted(),
         spliced: st.spliced_word().is_some_and(|word| word.load(Relaxed) != 0),

@@ -29,6 +29,8 @@
 //! | waitpid, wait3, wait4, waitid | (with __WALL or __WCLONE) find our helper task |
 //! | execve, execv, ... (`execute`) | leave our helper task to the new program, dead |
 //! | clone | let a task that is no thread write while memory moves |
+//! | epoll_wait, sigtimedwait, semtimedop, nanosleep, ... (`polls`) | (threads held by ptrace) begin their time anew, or tell what is left of it |
+//! | recvmmsg, sendmmsg, vmsplice, ioctl, syscall | (threads held by ptrace) answer in part, with nothing to mend it |
 //! | _Fork, clone, syscall | (live) copy a process that maps memory shared |
 //! | wait, waitpid, wait3, wait4, waitid | (live) tell that memory may be shared again |
 //! | open, openat, fcntl, setsockopt | (live) reach memory behind the page tables |

@@ -2,8 +2,9 @@
 //!
 //! Owns looking them up: all of them, once, in the constructor. Later is too late: another thread
 //! may hold the loader's lock, and wait in a library's constructor for the one that asks. Where
-//! they are is remembered in the engine's [`Notes`](engine::Notes). The last four have no wrapper:
-//! where they are, and whether they are there, depends on the C library and its version.
+//! they are is remembered in the engine's [`Notes`](engine::Notes). Four have no wrapper
+//! (`RegisterForks` to `FindObject`): where they are, and whether they are there, depends on the C
+//! library and its version.
 
 use core::ffi::CStr;
 use core::sync::atomic::Ordering::Relaxed;
@@ -77,6 +78,11 @@ functions! {
     Select c"select",
     ClockNanosleep c"clock_nanosleep",
     USleep c"usleep",
+    RecvMMsg c"recvmmsg",
+    SendMMsg c"sendmmsg",
+    SigTimedWait c"sigtimedwait",
+    SemTimedOp c"semtimedop",
+    Nanosleep c"nanosleep",
 }
 
 const _: () = assert!(NAMES.len() <= engine::MAX_NEXT);

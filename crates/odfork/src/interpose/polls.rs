@@ -1,10 +1,16 @@
 //! poll(2), epoll_wait(2), select(2), sleeps: the program has nothing to do for a while, which is
 //! the time for a slice of a pass. They are cancellation points: the C library's own are called.
+//!
+//! And what is needed where a thread is interrupted in one to be held: since when it waits, for
+//! those that the kernel would begin anew (sigtimedwait(2) and semtimedop(2) too). What a sleep
+//! still has to go is told to the program only where it ended early.
 
-use core::ffi::c_int;
+use core::ffi::{c_int, c_long};
 
+use super::errno::{get_errno, set_errno};
 use super::next::Next;
-use crate::{engine, sys};
+use crate::begun::timed;
+use crate::{args, engine, sys};
 
 type Function = extern "C" fn(usize, usize, usize, usize, usize, usize) -> c_int;
 
@@ -34,18 +40,45 @@ fn wait(limit: c_int, call: impl Fn(usize) -> c_int) -> c_int {
     call(left as usize)
 }
 
+/// A call with or without a limit of time.
+fn limited(number: c_long, is_limited: bool, call: impl FnOnce() -> c_int) -> c_int {
+    if is_limited && engine::is_interrupting() {
+        timed(number, call)
+    } else {
+        call()
+    }
+}
+
 /// epoll_wait(2).
 #[no_mangle]
 pub unsafe extern "C" fn epoll_wait(a: usize, b: usize, c: usize, d: usize) -> c_int {
     let next = next(Next::EpollWait);
-    wait(d as c_int, |limit| next(a, b, c, limit, 0, 0))
+    let call =
+        |limit| limited(libc::SYS_epoll_wait, limit as c_int > 0, || next(a, b, c, limit, 0, 0));
+    wait(d as c_int, call)
 }
 
 /// epoll_pwait(2).
 #[no_mangle]
 pub unsafe extern "C" fn epoll_pwait(a: usize, b: usize, c: usize, d: usize, e: usize) -> c_int {
     let next = next(Next::EpollPWait);
-    wait(d as c_int, |limit| next(a, b, c, limit, e, 0))
+    let call =
+        |limit| limited(libc::SYS_epoll_pwait, limit as c_int > 0, || next(a, b, c, limit, e, 0));
+    wait(d as c_int, call)
+}
+
+/// sigtimedwait(2).
+#[no_mangle]
+pub unsafe extern "C" fn sigtimedwait(a: usize, b: usize, c: usize) -> c_int {
+    let next = next(Next::SigTimedWait);
+    limited(libc::SYS_rt_sigtimedwait, c != 0, || next(a, b, c, 0, 0, 0))
+}
+
+/// semtimedop(2).
+#[no_mangle]
+pub unsafe extern "C" fn semtimedop(a: usize, b: usize, c: usize, d: usize) -> c_int {
+    let next = next(Next::SemTimedOp);
+    limited(libc::SYS_semtimedop, d != 0, || next(a, b, c, d, 0, 0))
 }
 
 /// poll(2).
@@ -67,10 +100,54 @@ pub unsafe extern "C" fn select(a: usize, b: usize, c: usize, d: usize, e: usize
     next(Next::Select)(a, b, c, d, e, 0)
 }
 
+/// A sleep that tells at `rest` what it had to go, where it ended early. The kernel writes that
+/// whenever a sleep is interrupted, also where it goes on.
+fn sleep(rest: usize, ended_early: impl Fn(c_int) -> bool, call: impl Fn(usize) -> c_int) -> c_int {
+    if rest == 0 || !engine::is_interrupting() {
+        return call(rest);
+    }
+    let mut left = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let answer = call((&raw mut left) as usize);
+    if ended_early(answer) {
+        // SAFETY: the caller's place, into which a time can be written: the kernel has tried.
+        unsafe {
+            let tried = sys::raw(libc::SYS_clock_gettime, args![libc::CLOCK_MONOTONIC, rest]);
+            if tried < 0 {
+                return FAULT;
+            }
+            (rest as *mut libc::timespec).write(left);
+        }
+    }
+    answer
+}
+
+/// What [`sleep`] answers for a place that cannot be written to.
+const FAULT: c_int = c_int::MIN;
+
+/// nanosleep(2).
+#[no_mangle]
+pub unsafe extern "C" fn nanosleep(time: usize, rest: usize) -> c_int {
+    let next = next(Next::Nanosleep);
+    let ended_early = |answer| answer == -1 && get_errno() == libc::EINTR;
+    match sleep(rest, ended_early, |rest| next(time, rest, 0, 0, 0, 0)) {
+        FAULT => {
+            set_errno(libc::EFAULT);
+            -1
+        }
+        answer => answer,
+    }
+}
+
 /// clock_nanosleep(2).
 #[no_mangle]
-pub unsafe extern "C" fn clock_nanosleep(a: usize, b: usize, c: usize, d: usize) -> c_int {
-    next(Next::ClockNanosleep)(a, b, c, d, 0, 0)
+pub unsafe extern "C" fn clock_nanosleep(a: usize, flags: c_int, c: usize, rest: usize) -> c_int {
+    let next = next(Next::ClockNanosleep);
+    let rest = if flags & libc::TIMER_ABSTIME == 0 { rest } else { 0 };
+    let call = |rest| next(a, flags as usize, c, rest, 0, 0);
+    match sleep(rest, |answer| answer == libc::EINTR, call) {
+        FAULT => libc::EFAULT,
+        answer => answer,
+    }
 }
 
 /// usleep(3).

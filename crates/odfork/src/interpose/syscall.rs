@@ -12,9 +12,11 @@ use super::locking::{lock, lock_all};
 use super::mapping::{attach, map, protect, unmap};
 use super::privileges::{is_change, is_limiting};
 use super::remap::remap;
-use super::splice::{note_option, reaches_memory};
+use super::splice::{note_option, note_value, reaches_memory};
 use super::tasks::{is_pi, leave_namespaces, shares_memory};
 use super::waits::{heard, wait};
+use crate::begun::timed;
+use crate::calls;
 use crate::reason::Reason;
 use crate::sys::abi::userfaultfd;
 use crate::sys::PAGE;
@@ -83,14 +85,46 @@ fn other(nr: c_long, a: [usize; 6]) -> isize {
     before_syscall(nr, a[0], a[1], a[2]);
     // SAFETY: the caller's own call.
     let call = || unsafe { sys::raw(nr, a) };
-    let ret = match copies(nr, a[0]) {
-        true => engine::copying(call, |errno| -(errno as isize)),
-        false => call(),
+    let ret = if copies(nr, a[0]) {
+        engine::copying(call, |errno| -(errno as isize))
+    } else if is_unmended(nr, a[1]) {
+        engine::unmended(call)
+    } else if has_limit(nr, &a) && engine::is_interrupting() {
+        timed(nr, call)
+    } else {
+        call()
     };
+    if ret == 0 && nr == libc::SYS_setsockopt {
+        note_value(a[1] as c_int, a[2] as c_int, a[3], a[4] as u32);
+    }
     if is_change(nr, a[0]) {
         after_change();
     }
     ret
+}
+
+/// The call would begin anew with its limit of time.
+fn has_limit(nr: c_long, a: &[usize; 6]) -> bool {
+    calls::limit_of(nr).is_some_and(|limit| calls::has_limit(limit, &a.map(|word| word as u64)))
+}
+
+/// Nothing mends the call if it is interrupted.
+fn is_unmended(nr: c_long, b: usize) -> bool {
+    match nr {
+        libc::SYS_recvmmsg | libc::SYS_sendmmsg | libc::SYS_vmsplice => true,
+        libc::SYS_ioctl => is_driven(b),
+        _ => false,
+    }
+}
+
+/// What it does is up to a driver. Not so the commonest on terminals, and those on sockets and any
+/// descriptor, which do not wait.
+fn is_driven(request: usize) -> bool {
+    const SOCKETS: usize = 0x89;
+    let asks = [libc::TCGETS, libc::TIOCGWINSZ, libc::TIOCGPGRP, libc::FIONREAD, libc::FIONBIO];
+    let any = [libc::FIOCLEX, libc::FIONCLEX, libc::FIOASYNC];
+    let request = request as u32 as usize;
+    !(request >> 8 == SOCKETS || asks.iter().chain(&any).any(|&one| one as usize == request))
 }
 
 /// The call copies this memory. What clone3 is told lies in memory: supposed so.
@@ -162,9 +196,11 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int {
     if request as u64 == userfaultfd::NEW {
         before_userfaultfd();
     }
-    set_errno(errno);
     // SAFETY: the caller's own call.
-    as_libc(unsafe { sys::raw(libc::SYS_ioctl, args![fd, request, arg]) }) as c_int
+    let call = || unsafe { sys::raw(libc::SYS_ioctl, args![fd, request, arg]) };
+    let ret = if is_driven(request) { engine::unmended(call) } else { call() };
+    set_errno(errno);
+    as_libc(ret) as c_int
 }
 
 /// A ring in the program's own memory, or without a descriptor: no look at the process finds it.
