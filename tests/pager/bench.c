@@ -57,10 +57,11 @@ static void zipf_start(void)
 static size_t zipf(uint64_t *state)
 {
     double u = (next_random(state) >> 11) * 0x1p-53, uz = u * zeta_n;
-    size_t rank = uz < 1 ? 0
-                  : uz < 1 + pow(0.5, 0.9)
-                      ? 1
-                      : (size_t)(pages * pow(zipf_eta * u - zipf_eta + 1, zipf_alpha));
+    size_t rank = 0;
+    if (uz >= 1 + pow(0.5, 0.9))
+        rank = (size_t)(pages * pow(zipf_eta * u - zipf_eta + 1, zipf_alpha));
+    else if (uz >= 1)
+        rank = 1;
     if (rank >= pages)
         rank = pages - 1;
     return mix(rank * 2 + 1) % pages;

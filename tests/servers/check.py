@@ -15,18 +15,17 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, os.path.join(ROOT, "tests", "give"))
 import redis_bgsave  # noqa: E402
+from common import FROZEN, until  # noqa: E402
 
 PAGE = os.path.join(ROOT, "docs", "servers.md")
 UNITS = "/lib/systemd/system"
-# What a server with threads comes to, in the words of `odfork stats`, and the places where it is
-# frozen unasked.
-FROZEN, PLAIN = "memory is in a backing file", "userfaultfd is not allowed"
+# Why a server with threads stays plain, and the places where it is frozen unasked.
+PLAIN = "userfaultfd is not allowed"
 DEVICE = ["service-udev", "docker-device"]
 passed, failed, skipped = 0, 0, 0
 
@@ -231,16 +230,6 @@ def prefork(stage, command):
     finally:
         process.terminate()
         process.wait(60)
-
-
-def until(is_so):
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        found = is_so()
-        if found:
-            return found
-        time.sleep(0.05)
-    raise RuntimeError("waited too long")
 
 
 def main():

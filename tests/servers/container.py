@@ -16,15 +16,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 EXAMPLE = os.path.join(ROOT, "examples", "container")
 sys.path.insert(0, EXAMPLE)
 import worker  # noqa: E402
+from common import FROZEN, until  # noqa: E402
 
-FROZEN = "memory is in a backing file"
 FILL = "for i = 1, 60000 do redis.call('SET', i, string.rep('x', 500)) end"
 JOBS = [7, 999_999, -1, 1_000_000]
 
@@ -73,16 +72,6 @@ def process_of(word, stage):
         if ours and name.startswith(word) and stage in words:
             return pid
     return None
-
-
-def until(is_so):
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        found = is_so()
-        if found:
-            return found
-        time.sleep(0.1)
-    raise RuntimeError("waited too long")
 
 
 def try_it(release, stage, started):

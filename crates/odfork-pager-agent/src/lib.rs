@@ -14,7 +14,7 @@
 //! | worker | the thread that unmaps pages when the daemon asks |
 //! | init, options, messages | the constructor, variables, lines on standard error |
 //! | any | paging of all memory, by another way (`--memory any`) |
-//! | descriptors, stack, proc_lines | life inside somebody else's program |
+//! | descriptors, stack, proc_lines, numbered, line | life inside somebody else's program |
 //!
 //! Rules: on any doubt a mapping is left to the kernel. No heap, no standard library, no
 //! thread-local storage, no libc wrapper that could be interposed. Whoever holds the lock touches
@@ -33,9 +33,11 @@ mod fork_wrappers;
 mod heap;
 mod identity;
 mod init;
+mod line;
 mod mappings;
 mod messages;
 mod next_symbol;
+mod numbered;
 mod options;
 mod panic;
 mod pins;

@@ -3,6 +3,8 @@
 
 use odfork_sys::{args, getpid, raw, Errno};
 
+pub const NOT_PAGED: &[u8] = b"odfork page: this program is NOT paged and has no limit: ";
+
 /// One line on standard error: the program runs, but without the limit it was started with.
 pub fn warn_not_paged(why: Errno) {
     let reason: &[u8] = match why.0 {
@@ -31,8 +33,7 @@ pub fn warn_not_paged(why: Errno) {
         }
         _ => b"the daemon refused it; its log, beside its socket, may say why",
     };
-    let parts: [&[u8]; 3] =
-        [b"odfork page: this program is NOT paged and has no limit: ", reason, b"\n"];
+    let parts: [&[u8]; 3] = [NOT_PAGED, reason, b"\n"];
     let line = parts
         .map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() });
     // SAFETY: valid bytes; one call, so that lines of several programs do not mix.

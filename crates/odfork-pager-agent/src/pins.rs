@@ -26,8 +26,9 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use odfork_sys::abi::seccomp::{AUDIT_ARCH_X86_64, X32_SYSCALL_BIT};
 use odfork_sys::{args, call, raw, Errno, SysResult};
 
-use crate::close;
+use crate::line::Line;
 use crate::proc_lines::Lines;
+use crate::{close, numbered};
 
 /// "allow": the program takes the risk.
 const VARIABLE: &CStr = c"ODFORK_PAGE_PINS";
@@ -213,49 +214,29 @@ fn reads_directly(mount: &[u8]) -> bool {
 }
 
 fn has_pinning_files() -> SysResult<bool> {
-    #[repr(C, align(8))]
-    struct Entries([u8; 2048]);
     let path = c"/proc/self/fd".as_ptr();
     let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
-    // SAFETY: a constant path; the buffer has the size given, the kernel's entries lie within what
-    // it says it wrote.
-    unsafe {
-        let folder = call(libc::SYS_openat, args![libc::AT_FDCWD, path, flags, 0])? as c_int;
-        let mut room = Entries([0; 2048]);
-        let mut found = false;
-        while !found {
-            let arguments = args![folder, room.0.as_mut_ptr(), room.0.len()];
-            let got = match call(libc::SYS_getdents64, arguments) {
-                Ok(got) if got > 0 => got,
-                _ => break,
-            };
-            let mut at = 0;
-            while at + 19 < got {
-                let length = u16::from_ne_bytes([room.0[at + 16], room.0[at + 17]]) as usize;
-                found |= number_of(&room.0[at + 19..got]).is_some_and(|fd| pins(folder, fd));
-                at += length.max(20);
-            }
-        }
-        close(folder);
-        Ok(found)
-    }
-}
-
-/// The number at the start of a name.
-fn number_of(name: &[u8]) -> Option<c_int> {
-    let end = name.iter().position(|&byte| byte == 0)?;
-    core::str::from_utf8(&name[..end]).ok()?.parse().ok()
+    // SAFETY: a constant path.
+    let folder = unsafe { call(libc::SYS_openat, args![libc::AT_FDCWD, path, flags, 0])? } as c_int;
+    let mut found = false;
+    let done = numbered::each(folder, |fd| {
+        // SAFETY: that folder.
+        found = unsafe { pins(folder, fd) };
+        !found
+    });
+    close(folder);
+    done.map(|()| found)
 }
 
 /// # Safety
 /// `folder` is /proc/self/fd.
 unsafe fn pins(folder: c_int, fd: c_int) -> bool {
-    let mut name = [0u8; 16];
-    write_number(&mut name, fd);
+    let mut name = Line::new();
+    name.number(fd as u64).text(b"\0");
     let mut target = [0u8; 32];
     // SAFETY: valid buffers of the sizes given; a descriptor that is closed meanwhile is an error.
     unsafe {
-        let arguments = args![folder, name.as_ptr(), target.as_mut_ptr(), target.len()];
+        let arguments = args![folder, name.bytes().as_ptr(), target.as_mut_ptr(), target.len()];
         let len = call(libc::SYS_readlinkat, arguments).unwrap_or(0);
         if &target[..len] == b"anon_inode:[io_uring]" {
             return true;
@@ -265,19 +246,5 @@ unsafe fn pins(folder: c_int, fd: c_int) -> bool {
         flags & libc::O_DIRECT != 0
             && flags & libc::O_ACCMODE != libc::O_WRONLY
             && !target[..len].starts_with(b"pipe:")
-    }
-}
-
-fn write_number(to: &mut [u8; 16], number: c_int) {
-    let mut left = number;
-    let mut digits = 1;
-    while left >= 10 {
-        left /= 10;
-        digits += 1;
-    }
-    left = number;
-    for at in (0..digits).rev() {
-        to[at] = b'0' + (left % 10) as u8;
-        left /= 10;
     }
 }

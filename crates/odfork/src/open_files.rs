@@ -183,8 +183,8 @@ fn look_at(found: &mut Found, common: &mut Common, fd: i32) {
     }
 }
 
-pub fn option_of(fd: i32, name: i32) -> Option<i32> {
-    let (mut value, mut size) = (0i32, 4u32);
+pub fn option_of<T: Default + Copy>(fd: i32, name: i32) -> Option<T> {
+    let (mut value, mut size) = (T::default(), size_of::<T>() as u32);
     let a = args![fd, libc::SOL_SOCKET, name, &mut value, &mut size];
     // SAFETY: value and size are valid for writing.
     (unsafe { sys::raw(libc::SYS_getsockopt, a) } == 0).then_some(value)

@@ -21,8 +21,9 @@ pub fn has_no_limits(process: Process, subject: &Subject, tid: i32, fd: i32) -> 
         return !subject.timed_sockets;
     }
     with_copy(process, &known, fd, |copy| {
-        let times = [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO].map(|name| limit_of(copy, name));
-        times == [Some([0; 2]); 2] && option_of(copy, libc::SO_RCVLOWAT).is_none_or(|n| n <= 1)
+        let times = [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO].map(|name| option_of(copy, name));
+        times == [Some([0i64; 2]); 2]
+            && option_of(copy, libc::SO_RCVLOWAT).is_none_or(|n: i32| n <= 1)
     }) == Some(true)
 }
 
@@ -71,14 +72,6 @@ fn any_line(path: Path, is_it: &dyn Fn(&[u8]) -> bool) -> bool {
     }
     scan::close(fd);
     found
-}
-
-/// A limit of time of a socket.
-fn limit_of(socket: i32, name: i32) -> Option<[i64; 2]> {
-    let (mut time, mut size) = ([0i64; 2], 16u32);
-    let a = args![socket, libc::SOL_SOCKET, name, &mut time, &mut size];
-    // SAFETY: value and size are valid for writing.
-    (unsafe { sys::raw(libc::SYS_getsockopt, a) } == 0).then_some(time)
 }
 
 #[cfg(test)]

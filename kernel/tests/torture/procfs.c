@@ -102,7 +102,9 @@ size_t read_pagemap(pid_t pid, const void *from, size_t pages, uint64_t *out)
 
 static void smaps_line(struct smaps *s, const char *line)
 {
-	static const struct { const char *name; size_t field;
+	static const struct {
+		const char *name;
+		size_t field;
 	} known[] = {
 		{"Rss:", offsetof(struct smaps, rss)},
 		{"Pss:", offsetof(struct smaps, pss)},

@@ -45,6 +45,8 @@ use odfork_sys::{
 };
 
 use crate::descriptors::{high, open_high, KeptFd};
+use crate::line::Line;
+use crate::messages::NOT_PAGED;
 use crate::{close, options};
 use pager::Pager;
 use task::Task;
@@ -135,8 +137,8 @@ pub fn init() -> bool {
 
 fn begin() {
     if let Err((what, error)) = start() {
-        let mut line = report::Line::new();
-        line.text(b"odfork page: this program is NOT paged and has no limit: ").text(what);
+        let mut line = Line::new();
+        line.text(NOT_PAGED).text(what);
         line.text(b" (errno ").number(error.0 as u64).text(b")\n");
         // SAFETY: valid bytes.
         unsafe {
@@ -248,7 +250,7 @@ fn make(uffd: Userfaultfd, limit: u64) -> Result<*mut Task, Failure> {
 
 /// The program's threads, and three views of its memory.
 fn open_files(program: c_int) -> Result<[c_int; 4], Failure> {
-    let mut folder = report::Line::new();
+    let mut folder = Line::new();
     folder.text(b"/proc/").number(program as u64).text(b"/task\0");
     let folder = CStr::from_bytes_until_nul(folder.bytes()).unwrap_or_default();
     let paths = [folder, c"/proc/self/maps", c"/proc/self/pagemap", c"/proc/self/smaps"];

@@ -146,7 +146,7 @@ impl Pager {
 }
 
 /// Digits at the start of a text.
-pub fn number(text: &[u8]) -> u64 {
+fn number(text: &[u8]) -> u64 {
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit());
     digits.fold(0, |sum: u64, &digit| sum.wrapping_mul(10).wrapping_add(u64::from(digit - b'0')))
 }

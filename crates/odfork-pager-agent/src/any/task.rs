@@ -8,6 +8,7 @@ use odfork_sys::{args, call, raw};
 use super::events::Batch;
 use super::pager::Pager;
 use super::Order;
+use crate::line::Line;
 use crate::{close, kernel_munmap};
 
 /// What is looked at goes by nanoseconds of the monotonic clock.
@@ -175,7 +176,7 @@ fn has_left(pager: &Pager) -> bool {
         return false;
     }
     // A thread that has ended has none, either.
-    let mut path = super::report::Line::new();
+    let mut path = Line::new();
     path.text(b"/proc/").number(pager.program as u64).text(b"/statm\0");
     let open = args![libc::AT_FDCWD, path.bytes().as_ptr(), libc::O_RDONLY, 0];
     let mut first = [b'0'; 2];

@@ -7,8 +7,9 @@ use odfork_pager_protocol::PAGE;
 use odfork_sys::abi::pagemap::{ENTRY_BYTES, ENTRY_PRESENT};
 use odfork_sys::{args, call, getpid};
 
-use super::pager::{number, Pager};
+use super::pager::Pager;
 use super::table::Place;
+use crate::numbered;
 
 const BYTES: u64 = PAGE as u64;
 /// Most mutexes of one thread.
@@ -28,28 +29,13 @@ impl Pager {
     pub fn protect(&mut self) -> bool {
         self.protected.count = self.protected.always;
         self.state.is_protecting = true;
-        let mut room = [0u64; 512];
         let mut is_whole = true;
-        // SAFETY: a folder of ours; entries lie within what the kernel says it wrote.
-        unsafe {
-            let _ = call(libc::SYS_lseek, args![self.protected.tasks, 0, libc::SEEK_SET]);
-            loop {
-                let list = args![self.protected.tasks, room.as_mut_ptr(), size_of_val(&room)];
-                let got = call(libc::SYS_getdents64, list).unwrap_or(0);
-                if got == 0 {
-                    break;
-                }
-                let entries = core::slice::from_raw_parts(room.as_ptr().cast::<u8>(), got);
-                let mut at = 0;
-                while at + 19 < got {
-                    let thread = number(&entries[at + 19..]);
-                    is_whole &= thread == 0 || self.protect_thread(thread as c_int);
-                    at += usize::from(u16::from_ne_bytes([entries[at + 16], entries[at + 17]]));
-                }
-            }
-        }
+        let listed = numbered::each(self.protected.tasks, |thread| {
+            is_whole &= self.protect_thread(thread);
+            true
+        });
         self.state.is_protecting = false;
-        is_whole && !self.state.must_read
+        listed.is_ok() && is_whole && !self.state.must_read
     }
 
     /// The descriptor holds the head, and is smaller than a page to both sides.

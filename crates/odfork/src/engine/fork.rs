@@ -109,10 +109,7 @@ fn prepare(st: &State) {
     }
     if let Some(decide) = decide.filter(|_| !owned.is_beside_calls(st)) {
         let done = pass(st, &mut owned, decide, began_ns);
-        if freeze == Freeze::Eager && st.barred() == Reason::None {
-            st.faults.store(sys::minor_faults(), Relaxed);
-        }
-        st.last_pass_ns.store(sys::now_ns(), Relaxed);
+        st.note_pass();
         drop(owned);
         after(&done);
     }
@@ -208,9 +205,7 @@ pub fn freeze_now() -> Done<()> {
         other => other,
     };
     if done.is_ok() {
-        // The next fork need not look again at what was cleaned just now.
-        st.faults.store(sys::minor_faults(), Relaxed);
-        st.last_pass_ns.store(sys::now_ns(), Relaxed);
+        st.note_pass();
     }
     if done.is_ok() && is_live_wanted() && !st.live.is_barred() {
         share(st, &mut owned);

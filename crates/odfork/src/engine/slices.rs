@@ -212,12 +212,8 @@ fn close(st: &State, owned: &mut Owned, spent_ns: u64) {
     if shared {
         return finish_sharing(st, owned, spent_ns);
     }
-    if st.options().freeze == Freeze::Eager {
-        st.faults.store(sys::minor_faults(), Relaxed);
-    }
-    let now_ns = sys::now_ns();
-    st.last_pass_ns.store(now_ns, Relaxed);
-    if is_live_wanted() && !st.live.is_barred() && st.live.is_due(now_ns) {
+    st.note_pass();
+    if is_live_wanted() && !st.live.is_barred() && st.live.is_due(sys::now_ns()) {
         open(st, owned, Decide::Share);
         st.slices.put_off(spent_ns);
     }
@@ -234,8 +230,5 @@ pub fn finish_sharing(st: &State, owned: &mut Owned, spent_ns: u64) {
         spare.make(zone);
     }
     st.live.looked(waits, if waits { now_ns + patience } else { 0 });
-    if eager {
-        st.faults.store(sys::minor_faults(), Relaxed);
-    }
-    st.last_pass_ns.store(now_ns, Relaxed);
+    st.note_pass();
 }

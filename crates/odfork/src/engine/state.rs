@@ -27,7 +27,7 @@ use crate::registry::Registry;
 use crate::scratch::ScratchMapping;
 use crate::slack::Slack;
 use crate::stats::Stats;
-use crate::sys::{Trace, PAGE, ZONE};
+use crate::sys::{self, Trace, PAGE, ZONE};
 use crate::tracer::Tracer;
 
 /// Room for functions that wrappers stand before.
@@ -211,6 +211,12 @@ impl State {
     /// Sets that reason.
     pub fn set_barred(&self, reason: Reason) {
         self.barred.store(reason as u32, Relaxed);
+    }
+
+    /// A pass is over: the next fork need not look again at what is clean now.
+    pub fn note_pass(&self) {
+        self.faults.store(sys::minor_faults(), Relaxed);
+        self.last_pass_ns.store(sys::now_ns(), Relaxed);
     }
 
     /// Memory was frozen, in this process or an ancestor.
