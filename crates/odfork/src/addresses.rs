@@ -5,7 +5,7 @@
 //! what is in the set shows one unless the C library has unmapped it by itself (`free`, the end
 //! of a thread) or the set had no room ([`Addresses::is_exact`]).
 
-use crate::spans::Spans;
+use crate::spans::{Room, Spans};
 
 /// Access that memory can have been given: the bits of `PROT_READ`, `WRITE` and `EXEC`.
 const ACCESSES: usize = 8;
@@ -18,8 +18,9 @@ const READ_WRITE: usize = 3;
 
 /// What is known.
 pub struct Addresses {
-    /// They show a backing file.
-    frozen: Spans<16384>,
+    /// They show a backing file. Moved before there is much in it ([`Addresses::move_to`]): room
+    /// for all would be in the library's file.
+    frozen: Spans<64>,
     /// They were frozen once: the kernel may hold several mappings where the program made one,
     /// which only `mremap` minds.
     split: Spans<4096>,
@@ -100,6 +101,20 @@ impl Addresses {
             }
         }
         (Some(READ_WRITE as i32), until)
+    }
+
+    /// Where there is room for more frozen parts.
+    pub fn room(&self) -> Option<&Room> {
+        self.frozen.room()
+    }
+
+    /// Makes room for more frozen parts.
+    ///
+    /// # Safety
+    /// The memory lives as long as the process and its children, and is nobody else's.
+    pub unsafe fn move_to(&self, room: *mut Room) {
+        // SAFETY: passed on to the caller.
+        unsafe { self.frozen.move_to(room) };
     }
 
     /// The sets say neither more nor less than what is.

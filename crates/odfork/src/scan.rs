@@ -25,6 +25,9 @@ use crate::vma::{dec, SmapsParser, Vma, SHARED};
 /// AddressSanitizer's shadow ends there, and the heap of programs at fixed addresses is below.
 const SHADOW_END: usize = 0x1000_7fff_8000;
 
+/// The runtime's own private memory, page aligned: never frozen.
+pub type OwnRanges = [(usize, usize); 2];
+
 /// What the caller knows about the process, for the helper to use.
 #[derive(Clone, Copy)]
 pub struct Subject<'a> {
@@ -41,8 +44,7 @@ pub struct Subject<'a> {
     pub mapped: &'a Mapped,
     /// What it has mapped since the latest look of a pass in slices.
     pub changes: &'a Changes,
-    /// The runtime's own writable memory, page aligned: never frozen.
-    pub own: (usize, usize),
+    pub own: OwnRanges,
     /// Code of a sanitizer's runtime whose system calls are known; zeros: none is.
     pub sanitizer: [usize; 2],
     /// Mappings with less anonymous memory than this stay.
@@ -172,9 +174,9 @@ pub fn fences(s: &mut Scratch, subject: &Subject) -> Done<u64> {
 /// this helper's number only in the `/proc` of its own namespace.
 fn is_own_proc(k: &Kernel) -> bool {
     let mut name = [0u8; 20];
-    let a = args![c"/proc/self".as_ptr(), name.as_mut_ptr(), name.len()];
+    let a = args![libc::AT_FDCWD, c"/proc/self".as_ptr(), name.as_mut_ptr(), name.len()];
     // SAFETY: a valid path, and a buffer of the length told.
-    let length = unsafe { k.call(libc::SYS_readlink, a) }.unwrap_or(0);
+    let length = unsafe { k.call(libc::SYS_readlinkat, a) }.unwrap_or(0);
     name.get(..length).and_then(dec) == Some(sys::getpid() as u64)
 }
 
@@ -210,7 +212,7 @@ pub fn scan(s: &mut Scratch, subject: &Subject, quiesced: bool, look: Trial) -> 
             if fits && has_default_policy(&kernel, v.start) {
                 results.report.eligible.add(v.anon);
                 results.report.new_mappings.add(1);
-                around(v, subject.own).into_iter().flatten().for_each(|v| kept.push(v));
+                around_all(v, &subject.own).for_each(|v| kept.push(v));
             } else if let Some(slot) = file_of(v, subject.registry) {
                 note_shown(results, &mut kept, slot, v);
             } else if v.code {
@@ -287,6 +289,13 @@ fn file_of(v: &Vma, registry: &Registry) -> Option<usize> {
 }
 
 /// A mapping without the runtime's own pages in it.
+fn around_all(v: &Vma, own: &OwnRanges) -> impl Iterator<Item = Vma> {
+    let [first, second] = *own;
+    let parts = around(v, first).into_iter().flatten();
+    parts.flat_map(move |part| around(&part, second)).flatten()
+}
+
+/// The same of one range of them.
 fn around(v: &Vma, own: (usize, usize)) -> [Option<Vma>; 2] {
     if own.1 <= v.start || own.0 >= v.end {
         return [Some(*v), None];
@@ -315,6 +324,9 @@ mod tests {
         assert_eq!(ends((0xa000, 0xb000)), [Some((0x1000, 0x9000)), None]);
         assert_eq!(ends((0x1000, 0x9000)), [None, None]);
         assert_eq!(ends((0x0, 0x2000)), [None, Some((0x2000, 0x9000))]);
+        let all = around_all(&v, &[(0x7000, 0x8000), (0x1000, 0x3000)]);
+        let parts: Vec<_> = all.map(|p| (p.start, p.end)).collect();
+        assert_eq!(parts, [(0x3000, 0x7000), (0x8000, 0x9000)]);
     }
 
     #[test]

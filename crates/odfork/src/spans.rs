@@ -1,26 +1,36 @@
-//! A set of addresses as sorted intervals, of fixed size and conservative: when
+//! A set of addresses as sorted intervals, of bounded size and conservative: when
 //! it is full, or being changed, it claims more than it was given, never less. It knows
-//! whether it ever had to ([`Spans::is_exact`]). Pure.
+//! whether it ever had to ([`Spans::is_exact`]). It can move into memory that has room for more
+//! ([`Spans::move_to`]), and makes no system call.
 //!
 //! It is read at any time: in every thread, and in a signal handler that interrupted a reader or
 //! a fork's child. So it consists of atomics and a sequence number (odd while it is changed), and
 //! a reader that met a change answers "yes". Only one thread at a time may change it.
 
 use core::sync::atomic::{
-    fence, AtomicUsize,
+    fence, AtomicPtr, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
 
-/// The set, of `MAX` intervals at most.
+/// Intervals that there is room for once the set was moved.
+pub const ROOM: usize = 16384;
+
+/// The set, of `MAX` intervals at most, or of [`ROOM`] once it was moved.
 pub struct Spans<const MAX: usize> {
     sequence: AtomicUsize,
     count: AtomicUsize,
     /// 1: it has claimed more than it was given.
     wide: AtomicUsize,
+    /// Where it was moved to, or null.
+    moved: AtomicPtr<[Span; ROOM]>,
     spans: [Span; MAX],
 }
 
-struct Span {
+/// Memory for a set that is moved. All zeros is valid.
+pub type Room = [Span; ROOM];
+
+/// One interval.
+pub struct Span {
     start: AtomicUsize,
     end: AtomicUsize,
 }
@@ -51,6 +61,7 @@ impl<const MAX: usize> Spans<MAX> {
             sequence: AtomicUsize::new(0),
             count: AtomicUsize::new(0),
             wide: AtomicUsize::new(0),
+            moved: AtomicPtr::new(core::ptr::null_mut()),
             spans: [NONE; MAX],
         }
     }
@@ -95,8 +106,33 @@ impl<const MAX: usize> Spans<MAX> {
         self.wide.store(1, Relaxed);
     }
 
+    /// Where it was moved to.
+    pub fn room(&self) -> Option<&Room> {
+        // SAFETY: null, or memory that lives as long as the set (`move_to`).
+        unsafe { self.moved.load(Acquire).as_ref() }
+    }
+
+    /// Moves the set into memory where more intervals have room.
+    ///
+    /// # Safety
+    /// The memory is valid as long as the set is used, in children of fork too, and nobody else's.
+    pub unsafe fn move_to(&self, room: *mut Room) {
+        self.change(|| {
+            // SAFETY: valid, says the caller.
+            let spans = unsafe { &*room };
+            self.in_use().iter().zip(spans).for_each(|(from, to)| to.set(from.get()));
+            self.moved.store(room, Release);
+        });
+    }
+
+    fn spans(&self) -> &[Span] {
+        self.room().map_or(&self.spans[..], |room| &room[..])
+    }
+
     fn in_use(&self) -> &[Span] {
-        &self.spans[..self.count.load(Relaxed).min(MAX)]
+        // The place first: there is never less room than what was counted after it was known.
+        let spans = self.spans();
+        &spans[..self.count.load(Relaxed).min(spans.len())]
     }
 
     /// Adds `start..end`.
@@ -115,7 +151,7 @@ impl<const MAX: usize> Spans<MAX> {
         if self.sequence.load(Relaxed) % 2 == 1 {
             self.doubt();
             self.change(|| {
-                self.spans[0].set((0, usize::MAX));
+                self.spans()[0].set((0, usize::MAX));
                 self.count.store(1, Relaxed);
             });
         }
@@ -144,44 +180,44 @@ impl<const MAX: usize> Spans<MAX> {
 
     fn insert(&self, at: usize, span: (usize, usize)) {
         let count = self.in_use().len();
-        if count < MAX {
+        if count < self.spans().len() {
             for i in (at..count).rev() {
-                self.spans[i + 1].set(self.spans[i].get());
+                self.spans()[i + 1].set(self.spans()[i].get());
             }
-            self.spans[at].set(span);
+            self.spans()[at].set(span);
             self.count.store(count + 1, Relaxed);
             return;
         }
         // Full: widen the neighbour. Too much is only slower, never wrong.
         self.doubt();
         match at {
-            0 => self.spans[0].start.store(span.0, Relaxed),
-            at => self.spans[at - 1].end.store(span.1, Relaxed),
+            0 => self.spans()[0].start.store(span.0, Relaxed),
+            at => self.spans()[at - 1].end.store(span.1, Relaxed),
         }
     }
 
     fn remove(&self, from: usize, to: usize) {
         let count = self.in_use().len();
         for i in to..count {
-            self.spans[i - (to - from)].set(self.spans[i].get());
+            self.spans()[i - (to - from)].set(self.spans()[i].get());
         }
         self.count.store(count - (to - from), Relaxed);
     }
 
     fn cut(&self, start: usize, end: usize) {
         let mut i = self.in_use().partition_point(|s| s.get().1 <= start);
-        while i < self.in_use().len() && self.spans[i].get().0 < end {
-            let (a, b) = self.spans[i].get();
+        while i < self.in_use().len() && self.spans()[i].get().0 < end {
+            let (a, b) = self.spans()[i].get();
             match (a < start, b > end) {
-                (true, true) if self.in_use().len() == MAX => return self.doubt(),
+                (true, true) if self.in_use().len() == self.spans().len() => return self.doubt(),
                 (true, true) => {
                     self.insert(i + 1, (end, b));
-                    self.spans[i].set((a, start));
+                    self.spans()[i].set((a, start));
                     return;
                 }
-                (true, false) => self.spans[i].set((a, start)),
+                (true, false) => self.spans()[i].set((a, start)),
                 (false, true) => {
-                    self.spans[i].set((end, b));
+                    self.spans()[i].set((end, b));
                     return;
                 }
                 (false, false) => {
@@ -245,6 +281,27 @@ mod tests {
         for i in 0..MAX_SPANS + 10 {
             assert!(spans.touches(10 * i + 10, 10 * i + 15));
         }
+    }
+
+    #[test]
+    fn a_full_set_has_room_again_elsewhere() {
+        let spans = Box::new(Spans::<4>::new());
+        let full = |many: usize| (0..many).for_each(|i| spans.cover(10 * i + 10, 10 * i + 15));
+        full(4);
+        assert!(spans.is_exact() && spans.room().is_none());
+        // SAFETY: all zeros is valid; it outlives the set.
+        let room = unsafe { Box::<Room>::new_zeroed().assume_init() };
+        let room = Box::into_raw(room);
+        // SAFETY: nobody else's.
+        unsafe { spans.move_to(room) };
+        assert_eq!((spans.count(), spans.first(20, 50)), (4, Some((20, 25))));
+        full(100);
+        spans.uncover(501, 502);
+        assert!(spans.is_exact());
+        assert_eq!((spans.count(), spans.around(503)), (101, Some((502, 505))));
+        drop(spans);
+        // SAFETY: made above, and used no more.
+        drop(unsafe { Box::from_raw(room) });
     }
 
     #[test]

@@ -7,9 +7,10 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use super::account::Account;
 use super::live::{self, make_private};
-use super::state::{Owned, State};
+use super::state::{Owned, State, ROOM_BYTES};
 use super::subject::subject;
 use super::under_way::Rest;
+use crate::args;
 use crate::helper::{self, Finished, Job};
 use crate::pass::{self, Decide};
 use crate::reason::{Done, Reason, Stop};
@@ -17,8 +18,9 @@ use crate::refreeze;
 use crate::registry::Registry;
 use crate::report::Report;
 use crate::slices::Slice;
+use crate::spans::Room;
 use crate::step::Step;
-use crate::sys::{self, PAGE};
+use crate::sys::{self, Kernel, PAGE};
 
 /// Runs a pass in the helper and takes over what it did. `began_ns`: when the program's thread
 /// began to wait for it. A helper that was killed for a call that can be spared is followed by one
@@ -69,6 +71,7 @@ fn pass_once(
             .map_err(|e| Stop::failed(Reason::Step, Step::Switch, e))?;
     }
     make_spliced_word(st, owned)?;
+    make_room(st, owned);
     owned.zeroed = 0;
     let Owned { shared_vm, account, scratch, zone, registry, searched, waits, rest, .. } = owned;
     let order = pass::Order {
@@ -158,6 +161,24 @@ fn make_spliced_word(st: &State, owned: &mut Owned) -> Done<()> {
     }
     owned.zone += PAGE;
     Ok(())
+}
+
+/// Memory for the addresses of what will be frozen, kept from the first pass on by this process and
+/// its children. Without it there is room for a few: all between them then counts as frozen.
+fn make_room(st: &State, owned: &mut Owned) {
+    if st.addresses.room().is_some() {
+        return;
+    }
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let kernel = Kernel::new(&st.trace, st.options().fault);
+    // SAFETY: a new mapping, never unmapped; zeros.
+    unsafe {
+        let a = args![owned.zone, ROOM_BYTES, prot, flags, -1isize, 0];
+        let Ok(at) = kernel.call(libc::SYS_mmap, a) else { return };
+        st.addresses.move_to(at as *mut Room);
+    }
+    owned.zone += ROOM_BYTES.next_multiple_of(sys::HUGE);
 }
 
 /// Backing files that nothing shows go, those made come in.

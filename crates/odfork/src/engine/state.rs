@@ -1,8 +1,8 @@
 //! The runtime's state, one of it in a process.
 //!
 //! Owns what there is and who may touch it: what may be read at any time is atomic ([`State`]),
-//! the rest ([`Owned`]) is reached through the lock's guard. All of it lies together, so that it
-//! can be left out when the memory around it is frozen.
+//! the rest ([`Owned`]) is reached through the lock's guard. All of it lies together, but for the
+//! room for many addresses, so that it can be left out when the memory around it is frozen.
 
 use core::sync::atomic::{
     AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize,
@@ -24,14 +24,19 @@ use crate::options::Options;
 use crate::owner::Owner;
 use crate::reason::Reason;
 use crate::registry::Registry;
+use crate::scan::OwnRanges;
 use crate::scratch::ScratchMapping;
 use crate::slack::Slack;
+use crate::spans::Room;
 use crate::stats::Stats;
 use crate::sys::{self, Trace, PAGE, ZONE};
 use crate::tracer::Tracer;
 
 /// Room for functions that wrappers stand before.
 pub const MAX_NEXT: usize = 61;
+
+/// Bytes of memory for more addresses.
+pub const ROOM_BYTES: usize = size_of::<Room>().next_multiple_of(PAGE);
 
 /// In place of the shared word's address: it was said before the word was made.
 const SAID_BEFORE: usize = 1;
@@ -249,10 +254,12 @@ impl State {
         }
     }
 
-    /// The runtime's own writable memory, page aligned.
-    pub fn own_range(&self) -> (usize, usize) {
+    /// The runtime's own private memory, page aligned: in the library, and for more addresses.
+    pub fn own_ranges(&self) -> OwnRanges {
         let start = core::ptr::from_ref(self) as usize;
-        (start, (start + size_of::<State>()).next_multiple_of(PAGE))
+        let room = self.addresses.room().map_or(0, |room| room.as_ptr() as usize);
+        let ends = |start: usize, len: usize| (start, (start + len).next_multiple_of(PAGE));
+        [ends(start, size_of::<State>()), ends(room, if room == 0 { 0 } else { ROOM_BYTES })]
     }
 }
 
