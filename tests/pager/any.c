@@ -185,7 +185,7 @@ static void forked(bool is_raw)
         push_out();
         if (round == 1)
             settle();
-        pid_t child = is_raw ? syscall(SYS_fork) : fork();
+        pid_t child = is_raw ? raw_fork() : fork();
         if (child == 0) {
             for (uint64_t page = 0; page < PAGES; page++) {
                 check_page("a child's", at + page * WORDS, page, round);

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -120,4 +121,15 @@ static inline void need_paged(const void *at)
         exit(4);
     }
 }
+
+/* A child that no wrapper of fork hears of. */
+static inline pid_t raw_fork(void)
+{
+#ifdef SYS_fork
+    return syscall(SYS_fork);
+#else
+    return syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+#endif
+}
+
 #endif

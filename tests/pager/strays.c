@@ -18,7 +18,7 @@ int main(int argc, char **argv)
     need_paged(memory);
     for (size_t page = 0; page < pages; page++)
         fill_page(memory + page * WORDS, page, 1);
-    pid_t child = syscall(SYS_fork);
+    pid_t child = raw_fork();
     if (child == 0) {
         signal(SIGSEGV, SIG_DFL);
         volatile uint64_t first = memory[0];
@@ -29,7 +29,7 @@ int main(int argc, char **argv)
     if (!(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV) && status != 0)
         fprintf(stderr, "a child of a raw fork: status %x\n", status), abort();
     /* a raw child that makes mappings of its own speaks for itself */
-    child = syscall(SYS_fork);
+    child = raw_fork();
     if (child == 0) {
         uint64_t *own = paged(pages * PAGE);
         fill_page(own + WORDS, 1, 9);

@@ -54,7 +54,7 @@ static pid_t by_number(int way)
     struct clone_args arguments = {.exit_signal = SIGCHLD};
     switch (way) {
     case 0:
-        return syscall(SYS_fork);
+        return syscall(OD_FORK_CALL);
     case 1:
         return syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
     default:

@@ -2,44 +2,14 @@
  * them. The runtime must catch them or leave such memory alone; the bytes must be right either way.
  */
 // odtest: expect=any timeout=60
-#include "odtest.h"
+#include "raw_call.h"
 
 #define SIZE (16 * OD_MB)
 
-static long raw(long number, long a, long b, long c, long d, long e, long f)
-{
-#if defined __x86_64__
-    long result;
-    register long r10 __asm__("r10") = d;
-    register long r8 __asm__("r8") = e;
-    register long r9 __asm__("r9") = f;
-    __asm__ volatile("syscall"
-                     : "=a"(result)
-                     : "0"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
-                     : "rcx", "r11", "memory");
-    return result;
-#elif defined __aarch64__
-    register long x8 __asm__("x8") = number;
-    register long x0 __asm__("x0") = a;
-    register long x1 __asm__("x1") = b;
-    register long x2 __asm__("x2") = c;
-    register long x3 __asm__("x3") = d;
-    register long x4 __asm__("x4") = e;
-    register long x5 __asm__("x5") = f;
-    __asm__ volatile("svc 0"
-                     : "+r"(x0)
-                     : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5)
-                     : "memory");
-    return x0;
-#else
-    (void)number, (void)a, (void)b, (void)c, (void)d, (void)e, (void)f;
-    od_skip("no raw system call for this machine");
-#endif
-}
-
 static char *raw_map(size_t size)
 {
-    long at = raw(SYS_mmap, 0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+    long at = raw_call(SYS_mmap, 0, size, PROT_READ | PROT_WRITE, flags, -1, 0);
     CHECK(at > 0, "mmap: %ld", at);
     return (char *)at;
 }
@@ -69,7 +39,8 @@ static void raw_dontneed(char *at)
 {
     od_fill(at, SIZE, 1);
     fork_once();
-    CHECK(raw(SYS_madvise, (long)(at + OD_MB), 5 * OD_MB, MADV_DONTNEED, 0, 0, 0) == 0, "madvise");
+    long given_up = raw_call(SYS_madvise, (long)(at + OD_MB), 5 * OD_MB, MADV_DONTNEED, 0, 0, 0);
+    CHECK(given_up == 0, "madvise");
     note(not_zero(at + OD_MB, 5 * OD_MB), "madvise(MADV_DONTNEED)");
     note(od_differs_at(at, OD_MB, 1, 0), "madvise(MADV_DONTNEED), before it");
     note(od_differs_at(at + 6 * OD_MB, SIZE - 6 * OD_MB, 1, 6 * OD_MB / 8),
@@ -82,7 +53,7 @@ static void raw_remap(char *at)
 {
     od_fill(at, SIZE, 2);
     fork_once();
-    long result = raw(SYS_mremap, (long)at, SIZE, 2 * SIZE, MREMAP_MAYMOVE, 0, 0);
+    long result = raw_call(SYS_mremap, (long)at, SIZE, 2 * SIZE, MREMAP_MAYMOVE, 0, 0);
     CHECK(result > 0, "mremap: %ld", result);
     char *now = (char *)result;
     note(od_differs_at(now, SIZE, 2, 0), "mremap, the old part");
@@ -95,23 +66,23 @@ static void raw_remap(char *at)
         note(not_zero(now + SIZE, SIZE), "mremap, the new part");
     close(pipes[0]);
     close(pipes[1]);
-    CHECK(raw(SYS_munmap, (long)now, 2 * SIZE, 0, 0, 0, 0) == 0, "munmap");
+    CHECK(raw_call(SYS_munmap, (long)now, 2 * SIZE, 0, 0, 0, 0) == 0, "munmap");
 }
 
 static void raw_replace(char *at)
 {
     od_fill(at, SIZE, 3);
     fork_once();
-    CHECK(raw(SYS_munmap, (long)(at + 4 * OD_MB), 2 * OD_MB, 0, 0, 0, 0) == 0, "munmap");
-    long again = raw(SYS_mmap, (long)(at + 4 * OD_MB), 2 * OD_MB, PROT_READ | PROT_WRITE,
+    CHECK(raw_call(SYS_munmap, (long)(at + 4 * OD_MB), 2 * OD_MB, 0, 0, 0, 0) == 0, "munmap");
+    long again = raw_call(SYS_mmap, (long)(at + 4 * OD_MB), 2 * OD_MB, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
     CHECK(again == (long)(at + 4 * OD_MB), "mmap: %ld", again);
     note(not_zero(at + 4 * OD_MB, 2 * OD_MB), "munmap and mmap");
     od_fill_at(at + 4 * OD_MB, 2 * OD_MB, 3, 4 * OD_MB / 8);
-    CHECK(raw(SYS_mprotect, (long)at, SIZE, PROT_READ, 0, 0, 0) == 0, "mprotect");
+    CHECK(raw_call(SYS_mprotect, (long)at, SIZE, PROT_READ, 0, 0, 0) == 0, "mprotect");
     fork_once();
     od_refreeze();
-    CHECK(raw(SYS_mprotect, (long)at, SIZE, PROT_READ | PROT_WRITE, 0, 0, 0) == 0, "mprotect");
+    CHECK(raw_call(SYS_mprotect, (long)at, SIZE, PROT_READ | PROT_WRITE, 0, 0, 0) == 0, "mprotect");
     note(od_differs_at(at, SIZE, 3, 0), "mprotect and munmap");
 }
 
@@ -120,10 +91,10 @@ static void raw_fork(char *at)
 {
     od_fill(at, SIZE, 4);
     fork_once();
-    long pid = raw(SYS_clone, SIGCHLD, 0, 0, 0, 0, 0);
+    long pid = raw_call(SYS_clone, SIGCHLD, 0, 0, 0, 0, 0);
     CHECK(pid >= 0, "clone: %ld", pid);
     if (pid == 0) {
-        raw(SYS_madvise, (long)at, 2 * OD_MB, MADV_DONTNEED, 0, 0, 0);
+        raw_call(SYS_madvise, (long)at, 2 * OD_MB, MADV_DONTNEED, 0, 0, 0);
         note(not_zero(at, 2 * OD_MB), "madvise(MADV_DONTNEED) in a child by raw clone");
         note(od_differs_at(at + 2 * OD_MB, SIZE - 2 * OD_MB, 4, 2 * OD_MB / 8), "clone");
         _exit(wrong);

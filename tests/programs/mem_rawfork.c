@@ -1,7 +1,7 @@
 /* Children the runtime was not asked to make: raw clone, clone3, _Fork, vfork. They hold the image
  * like any other child: folds of the parent while they live must not reach them. */
 // odtest: expect=fold timeout=60
-#include "odtest.h"
+#include "raw_call.h"
 #include <linux/sched.h>
 
 #define SIZE (16 * OD_MB)
@@ -9,21 +9,7 @@
 
 static char *world;
 
-static pid_t raw_clone(void)
-{
-#if defined __x86_64__
-    long result;
-    register long r10 __asm__("r10") = 0;
-    register long r8 __asm__("r8") = 0;
-    __asm__ volatile("syscall"
-                     : "=a"(result)
-                     : "0"((long)SYS_clone), "D"((long)SIGCHLD), "S"(0L), "d"(0L), "r"(r10), "r"(r8)
-                     : "rcx", "r11", "memory");
-    return result;
-#else
-    return syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
-#endif
-}
+static pid_t raw_clone(void) { return (pid_t)raw_call(SYS_clone, SIGCHLD, 0, 0, 0, 0, 0); }
 
 static pid_t clone3_child(void)
 {
@@ -43,10 +29,8 @@ static pid_t make_child(int kind)
         return clone3_child();
     case 3:
         return plain_fork ? plain_fork() : fork();
-#ifdef SYS_fork
     case 4:
-        return syscall(SYS_fork);
-#endif
+        return syscall(OD_FORK_CALL);
     default:
         return fork();
     }

@@ -109,6 +109,13 @@ static OD_UNUSED void od_freeze(void) { od_call(OD_FREEZE); }
 static OD_UNUSED void od_refreeze(void) { od_call(OD_REFREEZE); }
 static OD_UNUSED void od_thaw(void) { od_call(OD_THAW); }
 
+/* fork(2) by its number; a machine that has none has clone(2). Arguments of syscall(2). */
+#ifdef SYS_fork
+#define OD_FORK_CALL SYS_fork
+#else
+#define OD_FORK_CALL SYS_clone, SIGCHLD, 0, 0, 0, 0
+#endif
+
 /* ---- children -------------------------------------------------------------------------- */
 
 static OD_UNUSED pid_t od_fork(void)

@@ -69,7 +69,7 @@ static void owned(const char *when)
     if (pid == 0)
         own("_Fork");
     od_join(pid);
-    pid = (pid_t)syscall(SYS_fork);
+    pid = (pid_t)syscall(OD_FORK_CALL);
     if (pid == 0)
         own("raw fork");
     od_join(pid);

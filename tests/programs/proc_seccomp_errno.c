@@ -28,7 +28,10 @@ static const struct refusal REFUSALS[] = {
     { "fsconfig", SYS_fsconfig, -1, 0 },
     { "fsmount", SYS_fsmount, -1, 0 },
     { "mount", SYS_mount, -1, 0 },
+#ifdef SYS_open
     { "open", SYS_open, -1, 0 },
+    { "vfork", SYS_vfork, -1, 0 },
+#endif
     { "openat", SYS_openat, -1, 0 },
     { "openat2", SYS_openat2, -1, 0 },
     { "ioctl", SYS_ioctl, -1, 0 },
@@ -36,7 +39,6 @@ static const struct refusal REFUSALS[] = {
     { "unshare", SYS_unshare, -1, 0 },
     { "clone with CLONE_VM", SYS_clone, 0, CLONE_VM },
     { "clone3", SYS_clone3, -1, 0 },
-    { "vfork", SYS_vfork, -1, 0 },
     { "mmap of a file", SYS_mmap, 4, 0x80000000U }, /* sign bit clear: see build() */
     { "mremap", SYS_mremap, -1, 0 },
     { "ftruncate", SYS_ftruncate, -1, 0 },

@@ -123,7 +123,7 @@ static void clones(void)
         born("raw clone");
     expect_status(pid, 42, "raw clone");
     next_mark();
-    pid = (pid_t)syscall(SYS_fork);
+    pid = (pid_t)syscall(OD_FORK_CALL);
     if (pid == 0)
         born("raw fork");
     expect_status(pid, 42, "raw fork");

@@ -21,6 +21,15 @@ static volatile uint64_t *slot(uint64_t n)
     return (uint64_t *)(region + n % PAGES * OD_PAGE + 4088);
 }
 
+static inline void rest_a_little(void)
+{
+#if defined __x86_64__
+    __asm__ volatile("pause");
+#else
+    __asm__ volatile("yield");
+#endif
+}
+
 /* Nothing but memory writes here: this task shares even the thread pointer with its maker. */
 static int count_without_libc(void *unused)
 {
@@ -31,7 +40,7 @@ static int count_without_libc(void *unused)
         (*slot(n * 7))++;
         oracle[0] = n + 1;
         for (int i = 0; i < 300; i++)
-            __asm__ volatile("pause");
+            rest_a_little();
     }
     return 0;
 }

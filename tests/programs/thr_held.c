@@ -117,7 +117,12 @@ static int fixed_pselect_timed(void)
 }
 static int fixed_select_timed(void)
 {
+#ifdef SYS_select
     return syscall(SYS_select, 0L, NULL, NULL, NULL, &FIXED_TOO) == 0;
+#else
+    struct timeval t = FIXED_TOO;
+    return select(0, NULL, NULL, NULL, &t) == 0;
+#endif
 }
 static int nanosleep_timed(void)
 {

@@ -2,7 +2,7 @@
 //!
 //! Owns the socket's protocol from the program's side. It maps and registers nothing (`setup`).
 
-use core::ffi::{c_int, CStr};
+use core::ffi::{c_char, c_int, CStr};
 use core::sync::atomic::Ordering::Relaxed;
 
 use odfork_pager_protocol::wire::{Kind, Message, MESSAGE_BYTES, OPTION_USER_MODE};
@@ -80,7 +80,7 @@ pub fn is_supervised() -> bool {
 
 pub fn program_name() -> &'static [u8] {
     extern "C" {
-        static program_invocation_short_name: *const core::ffi::c_char;
+        static program_invocation_short_name: *const c_char;
     }
     // SAFETY: set by the C library before constructors run, never freed.
     unsafe {
@@ -100,7 +100,7 @@ fn connect(socket: c_int, path: &CStr) -> SysResult<()> {
         return Err(Errno(libc::ENAMETOOLONG));
     }
     for (to, from) in address.sun_path.iter_mut().zip(bytes) {
-        *to = *from as i8;
+        *to = *from as c_char;
     }
     let len = size_of::<libc::sa_family_t>() + bytes.len() + 1;
     // SAFETY: a valid address of that length.

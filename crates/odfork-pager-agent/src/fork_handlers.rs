@@ -139,7 +139,7 @@ unsafe extern "C" fn prepare() {
     FORK.broken.store(false, Relaxed);
     if state::is_own() && !locked.regions().is_empty() {
         // On a paged stack nothing can be unmapped, and the child would not have it.
-        let is_paged = locked.regions().overlaps(stack::here() as u64, 1);
+        let is_paged = locked.regions().overlaps(odfork_sys::stack_pointer() as u64, 1);
         if is_paged || give_to_child(&mut locked).is_err() {
             FORK.broken.store(true, Relaxed);
             FORK.reported.store(fork_wrappers::mark_broken(), Relaxed);

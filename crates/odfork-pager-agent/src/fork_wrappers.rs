@@ -133,7 +133,7 @@ fn on_fork_stack(work: impl FnOnce() -> c_int) -> c_int {
         return work();
     }
     // SAFETY: no arguments.
-    let (here, thread) = (stack::here() as u64, unsafe { libc::pthread_self() });
+    let (here, thread) = (odfork_sys::stack_pointer() as u64, unsafe { libc::pthread_self() });
     let (is_paged, may) = stack::on_unpaged_stack(move || {
         let mut locked = Locked::take();
         let may = !locked.regions().overlaps(thread, THREAD) && connection::is_supervised();

@@ -23,7 +23,8 @@
 use core::ffi::{c_int, CStr};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use odfork_sys::abi::seccomp::{AUDIT_ARCH_X86_64, X32_SYSCALL_BIT};
+use odfork_sys::abi::calls as old;
+use odfork_sys::abi::seccomp::{AUDIT_ARCH, X32_SYSCALL_BIT};
 use odfork_sys::{args, call, raw, Errno, SysResult};
 
 use crate::line::Line;
@@ -123,7 +124,7 @@ const fn to(at: u8, call: i64, place: u8) -> libc::sock_filter {
 
 static FILTER: [libc::sock_filter; LENGTH] = [
     one(LOAD, 4),
-    jump(IS, AUDIT_ARCH_X86_64, 0, ALLOWS - 2),
+    jump(IS, AUDIT_ARCH, 0, ALLOWS - 2),
     one(LOAD, 0),
     one(AND, !X32_SYSCALL_BIT),
     to(4, libc::SYS_io_uring_setup, NOSYS),
@@ -131,7 +132,7 @@ static FILTER: [libc::sock_filter; LENGTH] = [
     to(6, libc::SYS_io_uring_register, NOSYS),
     to(7, libc::SYS_io_setup, NOSYS),
     to(8, libc::SYS_openat2, NOSYS),
-    to(9, libc::SYS_open, OPEN),
+    to(9, old::SYS_open, OPEN),
     to(10, libc::SYS_openat, OPEN_AT),
     to(11, libc::SYS_open_by_handle_at, OPEN_AT),
     to(12, libc::SYS_fcntl, CONTROL),

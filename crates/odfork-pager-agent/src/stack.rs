@@ -6,11 +6,10 @@
 //! was paged say which stacks may be, without a lock; a stack between them by chance is switched in
 //! vain.
 
-use core::arch::asm;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
-use odfork_sys::{args, block_signals, raw, restore_signals};
+use odfork_sys::{args, block_signals, call_on_stack, raw, restore_signals, stack_pointer};
 
 use crate::{kernel_mmap, kernel_munmap};
 
@@ -29,15 +28,6 @@ pub fn note_paged(address: usize, len: usize) {
     HIGHEST.fetch_max(address + len, Relaxed);
 }
 
-/// An address of the caller's frame or of one below.
-#[inline(always)]
-pub fn here() -> usize {
-    let at: usize;
-    // SAFETY: reads a register.
-    unsafe { asm!("mov {}, rsp", out(reg) at, options(nomem, nostack, preserves_flags)) };
-    at
-}
-
 fn may_be_paged(address: usize) -> bool {
     address >= LOWEST.load(Relaxed) && address < HIGHEST.load(Relaxed)
 }
@@ -52,7 +42,7 @@ struct StackCall<T, F> {
 /// caller's variables would lead back to the stack that is left. Signals wait meanwhile, if the
 /// stack is changed: their handlers know nothing of this one's size.
 pub fn on_unpaged_stack<T, F: FnOnce() -> T>(work: F) -> T {
-    match may_be_paged(here()) {
+    match may_be_paged(stack_pointer()) {
         true => on_pool_stack(work),
         false => work(),
     }
@@ -70,19 +60,11 @@ pub fn on_pool_stack<T, F: FnOnce() -> T>(work: F) -> T {
     let top = (base + STACK - size_of::<StackCall<T, F>>()) & !63;
     let stack_call = top as *mut StackCall<T, F>;
     // SAFETY: the call lies above the stack's first frame, in memory of ours; `open` finds
-    // the work there and leaves the answer. r12 and r13 are kept by what is called; it does not
-    // unwind (panics end the process) and returns here once, in a forked child as well.
+    // the work there and leaves the answer. It does not unwind (panics end the process) and
+    // returns here once, in a forked child as well.
     let answer = unsafe {
         (&raw mut (*stack_call).work).write(MaybeUninit::new(work));
-        asm!(
-            "xchg rsp, r12",
-            "call r13",
-            "mov rsp, r12",
-            inout("r12") top => _,
-            in("r13") open::<T, F>,
-            in("rdi") stack_call,
-            clobber_abi("C"),
-        );
+        call_on_stack(top, open::<T, F>, top);
         (*stack_call).answer.assume_init_read()
     };
     give(base, kept);
@@ -90,7 +72,8 @@ pub fn on_pool_stack<T, F: FnOnce() -> T>(work: F) -> T {
     answer
 }
 
-unsafe extern "C" fn open<T, F: FnOnce() -> T>(stack_call: *mut StackCall<T, F>) {
+extern "C" fn open<T, F: FnOnce() -> T>(at: usize) {
+    let stack_call = at as *mut StackCall<T, F>;
     // SAFETY: `on_pool_stack` filled it.
     unsafe {
         let work = (*stack_call).work.assume_init_read();
@@ -134,7 +117,7 @@ fn give(base: usize, kept: Option<&AtomicUsize>) {
 
 /// In a forked child: only the caller is on one.
 pub fn release_others() {
-    let here = here();
+    let here = stack_pointer();
     for place in &POOL {
         let base = place.load(Relaxed) & !BUSY;
         if !(base..base + STACK).contains(&here) {

@@ -26,6 +26,9 @@ use crate::state::{self, mode, Locked, STATE};
 use crate::{as_libc, kernel_madvise, kernel_mmap, kernel_munmap, set_errno};
 use crate::{calls, setup};
 
+/// `MAP_32BIT`, which x86-64 alone has.
+const LOW: c_int = if cfg!(target_arch = "x86_64") { 0x40 } else { 0 };
+
 /// What makes a mapping one that is left to the kernel.
 const NOT_OURS: c_int = libc::MAP_FIXED
     | libc::MAP_FIXED_NOREPLACE
@@ -34,7 +37,7 @@ const NOT_OURS: c_int = libc::MAP_FIXED
     | libc::MAP_HUGETLB
     | libc::MAP_LOCKED
     | libc::MAP_POPULATE
-    | libc::MAP_32BIT;
+    | LOW;
 
 fn is_ours(len: usize, prot: c_int, flags: c_int) -> bool {
     let plain = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::io::{Error, Result};
 
-use odfork_sys::abi::userfaultfd;
+use odfork_sys::abi::{calls as old, userfaultfd};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen::Dword, SeccompCmpOp, SeccompCondition,
     SeccompFilter, SeccompRule,
@@ -30,10 +30,10 @@ const FREE: [i64; 47] = [
     libc::SYS_lseek,
     libc::SYS_fallocate,
     libc::SYS_close,
-    libc::SYS_epoll_wait,
+    old::SYS_epoll_wait,
     libc::SYS_epoll_pwait,
     libc::SYS_epoll_ctl,
-    libc::SYS_poll,
+    old::SYS_poll,
     libc::SYS_fstat,
     // memory of its own
     libc::SYS_munmap,
@@ -140,7 +140,7 @@ mod tests {
             [
                 refused(i64::from(libc::open(c"/etc/passwd".as_ptr(), libc::O_RDONLY))),
                 refused(i64::from(libc::socket(libc::AF_UNIX, libc::SOCK_STREAM, 0))),
-                refused(libc::syscall(libc::SYS_fork)),
+                refused(libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0)),
                 refused(i64::from(libc::ioctl(fd, libc::TIOCSTI, c"x".as_ptr()))),
                 refused(libc::mmap(std::ptr::null_mut(), 4096, 5, 0x22, -1, 0) as i64),
                 refused(i64::from(libc::kill(libc::getppid(), 0))),

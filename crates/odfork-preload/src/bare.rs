@@ -21,7 +21,8 @@ core::arch::global_asm!(
     ".globl rust_eh_personality",
     ".hidden rust_eh_personality",
     ".type rust_eh_personality,@function",
-    "rust_eh_personality: ud2",
+    // ud2 of x86-64, udf of aarch64.
+    "rust_eh_personality: .byte 0x0f, 0x0b, 0, 0",
     ".size rust_eh_personality, . - rust_eh_personality",
     ".popsection",
 );

@@ -86,11 +86,18 @@ pub fn message(tid: Pid) -> Result<u64> {
 }
 
 /// Number and first argument of the system call a stopped task is in; `None` for a 32-bit task.
+#[cfg(target_arch = "x86_64")]
 pub fn system_call(tid: Pid) -> Option<(i64, u64)> {
     /// The code segment of 32-bit programs, whose calls have other numbers.
     const USER32: u64 = 0x23;
     let registers = registers::get(tid).ok()?;
     (registers.cs != USER32).then_some((registers.orig_rax as i64, registers.rdi))
+}
+
+/// Not known on this architecture: events say what they can.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn system_call(_: Pid) -> Option<(i64, u64)> {
+    None
 }
 
 /// One word of the memory of a task.
@@ -142,6 +149,7 @@ fn wake_of(tid: Pid, status: Status) -> Wake {
     Wake::Stopped(tid, stop)
 }
 
+#[cfg(target_arch = "x86_64")]
 pub mod registers {
     //! What carrying out a system call in another process takes (x86-64).
 

@@ -207,7 +207,10 @@ fn without_rseq() {
         let offset = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()).cast::<isize>();
         if !offset.is_null() {
             let thread: usize;
+            #[cfg(target_arch = "x86_64")]
             core::arch::asm!("mov {}, fs:0", out(reg) thread);
+            #[cfg(target_arch = "aarch64")]
+            core::arch::asm!("mrs {}, tpidr_el0", out(reg) thread);
             let area = thread.wrapping_add_signed(*offset);
             let _ = call(libc::SYS_rseq, args![area, 32, UNREGISTER, SIGNATURE]);
         }

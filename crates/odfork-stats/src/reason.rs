@@ -58,10 +58,12 @@ pub enum Reason {
     Busy,
     /// The program's C library is another one (musl).
     Libc,
+    /// The kernel's pages are not of 4 KB (some kernels for aarch64).
+    PageSize,
 }
 
 /// Number of reasons, for counters.
-pub const REASONS: usize = Reason::Libc as usize + 1;
+pub const REASONS: usize = Reason::PageSize as usize + 1;
 
 impl Reason {
     /// All reasons, in the order of their counters.
@@ -92,6 +94,7 @@ impl Reason {
         Reason::ImageDir,
         Reason::Busy,
         Reason::Libc,
+        Reason::PageSize,
     ];
 
     /// The word in the statistics.
@@ -123,6 +126,7 @@ impl Reason {
             Reason::ImageDir => "image-dir",
             Reason::Busy => "busy",
             Reason::Libc => "libc",
+            Reason::PageSize => "page-size",
         }
     }
 
@@ -182,14 +186,12 @@ impl Reason {
                  stop; tried again later"
             }
             Reason::Libc => "the program's C library is not glibc",
+            Reason::PageSize => "this kernel's pages are not of 4 KB; take a kernel whose are",
             Reason::Price => {
                 "a pass cost more than expected and was stopped; it goes on once \
                  forks have cost as much"
             }
-            Reason::RawCalls => {
-                "the program calls madvise or mremap by raw instructions, past the \
-                 C library"
-            }
+            Reason::RawCalls => "the program calls madvise or mremap past the C library",
         }
     }
 }

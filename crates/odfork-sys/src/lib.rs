@@ -8,20 +8,21 @@
 #![no_std]
 
 pub mod abi;
+#[cfg_attr(target_arch = "x86_64", path = "arch/x86_64.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "arch/aarch64.rs")]
+mod arch;
 pub mod directory;
 mod lock;
 pub mod userfaultfd;
 
 pub use lock::{pause, ProcessLock};
 
-use core::arch::asm;
-
 use abi::clone::CloneArgs;
 
-#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+#[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux")))]
 compile_error!(
-    "odfork runs on Linux/x86-64 only so far: the system-call seam and the clone() \
-     entries are written for it"
+    "odfork runs on Linux, on x86-64 and aarch64: the system-call seam and the clone() \
+     entries are written for these"
 );
 
 /// An error number as the kernel returned it.
@@ -40,16 +41,8 @@ pub type SysResult<T> = Result<T, Errno>;
 // (`interpose::program`) must not find our own.
 #[inline(never)]
 pub unsafe fn raw(nr: i64, a: [usize; 6]) -> isize {
-    let ret: isize;
-    // SAFETY: the x86-64 Linux calling convention: number in rax, arguments in
-    // rdi rsi rdx r10 r8 r9, rcx and r11 destroyed, memory clobbered (default).
-    unsafe {
-        asm!("syscall", inlateout("rax") nr as isize => ret,
-            in("rdi") a[0], in("rsi") a[1], in("rdx") a[2],
-            in("r10") a[3], in("r8") a[4], in("r9") a[5],
-            lateout("rcx") _, lateout("r11") _, options(nostack));
-    }
-    ret
+    // SAFETY: passed on to the caller.
+    unsafe { arch::enter(nr, a) }
 }
 
 /// Turns a raw return value into a result.
@@ -119,6 +112,25 @@ macro_rules! args {
     }};
 }
 
+/// Copies bytes. Not by memcpy, of which a sanitizer's stands before libc's and looks whether the
+/// program may read there.
+///
+/// # Safety
+/// As for `copy_nonoverlapping`.
+pub unsafe fn copy(from: usize, to: usize, len: usize) {
+    // SAFETY: passed on to the caller.
+    unsafe { arch::copy(from, to, len) }
+}
+
+/// Writes zeros, as [`copy`] copies.
+///
+/// # Safety
+/// As for `write_bytes`.
+pub unsafe fn zero(at: usize, len: usize) {
+    // SAFETY: passed on to the caller.
+    unsafe { arch::zero(at, len) }
+}
+
 /// Thread id of the caller.
 pub fn gettid() -> i32 {
     // SAFETY: no arguments, cannot fail.
@@ -136,7 +148,7 @@ pub fn getpid() -> i32 {
 pub fn block_signals() -> u64 {
     let all = u64::MAX;
     let mut old = 0u64;
-    // SAFETY: both masks are 8 bytes, the kernel's sigset size on x86-64.
+    // SAFETY: both masks are 8 bytes, the kernel's sigset size.
     unsafe { raw(libc::SYS_rt_sigprocmask, args![libc::SIG_SETMASK, &all, &mut old, 8]) };
     old
 }
@@ -175,7 +187,7 @@ pub unsafe fn clone3(
     arg: usize,
 ) -> SysResult<i32> {
     let call = [libc::SYS_clone3 as usize, order.word(), size_of::<CloneArgs>()];
-    // SAFETY: passed on to the caller; the kernel sets the task's rsp to the end of its stack.
+    // SAFETY: passed on to the caller; the kernel gives the task the end of its stack.
     unsafe { clone_into(call, entry, arg) }
 }
 
@@ -189,32 +201,15 @@ unsafe fn clone_into(
     entry: extern "C" fn(usize) -> i32,
     arg: usize,
 ) -> SysResult<i32> {
-    let ret: isize;
-    // SAFETY: parent and child return from the same `syscall`; the child has
-    // rax = 0 and rsp = the end of its stack and never leaves this block: it calls `entry`
-    // and ends with exit_group. r12/r13 are copied to the child with all other
-    // registers. The parent sees an ordinary system call.
-    unsafe {
-        asm!(
-            "syscall",
-            "test rax, rax",
-            "jnz 2f",
-            "xor ebp, ebp",
-            "mov rdi, r12",
-            "call r13",
-            "mov edi, eax",
-            "mov eax, 231",
-            "syscall",
-            "ud2",
-            "2:",
-            inlateout("rax") number as isize => ret,
-            in("rdi") first, in("rsi") second, in("rdx") 0usize,
-            in("r10") 0usize, in("r8") 0usize,
-            in("r12") arg, in("r13") entry,
-            lateout("rcx") _, lateout("r11") _,
-        );
-    }
+    // SAFETY: passed on to the caller.
+    let ret = unsafe { arch::clone_into([number, first, second], entry, arg) };
     check(ret).map(|pid| pid as i32)
+}
+
+/// An address of the caller's frame or of one below.
+#[inline(always)]
+pub fn stack_pointer() -> usize {
+    arch::stack_pointer()
 }
 
 /// Calls `f(arg)` on another stack: the caller's may be a signal handler's, with no room to spare.
@@ -223,21 +218,8 @@ unsafe fn clone_into(
 /// `stack_top` must be the 16-byte aligned end of unused writable memory, large enough for `f`,
 /// which must not unwind.
 pub unsafe fn call_on_stack(stack_top: usize, f: extern "C" fn(usize), arg: usize) {
-    // SAFETY: the C calling convention: r12 survives the call and brings the caller's stack back;
-    // what lies below the caller's stack pointer is not used (no `nostack`).
-    unsafe {
-        asm!(
-            "mov r12, rsp",
-            "mov rsp, {top}",
-            "call {f}",
-            "mov rsp, r12",
-            top = in(reg) stack_top,
-            f = in(reg) f,
-            in("rdi") arg,
-            out("r12") _,
-            clobber_abi("C"),
-        );
-    }
+    // SAFETY: passed on to the caller.
+    unsafe { arch::call_on_stack(stack_top, f, arg) }
 }
 
 /// Waits for child `pid`; interrupted waits go on. `None` with `WNOHANG` while it runs.
@@ -254,7 +236,7 @@ pub fn wait4(pid: i32, options: i32) -> SysResult<Option<i32>> {
     }
 }
 
-/// The kernel's own form of a handler (x86-64).
+/// The kernel's own form of a handler.
 #[derive(Clone, Copy, Default, Debug)]
 #[repr(C)]
 pub struct Action {
@@ -292,6 +274,21 @@ mod tests {
         assert_eq!(check(-12), Err(Errno(12)));
         assert_eq!(check(0), Ok(0));
         assert_eq!(check(-4096), Ok(-4096isize as usize));
+    }
+
+    #[test]
+    fn bytes_are_copied_and_cleared_at_every_length() {
+        let from: [u8; 70] = core::array::from_fn(|i| i as u8 + 1);
+        for len in 0..=64 {
+            let mut to = [0xeeu8; 72];
+            // SAFETY: both are longer.
+            unsafe { copy(from.as_ptr() as usize + 3, to.as_mut_ptr() as usize + 2, len) };
+            assert_eq!((&to[2..2 + len], to[2 + len]), (&from[3..3 + len], 0xee));
+            // SAFETY: as long as that.
+            unsafe { zero(to.as_mut_ptr() as usize + 1, len) };
+            assert!(to[0] == 0xee && to[1..1 + len].iter().all(|&b| b == 0));
+            assert!(len == 0 || to[1 + len] == from[2 + len]);
+        }
     }
 
     extern "C" fn answer(arg: usize) -> i32 {

@@ -8,6 +8,7 @@
 //! A look at a thread that runs, or has just woken up, does not tell what it will be in when it
 //! stops. So what cannot be mended says so itself, from before it begins (`engine::unmended`).
 
+use crate::sys::abi::calls as old;
 use crate::task::Blocked;
 
 /// What is known about a call that a thread sleeps in.
@@ -48,7 +49,7 @@ pub fn care(blocked: &Blocked) -> Care {
     match call as i64 {
         // No thread that ends is stopped.
         libc::SYS_exit | libc::SYS_exit_group => Care::Leave,
-        libc::SYS_epoll_wait
+        old::SYS_epoll_wait
         | libc::SYS_epoll_pwait
         | libc::SYS_epoll_pwait2
         | libc::SYS_rt_sigtimedwait
@@ -56,7 +57,7 @@ pub fn care(blocked: &Blocked) -> Care {
             Some(limit) if has_limit(limit, &blocked.arguments) => Care::Timed,
             _ => Care::None,
         },
-        libc::SYS_ppoll | libc::SYS_pselect6 | libc::SYS_select => match limit_of(call as i64) {
+        libc::SYS_ppoll | libc::SYS_pselect6 | old::SYS_select => match limit_of(call as i64) {
             Some(limit) if !is_kept_up(limit, blocked) => Care::Timed,
             _ => Care::None,
         },
@@ -122,8 +123,8 @@ fn is_begun_again(call: i64) -> bool {
             | FUTEX_WAIT
             | libc::SYS_nanosleep
             | libc::SYS_clock_nanosleep
-            | libc::SYS_poll
-            | libc::SYS_pause
+            | old::SYS_poll
+            | old::SYS_pause
             | libc::SYS_rt_sigsuspend
             | libc::SYS_restart_syscall
             | libc::SYS_wait4
@@ -144,7 +145,7 @@ fn is_begun_again(call: i64) -> bool {
 fn is_deaf(call: i64) -> bool {
     matches!(
         call,
-        libc::SYS_open
+        old::SYS_open
             | libc::SYS_openat
             | libc::SYS_openat2
             | libc::SYS_stat
@@ -182,11 +183,11 @@ fn is_deaf(call: i64) -> bool {
 /// Where the limit of a call is whose time the kernel would let begin anew.
 pub fn limit_of(call: i64) -> Option<Limit> {
     match call {
-        libc::SYS_epoll_wait | libc::SYS_epoll_pwait => Some(Limit::Milliseconds(3)),
+        old::SYS_epoll_wait | libc::SYS_epoll_pwait => Some(Limit::Milliseconds(3)),
         libc::SYS_epoll_pwait2 | libc::SYS_semtimedop => Some(Limit::Timespec(3)),
         libc::SYS_rt_sigtimedwait | libc::SYS_ppoll => Some(Limit::Timespec(2)),
         libc::SYS_pselect6 => Some(Limit::Timespec(4)),
-        libc::SYS_select => Some(Limit::Timeval(4)),
+        old::SYS_select => Some(Limit::Timeval(4)),
         _ => None,
     }
 }
@@ -262,8 +263,8 @@ mod tests {
     #[test]
     fn each_call_of_the_manual_has_its_care() {
         let forever = u64::from(u32::MAX);
-        assert_eq!(asked(libc::SYS_epoll_wait, [3, 0, 1, forever, 0, 0]), Care::None);
-        assert_eq!(asked(libc::SYS_epoll_wait, [3, 0, 1, 100, 0, 0]), Care::Timed);
+        assert_eq!(asked(old::SYS_epoll_wait, [3, 0, 1, forever, 0, 0]), Care::None);
+        assert_eq!(asked(old::SYS_epoll_wait, [3, 0, 1, 100, 0, 0]), Care::Timed);
         assert_eq!(asked(libc::SYS_epoll_pwait2, [3, 0, 1, 0, 0, 8]), Care::None);
         assert_eq!(asked(libc::SYS_rt_sigtimedwait, [1, 0, 4096, 8, 0, 0]), Care::Timed);
         assert_eq!(asked(libc::SYS_rt_sigtimedwait, [1, 0, 0, 8, 0, 0]), Care::None);
@@ -279,7 +280,7 @@ mod tests {
         assert_eq!(asked(libc::SYS_recvfrom, [7, 1, 9, whole, 0, 0]), Care::Leave);
         assert_eq!(asked(libc::SYS_recvfrom, [7, 1, 9, 0, 0, 0]), Care::Descriptor(7));
         assert_eq!(asked(libc::SYS_recvmsg, [7, 1, whole, 0, 0, 0]), Care::Leave);
-        for call in [libc::SYS_vfork, libc::SYS_clone, libc::SYS_clone3, libc::SYS_ioctl] {
+        for call in [old::SYS_vfork, libc::SYS_clone, libc::SYS_clone3, libc::SYS_ioctl] {
             assert_eq!(asked(call, [0; 6]), Care::Leave);
         }
         for call in [libc::SYS_recvmmsg, libc::SYS_sendmmsg, libc::SYS_connect, libc::SYS_exit] {

@@ -1,13 +1,17 @@
 //! Program code that calls the kernel past the C library: which was searched, and the search. Pure.
 //!
-//! Owns what is remembered of each object's code, and the pattern looked for: a `syscall`
-//! instruction shortly after `mov $number, %eax`. Of madvise and mremap no frozen memory may hear;
-//! of [`UNFIT`] none that is live. Code that keeps the number in a variable is not found.
+//! Owns what is remembered of each object's code, and the pattern looked for: an instruction that
+//! enters the kernel, shortly after one that loads the number (`instructions/`). Of madvise and
+//! mremap no frozen memory may hear; of [`UNFIT`] none that is live. Code that keeps the number in
+//! a variable is not found.
+
+use crate::instructions::{next_call, numbers};
+use crate::sys::abi::calls as old;
 
 /// Objects whose code is remembered as searched; the code of more is searched again.
 pub const MAX_OBJECTS: usize = 1024;
 
-/// Bytes before a `syscall` instruction in which its number is looked for.
+/// Bytes before an instruction that enters the kernel in which its number is looked for.
 pub const BEFORE: usize = 40;
 
 /// A mapping of code; `end` moves on while it is searched.
@@ -73,7 +77,7 @@ const UNFIT: [i64; 20] = [
     libc::SYS_munmap,
     libc::SYS_clone,
     libc::SYS_clone3,
-    libc::SYS_fork,
+    old::SYS_fork,
     libc::SYS_shmat,
     libc::SYS_mlock,
     libc::SYS_mlock2,
@@ -103,10 +107,9 @@ pub enum Unseen {
 /// The worst that the code does.
 pub fn unseen(code: &[u8]) -> Unseen {
     let (mut from, mut worst) = (0, Unseen::Nothing);
-    while let Some(at) = next_syscall(code, from) {
-        for words in code[at.saturating_sub(BEFORE)..at].windows(5) {
-            worst = worst.max(loads(words));
-        }
+    while let Some(at) = next_call(code, from) {
+        let before = &code[at.saturating_sub(BEFORE)..at];
+        worst = numbers(before).map(kind).fold(worst, Unseen::max);
         if worst == Unseen::Gives {
             break;
         }
@@ -115,78 +118,17 @@ pub fn unseen(code: &[u8]) -> Unseen {
     worst
 }
 
-/// Which kind of call an instruction prepares.
-fn loads(words: &[u8]) -> Unseen {
-    let [0xb8 | 0xc0, low, high, 0, 0] = *words else { return Unseen::Nothing };
-    match i64::from(u16::from_le_bytes([low, high])) {
+fn kind(call: i64) -> Unseen {
+    match call {
         libc::SYS_mremap | libc::SYS_madvise => Unseen::Gives,
         number if UNFIT.contains(&number) => Unseen::Unfit,
         _ => Unseen::Nothing,
     }
 }
 
-/// The next `0f 05`, 16 bytes at a time.
-fn next_syscall(code: &[u8], mut at: usize) -> Option<usize> {
-    use core::arch::x86_64::{
-        _mm_and_si128, _mm_cmpeq_epi8, _mm_loadu_si128, _mm_movemask_epi8, _mm_set1_epi8,
-    };
-    while at + 17 <= code.len() {
-        // SAFETY: SSE2 is in every x86-64; 17 bytes are there from `at` on.
-        let found = unsafe {
-            let (first, second) = (_mm_set1_epi8(0x0f), _mm_set1_epi8(0x05));
-            let here = _mm_loadu_si128(code.as_ptr().add(at).cast());
-            let next = _mm_loadu_si128(code.as_ptr().add(at + 1).cast());
-            let both = _mm_and_si128(_mm_cmpeq_epi8(here, first), _mm_cmpeq_epi8(next, second));
-            _mm_movemask_epi8(both)
-        };
-        if found != 0 {
-            return Some(at + found.trailing_zeros() as usize);
-        }
-        at += 16;
-    }
-    let rest = code.get(at..)?.windows(2).position(|w| w == [0x0f, 0x05])?;
-    Some(at + rest)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const MADVISE: [u8; 7] = [0xb8, 28, 0, 0, 0, 0x0f, 0x05];
-
-    #[test]
-    #[cfg_attr(miri, ignore = "takes minutes there")]
-    fn a_call_is_found_wherever_it_is() {
-        for len in 7..120 {
-            for at in 0..=len - 7 {
-                let mut code = vec![0x90u8; len];
-                code[at..at + 7].copy_from_slice(&MADVISE);
-                assert_eq!(unseen(&code), Unseen::Gives, "{at} of {len}");
-                code[at + 1] = 29;
-                assert_eq!(unseen(&code), Unseen::Nothing, "{at} of {len}");
-            }
-        }
-    }
-
-    #[test]
-    fn the_number_may_stand_a_little_before() {
-        let mut code = vec![0x0fu8; 100];
-        code[..5].copy_from_slice(&MADVISE[..5]);
-        code[BEFORE + 1] = 0x05;
-        assert_eq!(unseen(&code), Unseen::Gives);
-        code[BEFORE + 1] = 0x0f;
-        code[BEFORE + 2] = 0x05;
-        assert_eq!(unseen(&code), Unseen::Nothing);
-    }
-
-    #[test]
-    fn the_worst_call_is_told() {
-        let fork = [0xb8, 57, 0, 0, 0, 0x0f, 0x05];
-        let clone3 = [0x48, 0xc7, 0xc0, 0xb3, 0x01, 0, 0, 0x0f, 0x05];
-        assert_eq!((unseen(&fork), unseen(&clone3)), (Unseen::Unfit, Unseen::Unfit));
-        assert_eq!(unseen(&[&fork[..], &[0x90; 50], &MADVISE].concat()), Unseen::Gives);
-        assert_eq!(unseen(&[&MADVISE[..], &[0x90; 50], &fork].concat()), Unseen::Gives);
-    }
 
     #[test]
     fn searched_code_is_known_by_place_size_and_file() {

@@ -132,7 +132,7 @@ mod tests {
 
     unsafe fn raw_fork() -> i32 {
         // SAFETY: passed on to the caller.
-        unsafe { sys::raw(libc::SYS_fork, [0; 6]) as i32 }
+        unsafe { sys::raw(libc::SYS_clone, args![libc::SIGCHLD]) as i32 }
     }
 
     unsafe fn fork() -> i32 {

@@ -46,6 +46,9 @@ enum Look {
 
 /// Holds every thread but the caller.
 pub fn begin(s: &mut Scratch, subject: &Subject) -> Done<()> {
+    if !mend::IS_WRITTEN {
+        return Err(Stop::of(Reason::Threads));
+    }
     s.work.held.clear();
     s.forget_stacks();
     s.kernel.enter(Step::Quiesce);

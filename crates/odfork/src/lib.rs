@@ -8,11 +8,14 @@
 //! `odfork run`. The way of one fork is in [`engine`]; the steps of a pass in [`pass`].
 
 #![cfg_attr(not(test), no_std)]
+// What only holding threads by ptrace needs (`mend`).
+#![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 
 mod absent;
 mod addresses;
 mod api;
 mod backing;
+#[cfg_attr(not(target_arch = "x86_64"), path = "begun_nothing.rs")]
 mod begun;
 mod budget;
 mod calls;
@@ -22,6 +25,7 @@ mod code;
 mod course;
 pub mod engine;
 mod fork_mark;
+#[cfg(target_arch = "x86_64")]
 mod frame;
 mod freeze;
 mod given_up;
@@ -30,6 +34,9 @@ mod held;
 mod helper;
 mod hold;
 mod inspect;
+#[cfg_attr(target_arch = "x86_64", path = "instructions/x86_64.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "instructions/aarch64.rs")]
+mod instructions;
 #[cfg(feature = "interpose")]
 pub mod interpose;
 mod kept;
@@ -38,6 +45,7 @@ mod live;
 mod lock;
 #[cfg(test)]
 mod lock_tests;
+#[cfg_attr(not(target_arch = "x86_64"), path = "mend_nothing.rs")]
 mod mend;
 mod once;
 #[cfg(test)]

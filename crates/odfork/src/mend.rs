@@ -13,6 +13,9 @@ use crate::open_files;
 use crate::sockets;
 use crate::sys::now_ns;
 
+/// Threads can be held by ptrace.
+pub const IS_WRITTEN: bool = true;
+
 /// No call moves more, whatever it is asked for.
 const MOST_AT_ONCE: u64 = 0x7fff_f000;
 /// Buffers of a vector, at most.

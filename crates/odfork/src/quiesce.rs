@@ -25,7 +25,7 @@ use crate::reason::{Done, Reason, Stop};
 use crate::scan::{self, Subject};
 use crate::scratch::{Scratch, TEXT};
 use crate::step::Step;
-use crate::sys::abi::userfaultfd;
+use crate::sys::abi::{calls as old, userfaultfd};
 use crate::sys::{Errno, Kernel, SysResult, PAGE};
 use crate::task::{self, Blocked};
 use crate::threads;
@@ -323,8 +323,8 @@ fn changes_map(call: u64) -> bool {
         libc::SYS_shmdt,
         libc::SYS_clone,
         libc::SYS_clone3,
-        libc::SYS_fork,
-        libc::SYS_vfork,
+        old::SYS_fork,
+        old::SYS_vfork,
         libc::SYS_execve,
         libc::SYS_execveat,
         libc::SYS_remap_file_pages,

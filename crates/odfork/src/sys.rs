@@ -31,35 +31,6 @@ pub const PAGE: usize = 4096;
 /// What one last-level page table maps, and the size of a huge page, in bytes.
 pub const HUGE: usize = 2 << 20;
 
-/// Copies bytes. Not by memcpy, of which a sanitizer's stands before libc's and looks whether the
-/// program may read there.
-///
-/// # Safety
-/// As for `copy_nonoverlapping`.
-pub unsafe fn copy(from: usize, to: usize, len: usize) {
-    // SAFETY: passed on to the caller. Compilers and the ABI leave the direction forward.
-    unsafe {
-        core::arch::asm!(
-            "rep movsb", inout("rcx") len => _, inout("rsi") from => _, inout("rdi") to => _,
-            options(nostack, preserves_flags)
-        );
-    }
-}
-
-/// Writes zeros, as [`copy`] copies.
-///
-/// # Safety
-/// As for `write_bytes`.
-pub unsafe fn zero(at: usize, len: usize) {
-    // SAFETY: passed on to the caller.
-    unsafe {
-        core::arch::asm!(
-            "rep stosb", inout("rcx") len => _, inout("rdi") at => _, in("al") 0u8,
-            options(nostack, preserves_flags)
-        );
-    }
-}
-
 /// Monotonic time in nanoseconds.
 pub fn now_ns() -> u64 {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -24,6 +24,7 @@ mod reruns;
 mod spawn;
 mod spawn_methods;
 pub mod subject;
+mod vfork;
 
 use std::io::{BufRead, Write};
 use std::time::Duration;

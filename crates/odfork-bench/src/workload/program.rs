@@ -1,6 +1,6 @@
 //! The tiny program that Exec starts.
 //!
-//! Owns: the bytes of a static x86-64 program of two system calls (write a short text, exit), made
+//! Owns: the bytes of a static program of two system calls (write a short text, exit), made
 //! here because no compiler is at hand at run time, and the file in memory that holds them. Does
 //! not own: the methods to start it (`spawn`), timing, and judging how a child ended.
 
@@ -77,8 +77,8 @@ fn file_header(entry: u64) -> Vec<u8> {
     let mut header = b"\x7fELF".to_vec();
     // 64 bits, little-endian, version 1, System V; then padding.
     header.extend([2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-    // Type: executable. Machine: x86-64.
-    put(&mut header, &[2, 62], 2);
+    // Type: executable. Machine: x86-64 or aarch64.
+    put(&mut header, &[2, if cfg!(target_arch = "aarch64") { 183 } else { 62 }], 2);
     // Version.
     put(&mut header, &[1], 4);
     // Entry, offset of the segment headers, no section headers.
@@ -101,6 +101,23 @@ fn segment_header(length: u64) -> Vec<u8> {
 }
 
 /// write(1, TEXT, length); exit(0).
+#[cfg(target_arch = "aarch64")]
+fn code() -> Vec<u8> {
+    let write_and_exit: [u32; 8] = [
+        0xd280_0808,                            // mov x8, 64 (write)
+        0xd280_0020,                            // mov x0, 1 (stdout)
+        0x1000_00c1,                            // adr x1, 24: behind the last instruction
+        0xd280_0002 | (TEXT.len() as u32) << 5, // mov x2, length
+        0xd400_0001,                            // svc 0
+        0xd280_0ba8,                            // mov x8, 93 (exit)
+        0xd280_0000,                            // mov x0, 0
+        0xd400_0001,                            // svc 0
+    ];
+    write_and_exit.iter().flat_map(|instruction| instruction.to_le_bytes()).collect()
+}
+
+/// The same.
+#[cfg(target_arch = "x86_64")]
 fn code() -> Vec<u8> {
     let write_and_exit: [&[u8]; 7] = [
         &[0xB8, 1, 0, 0, 0],                // mov eax, 1 (write)
@@ -126,6 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg(target_arch = "x86_64")]
     fn the_file_has_the_layout_of_an_elf_program() {
         let file = image();
         assert_eq!(file.len(), 64 + 56 + code().len() + TEXT.len());

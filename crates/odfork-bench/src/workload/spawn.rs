@@ -17,9 +17,8 @@ use odfork_spawn::{Command, Stdio};
 use super::children::{await_success, fork_and_wait, is_harness_alone, judge, Failure};
 use super::program::{refused, Program, TEXT};
 use super::protocol::{Actions, Method};
+use super::vfork::{vfork_and_exec, NOT_STARTED};
 
-/// Exit status of a child that could not become the program, as shells have it.
-const NOT_STARTED: libc::c_int = 127;
 /// The working directory of a start that is to have another one.
 pub(super) const ELSEWHERE: &CStr = c"/";
 
@@ -83,51 +82,14 @@ impl Program {
         }
     }
 
-    /// vfork and exec. libc's vfork returns twice, which no Rust function may see. Here the child
-    /// never leaves the assembly between the two system calls and uses neither the stack nor memory
-    /// it would have to give back, so that sharing both with its waiting parent is harmless.
-    /// Signals are not blocked: a subject handles none.
+    /// vfork and exec. Signals are not blocked: a subject handles none.
     fn vfork(&self) -> Result<libc::pid_t, Failure> {
         let arguments = self.arguments();
-        let pid: i64;
-        // SAFETY: see above. All pointers outlive the block; the parent continues when the child
-        // has its own memory or is gone. rdi and rsi are the child's own registers.
-        unsafe {
-            std::arch::asm!(
-                "mov eax, {vfork}",
-                "syscall",
-                "test rax, rax",
-                "jnz 2f",
-                // CHILD: dup2(output, 1).
-                "mov rdi, r8",
-                "mov esi, 1",
-                "mov eax, {dup2}",
-                "syscall",
-                // CHILD: execve(path, arguments, environ).
-                "mov rdi, r9",
-                "mov rsi, r10",
-                "mov eax, {execve}",
-                "syscall",
-                // CHILD: that failed.
-                "mov edi, {not_started}",
-                "mov eax, {exit}",
-                "syscall",
-                "2:",
-                vfork = const libc::SYS_vfork,
-                dup2 = const libc::SYS_dup2,
-                execve = const libc::SYS_execve,
-                exit = const libc::SYS_exit,
-                not_started = const NOT_STARTED,
-                in("r8") i64::from(self.output.as_raw_fd()),
-                in("r9") self.path.as_ptr(),
-                in("r10") arguments.as_ptr(),
-                in("rdx") environ,
-                lateout("rax") pid,
-                out("rcx") _,
-                out("r11") _,
-                options(nostack),
-            );
-        }
+        let output = i64::from(self.output.as_raw_fd());
+        // SAFETY: see above. All pointers outlive the call; the parent continues when the child has
+        // its own memory or is gone.
+        let pid =
+            unsafe { vfork_and_exec(output, self.path.as_ptr(), arguments.as_ptr(), environ) };
         if pid < 0 {
             return Err(refused("vfork", &std::io::Error::from_raw_os_error(-pid as i32)));
         }

@@ -1,11 +1,13 @@
 //! What the kernel's headers say and the `libc` crate does not, each once: numbers, structures.
 //!
 //! Owns: userfaultfd(2), `/proc/PID/pagemap`, the query of `/proc/PID/maps`, `clone3`, advice for
-//! memory, filters, tmpfs, and the `prctl` of the kernel engine, with the Linux version that
-//! brought each. Names follow the headers. Does not own: calls ([`crate::call`]) and what `libc`
-//! has already (checked against libc 0.2.191). No code, so that every crate can use it.
+//! memory, filters, tmpfs, calls that not every architecture has, and the `prctl` of the kernel
+//! engine, with the Linux version that brought each. Names follow the headers. Does not own: calls
+//! ([`crate::call`]) and what `libc` has already (checked against libc 0.2.191). No code, so that
+//! every crate can use it.
 
 pub mod advice;
+pub mod calls;
 pub mod clone;
 pub mod cow_fork;
 pub mod pagemap;

@@ -4,7 +4,7 @@ use core::ffi::{c_int, c_void};
 
 use super::errno::{as_libc, get_errno, set_errno};
 use super::next::Next;
-use crate::{engine, sys};
+use crate::{args, engine, sys};
 
 /// fork(2), cheap. See [`engine::fork`].
 ///
@@ -33,7 +33,7 @@ unsafe fn call(next: usize) -> c_int {
     // SAFETY: passed on to the caller.
     unsafe {
         match next {
-            0 => as_libc(sys::raw(libc::SYS_fork, [0; 6])) as c_int,
+            0 => as_libc(sys::raw(libc::SYS_clone, args![libc::SIGCHLD])) as c_int,
             at => core::mem::transmute::<usize, extern "C" fn() -> c_int>(at)(),
         }
     }

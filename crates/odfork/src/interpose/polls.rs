@@ -10,6 +10,7 @@ use core::ffi::{c_int, c_long};
 use super::errno::{get_errno, set_errno};
 use super::next::Next;
 use crate::begun::timed;
+use crate::sys::abi::calls as old;
 use crate::{args, engine, sys};
 
 type Function = extern "C" fn(usize, usize, usize, usize, usize, usize) -> c_int;
@@ -54,7 +55,7 @@ fn limited(number: c_long, is_limited: bool, call: impl FnOnce() -> c_int) -> c_
 pub unsafe extern "C" fn epoll_wait(a: usize, b: usize, c: usize, d: usize) -> c_int {
     let next = next(Next::EpollWait);
     let call =
-        |limit| limited(libc::SYS_epoll_wait, limit as c_int > 0, || next(a, b, c, limit, 0, 0));
+        |limit| limited(old::SYS_epoll_wait, limit as c_int > 0, || next(a, b, c, limit, 0, 0));
     wait(d as c_int, call)
 }
 

@@ -2,6 +2,7 @@
 
 use super::{asan, next};
 use crate::reason::Reason;
+use crate::sys::PAGE;
 
 /// In the constructor, when the environment is as the program got it.
 pub fn look() {
@@ -14,6 +15,9 @@ pub fn look() {
 pub fn inspect() -> Reason {
     if !next::is_glibc() {
         Reason::Libc
+    // SAFETY: the kernel has told it when the program began.
+    } else if unsafe { libc::getauxval(libc::AT_PAGESZ) } != PAGE as libc::c_ulong {
+        Reason::PageSize
     } else if is_loaded(&SANITIZERS) || (is_loaded(&[ASAN]) && !asan::is_fit()) {
         Reason::Sanitizer
     } else if is_loaded(&[PAGER]) {

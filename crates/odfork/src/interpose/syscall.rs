@@ -18,7 +18,7 @@ use super::waits::{heard, wait};
 use crate::begun::timed;
 use crate::calls;
 use crate::reason::Reason;
-use crate::sys::abi::userfaultfd;
+use crate::sys::abi::{calls as old, userfaultfd};
 use crate::sys::PAGE;
 use crate::{args, engine, sys};
 
@@ -130,7 +130,7 @@ fn is_driven(request: usize) -> bool {
 /// The call copies this memory. What clone3 is told lies in memory: supposed so.
 fn copies(nr: c_long, a: usize) -> bool {
     match nr {
-        libc::SYS_fork | libc::SYS_clone3 => true,
+        old::SYS_fork | libc::SYS_clone3 => true,
         libc::SYS_clone => a as c_int & libc::CLONE_VM == 0,
         _ => false,
     }
@@ -146,7 +146,7 @@ fn bars_live(nr: c_long, a: usize, b: usize, c: usize) -> bool {
         libc::SYS_futex_waitv => true,
         libc::SYS_setrlimit => ends_live(a as c_int, b),
         libc::SYS_prlimit64 => ends_live(b as c_int, c),
-        libc::SYS_open => direct(b),
+        old::SYS_open => direct(b),
         libc::SYS_openat => direct(c),
         libc::SYS_openat2 => sys::read_word(sys::getpid(), c).is_none_or(|f| direct(f as usize)),
         libc::SYS_fcntl => b as c_int == libc::F_SETFL && direct(c),
@@ -175,7 +175,7 @@ fn before_syscall(nr: c_long, a: usize, b: usize, c: usize) {
         libc::SYS_setsockopt => note_option(b as c_int, c as c_int),
         libc::SYS_futex if is_pi(b) => engine::note_pi_futex(),
         libc::SYS_clone if shares_memory(a as c_int) => engine::note_shared_vm(),
-        libc::SYS_fork | libc::SYS_clone | libc::SYS_clone3 => engine::before_raw_fork(),
+        old::SYS_fork | libc::SYS_clone | libc::SYS_clone3 => engine::before_raw_fork(),
         libc::SYS_exit_group => report(),
         _ => {}
     }
