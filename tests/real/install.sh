@@ -27,6 +27,8 @@ wanted=(
     /usr/bin/gcc:gcc
     /usr/include/stdio.h:libc6-dev
     /usr/bin/afl-fuzz:afl++
+    /usr/bin/qemu-system-x86_64:qemu-system-x86
+    /usr/bin/cpio:cpio
     /usr/bin/clang:clang
     /usr/lib/llvm-14/lib/clang/14.0.6/lib/linux/libclang_rt.asan-x86_64.a:libclang-rt-14-dev
     /usr/bin/setpriv:util-linux

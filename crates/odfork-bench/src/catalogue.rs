@@ -1,10 +1,10 @@
 //! The list of every suite of `odfork bench`.
 
 use crate::suite::{self, Suite};
-use crate::{afl, demo, paging, redis, sessions};
+use crate::{afl, demo, paging, prefork, redis, sessions, vm};
 
 /// In the order of `odfork bench list`.
-pub static SUITES: [&Suite; 14] = [
+pub static SUITES: [&Suite; 17] = [
     &suite::grid::SUITE,
     &suite::latency::SUITE,
     &suite::fault::SUITE,
@@ -18,6 +18,9 @@ pub static SUITES: [&Suite; 14] = [
     &sessions::SUITE,
     &redis::SUITE,
     &afl::SUITE,
+    &prefork::APACHE_SUITE,
+    &prefork::POSTGRES_SUITE,
+    &vm::SUITE,
     &demo::SUITE,
 ];
 

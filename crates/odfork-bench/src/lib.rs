@@ -9,8 +9,8 @@
 //! The way of one number: `suite` names the experiment and plans its points, `command` chooses
 //! configurations and opens the file, `runner` takes the points in shuffled rounds, `executor` asks
 //! the processes (`stage` starts them, `workload` is their side), `recorder` writes the sample,
-//! `tables` and `figures` print. `paging`, `sessions`, `redis`, `afl` and `demo` have executors of
-//! their own.
+//! `tables` and `figures` print. `paging`, `sessions`, `redis`, `afl`, `prefork`, `vm` and `demo`
+//! have executors of their own.
 
 mod accounting;
 mod afl;
@@ -32,11 +32,13 @@ mod pager;
 pub mod paging;
 pub mod plan;
 pub mod pool;
+mod prefork;
 pub mod profile;
 pub mod progress;
 pub mod recorder;
 mod redis;
 pub mod roles;
+mod room;
 mod rounds;
 pub mod runner;
 pub mod sessions;
@@ -45,6 +47,7 @@ pub mod stage;
 pub mod subcommands;
 pub mod suite;
 pub mod tables;
+mod vm;
 mod watch;
 mod words;
 pub mod workload;

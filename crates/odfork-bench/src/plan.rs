@@ -9,6 +9,7 @@ use serde_json::Value;
 use odfork_samples::samples::Params;
 
 use crate::configuration::{Configuration, Freeze, Subject};
+use crate::room;
 use crate::runner::{Block, Budget, Group, Number, Point};
 use crate::words::words;
 use crate::workload::protocol::Command;
@@ -253,12 +254,8 @@ pub fn fitting(plans: Vec<Plan>, available: u64, notes: &mut Vec<String>) -> Vec
         plans.into_iter().partition(|plan| plan.needs() <= available);
     if let Some(least) = cut.iter().map(Plan::needs).min() {
         let titles: Vec<&str> = cut.iter().map(|plan| plan.group.title.as_str()).collect();
-        notes.push(format!(
-            "cut: {} left out; at least {} MB are needed and {} MB are available",
-            titles.join(", "),
-            least >> 20,
-            available >> 20
-        ));
+        let words = room::words(least, available);
+        notes.push(format!("cut: {} left out; at least {words}", titles.join(", ")));
     }
     fitting
 }

@@ -12,13 +12,13 @@ use anyhow::{bail, Context, Error, Result};
 use clap::{value_parser, Args};
 
 use odfork_proc::interrupt;
-use odfork_samples::samples::Params;
+use odfork_samples::samples::{Params, Sample};
 
 use crate::baselines::cgroup::Parent;
 use crate::baselines::journal::{Cleanup, Journal};
 use crate::options::Common;
 use crate::recorder::Recorder;
-use crate::runner::{conduct, Block, Budget, Executor, Group, Point, Reply};
+use crate::runner::{conduct, Block, Budget, Executor, Group, GroupOf, Point, Reply};
 use crate::suite::Suite;
 
 #[derive(Clone, Debug, Args)]
@@ -108,13 +108,38 @@ pub fn run<O: Copy>(
 ) -> Result<Recorder> {
     let mut engines: Vec<String> = plan.points.iter().map(|point| point.engine.into()).collect();
     engines.dedup();
-    let (mut recorder, _) = options.common.recorder(suite, engines, options.more)?;
-    plan.notes.into_iter().for_each(|note| recorder.note(note));
     let expected = plan.seconds * f64::from(plan.rounds);
     let blocks = vec![Block { points: plan.points, budget: Budget::rounds(plan.rounds) }];
     let group = Group { title: suite.name.into(), targets: Vec::new(), blocks, expected };
-    let seed = options.common.seed.wrapping_add(u64::from(recorder.round));
     let mut executor = Each { begun: Instant::now(), perform, op: PhantomData };
-    conduct(&mut executor, &mut recorder, &[group], seed);
+    measure(suite, options, (engines, plan.notes), &[group], &mut executor)
+}
+
+/// Runs the groups of such an experiment; the recorder is still to be closed.
+pub fn measure<E: Executor>(
+    suite: &Suite,
+    options: &RoundOptions,
+    (engines, notes): (Vec<String>, Vec<String>),
+    groups: &[GroupOf<E>],
+    executor: &mut E,
+) -> Result<Recorder> {
+    let (mut recorder, _) = options.common.recorder(suite, engines, options.more)?;
+    notes.into_iter().for_each(|note| recorder.note(note));
+    let seed = options.common.seed.wrapping_add(u64::from(recorder.round));
+    conduct(executor, &mut recorder, groups, seed);
     Ok(recorder)
+}
+
+/// Adds what is known at the end of a run, prints the tables, closes; the exit status.
+pub fn finish(
+    mut recorder: Recorder,
+    last: Vec<Sample>,
+    tables: fn(&[Sample]) -> String,
+) -> Result<u8> {
+    for sample in last {
+        let round = recorder.round;
+        recorder.sample(sample.in_round(round));
+    }
+    print!("{}", tables(&recorder.recording.samples));
+    recorder.close()
 }

@@ -17,6 +17,21 @@ pub fn threads(pid: Pid) -> Vec<Pid> {
     numbers_in(&format!("/proc/{pid}/task"))
 }
 
+/// A process and all that come from it.
+pub fn family(pid: Pid) -> Vec<Pid> {
+    let mut all = vec![pid];
+    let mut next = 0;
+    while let Some(&pid) = all.get(next) {
+        for thread in threads(pid) {
+            let path = format!("/proc/{pid}/task/{thread}/children");
+            let text = fs::read_to_string(path).unwrap_or_default();
+            all.extend(text.split_whitespace().filter_map(|word| word.parse::<Pid>().ok()));
+        }
+        next += 1;
+    }
+    all
+}
+
 fn numbers_in(folder: &str) -> Vec<Pid> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()

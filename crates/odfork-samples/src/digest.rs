@@ -98,6 +98,17 @@ impl Digest {
         self.points.iter().filter(move |point| point.metric == metric)
     }
 
+    /// One point of a metric for each set of parameters.
+    pub fn places<'a>(&'a self, metric: &'a str) -> Vec<&'a Point> {
+        let mut places: Vec<&Point> = Vec::new();
+        for point in self.of_metric(metric) {
+            if !places.iter().any(|place| place.params == point.params) {
+                places.push(point);
+            }
+        }
+        places
+    }
+
     /// Configurations that were measured with a metric, in the order of all legends; without the
     /// harness alone.
     pub fn configurations(&self, metric: &str) -> Vec<String> {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use odfork_proc::interrupt;
 
-use crate::foreign::{bind, clear};
+use crate::foreign::{bind, clear, last_words};
 
 /// Making a database of 4 GB, then running the seeds, under stock fork on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(1200);
@@ -53,7 +53,7 @@ impl Run {
             command.env("AFL_PRELOAD", library);
         }
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
-        bind(&mut command);
+        bind(&mut command, None, libc::SIGKILL);
         command
     }
 }
@@ -171,9 +171,7 @@ impl Fuzzer {
     }
 
     fn lost(&self) -> String {
-        let text = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
-        let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-        format!("the fuzzer is lost; it said: {}", lines[lines.len().saturating_sub(3)..].join(" "))
+        format!("the fuzzer is lost; it said: {}", last_words(&self.folder.join("log")))
     }
 }
 

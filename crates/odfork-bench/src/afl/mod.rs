@@ -21,12 +21,14 @@ use odfork_samples::environment::memory_available;
 use odfork_samples::samples::Params;
 
 use crate::baselines::journal::Undo;
+use crate::foreign::arms::named;
 use crate::foreign::found;
 use crate::measure::library;
 use crate::options::with_engines;
 use crate::plan::{params, Effort};
-use crate::rounds::{RoundOptions, Site};
-use crate::runner::{conduct, Block, Budget, Group, Point};
+use crate::room::Room;
+use crate::rounds::{finish, measure, RoundOptions, Site};
+use crate::runner::{Block, Budget, Group, Point};
 use crate::suite::Suite;
 use target::{Case, Workshop, PACKAGE};
 use trial::{Arm, Settings, Target, Trial};
@@ -77,26 +79,21 @@ fn database(text: &str) -> Result<u64, String> {
     bytes(text).ok().filter(fits).ok_or_else(|| "0 or a size from 1M on is needed".into())
 }
 
-/// "NAME=VARIABLE=VALUE VARIABLE=VALUE"; the name becomes a folder's and lives as long as the run.
+/// "NAME=VARIABLE=VALUE VARIABLE=VALUE"
 fn arm(text: &str) -> Result<Arm, String> {
-    let (name, words) = text.split_once('=').ok_or("NAME=VARIABLES is needed")?;
-    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '-';
-    if name.is_empty() || !name.chars().all(is_word) || ARMS.iter().any(|known| known.0 == name) {
-        return Err(format!("{name:?} is no new word of letters, digits and '-'"));
-    }
+    let (name, words) = named(text, &ARMS.map(|(name, ..)| name))?;
     let pair = |word: &str| {
         let (name, value) = word.split_once('=').ok_or(format!("{word:?} is not NAME=VALUE"))?;
         Ok((name.to_owned(), value.to_owned()))
     };
     let variables = words.split_whitespace().map(pair).collect::<Result<_, String>>()?;
-    Ok(Arm { name: Box::leak(name.into()), preload: true, variables, loops: 1 })
+    Ok(Arm { name, preload: true, variables, loops: 1 })
 }
 
 /// The experiment; returns the exit status.
 fn run(matches: &ArgMatches) -> Result<u8> {
     let options = Options::from_arg_matches(matches)?;
     let site = Site::open()?;
-    let common = &options.rounds.common;
     let folder = options.rounds.store()?.join(format!("odfork-afl-{}", std::process::id()));
     let settings = settings(&options, &site.program, folder)?;
     let (arms, mut notes) = arms(&options)?;
@@ -104,19 +101,10 @@ fn run(matches: &ArgMatches) -> Result<u8> {
     notes.extend(left_out);
     let _cleanup = site.journal.record(Undo::RemoveFolder(settings.folder.clone()));
     let names = arms.iter().map(|arm| arm.name.to_owned()).collect();
-    let (mut recorder, _) = common.recorder(&SUITE, names, options.rounds.more)?;
-    notes.into_iter().for_each(|note| recorder.note(note));
     let groups: Vec<_> = cases.iter().map(|&case| group(case, &arms, &options)).collect();
-    let seed = common.seed.wrapping_add(u64::from(recorder.round));
     let mut trial = Trial::new(&settings);
-    conduct(&mut trial, &mut recorder, &groups, seed);
-    for sample in std::mem::take(&mut trial.findings) {
-        let round = recorder.round;
-        recorder.sample(sample.in_round(round));
-    }
-    drop(trial);
-    print!("{}", tables::tables(&recorder.recording.samples));
-    recorder.close()
+    let recorder = measure(&SUITE, &options.rounds, (names, notes), &groups, &mut trial)?;
+    finish(recorder, trial.findings, tables::tables)
 }
 
 fn settings(options: &Options, program: &Path, folder: PathBuf) -> Result<Settings> {
@@ -170,22 +158,11 @@ fn cases(options: &Options, arms: u64, available: u64) -> Result<(Vec<Case>, Vec
         ([], Effort::Full) => vec![0, 256 << 20, 1 << 30, 4 << 30],
         (given, _) => given.to_vec(),
     };
-    let (mut cases, mut notes) = (Vec::new(), Vec::new());
-    for bytes in sizes {
-        // Each arm's target, what replays what was found, and room to freeze one.
-        let needed = bytes / 4 * (5 * arms + 10);
-        if needed > available {
-            let (needed, available) = (needed >> 20, available >> 20);
-            let what = format!("{needed} MB are needed, {available} MB available");
-            notes.push(format!("{} left out: {what}", size(bytes)));
-        } else {
-            cases.push(Case { bytes });
-        }
-    }
-    match cases.is_empty() {
-        true => bail!("nothing is left to measure: {}", notes.join("; ")),
-        false => Ok((cases, notes)),
-    }
+    let mut room = Room::new(available);
+    // Each arm's target, what replays what was found, and room to freeze one.
+    let fits = |bytes: &u64| room.has(bytes / 4 * (5 * arms + 10), &size(*bytes));
+    let cases = sizes.into_iter().filter(fits).map(|bytes| Case { bytes }).collect();
+    room.rest(cases)
 }
 
 /// The fuzzers of a case, and a slice of each in every round.
@@ -238,9 +215,7 @@ mod tests {
         assert_eq!(arms[1].variables, pair("ODFORK_FREEZE", "eager"));
         assert_eq!((arms[2].preload, arms[2].variables.len()), (true, 0));
         assert_eq!(arms[3].variables, pair("ODFORK_IMAGE", "small"));
-        for bad in ["", "x", "=y", "plain=", "../b=", "n=word"] {
-            assert!(arm(bad).is_err(), "{bad}");
-        }
+        assert!(arm("plain=").is_err() && arm("n=word").is_err());
     }
 
     #[test]

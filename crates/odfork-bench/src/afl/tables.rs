@@ -11,8 +11,8 @@ use odfork_samples::published;
 use odfork_samples::samples::Sample;
 use odfork_samples::stats::{median, Estimate};
 
-/// The experiment whose published figures stand below, and their place among them.
-const PUBLISHED: (&str, f64) = ("fuzzing", 1.0);
+/// The experiment whose published figures stand below.
+const PUBLISHED: &str = "afl";
 /// Executions a second of the arm `eager`, in those of `plain`, by bytes of the database.
 const GOALS: [(u64, f64); 2] = [(256 << 20, 10.0), (1 << 30, 30.0)];
 const GOAL_OF: &str = "eager";
@@ -30,13 +30,7 @@ that no saved input reaches in a fresh process. ready: until fuzzing began.
 pub fn tables(samples: &[Sample]) -> String {
     let digest = Digest::of_samples(samples);
     let mut text = String::new();
-    let mut places: Vec<&Point> = Vec::new();
-    for point in digest.of_metric("rate") {
-        if !places.iter().any(|place| place.params == point.params) {
-            places.push(point);
-        }
-    }
-    for place in places {
+    for place in digest.places("rate") {
         text += &case(&digest, place);
     }
     if text.is_empty() {
@@ -83,10 +77,10 @@ fn row(digest: &Digest, arm: &Point) -> Vec<String> {
 }
 
 fn published_table() -> String {
-    let points = published::points(PUBLISHED.0);
+    let points = published::points(PUBLISHED);
     let mut rows = Vec::new();
     let mut source = "";
-    for point in points.iter().filter(|point| point.x == PUBLISHED.1) {
+    for point in &points {
         rows.push(vec![format!("  {}", point.series), format!("{} 1/s", digits(point.y))]);
         source = point.source;
     }

@@ -9,6 +9,7 @@ use std::process::Command;
 use anyhow::{bail, Context, Result};
 use serde_json::Value;
 
+use crate::foreign::build::build;
 use crate::foreign::{clear, found};
 
 /// The package of fuzzer and compiler.
@@ -138,25 +139,11 @@ impl Workshop {
         Ok(parent(Path::new(place)).join("sqlite3/sqlite3.c"))
     }
 
-    /// Runs the compiler, unless the same words made the same output before.
     fn compile(&self, output: &Path, words: Vec<String>, sources: &[&str]) -> Result<()> {
-        let compiler = found(Path::new(COMPILER), PACKAGE)?;
-        let stamp = output.with_extension("stamp");
-        let text = format!("{} {}\n{}", compiler.display(), words.join(" "), sources.join("\n"));
-        if output.exists() && fs::read_to_string(&stamp).is_ok_and(|old| old == text) {
-            return Ok(());
-        }
-        println!("compiling {}", output.display());
-        let _ = fs::remove_file(&stamp);
-        let mut command = Command::new(&compiler);
+        let mut command = Command::new(found(Path::new(COMPILER), PACKAGE)?);
         clear(&mut command, &["AFL_", "ODFORK_"]);
         command.env("AFL_QUIET", "1").current_dir(&self.folder).args(words).arg("-o").arg(output);
-        let done = command.output()?;
-        if !done.status.success() {
-            bail!("{COMPILER} failed: {}", String::from_utf8_lossy(&done.stderr).trim_end());
-        }
-        fs::write(stamp, text)?;
-        Ok(())
+        build(command, output, sources)
     }
 }
 

@@ -2,16 +2,15 @@
 //! what of that a fresh process reaches again.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-use odfork_proc::interrupt;
 use odfork_samples::samples::{Params, Sample};
 
 use super::fuzzer::{Fuzzer, Run};
 use super::replay::Replay;
 use super::target::{Case, Workshop};
-use crate::runner::{Executor, Number, Outcome, Point, Reply};
+use crate::foreign::{ended, engine};
+use crate::runner::{Executor, Number, Point, Reply};
 
 /// How the target is run.
 #[derive(Clone, Debug)]
@@ -134,11 +133,7 @@ impl<'a> Trial<'a> {
     /// What odfork says of the process that forks.
     fn engine(&self, fuzzer: &Fuzzer) -> Result<String, String> {
         let pid = fuzzer.server().ok_or("the fork server is not found")?;
-        let output = Command::new(&self.settings.odfork).arg("stats").arg(pid.to_string()).output();
-        let output = output.map_err(|error| format!("odfork stats: {error}"))?;
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let line = text.lines().next().and_then(|line| Some(line.split_once("): ")?.1));
-        Ok(line.unwrap_or("plain: odfork is not loaded there").to_owned())
+        engine(&self.settings.odfork, pid)
     }
 
     fn end(&mut self, place: usize) -> Result<Reply, String> {
@@ -156,13 +151,6 @@ impl<'a> Trial<'a> {
         let mut numbers = vec![Number::new("rate", "1/s", executions as f64 / seconds)];
         numbers.extend(fuzzer.edges().map(|edges| Number::new("edges", "count", edges)));
         Ok(numbers)
-    }
-}
-
-fn ended(why: String) -> Reply {
-    match interrupt::asked() {
-        true => Outcome::Interrupted.into(),
-        false => Outcome::Wrong(why).into(),
     }
 }
 

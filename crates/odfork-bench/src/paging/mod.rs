@@ -26,6 +26,7 @@ use clap::{value_parser, ArgMatches, Args, Command, FromArgMatches};
 
 use crate::options::with_engines;
 use crate::plan::Effort;
+use crate::room;
 use crate::rounds::{self, point, RoundOptions, Rounds, Site};
 use crate::suite::Suite;
 use backend::{Backend, Settings, ALL, WORDS};
@@ -116,11 +117,7 @@ fn settings(options: &Options, (program, folder): (&Path, &Path)) -> Result<Sett
     // Half of the region stays incompressible in memory stores.
     let (needed, available) = (resident + region * 3 / 4 + (512 << 20), memory_available());
     if needed > available {
-        let (needed, available) = (needed >> 20, available >> 20);
-        bail!(
-            "{needed} MB of memory are needed and {available} MB are available; take a smaller \
-             --region"
-        );
+        bail!("{}; take a smaller --region", room::words(needed, available));
     }
     let umap = options.umap.as_ref().map(|folder| folder.join("libumap.so"));
     if let Some(library) = umap.as_ref().filter(|library| !library.exists()) {

@@ -16,6 +16,7 @@ use odfork_proc::interrupt;
 use super::content::{name, Content};
 use super::resp::{self, Answer};
 use super::server::{is_later, Server};
+use crate::foreign::open_loop::{exact_timers, histogram};
 
 /// How often it is asked whether the snapshot is done.
 const PROBE: Duration = Duration::from_millis(50);
@@ -72,11 +73,6 @@ struct Load<'a> {
     slice: Slice,
 }
 
-/// From a nanosecond to 18 minutes, three digits.
-pub fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, 1 << 40, 3).expect("bounds that are in order")
-}
-
 /// One slice: until the snapshot is done and every request answered.
 pub fn run(server: &mut Server, content: &mut Content, plan: &Plan) -> Result<Slice, String> {
     let slice = Slice {
@@ -109,12 +105,6 @@ pub fn run(server: &mut Server, content: &mut Content, plan: &Plan) -> Result<Sl
     exact_timers(false);
     server.stream.set_nonblocking(false).map_err(|error| error.to_string())?;
     ended.map(|()| slice)
-}
-
-/// The kernel may otherwise end a wait 50 us late.
-fn exact_timers(exact: bool) {
-    // SAFETY: takes no pointers; 0 is the default.
-    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, if exact { 1_000 } else { 0 }, 0, 0, 0) };
 }
 
 impl Load<'_> {

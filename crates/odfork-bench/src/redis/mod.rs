@@ -1,6 +1,6 @@
 //! `odfork bench redis`: a server's requests while it makes snapshots, with stock fork and odfork.
 //!
-//! The way of one number: `trial` starts a server for each arm (`server`, `user`) and gives it a
+//! The way of one number: `trial` starts a server for each arm (`server`) and gives it a
 //! slice of `load`, in which `snapshot` makes it fork; what that left is compared with `content`.
 //! `tables` prints. `resp` is the servers' language.
 
@@ -11,7 +11,6 @@ mod server;
 mod snapshot;
 mod tables;
 mod trial;
-mod user;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -25,15 +24,17 @@ use odfork_samples::samples::Params;
 use odfork_samples::unit::Unit;
 
 use crate::baselines::journal::Undo;
-use crate::foreign::found;
+use crate::foreign::arms::{Arm, ArmOptions, WORDS};
+use crate::foreign::user::User;
+use crate::foreign::{found, make_folder};
 use crate::options::with_engines;
-use crate::plan::Effort;
-use crate::rounds::{RoundOptions, Site};
-use crate::runner::{conduct, Block, Budget, Group, Point};
+use crate::plan::{params, Effort};
+use crate::room::Room;
+use crate::rounds::{finish, measure, RoundOptions, Site};
+use crate::runner::{Block, Budget, Group, Point};
 use crate::suite::Suite;
 use snapshot::Kind;
-use trial::{Arm, Case, Settings, Target, Trial};
-use user::User;
+use trial::{Case, Settings, Target, Trial};
 
 const NAME: &str = "redis";
 const ROW: &str = "M11";
@@ -45,9 +46,6 @@ const PUBLISHED: &str =
 pub static SUITE: Suite = Suite::own([NAME, ROW, QUESTION, PUBLISHED], command, run);
 
 const EXAMPLES: &str = include_str!("help.txt").trim_ascii_end();
-/// Arms that are always there: name, options of `odfork run`.
-const ARMS: [(&str, Option<&str>); 3] =
-    [("plain", None), ("auto", Some("")), ("eager", Some("--freeze eager"))];
 
 #[derive(Debug, Args)]
 struct Options {
@@ -82,13 +80,12 @@ struct Options {
     /// Command that starts the servers: a container's, a filter's
     #[arg(long, value_name = "COMMAND")]
     through: Option<String>,
-    /// One more arm, with these options of odfork run
-    #[arg(long, value_name = "NAME=OPTIONS", value_parser = arm)]
-    arm: Vec<(String, String)>,
+    #[command(flatten)]
+    arms: ArmOptions,
 }
 
 fn command() -> Command {
-    with_engines::<Options>(Command::new(NAME).about(QUESTION), &ARMS.map(|(name, _)| name))
+    with_engines::<Options>(Command::new(NAME).about(QUESTION), &WORDS)
         .after_help(format!("{EXAMPLES}\n\nPublished: {PUBLISHED}"))
 }
 
@@ -102,22 +99,12 @@ fn value(text: &str) -> Result<u64, String> {
     bytes(text).ok().filter(fits).ok_or_else(|| "a size from 1 to 1M is needed".into())
 }
 
-/// "NAME=OPTIONS"; the name becomes a folder's.
-fn arm(text: &str) -> Result<(String, String), String> {
-    let (name, options) = text.split_once('=').ok_or("NAME=OPTIONS is needed")?;
-    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '-';
-    match !name.is_empty() && name.chars().all(is_word) && ARMS.iter().all(|it| it.0 != name) {
-        true => Ok((name.into(), options.into())),
-        false => Err(format!("{name:?} is no new word of letters, digits and '-'")),
-    }
-}
-
 /// The experiment; returns the exit status.
 fn run(matches: &ArgMatches) -> Result<u8> {
     let options = Options::from_arg_matches(matches)?;
     let site = Site::open()?;
-    let (arms, mut notes) = arms(&options)?;
-    let (cases, left_out) = cases(&options, arms.len() as u64)?;
+    let (arms, mut notes) = options.arms.chosen(&options.rounds.common)?;
+    let (cases, left_out) = cases(&options, arms.len() as u64, memory_available())?;
     notes.extend(left_out);
     if let Err(why) = &site.parent {
         notes.push(format!("memory is not measured: {why}"));
@@ -125,43 +112,16 @@ fn run(matches: &ArgMatches) -> Result<u8> {
     let folder = options.rounds.store()?.join(format!("odfork-redis-{}", std::process::id()));
     let _cleanup = site.journal.record(Undo::RemoveFolder(folder.clone()));
     let settings = settings(&options, folder)?;
-    server::make_folder(&settings.folder, settings.user.as_ref()).map_err(Error::msg)?;
-    let common = &options.rounds.common;
+    make_folder(&settings.folder, settings.user.as_ref()).map_err(Error::msg)?;
     let names = arms.iter().map(|arm| arm.name.to_owned()).collect();
-    let (mut recorder, _) = common.recorder(&SUITE, names, options.rounds.more)?;
-    notes.into_iter().for_each(|note| recorder.note(note));
     let groups: Vec<_> = cases.iter().map(|case| group(case, &arms, &options, &settings)).collect();
-    let seed = common.seed.wrapping_add(u64::from(recorder.round));
     let mut trial = Trial::new(&site, &settings);
-    conduct(&mut trial, &mut recorder, &groups, seed);
-    for sample in trial.percentiles() {
-        let round = recorder.round;
-        recorder.sample(sample.in_round(round));
-    }
-    drop(trial);
-    print!("{}", tables::tables(&recorder.recording.samples));
-    recorder.close()
-}
-
-fn arms(options: &Options) -> Result<(Vec<Arm>, Vec<String>)> {
-    let split = |text: &str| text.split_whitespace().map(str::to_owned).collect();
-    let known =
-        |(name, words): (&'static str, Option<&str>)| Arm { name, options: words.map(split) };
-    let (mut chosen, notes) = options
-        .rounds
-        .common
-        .choose(&ARMS, |one| one.0, |_| None)
-        .map(|(chosen, notes)| (chosen.into_iter().map(known).collect::<Vec<_>>(), notes))?;
-    // Names live as long as the run.
-    chosen.extend(options.arm.iter().map(|(name, words)| Arm {
-        name: Box::leak(name.clone().into_boxed_str()),
-        options: Some(split(words)),
-    }));
-    Ok((chosen, notes))
+    let recorder = measure(&SUITE, &options.rounds, (names, notes), &groups, &mut trial)?;
+    finish(recorder, trial.whole.samples(), tables::tables)
 }
 
 /// Every combination that fits into memory, and why the others do not.
-fn cases(options: &Options, arms: u64) -> Result<(Vec<Case>, Vec<String>)> {
+fn cases(options: &Options, arms: u64, available: u64) -> Result<(Vec<Case>, Vec<String>)> {
     let effort = options.rounds.common.effort();
     let or = |given: &[u64], default: [&[u64]; 3]| match given {
         [] => default[effort as usize].to_vec(),
@@ -169,16 +129,12 @@ fn cases(options: &Options, arms: u64) -> Result<(Vec<Case>, Vec<String>)> {
     };
     let sizes = or(&options.values, [&[700], &[700], &[64, 700, 4 << 10, 16 << 10, 64 << 10]]);
     let data = or(&options.data, [&[64 << 20], &[1 << 30], &[1 << 30, 4 << 30]]);
-    let (mut cases, mut notes) = (Vec::new(), Vec::new());
+    let (mut cases, mut room) = (Vec::new(), Room::new(available));
     for server in &options.server {
         let server = found(server, "the package of that name")?;
         for &bytes in &data {
             // Each server, copies on write, one that is read back, what is written meanwhile.
-            let (needed, available) = (bytes * (3 * arms + 5) / 2, memory_available());
-            if needed > available {
-                let what =
-                    format!("{} MB are needed, {} MB available", needed >> 20, available >> 20);
-                notes.push(format!("{} of data left out: {what}", size(bytes)));
+            if !room.has(bytes * (3 * arms + 5) / 2, &format!("{} of data", size(bytes))) {
                 continue;
             }
             for disable_thp in &options.disable_thp {
@@ -193,10 +149,7 @@ fn cases(options: &Options, arms: u64) -> Result<(Vec<Case>, Vec<String>)> {
             }
         }
     }
-    match cases.is_empty() {
-        true => bail!("nothing is left to measure: {}", notes.join("; ")),
-        false => Ok((cases, notes)),
-    }
+    room.rest(cases)
 }
 
 fn settings(options: &Options, folder: PathBuf) -> Result<Settings> {
@@ -228,7 +181,7 @@ fn group(case: &Case, arms: &[Arm], options: &Options, settings: &Settings) -> G
         let point = |(place, arm): (usize, &Arm)| Point {
             engine: arm.name,
             targets: vec![place],
-            params: params(case, kind, options),
+            params: params_of(case, kind, options),
             op: kind,
         };
         let points: Vec<_> = arms.iter().enumerate().map(point).collect();
@@ -241,10 +194,10 @@ fn group(case: &Case, arms: &[Arm], options: &Options, settings: &Settings) -> G
 }
 
 /// Of every sample.
-fn params(case: &Case, kind: Kind, options: &Options) -> Params {
+fn params_of(case: &Case, kind: Kind, options: &Options) -> Params {
     let user = options.user.as_ref().map_or("", |user| &user.name);
     let server = case.server.file_name().unwrap_or_default().to_string_lossy();
-    [
+    params(&[
         ("server", server.into_owned().into()),
         ("bytes", case.bytes.into()),
         ("value", case.size.into()),
@@ -252,9 +205,7 @@ fn params(case: &Case, kind: Kind, options: &Options) -> Params {
         ("user", user.into()),
         ("through", options.through.as_deref().unwrap_or("").into()),
         ("disable-thp", case.disable_thp.into()),
-    ]
-    .map(|(name, value): (&str, serde_json::Value)| (name.to_string(), value))
-    .into()
+    ])
 }
 
 #[cfg(test)]
@@ -270,28 +221,16 @@ mod tests {
     fn every_combination_is_a_case_and_what_does_not_fit_is_said() {
         let options =
             options("redis --server /bin/sh --data 1M,900G --values 64,64K --disable-thp yes,no");
-        let (cases, notes) = cases(&options, 3).unwrap();
+        let (cases, notes) = cases(&options, 3, 64 << 30).unwrap();
         assert_eq!((cases.len(), notes.len()), (4, 1));
         assert!(cases.iter().all(|case| case.bytes == 1 << 20), "{cases:?}");
     }
 
     #[test]
-    fn arms_are_the_known_ones_and_those_that_are_named() {
-        let (arms, _) = arms(&options("redis --engine plain,eager --arm small=--image")).unwrap();
-        let names: Vec<&str> = arms.iter().map(|arm| arm.name).collect();
-        assert_eq!(names, ["plain", "eager", "small"]);
-        assert_eq!(arms[0].options, None);
-        assert_eq!(arms[1].options, Some(vec!["--freeze".into(), "eager".into()]));
-        for bad in ["", "x", "=y", "plain=", "a/b=", "..=x"] {
-            assert!(arm(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
     fn every_arm_has_a_server_and_its_turn_in_each_block() {
         let options = options("redis --quick --snapshots bgsave,sync --server /bin/sh");
-        let (arms, _) = arms(&options).unwrap();
-        let (cases, _) = cases(&options, 3).unwrap();
+        let (arms, _) = options.arms.chosen(&options.rounds.common).unwrap();
+        let (cases, _) = cases(&options, 3, 64 << 30).unwrap();
         let settings = settings(&options, "/nowhere".into()).unwrap();
         let group = group(&cases[0], &arms, &options, &settings);
         assert_eq!((group.targets.len(), group.blocks.len()), (3, 2));

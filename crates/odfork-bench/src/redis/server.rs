@@ -4,10 +4,9 @@
 //! process. What its answers mean is not known here.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -15,8 +14,9 @@ use std::time::{Duration, Instant};
 use odfork_proc::interrupt;
 
 use super::resp::{self, Answer};
-use super::user::User;
 use crate::baselines::cgroup::Group;
+use crate::foreign::user::User;
+use crate::foreign::{bind, clear, free_port, last_words, make_folder};
 
 /// A server that says nothing for so long is lost; loading 4 GB takes a minute.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -48,7 +48,7 @@ impl Server {
     pub fn start(launch: Launch) -> Result<Server, String> {
         let folder = &launch.folder;
         make_folder(folder, launch.user)?;
-        let port = free_port().map_err(|error| format!("no free port: {error}"))?;
+        let port = free_port()?;
         let mut command = command(&launch, port)?;
         let mut child = command
             .spawn()
@@ -66,7 +66,7 @@ impl Server {
         server.stream.set_read_timeout(Some(STEP)).map_err(|error| error.to_string())?;
         while server.ask(&[b"PING"]) != Ok(Answer::Word("PONG".into())) {
             if !still_waits(&mut server.child, begin) {
-                return Err(last_words(&server.folder));
+                return Err(last_words(&server.folder.join("log")));
             }
             std::thread::sleep(STEP);
         }
@@ -155,7 +155,7 @@ impl Server {
     }
 
     pub fn lost(&mut self, how: &str) -> String {
-        format!("the server is lost ({how}); it said: {}", last_words(&self.folder))
+        format!("the server is lost ({how}); it said: {}", last_words(&self.folder.join("log")))
     }
 }
 
@@ -182,28 +182,7 @@ fn still_waits(child: &mut Child, begin: Instant) -> bool {
 
 fn why_not(mut child: Child, folder: &Path) -> String {
     end(&mut child);
-    format!("the server did not start; it said: {}", last_words(folder))
-}
-
-/// The end of what it printed, in one line.
-fn last_words(folder: &Path) -> String {
-    let text = fs::read_to_string(folder.join("log")).unwrap_or_default();
-    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-    lines[lines.len().saturating_sub(3)..].join(" / ")
-}
-
-pub fn make_folder(folder: &Path, user: Option<&User>) -> Result<(), String> {
-    let said = |error| format!("cannot make {}: {error}", folder.display());
-    fs::create_dir_all(folder).map_err(said)?;
-    match user {
-        Some(user) => std::os::unix::fs::chown(folder, Some(user.id), Some(user.group)),
-        None => Ok(()),
-    }
-    .map_err(said)
-}
-
-fn free_port() -> std::io::Result<u16> {
-    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+    format!("the server did not start; it said: {}", last_words(&folder.join("log")))
 }
 
 fn command(launch: &Launch, port: u16) -> Result<Command, String> {
@@ -212,34 +191,15 @@ fn command(launch: &Launch, port: u16) -> Result<Command, String> {
     if !launch.before.is_empty() {
         command.args(words).arg(launch.program);
     }
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("ODFORK_") && name != "ODFORK_LIB" {
-            command.env_remove(name);
-        }
-    }
+    clear(&mut command, &["ODFORK_"]);
     let log = File::create(launch.folder.join("log")).map_err(|error| error.to_string())?;
     let copy = log.try_clone().map_err(|error| error.to_string())?;
-    command.env_remove("LD_PRELOAD").stdin(Stdio::null()).stdout(log).stderr(copy);
+    command.stdin(Stdio::null()).stdout(log).stderr(copy);
     command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--daemonize", "no"]);
     command.arg("--unixsocket").arg(launch.folder.join("socket")).args(&launch.options);
-    // Ctrl-C is for this process.
-    command.process_group(0);
     if let Some(group) = &launch.group {
         group.enter(&mut command)?;
     }
-    let user = launch.user.cloned();
-    let parent = std::process::id() as i32;
-    // SAFETY: CHILD: system calls only.
-    unsafe {
-        command.pre_exec(move || {
-            user.as_ref().map_or(Ok(()), User::become_it)?;
-            // Behind the change of the user, which takes it back.
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            match libc::getppid() == parent {
-                true => Ok(()),
-                false => Err(std::io::Error::from_raw_os_error(libc::ESRCH)),
-            }
-        });
-    }
+    bind(&mut command, launch.user, libc::SIGKILL);
     Ok(command)
 }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
-use super::trial::SHARES;
+use crate::foreign::open_loop::SHARES;
 use crate::tables::ratios;
 use odfork_proc::table::columns;
 use odfork_proc::text::{digits, size, time};
@@ -21,13 +21,7 @@ const PUBLISHED: &str = "redis";
 pub fn tables(samples: &[Sample]) -> String {
     let digest = Digest::of_samples(samples);
     let mut text = String::new();
-    let mut places: Vec<&Point> = Vec::new();
-    for point in digest.of_metric("fork") {
-        if !places.iter().any(|place| place.params == point.params) {
-            places.push(point);
-        }
-    }
-    for place in places {
+    for place in digest.places("fork") {
         let _ = writeln!(text, "\n{}", place_words(place));
         text += &case(&digest, place);
     }

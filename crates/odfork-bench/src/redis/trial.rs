@@ -3,34 +3,22 @@
 //!
 //! While one server has load, the others are idle and have no child.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-use hdrhistogram::Histogram;
-
-use odfork_proc::interrupt;
-use odfork_samples::samples::{Params, Sample};
-
 use super::content::Content;
-use super::load::{self, histogram, Slice};
+use super::load::{self, Slice};
 use super::server::{Launch, Server};
 use super::snapshot::{compare, fill, wait_for_quiet, Kind};
-use super::user::User;
 use crate::baselines::cgroup::Limit;
+use crate::foreign::arms::Arm;
+use crate::foreign::open_loop::{percentiles, quantile, Whole};
+use crate::foreign::user::User;
+use crate::foreign::{ended, engine};
 use crate::rounds::Site;
-use crate::runner::{Executor, Number, Outcome, Point, Reply};
-
-/// How servers are started and compared with each other.
-#[derive(Clone, Debug)]
-pub struct Arm {
-    pub name: &'static str,
-    /// Options of `odfork run`; None: without it.
-    pub options: Option<Vec<String>>,
-}
+use crate::runner::{Executor, Number, Point, Reply};
 
 /// What all arms of a group have in common.
 #[derive(Clone, Debug)]
@@ -65,8 +53,7 @@ pub struct Trial<'a> {
     pub settings: &'a Settings,
     pub begun: Instant,
     seats: Vec<Option<Seat>>,
-    /// Latencies of all slices of a point, by its arm and parameters.
-    whole: BTreeMap<(&'static str, String), (Params, Histogram<u64>)>,
+    pub whole: Whole,
 }
 
 /// A server that is alive.
@@ -76,10 +63,6 @@ struct Seat {
     server: Server,
     content: Content,
 }
-
-/// Share of requests, and the name of what it does not exceed.
-pub const SHARES: [(f64, &str); 6] =
-    [(0.5, "p50"), (0.9, "p90"), (0.99, "p99"), (0.999, "p99.9"), (0.9999, "p99.99"), (1.0, "max")];
 
 /// Bytes of values a second, where the rate is not told, and its bounds.
 const FLOW: f64 = 24e6;
@@ -91,22 +74,8 @@ pub fn rate(settings: &Settings, size: usize) -> f64 {
 
 impl<'a> Trial<'a> {
     pub fn new(site: &'a Site, settings: &'a Settings) -> Trial<'a> {
-        let (begun, whole) = (Instant::now(), BTreeMap::new());
+        let (begun, whole) = (Instant::now(), Whole::default());
         Trial { site, settings, begun, seats: Vec::new(), whole }
-    }
-
-    /// Percentiles over all rounds: they stand for the run, not for a round.
-    pub fn percentiles(&self) -> Vec<Sample> {
-        let of_point = |((arm, _), (params, all)): (&(&'static str, String), &(Params, _))| {
-            let sample = |(share, name): (f64, &str)| {
-                let value = quantile(all, share);
-                let mut sample = Sample::of(arm, (&format!("run-{name}"), "ns"), value);
-                sample.params = params.clone();
-                sample
-            };
-            SHARES.map(sample)
-        };
-        self.whole.iter().flat_map(of_point).collect()
     }
 
     fn options(&self, case: &Case, folder: &Path, dump: &str) -> Vec<OsString> {
@@ -129,11 +98,7 @@ impl<'a> Trial<'a> {
     fn start_one(&self, target: &Target) -> Result<Seat, String> {
         let (arm, case) = (&target.arm, &target.case);
         let mut before = self.settings.through.clone();
-        if let Some(options) = &arm.options {
-            before.extend([self.site.program.clone().into(), "run".into()]);
-            before.extend(options.iter().map(OsString::from));
-            before.push("--".into());
-        }
+        before.extend(arm.words(&self.site.program));
         let folder = self.settings.folder.join(arm.name);
         // A dump of the case before would be loaded.
         let _ = fs::remove_dir_all(&folder);
@@ -241,11 +206,7 @@ impl<'a> Trial<'a> {
             return Ok(None);
         };
         let pid = seat.server.info("server", "process_id")?;
-        let output = Command::new(&self.site.program).args(["stats", &pid]).output();
-        let output = output.map_err(|error| format!("odfork stats: {error}"))?;
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let line = text.lines().next().and_then(|line| Some(line.split_once("): ")?.1));
-        Ok(Some(line.unwrap_or("plain: odfork is not loaded there").to_owned()))
+        engine(&self.site.program, pid).map(Some)
     }
 }
 
@@ -255,17 +216,8 @@ fn children(server: &mut Server) -> Result<f64, String> {
         + server.number("cpu", "used_cpu_sys_children")?)
 }
 
-fn quantile(all: &Histogram<u64>, share: f64) -> f64 {
-    if all.is_empty() {
-        return f64::NAN;
-    }
-    all.value_at_quantile(share) as f64
-}
-
 fn numbers_of(slice: &Slice) -> Vec<Number> {
-    let mut numbers: Vec<Number> = SHARES
-        .map(|(share, name)| Number::new(name, "ns", quantile(&slice.latencies, share)))
-        .into();
+    let mut numbers = percentiles(&slice.latencies);
     numbers.extend([
         Number::new("rate", "1/s", slice.requests as f64 / slice.seconds.max(1e-9)),
         Number::new("snapshot", "s", slice.snapshot),
@@ -275,14 +227,6 @@ fn numbers_of(slice: &Slice) -> Vec<Number> {
         numbers.push(Number::new("memory", "bytes", slice.memory as f64));
     }
     numbers
-}
-
-fn ended(why: String) -> Outcome {
-    // Interrupted in the middle, a point has nothing that can be compared.
-    match interrupt::asked() {
-        true => Outcome::Interrupted,
-        false => Outcome::Wrong(why),
-    }
 }
 
 impl Executor for Trial<'_> {
@@ -311,10 +255,7 @@ impl Executor for Trial<'_> {
             Ok(done) => done,
             Err(why) => return ended(why).into(),
         };
-        let key = (point.engine, serde_json::to_string(&point.params).unwrap_or_default());
-        let whole = self.whole.entry(key).or_insert_with(|| (point.params.clone(), histogram()));
-        // Both have the same bounds.
-        let _ = whole.1.add(&slice.latencies);
+        self.whole.add(point.engine, &point.params, &slice.latencies);
         Reply::numbers([numbers_of(&slice), more].concat())
     }
 

@@ -19,6 +19,7 @@ use clap::{value_parser, ArgMatches, Args, Command, FromArgMatches};
 
 use crate::options::with_engines;
 use crate::plan::Effort;
+use crate::room;
 use crate::rounds::{self, point, RoundOptions, Rounds, Site};
 use crate::runner::Outcome;
 use crate::suite::Suite;
@@ -100,8 +101,7 @@ fn settings(options: &Options, (program, folder): (&Path, &Path)) -> Result<Sett
     };
     let (needed, available) = (limit * 2 + (256 << 20), memory_available());
     if needed > available {
-        let (needed, available) = (needed >> 20, available >> 20);
-        bail!("{needed} MB of memory are needed and {available} MB are available; try --quick");
+        bail!("{}; try --quick", room::words(needed, available));
     }
     let (program, folder) = (program.into(), folder.into());
     let timeout = Duration::from_secs(options.patience);

@@ -14,6 +14,7 @@ use super::{How, Subjects, Suite};
 use crate::configuration::Configuration::{self, Image, Kernel, Null, Plain};
 use crate::configuration::Subject;
 use crate::plan::{ns, params, size_words, Config, Effort, Op, Plan, GIB, MIB};
+use crate::room;
 use crate::runner::Point;
 use crate::tables;
 use crate::workload::protocol::{Actions, Command, Method};
@@ -162,12 +163,8 @@ fn has_room(plan: &mut Plan, config: &Config, (what, more): (&str, u64)) -> bool
     let fits = needed <= config.available;
     // A group that does not fit without it is left out as a whole, which has a note of its own.
     if !fits && plan.needs() <= config.available {
-        let (needed, available) = (needed >> 20, config.available >> 20);
-        let title = &plan.group.title;
-        plan.notes.push(format!(
-            "{title}: {what} left out; {needed} MB are needed with it and {available} MB are \
-             available"
-        ));
+        let (title, words) = (&plan.group.title, room::words(needed, config.available));
+        plan.notes.push(format!("{title}: {what} left out; with it {words}"));
     }
     fits
 }

@@ -13,6 +13,7 @@ mod latency;
 mod paging;
 mod parent;
 mod plans;
+mod programs;
 mod redis;
 mod series;
 mod shares;

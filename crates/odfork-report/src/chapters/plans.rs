@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 
 use super::tables::Column;
-use super::{access, exec, grid, latency, paging, parent, redis, shares};
+use super::{access, exec, grid, latency, paging, parent, programs, redis, shares};
 use crate::blocks::Content;
 use odfork_samples::digest::Digest;
 
@@ -52,6 +52,8 @@ impl Plan {
             "paging" => paging::build_paging,
             "sessions" => paging::build_sessions,
             "redis" => redis::build,
+            "afl" | "vm" => programs::build_rates,
+            "apache" | "postgres" => programs::build_servers,
             name => unreachable!("{name} has no chapter"),
         };
         build(digest, id)

@@ -19,12 +19,7 @@ const PERCENTILES: [(&str, f64); 5] = [
 const SLOWEST: &str = "run-p99.99";
 
 pub fn build(digest: &Digest, id: &str) -> Content {
-    let mut places: Vec<&Point> = Vec::new();
-    for point in digest.of_metric(SLOWEST) {
-        if !places.iter().any(|place| place.params == point.params) {
-            places.push(point);
-        }
-    }
+    let places = digest.places(SLOWEST);
     let charts = places.iter().enumerate().map(|(at, place)| chart(digest, place, id, at));
     let mut blocks: Vec<Block> = charts.collect();
     blocks.push(forks(digest).into());
@@ -47,6 +42,23 @@ fn words(place: &Point) -> String {
 }
 
 fn chart(digest: &Digest, place: &Point, id: &str, at: usize) -> Block {
+    let theirs = published("redis", Unit::Nanoseconds, |point| point.what == "request latency");
+    let share = |mut series: Series| {
+        series.points.iter_mut().for_each(|point| point.x /= 100.0);
+        series
+    };
+    let title = format!("Requests while snapshots are made: {}", words(place));
+    let name = format!("{id}-percentiles-{}", at + 1);
+    percentiles(digest, place, (name, title), theirs.into_iter().map(share).collect())
+}
+
+/// Percentiles of all requests of a run, by arm.
+pub fn percentiles(
+    digest: &Digest,
+    place: &Point,
+    (name, title): (String, String),
+    theirs: Vec<Series>,
+) -> Block {
     let arms = digest.of_metric(SLOWEST).filter(|point| point.params == place.params);
     let line = |(number, arm): (usize, &Point)| {
         let spot = |(metric, share): (&str, f64)| {
@@ -56,24 +68,21 @@ fn chart(digest: &Digest, place: &Point, id: &str, at: usize) -> Block {
         let series = Series::new(&arm.configuration, Style::of_series(number));
         series.joined(Join::Solid).through(spots)
     };
-    let theirs = published("redis", Unit::Nanoseconds, |point| point.what == "request latency");
-    let share = |mut series: Series| {
-        series.points.iter_mut().for_each(|point| point.x /= 100.0);
-        series
-    };
+    let hollow = " Hollow: published, from a client that waits for its answers.";
     let chart = Chart {
-        name: format!("{id}-percentiles-{}", at + 1),
-        title: format!("Requests while snapshots are made: {}", words(place)),
+        name,
+        title,
         about: "One line for each way of starting the server: the time that the given share of \
                 requests stays below."
             .into(),
-        caption:
-            "From when a request was due to its answer, over the whole run, the first snapshot \
-                  included. Hollow: published, from a client that waits for its answers."
-                .into(),
+        caption: format!(
+            "From when a request was due to its answer, over the whole run, the first slice \
+             included.{}",
+            if theirs.is_empty() { "" } else { hollow }
+        ),
         x: Axis::new("percentile of requests", Kind::Percentile, Unit::Share),
         y: Axis::log("latency", Unit::Nanoseconds),
-        series: arms.enumerate().map(line).chain(theirs.into_iter().map(share)).collect(),
+        series: arms.enumerate().map(line).chain(theirs).collect(),
         ..Chart::default()
     };
     chart.figure().into()

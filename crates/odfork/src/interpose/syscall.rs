@@ -164,7 +164,7 @@ fn before_syscall(nr: c_long, a: usize, b: usize, c: usize) {
     }
     match nr {
         libc::SYS_prctl if a as c_int == libc::PR_SET_SECCOMP => before_filter(),
-        libc::SYS_seccomp if a <= 1 => before_filter(),
+        libc::SYS_seccomp if is_filter(a, c) => before_filter(),
         libc::SYS_userfaultfd => before_userfaultfd(),
         libc::SYS_ioctl if b as u64 == userfaultfd::NEW => before_userfaultfd(),
         libc::SYS_io_uring_setup if is_unseen_ring(b) => {
@@ -179,6 +179,13 @@ fn before_syscall(nr: c_long, a: usize, b: usize, c: usize) {
         libc::SYS_exit_group => report(),
         _ => {}
     }
+}
+
+/// Whether seccomp(2) may install a filter. Without a program it cannot: libseccomp asks so which
+/// flags the kernel knows.
+fn is_filter(op: usize, program: usize) -> bool {
+    op == libc::SECCOMP_SET_MODE_STRICT as usize
+        || op == libc::SECCOMP_SET_MODE_FILTER as usize && program != 0
 }
 
 /// A userfaultfd is about to be made: memory it may watch must be anonymous.

@@ -1,0 +1,124 @@
+//! Programs of others under a load: servers that gain nothing, fuzzers and virtual machines that
+//! fork for each input.
+
+use super::redis::percentiles;
+use super::series::published_rows;
+use crate::axis::Kind;
+use crate::bars::{Bars, Row};
+use crate::blocks::{times, Block, Content};
+use odfork_samples::digest::{paired_ratio, Digest, Point};
+use odfork_samples::unit::{digits, Unit};
+
+/// The metric of servers whose ratio a reader remembers.
+const SLOW: &str = "p99";
+
+/// `apache` and `postgres`.
+pub fn build_servers(digest: &Digest, id: &str) -> Content {
+    let places = digest.places("run-p99.99");
+    let chart = |(at, place): (usize, &&Point)| -> Block {
+        let rate = digits(place.number("rate"));
+        let title = format!("Requests, {rate} connections a second");
+        percentiles(digest, place, (format!("{id}-percentiles-{}", at + 1), title), Vec::new())
+    };
+    let blocks = places.iter().enumerate().map(chart).collect();
+    let others = digest.of_metric(SLOW).filter(|point| point.configuration != "plain");
+    let line = |arm: &Point| {
+        let ratio = paired_ratio(arm, digest.twin(arm, "plain")?)?;
+        let what = format!("1 request in 100 waits longer, {} / plain", arm.configuration);
+        Some((what, times(&ratio)))
+    };
+    Content { blocks, headlines: others.filter_map(line).collect() }
+}
+
+/// `afl` and `vm`.
+pub fn build_rates(digest: &Digest, id: &str) -> Content {
+    let (mut blocks, mut headlines) = (Vec::new(), Vec::new());
+    for (at, place) in digest.places("rate").into_iter().enumerate() {
+        let arms: Vec<&Point> =
+            digest.of_metric("rate").filter(|point| point.params == place.params).collect();
+        let words = words(place);
+        blocks.push(rates(&arms, &words, &format!("{id}-rates-{}", at + 1)));
+        for arm in arms.into_iter().filter(|arm| arm.configuration != "plain") {
+            let ratio = digest.twin(arm, "plain").and_then(|stock| paired_ratio(arm, stock));
+            let what = format!("executions a second, {} / plain, {words}", arm.configuration);
+            headlines.extend(ratio.map(|ratio| (what, times(&ratio))));
+        }
+    }
+    blocks.extend(published(id));
+    Content { blocks, headlines }
+}
+
+fn words(place: &Point) -> String {
+    let bytes = match place.number("bytes") {
+        0.0 => "a small program".into(),
+        bytes => Unit::Bytes.write(bytes),
+    };
+    match place.word("huge").as_str() {
+        "" => bytes,
+        huge => format!("{bytes}, huge pages: {huge}"),
+    }
+}
+
+fn rates(arms: &[&Point], words: &str, name: &str) -> Block {
+    let row = |point: &&Point| Row::measured(point.configuration.clone(), point);
+    bars(&format!("Executions a second, {words}"), arms.iter().map(row).collect(), name)
+}
+
+/// Ones of another machine stand apart.
+fn published(id: &str) -> Option<Block> {
+    let rows = published_rows(id, Unit::Number);
+    (!rows.is_empty())
+        .then(|| bars("Executions a second, published", rows, &format!("{id}-theirs")))
+}
+
+fn bars(title: &str, rows: Vec<Row>, name: &str) -> Block {
+    let bars = Bars {
+        title,
+        about: "One row for each way of running the program: how many inputs it takes a second.",
+        caption: "Median of the slices; the line is the 95 % interval, dots are single slices.",
+        label: "executions a second",
+        kind: Kind::Log,
+        unit: Unit::Number,
+        rows,
+    };
+    bars.figure(name).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use odfork_samples::samples::Sample;
+
+    #[test]
+    fn servers_have_a_plot_and_a_sentence_for_each_arm() {
+        let mut samples = Vec::new();
+        for (arm, factor) in [("plain", 1.0), ("auto", 1.02)] {
+            for metric in ["p99", "run-p50", "run-p99.99"] {
+                let sample = Sample::of(arm, (metric, "ns"), 1e6 * factor).with("rate", 400);
+                samples.push(sample.in_round(1));
+            }
+        }
+        let content = build_servers(&Digest::of_samples(&samples), "apache");
+        assert_eq!((content.blocks.len(), content.headlines.len()), (1, 1));
+        assert!(content.headlines[0].1.contains("1.02"), "{:?}", content.headlines);
+    }
+
+    #[test]
+    fn rates_have_bars_for_each_place_and_stock_is_below_one() {
+        let mut samples = Vec::new();
+        for (arm, rate) in [("plain", 25.0), ("eager", 500.0)] {
+            for bytes in [0u64, 1 << 30] {
+                let sample = Sample::of(arm, ("rate", "1/s"), rate).with("bytes", bytes);
+                samples.push(sample.in_round(1));
+            }
+        }
+        let content = build_rates(&Digest::of_samples(&samples), "afl");
+        // Two of ours, one published.
+        assert_eq!((content.blocks.len(), content.headlines.len()), (3, 2));
+        let (what, ratio) = &content.headlines[1];
+        assert!(
+            what.ends_with("eager / plain, 1.0 GB") && ratio.contains("20.0"),
+            "{what}: {ratio}"
+        );
+    }
+}
