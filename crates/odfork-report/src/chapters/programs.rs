@@ -2,11 +2,14 @@
 //! fork for each input.
 
 use super::redis::percentiles;
-use super::series::published_rows;
 use crate::axis::Kind;
 use crate::bars::{Bars, Row};
 use crate::blocks::{times, Block, Content};
+use crate::chart::Style;
+use crate::colour::Colour;
+use crate::drawing::MARKS;
 use odfork_samples::digest::{paired_ratio, Digest, Point};
+use odfork_samples::published::{points, PublishedPoint};
 use odfork_samples::unit::{digits, Unit};
 
 /// The metric of servers whose ratio a reader remembers.
@@ -66,9 +69,14 @@ fn rates(arms: &[&Point], words: &str, name: &str) -> Block {
 
 /// Ones of another machine stand apart.
 fn published(id: &str) -> Option<Block> {
-    let rows = published_rows(id, Unit::Number);
-    (!rows.is_empty())
-        .then(|| bars("Executions a second, published", rows, &format!("{id}-theirs")))
+    let style = |place: usize| Style { colour: Colour::Quiet, mark: MARKS[place % 5] };
+    let row = |(place, point): (usize, PublishedPoint)| Row {
+        hollow: true,
+        ..Row::new(point.series.into(), point.y, style(place))
+    };
+    let rows: Vec<Row> = points(id).into_iter().enumerate().map(row).collect();
+    let name = format!("{id}-theirs");
+    (!rows.is_empty()).then(|| bars("Executions a second, published", rows, &name))
 }
 
 fn bars(title: &str, rows: Vec<Row>, name: &str) -> Block {

@@ -23,7 +23,7 @@
 
 #define PAGE 4096
 #define INPUTS 64
-#define LENGTH 256
+#define LENGTH 32
 #define PATIENCE 60000
 
 static int (*next_madvise)(void *, size_t, int);

@@ -93,7 +93,7 @@ int main(void)
     for (size_t i = 0; i < words; i++)
         held[i] = i * 2654435761u;
     /* The emulator has then translated what inputs run, and children need not do it anew. */
-    for (int i = 0; i < 600; i++)
+    for (int i = 0; i < 6000; i++)
         one_call(i, i * 7, i * 977);
     digest = START;
     input.mark[0] = bytes ^ 0x6f64666f726b2121u;
