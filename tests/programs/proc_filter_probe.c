@@ -12,7 +12,8 @@ int main(void)
     void *region = region_new(BYTES, 3);
     for (unsigned flag = 1; flag < 64; flag <<= 1) {
         errno = 0;
-        CHECK(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flag, NULL) == -1, "a filter of nothing");
+        CHECK(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flag, NULL) == -1,
+              "a filter of nothing");
         CHECK(errno == EFAULT || errno == EINVAL, "flag %u: %s", flag, strerror(errno));
     }
     region_grow_old(region, BYTES, 3);

@@ -253,7 +253,7 @@ impl Executor for Trial<'_> {
     fn perform(&mut self, point: &Point<Kind>, _round: u32) -> Reply {
         let (slice, more) = match self.slice(point.targets[0], point.op) {
             Ok(done) => done,
-            Err(why) => return ended(why).into(),
+            Err(why) => return ended(why),
         };
         self.whole.add(point.engine, &point.params, &slice.latencies);
         Reply::numbers([numbers_of(&slice), more].concat())
@@ -266,7 +266,7 @@ impl Executor for Trial<'_> {
         };
         match checked.and_then(|()| self.engine(target)) {
             Ok(engine) => Reply { engine, ..Reply::default() },
-            Err(why) => ended(why).into(),
+            Err(why) => ended(why),
         }
     }
 

@@ -128,7 +128,8 @@ static void slice(long milliseconds)
     }
     for (int i = 0; i < INPUTS; i++)
         all = all * 31 + expected[i];
-    dprintf(1, "%lu %lu %lu %016lx %lu %ld\n", executions, now() - begin, forks, all, changed, runs);
+    dprintf(1, "%lu %lu %lu %016lx %lu %ld\n", executions, now() - begin, forks, all, changed,
+            runs);
 }
 
 static void ready(void)

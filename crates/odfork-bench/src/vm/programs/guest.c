@@ -40,6 +40,11 @@ static void fold(uint64_t value)
         digest = (digest ^ (value >> (8 * i) & 255)) * 1099511628211u;
 }
 
+static void *anonymous(size_t bytes)
+{
+    return mmap(0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+}
+
 static void one_call(uint8_t what, uint8_t which, uint16_t number)
 {
     char text[64] = {0}, name[16];
@@ -63,7 +68,7 @@ static void one_call(uint8_t what, uint8_t which, uint16_t number)
         break;
     }
     case 9: {
-        uint8_t *block = mmap(0, PAGE * 4, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        uint8_t *block = anonymous(PAGE * 4);
         block[number % PAGE] = which;
         fold(munmap(block, PAGE * 4));
         break;
@@ -87,7 +92,7 @@ int main(void)
     char *place = strstr(line, "held=");
     size_t bytes = place ? strtoull(place + 5, 0, 10) : 0;
     words = bytes / sizeof *held;
-    held = mmap(0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    held = anonymous(bytes);
     if (!words || held == MAP_FAILED || iopl(3))
         return 1;
     for (size_t i = 0; i < words; i++)
