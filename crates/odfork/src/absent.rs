@@ -25,16 +25,11 @@ impl Absent {
     /// Enters a thread. `None` if the table is full; else what to do at the end is the entry's
     /// affair. A call inside another one, in a signal handler, leaves the outer one's entry.
     pub fn enter(&self, thread: i32) -> Option<Entry<'_>> {
-        if self.has(thread) {
+        if self.0.iter().any(|slot| slot.load(SeqCst) == thread) {
             return Some(Entry(None));
         }
         let free = |slot: &&AtomicI32| slot.compare_exchange(0, thread, SeqCst, SeqCst).is_ok();
         self.0.iter().find(free).map(|slot| Entry(Some(slot)))
-    }
-
-    /// That thread is inside such a call, or was when this memory was copied.
-    pub fn has(&self, thread: i32) -> bool {
-        self.0.iter().any(|slot| slot.load(SeqCst) == thread)
     }
 
     /// Some thread other than this one is inside such a call. Those that are gone leave.

@@ -201,11 +201,12 @@ pub fn has_limit(limit: Limit, arguments: &[u64; 6]) -> bool {
 }
 
 /// An answer of EINTR means that nothing was done, so that the call may be begun again: those
-/// above, and calls on sockets that have limits of time.
-pub fn may_begin_again(call: i64) -> bool {
+/// above, calls on sockets that have limits of time, and a wait until a terminal has sent all.
+pub fn may_begin_again(call: i64, arguments: &[u64; 6]) -> bool {
     limit_of(call).is_some()
         || waits_for_descriptor(call)
         || matches!(call, libc::SYS_semop | libc::SYS_fallocate | libc::SYS_connect)
+        || call == libc::SYS_ioctl && arguments[1] == libc::TCSBRK && arguments[2] != 0
 }
 
 /// How the rest of a transfer is asked for that came back with less than it was to move: by which

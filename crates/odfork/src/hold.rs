@@ -14,7 +14,7 @@
 //! The rules of `helper` apply. Waits are looks, 0.2 ms apart, and end by `progress`.
 
 use crate::args;
-use crate::begun;
+use crate::begun::Begun;
 use crate::calls::{self, Care};
 use crate::held::{Held, Pipe, Process, Stage};
 use crate::listing::each_number;
@@ -27,7 +27,7 @@ use crate::scratch::{Scratch, Thread};
 use crate::sockets;
 use crate::step::Step;
 use crate::sys::{self, Errno, SysResult};
-use crate::task::{self, Blocked};
+use crate::task;
 use crate::threads::{self, directory};
 
 /// Looks at threads that stand still in calls that must not be interrupted, before anybody is
@@ -169,14 +169,17 @@ fn advance(
 /// What it does, and whether that may be interrupted.
 fn look(s: &mut Scratch, subject: &Subject, tid: u64, progress: &mut Progress) -> SysResult<Look> {
     let mut text = [0u8; 256];
-    // In a call that says so itself: none begins one while the lock is held.
-    let is_away = subject.unmended.has(tid as i32);
     let letter = task::state(&s.kernel, subject.pid, tid).letter;
     let line = task::call_of(&s.kernel, subject.pid, tid, &mut text)?.unwrap_or_default();
-    let may = !is_away
-        && task::parse_call(line).is_none_or(|blocked| match calls::care(&blocked) {
+    let blocked = task::parse_call(line);
+    let begun = Begun::of(s.work.held.pipe, subject.tid, tid as i32).unwrap_or_default();
+    // None begins such a call while the lock is held.
+    let may = !begun.is_unmended(blocked.map(|blocked| blocked.stack as u64))
+        && blocked.is_none_or(|blocked| match calls::care(&blocked) {
             Care::None => true,
-            Care::Timed => is_timed(s, subject, tid as i32, &blocked),
+            Care::Timed => {
+                begun.since(blocked.call.unwrap_or_default(), blocked.stack as u64).is_some()
+            }
             Care::Deaf => letter == UNINTERRUPTIBLE,
             Care::Descriptor(fd) => may_be_cut(s, subject, tid as i32, fd, letter),
             Care::Leave => false,
@@ -190,12 +193,6 @@ fn look(s: &mut Scratch, subject: &Subject, tid: u64, progress: &mut Progress) -
 
 /// The state of a thread that no signal wakes.
 const UNINTERRUPTIBLE: u8 = b'D';
-
-/// It is known since when.
-fn is_timed(s: &Scratch, subject: &Subject, tid: i32, blocked: &Blocked) -> bool {
-    let call = blocked.call.unwrap_or_default();
-    begun::since(s.work.held.pipe, subject.tid, tid, call, blocked.stack as u64).is_some()
-}
 
 /// A call on this descriptor may be begun again: it is no terminal, which may answer with a part of
 /// what was typed, and no socket with limits that would begin anew. A file is read and written

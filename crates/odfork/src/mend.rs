@@ -5,7 +5,7 @@
 //! if a handler is called before. Where it is to be begun with other arguments, with less time or
 //! with the rest of a transfer, the thread passes a frame (`frame`). The rules of `helper` apply.
 
-use crate::begun;
+use crate::begun::Begun;
 use crate::calls::{self, Limit, Rest};
 use crate::frame::{self, arguments, bytes_of, set_argument, Frame, Left, Registers};
 use crate::held::{Pipe, Process};
@@ -40,7 +40,8 @@ pub fn mend(thread: &Stopped) -> Option<usize> {
     if call < 0 || !is_behind_a_call(thread.pipe, &regs) {
         return Some(stack);
     }
-    let changed = if answer == -i64::from(libc::EINTR) && calls::may_begin_again(call) {
+    let is_cut_off = answer == -i64::from(libc::EINTR);
+    let changed = if is_cut_off && calls::may_begin_again(call, &arguments(&regs)) {
         lower_limit(thread, &mut regs);
         true
     } else {
@@ -71,7 +72,9 @@ fn lower_limit(thread: &Stopped, regs: &mut Registers) {
         return;
     }
     let Stopped { pipe, tid, caller, .. } = *thread;
-    let Some(since_ns) = begun::since(pipe, caller, tid, call, frame.stack()) else { return };
+    let begun = Begun::of(pipe, caller, tid);
+    let since_ns = begun.and_then(|begun| begun.since(call, frame.stack()));
+    let Some(since_ns) = since_ns else { return };
     let passed = now_ns().saturating_sub(since_ns) as i64;
     let (at, parts) = match limit {
         // As its thread sees it: what is left of a millisecond is waited for.

@@ -7,7 +7,6 @@ use core::ffi::CStr;
 
 use odfork_model::Trial;
 
-use crate::absent::Absent;
 use crate::addresses::Addresses;
 use crate::args;
 use crate::changes::Changes;
@@ -57,8 +56,6 @@ pub struct Subject<'a> {
     pub timed_sockets: bool,
     /// Or of another kind that cannot be asked about when it matters.
     pub delicate_sockets: bool,
-    /// Threads in calls that nothing mends if they are interrupted.
-    pub unmended: &'a Absent,
     /// How other threads may be held.
     pub holding: Holding,
     /// The program may have named the helper its tracer.

@@ -9,6 +9,7 @@ use super::child::detect_child;
 use super::state::state;
 use super::thaw::thaw_all;
 use super::waiter::{begin_absence, hold, Task};
+use crate::begun;
 use crate::held::Holding;
 use crate::reason::Reason;
 
@@ -74,7 +75,7 @@ pub fn away_from_passes<T>(call: impl FnOnce() -> T) -> T {
     if state().is_fenced() {
         return call();
     }
-    let _away = begin_absence(state(), &state().absent);
+    let _away = begin_absence(state());
     call()
 }
 
@@ -84,8 +85,13 @@ pub fn unmended<T>(call: impl FnOnce() -> T) -> T {
     if state().is_fenced() || !is_interrupting() {
         return call();
     }
-    let _away = begin_absence(state(), &state().unmended);
-    call()
+    let lock = &state().lock;
+    let wait = || {
+        if lock.is_held() {
+            lock.wait_until_free(&Task);
+        }
+    };
+    begun::unmended(wait, call)
 }
 
 /// Threads of this process may be interrupted to be held.

@@ -128,8 +128,6 @@ pub struct State {
     /// System calls of the freeze path so far.
     pub trace: Trace,
     pub lock: Lock<Owned>,
-    /// Threads in calls that must not be interrupted.
-    pub unmended: Absent,
     pub addresses: Addresses,
     pub slack: Slack,
     pub given_up: GivenUp,
@@ -187,7 +185,6 @@ impl State {
             ever_frozen: AtomicU32::new(0),
             trace: Trace::new(),
             lock: Lock::new(Owned::new()),
-            unmended: Absent::new(),
             addresses: Addresses::new(),
             slack: Slack::new(),
             given_up: GivenUp::new(),

@@ -5,7 +5,6 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::state::State;
-use super::waiter::is_thread;
 use crate::code::Searched;
 use crate::registry::Registry;
 use crate::scan::Subject;
@@ -18,8 +17,6 @@ const MIN_BYTES: usize = 1 << 20;
 pub fn subject<'a>(st: &'a State, registry: &'a Registry, searched: &'a Searched) -> Subject<'a> {
     // Not the stored pid: after a fork past the wrappers that is the parent's.
     let pid = sys::getpid();
-    // Those that are gone, or were another process's, leave.
-    st.unmended.any_but(0, is_thread);
     Subject {
         pid,
         borrowed: !st.owner.is(pid),
@@ -35,7 +32,6 @@ pub fn subject<'a>(st: &'a State, registry: &'a Registry, searched: &'a Searched
         pi_futexes: st.pi_futexes.load(Relaxed) != 0,
         timed_sockets: st.timed_sockets.load(Relaxed) != 0,
         delicate_sockets: st.delicate_sockets.load(Relaxed) != 0,
-        unmended: &st.unmended,
         holding: st.options().holding,
         named: st.tracer.is_wanted(),
         spliced: st.spliced_word().is_some_and(|word| word.load(Relaxed) != 0),

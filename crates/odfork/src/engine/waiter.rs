@@ -10,7 +10,7 @@ use core::ops::{Deref, DerefMut};
 
 use super::child::{detect_child, process_here};
 use super::state::{state, Owned, State};
-use crate::absent::{Absent, Entry};
+use crate::absent::Entry;
 use crate::lock::{Call, Held, Waiter};
 use crate::sync::LONG;
 use crate::{args, sys};
@@ -65,11 +65,8 @@ pub fn begin_call(st: &State) -> Call<'_, Owned> {
 }
 
 /// As [`begin_call`], for a call that the thread may leave without a word, or never.
-pub fn begin_absence<'a>(
-    st: &'a State,
-    table: &'a Absent,
-) -> (Option<Entry<'a>>, Option<Call<'a, Owned>>) {
-    let Some(entry) = table.enter(sys::gettid()) else {
+pub fn begin_absence(st: &State) -> (Option<Entry<'_>>, Option<Call<'_, Owned>>) {
+    let Some(entry) = st.absent.enter(sys::gettid()) else {
         return (None, Some(st.lock.begin_call(&Task)));
     };
     if st.lock.is_held() {
@@ -87,7 +84,7 @@ impl Stall {
 
 /// A thread of this process runs under that number. A main thread that has ended keeps its number,
 /// but no memory.
-pub fn is_thread(thread: i32) -> bool {
+fn is_thread(thread: i32) -> bool {
     let me = sys::getpid();
     // SAFETY: signal 0 only asks; so does comparing.
     unsafe {

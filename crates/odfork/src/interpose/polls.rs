@@ -7,11 +7,11 @@
 
 use core::ffi::{c_int, c_long};
 
-use super::errno::{get_errno, set_errno};
+use super::errno::get_errno;
 use super::next::Next;
 use crate::begun::timed;
 use crate::sys::abi::calls as old;
-use crate::{args, engine, sys};
+use crate::{engine, sys};
 
 type Function = extern "C" fn(usize, usize, usize, usize, usize, usize) -> c_int;
 
@@ -110,33 +110,18 @@ fn sleep(rest: usize, ended_early: impl Fn(c_int) -> bool, call: impl Fn(usize) 
     let mut left = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     let answer = call((&raw mut left) as usize);
     if ended_early(answer) {
-        // SAFETY: the caller's place, into which a time can be written: the kernel has tried.
-        unsafe {
-            let tried = sys::raw(libc::SYS_clock_gettime, args![libc::CLOCK_MONOTONIC, rest]);
-            if tried < 0 {
-                return FAULT;
-            }
-            (rest as *mut libc::timespec).write(left);
-        }
+        // SAFETY: the caller's place for it.
+        unsafe { (rest as *mut libc::timespec).write(left) };
     }
     answer
 }
-
-/// What [`sleep`] answers for a place that cannot be written to.
-const FAULT: c_int = c_int::MIN;
 
 /// nanosleep(2).
 #[no_mangle]
 pub unsafe extern "C" fn nanosleep(time: usize, rest: usize) -> c_int {
     let next = next(Next::Nanosleep);
     let ended_early = |answer| answer == -1 && get_errno() == libc::EINTR;
-    match sleep(rest, ended_early, |rest| next(time, rest, 0, 0, 0, 0)) {
-        FAULT => {
-            set_errno(libc::EFAULT);
-            -1
-        }
-        answer => answer,
-    }
+    sleep(rest, ended_early, |rest| next(time, rest, 0, 0, 0, 0))
 }
 
 /// clock_nanosleep(2).
@@ -145,10 +130,7 @@ pub unsafe extern "C" fn clock_nanosleep(a: usize, flags: c_int, c: usize, rest:
     let next = next(Next::ClockNanosleep);
     let rest = if flags & libc::TIMER_ABSTIME == 0 { rest } else { 0 };
     let call = |rest| next(a, flags as usize, c, rest, 0, 0);
-    match sleep(rest, |answer| answer == libc::EINTR, call) {
-        FAULT => libc::EFAULT,
-        answer => answer,
-    }
+    sleep(rest, |answer| answer == libc::EINTR, call)
 }
 
 /// usleep(3).
