@@ -23,10 +23,10 @@ const HEAD: &str = "\
 
 What `make where` found, with the program `tests/confine/cost.c`. Filters and privileges are
 emulated from the lists their makers publish (`tests/confine`, `tests/src/places.rs`); file systems,
-cgroups and other namespaces around them are not. \"Threads\": a program with a second thread is
-frozen too, or only with `--threads auto`; else it stays plain. Times are medians of pairs, stock
-and odfork in turn, on a machine that did other work too: read them as ratios. Nothing is killed in
-any of these places but the helper task.
+cgroups and other namespaces around them are not. \"Threads\": how those of a program with a second
+one are held; \"no\": it stays plain. Times are medians of pairs, stock and odfork in turn, on a
+machine that did other work too: read them as ratios. Nothing is killed in any of these places but
+the helper task.
 ";
 
 const TAIL: &str = "
@@ -36,8 +36,8 @@ tables to copy as Linux does. It was not tried. What is missing there means plai
 **What would help** is told by `odfork check` there, found by trying. 2 MB pages: a tmpfs of the
 host passed in, and `ODFORK_IMAGE_DIR`; `shmem_enabled` set to `advise` on the host; in a service,
 calls beside `@system-service`. Threads: the device `/dev/userfaultfd` passed in (Linux 6.1) or
-given to the user, the sysctl `vm.unprivileged_userfaultfd=1`, or `--threads auto` where the table
-names it ([what shows of it](limits.md#what-is-not-preserved)). In files:
+given to the user, the sysctl `vm.unprivileged_userfaultfd=1`, or a filter that allows ptrace
+([what shows of it](limits.md#what-is-not-preserved)). In files:
 
 ```text
 # systemctl edit NAME
@@ -119,9 +119,9 @@ fn table(stage: &Stage, binary: &Path) -> Result<String, String> {
     for place in &PLACES {
         let alone = measure(stage, binary, place, None)?;
         let held = |how| measure(stage, binary, place, Some(how)).map(|it| it.engine != "plain");
-        let threads = match (held("userfaultfd")?, held("auto")?) {
-            (true, _) => "yes",
-            (false, true) => "`--threads auto`",
+        let threads = match (held("userfaultfd")?, held("ptrace")?) {
+            (true, _) => "userfaultfd",
+            (false, true) => "ptrace",
             _ => "no",
         };
         let kind = match &*alone.engine {

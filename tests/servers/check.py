@@ -24,9 +24,6 @@ from common import FROZEN, until  # noqa: E402
 
 PAGE = os.path.join(ROOT, "docs", "servers.md")
 UNITS = "/lib/systemd/system"
-# Why a server with threads stays plain, and the places where it is frozen unasked.
-PLAIN = "userfaultfd is not allowed"
-DEVICE = ["service-udev", "docker-device"]
 passed, failed, skipped = 0, 0, 0
 
 
@@ -117,17 +114,13 @@ def server_in(stage, name, place, environment, commands):
         server.save()
         server.save()
         said = stage.stats(server.pid())
-        expected = FROZEN if place in DEVICE or "ODFORK_THREADS" in environment else PLAIN
-        check(f"{name}: {expected}", expected in said, said)
+        check(f"{name}: {FROZEN}", FROZEN in said, said)
         for line in commands:
             run_line(stage, server, line)
-        if FROZEN in said:
-            stage.stats(server.pid(), "--plain")
-            server.save()
-            said = stage.stats(server.pid())
-            check(
-                f"{name}: plain on demand", "engine plain" in said and "frozen 0.0 MB" in said, said
-            )
+        stage.stats(server.pid(), "--plain")
+        server.save()
+        said = stage.stats(server.pid())
+        check(f"{name}: plain on demand", "engine plain" in said and "frozen 0.0 MB" in said, said)
         server.ask("SET", "last", "1")
         server.save()
         digest = server.ask("DEBUG", "DIGEST")

@@ -61,16 +61,13 @@ impl Mode {
             Mode::Stock | Mode::Auto => &[],
             Mode::Huge => &[("ODFORK_FREEZE", "eager"), ("ODFORK_IMAGE", "huge")],
             Mode::Small => &[("ODFORK_FREEZE", "eager"), ("ODFORK_IMAGE", "small")],
-            Mode::User => &[("ODFORK_FREEZE", "eager"), ("ODFORK_THREADS", "auto")],
+            Mode::User => &[("ODFORK_FREEZE", "eager")],
             Mode::Live => {
                 &[("ODFORK_FREEZE", "eager"), ("ODFORK_IMAGE", "huge"), ("ODFORK_PROFILE", "live")]
             }
-            Mode::Slices => &[
-                ("ODFORK_FREEZE", "eager"),
-                ("ODFORK_MAX_PAUSE", "1"),
-                ("ODFORK_PROFILE", "live"),
-                ("ODFORK_THREADS", "auto"),
-            ],
+            Mode::Slices => {
+                &[("ODFORK_FREEZE", "eager"), ("ODFORK_MAX_PAUSE", "1"), ("ODFORK_PROFILE", "live")]
+            }
         }
     }
 }

@@ -135,7 +135,6 @@ const USER: Place = Place {
     words: "an ordinary user, no filter",
     user: UNPRIVILEGED,
     capabilities: 0,
-    threads: false,
     ..ROOT
 };
 const DOCKER_PLACE: Place = Place {
@@ -145,7 +144,6 @@ const DOCKER_PLACE: Place = Place {
     device: Device::Nobody,
     filters: DOCKER_FILTERS,
     huge: false,
-    threads: false,
     ..ROOT
 };
 const SERVICE_PLACE: Place = Place {
@@ -154,6 +152,7 @@ const SERVICE_PLACE: Place = Place {
     no_new_privileges: true,
     filters: &[SERVICE],
     huge: false,
+    threads: false,
     ..USER
 };
 
@@ -164,7 +163,6 @@ pub static PLACES: [Place; 17] = [
         name: "user-udev",
         words: "the same, `/dev/userfaultfd` given to the user by a rule of udev",
         device: Device::User,
-        threads: true,
         ..USER
     },
     DOCKER_PLACE,
@@ -172,7 +170,6 @@ pub static PLACES: [Place; 17] = [
         name: "docker-device",
         words: "the same with `--device /dev/userfaultfd`",
         device: Device::Root,
-        threads: true,
         ..DOCKER_PLACE
     },
     Place {
@@ -204,6 +201,7 @@ pub static PLACES: [Place; 17] = [
         capabilities: PODMAN,
         filters: PODMAN_FILTERS,
         huge: true,
+        threads: false,
         ..DOCKER_PLACE
     },
     Place {
@@ -247,6 +245,7 @@ pub static PLACES: [Place; 17] = [
         name: "service-ptrace",
         words: "`SystemCallFilter=@system-service ptrace userfaultfd`, `User=`",
         filters: &[SERVICE_AND_PTRACE],
+        threads: true,
         ..SERVICE_PLACE
     },
     Place {

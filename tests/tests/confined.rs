@@ -20,9 +20,9 @@ use odfork_tests::stage::{find_library, programs_dir, read_program, Program, Sta
 use odfork_tests::verdict::{judge, judge_alone, Verdict};
 
 /// In every check.
-const FEW: [&str; 3] = ["mem_dontneed", "proc_errno", "thr_blocked"];
+const FEW: [&str; 3] = ["mem_dontneed", "proc_errno", "thr_held"];
 /// In longer ones too.
-const MORE: [&str; 4] = ["mem_realloc", "mem_chains", "proc_fds", "thr_alloc"];
+const MORE: [&str; 5] = ["thr_whole", "mem_realloc", "mem_chains", "proc_fds", "thr_alloc"];
 
 struct Bench {
     stage: Stage,
@@ -87,8 +87,7 @@ fn try_place(bench: &Bench, place: &'static Place, number: usize) -> Result<Verd
             unprivileged: place.user != 0,
             timeout: Duration::from_secs(program.header.timeout),
             place: Some(&there),
-            // As it is by default.
-            env: &[("ODFORK_THREADS".into(), "userfaultfd".into())],
+            env: &[],
         };
         run(&bench.stage, &order)
     };

@@ -160,12 +160,12 @@ pub static SETTINGS: [Setting; 13] = [
             Choice { name: "userfaultfd", help: "whoever writes waits; else plain fork" },
             Choice { name: "ptrace", help: "all are stopped, without a privilege" },
         ]),
-        default: "userfaultfd",
+        default: "auto",
         reader: Reader::Library,
         help: "How other threads are held while memory moves",
         detail: "Under `ptrace` calls that wait are begun again unseen. Threads in calls that \
                  cannot be are not held: then that fork is plain (`busy`). It needs a process that \
-                 may be dumped and, under Yama, `ptrace_scope` 0; a filter must allow ptrace.",
+                 may be dumped and, under Yama, `ptrace_scope` 0 or 1; a filter must allow ptrace.",
     },
     Setting {
         flag: Some("profile"),

@@ -7,8 +7,8 @@
 pub enum Reason {
     #[default]
     None = 0,
-    /// Other threads run and cannot be held still (no userfaultfd privilege, or they did not come
-    /// to rest).
+    /// Other threads run and cannot be held still (no userfaultfd and no ptrace, or they did not
+    /// come to rest).
     Threads,
     /// `/proc` is not mounted, not readable, or not this process's.
     NoProc,
@@ -140,8 +140,8 @@ impl Reason {
         match self {
             Reason::None => "",
             Reason::Threads => {
-                "other threads did not come to rest, or userfaultfd is not allowed (needs root, \
-                 /dev/userfaultfd or vm.unprivileged_userfaultfd=1)"
+                "other threads did not come to rest, or neither userfaultfd nor \
+                 ptrace is allowed here (odfork check says what would help)"
             }
             Reason::NoProc => "/proc is not readable here; mount it to let memory be frozen",
             Reason::Traced => "a debugger is attached; detach it to let memory be frozen",

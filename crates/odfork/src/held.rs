@@ -9,9 +9,9 @@ pub const MOST: usize = 1024;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Holding {
     /// By userfaultfd, else by ptrace.
+    #[default]
     Auto,
     /// By userfaultfd, or not at all.
-    #[default]
     Userfaultfd,
     /// By ptrace, or not at all.
     Ptrace,

@@ -68,7 +68,7 @@ impl Options {
         Options {
             freeze: Freeze::Auto,
             image: Allowed::Auto,
-            holding: Holding::Userfaultfd,
+            holding: Holding::Auto,
             profile: Profile::Static,
             max_pause_ns: 0,
             image_dir: [0; 256],
@@ -93,9 +93,9 @@ impl Options {
             _ => Allowed::Auto,
         };
         o.holding = match var(c"ODFORK_THREADS") {
-            b"auto" => Holding::Auto,
+            b"userfaultfd" => Holding::Userfaultfd,
             b"ptrace" => Holding::Ptrace,
-            _ => Holding::Userfaultfd,
+            _ => Holding::Auto,
         };
         o.profile = match var(c"ODFORK_PROFILE") {
             b"live" => Profile::Live,

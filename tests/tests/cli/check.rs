@@ -161,16 +161,24 @@ fn what_threads_will_take_away_is_not_promised() {
     if !root() {
         return skip("what_threads_will_take_away_is_not_promised", "needs root to become nobody");
     }
-    let run = |words: &[&str]| finish(odfork(words).uid(NOBODY).gid(NOBODY)).out;
+    let run = |words: &[&str]| {
+        let mut command = odfork(words);
+        // SAFETY: a filter of the child's own, between fork and exec.
+        unsafe { command.pre_exec(|| kill_for(libc::SYS_ptrace)) };
+        finish(command.uid(NOBODY).gid(NOBODY)).out
+    };
     let report: Value = serde_json::from_str(&run(&["check", "--json"])).unwrap();
     if answer(&report, "userfaultfd-wp") == "yes" {
         return skip("what_threads_will_take_away_is_not_promised", "anybody may use userfaultfd");
     }
+    assert_eq!(row(&report, "ptrace")["found"], "killed by a seccomp filter");
     assert_eq!(report["threads"], false);
     let remedies = report["remedies"].as_array().unwrap();
     assert!(remedies.iter().any(|one| one["aim"] == "For programs with threads"), "{report}");
     let last = run(&["check"]).lines().last().unwrap().to_owned();
     assert!(last.ends_with("; programs with threads stay plain."), "{last}");
+    let report = json(odfork(&["check", "--json"]).uid(NOBODY).gid(NOBODY));
+    assert_eq!((answer(&report, "ptrace"), &report["threads"]), ("yes", &true.into()));
 }
 
 #[test]

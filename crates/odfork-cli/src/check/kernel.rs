@@ -144,6 +144,39 @@ pub fn userfaultfd() -> Seen {
     }
 }
 
+/// As the helper task does: a child traces this process, which names it where Yama asks for that.
+pub fn ptrace() -> Seen {
+    // SAFETY: numbers only; the child makes one more call and leaves by _exit.
+    let status = unsafe {
+        let this = libc::getpid();
+        libc::prctl(libc::PR_SET_PTRACER, this, 0, 0, 0);
+        match libc::fork() {
+            -1 => return failed("fork", &Error::last_os_error()),
+            0 => {
+                let seized = libc::ptrace(libc::PTRACE_SEIZE, this, 0, 0);
+                libc::_exit(if seized == 0 { 0 } else { *libc::__errno_location() })
+            }
+            child => {
+                let mut status = 0;
+                libc::waitpid(child, &mut status, 0);
+                status
+            }
+        }
+    };
+    match (libc::WIFEXITED(status), libc::WEXITSTATUS(status)) {
+        (true, 0) => Seen::yes("a child may trace its parent"),
+        (true, errno) => refused(&Error::from_raw_os_error(errno)),
+        _ => Seen::no("killed by a seccomp filter"),
+    }
+}
+
+fn refused(error: &Error) -> Seen {
+    match odfork_proc::process::ptrace_scope() {
+        Some(scope) => Seen::no(format!("{error}; kernel.yama.ptrace_scope is {scope}")),
+        None => failed("ptrace", error),
+    }
+}
+
 fn io_error(error: Errno) -> Error {
     Error::from_raw_os_error(error.0)
 }

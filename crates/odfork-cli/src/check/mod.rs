@@ -85,7 +85,7 @@ pub fn image_kind(findings: &[Finding]) -> &'static str {
     }
 }
 
-pub static PROBES: [Probe; 18] = [
+pub static PROBES: [Probe; 19] = [
     Probe {
         id: "huge-root",
         title: "huge image, as root",
@@ -155,9 +155,18 @@ pub static PROBES: [Probe; 18] = [
         look: kernel::userfaultfd,
         if_yes: "Programs with threads are frozen too: their writes wait, also those made by the \
                  kernel for them.",
-        if_not: "Programs that run threads when they fork stay plain.",
+        if_not: "Threads are stopped by ptrace, where that is allowed (next row).",
         change: "Run as root, or sysctl vm.unprivileged_userfaultfd=1 (Linux 5.19 or later for \
                  this use).",
+    },
+    Probe {
+        id: "ptrace",
+        title: "ptrace by a child",
+        look: kernel::ptrace,
+        if_yes: "Programs with threads are frozen too, without userfaultfd: the threads are \
+                 stopped for moments.",
+        if_not: "Without userfaultfd, programs that run threads when they fork stay plain.",
+        change: "Allow ptrace in the filter; kernel.yama.ptrace_scope 0 or 1.",
     },
     Probe {
         id: "mremap-dontunmap",

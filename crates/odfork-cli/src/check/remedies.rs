@@ -53,6 +53,12 @@ const USERFAULTFD: Call = Call {
     look: || kernel_answers(libc::SYS_userfaultfd, [0xffff, 0, 0, 0, 0], &[libc::EINVAL]),
 };
 
+const PTRACE: Call = Call {
+    name: "ptrace",
+    look: || kernel_answers(libc::SYS_ptrace, [TRACE_NOBODY, 0, 0, 0, 0], &[libc::ESRCH]),
+};
+const TRACE_NOBODY: usize = libc::PTRACE_SEIZE as usize;
+
 const DIRECTORY: &str =
     "mount -t tmpfs -o huge=always,size=0,mode=1777 odfork DIR (on the host; DIR passed \
                          into the container), and ODFORK_IMAGE_DIR=DIR";
@@ -60,6 +66,7 @@ const ADVISE: &str = "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_en
 const NAMESPACES: &str =
     "user namespaces: sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone=1, \
                           kernel.apparmor_restrict_unprivileged_userns=0";
+const YAMA: &str = "sysctl kernel.yama.ptrace_scope=1";
 const SYSCTL: &str = "sysctl vm.unprivileged_userfaultfd=1";
 const PASS_IN: &str =
     "the device /dev/userfaultfd passed in (docker run --device /dev/userfaultfd; Linux 6.1)";
@@ -115,6 +122,10 @@ pub fn remedies(findings: &[Finding]) -> Vec<Remedy> {
         if !is_forbidden(&USERFAULTFD) {
             add(Aim::Threads, SYSCTL);
         }
+        match forbidden(&[PTRACE]) {
+            Some(filter) => add(Aim::Threads, &filter),
+            None => add(Aim::Threads, YAMA),
+        }
     }
     all
 }
@@ -130,5 +141,6 @@ fn device_is_there() -> bool {
 
 /// Programs with threads are frozen too.
 pub fn threads(findings: &[Finding]) -> bool {
-    findings.iter().any(|f| f.probe.id == "userfaultfd-wp" && f.seen.mark == Mark::Yes)
+    let ways = ["userfaultfd-wp", "ptrace"];
+    findings.iter().any(|f| ways.contains(&f.probe.id) && f.seen.mark == Mark::Yes)
 }

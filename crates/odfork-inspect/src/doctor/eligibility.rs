@@ -11,6 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use odfork_proc::process::ptrace_scope;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -72,8 +73,8 @@ fn read(answer: &Value) -> Eligibility {
 pub struct Surroundings {
     /// vm.overcommit_memory is 2.
     pub no_overcommit: bool,
-    /// Anybody may use userfaultfd for faults of the kernel.
-    pub userfaultfd: bool,
+    /// Anybody may use userfaultfd for faults of the kernel, or trace its parent.
+    pub holds: bool,
 }
 
 impl Surroundings {
@@ -82,8 +83,9 @@ impl Surroundings {
         let device = fs::metadata("/dev/userfaultfd").map_or(0, |about| about.mode());
         Surroundings {
             no_overcommit: read("/proc/sys/vm/overcommit_memory").trim() == "2",
-            userfaultfd: read("/proc/sys/vm/unprivileged_userfaultfd").trim() == "1"
-                || device & 0o006 == 0o006,
+            holds: read("/proc/sys/vm/unprivileged_userfaultfd").trim() == "1"
+                || device & 0o006 == 0o006
+                || !matches!(ptrace_scope().as_deref(), Some("2" | "3")),
         }
     }
 
@@ -93,20 +95,19 @@ impl Surroundings {
             return eligibility;
         }
         let status = &subject.status;
-        let (obstacle, change) =
-            if status.threads > 1 && !status.may_userfaultfd && !self.userfaultfd {
-                let threads = status.threads;
-                (
-                    format!("has {threads} threads and may not use userfaultfd"),
-                    "run it as root, or set vm.unprivileged_userfaultfd=1",
-                )
-            } else if subject.map.as_ref().is_some_and(|map| map.pinned) {
-                ("maps a ring or device that writes to memory (pinned)".to_owned(), "")
-            } else if self.no_overcommit {
-                ("runs where vm.overcommit_memory is 2".to_owned(), "use another mode")
-            } else {
-                return eligibility;
-            };
+        let (obstacle, change) = if status.threads > 1 && !status.may_userfaultfd && !self.holds {
+            let threads = status.threads;
+            (
+                format!("has {threads} threads, and may use neither userfaultfd nor ptrace"),
+                "run it as root, or set kernel.yama.ptrace_scope=1",
+            )
+        } else if subject.map.as_ref().is_some_and(|map| map.pinned) {
+            ("maps a ring or device that writes to memory (pinned)".to_owned(), "")
+        } else if self.no_overcommit {
+            ("runs where vm.overcommit_memory is 2".to_owned(), "use another mode")
+        } else {
+            return eligibility;
+        };
         Eligibility { obstacle: Some(obstacle), change: change.to_owned(), ..eligibility }
     }
 }
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_need_userfaultfd_and_the_file_is_judged_first() {
+    fn threads_must_be_held_and_the_file_is_judged_first() {
         let mut process = subject::inspect(std::process::id() as Pid).unwrap();
         process.status.threads = 4;
         process.status.may_userfaultfd = false;
@@ -140,11 +141,11 @@ mod tests {
             here.judge(Eligibility::default(), process).obstacle.unwrap_or_default()
         };
         assert!(judge(Surroundings::default(), &process).contains("4 threads"));
-        let allowed = Surroundings { userfaultfd: true, ..Surroundings::default() };
+        let allowed = Surroundings { holds: true, ..Surroundings::default() };
         assert_eq!(judge(allowed, &process), "");
         process.status.threads = 1;
         assert_eq!(judge(Surroundings::default(), &process), "");
-        let strict = Surroundings { no_overcommit: true, userfaultfd: true };
+        let strict = Surroundings { no_overcommit: true, holds: true };
         assert!(judge(strict, &process).contains("overcommit"));
         let first = Eligibility { obstacle: Some("is static".into()), ..Eligibility::default() };
         assert_eq!(strict.judge(first.clone(), &process), first);
