@@ -18,26 +18,14 @@ use crate::{sys, threads};
 global_asm!(
     ".pushsection .tbss.odfork_begun, \"awT\", @nobits",
     ".balign 8",
+    ".globl odfork_begun",
     ".hidden odfork_begun",
     ".type odfork_begun, @object",
     ".size odfork_begun, 32",
     "odfork_begun:",
     ".zero 32",
     ".popsection",
-    ".pushsection .text.odfork_begun_distance, \"ax\", @progbits",
-    ".hidden odfork_begun_distance",
-    ".globl odfork_begun_distance",
-    ".type odfork_begun_distance, @function",
-    "odfork_begun_distance:",
-    "mov rax, qword ptr [rip + odfork_begun@GOTTPOFF]",
-    "ret",
-    ".size odfork_begun_distance, . - odfork_begun_distance",
-    ".popsection",
 );
-
-extern "C" {
-    fn odfork_begun_distance() -> usize;
-}
 
 /// What a thread is in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -63,10 +51,21 @@ fn descriptor() -> usize {
     at
 }
 
+/// From there to the words.
+fn distance() -> usize {
+    let bytes: usize;
+    // SAFETY: reads what the loader has computed.
+    unsafe {
+        asm!("mov {}, qword ptr [rip + odfork_begun@GOTTPOFF]", out(reg) bytes,
+             options(nostack, readonly, preserves_flags));
+    }
+    bytes
+}
+
 /// The calling thread's word.
 fn own() -> &'static Cell<Begun> {
     // SAFETY: the thread's own, there as long as it runs.
-    unsafe { &*(descriptor().wrapping_add(odfork_begun_distance()) as *const Cell<Begun>) }
+    unsafe { &*(descriptor().wrapping_add(distance()) as *const Cell<Begun>) }
 }
 
 /// Makes a call with a limit of time, whose beginning is known meanwhile.
@@ -106,8 +105,7 @@ impl Begun {
         let (mine, its) = (threads::list_of(this).ok()?, threads::list_of(tid).ok()?);
         let at = descriptor().wrapping_sub(mine).wrapping_add(its);
         let mut begun = Begun::default();
-        // SAFETY: only computes.
-        let at = at.wrapping_add(unsafe { odfork_begun_distance() }) as u64;
+        let at = at.wrapping_add(distance()) as u64;
         let known = mine != 0 && its != 0 && pipe.read(at, bytes_of(&mut begun));
         known.then_some(begun)
     }

@@ -1,9 +1,10 @@
 //! What a stopped thread passes when it goes on with other arguments than the program's.
 //!
-//! Owns its registers, a frame on its stack, and the few instructions that read it. Where a call is
-//! to be begun again with less time, or the rest of a transfer is to be asked for, the thread passes
-//! `odfork_continued`: behind the call it adds what was moved before, makes a second call where the
-//! rest of a vector needs two, takes its own arguments back and goes where it would have gone.
+//! Owns its registers, a frame on its stack, and the few instructions that read it. Where a call
+//! is to be begun again with less time, or the rest of a transfer is to be asked for, the thread
+//! passes `odfork_continued`. Behind the call it adds what was moved before, and makes a second
+//! call where the rest of a vector needs two. Then it takes its own arguments back and goes where
+//! it would have gone.
 //!
 //! ```text
 //!  stack of the thread      what it does on going on

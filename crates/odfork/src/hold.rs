@@ -20,7 +20,7 @@ use crate::held::{Held, Pipe, Process, Stage};
 use crate::listing::each_number;
 use crate::mend::{self, Stopped};
 use crate::open_files;
-use crate::progress::{Progress, FAR_NS};
+use crate::progress::Progress;
 use crate::reason::{Done, Reason, Stop};
 use crate::scan::{self, Subject};
 use crate::scratch::{Scratch, Thread};
@@ -34,6 +34,11 @@ use crate::threads::{self, directory};
 /// asked to stop; and after that, when others wait.
 const STILL_BEFORE: u32 = 50;
 const STILL_AMONG: u32 = 100;
+/// Nobody is held yet, but the one that forks waits: not longer for a thread that is hardly ever
+/// where it may be interrupted.
+const FREE_NS: u64 = 100_000_000;
+/// All but the last to stop stand meanwhile.
+const STOP_NS: u64 = 500_000_000;
 
 /// Where a look at a thread has left it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -58,9 +63,10 @@ pub fn begin(s: &mut Scratch, subject: &Subject) -> Done<()> {
     rehearse(s)?;
     s.work.held.pipe = Pipe::new(&s.kernel).map_err(refuse)?;
     s.work.held.process = Process::open(&s.kernel, subject.pid);
-    let until_ns = sys::now_ns() + FAR_NS;
-    let free = wait_until_free(s, subject, Progress::until(until_ns, STILL_BEFORE));
-    let held = free.and_then(|()| hold_all(s, subject, Progress::until(until_ns, STILL_AMONG)));
+    let until = |ns| sys::now_ns() + ns;
+    let free = wait_until_free(s, subject, Progress::until(until(FREE_NS), STILL_BEFORE));
+    let held =
+        free.and_then(|()| hold_all(s, subject, Progress::until(until(STOP_NS), STILL_AMONG)));
     if held.is_err() {
         release(s, subject);
     }

@@ -16,7 +16,7 @@ const RUN: u64 = 10;
 /// Processor time in which a thread has begun, in the same.
 const BEGIN: u64 = 1;
 /// Everybody waits meanwhile: not longer, whatever happens.
-pub const FAR_NS: u64 = 2_000_000_000;
+const FAR_NS: u64 = 2_000_000_000;
 
 /// What looks at threads have shown so far.
 pub struct Progress {
