@@ -148,22 +148,22 @@ fn is_deaf(call: i64) -> bool {
         old::SYS_open
             | libc::SYS_openat
             | libc::SYS_openat2
-            | libc::SYS_stat
-            | libc::SYS_lstat
+            | old::SYS_stat
+            | old::SYS_lstat
             | libc::SYS_fstat
             | libc::SYS_newfstatat
             | libc::SYS_statx
-            | libc::SYS_access
+            | old::SYS_access
             | libc::SYS_faccessat
             | libc::SYS_faccessat2
-            | libc::SYS_readlink
+            | old::SYS_readlink
             | libc::SYS_readlinkat
-            | libc::SYS_rename
+            | old::SYS_rename
             | libc::SYS_renameat
             | libc::SYS_renameat2
-            | libc::SYS_unlink
+            | old::SYS_unlink
             | libc::SYS_unlinkat
-            | libc::SYS_mkdir
+            | old::SYS_mkdir
             | libc::SYS_mkdirat
             | libc::SYS_ftruncate
             | libc::SYS_fallocate

@@ -21,4 +21,11 @@ numbers! {
     SYS_pause, -1005;
     SYS_select, -1006;
     SYS_epoll_wait, -1007;
+    SYS_stat, -1008;
+    SYS_lstat, -1009;
+    SYS_access, -1010;
+    SYS_readlink, -1011;
+    SYS_rename, -1012;
+    SYS_unlink, -1013;
+    SYS_mkdir, -1014;
 }
