@@ -23,6 +23,7 @@ pub enum Holding {
 pub enum Stage {
     #[default]
     None,
+    Traced,
     Asked,
     Stands,
     Gone,

@@ -8,8 +8,14 @@
 //! as there is one, nobody is asked, and after a while it is "not now" (`busy`).
 //!
 //! ```text
-//! none -> asked -> stands -> let go       gone: it has ended, and writes nothing any more
+//! none -> traced -> asked -> stands       gone: it has ended, and writes nothing any more
 //! ```
+//! A signal that is for any thread goes to another one where the first choice of the kernel stands.
+//! If that first choice is traced, so does one that the program ignores: it would wake a thread
+//! that sleeps, and end its call. So others are traced before the first of them stops, and are let
+//! go by the end of this task, in one step of the kernel. Only the main thread, whom the kernel
+//! prefers, is traced and stops last, and goes on first: it takes what came meanwhile.
+//!
 //! A thread that ends is not held: it is waited for until the kernel has written its last words.
 //! The rules of `helper` apply. Waits are looks, 0.2 ms apart, and end by `progress`.
 
@@ -112,17 +118,22 @@ fn wait_until_free(s: &mut Scratch, subject: &Subject, mut progress: Progress) -
 
 /// Asks all threads to stop, and waits until they do.
 fn hold_all(s: &mut Scratch, subject: &Subject, mut progress: Progress) -> Done<()> {
+    trace_others(s, subject).map_err(refuse)?;
     let mut stood = false;
     loop {
         s.kernel.enter(Step::Quiesce);
         let (mut all, before) = (true, s.work.held.len());
         each_number(s, &directory(subject.pid), &mut |s, tid| {
-            if tid != subject.tid as u64 {
+            if is_other(subject, tid) {
                 all &= advance(s, subject, tid, &mut progress)? == Look::Rests;
             }
             Ok(true)
         })
         .map_err(refuse)?;
+        if all && subject.tid != subject.pid {
+            let main = advance(s, subject, subject.pid as u64, &mut progress).map_err(refuse)?;
+            all = main == Look::Rests;
+        }
         // Twice, with nobody new: a listing beside ends of threads may leave some out.
         all &= s.work.held.len() == before;
         if all && stood {
@@ -136,6 +147,11 @@ fn hold_all(s: &mut Scratch, subject: &Subject, mut progress: Progress) -> Done<
     }
 }
 
+/// It is neither the caller nor the main thread.
+fn is_other(subject: &Subject, tid: u64) -> bool {
+    tid != subject.tid as u64 && tid != subject.pid as u64
+}
+
 /// For whoever asks what threads there are.
 fn note_all(s: &mut Scratch, subject: &Subject) {
     s.work.threads.clear();
@@ -144,6 +160,18 @@ fn note_all(s: &mut Scratch, subject: &Subject) {
     for at in 0..s.work.held.len() {
         s.work.threads.keep(thread(s.work.held.all[at].tid));
     }
+}
+
+/// Becomes the tracer of every thread but the main one. That stops none.
+fn trace_others(s: &mut Scratch, subject: &Subject) -> SysResult<()> {
+    each_number(s, &directory(subject.pid), &mut |s, tid| {
+        if is_other(subject, tid) {
+            let at = s.work.held.place(tid as i32).ok_or(Errno(libc::E2BIG))?;
+            s.work.held.all[at].stage = trace(s, subject, tid as i32)?;
+        }
+        Ok(true)
+    })
+    .map(|_| ())
 }
 
 /// One step with one thread.
@@ -155,19 +183,20 @@ fn advance(
 ) -> SysResult<Look> {
     let at = s.work.held.place(tid as i32).ok_or(Errno(libc::E2BIG))?;
     match s.work.held.all[at].stage {
-        Stage::Stands | Stage::Gone => return Ok(Look::Rests),
-        Stage::Asked => {
-            wait(s, subject, at, true)?;
-            if s.work.held.all[at].stage == Stage::Asked {
-                progress.note(s, subject.pid, tid, b"");
-                return Ok(Look::Moves);
-            }
-            return Ok(Look::Rests);
-        }
-        Stage::None => {}
+        Stage::None => s.work.held.all[at].stage = trace(s, subject, tid as i32)?,
+        // One that is not asked yet stops for a signal.
+        Stage::Traced | Stage::Asked => wait(s, subject, at, true)?,
+        Stage::Stands | Stage::Gone => {}
     }
-    if look(s, subject, tid, progress)? != Look::Refuses {
-        s.work.held.all[at].stage = ask(s, subject, tid as i32)?;
+    match s.work.held.all[at].stage {
+        Stage::Stands | Stage::Gone => return Ok(Look::Rests),
+        Stage::Asked => progress.note(s, subject.pid, tid, b""),
+        Stage::None => {}
+        Stage::Traced => {
+            if look(s, subject, tid, progress)? != Look::Refuses {
+                s.work.held.all[at].stage = ask(s, tid as i32)?;
+            }
+        }
     }
     Ok(Look::Moves)
 }
@@ -209,19 +238,22 @@ fn may_be_cut(s: &Scratch, subject: &Subject, tid: i32, fd: i32, letter: u8) -> 
             && sockets::has_no_limits(s.work.held.process, subject, tid, fd)
 }
 
-/// Becomes the tracer of a thread and asks it to stop.
-fn ask(s: &Scratch, subject: &Subject, tid: i32) -> SysResult<Stage> {
+/// Becomes the tracer of a thread.
+fn trace(s: &Scratch, subject: &Subject, tid: i32) -> SysResult<Stage> {
     // SAFETY: tracing changes nothing by itself.
-    let seized = unsafe { s.kernel.call(libc::SYS_ptrace, args![libc::PTRACE_SEIZE, tid, 0, 0]) };
-    match seized {
-        Ok(_) => {}
-        Err(Errno(libc::ESRCH)) => return Ok(Stage::None),
+    match unsafe { s.kernel.call(libc::SYS_ptrace, args![libc::PTRACE_SEIZE, tid, 0, 0]) } {
+        Ok(_) => Ok(Stage::Traced),
+        Err(Errno(libc::ESRCH)) => Ok(Stage::None),
         // A main thread that has ended and is still listed.
         Err(Errno(libc::EPERM)) if task::has_ended(&s.kernel, subject.pid, tid as u64)? => {
-            return Ok(Stage::Gone);
+            Ok(Stage::Gone)
         }
-        Err(e) => return Err(e),
+        Err(e) => Err(e),
     }
+}
+
+/// Asks a thread to stop.
+fn ask(s: &Scratch, tid: i32) -> SysResult<Stage> {
     // SAFETY: stops a thread that this task traces.
     match unsafe { s.kernel.call(libc::SYS_ptrace, args![libc::PTRACE_INTERRUPT, tid, 0, 0]) } {
         Ok(_) | Err(Errno(libc::ESRCH)) => Ok(Stage::Asked),
@@ -272,17 +304,13 @@ fn wait(s: &mut Scratch, subject: &Subject, at: usize, counted: bool) -> SysResu
     Ok(())
 }
 
-/// Lets everybody go on, also those that were asked and do not stand yet.
+/// Makes ready for the end of this task, by which everybody goes on. Those that were asked and do
+/// not stand yet are waited for, so that what stopped them is mended.
 pub fn release(s: &mut Scratch, subject: &Subject) {
-    let_go(s);
-    let mut progress = Progress::new(STILL_AMONG);
-    while stands_to_come(s, subject, &mut progress) {
-        let_go(s);
-        if !progress.goes_on() {
-            // In a sleep that no signal ends. The request ends with this task.
-            break;
-        }
-    }
+    let mut progress = Progress::until(sys::now_ns() + STOP_NS, STILL_AMONG);
+    // Not for ever: one may be in a sleep that no signal ends.
+    while stands_to_come(s, subject, &mut progress) && progress.goes_on() {}
+    let_main_go(s, subject);
     s.work.held.pipe.close();
     scan::close(s.work.held.process.descriptor);
 }
@@ -291,8 +319,10 @@ pub fn release(s: &mut Scratch, subject: &Subject) {
 fn stands_to_come(s: &mut Scratch, subject: &Subject, progress: &mut Progress) -> bool {
     let mut some = false;
     for at in 0..s.work.held.len() {
-        if s.work.held.all[at].stage == Stage::Asked {
+        if matches!(s.work.held.all[at].stage, Stage::Traced | Stage::Asked) {
             let _ = wait(s, subject, at, false);
+        }
+        if s.work.held.all[at].stage == Stage::Asked {
             some = true;
             progress.note(s, subject.pid, s.work.held.all[at].tid as u64, b"");
         }
@@ -300,13 +330,18 @@ fn stands_to_come(s: &mut Scratch, subject: &Subject, progress: &mut Progress) -
     some
 }
 
-fn let_go(s: &mut Scratch) {
-    for at in 0..s.work.held.len() {
-        let Held { tid, stage, signal, .. } = s.work.held.all[at];
-        if stage == Stage::Stands {
-            // SAFETY: ends the tracing of a thread; the signal is its own.
-            unsafe { sys::raw(libc::SYS_ptrace, args![libc::PTRACE_DETACH, tid, 0, signal]) };
-            s.work.held.all[at].stage = Stage::None;
+/// Lets the main thread go, and waits until it has taken the signals that came for the process.
+fn let_main_go(s: &mut Scratch, subject: &Subject) {
+    let main = (0..s.work.held.len()).map(|at| s.work.held.all[at]);
+    let mut main = main.filter(|held| held.tid == subject.pid && held.stage == Stage::Stands);
+    let Some(Held { tid, signal, .. }) = main.next() else { return };
+    // SAFETY: ends the tracing of a thread; the signal is its own.
+    unsafe { sys::raw(libc::SYS_ptrace, args![libc::PTRACE_DETACH, tid, 0, signal]) };
+    let mut progress = Progress::until(sys::now_ns() + FREE_NS, STILL_BEFORE);
+    while task::is_called(&s.kernel, subject.pid, tid as u64, &mut s.work.text) {
+        progress.note(s, subject.pid, tid as u64, b"");
+        if !progress.goes_on() {
+            return;
         }
     }
 }

@@ -76,6 +76,20 @@ pub fn has_ended(k: &Kernel, pid: i32, tid: u64) -> SysResult<bool> {
     }
 }
 
+/// A signal for the whole process waits, which that thread may take.
+pub fn is_called(k: &Kernel, pid: i32, tid: u64, text: &mut [u8]) -> bool {
+    slurp(k, file_of(pid, tid, b"/status").c_str(), text).is_ok_and(may_take)
+}
+
+fn may_take(status: &[u8]) -> bool {
+    let set = |key: &[u8]| {
+        let line = status.split(|&b| b == b'\n').find_map(|line| line.strip_prefix(key));
+        line.and_then(|line| hex(line.trim_ascii()))
+    };
+    let (waiting, blocked) = (set(b"ShdPnd:"), set(b"SigBlk:"));
+    waiting.unwrap_or(0) & !blocked.unwrap_or(0) != 0
+}
+
 /// Reads a line of `/proc/PID/stat`. The name may hold any byte but is in brackets.
 fn parse_state(line: &[u8]) -> State {
     let behind = line.iter().rposition(|&b| b == b')').map_or(0, |at| at + 1);
@@ -106,6 +120,13 @@ mod tests {
         let blocked = parse_call(line).unwrap();
         assert_eq!((blocked.call, blocked.stack), (Some(202), 0x7f0010));
         assert_eq!(blocked.arguments, [1, 2, 3, 0, 0, 9]);
+    }
+
+    #[test]
+    fn a_signal_waits_for_whom_does_not_block_it() {
+        let status = |blocked| format!("SigPnd:\t01\nShdPnd:\t0a00\nSigBlk:\t{blocked}\n");
+        assert!(may_take(status("0200").as_bytes()) && !may_take(status("0aff").as_bytes()));
+        assert!(!may_take(b""));
     }
 
     #[test]
