@@ -97,6 +97,20 @@ fn waits_for_descriptor(call: i64) -> bool {
     )
 }
 
+/// Of these, calls that send. On a stream the rest would be sent by another call, which takes up the
+/// error of a connection that is reset meanwhile: the program would miss it.
+pub fn sends(blocked: &Blocked) -> bool {
+    let call = blocked.call.unwrap_or_default() as i64;
+    matches!(
+        call,
+        libc::SYS_write
+            | libc::SYS_writev
+            | libc::SYS_sendto
+            | libc::SYS_sendmsg
+            | libc::SYS_sendfile
+    )
+}
+
 /// The kernel writes there what is left, and goes on with that: a variable of the C library's. In
 /// memory that cannot be written it does neither, and answers EINTR.
 fn is_kept_up(limit: Limit, blocked: &Blocked) -> bool {
@@ -207,6 +221,17 @@ pub fn may_begin_again(call: i64, arguments: &[u64; 6]) -> bool {
         || waits_for_descriptor(call)
         || matches!(call, libc::SYS_semop | libc::SYS_fallocate | libc::SYS_connect)
         || call == libc::SYS_ioctl && arguments[1] == libc::TCSBRK && arguments[2] != 0
+}
+
+/// The descriptor that such a call moves to, or from; `None` where it is told not to wait.
+pub fn waits_on(call: i64, arguments: &[u64; 6], rest: Rest) -> Option<i32> {
+    let flags = match call {
+        libc::SYS_sendto | libc::SYS_recvfrom => arguments[3],
+        libc::SYS_sendmsg | libc::SYS_recvmsg => arguments[2],
+        _ => 0,
+    };
+    let to = if matches!(rest, Rest::Pipe(..)) { arguments[2] } else { arguments[0] };
+    (flags as i32 & libc::MSG_DONTWAIT == 0).then_some(to as i32)
 }
 
 /// How the rest of a transfer is asked for that came back with less than it was to move: by which

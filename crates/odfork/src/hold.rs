@@ -205,7 +205,12 @@ fn advance(
 fn look(s: &mut Scratch, subject: &Subject, tid: u64, progress: &mut Progress) -> SysResult<Look> {
     let mut text = [0u8; 256];
     let letter = task::state(&s.kernel, subject.pid, tid).letter;
-    let line = task::call_of(&s.kernel, subject.pid, tid, &mut text)?.unwrap_or_default();
+    let line = match task::call_of(&s.kernel, subject.pid, tid, &mut text) {
+        // The files of one that ends, and has no memory any more, are root's.
+        Err(Errno(libc::EACCES)) => None,
+        other => other?,
+    };
+    let line = line.unwrap_or_default();
     let blocked = task::parse_call(line);
     let begun = Begun::of(s.work.held.pipe, subject.tid, tid as i32).unwrap_or_default();
     // None begins such a call while the lock is held.
@@ -216,7 +221,11 @@ fn look(s: &mut Scratch, subject: &Subject, tid: u64, progress: &mut Progress) -
                 begun.since(blocked.call.unwrap_or_default(), blocked.stack as u64).is_some()
             }
             Care::Deaf => letter == UNINTERRUPTIBLE,
-            Care::Descriptor(fd) => may_be_cut(s, subject, tid as i32, fd, letter),
+            Care::Descriptor(fd) => {
+                let process = s.work.held.process;
+                may_be_cut(s, subject, tid as i32, fd, letter)
+                    && !(calls::sends(&blocked) && sockets::is_stream(process, tid as i32, fd))
+            }
             Care::Leave => false,
         });
     if may {

@@ -96,28 +96,39 @@ fn lower_limit(thread: &Stopped, regs: &mut Registers) {
     frame.finish(pipe, regs, |regs, more| set_argument(regs, at, more));
 }
 
-/// Asks for the rest of a transfer. False if all was moved, or the rest cannot be asked for.
-fn go_on(thread: &Stopped, regs: &mut Registers, rest: Rest) -> bool {
+/// How much a transfer was to move that an interruption has cut off, if one has.
+fn wanted(thread: &Stopped, regs: &Registers, rest: Rest) -> Option<u64> {
     let (moved, all) = (regs.rax, arguments(regs));
-    let Stopped { pipe, process, tid, .. } = *thread;
+    let Stopped { process, tid, .. } = *thread;
     let (pid, fd) = (process.pid, all[0] as i32);
-    let mut wanted = MOST_AT_ONCE;
+    // One that does not wait has moved what it could: an error that came since is for the next.
+    let waits = |fd| open_files::is_endless(pid, tid, fd) || !open_files::never_waits(pid, tid, fd);
+    let waits_on = calls::waits_on(regs.orig_rax as i64, &all, rest);
     let is_cut = match rest {
+        Rest::Random(..) => true,
+        _ if !waits_on.is_some_and(waits) => false,
         // To a pipe it moves what there is room for; from one, what there is.
         Rest::Length(_) => !open_files::is_pipe(pid, tid, fd),
         Rest::Pipe(..) => open_files::is_pipe(pid, tid, fd),
         Rest::Whole(..) | Rest::WholeMessage(_) => sockets::is_stream(process, tid, fd),
-        Rest::Random(..) => true,
         Rest::Read(_, length) => {
-            wanted = open_files::awaited(process, tid, fd, all[length]).unwrap_or(0);
-            wanted > moved
+            let awaited = open_files::awaited(process, tid, fd, all[length]);
+            return awaited.filter(|&awaited| awaited > moved);
         }
         Rest::ReadVector(..) => open_files::is_endless(pid, tid, fd),
         Rest::Buffer(..) | Rest::Vector(..) | Rest::Message(_) => {
             open_files::may_be_cut(pid, tid, fd)
         }
     };
-    let Some(mut frame) = Frame::of(pipe, regs).filter(|_| is_cut) else { return false };
+    is_cut.then_some(MOST_AT_ONCE)
+}
+
+/// Asks for the rest of a transfer. False if all was moved, or the rest cannot be asked for.
+fn go_on(thread: &Stopped, regs: &mut Registers, rest: Rest) -> bool {
+    let (moved, all) = (regs.rax, arguments(regs));
+    let pipe = thread.pipe;
+    let Some(wanted) = wanted(thread, regs, rest) else { return false };
+    let Some(mut frame) = Frame::of(pipe, regs) else { return false };
     frame.moved += moved;
     let left_of = |length: u64| length.min(MOST_AT_ONCE).min(wanted).saturating_sub(moved);
     match rest {

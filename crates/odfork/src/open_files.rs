@@ -14,6 +14,7 @@ use crate::reason::{Done, Reason, Stop};
 use crate::scan::{self, digits, field, Path, Subject};
 use crate::scratch::Scratch;
 use crate::sys::{self, Errno, Fault, Kernel, SysResult, Trace};
+use crate::task;
 
 /// Tables up to this size are walked by number; in larger ones `/proc` says what is in use.
 const WALKED: u64 = 65536;
@@ -231,10 +232,7 @@ pub fn look_at_all(s: &mut Scratch, subject: &Subject) -> SysResult<Found> {
 
 /// A file that a descriptor of a thread shows, without opening it.
 pub fn of_thread(pid: i32, tid: i32, fd: i32) -> Option<File> {
-    let (mut a, mut b, mut c) = ([0u8; 20], [0u8; 20], [0u8; 20]);
-    let fd = digits(u64::try_from(fd).ok()?, &mut c);
-    let (pid, tid) = (digits(pid as u64, &mut a), digits(tid as u64, &mut b));
-    let path = Path::join(&[b"/proc/", pid, b"/task/", tid, b"/fd/", fd]);
+    let path = task::descriptor_of(pid, tid, b"/fd/", fd);
     // Not counted: asked also while threads are let go, which must not fail.
     file(&Kernel::new(&Trace::new(), Fault::None), libc::AT_FDCWD, path.c_str())
 }
@@ -290,6 +288,15 @@ pub fn is_pipe(pid: i32, tid: i32, fd: i32) -> bool {
 /// Reads there give as much as they ask for.
 pub fn is_endless(pid: i32, tid: i32, fd: i32) -> bool {
     of_thread(pid, tid, fd).is_some_and(|file| file.is_endless())
+}
+
+/// Calls on this descriptor answer at once. One that cannot be asked is supposed to.
+pub fn never_waits(pid: i32, tid: i32, fd: i32) -> bool {
+    let (path, mut text, trace) =
+        (task::descriptor_of(pid, tid, b"/fdinfo/", fd), [0u8; 512], Trace::new());
+    let info = scan::slurp(&Kernel::new(&trace, Fault::None), path.c_str(), &mut text);
+    // Octal; the digit of 0o4000 is O_NONBLOCK.
+    info.ok().and_then(|info| field(info, b"flags:")).is_none_or(|n| n / 1000 % 10 & 4 != 0)
 }
 
 /// How much a read there waits for, of so many bytes; `None` for one that answers what there is.

@@ -30,6 +30,13 @@ pub fn file_of(pid: i32, tid: u64, name: &[u8]) -> Path {
     Path::join(&[b"/proc/", digits(pid as u64, &mut a), b"/task/", digits(tid, &mut b), name])
 }
 
+/// The same of one of its descriptors: `/fd/` or `/fdinfo/`.
+pub fn descriptor_of(pid: i32, tid: i32, folder: &[u8], fd: i32) -> Path {
+    let (mut a, mut b, mut c) = ([0u8; 20], [0u8; 20], [0u8; 20]);
+    let [pid, tid] = [(pid, &mut a), (tid, &mut b)].map(|(n, to)| digits(n as u64, to));
+    Path::join(&[b"/proc/", pid, b"/task/", tid, folder, digits(u64::from(fd as u32), &mut c)])
+}
+
 /// What a thread does, in the kernel's words; `None` for one that has ended meanwhile.
 pub fn call_of<'a>(
     k: &Kernel,
