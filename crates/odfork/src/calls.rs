@@ -97,8 +97,8 @@ fn waits_for_descriptor(call: i64) -> bool {
     )
 }
 
-/// Of these, calls that send. On a stream the rest would be sent by another call, which takes up the
-/// error of a connection that is reset meanwhile: the program would miss it.
+/// Of these, calls that send. On a stream the rest would be sent by another call, which takes up
+/// the error of a connection that is reset meanwhile: the program would miss it.
 pub fn sends(blocked: &Blocked) -> bool {
     let call = blocked.call.unwrap_or_default() as i64;
     matches!(

@@ -296,7 +296,7 @@ pub fn never_waits(pid: i32, tid: i32, fd: i32) -> bool {
         (task::descriptor_of(pid, tid, b"/fdinfo/", fd), [0u8; 512], Trace::new());
     let info = scan::slurp(&Kernel::new(&trace, Fault::None), path.c_str(), &mut text);
     // Octal; the digit of 0o4000 is O_NONBLOCK.
-    info.ok().and_then(|info| field(info, b"flags:")).is_none_or(|n| n / 1000 % 10 & 4 != 0)
+    info.ok().and_then(|info| field(info, b"flags:")).is_none_or(|n| (n / 1000 % 10) & 4 != 0)
 }
 
 /// How much a read there waits for, of so many bytes; `None` for one that answers what there is.
