@@ -14,7 +14,7 @@ static size_t bound(size_t bytes) { return bytes + bytes / 10 + 24 * OD_MB; }
 static void stays_below(const char *what, size_t most)
 {
     size_t now = 0;
-    for (int wait = 0; wait < 30; wait++) {
+    for (int wait = 0; wait < 400; wait++) {
         now = group_charged(&group);
         if (now <= most)
             return;
