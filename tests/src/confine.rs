@@ -12,7 +12,7 @@ use std::sync::Arc;
 use seccompiler::BpfProgram;
 
 use crate::filters::{compile, Numbers};
-use crate::host::Advise;
+use crate::host::SharedMemory;
 use crate::mode::UNPRIVILEGED;
 use crate::places::{Device, Place, PASSED_IN};
 
@@ -22,8 +22,8 @@ pub struct Confinement {
     pub place: &'static Place,
     filters: Vec<BpfProgram>,
     passed_in: CString,
-    /// What is changed on the host as long as somebody may be there.
-    _host: Option<Arc<Advise>>,
+    /// What the host has set as long as somebody may be there.
+    _host: Arc<SharedMemory>,
 }
 
 /// Capabilities that any kernel has.
@@ -39,9 +39,9 @@ impl Confinement {
                 filters.push(compile(filter, &numbers)?);
             }
         }
-        let host = place.advise.then(Advise::set).transpose()?;
+        let host = SharedMemory::set(if place.advise { "advise" } else { "never" })?;
         let passed_in = CString::new(PASSED_IN).map_err(|error| error.to_string())?;
-        Ok(Confinement { place, filters, passed_in, _host: host.map(Arc::new) })
+        Ok(Confinement { place, filters, passed_in, _host: Arc::new(host) })
     }
 
     /// Puts the calling process there, for good.

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
@@ -64,18 +64,10 @@ fn trial(bench: &Arc<Bench>, place: &'static Place, number: usize) -> Trial {
     })
 }
 
-/// Settings of the host: who changes one is alone.
-static HOST: RwLock<()> = RwLock::new(());
-
 fn try_place(bench: &Bench, place: &'static Place, number: usize) -> Result<Verdict, String> {
     if !machine::is_root() {
         return Ok(Verdict::Skip("SKIP: needs root to put on what others put on".into()));
     }
-    // Beside a place that sets it, others would find the host's setting changed.
-    let (_alone, _beside) = match place.advise {
-        true => (Some(HOST.write().unwrap_or_else(PoisonError::into_inner)), None),
-        false => (None, Some(HOST.read().unwrap_or_else(PoisonError::into_inner))),
-    };
     let there = Confinement::prepare(place)?;
     let (program, binary) = &bench.programs[number];
     let header = header_there(program, place);

@@ -5,36 +5,19 @@ use std::io::{Read, Write};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use odfork_tests::host::SharedMemory;
+use odfork_tests::machine;
+
 use super::content;
 use super::world::*;
 
-/// Shared memory comes in huge pages, which bring zeros for all they cover: for as long as this
-/// lives.
-pub struct HugePages {
-    before: String,
-}
-
-pub const HUGE_PAGES: &str = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
-
-impl HugePages {
-    pub fn enable() -> Option<HugePages> {
-        let text = fs::read_to_string(HUGE_PAGES).ok()?;
-        let before = text.split_once('[')?.1.split_once(']')?.0.to_owned();
-        fs::write(HUGE_PAGES, "always").ok().map(|()| HugePages { before })
-    }
-}
-
-impl Drop for HugePages {
-    fn drop(&mut self) {
-        let _ = fs::write(HUGE_PAGES, &self.before);
-    }
-}
-
+/// Shared memory comes in huge pages, which bring zeros for all they cover.
 pub fn huge_pages(stage: &Stage) -> Outcome {
-    let Some(_enabled) = HugePages::enable() else {
-        println!("SKIPPED: {HUGE_PAGES} cannot be set");
+    if !machine::is_root() {
+        println!("SKIPPED: needs root to set shmem_enabled");
         return Ok(());
-    };
+    }
+    let _always = SharedMemory::set("always")?;
     content(stage, &["--compress", "none"])
 }
 
