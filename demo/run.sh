@@ -12,7 +12,8 @@ packages="gcc libc6-dev libsqlite3-dev python3"
 
 missing() {
     for package in $packages; do
-        dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q '^install ok installed' || printf '%s ' "$package"
+        dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q '^install ok installed' ||
+            printf '%s ' "$package"
     done
 }
 
@@ -27,7 +28,8 @@ install_missing() {
     echo "demo: installing $wanted"
     # shellcheck disable=SC2086
     { $as_root apt-get install -y -q --no-install-recommends $wanted \
-        || { $as_root apt-get update -q && $as_root apt-get install -y -q --no-install-recommends $wanted; }; } >/dev/null \
+        || { $as_root apt-get update -q &&
+            $as_root apt-get install -y -q --no-install-recommends $wanted; }; } >/dev/null \
         || { echo "demo: apt-get failed; needed: $wanted" >&2; return 1; }
 }
 
@@ -40,5 +42,6 @@ folder=$(mktemp -d) || exit 2
 trap 'rm -rf "$folder"' EXIT
 trap : INT TERM         # `odfork bench demo` answers to these; this shell only waits and cleans up
 gcc -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -o "$folder/sqlite_units" \
-    "$here/sqlite_units.c" "$here/shop_tests.c" "$here/shop_load.c" "$here/shop_model.c" -lsqlite3 || exit 2
+    "$here/sqlite_units.c" "$here/shop_tests.c" "$here/shop_load.c" "$here/shop_model.c" \
+        -lsqlite3 || exit 2
 "$odfork" bench demo --units "$folder/sqlite_units" --python-dict "$here/python_dict.py" "$@"

@@ -15,7 +15,8 @@ set_mode() {
 run() {
 	# shellcheck disable=SC2086
 	setpriv --bounding-set -sys_admin --inh-caps -sys_admin \
-		stress-ng "--$name" 2 $options --timeout "${seconds}s" --verify --temp-path /tmp --oomable >$log 2>&1
+		stress-ng "--$name" 2 $options --timeout "${seconds}s" --verify --temp-path /tmp \
+		    --oomable >$log 2>&1
 }
 
 [ -e /proc/sys/vm/cow_fork ] || echo "# this kernel has no vm.cow_fork: a control run"

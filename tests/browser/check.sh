@@ -24,8 +24,10 @@ if [ -z "$report" ]; then
     report=$work/report/report.html
     data=made-up
     echo "browser: making a report of made-up samples"
-    ODFORK_REPORT_DIR=$work/report "${CARGO:-cargo}" test -q --profile bench --workspace --locked --test report whole_report >"$work/log" 2>&1 ||
-        { tail -n 20 "$work/log" >&2; echo "browser: the report could not be made" >&2; echo "0 passed, 1 failed"; exit 1; }
+    ODFORK_REPORT_DIR=$work/report "${CARGO:-cargo}" test -q --profile bench --workspace --locked \
+        --test report whole_report >"$work/log" 2>&1 ||
+        { tail -n 20 "$work/log" >&2; echo "browser: the report could not be made" >&2; \
+            echo "0 passed, 1 failed"; exit 1; }
 fi
 [ -f "$report" ] || { echo "browser: no file $report" >&2; echo "0 passed, 1 failed"; exit 1; }
 shots=${2:-$work/shots}

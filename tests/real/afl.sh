@@ -6,7 +6,8 @@
 need /usr/bin/afl-fuzz afl++
 need /usr/bin/afl-showmap afl++
 need /usr/bin/afl-clang-fast afl++
-compile() { AFL_QUIET=1 /usr/bin/afl-clang-fast -O1 -o "$OUT.tmp" "$input/afl_target.c" >&2 && mv "$OUT.tmp" "$OUT"; }
+compile() { AFL_QUIET=1 /usr/bin/afl-clang-fast -O1 -o "$OUT.tmp" "$input/afl_target.c" >&2 &&
+    mv "$OUT.tmp" "$OUT"; }
 build_once afl-target compile
 target=$OUT
 mkdir -p "$SCRATCH/afl/seeds" "$SCRATCH/afl/inputs" && cd "$SCRATCH/afl" || exit 1
@@ -16,11 +17,13 @@ mkdir -p "$SCRATCH/afl/seeds" "$SCRATCH/afl/inputs" && cd "$SCRATCH/afl" || exit
 export AFL_SKIP_BIN_CHECK=1 __AFL_DEFER_FORKSRV=1
 # SIGTERM lets the fork server leave by _exit, and so its statistics come out
 export AFL_KILL_SIGNAL=15 AFL_FORKSRV_INIT_TMOUT=20000
-export AFL_SKIP_CPUFREQ=1 AFL_I_DONT_CARE_ABOUT_MISSING_CRASHES=1 AFL_NO_AFFINITY=1 AFL_NO_UI=1 AFL_NO_COLOR=1
+export AFL_SKIP_CPUFREQ=1 AFL_I_DONT_CARE_ABOUT_MISSING_CRASHES=1 AFL_NO_AFFINITY=1 AFL_NO_UI=1 \
+    AFL_NO_COLOR=1
 export AFL_BENCH_UNTIL_CRASH=1
 
 for number in $(seq 40); do
-    awk -v n="$number" 'BEGIN { for (i = 0; i < n; i++) printf "%c", 33 + (i * n * 7 + n) % 90 }' >"inputs/input$number"
+    awk -v n="$number" 'BEGIN { for (i = 0; i < n; i++) printf "%c", 33 + (i * n * 7 + n) % 90 }' \
+        >"inputs/input$number"
 done
 afl-showmap -q -t 5000 -i inputs -o maps -- "${launch[@]}" "$target" >showmap.log 2>&1 ||
     fail "afl-showmap: $(tail -n 5 showmap.log)"

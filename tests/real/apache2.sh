@@ -47,7 +47,8 @@ printf '#!/bin/sh\nprintf "Content-Type: text/plain\\r\\n\\r\\n"\necho "cgi $QUE
 chmod 755 cgi/double
 
 # a session of its own: prefork signals its whole process group on restart and stop
-/usr/bin/setsid "${launch[@]}" /usr/sbin/apache2 -f "$dir/apache2.conf" -D FOREGROUND >out.log 2>&1 &
+/usr/bin/setsid "${launch[@]}" /usr/sbin/apache2 -f "$dir/apache2.conf" \
+    -D FOREGROUND >out.log 2>&1 &
 server=$!
 mind $server
 wait_until 20 "apache2 to answer" "${curl[@]}" "$url/page.html"
@@ -55,7 +56,8 @@ wait_until 20 "apache2 to answer" "${curl[@]}" "$url/page.html"
 load() { # load REQUESTS NAME [AB-OPTIONS]: prints what must not vary
     local requests=$1 name=$2
     shift 2
-    /usr/bin/ab -q -r -s 20 -n "$requests" -c 4 "$@" "$url/page.html" >ab.log 2>&1 || fail "ab: $(tail -n 2 ab.log)"
+    /usr/bin/ab -q -r -s 20 -n "$requests" -c 4 "$@" "$url/page.html" >ab.log 2>&1 ||
+        fail "ab: $(tail -n 2 ab.log)"
     echo "$name: $(grep -E '^(Complete requests|Failed requests|Non-2xx|HTML transferred)' ab.log | tr -s ' ' | tr '\n' ';')"
 }
 same_bodies() { # N requests, one connection each: how many different (status, body) pairs came back

@@ -5,4 +5,5 @@
 . "$(dirname "$0")/stage.sh"
 need /usr/bin/node nodejs
 mkdir -p "$SCRATCH/node" && cd "$SCRATCH/node" || exit 1
-SOCKET=$SCRATCH/node/s run /usr/bin/node "$input/node_children.js" 2>&1 || fail "node exit status $?"
+SOCKET=$SCRATCH/node/s run /usr/bin/node "$input/node_children.js" 2>&1 ||
+    fail "node exit status $?"

@@ -24,7 +24,8 @@ sql() { $bin/psql -X -q -A -t -v ON_ERROR_STOP=1 "$@" 2>&1; }
 recovered() { grep -q 'all server processes terminated; reinitializing' server.log && ready; }
 ready() { $bin/pg_isready -q; }
 
-"${as_user[@]}" "${launch[@]}" $bin/initdb -D "$dir/data" -U tester -A trust --no-sync --no-locale -E UTF8 >init.log 2>&1 ||
+"${as_user[@]}" "${launch[@]}" $bin/initdb -D "$dir/data" -U tester -A trust --no-sync \
+    --no-locale -E UTF8 >init.log 2>&1 ||
     fail "initdb: $(tail -n 3 init.log)"
 cat >>data/postgresql.conf <<SETTINGS
 listen_addresses = ''
@@ -42,10 +43,12 @@ mind $server
 wait_until 30 "postgres to accept connections" ready
 
 $bin/pgbench -i -q -s 5 >bench.log 2>&1 || fail "pgbench -i: $(tail -n 3 bench.log)"
-$bin/pgbench -n -c 4 -j 1 -t 250 --random-seed=42 >bench.log 2>&1 || fail "pgbench: $(tail -n 3 bench.log)"
+$bin/pgbench -n -c 4 -j 1 -t 250 --random-seed=42 >bench.log 2>&1 ||
+    fail "pgbench: $(tail -n 3 bench.log)"
 grep -E 'number of (transactions actually|failed)' bench.log
 # a new connection, and so a new forked backend, for every transaction
-$bin/pgbench -n -C -S -c 2 -t 60 --random-seed=7 >bench.log 2>&1 || fail "pgbench -C: $(tail -n 3 bench.log)"
+$bin/pgbench -n -C -S -c 2 -t 60 --random-seed=7 >bench.log 2>&1 ||
+    fail "pgbench -C: $(tail -n 3 bench.log)"
 grep -E 'number of (transactions actually|failed)' bench.log
 
 sums="select (select sum(abalance) from pgbench_accounts), (select sum(tbalance) from pgbench_tellers),
@@ -71,14 +74,16 @@ client=$!
 # shellcheck disable=SC2016  # expanded at each poll
 wait_until 20 "the backend to sleep" eval '[ -n "$(sql -c "$sleeping")" ]'
 victim=$(sql -c "$sleeping")
-[ "$(sed -n 's/^PPid:\t//p' "/proc/$victim/status")" = "$server" ] || fail "backend $victim is no child of $server"
+[ "$(sed -n 's/^PPid:\t//p' "/proc/$victim/status")" = "$server" ] ||
+    fail "backend $victim is no child of $server"
 kill -KILL "$victim"
 wait $client
 echo "client of the killed backend: status $?"
 wait_until 30 "recovery after the killed backend" recovered
 echo "after recovery $(sql -c "$sums")"
 
-dump() { $bin/pg_dump --data-only "$@" 2>&1 | grep -v -e '^--' -e '^\\' -e '^SET' -e '^SELECT pg_catalog' | sort | digest; }
+dump() { $bin/pg_dump --data-only "$@" 2>&1 |
+    grep -v -e '^--' -e '^\\' -e '^SET' -e '^SELECT pg_catalog' | sort | digest; }
 echo "dump $(dump -t pgbench_accounts -t pgbench_tellers -t pgbench_branches) $(dump -t big)"
 echo "schema $($bin/pg_dump --schema-only | grep -v -e '^--' -e '^\\' | digest)"
 kill -INT $server

@@ -5,4 +5,5 @@
 . "$(dirname "$0")/stage.sh"
 need /usr/bin/python3 python3
 cd "$SCRATCH" || exit 1
-PYTHONHASHSEED=0 TMPDIR=$SCRATCH run /usr/bin/python3 "$input/python3_pools.py" || fail "python3 exit status $?"
+PYTHONHASHSEED=0 TMPDIR=$SCRATCH run /usr/bin/python3 "$input/python3_pools.py" ||
+    fail "python3 exit status $?"

@@ -92,7 +92,8 @@ echo "before $(ask dbsize) $before"
 stop_server "first server"
 
 for number in 1 2 3; do
-    /usr/bin/redis-check-rdb "mid$number.rdb" | grep -o 'RDB looks OK' || fail "mid$number.rdb is damaged"
+    /usr/bin/redis-check-rdb "mid$number.rdb" | grep -o 'RDB looks OK' ||
+        fail "mid$number.rdb is damaged"
 done
 start_server -- --appendonly no
 [ "$(digest_of)" = "$before" ] && echo "RDB reloaded: equal" || echo "RDB reloaded: DIFFERENT"
@@ -101,5 +102,6 @@ start_server -- --appendonly yes
 [ "$(digest_of)" = "$before" ] && echo "AOF reloaded: equal" || echo "AOF reloaded: DIFFERENT"
 stop_server "AOF"
 start_server -- --appendonly no --dbfilename mid2.rdb
-[ "$(ask get left)" = "$(ask get right)" ] && echo "mid snapshot: one instant" || echo "mid snapshot: TORN"
+[ "$(ask get left)" = "$(ask get right)" ] && echo "mid snapshot: one instant" ||
+    echo "mid snapshot: TORN"
 stop_server "mid"

@@ -8,13 +8,15 @@ need /usr/include/stdio.h libc6-dev
 need /usr/bin/setpriv util-linux
 [ "$(id -u)" -eq 0 ] || skip "only root can make a setuid program; run the tests as root"
 compile() {
-    /usr/bin/gcc -O1 -o "$OUT.tmp" "$input/forks.c" && chown root:root "$OUT.tmp" && chmod 4755 "$OUT.tmp" &&
+    /usr/bin/gcc -O1 -o "$OUT.tmp" "$input/forks.c" && chown root:root "$OUT.tmp" &&
+        chmod 4755 "$OUT.tmp" &&
         mv "$OUT.tmp" "$OUT"
 }
 build_once setuid-forks compile
 nobody=(/usr/bin/setpriv --reuid=65534 --regid=65534 --clear-groups)
 "${nobody[@]}" test -x "$OUT" || skip "nobody cannot reach $KEEP; use a KEEP folder it can reach"
-"${nobody[@]}" "$OUT" identity | grep -q 'euid 0' || skip "$KEEP is mounted nosuid; set TMPDIR to a file system that is not"
+"${nobody[@]}" "$OUT" identity | grep -q 'euid 0' ||
+    skip "$KEEP is mounted nosuid; set TMPDIR to a file system that is not"
 for argument in identity one killed; do
     "${nobody[@]}" "${launch[@]}" "$OUT" $argument 2>/dev/null
     echo "$argument: exit status $?"

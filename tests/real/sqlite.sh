@@ -6,4 +6,5 @@
 need /usr/bin/python3 python3
 need /usr/bin/sqlite3 sqlite3
 PYTHONHASHSEED=0 run /usr/bin/python3 "$input/sqlite_units.py" || fail "python3 exit status $?"
-run /usr/bin/sqlite3 -batch :memory: <"$input/sqlite_shell.sql" 2>&1 || fail "sqlite3 exit status $?"
+run /usr/bin/sqlite3 -batch :memory: <"$input/sqlite_shell.sql" 2>&1 ||
+    fail "sqlite3 exit status $?"

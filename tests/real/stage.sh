@@ -53,7 +53,8 @@ first_of() {
 # digest: of stdin
 digest() { sha256sum | cut -c1-32; }
 
-alive() { kill -0 "$1" 2>/dev/null && [ "$(sed 's/.*) \(.\).*/\1/' "/proc/$1/stat" 2>/dev/null)" != Z ]; }
+alive() { kill -0 "$1" 2>/dev/null && [ "$(sed 's/.*) \(.\).*/\1/' "/proc/$1/stat" 2>/dev/null)" \
+    != Z ]; }
 
 # wait_until SECONDS WHAT COMMAND...: polls until COMMAND succeeds, fails the script at the deadline
 wait_until() {
