@@ -131,6 +131,53 @@ def server_in(stage, name, place, environment, commands):
     again.stop()
 
 
+class Launched(redis_bgsave.Server):
+    """A redis-server by the launcher, in a place."""
+
+    def __init__(self, stage, folder, place, line):
+        words = line.split()
+        launch = [stage.odfork, *words[1 : words.index("redis-server")]]
+        type(self).command = [stage.confine, place, *launch]
+        super().__init__(folder, {})
+
+    def pid(self):
+        return int(self.info("server", "process_id"))
+
+
+def count(stage, pid, name):
+    """A number that `odfork stats` has of the server."""
+    said = stage.stats(pid, "--format", "prometheus")
+    found = [line.split() for line in said.splitlines() if line.startswith(f"odfork_{name}{{")]
+    return float(found[0][-1]) if found else 0.0
+
+
+def live(stage, place, line):
+    """The server of that line writes between its dumps: it freezes and refreezes while it waits,
+    and each dump is of its moment.
+    """
+    folder = stage.room(f"live-{place}")
+    server = Launched(stage, folder, place, line)
+    try:
+        server.ask("DEBUG", "POPULATE", 60000, "key", 500)
+        server.save()
+        until(lambda: count(stage, server.pid(), "live_bytes") > 20 << 20)
+        server.ask("EVAL", "for n = 1, 20000 do redis.call('SET', 'key:' .. n * 3, n) end", 0)
+        server.ask("BGSAVE")
+        moment = server.ask("DEBUG", "DIGEST")
+        server.ask("EVAL", "for n = 1, 20000 do redis.call('SET', 'key:' .. n, 'later') end", 0)
+        until(lambda: server.info("persistence", "rdb_bgsave_in_progress") == "0")
+        os.rename(os.path.join(folder, "dump.rdb"), os.path.join(folder, "moment.rdb"))
+        until(lambda: count(stage, server.pid(), "refreeze_bytes_total") > 1 << 20)
+        server.save()
+        digest = server.ask("DEBUG", "DIGEST")
+    finally:
+        server.stop()
+    for dump, wanted in ("moment.rdb", moment), ("dump.rdb", digest):
+        again = redis_bgsave.Server(folder, {}, dump)
+        check(f"live in '{place}': {dump} is of its moment", again.ask("DEBUG", "DIGEST") == wanted)
+        again.stop()
+
+
 def run_line(stage, server, line):
     """A command of the page, for a server that runs."""
     words = line.replace("PID", str(server.pid()))
@@ -240,8 +287,13 @@ def main():
         asked = [
             line
             for line in lines
-            if line.startswith(("odfork", "redis-cli")) and "--plain" not in line
+            if line.startswith(("odfork", "redis-cli"))
+            and "--plain" not in line
+            and not line.startswith("odfork run")
         ]
+        for line in [line for line in lines if line.startswith("odfork run")]:
+            live(stage, "root", line)
+            live(stage, "user", line)
         check("the page has commands", len(asked) >= 5 and any("--plain" in line for line in lines))
         for number, (language, block, place) in enumerate(found):
             path = block[0][2:]

@@ -180,16 +180,16 @@ pub static SETTINGS: [Setting; 13] = [
             },
             Choice {
                 name: "live",
-                help:
-                    "frozen memory is shared with its file while no child shows it; an experiment",
+                help: "frozen memory is shared with its file while no child shows it",
             },
         ]),
         default: "static",
         reader: Reader::Library,
         help: "How the program's own frozen memory is mapped between forks",
-        detail: "`live` is for programs that rewrite much memory between forks and wait for their \
-                 children. It applies to huge images, and to memory that the program maps itself; \
-                 what it does not apply to is static. See docs/limits.md.",
+        detail: "`live` is for servers that rewrite memory between forks and wait for their \
+                 children. Unless told otherwise it takes `--freeze eager --image huge --max-pause \
+                 5`. It applies to huge images, and to memory that the program maps itself; what \
+                 it does not apply to is static. See docs/limits.md.",
     },
     Setting {
         flag: Some("max-pause"),
@@ -200,10 +200,10 @@ pub static SETTINGS: [Setting; 13] = [
         default: "no bound",
         reader: Reader::Library,
         help: "Freeze and refreeze outside of forks, in slices no longer than this",
-        detail: "A slice is made when the program is about to wait (poll, epoll_wait, select, a \
-                 sleep, wait and their kin) or maps memory, and the program runs for as long as \
-                 the slice took before the next one. With threads it takes `--threads auto` or \
-                 `ptrace`. See docs/limits.md.",
+        detail: "0 is no bound. A slice is made when the program is about to wait (poll, \
+                 epoll_wait, select, a sleep, wait and their kin) or maps memory, and the program \
+                 runs for as long as the slice took before the next one. With threads it takes \
+                 `--threads auto` or `ptrace`. See docs/limits.md.",
     },
     Setting {
         flag: Some("stats"),

@@ -125,30 +125,32 @@ fn trial_of(o: &Order) -> Trial {
 fn move_some(s: &mut Scratch, o: &Order, pagemap: i32, threads: u64) -> Done<()> {
     pass::rehearse(s);
     s.work.files_left = o.subject.registry.room().min(MAX_FILES);
-    let source = Source::open(&s.kernel, o.allowed, o.directory)?;
-    let probe = pass::choose_probe(s, o, pagemap);
-    let tools = Tools { source, pagemap, probe, trial: trial_of(o) };
-    let done = if is_early(s, o, &tools) {
+    if is_early(s, o, pagemap) {
         s.results.report.waits.set(1);
-        Ok(())
-    } else {
-        holding(s, o, threads, |s| each_range(s, o, &tools, threads == 1))
-    };
-    pass::settle_probe(s, probe);
-    done
+        return Ok(());
+    }
+    // From a user namespace, which files of huge pages may need, nobody can be traced any more.
+    holding(s, o, threads, |s| {
+        let source = Source::open(&s.kernel, o.allowed, o.directory)?;
+        let probe = pass::choose_probe(s, o, pagemap);
+        let tools = Tools { source, pagemap, probe, trial: trial_of(o) };
+        let done = each_range(s, o, &tools, threads == 1);
+        pass::settle_probe(s, probe);
+        done
+    })
 }
 
 /// A child shows what comes next: nobody is held for that.
-fn is_early(s: &mut Scratch, o: &Order, tools: &Tools) -> bool {
+fn is_early(s: &mut Scratch, o: &Order, pagemap: i32) -> bool {
     let Some((v, (start, end))) = next(s, s.work.course.at) else { return false };
     if v.inode != 0 {
         let file = o.subject.registry.find(v.dev, v.inode);
         let Some(slot) = file.filter(|&slot| !s.work.course.rebuilds[slot]) else { return false };
         let file = o.subject.registry.get(slot).copied();
-        return file.is_some_and(|file| !refreeze::in_place(s, &o.subject, tools.pagemap, &file));
+        return file.is_some_and(|file| !refreeze::in_place(s, &o.subject, pagemap, &file));
     }
-    let takes = |kind| o.allowed.takes(kind) && tools.source.takes(kind);
-    let own = budget::own_of(s, tools.pagemap, &Vma { start, end, ..v }, &takes);
+    let takes = |kind| o.allowed.takes(kind);
+    let own = budget::own_of(s, pagemap, &Vma { start, end, ..v }, &takes);
     own.is_ok_and(|(bytes, own)| !budget::is_own(bytes, own))
 }
 
@@ -287,7 +289,7 @@ fn freeze_some(s: &mut Scratch, o: &Order, tools: &Tools, part: &Vma) -> Done<Le
     {
         return Ok(Left::At(part.end));
     }
-    let takes = |kind| o.allowed.takes(kind) && tools.source.takes(kind);
+    let takes = |kind| o.allowed.takes(kind);
     let Ok((bytes, own)) = budget::own_of(s, tools.pagemap, part, &takes) else {
         return Ok(Left::At(part.end));
     };

@@ -197,6 +197,10 @@ fn conclude(st: &State, owned: &mut Owned, done: &Done<()>, looked: bool, spent_
             purchase.in_vain += 1;
         }
         _ => {
+            let none = matches!(done, Err(Stop { reason: Reason::Image, .. }));
+            if none && st.registry_in_use.load(Relaxed) == 0 {
+                st.set_barred(Reason::Image);
+            }
             if !looked || rest.more {
                 owned.account.refused(total_ns);
             }
