@@ -86,6 +86,11 @@ fn refuse(e: Errno) -> Stop {
 /// A filter that refuses what is needed later, or kills for it, shows here. Threads that are held
 /// make this call on going on, which else few programs make.
 fn rehearse(s: &Scratch) -> Done<()> {
+    // A task inherits what its maker was interrupted in before, a poll that has ended long ago: to
+    // begin that again would be to wait, and to write to memory. Any sleep makes it forgotten.
+    let none = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: sleeps for no time.
+    unsafe { s.kernel.call(libc::SYS_nanosleep, args![&none, 0]) }.map_err(refuse)?;
     let nobody = args![libc::PTRACE_SEIZE, 0, 0, 0];
     let calls =
         [(libc::SYS_ptrace, nobody, libc::ESRCH), (libc::SYS_restart_syscall, [0; 6], libc::EINTR)];
@@ -158,7 +163,11 @@ fn note_all(s: &mut Scratch, subject: &Subject) {
     let thread = |tid| Thread { tid, list: threads::list_of(tid).unwrap_or(0) };
     s.work.threads.keep(thread(subject.tid));
     for at in 0..s.work.held.len() {
-        s.work.threads.keep(thread(s.work.held.all[at].tid));
+        let Held { tid, stage, .. } = s.work.held.all[at];
+        // One that has ended has no files, and none to ask.
+        if stage == Stage::Stands {
+            s.work.threads.keep(thread(tid));
+        }
     }
 }
 
@@ -206,8 +215,8 @@ fn look(s: &mut Scratch, subject: &Subject, tid: u64, progress: &mut Progress) -
     let mut text = [0u8; 256];
     let letter = task::state(&s.kernel, subject.pid, tid).letter;
     let line = match task::call_of(&s.kernel, subject.pid, tid, &mut text) {
-        // The files of one that ends, and has no memory any more, are root's.
-        Err(Errno(libc::EACCES)) => None,
+        // One that ends has no memory any more, and its files are root's.
+        Err(Errno(libc::EACCES | libc::EPERM)) => None,
         other => other?,
     };
     let line = line.unwrap_or_default();
@@ -256,6 +265,10 @@ fn trace(s: &Scratch, subject: &Subject, tid: i32) -> SysResult<Stage> {
         // A main thread that has ended and is still listed.
         Err(Errno(libc::EPERM)) if task::has_ended(&s.kernel, subject.pid, tid as u64)? => {
             Ok(Stage::Gone)
+        }
+        // One that is about to.
+        Err(Errno(libc::EPERM)) if task::state(&s.kernel, subject.pid, tid as u64).ends => {
+            Ok(Stage::None)
         }
         Err(e) => Err(e),
     }

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     const STILL: u32 = 20;
-    const ASLEEP: State = State { letter: b'S', ticks: 1 };
+    const ASLEEP: State = State { letter: b'S', ticks: 1, ends: false };
 
     #[test]
     fn who_stands_still_is_not_waited_for() {
@@ -147,11 +147,11 @@ mod tests {
     fn who_runs_and_runs_is_not_waited_for() {
         let mut progress = Progress::new(STILL);
         for (ticks, goes_on) in [(5, true), (5 + RUN, true), (6 + RUN, false)] {
-            progress.add(7, State { letter: b'R', ticks }, b"running");
+            progress.add(7, State { letter: b'R', ticks, ends: false }, b"running");
             assert_eq!(progress.goes_on(), goes_on, "{ticks}");
         }
         // Another one is in front: it has its own time.
-        progress.add(8, State { letter: b'R', ticks: 100 }, b"running");
+        progress.add(8, State { letter: b'R', ticks: 100, ends: false }, b"running");
         assert!(progress.goes_on());
     }
 
@@ -159,12 +159,15 @@ mod tests {
     fn who_has_run_long_does_not_begin() {
         let mut progress = Progress::new(STILL);
         for look in 1..=STILL {
-            progress.add_beginner(7, State { letter: b'R', ticks: 40 + u64::from(look) / 9 });
+            progress.add_beginner(
+                7,
+                State { letter: b'R', ticks: 40 + u64::from(look) / 9, ends: false },
+            );
             assert_eq!(progress.goes_on(), look < STILL, "{look}");
         }
         let mut progress = Progress::new(STILL);
         for _ in 0..STILL * 2 {
-            progress.add_beginner(8, State { letter: b'R', ticks: 1 });
+            progress.add_beginner(8, State { letter: b'R', ticks: 1, ends: false });
             assert!(progress.goes_on());
         }
     }

@@ -7,12 +7,17 @@ use crate::scan::{digits, slurp, Path};
 use crate::sys::{Errno, Kernel, SysResult};
 use crate::vma::{dec, hex};
 
+/// The flag of a task that ends.
+const EXITING: u64 = 4;
+
 /// State and processor time of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct State {
     pub letter: u8,
     /// In ticks of 10 ms.
     pub ticks: u64,
+    /// It is on its way out.
+    pub ends: bool,
 }
 
 /// A line of `/proc/PID/task/TID/syscall`, if the thread is not running.
@@ -102,9 +107,9 @@ fn parse_state(line: &[u8]) -> State {
     let behind = line.iter().rposition(|&b| b == b')').map_or(0, |at| at + 1);
     let words = line[behind..].split(|&b| b == b' ').filter(|w| !w.is_empty());
     let letter = words.clone().next().and_then(|w| w.first()).copied().unwrap_or(0);
-    // The state is field 3; user and system time are 14 and 15.
+    // The state is field 3, flags of the task are 9; user and system time are 14 and 15.
     let field = |n: usize| words.clone().nth(n - 3).and_then(dec).unwrap_or(0);
-    State { letter, ticks: field(14) + field(15) }
+    State { letter, ticks: field(14) + field(15), ends: field(9) & EXITING != 0 }
 }
 
 impl State {
@@ -140,7 +145,8 @@ mod tests {
     fn a_line_tells_state_and_time() {
         let line = b"7 (a ) R b) S 1 7 7 0 -1 64 5 0 0 0 31 11 0 0 20 0 1 0 9 8 7";
         let state = parse_state(line);
-        assert_eq!((state.letter, state.ticks), (b'S', 42));
+        assert_eq!((state.letter, state.ticks, state.ends), (b'S', 42, false));
+        assert!(parse_state(b"7 (a) R 1 7 7 0 -1 4194372 5").ends);
         assert_eq!(parse_state(b""), State::default());
         assert!(parse_state(b"7 (x) Z 1").has_ended() && !state.has_ended());
     }
