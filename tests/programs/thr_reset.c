@@ -73,6 +73,7 @@ int main(void)
     struct sigaction action = { .sa_handler = on_pipe, .sa_flags = SA_RESTART };
     void *region = region_new(BYTES, 30);
     OK(sigaction(SIGPIPE, &action, NULL));
+    region_grow_old(region, BYTES, 30);
     for (size_t i = 0; i < CASES; i++) {
         pthread_t thread;
         int peer, fd = connected(&peer);
