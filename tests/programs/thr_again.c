@@ -1,8 +1,8 @@
 // odtest: expect=froze timeout=60 mem=64
 /*
  * A thread is held while it waits in poll, and later gets what it waits for. The kernel keeps how
- * to begin that call again. When the same thread forks then, nothing is begun again: the fork does not
- * wait for what nobody will send, and what was told of the poll stays as it was.
+ * to begin that call again. When the same thread forks then, nothing is begun again: the fork does
+ * not wait for what nobody will send, and what was told of the poll stays as it was.
  */
 #include "proc_region.h"
 #include <pthread.h>
