@@ -17,7 +17,7 @@ XTASK   := $(CARGO) run -q --locked --manifest-path crates/xtask/Cargo.toml \
 INSTALL ?= install
 
 .DEFAULT_GOAL := help
-.PHONY: help wheel deb dist site build products check check-full kernels demo bench \
+.PHONY: help wheel deb rpm dist site build products check check-full kernels demo bench \
     bench-quick lab where python-figures python-suites examples header docs pages fmt lint soak \
     measure-give install uninstall clean toolchain
 
@@ -86,6 +86,9 @@ python-suites: toolchain ## Suites of projects from PyPI under pytest --odfork (
 deb: ## Build Debian packages into target/deb (needs debhelper)
 	@debian/rules clean
 	@debian/rules binary
+
+rpm: ## Build RPM packages into target/rpm (needs rpmbuild; GLIBC=2.28)
+	@.ci/rpm build
 
 dist: ## Make a source tarball with every crate, which builds without a network
 	@.ci/dist

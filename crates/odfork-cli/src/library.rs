@@ -1,8 +1,8 @@
 //! Where libodfork.so is, and how it is named in LD_PRELOAD.
 //!
 //! Looked for in $ODFORK_LIB alone when that is set, else beside the launcher, in ../lib/odfork/,
-//! in ../lib/ and in Debian's folder below that. A file that the loader could not use is not taken,
-//! because the loader would complain inside the user's program.
+//! in ../lib/, in Debian's folder below that and in ../lib64/. A file that the loader could not use
+//! is not taken, because the loader would complain inside the user's program.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -89,8 +89,9 @@ impl Search {
                 let looked: Vec<String> =
                     self.looked.iter().map(|place| place.display().to_string()).collect();
                 format!(
-                    "libodfork.so was not found (looked for {}); build it with 'cargo build \
-                     --release' or set {LIB} to its path",
+                    "libodfork.so was not found (looked for {}); 'cargo install' brings the \
+                     command alone: get the library by 'make install' or a package of odfork, or \
+                     set {LIB} to its path",
                     looked.join(", ")
                 )
             }

@@ -253,7 +253,8 @@ pub static SETTINGS: [Setting; 13] = [
         default: "found beside the launcher",
         reader: Reader::Launcher,
         help: "The libodfork.so to preload",
-        detail: "Without it the launcher looks beside itself, then in ../lib/odfork/ and ../lib/.",
+        detail: "Without it the launcher looks beside itself, then in ../lib/odfork/, ../lib/, \
+                 Debian's folder below that, and ../lib64/.",
     },
     Setting {
         flag: None,
