@@ -45,6 +45,8 @@ const STILL_AMONG: u32 = 100;
 const FREE_NS: u64 = 100_000_000;
 /// All but the last to stop stand meanwhile.
 const STOP_NS: u64 = 500_000_000;
+/// And so long for the end of a stop that was asked for, when nobody else stands.
+const LATE_NS: u64 = 10_000_000_000;
 
 /// Where a look at a thread has left it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -327,11 +329,24 @@ fn wait(s: &mut Scratch, subject: &Subject, at: usize, counted: bool) -> SysResu
 }
 
 /// Makes ready for the end of this task, by which everybody goes on. Those that were asked and do
-/// not stand yet are waited for, so that what stopped them is mended.
+/// not stand yet are waited for, so that what stopped them is mended. The others do not stand for
+/// one that gets no processor.
 pub fn release(s: &mut Scratch, subject: &Subject) {
-    let mut progress = Progress::until(sys::now_ns() + STOP_NS, STILL_AMONG);
-    // Not for ever: one may be in a sleep that no signal ends.
-    while stands_to_come(s, subject, &mut progress) && progress.goes_on() {}
+    let until = |ns| Progress::until(sys::now_ns() + ns, STILL_AMONG);
+    let (mut progress, mut is_late) = (until(STOP_NS), false);
+    while stands_to_come(s, subject, &mut progress) {
+        if !progress.goes_on() {
+            // One may be in a sleep that no signal ends.
+            if is_late {
+                break;
+            }
+            (progress, is_late) = (until(LATE_NS), true);
+        }
+        if is_late {
+            let_main_go(s, subject);
+            (0..s.work.held.len()).for_each(|at| let_go(s, at));
+        }
+    }
     let_main_go(s, subject);
     s.work.held.pipe.close();
     scan::close(s.work.held.process.descriptor);
@@ -354,16 +369,23 @@ fn stands_to_come(s: &mut Scratch, subject: &Subject, progress: &mut Progress) -
 
 /// Lets the main thread go, and waits until it has taken the signals that came for the process.
 fn let_main_go(s: &mut Scratch, subject: &Subject) {
-    let main = (0..s.work.held.len()).map(|at| s.work.held.all[at]);
-    let mut main = main.filter(|held| held.tid == subject.pid && held.stage == Stage::Stands);
-    let Some(Held { tid, signal, .. }) = main.next() else { return };
-    // SAFETY: ends the tracing of a thread; the signal is its own.
-    unsafe { sys::raw(libc::SYS_ptrace, args![libc::PTRACE_DETACH, tid, 0, signal]) };
+    let is_main = |held: &Held| held.tid == subject.pid && held.stage == Stage::Stands;
+    let Some(at) = (0..s.work.held.len()).find(|&at| is_main(&s.work.held.all[at])) else { return };
+    let_go(s, at);
     let mut progress = Progress::until(sys::now_ns() + FREE_NS, STILL_BEFORE);
-    while task::is_called(&s.kernel, subject.pid, tid as u64, &mut s.work.text) {
-        progress.note(s, subject.pid, tid as u64, b"");
+    while task::is_called(&s.kernel, subject.pid, subject.pid as u64, &mut s.work.text) {
+        progress.note(s, subject.pid, subject.pid as u64, b"");
         if !progress.goes_on() {
             return;
         }
+    }
+}
+
+fn let_go(s: &mut Scratch, at: usize) {
+    let Held { tid, stage, signal } = s.work.held.all[at];
+    if stage == Stage::Stands {
+        // SAFETY: ends the tracing of a thread; the signal is its own.
+        unsafe { sys::raw(libc::SYS_ptrace, args![libc::PTRACE_DETACH, tid, 0, signal]) };
+        s.work.held.all[at].stage = Stage::None;
     }
 }
