@@ -5,7 +5,7 @@
 //! be faulted in again from its file. So the runtime moves a process's anonymous
 //! memory into an unnamed file (the *backing file*) and maps that privately in the same
 //! place. Programs use [`fork`], [`freeze`], [`stats()`]; most need nothing but
-//! `odfork run`. The way of one fork is in [`engine`]; the steps of a pass in [`pass`].
+//! `odfork run`. The way of one fork is in [`engine`]; the steps of a pass in `pass`.
 
 #![cfg_attr(not(test), no_std)]
 // What only holding threads by ptrace needs (`mend`).

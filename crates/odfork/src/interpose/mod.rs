@@ -1,5 +1,5 @@
 //! The library inside a program: wrapped functions of the C library, constructor and report at exit
-//! ([`life`]), and which programs are left alone ([`program`]). Compiled with the feature
+//! (`life`), and which programs are left alone (`program`). Compiled with the feature
 //! `interpose`.
 //!
 //! Rules: nothing here may panic (a panic would abort somebody's program), no
