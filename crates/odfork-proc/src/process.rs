@@ -71,6 +71,9 @@ pub enum Stat {
     MinorFaults = 10,
     UserTicks = 14,
     SystemTicks = 15,
+    /// Of children that were waited for.
+    ReapedUserTicks = 16,
+    ReapedSystemTicks = 17,
     StartOfHeap = 47,
 }
 

@@ -64,6 +64,9 @@ struct Options {
     /// Folder of compiled targets, which stay [default: DIR/afl-build]
     #[arg(long, value_name = "DIR")]
     build: Option<PathBuf>,
+    /// Targets with AddressSanitizer; freed memory stays with them
+    #[arg(long)]
+    asan: bool,
     /// One more arm: odfork with these variables
     #[arg(long, value_name = "NAME=VARIABLES", value_parser = arm)]
     arm: Vec<Arm>,
@@ -123,7 +126,8 @@ fn settings(options: &Options, program: &Path, folder: PathBuf) -> Result<Settin
         showmap: tool("afl-showmap")?,
         folder,
         workshop: Workshop {
-            folder: std::path::absolute(build)?,
+            folder: std::path::absolute(if options.asan { build.join("asan") } else { build })?,
+            asan: options.asan,
             sqlite: options.sqlite.clone(),
             // Compiling SQLite well takes a minute, and quick rates mean nothing.
             optimise: if quick { "-O0" } else { "-O2" },
@@ -168,7 +172,10 @@ fn cases(options: &Options, arms: u64, available: u64) -> Result<(Vec<Case>, Vec
 /// The fuzzers of a case, and a slice of each in every round.
 fn group(case: Case, arms: &[Arm], options: &Options) -> Group<Target, ()> {
     let effort = options.rounds.common.effort();
-    let place: Params = params(&[("target", case.word().into()), ("bytes", case.bytes.into())]);
+    let mut place: Params = params(&[("target", case.word().into()), ("bytes", case.bytes.into())]);
+    if options.asan {
+        place.insert("sanitizer".into(), "address".into());
+    }
     let target = |arm: &Arm| Target { arm: arm.clone(), case, params: place.clone() };
     let point = |(at, arm): (usize, &Arm)| Point {
         engine: arm.name,
@@ -227,5 +234,6 @@ mod tests {
         let places: Vec<_> = group.blocks[0].points.iter().map(|p| p.targets[0]).collect();
         assert_eq!(places, [0, 1, 2, 3]);
         assert_eq!(group.blocks[0].budget.at_most, 2);
+        assert!(!group.blocks[0].points[0].params.contains_key("sanitizer"));
     }
 }

@@ -3,11 +3,12 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use super::fuzzer::{Run, HANG};
+use crate::foreign::last_words;
 
 /// Runs inputs one after the other, each in its own process.
 pub struct Replay<'a> {
@@ -23,7 +24,7 @@ impl Replay<'_> {
         let _ = fs::remove_file(&out);
         let queue = results.join("queue");
         self.run(run, vec!["-C".into(), "-i".into(), queue.into(), "-o".into(), (&out).into()])?;
-        let text = fs::read_to_string(&out).map_err(|error| format!("afl-showmap: {error}"))?;
+        let text = fs::read_to_string(&out).map_err(|_| self.silent())?;
         let map = fs::read(results.join("fuzz_bitmap"))
             .map_err(|error| format!("fuzz_bitmap: {error}"))?;
         Ok(missing(&map, &text))
@@ -42,7 +43,7 @@ impl Replay<'_> {
             maps.push(out);
         }
         for name in &names {
-            let map = |folder: &PathBuf| fs::read(folder.join(name)).map_err(|e| e.to_string());
+            let map = |folder: &PathBuf| fs::read(folder.join(name)).map_err(|_| self.silent());
             let (one, other) = (map(&maps[0])?, map(&maps[1])?);
             if one != other || one.is_empty() {
                 let input = fs::read(inputs.join(name)).unwrap_or_default();
@@ -56,13 +57,24 @@ impl Replay<'_> {
     fn run(&self, run: &Run, mut words: Vec<OsString>) -> Result<(), String> {
         words.extend(["-q".into(), "-t".into(), HANG.into()]);
         let mut command = run.command(self.tool, words);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let log = File::create(self.log()).and_then(|file| Ok((file.try_clone()?, file)));
+        let (copy, log) = log.map_err(|error| format!("{}: {error}", self.log().display()))?;
+        command.stdin(Stdio::null()).stdout(log).stderr(copy);
         let status = command.status().map_err(|error| format!("afl-showmap: {error}"))?;
         // It tells of crashes and hangs among the inputs by 1 and 2.
         match status.code() {
             Some(0..=2) => Ok(()),
             _ => Err(format!("afl-showmap: {status}")),
         }
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.join("log")
+    }
+
+    /// Before version 4.05 it waits 10 seconds for a target to build its state, whatever was asked.
+    fn silent(&self) -> String {
+        format!("afl-showmap wrote no map; it said: {}", last_words(&self.log()))
     }
 }
 

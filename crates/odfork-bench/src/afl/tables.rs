@@ -16,6 +16,8 @@ const PUBLISHED: &str = "afl";
 /// Executions a second of the arm `eager`, in those of `plain`, by bytes of the database.
 const GOALS: [(u64, f64); 2] = [(256 << 20, 10.0), (1 << 30, 30.0)];
 const GOAL_OF: &str = "eager";
+/// The same with AddressSanitizer.
+const GOALS_ASAN: [(u64, f64); 1] = [(1 << 30, 3.0)];
 
 const HEAD: [&str; 11] = [
     "", "1/s", "first", "last", "edges", "lost", "edges/s", "stable %", "corpus", "crashes",
@@ -41,7 +43,13 @@ pub fn tables(samples: &[Sample]) -> String {
 
 fn case(digest: &Digest, place: &Point) -> String {
     let bytes = place.number("bytes") as u64;
-    let what = if bytes == 0 { "small program".into() } else { format!("SQLite, {}", size(bytes)) };
+    let mut what =
+        if bytes == 0 { "small program".into() } else { format!("SQLite, {}", size(bytes)) };
+    let asan = place.word("sanitizer") == "address";
+    if asan {
+        what += ", AddressSanitizer";
+    }
+    let goals: &[(u64, f64)] = if asan { &GOALS_ASAN } else { &GOALS };
     let mut rows = vec![HEAD.map(str::to_owned).to_vec()];
     let mut compared: Vec<(String, Estimate)> = Vec::new();
     let mut judged = String::new();
@@ -49,15 +57,15 @@ fn case(digest: &Digest, place: &Point) -> String {
         rows.push(row(digest, arm));
         let stock = digest.twin(arm, "plain").filter(|_| arm.configuration != "plain");
         let Some(ratio) = stock.and_then(|stock| paired_ratio(arm, stock)) else { continue };
-        judged += &verdict(bytes, &arm.configuration, ratio.value);
+        judged += &verdict(goals, bytes, &arm.configuration, ratio.value);
         compared.push((format!("{} / plain", arm.configuration), ratio));
     }
     let rounds = place.samples.len();
     format!("\n{what}, {rounds} slices each\n{}{}{judged}", columns(&rows), ratios(&compared))
 }
 
-fn verdict(bytes: u64, arm: &str, ratio: f64) -> String {
-    let goal = GOALS.iter().find(|goal| goal.0 == bytes && arm == GOAL_OF);
+fn verdict(goals: &[(u64, f64)], bytes: u64, arm: &str, ratio: f64) -> String {
+    let goal = goals.iter().find(|goal| goal.0 == bytes && arm == GOAL_OF);
     let Some((_, goal)) = goal else { return String::new() };
     let word = if ratio >= *goal { "met" } else { "MISSED" };
     format!("goal: {arm} at least {goal} times plain: {word}\n")
@@ -117,9 +125,17 @@ mod tests {
     }
 
     #[test]
-    fn goals_are_of_their_sizes_and_arm_alone() {
-        assert!(verdict(256 << 20, "eager", 10.0).contains("met"));
-        assert!(verdict(256 << 20, "eager", 9.9).contains("MISSED"));
-        assert_eq!(verdict(64 << 20, "eager", 1.0) + &verdict(1 << 30, "auto", 1.0), "");
+    fn goals_are_of_their_sizes_arm_and_sanitizer_alone() {
+        let of = |bytes, arm, ratio| verdict(&GOALS, bytes, arm, ratio);
+        assert!(of(256 << 20, "eager", 10.0).contains("met"));
+        assert!(of(256 << 20, "eager", 9.9).contains("MISSED"));
+        assert_eq!(of(64 << 20, "eager", 1.0) + &of(1 << 30, "auto", 1.0), "");
+        let mut samples = vec![sample("plain", "rate", 1, 10.0), sample("eager", "rate", 1, 31.0)];
+        for one in &mut samples {
+            one.params.insert("sanitizer".into(), "address".into());
+        }
+        let text = tables(&samples);
+        assert!(text.contains("1 GB, AddressSanitizer, 1 slices"), "{text}");
+        assert!(text.contains("at least 3 times plain: met"), "{text}");
     }
 }

@@ -50,6 +50,8 @@ impl Case {
 /// How targets are made.
 pub struct Workshop {
     pub folder: PathBuf,
+    /// Whether the targets have AddressSanitizer.
+    pub asan: bool,
     /// The folder of sqlite3.c, if it was named.
     pub sqlite: Option<PathBuf>,
     /// "-O2"
@@ -142,6 +144,9 @@ impl Workshop {
     fn compile(&self, output: &Path, words: Vec<String>, sources: &[&str]) -> Result<()> {
         let mut command = Command::new(found(Path::new(COMPILER), PACKAGE)?);
         clear(&mut command, &["AFL_", "ODFORK_"]);
+        if self.asan {
+            command.env("AFL_USE_ASAN", "1");
+        }
         command.env("AFL_QUIET", "1").current_dir(&self.folder).args(words).arg("-o").arg(output);
         build(command, output, sources)
     }

@@ -12,6 +12,10 @@ use super::target::{Case, Workshop};
 use crate::foreign::{ended, engine};
 use crate::runner::{Executor, Number, Point, Reply};
 
+/// What AFL asks of a target with AddressSanitizer, and what odfork asks: freed memory stays.
+const ASAN: &str =
+    "abort_on_error=1:symbolize=0:detect_leaks=0:allocator_release_to_os_interval_ms=-1";
+
 /// How the target is run.
 #[derive(Clone, Debug)]
 pub struct Arm {
@@ -62,12 +66,16 @@ impl<'a> Trial<'a> {
     }
 
     fn run(&self, arm: &Arm, case: Case) -> Run {
+        let mut variables = arm.variables.clone();
+        if self.settings.workshop.asan {
+            variables.push(("ASAN_OPTIONS".into(), ASAN.into()));
+        }
         Run {
             program: self.program.clone(),
             bytes: case.bytes,
             loops: arm.loops,
             preload: arm.preload.then(|| self.settings.library.clone()),
-            variables: arm.variables.clone(),
+            variables,
         }
     }
 

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use odfork_proc::interrupt;
-use odfork_proc::process::family;
+use odfork_proc::process::{family, stat, Stat};
 use odfork_proc::status::proportional;
 
 use crate::foreign::arms::Arm;
@@ -107,6 +107,13 @@ impl Service {
 /// Bytes of memory of a process and all that come from it, shared pages by their share.
 pub fn weight(pid: i32) -> u64 {
     family(pid).into_iter().filter_map(proportional).sum()
+}
+
+/// Processor time of a server and all that came from it, in ticks; what was reaped is its own.
+pub fn ticks(pid: i32) -> u64 {
+    let all = [Stat::UserTicks, Stat::SystemTicks, Stat::ReapedUserTicks, Stat::ReapedSystemTicks];
+    let of = |pid: i32| all.iter().filter_map(move |&field| stat(pid, field)).sum::<u64>();
+    family(pid).into_iter().map(of).sum()
 }
 
 impl Drop for Service {

@@ -15,8 +15,20 @@ use odfork_samples::stats::{median, Estimate};
 const LIMIT: f64 = 1.03;
 /// Percentiles that a round has enough requests for.
 const JUDGED: [&str; 3] = ["p50", "p90", "p99"];
-const HEAD: [&str; 12] = [
-    "", "p50", "p90", "p99", "p99.9", "p99.99", "max", "1/s", "late p99", "PSS MB", "first", "last",
+const HEAD: [&str; 13] = [
+    "",
+    "p50",
+    "p90",
+    "p99",
+    "p99.9",
+    "p99.99",
+    "max",
+    "1/s",
+    "late p99",
+    "processor",
+    "PSS MB",
+    "first",
+    "last",
 ];
 
 pub fn tables(samples: &[Sample]) -> String {
@@ -38,7 +50,7 @@ fn case(digest: &Digest, place: &Point) -> String {
         if arm.configuration == "plain" {
             continue;
         }
-        for metric in ["p50", "p90", "p99", "p99.9", "max", "pss"] {
+        for metric in ["p50", "p90", "p99", "p99.9", "max", "processor", "pss"] {
             let own = digest.beside(arm, metric);
             let pair = own.and_then(|own| Some((own, digest.twin(own, "plain")?)));
             let Some(ratio) = pair.and_then(|(own, stock)| paired_ratio(own, stock)) else {
@@ -74,6 +86,7 @@ fn row(digest: &Digest, arm: &Point) -> Vec<String> {
     cells.extend(SHARES.map(whole));
     cells.push(of(median(&values("rate")), digits));
     cells.push(of(median(&values("late")), time));
+    cells.push(of(median(&values("processor")), time));
     let weights = values("pss");
     let ends = [median(&weights), weights.first().copied(), weights.last().copied()];
     cells.extend(ends.map(|bytes| of(bytes, megabytes)));

@@ -8,7 +8,7 @@ use anyhow::Result;
 
 use odfork_samples::stats::median;
 
-use super::service::{weight, Launch, Server};
+use super::service::{ticks, weight, Launch, Server};
 use super::{apache, postgres};
 use crate::foreign::arms::Arm;
 use crate::foreign::open_loop::{Schedule, Slice, Whole};
@@ -61,6 +61,8 @@ pub struct Trial<'a> {
     pub whole: Whole,
 }
 
+/// Nanoseconds of what the kernel counts processor time in.
+const TICK: f64 = 1e7;
 /// Between two looks at the memory of a server under load.
 const LOOK: Duration = Duration::from_millis(250);
 
@@ -84,6 +86,7 @@ impl<'a> Trial<'a> {
     fn slice(&mut self, place: usize) -> Result<(Slice, Vec<Number>), String> {
         let server = self.servers[place].as_mut().ok_or("its server has not started")?;
         let (schedule, pid) = (self.settings.schedule, server.pid());
+        let before = ticks(pid);
         let (slice, weights) = std::thread::scope(|scope| {
             let work = scope.spawn(|| server.load(schedule));
             let mut weights = Vec::new();
@@ -95,6 +98,10 @@ impl<'a> Trial<'a> {
         });
         let slice = slice?;
         let mut numbers = slice.numbers();
+        // A child that ends while they are counted is missed, or counted twice.
+        let used = ticks(pid).saturating_sub(before) as f64;
+        let each = used * TICK / slice.latencies.len().max(1) as f64;
+        numbers.push(Number::new("processor", "ns", each));
         numbers.extend(median(&weights).map(|bytes| Number::new("pss", "bytes", bytes)));
         Ok((slice, numbers))
     }

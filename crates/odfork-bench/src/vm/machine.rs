@@ -17,8 +17,10 @@ use crate::measure::library;
 /// Booting an emulated guest, or a slice, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
 const STEP: Duration = Duration::from_millis(100);
-/// Memory of the guest beside what it fills: Linux and its tables.
-pub const OVERHEAD: u64 = 128 << 20;
+/// Memory of the guest beside what it fills: Linux, and its tables of that.
+pub const fn overhead(bytes: u64) -> u64 {
+    (128 << 20) + bytes / 16
+}
 
 /// What the machine holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,7 +143,7 @@ fn command(
     if !case.huge {
         command.env("FORKER_SMALL", "1");
     }
-    let memory = format!("{}M", (case.bytes + OVERHEAD) >> 20);
+    let memory = format!("{}M", (case.bytes + overhead(case.bytes)) >> 20);
     // Memory that the kernel may merge with other guests' cannot be frozen.
     command.args([
         "-machine",

@@ -27,7 +27,7 @@ use crate::rounds::{finish, measure, RoundOptions, Site};
 use crate::runner::{Block, Budget, Group, Point};
 use crate::suite::Suite;
 use guest::Workshop;
-use machine::{Case, OVERHEAD};
+use machine::{overhead, Case};
 use trial::{Settings, Target, Trial};
 
 const NAME: &str = "vm";
@@ -112,7 +112,7 @@ fn cases(options: &Options, arms: u64, available: u64) -> Result<(Vec<Case>, Vec
     };
     let mut room = Room::new(available);
     // Each arm's machine, and what its child and a freeze take.
-    let needed = |bytes: u64| (bytes + 2 * OVERHEAD) * arms + bytes;
+    let needed = |bytes: u64| (bytes + 2 * overhead(bytes)) * arms + bytes;
     let sizes = sizes.into_iter().filter(|&bytes| room.has(needed(bytes), &size(bytes)));
     let of_size = |bytes| huge.iter().map(move |&huge| Case { bytes, huge });
     let cases = sizes.flat_map(of_size).collect();
