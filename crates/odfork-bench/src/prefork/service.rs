@@ -120,9 +120,10 @@ impl Drop for Service {
     fn drop(&mut self) {
         let pid = self.pid();
         let begin = Instant::now();
-        // SAFETY: a child that is not reaped before it is gone.
-        unsafe { libc::kill(pid, self.signal) };
         while self.is_alive() && begin.elapsed() < PATIENCE {
+            // Again and again: a server that has only just been started misses it.
+            // SAFETY: a child that is not reaped yet.
+            unsafe { libc::kill(pid, self.signal) };
             std::thread::sleep(STEP);
         }
         // SAFETY: the process group of that child; nobody else's has the number so soon.
