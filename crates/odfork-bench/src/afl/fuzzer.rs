@@ -17,6 +17,8 @@ use crate::foreign::{bind, clear, last_words};
 
 /// Making a database of 4 GB, then running the seeds, under stock fork on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(1200);
+/// Ending by itself.
+const GRACE: Duration = Duration::from_secs(20);
 const STEP: Duration = Duration::from_millis(20);
 /// An execution is taken for a hang after so many milliseconds: none is, the first fork included.
 pub const HANG: &str = "60000";
@@ -148,17 +150,22 @@ impl Fuzzer {
 
     /// Ends it; what it wrote about itself.
     pub fn finish(&mut self) -> Result<BTreeMap<String, String>, String> {
-        self.signal(libc::SIGINT);
-        self.signal(libc::SIGCONT);
-        let begin = Instant::now();
-        while self.is_alive() {
-            if begin.elapsed() > PATIENCE {
-                return Err("the fuzzer does not end".into());
-            }
-            std::thread::sleep(STEP);
+        if !self.end(PATIENCE) {
+            return Err("the fuzzer does not end".into());
         }
         let text = fs::read_to_string(self.results().join("fuzzer_stats"));
         Ok(fields(&text.map_err(|error| format!("fuzzer_stats: {error}"))?))
+    }
+
+    /// Asks it to end, as it does by itself: it then takes away its shared memory.
+    fn end(&mut self, patience: Duration) -> bool {
+        self.signal(libc::SIGINT);
+        self.signal(libc::SIGCONT);
+        let begin = Instant::now();
+        while self.is_alive() && begin.elapsed() < patience {
+            std::thread::sleep(STEP);
+        }
+        !self.is_alive()
     }
 
     fn is_alive(&mut self) -> bool {
@@ -177,7 +184,7 @@ impl Fuzzer {
 
 impl Drop for Fuzzer {
     fn drop(&mut self) {
-        if self.is_alive() {
+        if self.is_alive() && !self.end(GRACE) {
             // The fork server ends when its pipe does.
             self.signal(libc::SIGKILL);
             let _ = self.child.wait();

@@ -137,6 +137,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_server_that_misses_the_first_signal_ends_in_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = "n=0; trap 'n=$((n+1)); [ $n -lt 2 ] || { echo ended; exit; }' TERM
+            echo ready; while :; do sleep 0.05; done";
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        let log = folder.path().join("log");
+        let mut service = Service::start(command, log.clone(), None, libc::SIGTERM).unwrap();
+        service.wait_until(|| last_words(&log) == "ready").unwrap();
+        drop(service);
+        assert_eq!(last_words(&log), "ready / ended");
+    }
+
+    #[test]
     fn children_are_weighed_and_end_with_the_service() {
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new("sh");
