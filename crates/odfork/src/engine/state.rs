@@ -20,7 +20,7 @@ use crate::given_up::GivenUp;
 use crate::live::{Live, Spare};
 use crate::lock::Lock;
 use crate::once::{RunOnce, SetOnce};
-use crate::options::Options;
+use crate::options::{Freeze, Options};
 use crate::owner::Owner;
 use crate::reason::Reason;
 use crate::registry::Registry;
@@ -215,9 +215,12 @@ impl State {
         self.barred.store(reason as u32, Relaxed);
     }
 
-    /// A pass is over: the next fork need not look again at what is clean now.
+    /// A pass is over: the next fork need not look again at what is clean now. The faults are
+    /// counted for the eager profile alone: a filter may kill for the call that asks for them.
     pub fn note_pass(&self) {
-        self.faults.store(sys::minor_faults(), Relaxed);
+        if self.options().freeze == Freeze::Eager {
+            self.faults.store(sys::minor_faults(), Relaxed);
+        }
         self.last_pass_ns.store(sys::now_ns(), Relaxed);
     }
 
