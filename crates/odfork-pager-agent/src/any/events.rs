@@ -5,6 +5,7 @@ use odfork_pager_protocol::PAGE;
 use odfork_sys::abi::pagemap;
 use odfork_sys::abi::userfaultfd::{
     Message, EVENT_FORK, EVENT_PAGEFAULT, EVENT_REMAP, EVENT_REMOVE, EVENT_UNMAP,
+    PAGEFAULT_FLAG_WRITE,
 };
 use odfork_sys::userfaultfd::Userfaultfd;
 use odfork_sys::Errno;
@@ -24,18 +25,26 @@ const APPLIED: u8 = 0x80;
 const MOST_EVENTS: usize = 64;
 const MOST_FAULTS: usize = 64;
 
+/// A touch of a page that is away.
+#[derive(Clone, Copy)]
+pub struct Touch {
+    pub address: u64,
+    pub writes: bool,
+}
+
 /// What was read in one turn.
 pub struct Batch {
     events: [Message; MOST_EVENTS],
     count: usize,
-    faults: [u64; MOST_FAULTS],
+    faults: [Touch; MOST_FAULTS],
     waiting: usize,
 }
 
 impl Batch {
     pub const fn new() -> Batch {
         let none = Message { event: 0, reserved: [0; 7], flags: 0, address: 0, thread: 0 };
-        let (events, faults) = ([none; MOST_EVENTS], [0; MOST_FAULTS]);
+        let touch = Touch { address: 0, writes: false };
+        let (events, faults) = ([none; MOST_EVENTS], [touch; MOST_FAULTS]);
         Batch { events, count: 0, faults, waiting: 0 }
     }
 }
@@ -99,7 +108,8 @@ impl Pager {
             let [message] = message;
             match message.event {
                 EVENT_PAGEFAULT if batch.waiting < MOST_FAULTS => {
-                    batch.faults[batch.waiting] = message.address;
+                    let writes = message.flags & PAGEFAULT_FLAG_WRITE != 0;
+                    batch.faults[batch.waiting] = Touch { address: message.address, writes };
                     batch.waiting += 1;
                 }
                 // It comes again.
@@ -127,6 +137,7 @@ impl Pager {
         let (source, target) = ranges(&Message { event, ..message });
         match event {
             EVENT_UNMAP => {
+                self.watched.remove(source.0, source.1);
                 self.keep_what_came(batch, at, source);
                 self.forget(source.0, source.1);
             }
@@ -135,6 +146,8 @@ impl Pager {
                 self.mark_stale(source.0, source.1);
             }
             EVENT_REMAP => {
+                self.watched.remove(source.0, source.1);
+                self.watched.add(target.0, target.1);
                 self.keep_what_came(batch, at, source);
                 self.make_way(batch, at, target);
                 self.rename(source, target.0);

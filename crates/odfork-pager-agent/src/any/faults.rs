@@ -1,8 +1,9 @@
 //! Touches of pages that are away.
 
 use odfork_pager_protocol::PAGE;
-use odfork_sys::Errno;
+use odfork_sys::{Errno, SysResult};
 
+use super::events::Touch;
 use super::pager::Pager;
 use super::store::MOST;
 use super::table::{Entry, Place};
@@ -10,18 +11,20 @@ use super::table::{Entry, Place};
 const BYTES: u64 = PAGE as u64;
 /// Most pages of zeros for one touch: they are all the kernel's one, and take no memory.
 const MOST_ZEROS: u64 = 512;
+/// The same for a touch that writes: they are memory at once, and the next ones are not asked for.
+pub const MOST_COPIED: u64 = 32;
 /// Most pages taken back at once, when they are touched one after the other.
 const MOST_RECLAIMS: u64 = 16;
 
 impl Pager {
     /// Somebody waits for this page.
-    pub fn fault(&mut self, address: u64) {
+    pub fn fault(&mut self, touch: Touch) {
         self.counts.faults += 1;
-        let page = address & !(BYTES - 1);
+        let page = touch.address & !(BYTES - 1);
         let done = match self.table.get(page).place {
             Place::Parked(number) => self.take_back(page, number),
             Place::Stored(slot) => self.page_in(page, slot),
-            Place::Here | Place::Kept(_) | Place::Zero => self.fill(page),
+            Place::Here | Place::Kept(_) | Place::Zero => self.fill(page, touch.writes),
         };
         if !done {
             // It is there already, or an event must be read first: it tries again.
@@ -106,16 +109,23 @@ impl Pager {
     }
 
     /// Zeros; false: it was there already, or not now.
-    fn fill(&mut self, page: u64) -> bool {
-        let most = self.state.fills.run(page, MOST_ZEROS);
+    fn fill(&mut self, page: u64, writes: bool) -> bool {
+        let most = if writes { MOST_COPIED } else { MOST_ZEROS };
+        let most = self.state.fills.run(page, most);
         let mut run = 1;
         while run < most && self.is_untouched(page + run * BYTES) {
             run += 1;
         }
-        let (mut done, mut error) = self.uffd.zero(page, run * BYTES);
-        if error == Err(Errno(libc::ENOENT)) && run > 1 {
-            // The mapping ends before.
-            (done, error) = self.uffd.zero(page, BYTES);
+        if writes {
+            self.make_room(run);
+        }
+        let (mut done, mut error) = self.put_zeros(page, run, writes);
+        if matches!(error, Err(Errno(libc::ENOENT | libc::EEXIST))) && done == 0 && run > 1 {
+            // The mapping ends before, or what follows is there.
+            (done, error) = self.put_zeros(page, 1, writes);
+        }
+        if writes {
+            self.state.resident += done / BYTES;
         }
         for at in (page..page + done).step_by(PAGE) {
             // What was stale here has been given up by now: the page was missing.
@@ -134,6 +144,16 @@ impl Pager {
             Err(_) => drop(self.uffd.unregister(page, BYTES)),
         }
         done > 0
+    }
+
+    fn put_zeros(&self, page: u64, count: u64, writes: bool) -> (u64, SysResult<()>) {
+        if !writes {
+            return self.uffd.zero(page, count * BYTES);
+        }
+        // SAFETY: `count` is at most MOST_COPIED.
+        let zeros = unsafe { core::slice::from_raw_parts(self.zeros, count as usize * PAGE) };
+        let (done, error) = self.uffd.copy(page, zeros, 0);
+        (done as u64, error)
     }
 
     fn is_untouched(&self, page: u64) -> bool {

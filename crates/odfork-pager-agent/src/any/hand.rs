@@ -15,6 +15,12 @@ const BYTES: u64 = PAGE as u64;
 /// Pages looked at in one go: faults wait meanwhile.
 const MOST_TRIED: u64 = 1024;
 
+/// Pages that leave between two looks for memory that grows, and most parts of one reduction.
+const PART: u64 = 128;
+const MOST_PARTS: u32 = 256;
+/// Growth that is worth looking for where it is.
+const NOTICED: u64 = 8;
+
 /// Looks without filling the pool, when hardly anything was found.
 const PAUSE: u32 = 100;
 
@@ -40,7 +46,7 @@ impl Pager {
             && wraps < 2
             && !self.state.must_read
         {
-            match self.mapping() {
+            match self.mapping(self.state.hand) {
                 None => {
                     self.state.shared = [self.state.shared[1], 0];
                     self.state.hand = 0;
@@ -60,12 +66,14 @@ impl Pager {
         self.state.is_unprotected = !self.protect();
     }
 
-    /// The mapping at the hand or above: its range, and whether its pages may be taken.
-    pub fn mapping(&self) -> Option<(u64, u64, bool)> {
+    /// The next mapping from an address on that can be written: its range, and whether its pages may
+    /// be taken.
+    pub fn mapping(&self, address: u64) -> Option<(u64, u64, bool)> {
+        let plain = procmap::VMA_READABLE | procmap::VMA_WRITABLE;
         let mut query = procmap::Query {
             size: size_of::<procmap::Query>() as u64,
-            flags: procmap::COVERING_OR_NEXT_VMA,
-            address: self.state.hand,
+            flags: procmap::COVERING_OR_NEXT_VMA | plain,
+            address,
             name_address: self.name as u64,
             name_size: super::NAME as u32,
             ..procmap::Query::default()
@@ -73,7 +81,6 @@ impl Pager {
         ioctl(self.maps, procmap::QUERY, &mut query).ok()?;
         // SAFETY: as much room as said.
         let name = unsafe { core::slice::from_raw_parts(self.name, query.name_size as usize) };
-        let plain = procmap::VMA_READABLE | procmap::VMA_WRITABLE;
         let kind = plain | procmap::VMA_EXECUTABLE | procmap::VMA_SHARED;
         let is_known =
             !name.starts_with(b"[") || name.starts_with(b"[heap]") || name.starts_with(b"[anon:");
@@ -87,10 +94,33 @@ impl Pager {
         Some((query.start, query.end, fits))
     }
 
+    /// What is missing in a mapping is asked of us from now on.
+    fn watch(&mut self, start: u64, end: u64) -> bool {
+        if self.watched.covers(start, end) {
+            return true;
+        }
+        let is_done = self.uffd.register(start, end - start, REGISTER_MODE_MISSING).is_ok();
+        if is_done {
+            self.watched.add(start, end);
+        }
+        is_done
+    }
+
+    /// All that can be taken is watched: it grows no faster than there is room.
+    fn watch_all(&mut self) {
+        let mut at = 0;
+        while let Some((start, end, fits)) = self.mapping(at) {
+            if fits {
+                self.watch(start, end);
+            }
+            at = end;
+        }
+    }
+
     fn sweep_mapping(&mut self, (start, end): (u64, u64), want: u64) {
         let mut found = [pagemap::Region::default(); 64];
         let (count, reached) = self.present(self.state.hand, end, &mut found);
-        if count > 0 && self.uffd.register(start, end - start, REGISTER_MODE_MISSING).is_err() {
+        if count > 0 && !self.watch(start, end) {
             self.state.hand = end;
             return;
         }
@@ -179,20 +209,28 @@ impl Pager {
             return;
         }
         self.count_resident();
-        self.reduce(self.state.resident + count);
+        self.reduce(count);
     }
 
-    /// Makes what is in memory less by what exceeds the limit. The pool is kept filled: what is in
-    /// it has a second chance.
-    pub fn reduce(&mut self, resident: u64) {
+    /// Makes what is in memory, with so many pages more, less by what exceeds the limit. The pool is
+    /// kept filled: what is in it has a second chance. Memory that is not watched may grow
+    /// meanwhile, so it is looked for after each part.
+    pub fn reduce(&mut self, more: u64) {
         let pool = if self.state.pause > 0 { 0 } else { self.limit / 8 };
         self.state.pause = self.state.pause.saturating_sub(1);
-        let over = resident.saturating_sub(self.allowed() - self.limit / 64);
-        if self.pool.parked < over + pool {
-            self.sweep(over + pool - self.pool.parked);
-        }
-        if over > 0 {
-            self.evict(over);
+        let goal = self.allowed() - self.limit / 32;
+        for _ in 0..MOST_PARTS {
+            if self.state.grown > NOTICED {
+                self.watch_all();
+            }
+            let over = (self.state.resident + more).saturating_sub(goal);
+            if self.pool.parked < over + pool {
+                self.sweep(over + pool - self.pool.parked);
+            }
+            if over == 0 || self.evict(over.min(PART)) == 0 {
+                return;
+            }
+            self.count_resident();
         }
     }
 

@@ -12,6 +12,7 @@
 //! | faults | touches of pages that are away |
 //! | hand | which pages are taken; what leaves for the store |
 //! | pool, table, store, room | pages in memory but away; where each is; the file; own memory |
+//! | watched | which ranges the kernel reports faults of |
 //! | threads, protected | pages that the kernel uses without waiting for us |
 //! | pager, report | the state; what is said |
 //!
@@ -31,6 +32,7 @@ mod store;
 mod table;
 mod task;
 mod threads;
+mod watched;
 
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, CStr};
@@ -211,12 +213,14 @@ fn make(uffd: Userfaultfd, limit: u64) -> Result<*mut Task, Failure> {
     let mut room = room::Room::new(OWN + limit as usize * 16).map_err(&no_room)?;
     let short = || no_room(Errno(libc::ENOMEM));
     let task: *mut Task = room.take(1).ok_or_else(short)?;
-    let [stack, buffer, name] = [STACK, store::MOST * PAGE, NAME].map(|len| room.take(len));
+    let sizes = [STACK, store::MOST * PAGE, NAME, faults::MOST_COPIED as usize * PAGE];
+    let [stack, buffer, name, zeros] = sizes.map(|len| room.take(len));
     let program = getpid();
     let [tasks, maps, pagemap, smaps] = open_files(program)?;
     let pager = Pager {
         uffd,
         table: table::Table::new(&mut room).ok_or_else(short)?,
+        watched: watched::Watched::new(&mut room).ok_or_else(short)?,
         pool: pool::Pool::new(uffd, limit, &mut room).map_err(&no_room)?.ok_or_else(short)?,
         store: store::Store::new(ORDER.path(0), &mut room)
             .map_err(why("its store cannot be made in the folder of --store"))?,
@@ -232,10 +236,11 @@ fn make(uffd: Userfaultfd, limit: u64) -> Result<*mut Task, Failure> {
         counts: Default::default(),
         buffer: buffer.ok_or_else(short)?,
         name: name.ok_or_else(short)?,
+        zeros: zeros.ok_or_else(short)?,
         stack: stack.ok_or_else(short)?,
         room,
     };
-    if pager.mapping().is_none() {
+    if pager.mapping(0).is_none() {
         return Err(why("it needs Linux 6.11 (PROCMAP_QUERY)")(Errno(libc::ENOTTY)));
     }
     // SAFETY: no arguments but a process.

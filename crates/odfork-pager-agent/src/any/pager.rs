@@ -11,6 +11,7 @@ use super::protected::Protected;
 use super::room::Room;
 use super::store::Store;
 use super::table::{Entry, Place, Table};
+use super::watched::Watched;
 
 /// What was done, for the report.
 #[derive(Default)]
@@ -53,6 +54,8 @@ impl Stream {
 pub struct State {
     /// Anonymous pages in memory.
     pub resident: u64,
+    /// So many more than what was given: memory that is not watched grows.
+    pub grown: u64,
     /// Where the hand goes on.
     pub hand: u64,
     /// Pages that could not be taken, in the last revolution and in this one.
@@ -78,6 +81,7 @@ pub struct Pager {
     pub uffd: Userfaultfd,
     pub room: Room,
     pub table: Table,
+    pub watched: Watched,
     pub pool: Pool,
     pub store: Store,
     pub protected: Protected,
@@ -98,6 +102,8 @@ pub struct Pager {
     pub buffer: *mut u8,
     /// For names of mappings.
     pub name: *mut u8,
+    /// Never written: MOST_COPIED pages of zeros.
+    pub zeros: *const u8,
     /// The task's own.
     pub stack: *mut u8,
 }
@@ -108,6 +114,15 @@ impl Pager {
     pub fn allowed(&self) -> u64 {
         let shared = self.state.shared[0].max(self.state.shared[1]).min(self.state.resident);
         self.limit.max(shared + self.limit / 2)
+    }
+
+    /// From so many pages on all memory is watched: what grows waits for room.
+    pub fn mark(&self) -> u64 {
+        self.limit - self.limit / 8
+    }
+
+    pub fn is_tight(&self) -> bool {
+        self.state.resident >= self.mark()
     }
 
     /// A page of the pool.
@@ -125,8 +140,10 @@ impl Pager {
         let got = unsafe { call(libc::SYS_pread64, read) }.unwrap_or(0);
         let mut words = text[..got].split(|&byte| byte == b' ').skip(1).map(number);
         if let (Some(all), Some(files)) = (words.next(), words.next()) {
-            self.state.resident = all.saturating_sub(files);
-            self.counts.peak = self.counts.peak.max(self.state.resident);
+            let resident = all.saturating_sub(files);
+            self.state.grown = resident.saturating_sub(self.state.resident);
+            self.state.resident = resident;
+            self.counts.peak = self.counts.peak.max(resident);
         }
     }
 

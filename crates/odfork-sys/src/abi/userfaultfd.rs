@@ -55,6 +55,7 @@ pub const COPY_MODE_WP: u64 = 2;
 pub const CONTINUE_MODE_WP: u64 = 2;
 
 pub const EVENT_PAGEFAULT: u8 = 0x12;
+pub const PAGEFAULT_FLAG_WRITE: u64 = 1;
 pub const PAGEFAULT_FLAG_WP: u64 = 2;
 pub const PAGEFAULT_FLAG_MINOR: u64 = 4;
 /// A descriptor came with it, its number in the low half of `flags`.
