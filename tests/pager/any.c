@@ -1,5 +1,6 @@
 /* All memory of a program under a limit (--memory any): what only that way pages, and what the
- * kernel does to pages that are away. any CASE: small, given, robust, written, forked, raw. */
+ * kernel does to pages that are away. any CASE: small, given, robust, written, forked, raw, grows,
+ * many, shared. */
 #include "pages.h"
 #include <stdbool.h>
 #include <sys/syscall.h>
@@ -202,6 +203,52 @@ static void forked(bool is_raw)
     }
 }
 
+/* Small blocks, many times what fits: the heap grows by small steps that nobody announces. */
+static void grows(void)
+{
+    enum { COUNT = 1500, BLOCK = 1000, EACH = 100 };
+    static char *blocks[COUNT][EACH];
+    for (int step = 0; step < COUNT; step++)
+        for (int at = 0; at < EACH; at++)
+            memset(blocks[step][at] = malloc(BLOCK), step + at, BLOCK);
+    for (int step = 0; step < COUNT; step++)
+        for (int at = 0; at < EACH; at++)
+            if (blocks[step][at][BLOCK - 1] != (char)(step + at))
+                fail("a block");
+}
+
+/* More mappings than the pager could ever take over one by one. */
+static void many(void)
+{
+    enum { COUNT = 5000, LEN = 64 << 10 };
+    static char *maps[COUNT];
+    for (int at = 0; at < COUNT; at++) {
+        maps[at] = map(LEN);
+        /* Its neighbour must be another mapping. */
+        if (at % 2)
+            madvise(maps[at], LEN, MADV_NOHUGEPAGE);
+        memset(maps[at], at, LEN);
+    }
+    settle();
+    for (int at = 0; at < COUNT; at++)
+        for (int page = 0; page < LEN; page += PAGE)
+            if (maps[at][page] != (char)at)
+                fail("a mapping");
+}
+
+/* Shared memory is not paged, but counts. */
+static void shared(void)
+{
+    size_t len = 24 << 20;
+    char *at = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED)
+        fail("no memory");
+    memset(at, 1, len);
+    puts("ready");
+    fflush(stdout);
+    getchar();
+}
+
 int main(int count, char **words)
 {
     const char *which = count > 1 ? words[1] : "";
@@ -216,6 +263,12 @@ int main(int count, char **words)
         written();
     else if (!strcmp(which, "forked") || !strcmp(which, "raw"))
         forked(*which == 'r');
+    else if (!strcmp(which, "grows"))
+        grows();
+    else if (!strcmp(which, "many"))
+        many();
+    else if (!strcmp(which, "shared"))
+        shared();
     else
         fail("no such case");
     puts("ok");

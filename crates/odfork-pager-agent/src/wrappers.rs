@@ -23,8 +23,8 @@ use odfork_sys::{args, raw};
 use crate::regions::whole_pages;
 use crate::stack::on_unpaged_stack;
 use crate::state::{self, mode, Locked, STATE};
+use crate::{any, calls, setup};
 use crate::{as_libc, kernel_madvise, kernel_mmap, kernel_munmap, set_errno};
-use crate::{calls, setup};
 
 /// `MAP_32BIT`, which x86-64 alone has.
 const LOW: c_int = if cfg!(target_arch = "x86_64") { 0x40 } else { 0 };
@@ -78,6 +78,7 @@ fn map(at: usize, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: i64)
     let call = || kernel_mmap(at, len, prot, flags, fd, offset);
     match flags & libc::MAP_FIXED != 0 && state::is_active() {
         true => map_over(at, len, call).unwrap_or_else(call),
+        false if any::is_active() => any::watch_new(call(), len, prot, flags),
         false => call(),
     }
 }
@@ -253,7 +254,7 @@ pub unsafe extern "C" fn madvise(address: *mut c_void, len: usize, advice: c_int
     let at = address as usize;
     let answer = match state::is_active() {
         true => on_unpaged_stack(move || advise(at, len, advice)),
-        false if crate::any::is_active() => crate::any::advise(at, len, advice),
+        false if any::is_active() => any::advise(at, len, advice),
         false => kernel_madvise(at, len, advice),
     };
     as_libc(answer) as c_int

@@ -2,7 +2,10 @@
 //! byte; here it is seen that pages did leave and come back, and what is refused.
 
 use std::fs;
-use std::process::{Command, Stdio};
+use std::io::{self, BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use serde_json::Value;
@@ -10,21 +13,25 @@ use serde_json::Value;
 use super::others::text;
 use super::world::*;
 
-/// Paged under this limit; what the pager counted for the first process, which ends last.
-fn run(stage: &Stage, limit: &str, words: &[&str]) -> Result<Value, String> {
-    let folder = tempfile::tempdir().map_err(text)?;
-    let report = folder.path().join("report");
+/// The program under this limit, its store and its report in this folder.
+fn command(stage: &Stage, folder: &Path, limit: &str, words: &[&str]) -> Command {
     let mut command = Command::new(&stage.launcher);
     command.args(["page", "run", "--memory", "any", "--limit", limit, "--store"]);
-    command.arg(folder.path()).arg("--").arg(stage.programs.join(words[0])).args(&words[1..]);
-    command.env("ODFORK_PAGE_REPORT", &report);
+    command.arg(folder).arg("--").arg(stage.programs.join(words[0])).args(&words[1..]);
+    command.env("ODFORK_PAGE_REPORT", folder.join("report"));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let child = command.spawn().map_err(text)?;
+    command
+}
+
+/// What the pager counted for the first process, which ends last.
+fn run(stage: &Stage, limit: &str, words: &[&str]) -> Result<Value, String> {
+    let folder = tempfile::tempdir().map_err(text)?;
+    let child = command(stage, folder.path(), limit, words).spawn().map_err(text)?;
     let pid = child.id();
     finish(child)?;
     let mut found = None;
     wait_for("the report", || {
-        let said = fs::read_to_string(&report).unwrap_or_default();
+        let said = fs::read_to_string(folder.path().join("report")).unwrap_or_default();
         let mut lines = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         found = lines.find(|line| line["pid"].as_u64() == Some(u64::from(pid)));
         found.is_some()
@@ -57,6 +64,77 @@ fn forked(stage: &Stage, which: &str) -> Outcome {
     }
 }
 
+/// The most that was in memory at a time is within a tenth of the limit: in one run of several,
+/// since on a busy machine the pager may not be let look in time.
+fn bounded(stage: &Stage, limit: u64, words: &[&str]) -> Outcome {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let counts = run(stage, &format!("{limit}M"), words)?;
+        match counts["peak"].as_u64() {
+            Some(peak) if peak <= (limit * 256) * 11 / 10 => return Ok(()),
+            _ if Instant::now() > deadline => return Err(format!("above the limit: {counts}")),
+            _ => {}
+        }
+    }
+}
+
+/// What cannot be paged counts, and is told with its reason: on standard error and by status.
+fn told(stage: &Stage) -> Outcome {
+    let folder = tempfile::tempdir().map_err(text)?;
+    let mut child =
+        command(stage, folder.path(), "8M", &["any", "shared"]).spawn().map_err(text)?;
+    let pid = u64::from(child.id());
+    read_line(&mut child)?;
+    let mut status = String::new();
+    wait_for("status", || {
+        let output = Command::new(&stage.launcher).args(["page", "status", "--json"]).output();
+        status = output.map(|it| String::from_utf8_lossy(&it.stdout).into()).unwrap_or_default();
+        let all: Value = serde_json::from_str(&status).unwrap_or_default();
+        let mut programs = all["any"].as_array().cloned().unwrap_or_default().into_iter();
+        let ours = programs.find(|one| one["pid"].as_u64() == Some(pid)).unwrap_or_default();
+        ours["shared_memory"].as_u64() >= Some(24 << 8)
+            && ours["resident"].as_u64() >= Some(24 << 8)
+    })
+    .map_err(|why| format!("{why}: {status}"))?;
+    sleep_until_told(&mut child)
+}
+
+fn sleep_until_told(child: &mut Child) -> Outcome {
+    let stderr = child.stderr.take().ok_or("no standard error")?;
+    let mut line = String::new();
+    BufReader::new(stderr).read_line(&mut line).map_err(text)?;
+    let ended = child.kill().and_then(|()| child.wait());
+    ended.map_err(text)?;
+    match line.contains("above the limit of 8 MB: 0 MB shared") && line.contains("24 MB of shared")
+    {
+        true => Ok(()),
+        false => Err(format!("it said: {line}")),
+    }
+}
+
+/// The limits of whoever starts the program are not the pager's: its store grows beyond the largest
+/// file allowed.
+fn limits(stage: &Stage) -> Outcome {
+    let folder = tempfile::tempdir().map_err(text)?;
+    let mut command = command(stage, folder.path(), "2M", &["mappings", "600", "9"]);
+    // SAFETY: one system call between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            let limit = libc::rlimit { rlim_cur: 4096, rlim_max: libc::RLIM_INFINITY };
+            match libc::setrlimit(libc::RLIMIT_FSIZE, &limit) {
+                0 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            }
+        });
+    }
+    command.env_remove("ODFORK_PAGE_REPORT");
+    let output = command.output().map_err(text)?;
+    match output.status.success() && output.stderr.is_empty() {
+        true => Ok(()),
+        false => Err(format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr))),
+    }
+}
+
 /// With room to spare nothing is taken and no fault comes to us.
 fn room(stage: &Stage) -> Outcome {
     let counts = run(stage, "64M", &["mappings", "200", "3"])?;
@@ -84,7 +162,7 @@ fn refused(stage: &Stage) -> Outcome {
 
 type Case = fn(&Stage) -> Outcome;
 
-pub const CASES: [(&str, Case); 12] = [
+pub const CASES: [(&str, Case); 17] = [
     ("content", |s| paged(s, "8M", &["content", "16", "3", "2", "11", "40"])),
     ("mappings", |s| paged(s, "2M", &["mappings", "600", "9"])),
     ("heap", |s| paged(s, "8M", &["heap", "3", "3", "9"])),
@@ -95,6 +173,11 @@ pub const CASES: [(&str, Case); 12] = [
     ("forked", |s| forked(s, "forked")),
     ("forked_raw", |s| forked(s, "raw")),
     ("forks", |s| paged(s, "2M", &["forks", "6", "2", "5", "2"])),
+    ("many", |s| paged(s, "8M", &["any", "many"])),
+    ("bounded", |s| bounded(s, 16, &["any", "grows"])),
+    ("bounded_many", |s| bounded(s, 8, &["any", "many"])),
+    ("told", told),
+    ("limits", limits),
     ("room", room),
     ("refused", refused),
 ];

@@ -5,6 +5,7 @@
 //! everywhere in `odfork`.
 
 mod any;
+mod any_status;
 mod compare;
 mod daemon;
 mod probe;

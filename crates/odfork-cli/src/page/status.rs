@@ -1,4 +1,4 @@
-//! `odfork page status`: what the daemon holds and does, once or live.
+//! `odfork page status`: what the daemon and the tasks of `--memory any` hold and do, once or live.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
@@ -10,7 +10,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use odfork_pager::endpoint;
 use serde_json::Value;
 
-use super::daemon;
+use super::{any_status, daemon};
 
 pub fn command() -> Command {
     Command::new("status")
@@ -40,15 +40,31 @@ pub fn run(given: &ArgMatches) -> Result<u8> {
     let watch = given.get_one::<u64>("watch").copied();
     let mut before: Option<Value> = None;
     loop {
-        let text = ask()?;
-        let now: Value = serde_json::from_str(&text)?;
+        // A named socket is a question to its daemon alone.
+        let others = match given.contains_id("socket") {
+            true => Vec::new(),
+            false => any_status::programs(),
+        };
+        let mut now: Value = match ask() {
+            Ok(text) => serde_json::from_str(&text)?,
+            Err(_) if !others.is_empty() => Value::Object(Default::default()),
+            Err(error) => return Err(error),
+        };
         let mut out = io::stdout().lock();
         if given.get_flag("json") {
-            writeln!(out, "{}", text.trim())?;
+            if !others.is_empty() {
+                now["any"] = others.into();
+            }
+            writeln!(out, "{now}")?;
         } else {
             let clear = watch.is_some() && out.is_terminal();
-            let table = table(&now, before.as_ref());
-            write!(out, "{}{table}", if clear { "\x1b[H\x1b[2J" } else { "" })?;
+            write!(out, "{}", if clear { "\x1b[H\x1b[2J" } else { "" })?;
+            if now["limit_bytes"].is_u64() {
+                write!(out, "{}", table(&now, before.as_ref()))?;
+            }
+            if !others.is_empty() {
+                write!(out, "{}", any_status::table(&others))?;
+            }
         }
         out.flush()?;
         drop(out);
@@ -78,7 +94,7 @@ pub fn is_nobody(error: &io::Error) -> bool {
     matches!(error.kind(), NotFound | ConnectionRefused | ConnectionReset | BrokenPipe)
 }
 
-fn megabytes(pages: &Value) -> String {
+pub fn megabytes(pages: &Value) -> String {
     format!("{:.1}", pages.as_f64().unwrap_or(0.0) / 256.0)
 }
 

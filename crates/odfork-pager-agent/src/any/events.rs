@@ -24,6 +24,8 @@ const APPLIED: u8 = 0x80;
 /// Most events that are looked at together, and faults answered in one turn.
 const MOST_EVENTS: usize = 64;
 const MOST_FAULTS: usize = 64;
+/// Most of both that are read by one call.
+const MOST_READ: usize = 16;
 
 /// A touch of a page that is away.
 #[derive(Clone, Copy)]
@@ -103,24 +105,32 @@ impl Pager {
     }
 
     fn read(&mut self, batch: &mut Batch) {
-        let mut message = [Message::default()];
-        while batch.count < MOST_EVENTS && self.uffd.read(&mut message) == Ok(1) {
-            let [message] = message;
-            match message.event {
-                EVENT_PAGEFAULT if batch.waiting < MOST_FAULTS => {
-                    let writes = message.flags & PAGEFAULT_FLAG_WRITE != 0;
-                    batch.faults[batch.waiting] = Touch { address: message.address, writes };
-                    batch.waiting += 1;
-                }
-                // It comes again.
-                EVENT_PAGEFAULT => drop(self.uffd.wake(message.address & !(BYTES - 1), BYTES)),
-                _ => {
-                    batch.events[batch.count] = message;
-                    batch.count += 1;
-                }
-            }
-            if batch.waiting == MOST_FAULTS {
+        let mut messages = [Message::default(); MOST_READ];
+        loop {
+            let room = MOST_READ.min(MOST_EVENTS - batch.count);
+            let got = match self.uffd.read(&mut messages[..room]) {
+                Ok(got) if got > 0 => got.min(room),
+                _ => return,
+            };
+            messages[..got].iter().for_each(|message| self.sort(batch, message));
+            if got < room || batch.waiting >= MOST_FAULTS - MOST_READ {
                 return;
+            }
+        }
+    }
+
+    fn sort(&self, batch: &mut Batch, message: &Message) {
+        match message.event {
+            EVENT_PAGEFAULT if batch.waiting < MOST_FAULTS => {
+                let writes = message.flags & PAGEFAULT_FLAG_WRITE != 0;
+                batch.faults[batch.waiting] = Touch { address: message.address, writes };
+                batch.waiting += 1;
+            }
+            // It comes again.
+            EVENT_PAGEFAULT => drop(self.uffd.wake(message.address & !(BYTES - 1), BYTES)),
+            _ => {
+                batch.events[batch.count] = *message;
+                batch.count += 1;
             }
         }
     }

@@ -84,14 +84,19 @@ impl Pager {
         let kind = plain | procmap::VMA_EXECUTABLE | procmap::VMA_SHARED;
         let is_known =
             !name.starts_with(b"[") || name.starts_with(b"[heap]") || name.starts_with(b"[anon:");
+        let is_own = self.is_own(query.start, query.end);
+        let fits = query.vma_flags & kind == plain && query.inode == 0 && is_known && !is_own;
+        Some((query.start, query.end, fits))
+    }
+
+    /// Memory of the pager itself.
+    pub fn is_own(&self, start: u64, end: u64) -> bool {
         let own = [
             (self.room.start as u64, (self.room.start + self.room.len) as u64),
             self.pool.range(),
             (self.probe, self.probe + BYTES),
         ];
-        let is_own = own.iter().any(|&(from, to)| query.start < to && from < query.end);
-        let fits = query.vma_flags & kind == plain && query.inode == 0 && is_known && !is_own;
-        Some((query.start, query.end, fits))
+        own.iter().any(|&(from, to)| start < to && from < end)
     }
 
     /// What is missing in a mapping is asked of us from now on.
@@ -106,10 +111,13 @@ impl Pager {
         is_done
     }
 
-    /// All that can be taken is watched: it grows no faster than there is room.
+    /// All that can be taken is watched: it grows no faster than there is room. What is watched is
+    /// passed without a question: there may be thousands of mappings.
     fn watch_all(&mut self) {
         let mut at = 0;
-        while let Some((start, end, fits)) = self.mapping(at) {
+        loop {
+            at = self.watched.end_of(at).unwrap_or(at);
+            let Some((start, end, fits)) = self.mapping(at) else { return };
             if fits {
                 self.watch(start, end);
             }
@@ -218,7 +226,13 @@ impl Pager {
     pub fn reduce(&mut self, more: u64) {
         let pool = if self.state.pause > 0 { 0 } else { self.limit / 8 };
         self.state.pause = self.state.pause.saturating_sub(1);
-        let goal = self.allowed() - self.limit / 32;
+        let allowed = self.allowed();
+        // A little more than must, and not for each page: a sweep has its price.
+        let goal = match self.state.resident + more > allowed {
+            true => allowed - self.limit / 32,
+            false => allowed,
+        };
+        let pool = if self.pool.parked < pool - pool / 4 { pool } else { 0 };
         for _ in 0..MOST_PARTS {
             if self.state.grown > NOTICED {
                 self.watch_all();

@@ -80,6 +80,8 @@ pub struct Order {
     ready: AtomicU32,
     /// The process that is served.
     served: AtomicI32,
+    /// Memory is short.
+    is_tight: AtomicBool,
     uffd: KeptFd,
 }
 
@@ -91,6 +93,7 @@ static ORDER: Order = Order {
     paths: UnsafeCell::new([[0; LONGEST]; 2]),
     ready: AtomicU32::new(0),
     served: AtomicI32::new(0),
+    is_tight: AtomicBool::new(false),
     uffd: KeptFd::none(),
 };
 
@@ -202,6 +205,7 @@ fn start() -> Result<(), Failure> {
     }
     close(task.pidfd);
     close(task.report);
+    close(task.status);
     ORDER.uffd.keep(uffd.0);
     ORDER.served.store(getpid(), Relaxed);
     Ok(())
@@ -248,8 +252,9 @@ fn make(uffd: Userfaultfd, limit: u64) -> Result<*mut Task, Failure> {
         .map_err(why("no descriptor of a process can be had"))?;
     let pidfd = high(pidfd as c_int);
     let batch = events::Batch::new();
+    let (report, status) = (open_report(), report::status_file());
     // SAFETY: room for one, unused.
-    unsafe { task.write(Task { pager, order: &ORDER, batch, pidfd, report: open_report() }) };
+    unsafe { task.write(Task { pager, order: &ORDER, batch, pidfd, report, status }) };
     Ok(task)
 }
 
@@ -285,6 +290,26 @@ fn open_report() -> c_int {
     // SAFETY: a valid path.
     let fd = unsafe { call(libc::SYS_openat, args![libc::AT_FDCWD, path.as_ptr(), flags, 0o600]) };
     fd.map_or(-1, |fd| high(fd as c_int))
+}
+
+/// A new mapping, by its address: while memory is short it is watched from the start, so that it
+/// cannot grow faster than there is room. Only mappings that the program makes by itself come by
+/// here.
+pub fn watch_new(answer: isize, len: usize, prot: c_int, flags: c_int) -> isize {
+    let plain = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let is_plain =
+        flags & (plain | libc::MAP_SHARED) == plain && prot == libc::PROT_READ | libc::PROT_WRITE;
+    if let (true, true, Ok(start)) =
+        (ORDER.is_tight.load(Relaxed), is_plain, odfork_sys::check(answer))
+    {
+        if ORDER.uffd.is_there() {
+            let len = len.next_multiple_of(PAGE) as u64;
+            let uffd = Userfaultfd(ORDER.uffd.number());
+            // Refused: the task finds it later.
+            let _ = uffd.register(start as u64, len, abi::REGISTER_MODE_MISSING);
+        }
+    }
+    answer
 }
 
 /// madvise of a program that is paged so: what keeps pages in place while it gives their content

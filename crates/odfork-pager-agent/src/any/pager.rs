@@ -1,6 +1,7 @@
 //! All that the serving task knows: one structure, reached by that task only.
 
 use core::ffi::c_int;
+use core::sync::atomic::Ordering::Relaxed;
 
 use odfork_pager_protocol::PAGE;
 use odfork_sys::userfaultfd::Userfaultfd;
@@ -52,10 +53,12 @@ impl Stream {
 /// How far things are.
 #[derive(Default)]
 pub struct State {
-    /// Anonymous pages in memory.
+    /// Anonymous pages in memory, and shared memory.
     pub resident: u64,
     /// So many more than what was given: memory that is not watched grows.
     pub grown: u64,
+    /// Pages of shared memory, which are not paged but count.
+    pub shared_memory: u64,
     /// Where the hand goes on.
     pub hand: u64,
     /// Pages that could not be taken, in the last revolution and in this one.
@@ -109,11 +112,11 @@ pub struct Pager {
 }
 
 impl Pager {
-    /// Pages that may be in memory. What is shared with children or pinned cannot leave: the rest
-    /// has half of the limit at least.
+    /// Pages that may be in memory. What is shared with children or pinned, and shared memory,
+    /// cannot leave: the rest has half of the limit at least.
     pub fn allowed(&self) -> u64 {
         let shared = self.state.shared[0].max(self.state.shared[1]).min(self.state.resident);
-        self.limit.max(shared + self.limit / 2)
+        self.limit.max(shared + self.state.shared_memory + self.limit / 2)
     }
 
     /// From so many pages on all memory is watched: what grows waits for room.
@@ -132,7 +135,7 @@ impl Pager {
         unsafe { core::slice::from_raw_parts(at, PAGE) }
     }
 
-    /// Anonymous pages in memory, ours among them.
+    /// Anonymous pages and shared memory, ours among them.
     pub fn count_resident(&mut self) {
         let mut text = [0u8; 128];
         let read = args![self.statm, text.as_mut_ptr(), text.len(), 0];
@@ -140,10 +143,11 @@ impl Pager {
         let got = unsafe { call(libc::SYS_pread64, read) }.unwrap_or(0);
         let mut words = text[..got].split(|&byte| byte == b' ').skip(1).map(number);
         if let (Some(all), Some(files)) = (words.next(), words.next()) {
-            let resident = all.saturating_sub(files);
+            let resident = all.saturating_sub(files) + self.state.shared_memory;
             self.state.grown = resident.saturating_sub(self.state.resident);
             self.state.resident = resident;
             self.counts.peak = self.counts.peak.max(resident);
+            super::ORDER.is_tight.store(self.is_tight(), Relaxed);
         }
     }
 
@@ -163,7 +167,7 @@ impl Pager {
 }
 
 /// Digits at the start of a text.
-fn number(text: &[u8]) -> u64 {
+pub fn number(text: &[u8]) -> u64 {
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit());
     digits.fold(0, |sum: u64, &digit| sum.wrapping_mul(10).wrapping_add(u64::from(digit - b'0')))
 }

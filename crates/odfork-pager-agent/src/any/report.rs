@@ -1,12 +1,16 @@
-//! What the pager says: lines on the program's standard error, and counts in a file at the end.
+//! What the pager says: lines on the program's standard error, and counts in a file.
 
 use core::ffi::c_int;
 
+use odfork_pager_protocol::PAGE;
+use odfork_sys::abi::pagemap;
 use odfork_sys::{args, call, raw};
 
-use super::pager::Pager;
+use super::pager::{number, Pager};
 use crate::close;
+use crate::descriptors::high;
 use crate::line::Line;
+use crate::proc_lines::Lines;
 
 /// One line on the program's standard error. We hold none of its descriptors: whoever waits for the
 /// end of a pipe must not wait for us.
@@ -24,22 +28,86 @@ pub fn say(program: c_int, line: &[u8]) {
     }
 }
 
+/// Where others find the counts of this task: a memory file among its descriptors. -1: nowhere.
+pub fn status_file() -> c_int {
+    let name = c"odfork-page-status".as_ptr();
+    // SAFETY: a constant name.
+    let made = unsafe { call(libc::SYS_memfd_create, args![name, libc::MFD_CLOEXEC]) };
+    made.map_or(-1, |fd| high(fd as c_int))
+}
+
+/// What stays in memory above the limit, in pages.
+struct Excess {
+    all: u64,
+    /// Shared with children, or pinned: the kernel refused.
+    refused: u64,
+    locked: u64,
+    /// Stacks, data of libraries.
+    other: u64,
+}
+
 impl Pager {
+    fn excess(&self) -> Excess {
+        let mut other = 0;
+        let mut at = 0;
+        while let Some((start, end, fits)) = self.mapping(at) {
+            at = end;
+            if !fits && !self.is_own(start, end) {
+                other += self.count_present(start, end);
+            }
+        }
+        let refused = self.state.shared[0].max(self.state.shared[1]);
+        let locked = self.status_number(b"VmLck:") / 4;
+        let all = self.state.resident.saturating_sub(self.limit);
+        Excess { all, refused, locked, other }
+    }
+
+    fn count_present(&self, start: u64, end: u64) -> u64 {
+        let (mut at, mut sum) = (start, 0);
+        while at < end {
+            let mut found = [pagemap::Region::default(); 64];
+            let (count, reached) = self.present(at, end, &mut found);
+            sum +=
+                found[..count].iter().map(|one| (one.end - one.start) / PAGE as u64).sum::<u64>();
+            at = reached;
+        }
+        sum
+    }
+
+    /// A line of /proc/self/status, in KB.
+    fn status_number(&self, name: &[u8]) -> u64 {
+        let Ok(mut lines) = Lines::open(c"/proc/self/status") else { return 0 };
+        while let Some(line) = lines.next() {
+            if let Some(rest) = line.strip_prefix(name) {
+                return number(rest.trim_ascii_start());
+            }
+        }
+        0
+    }
+
+    /// It changes behind our back, and not often.
+    pub fn count_shared_memory(&mut self) {
+        self.state.shared_memory = self.status_number(b"RssShmem:") / 4;
+    }
+
     /// Pages above the limit, and why they stay.
     pub fn tell_excess(&mut self) {
+        let excess = self.excess();
         let mut line = Line::new();
-        line.text(b"odfork page: ").number((self.state.resident - self.limit) >> 8);
-        line.text(b" MB above the limit of ").number(self.limit >> 8);
-        line.text(if self.store.is_full {
-            b" MB: the store is full\n".as_slice()
-        } else {
-            b" MB: shared with children, pinned, locked, or in use faster than they can leave\n"
-        });
+        line.text(b"odfork page: ").number(excess.all >> 8);
+        line.text(b" MB above the limit of ").number(self.limit >> 8).text(b" MB: ");
+        if self.store.is_full {
+            line.text(b"the store is full; ");
+        }
+        line.number(excess.refused >> 8).text(b" MB shared with children or pinned, ");
+        line.number(self.state.shared_memory >> 8).text(b" MB of shared memory, ");
+        line.number(excess.locked >> 8).text(b" MB locked, ");
+        line.number(excess.other >> 8).text(b" MB of stacks and libraries\n");
         say(self.program, line.bytes());
     }
 
     /// One line of JSON.
-    pub fn write_counts(&self, to: c_int) {
+    fn counts(&self) -> Line {
         let counts = &self.counts;
         let mut line = Line::new();
         line.text(b"{\"pid\":").number(self.program as u64);
@@ -61,8 +129,36 @@ impl Pager {
         ] {
             line.text(name).number(value);
         }
+        line
+    }
+
+    pub fn write_counts(&self, to: c_int) {
+        let mut line = self.counts();
         line.text(b"}\n");
         // SAFETY: valid bytes; a descriptor of ours, or -1.
         unsafe { raw(libc::SYS_write, args![to, line.bytes().as_ptr(), line.bytes().len()]) };
+    }
+
+    /// For `page status`: the counts, and why there is more in memory than the limit.
+    pub fn publish(&self, to: c_int) {
+        let mut line = self.counts();
+        if self.state.resident > self.limit {
+            let excess = self.excess();
+            for (name, value) in [
+                (b",\"refused\":".as_slice(), excess.refused),
+                (b",\"shared_memory\":", self.state.shared_memory),
+                (b",\"locked\":", excess.locked),
+                (b",\"other\":", excess.other),
+                (b",\"store_full\":", u64::from(self.store.is_full)),
+            ] {
+                line.text(name).number(value);
+            }
+        }
+        line.text(b"}\n");
+        // One write: a reader sees the old line or the new one, and what is behind its end.
+        // SAFETY: valid bytes; a descriptor of ours, or -1.
+        unsafe {
+            raw(libc::SYS_pwrite64, args![to, line.bytes().as_ptr(), line.bytes().len(), 0]);
+        }
     }
 }

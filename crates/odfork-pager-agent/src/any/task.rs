@@ -21,7 +21,7 @@ const LONGEST_NAP: u64 = 200 * MILLISECOND;
 /// While faults come that closely, the next one is polled for.
 const CLOSE: u64 = 30 * MICROSECOND;
 /// Time above the limit, before it is told.
-const PATIENCE: u64 = 500 * MILLISECOND;
+const PATIENCE: u64 = 200 * MILLISECOND;
 
 /// What `serve` gets.
 pub struct Task {
@@ -30,6 +30,7 @@ pub struct Task {
     pub batch: Batch,
     pub pidfd: c_int,
     pub report: c_int,
+    pub status: c_int,
 }
 
 fn now() -> u64 {
@@ -84,6 +85,8 @@ pub extern "C" fn serve(task: usize) -> i32 {
         }
         if time >= times.exec {
             times.exec = time + 1_000 * MILLISECOND;
+            task.pager.count_shared_memory();
+            task.pager.publish(task.status);
             if has_left(&task.pager) {
                 stay_behind(task);
             }
@@ -114,6 +117,7 @@ fn settle(task: &mut Task) {
         pager.protected.tasks,
         task.pidfd,
         task.report,
+        task.status,
     ];
     ours.sort_unstable();
     let mut from = 0u32;
@@ -253,9 +257,8 @@ fn stay_behind(task: &mut Task) -> ! {
         }
     }
     pager.write_counts(task.report);
-    [pager.uffd.0, pager.store.fd(), pager.maps, pager.pagemap, pager.smaps, task.report]
-        .into_iter()
-        .for_each(close);
+    let all = [pager.uffd.0, pager.store.fd(), pager.maps, pager.pagemap, pager.smaps];
+    all.into_iter().chain([task.report, task.status]).for_each(close);
     pager.uffd.0 = -1;
     while !wait(task, 1_000_000 * MILLISECOND) {}
     loop {

@@ -31,6 +31,12 @@ impl Watched {
         self.list().get(at).is_some_and(|range| range.0 <= start && end <= range.1)
     }
 
+    /// The end of the range that holds the address.
+    pub fn end_of(&self, address: u64) -> Option<u64> {
+        let at = self.list().partition_point(|range| range.1 <= address);
+        self.list().get(at).filter(|range| range.0 <= address).map(|range| range.1)
+    }
+
     pub fn add(&mut self, start: u64, end: u64) {
         let first = self.list().partition_point(|range| range.1 < start);
         let last = self.list().partition_point(|range| range.0 <= end);
