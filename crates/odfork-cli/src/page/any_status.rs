@@ -7,11 +7,13 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::status::megabytes;
-
 /// Name of the task, and of its file.
 const TASK: &str = "odfork-page";
 const FILE: &str = "/memfd:odfork-page-status";
+
+pub fn megabytes(pages: &Value) -> String {
+    format!("{:.1}", pages.as_f64().unwrap_or(0.0) / 256.0)
+}
 
 /// Those that this user may look into.
 pub fn programs() -> Vec<Value> {

@@ -10,7 +10,8 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use odfork_pager::endpoint;
 use serde_json::Value;
 
-use super::{any_status, daemon};
+use super::any_status::{self, megabytes};
+use super::daemon;
 
 pub fn command() -> Command {
     Command::new("status")
@@ -92,10 +93,6 @@ pub fn no_answer(error: &io::Error, socket: &Path) -> Error {
 pub fn is_nobody(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset, NotFound};
     matches!(error.kind(), NotFound | ConnectionRefused | ConnectionReset | BrokenPipe)
-}
-
-pub fn megabytes(pages: &Value) -> String {
-    format!("{:.1}", pages.as_f64().unwrap_or(0.0) / 256.0)
 }
 
 /// The table; rates when there is an earlier answer of the same daemon.

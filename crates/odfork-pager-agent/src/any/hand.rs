@@ -66,8 +66,8 @@ impl Pager {
         self.state.is_unprotected = !self.protect();
     }
 
-    /// The next mapping from an address on that can be written: its range, and whether its pages may
-    /// be taken.
+    /// The next mapping from an address on that can be written: its range, and whether its pages
+    /// may be taken.
     pub fn mapping(&self, address: u64) -> Option<(u64, u64, bool)> {
         let plain = procmap::VMA_READABLE | procmap::VMA_WRITABLE;
         let mut query = procmap::Query {
@@ -220,8 +220,8 @@ impl Pager {
         self.reduce(count);
     }
 
-    /// Makes what is in memory, with so many pages more, less by what exceeds the limit. The pool is
-    /// kept filled: what is in it has a second chance. Memory that is not watched may grow
+    /// Makes what is in memory, with so many pages more, less by what exceeds the limit. The pool
+    /// is kept filled: what is in it has a second chance. Memory that is not watched may grow
     /// meanwhile, so it is looked for after each part.
     pub fn reduce(&mut self, more: u64) {
         let pool = if self.state.pause > 0 { 0 } else { self.limit / 8 };
