@@ -44,7 +44,8 @@ impl Litter {
 const FOREIGN: [&str; 3] = ["PostgreSQL.", "sem.mp-", "psm_"];
 
 /// Files of shared memory, temporary files with the runtime's name, and mounts. What the programs
-/// themselves leave is found in their scratch directory, which is their TMPDIR, too.
+/// themselves leave is found in their scratch directory, which is their TMPDIR, too. Below
+/// /sys/kernel the kernel mounts tracefs by itself when any process looks there (perf does).
 fn snapshot() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for dir in ["/dev/shm", "/tmp", "/var/tmp"] {
@@ -57,7 +58,8 @@ fn snapshot() -> BTreeSet<String> {
             }
         }
     }
-    for line in fs::read_to_string("/proc/self/mounts").unwrap_or_default().lines() {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    for line in mounts.lines().filter(|line| !line.contains(" /sys/kernel/")) {
         names.insert(format!("mount {line}"));
     }
     names

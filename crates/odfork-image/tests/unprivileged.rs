@@ -31,7 +31,10 @@ fn as_nobody(test: &str) -> bool {
     let place = tempfile::Builder::new().tempdir_in("/var/tmp").unwrap();
     open_to_all(place.path());
     let program = place.path().join("program");
-    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    // By another process: what is open for writing here, a child of the other test has too between
+    // fork and exec, and then it cannot be executed (ETXTBSY).
+    let copy = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&program).status();
+    assert!(copy.unwrap().success());
     open_to_all(&program);
     drop(folder);
     let output = Command::new(&program)
