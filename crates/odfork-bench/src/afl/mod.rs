@@ -23,12 +23,13 @@ use odfork_samples::samples::Params;
 use crate::baselines::journal::Undo;
 use crate::foreign::arms::named;
 use crate::foreign::found;
+use crate::foreign::seats::{in_turn, Seats};
 use crate::measure::library;
 use crate::options::with_engines;
 use crate::plan::{params, Effort};
 use crate::room::Room;
 use crate::rounds::{finish, measure, RoundOptions, Site};
-use crate::runner::{Block, Budget, Group, Point};
+use crate::runner::{Block, Budget, Group};
 use crate::suite::Suite;
 use target::{Case, Workshop, PACKAGE};
 use trial::{Arm, Settings, Target, Trial};
@@ -105,9 +106,9 @@ fn run(matches: &ArgMatches) -> Result<u8> {
     let _cleanup = site.journal.record(Undo::RemoveFolder(settings.folder.clone()));
     let names = arms.iter().map(|arm| arm.name.to_owned()).collect();
     let groups: Vec<_> = cases.iter().map(|&case| group(case, &arms, &options)).collect();
-    let mut trial = Trial::new(&settings);
+    let mut trial = Seats::new(Trial::new(&settings));
     let recorder = measure(&SUITE, &options.rounds, (names, notes), &groups, &mut trial)?;
-    finish(recorder, trial.findings, tables::tables)
+    finish(recorder, trial.stand.findings, tables::tables)
 }
 
 fn settings(options: &Options, program: &Path, folder: PathBuf) -> Result<Settings> {
@@ -177,13 +178,7 @@ fn group(case: Case, arms: &[Arm], options: &Options) -> Group<Target, ()> {
         place.insert("sanitizer".into(), "address".into());
     }
     let target = |arm: &Arm| Target { arm: arm.clone(), case, params: place.clone() };
-    let point = |(at, arm): (usize, &Arm)| Point {
-        engine: arm.name,
-        targets: vec![at],
-        params: place.clone(),
-        op: (),
-    };
-    let points: Vec<_> = arms.iter().enumerate().map(point).collect();
+    let points = in_turn(arms.iter().map(|arm| arm.name), &place, ());
     let rounds = options.rounds.rounds.unwrap_or([2, 12, 20][effort as usize]);
     let each = options.seconds.unwrap_or(slice(effort)) as f64;
     let start = 5.0 + case.bytes as f64 / 5e7;

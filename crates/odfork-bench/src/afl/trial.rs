@@ -2,15 +2,16 @@
 //! what of that a fresh process reaches again.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use odfork_samples::samples::{Params, Sample};
 
 use super::fuzzer::{Fuzzer, Run};
 use super::replay::Replay;
 use super::target::{Case, Workshop};
-use crate::foreign::{ended, engine};
-use crate::runner::{Executor, Number, Point, Reply};
+use crate::foreign::engine;
+use crate::foreign::seats::Stand;
+use crate::runner::{Number, Point};
 
 /// What AFL asks of a target with AddressSanitizer, and what odfork asks: freed memory stays.
 const ASAN: &str =
@@ -50,9 +51,6 @@ pub struct Settings {
 
 pub struct Trial<'a> {
     settings: &'a Settings,
-    begun: Instant,
-    targets: Vec<Target>,
-    seats: Vec<Option<Fuzzer>>,
     program: PathBuf,
     /// What fuzzers had found at their end.
     pub findings: Vec<Sample>,
@@ -60,9 +58,7 @@ pub struct Trial<'a> {
 
 impl<'a> Trial<'a> {
     pub fn new(settings: &'a Settings) -> Trial<'a> {
-        let (targets, seats, findings) = (Vec::new(), Vec::new(), Vec::new());
-        let (begun, program) = (Instant::now(), PathBuf::new());
-        Trial { settings, begun, targets, seats, program, findings }
+        Trial { settings, program: PathBuf::new(), findings: Vec::new() }
     }
 
     fn run(&self, arm: &Arm, case: Case) -> Run {
@@ -79,26 +75,13 @@ impl<'a> Trial<'a> {
         }
     }
 
-    fn start_one(&mut self, target: &Target) -> Result<Fuzzer, String> {
-        let case = target.case;
-        let said = |error: anyhow::Error| format!("{error:#}");
-        self.program = self.settings.workshop.program(case).map_err(said)?;
-        let folder = self.settings.folder.join(format!("{}-{}", case.word(), case.bytes));
-        let (seeds, dictionary) = Workshop::inputs(case, &folder).map_err(said)?;
-        let run = self.run(&target.arm, case);
-        let own = folder.join(target.arm.name);
-        let inputs = (seeds.as_path(), dictionary.as_deref());
-        Fuzzer::start(&self.settings.fuzz, &run, inputs, &own, self.settings.seed)
-    }
-
     /// Ends the fuzzer, and looks at what it found.
-    fn conclude(&mut self, place: usize, fuzzer: &mut Fuzzer) -> Result<(), String> {
+    fn conclude(&mut self, fuzzer: &mut Fuzzer, target: &Target) -> Result<(), String> {
         let stats = fuzzer.finish()?;
         let number = |name: &str| {
             let text = stats.get(name).ok_or(format!("fuzzer_stats has no {name}"))?;
             text.trim_end_matches('%').parse::<f64>().map_err(|_| format!("{name} is {text:?}"))
         };
-        let target = self.targets[place].clone();
         let edges = number("edges_found")?;
         let mut found = vec![
             Number::new("edges-found", "count", edges),
@@ -109,7 +92,7 @@ impl<'a> Trial<'a> {
             Number::new("hangs", "count", number("saved_hangs")?),
             Number::new("ready", "s", fuzzer.ready.as_secs_f64()),
         ];
-        found.extend(self.replay(&target, &fuzzer.results())?);
+        found.extend(self.replay(target, &fuzzer.results())?);
         self.findings.extend(found.into_iter().map(|number| {
             let sample = Sample::of(target.arm.name, (&number.metric, number.unit), number.value);
             Sample { params: target.params.clone(), ..sample }
@@ -137,62 +120,44 @@ impl<'a> Trial<'a> {
         let number = |(metric, value)| Number::new(metric, "count", value);
         Ok(found.into_iter().map(number).collect())
     }
+}
 
-    /// What odfork says of the process that forks.
-    fn engine(&self, fuzzer: &Fuzzer) -> Result<String, String> {
-        let pid = fuzzer.server().ok_or("the fork server is not found")?;
-        engine(&self.settings.odfork, pid)
+impl Stand for Trial<'_> {
+    type Target = Target;
+    type Op = ();
+    type Seat = Fuzzer;
+
+    fn start(&mut self, target: &Target) -> Result<Fuzzer, String> {
+        let case = target.case;
+        let said = |error: anyhow::Error| format!("{error:#}");
+        self.program = self.settings.workshop.program(case).map_err(said)?;
+        let folder = self.settings.folder.join(format!("{}-{}", case.word(), case.bytes));
+        let (seeds, dictionary) = Workshop::inputs(case, &folder).map_err(said)?;
+        let run = self.run(&target.arm, case);
+        let own = folder.join(target.arm.name);
+        let inputs = (seeds.as_path(), dictionary.as_deref());
+        Fuzzer::start(&self.settings.fuzz, &run, inputs, &own, self.settings.seed)
     }
 
-    fn end(&mut self, place: usize) -> Result<Reply, String> {
-        let Some(mut fuzzer) = self.seats[place].take() else { return Ok(Reply::default()) };
-        let preload = self.targets[place].arm.preload;
-        let engine = if preload { Some(self.engine(&fuzzer)?) } else { None };
-        self.conclude(place, &mut fuzzer)?;
-        Ok(Reply { engine, ..Reply::default() })
-    }
-
-    fn slice(&mut self, place: usize) -> Result<Vec<Number>, String> {
-        let length = self.settings.slice;
-        let fuzzer = self.seats[place].as_mut().ok_or("its fuzzer has not started")?;
-        let (executions, seconds) = fuzzer.slice(length)?;
+    fn slice(
+        &mut self,
+        fuzzer: &mut Fuzzer,
+        _target: &Target,
+        _point: &Point<()>,
+    ) -> Result<Vec<Number>, String> {
+        let (executions, seconds) = fuzzer.slice(self.settings.slice)?;
         let mut numbers = vec![Number::new("rate", "1/s", executions as f64 / seconds)];
         numbers.extend(fuzzer.edges().map(|edges| Number::new("edges", "count", edges)));
         Ok(numbers)
     }
-}
 
-impl Executor for Trial<'_> {
-    type Target = Target;
-    type Op = ();
-
-    fn start(&mut self, targets: &[Target]) -> Vec<Option<String>> {
-        self.targets = targets.to_vec();
-        let mut reasons = Vec::new();
-        for target in targets {
-            let started = self.start_one(target);
-            reasons.push(started.as_ref().err().cloned());
-            self.seats.push(started.ok());
-        }
-        reasons
-    }
-
-    fn perform(&mut self, point: &Point<()>, _round: u32) -> Reply {
-        match self.slice(point.targets[0]) {
-            Ok(numbers) => Reply::numbers(numbers),
-            Err(why) => ended(why),
-        }
-    }
-
-    fn verify(&mut self, target: usize) -> Reply {
-        self.end(target).unwrap_or_else(ended)
-    }
-
-    fn stop(&mut self) {
-        self.seats.clear();
-    }
-
-    fn now(&self) -> Duration {
-        self.begun.elapsed()
+    fn end(&mut self, mut fuzzer: Fuzzer, target: &Target) -> Result<Option<String>, String> {
+        let server = || fuzzer.server().ok_or("the fork server is not found");
+        let says = match target.arm.preload {
+            true => Some(engine(&self.settings.odfork, server()?)?),
+            false => None,
+        };
+        self.conclude(&mut fuzzer, target)?;
+        Ok(says)
     }
 }

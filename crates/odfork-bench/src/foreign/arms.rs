@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::Result;
 use clap::Args;
 
+use super::engine;
 use crate::options::Common;
 
 /// A program as it is, or started by `odfork run`.
@@ -65,6 +66,11 @@ impl Arm {
         words.extend(options.iter().map(OsString::from));
         words.push("--".into());
         words
+    }
+
+    /// What odfork says of a process of this arm, unless it was started without.
+    pub fn engine(&self, odfork: &Path, pid: impl ToString) -> Result<Option<String>, String> {
+        self.options.is_some().then(|| engine(odfork, pid)).transpose()
     }
 }
 

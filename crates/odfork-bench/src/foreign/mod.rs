@@ -1,12 +1,13 @@
 //! Programs of others that experiments drive: where they are, how they are started, what they said
 //! last, and what odfork says of them.
 //!
-//! `arms` says how they are compared, `build` makes what they need, `open_loop` gives servers their
-//! load, `user` is who they run as.
+//! `arms` says how they are compared, `seats` keeps one for each arm, `build` makes what they need,
+//! `open_loop` gives servers their load, `user` is who they run as.
 
 pub mod arms;
 pub mod build;
 pub mod open_loop;
+pub mod seats;
 pub mod user;
 
 use std::fs;

@@ -19,10 +19,11 @@ use crate::baselines::journal::Undo;
 use crate::foreign::arms::{Arm, ArmOptions, WORDS};
 use crate::foreign::make_folder;
 use crate::foreign::open_loop::Schedule;
+use crate::foreign::seats::{in_turn, Seats};
 use crate::options::with_engines;
 use crate::plan::params;
 use crate::rounds::{finish, measure, RoundOptions, Site};
-use crate::runner::{Block, Budget, Group, Point};
+use crate::runner::{Block, Budget, Group};
 use crate::suite::Suite;
 use trial::{Kind, Settings, Trial};
 
@@ -87,9 +88,9 @@ fn run(kind: Kind, matches: &ArgMatches) -> Result<u8> {
     let settings = settings(kind, &options, (&site, tools, folder));
     let names = arms.iter().map(|arm| arm.name.to_owned()).collect();
     let group = group(arms, &options, &settings);
-    let mut trial = Trial::new(&settings);
+    let mut trial = Seats::new(Trial::new(&settings));
     let recorder = measure(suite(kind), &options.rounds, (names, notes), &[group], &mut trial)?;
-    finish(recorder, trial.whole.samples(), tables::tables)
+    finish(recorder, trial.stand.whole.samples(), tables::tables)
 }
 
 fn settings(kind: Kind, options: &Options, place: (&Site, PathBuf, PathBuf)) -> Settings {
@@ -107,13 +108,7 @@ fn settings(kind: Kind, options: &Options, place: (&Site, PathBuf, PathBuf)) -> 
 fn group(arms: Vec<Arm>, options: &Options, settings: &Settings) -> Group<Arm, ()> {
     let Schedule { rate, requests, .. } = settings.schedule;
     let place = params(&[("rate", rate.into()), ("requests", requests.into())]);
-    let point = |(at, arm): (usize, &Arm)| Point {
-        engine: arm.name,
-        targets: vec![at],
-        params: place.clone(),
-        op: (),
-    };
-    let points: Vec<_> = arms.iter().enumerate().map(point).collect();
+    let points = in_turn(arms.iter().map(|arm| arm.name), &place, ());
     let default = [2, 20, 40][options.rounds.common.effort() as usize];
     let rounds = options.rounds.rounds.unwrap_or(default);
     let each = requests as f64 / rate * f64::from(rounds) + 5.0;

@@ -2,7 +2,7 @@
 //! check at the end. While one server has load, the others are idle.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Result;
 
@@ -11,9 +11,10 @@ use odfork_samples::stats::median;
 use super::service::{ticks, weight, Launch, Server};
 use super::{apache, postgres};
 use crate::foreign::arms::Arm;
-use crate::foreign::open_loop::{Schedule, Slice, Whole};
-use crate::foreign::{ended, engine, make_folder};
-use crate::runner::{Executor, Number, Point, Reply};
+use crate::foreign::make_folder;
+use crate::foreign::open_loop::{Schedule, Whole};
+use crate::foreign::seats::Stand;
+use crate::runner::{Number, Point};
 use crate::words::words;
 
 words! {
@@ -55,9 +56,6 @@ pub struct Settings {
 
 pub struct Trial<'a> {
     settings: &'a Settings,
-    begun: Instant,
-    servers: Vec<Option<Box<dyn Server>>>,
-    arms: Vec<Arm>,
     pub whole: Whole,
 }
 
@@ -68,11 +66,16 @@ const LOOK: Duration = Duration::from_millis(250);
 
 impl<'a> Trial<'a> {
     pub fn new(settings: &'a Settings) -> Trial<'a> {
-        let (servers, arms, whole) = (Vec::new(), Vec::new(), Whole::default());
-        Trial { settings, begun: Instant::now(), servers, arms, whole }
+        Trial { settings, whole: Whole::default() }
     }
+}
 
-    fn start_one(&self, arm: &Arm) -> Result<Box<dyn Server>, String> {
+impl Stand for Trial<'_> {
+    type Target = Arm;
+    type Op = ();
+    type Seat = Box<dyn Server>;
+
+    fn start(&mut self, arm: &Arm) -> Result<Box<dyn Server>, String> {
         let Settings { kind, odfork, tools, folder, seed, .. } = self.settings;
         let folder = folder.join(arm.name);
         make_folder(&folder, None)?;
@@ -83,8 +86,12 @@ impl<'a> Trial<'a> {
         })
     }
 
-    fn slice(&mut self, place: usize) -> Result<(Slice, Vec<Number>), String> {
-        let server = self.servers[place].as_mut().ok_or("its server has not started")?;
+    fn slice(
+        &mut self,
+        server: &mut Box<dyn Server>,
+        _arm: &Arm,
+        point: &Point<()>,
+    ) -> Result<Vec<Number>, String> {
         let (schedule, pid) = (self.settings.schedule, server.pid());
         let before = ticks(pid);
         let (slice, weights) = std::thread::scope(|scope| {
@@ -103,52 +110,12 @@ impl<'a> Trial<'a> {
         let each = used * TICK / slice.latencies.len().max(1) as f64;
         numbers.push(Number::new("processor", "ns", each));
         numbers.extend(median(&weights).map(|bytes| Number::new("pss", "bytes", bytes)));
-        Ok((slice, numbers))
+        self.whole.add(point.engine, &point.params, &slice.latencies);
+        Ok(numbers)
     }
 
-    fn end(&mut self, place: usize) -> Result<Reply, String> {
-        let Some(mut server) = self.servers[place].take() else { return Ok(Reply::default()) };
+    fn end(&mut self, mut server: Box<dyn Server>, arm: &Arm) -> Result<Option<String>, String> {
         server.check()?;
-        let is_ours = self.arms[place].options.is_some();
-        let says = is_ours.then(|| engine(&self.settings.odfork, server.pid())).transpose()?;
-        Ok(Reply { engine: says, ..Reply::default() })
-    }
-}
-
-impl Executor for Trial<'_> {
-    type Target = Arm;
-    type Op = ();
-
-    fn start(&mut self, targets: &[Arm]) -> Vec<Option<String>> {
-        self.arms = targets.to_vec();
-        let mut reasons = Vec::new();
-        for arm in targets {
-            let started = self.start_one(arm);
-            reasons.push(started.as_ref().err().cloned());
-            self.servers.push(started.ok());
-        }
-        reasons
-    }
-
-    fn perform(&mut self, point: &Point<()>, _round: u32) -> Reply {
-        match self.slice(point.targets[0]) {
-            Ok((slice, numbers)) => {
-                self.whole.add(point.engine, &point.params, &slice.latencies);
-                Reply::numbers(numbers)
-            }
-            Err(why) => ended(why),
-        }
-    }
-
-    fn verify(&mut self, target: usize) -> Reply {
-        self.end(target).unwrap_or_else(ended)
-    }
-
-    fn stop(&mut self) {
-        self.servers.clear();
-    }
-
-    fn now(&self) -> Duration {
-        self.begun.elapsed()
+        arm.engine(&self.settings.odfork, server.pid())
     }
 }

@@ -25,13 +25,14 @@ use odfork_samples::unit::Unit;
 
 use crate::baselines::journal::Undo;
 use crate::foreign::arms::{Arm, ArmOptions, WORDS};
+use crate::foreign::seats::{in_turn, Seats};
 use crate::foreign::user::User;
 use crate::foreign::{found, make_folder};
 use crate::options::with_engines;
 use crate::plan::{params, Effort};
 use crate::room::Room;
 use crate::rounds::{finish, measure, RoundOptions, Site};
-use crate::runner::{Block, Budget, Group, Point};
+use crate::runner::{Block, Budget, Group};
 use crate::suite::Suite;
 use snapshot::Kind;
 use trial::{Case, Settings, Target, Trial};
@@ -115,9 +116,9 @@ fn run(matches: &ArgMatches) -> Result<u8> {
     make_folder(&settings.folder, settings.user.as_ref()).map_err(Error::msg)?;
     let names = arms.iter().map(|arm| arm.name.to_owned()).collect();
     let groups: Vec<_> = cases.iter().map(|case| group(case, &arms, &options, &settings)).collect();
-    let mut trial = Trial::new(&site, &settings);
+    let mut trial = Seats::new(Trial::new(&site, &settings));
     let recorder = measure(&SUITE, &options.rounds, (names, notes), &groups, &mut trial)?;
-    finish(recorder, trial.whole.samples(), tables::tables)
+    finish(recorder, trial.stand.whole.samples(), tables::tables)
 }
 
 /// Every combination that fits into memory, and why the others do not.
@@ -178,13 +179,8 @@ fn group(case: &Case, arms: &[Arm], options: &Options, settings: &Settings) -> G
     let wanted = |kind: &Kind| options.snapshots.iter().any(|word| word == kind.word());
     for kind in Kind::ALL.into_iter().filter(wanted) {
         let rounds = if kind == Kind::Dump { rounds } else { rounds.div_ceil(3) };
-        let point = |(place, arm): (usize, &Arm)| Point {
-            engine: arm.name,
-            targets: vec![place],
-            params: params_of(case, kind, options),
-            op: kind,
-        };
-        let points: Vec<_> = arms.iter().enumerate().map(point).collect();
+        let names = arms.iter().map(|arm| arm.name);
+        let points = in_turn(names, &params_of(case, kind, options), kind);
         let each = slice.max(case.bytes as f64 / 2e8) + case.bytes as f64 / 1e8;
         expected += each * f64::from(rounds) * points.len() as f64;
         blocks.push(Block { points, budget: Budget::rounds(rounds) });

@@ -6,7 +6,6 @@
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use super::content::Content;
 use super::load::{self, Slice};
@@ -15,10 +14,10 @@ use super::snapshot::{compare, fill, wait_for_quiet, Kind};
 use crate::baselines::cgroup::Limit;
 use crate::foreign::arms::Arm;
 use crate::foreign::open_loop::{percentiles, quantile, Whole};
+use crate::foreign::seats::Stand;
 use crate::foreign::user::User;
-use crate::foreign::{ended, engine};
 use crate::rounds::Site;
-use crate::runner::{Executor, Number, Point, Reply};
+use crate::runner::{Number, Point};
 
 /// What all arms of a group have in common.
 #[derive(Clone, Debug)]
@@ -49,16 +48,14 @@ pub struct Settings {
 }
 
 pub struct Trial<'a> {
-    pub site: &'a Site,
-    pub settings: &'a Settings,
-    pub begun: Instant,
-    seats: Vec<Option<Seat>>,
+    site: &'a Site,
+    settings: &'a Settings,
     pub whole: Whole,
 }
 
 /// A server that is alive.
-struct Seat {
-    target: Target,
+pub struct Seat {
+    case: Case,
     folder: PathBuf,
     server: Server,
     content: Content,
@@ -74,8 +71,7 @@ pub fn rate(settings: &Settings, size: usize) -> f64 {
 
 impl<'a> Trial<'a> {
     pub fn new(site: &'a Site, settings: &'a Settings) -> Trial<'a> {
-        let (begun, whole) = (Instant::now(), Whole::default());
-        Trial { site, settings, begun, seats: Vec::new(), whole }
+        Trial { site, settings, whole: Whole::default() }
     }
 
     fn options(&self, case: &Case, folder: &Path, dump: &str) -> Vec<OsString> {
@@ -117,7 +113,7 @@ impl<'a> Trial<'a> {
         })?;
         let content = Content::new(case.bytes, case.size, self.settings.seed);
         fill(&mut server, &content)?;
-        Ok(Seat { target: target.clone(), folder, server, content })
+        Ok(Seat { case: case.clone(), folder, server, content })
     }
 
     /// A stock server that loads `dump`, or is empty.
@@ -132,16 +128,6 @@ impl<'a> Trial<'a> {
         })
     }
 
-    fn slice(&mut self, place: usize, kind: Kind) -> Result<(Slice, Vec<Number>), String> {
-        let mut seat = self.seats[place].take().ok_or("its server has not started")?;
-        let outcome = self.slice_of(&mut seat, kind);
-        // Who failed once is asked no more.
-        if outcome.is_ok() {
-            self.seats[place] = Some(seat);
-        }
-        outcome
-    }
-
     fn slice_of(&self, seat: &mut Seat, kind: Kind) -> Result<(Slice, Vec<Number>), String> {
         let server = &mut seat.server;
         let logging: &[u8] = if kind == Kind::Rewrite { b"yes" } else { b"no" };
@@ -150,7 +136,7 @@ impl<'a> Trial<'a> {
         let mut replica = match kind {
             Kind::Replica => {
                 let folder = self.settings.folder.join("fresh");
-                let mut replica = self.fresh(&seat.target.case, &folder, "none.rdb")?;
+                let mut replica = self.fresh(&seat.case, &folder, "none.rdb")?;
                 let port = server.port.to_string();
                 replica.tell(&[b"REPLICAOF", b"127.0.0.1", port.as_bytes()])?;
                 Some(replica)
@@ -159,7 +145,7 @@ impl<'a> Trial<'a> {
         };
         let before = children(server)?;
         let plan = load::Plan {
-            rate: rate(self.settings, seat.target.case.size),
+            rate: rate(self.settings, seat.case.size),
             changes: self.settings.changes,
             command: kind.command(),
             section: kind.section(),
@@ -183,7 +169,7 @@ impl<'a> Trial<'a> {
     /// What the snapshot left is what the writes before it made.
     fn check_file(&self, seat: &Seat, kind: Kind, writes: u64) -> Result<(), String> {
         let Some((folder, dump)) = kind.file(&seat.folder)? else { return Ok(()) };
-        let mut fresh = self.fresh(&seat.target.case, &folder, &dump)?;
+        let mut fresh = self.fresh(&seat.case, &folder, &dump)?;
         compare(&mut fresh, &seat.content, writes).map_err(|why| format!("{dump}: {why}"))
     }
 
@@ -197,16 +183,6 @@ impl<'a> Trial<'a> {
         })?;
         compare(replica, &seat.content, seat.content.writes)
             .map_err(|why| format!("the replica: {why}"))
-    }
-
-    /// What odfork says of a server that it was to make faster.
-    fn engine(&mut self, place: usize) -> Result<Option<String>, String> {
-        let seat = self.seats[place].as_mut();
-        let Some(seat) = seat.filter(|seat| seat.target.arm.options.is_some()) else {
-            return Ok(None);
-        };
-        let pid = seat.server.info("server", "process_id")?;
-        engine(&self.site.program, pid).map(Some)
     }
 }
 
@@ -229,52 +205,29 @@ fn numbers_of(slice: &Slice) -> Vec<Number> {
     numbers
 }
 
-impl Executor for Trial<'_> {
+impl Stand for Trial<'_> {
     type Target = Target;
     type Op = Kind;
+    type Seat = Seat;
 
-    fn start(&mut self, targets: &[Target]) -> Vec<Option<String>> {
-        let mut reasons = Vec::new();
-        for target in targets {
-            match self.start_one(target) {
-                Ok(seat) => {
-                    self.seats.push(Some(seat));
-                    reasons.push(None);
-                }
-                Err(why) => {
-                    self.seats.push(None);
-                    reasons.push(Some(why));
-                }
-            }
-        }
-        reasons
+    fn start(&mut self, target: &Target) -> Result<Seat, String> {
+        self.start_one(target)
     }
 
-    fn perform(&mut self, point: &Point<Kind>, _round: u32) -> Reply {
-        let (slice, more) = match self.slice(point.targets[0], point.op) {
-            Ok(done) => done,
-            Err(why) => return ended(why),
-        };
+    fn slice(
+        &mut self,
+        seat: &mut Seat,
+        _target: &Target,
+        point: &Point<Kind>,
+    ) -> Result<Vec<Number>, String> {
+        let (slice, more) = self.slice_of(seat, point.op)?;
         self.whole.add(point.engine, &point.params, &slice.latencies);
-        Reply::numbers([numbers_of(&slice), more].concat())
+        Ok([numbers_of(&slice), more].concat())
     }
 
-    fn verify(&mut self, target: usize) -> Reply {
-        let checked = match &mut self.seats[target] {
-            Some(seat) => compare(&mut seat.server, &seat.content, seat.content.writes),
-            None => Ok(()),
-        };
-        match checked.and_then(|()| self.engine(target)) {
-            Ok(engine) => Reply { engine, ..Reply::default() },
-            Err(why) => ended(why),
-        }
-    }
-
-    fn stop(&mut self) {
-        self.seats.clear();
-    }
-
-    fn now(&self) -> Duration {
-        self.begun.elapsed()
+    fn end(&mut self, mut seat: Seat, target: &Target) -> Result<Option<String>, String> {
+        compare(&mut seat.server, &seat.content, seat.content.writes)?;
+        let pid = seat.server.info("server", "process_id")?;
+        target.arm.engine(&self.site.program, pid)
     }
 }

@@ -20,11 +20,12 @@ use odfork_samples::environment::memory_available;
 
 use crate::baselines::journal::Undo;
 use crate::foreign::arms::{Arm, ArmOptions, WORDS};
+use crate::foreign::seats::{in_turn, Seats};
 use crate::options::with_engines;
 use crate::plan::{params, Effort};
 use crate::room::Room;
 use crate::rounds::{finish, measure, RoundOptions, Site};
-use crate::runner::{Block, Budget, Group, Point};
+use crate::runner::{Block, Budget, Group};
 use crate::suite::Suite;
 use guest::Workshop;
 use machine::{overhead, Case};
@@ -92,7 +93,7 @@ fn run(matches: &ArgMatches) -> Result<u8> {
     let names = arms.iter().map(|arm| arm.name.to_owned()).collect();
     let groups: Vec<_> =
         cases.into_iter().map(|case| group(case, &arms, &options, seconds)).collect();
-    let mut trial = Trial::new(&settings);
+    let mut trial = Seats::new(Trial::new(&settings));
     let recorder = measure(&SUITE, &options.rounds, (names, notes), &groups, &mut trial)?;
     finish(recorder, Vec::new(), tables::tables)
 }
@@ -124,13 +125,7 @@ fn group(case: Case, arms: &[Arm], options: &Options, seconds: u64) -> Group<Tar
     let huge = if case.huge { "yes" } else { "no" };
     let place = params(&[("bytes", case.bytes.into()), ("huge", huge.into())]);
     let target = |arm: &Arm| Target { arm: arm.clone(), case };
-    let point = |(at, arm): (usize, &Arm)| Point {
-        engine: arm.name,
-        targets: vec![at],
-        params: place.clone(),
-        op: (),
-    };
-    let points: Vec<_> = arms.iter().enumerate().map(point).collect();
+    let points = in_turn(arms.iter().map(|arm| arm.name), &place, ());
     let default = [2, 12, 20][options.rounds.common.effort() as usize];
     let rounds = options.rounds.rounds.unwrap_or(default);
     let expected = (30.0 + (seconds * u64::from(rounds)) as f64) * points.len() as f64;

@@ -2,13 +2,13 @@
 //! it has with stock fork. While one runs, the others wait for their next command.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::guest::Workshop;
 use super::machine::{Case, Done, Machine};
 use crate::foreign::arms::Arm;
-use crate::foreign::{ended, engine};
-use crate::runner::{Executor, Number, Point, Reply};
+use crate::foreign::seats::Stand;
+use crate::runner::{Number, Point};
 
 /// Inputs there are; with fewer executions the digest is not of all.
 const INPUTS: u64 = 64;
@@ -30,27 +30,37 @@ pub struct Settings {
 
 pub struct Trial<'a> {
     settings: &'a Settings,
-    begun: Instant,
-    targets: Vec<Target>,
-    machines: Vec<Option<Machine>>,
-    /// Of all results, whoever had them first.
+    /// Of all results of a case, whoever had them first.
     digest: Option<String>,
 }
 
 impl<'a> Trial<'a> {
     pub fn new(settings: &'a Settings) -> Trial<'a> {
-        let (targets, machines) = (Vec::new(), Vec::new());
-        Trial { settings, begun: Instant::now(), targets, machines, digest: None }
+        Trial { settings, digest: None }
+    }
+}
+
+impl Stand for Trial<'_> {
+    type Target = Target;
+    type Op = ();
+    type Seat = Machine;
+
+    fn begin(&mut self) {
+        self.digest = None;
     }
 
-    fn start_one(&self, target: &Target) -> Result<Machine, String> {
+    fn start(&mut self, target: &Target) -> Result<Machine, String> {
         let Settings { odfork, workshop, folder, .. } = self.settings;
         let folder = folder.join(target.arm.name);
         Machine::start(workshop, (odfork, &target.arm), target.case, &folder)
     }
 
-    fn slice(&mut self, place: usize) -> Result<Vec<Number>, String> {
-        let machine = self.machines[place].as_mut().ok_or("its machine has not started")?;
+    fn slice(
+        &mut self,
+        machine: &mut Machine,
+        _target: &Target,
+        _point: &Point<()>,
+    ) -> Result<Vec<Number>, String> {
         let done = machine.slice(self.settings.slice)?;
         check(&done, &mut self.digest)?;
         let executions = done.executions as f64;
@@ -60,11 +70,8 @@ impl<'a> Trial<'a> {
         ])
     }
 
-    fn end(&mut self, place: usize) -> Result<Reply, String> {
-        let Some(machine) = self.machines[place].take() else { return Ok(Reply::default()) };
-        let is_ours = self.targets[place].arm.options.is_some();
-        let says = is_ours.then(|| engine(&self.settings.odfork, machine.pid())).transpose()?;
-        Ok(Reply { engine: says, ..Reply::default() })
+    fn end(&mut self, machine: Machine, target: &Target) -> Result<Option<String>, String> {
+        target.arm.engine(&self.settings.odfork, machine.pid())
     }
 }
 
@@ -79,42 +86,6 @@ fn check(done: &Done, digest: &mut Option<String>) -> Result<(), String> {
     match digest.get_or_insert_with(|| done.digest.clone()) {
         known if *known == done.digest => Ok(()),
         _ => Err("the results are not those of another arm".into()),
-    }
-}
-
-impl Executor for Trial<'_> {
-    type Target = Target;
-    type Op = ();
-
-    fn start(&mut self, targets: &[Target]) -> Vec<Option<String>> {
-        self.targets = targets.to_vec();
-        self.digest = None;
-        let mut reasons = Vec::new();
-        for target in targets {
-            let started = self.start_one(target);
-            reasons.push(started.as_ref().err().cloned());
-            self.machines.push(started.ok());
-        }
-        reasons
-    }
-
-    fn perform(&mut self, point: &Point<()>, _round: u32) -> Reply {
-        match self.slice(point.targets[0]) {
-            Ok(numbers) => Reply::numbers(numbers),
-            Err(why) => ended(why),
-        }
-    }
-
-    fn verify(&mut self, target: usize) -> Reply {
-        self.end(target).unwrap_or_else(ended)
-    }
-
-    fn stop(&mut self) {
-        self.machines.clear();
-    }
-
-    fn now(&self) -> Duration {
-        self.begun.elapsed()
     }
 }
 
