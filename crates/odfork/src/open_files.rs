@@ -15,6 +15,7 @@ use crate::scan::{self, digits, field, Path, Subject};
 use crate::scratch::Scratch;
 use crate::sys::{self, Errno, Fault, Kernel, SysResult, Trace};
 use crate::task;
+use crate::threads;
 
 /// Tables up to this size are walked by number; in larger ones `/proc` says what is in use.
 const WALKED: u64 = 65536;
@@ -224,7 +225,11 @@ pub fn look_at_all(s: &mut Scratch, subject: &Subject) -> SysResult<Found> {
     for i in 0..s.work.threads.noted().len() {
         let tid = s.work.threads.noted()[i].tid;
         if tid == subject.tid || !shares_files(subject.tid, tid) {
-            look_at_table(s, subject.pid, tid, &mut found)?;
+            match look_at_table(s, subject.pid, tid, &mut found) {
+                // One that has ended since it was noted has no table.
+                Err(_) if threads::list_of(tid) == Err(Errno(libc::ESRCH)) => {}
+                looked => looked?,
+            }
         }
     }
     Ok(found)

@@ -26,7 +26,7 @@ pub trait Stand {
         target: &Self::Target,
         point: &Point<Self::Op>,
     ) -> Result<Vec<Number>, String>;
-    /// After the last slice: is what it holds right? What odfork says of it, if it was to be faster.
+    /// After the last slice: is what it holds right? What odfork says of it, unless it is stock's.
     fn end(&mut self, seat: Self::Seat, target: &Self::Target) -> Result<Option<String>, String>;
 }
 
