@@ -367,21 +367,16 @@ fn shares_files(a: i32, b: i32) -> bool {
 }
 
 fn look_at_table(s: &mut Scratch, pid: i32, tid: i32, found: &mut Found) -> SysResult<()> {
-    let (mut a, mut b, kernel) = ([0u8; 20], [0u8; 20], s.kernel);
-    let parts = [&b"/proc/"[..], digits(pid as u64, &mut a), b"/task/", digits(tid as u64, &mut b)];
-    let [proc, pid, task, tid] = parts;
     // Not `fdinfo`: reading a folder makes the kernel remember the files in it.
-    let all = Path::join(&[proc, pid, task, tid, b"/fd"]);
+    let (kernel, all) = (s.kernel, task::file_of(pid, tid as u64, b"/fd"));
     let folder = scan::open(&kernel, all.c_str())?;
     let mut common = Common::new(&kernel);
     let done = each_number(s, &all, &mut |s, fd| {
-        let mut number = [0u8; 20];
-        let number = digits(fd, &mut number);
-        let file = file(&kernel, folder, Path::join(&[number]).c_str());
+        let file = file(&kernel, folder, Path::join(&[digits(fd, &mut [0u8; 20])]).c_str());
         if file.as_ref().is_some_and(|file| is_no_store(file.kind) || common.is(file)) {
             return Ok(true);
         }
-        let path = Path::join(&[proc, pid, task, tid, b"/fdinfo/", number]);
+        let path = task::descriptor_of(pid, tid, b"/fdinfo/", fd as i32);
         let mut text = [0u8; 512];
         let Ok(info) = scan::slurp(&s.kernel, path.c_str(), &mut text) else { return Ok(true) };
         let mut this = Found::default();
