@@ -1,8 +1,8 @@
 """What pytest --odfork adds to each test, with a session fixture of 1 GB.
 
-A conftest notes the time between the ends of two tests, and the processor time of the parent and
-its children; a test does nothing. Plain pytest, odfork and the same plugin without the library
-(stock fork) run in turn.
+A conftest notes the time between the ends of two tests, and the processor time of all processes
+until the last has ended; a test does nothing. Plain pytest, odfork and the same plugin without
+the library (stock fork) run in turn.
 """
 
 import os
@@ -21,20 +21,23 @@ def model():
     work.hold(int(os.environ["MEGABYTES"]))
     return work.held
 
-times = []
+times, used = [], []
 
 def spent():
     both = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(used.ru_utime + used.ru_stime for used in both) * 1e3
 
 def pytest_runtest_logfinish():
-    times.append((time.perf_counter() * 1e3, spent()))
+    times.append(time.perf_counter() * 1e3)
+    used.append(spent())
 
-def pytest_sessionfinish(session):
+def pytest_sessionfinish(session):  # no process of odfork's lives on here
+    processor = (spent() - used[FIRST]) / (len(used) - 1 - FIRST)
     with open(os.environ["TIMES"], "w") as out:
-        for before, after in zip(times, times[1:]):
-            print(after[0] - before[0], after[1] - before[1], file=out)
+        for before, after in list(zip(times, times[1:]))[FIRST:]:
+            print(after - before, processor, file=out)
 """
+FIRST = 5  # tests that do not count: they freeze
 TESTS = """
 import pytest
 
@@ -50,14 +53,14 @@ WAYS = {
 
 
 def one_run(folder, megabytes, arguments, variables):
-    """Milliseconds between the ends of two tests, and of processor time."""
+    """Milliseconds between the ends of two tests, and of processor time: the mean of this run."""
     times = os.path.join(folder, "times")
     env = {**os.environ, **variables, "TIMES": times, "MEGABYTES": str(megabytes)}
     env["PYTHONPATH"] = os.path.dirname(os.path.abspath(__file__))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
     subprocess.run(command, cwd=folder, env=env, check=True, stdout=subprocess.DEVNULL)
     with open(times) as lines:
-        return [tuple(map(float, line.split())) for line in lines][5:]  # the first ones freeze
+        return [tuple(map(float, line.split())) for line in lines]
 
 
 def run(verdicts, megabytes, rounds):
@@ -66,6 +69,7 @@ def run(verdicts, megabytes, rounds):
     with tempfile.TemporaryDirectory() as folder:
         for name, text in (("conftest.py", CONFTEST), ("test_nothing.py", TESTS)):
             with open(os.path.join(folder, name), "w") as out:
+                text = text.replace("FIRST", str(FIRST))
                 out.write(text.replace("COUNT", str(max(40, rounds // 3))))
         for _ in range(3):
             for name, (arguments, variables) in WAYS.items():

@@ -205,3 +205,89 @@ def test_without_the_library(pytester, monkeypatch):
     result = run(pytester, "--odfork")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["odfork: *plain fork*was not found*"])
+
+
+LIKE_EACH_OTHER = """
+import os, pytest, socket, warnings
+
+@pytest.fixture(scope="module", params=[1, 2])
+def server(request):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        yield port
+    # A process that still had the socket would keep its port.
+    socket.create_server(("127.0.0.1", port)).close()
+
+@pytest.fixture(scope="session")
+def parents():
+    return os.getpid()
+
+@pytest.mark.parametrize("n", range(6))
+def test_same(server, parents, n):
+    assert os.getpid() != parents
+    print("number", n, "of", os.environ["PYTEST_CURRENT_TEST"])
+    assert n != 4
+
+@pytest.mark.filterwarnings("error")
+def test_errors(parents):
+    with pytest.raises(UserWarning):
+        warnings.warn("careful")
+
+@pytest.mark.parametrize("n", range(3))
+def test_only_warns(parents, n):
+    warnings.warn(f"told {n}")
+
+def test_parent_is_not_pytest(parents):
+    assert os.getppid() != parents
+
+def test_fork_that_goes_on(parents):
+    if os.fork() == 0:
+        return
+    os.wait()
+"""
+
+
+def test_children_of_a_template(pytester):
+    pytester.makepyfile(LIKE_EACH_OTHER)
+    ours = run(pytester, "--odfork")
+    ours.assert_outcomes(passed=16, failed=2, warnings=3)
+    ours.stdout.fnmatch_lines(["number 4 of *test_same?1-4? (call)", "*told 2*"])
+    assert "number 3" not in failures(ours)
+
+
+def failures(result):
+    return result.stdout.str().split("PASSES")[0]
+
+
+def test_template_only_among_known_plugins(pytester):
+    pytester.makeconftest(
+        "import pytest\n"
+        "@pytest.hookimpl(hookwrapper=True)\n"
+        "def pytest_runtest_protocol(item):\n"
+        "    with open('begun', 'a') as out: print(item.name, file=out)\n"
+        "    yield\n"
+    )
+    pytester.makepyfile(
+        "import os, pytest\n"
+        "@pytest.fixture(scope='session')\n"
+        "def parent(): return os.getpid()\n"
+        "@pytest.mark.parametrize('n', range(5))\n"
+        "def test(n, parent): assert os.getppid() == parent\n"
+    )
+    run(pytester, "--odfork").assert_outcomes(passed=5)
+    assert len((pytester.path / "begun").read_text().split()) == 5
+
+
+def test_a_template_that_is_killed(pytester):
+    pytester.makepyfile(
+        "import os, pytest, signal\n"
+        "@pytest.fixture(scope='session')\n"
+        "def parent(): return os.getpid()\n"
+        "@pytest.mark.parametrize('n', range(8))\n"
+        "def test(n, parent):\n"
+        "    if n == 3:\n"
+        "        assert os.getppid() != parent\n"
+        "        os.kill(os.getppid(), signal.SIGKILL)\n"
+        "        signal.pause()\n"
+    )
+    run(pytester, "--odfork").assert_outcomes(passed=7, failed=1)

@@ -1,14 +1,11 @@
 """One test in a forked child: what goes in, what comes back, and what is said when nothing does."""
 
 import faulthandler
-import gc
 import os
 import pickle
-import select
 import signal
 import struct
 import sys
-import time
 import traceback
 import warnings
 from dataclasses import dataclass, field
@@ -16,8 +13,9 @@ from typing import Any, Callable, List, NoReturn, Optional
 
 import pytest
 
+from . import _template
+
 LENGTH = struct.Struct("<I")
-GRACE = 2.0  # seconds between a child's own end by timeout and its end by SIGKILL
 
 
 @dataclass
@@ -59,55 +57,40 @@ class Answers:
     ended: Optional[Ended] = None
 
 
-def fork_test(
-    item: Any, test: Callable[[], None], forked: Callable[[], None], timeout: Optional[float]
-) -> Answers:
-    """Runs `test` in a child. `forked` is called in the parent, right after the fork.
+class Box:
+    """Memory files for what a child has to say. They outlive it: all of it can be read then."""
 
-    The child writes what it has to say into a memory file, which outlives it: the parent is woken
-    once, by its end.
-    """
-    said, trace = os.memfd_create("odfork-reports"), os.memfd_create("odfork-trace")
+    def __init__(self) -> None:
+        self.said, self.trace = os.memfd_create("odfork-reports"), os.memfd_create("odfork-trace")
+
+    def empty(self) -> None:
+        for fd in (self.said, self.trace):
+            os.ftruncate(fd, 0)
+            os.lseek(fd, 0, os.SEEK_SET)
+
+    def answers(self, config: Any) -> Answers:
+        answers = Answers()
+        _read(config, _content(self.said), answers)
+        _add_coverage(answers.coverage)
+        return answers
+
+    def text(self) -> str:
+        return _content(self.trace)[: 1 << 16].decode(errors="replace")
+
+    def close(self) -> None:
+        os.close(self.said)
+        os.close(self.trace)
+
+
+def fork_test(child: Callable[[], NoReturn], forked: Callable[[], None], limit: Any) -> int:
+    """Forks; the child's status. `forked` is called in the parent, right after the fork."""
     sys.stdout.flush()
     sys.stderr.flush()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of threads, said in the summary
-        pid = os.fork()
+    pid = _template.fork()
     if pid == 0:
-        _child(item, test, Sender(item.config, said), trace, timeout)
+        child()
     forked()
-    begin = time.monotonic()
-    answers = Answers()
-    try:
-        status = _wait(pid, None if timeout is None else timeout + GRACE)
-        _read(item.config, _content(said), answers)
-        text = _content(trace)[: 1 << 16].decode(errors="replace")
-    finally:
-        os.close(said)
-        os.close(trace)
-    if not answers.complete:
-        answers.ended = Ended(status, text, time.monotonic() - begin, timeout)
-    _add_coverage(answers.coverage)
-    return answers
-
-
-def _wait(pid: int, timeout: Optional[float]) -> int:
-    """The child's status. A child that takes longer is killed, after Ctrl-C as well."""
-    pidfd = os.pidfd_open(pid)
-    poller = select.poll()
-    poller.register(pidfd, select.POLLIN)
-    ended: List[Any] = []
-    try:
-        ended = poller.poll(None if timeout is None else timeout * 1000)
-    except BaseException:  # the child has got it too
-        ended = poller.poll(GRACE * 1000)
-        raise
-    finally:
-        os.close(pidfd)
-        if not ended:
-            os.kill(pid, signal.SIGKILL)
-        status = os.waitpid(pid, 0)[1]
-    return status
+    return _template.wait(pid, limit)
 
 
 class Sender:
@@ -115,8 +98,11 @@ class Sender:
 
     def __init__(self, config: Any, fd: int) -> None:
         self.config, self.fd = config, fd
+        self.pid = os.getpid()
 
     def send(self, kind: str, value: Any) -> None:
+        if os.getpid() != self.pid:  # a fork of the test's that went on where the test did
+            os._exit(1)
         data = pickle.dumps((kind, value))
         view = memoryview(LENGTH.pack(len(data)) + data)
         while view:
@@ -127,12 +113,11 @@ class Sender:
         self.send("report", hook.pytest_report_to_serializable(config=self.config, report=report))
 
 
-def _child(
-    item: Any, test: Callable[[], None], sender: Sender, trace: int, timeout: Optional[float]
-) -> NoReturn:
-    status = 1
+def run_test(item: Any, test: Callable[[], None], box: Box, timeout: Optional[float]) -> NoReturn:
+    """What a test's child does."""
+    status, trace = 1, box.trace
     try:
-        gc.enable()
+        sender = Sender(item.config, box.said)
         faulthandler.enable(file=trace)
         if timeout is not None:
             faulthandler.dump_traceback_later(timeout, exit=True, file=trace)

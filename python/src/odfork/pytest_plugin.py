@@ -11,16 +11,19 @@ import os
 import signal
 import statistics
 import sys
+import threading
 import time
-from typing import Any, Iterator, List, Optional
+from typing import Any, Dict, Iterator, List, NoReturn, Optional
 
 import pytest
 from _pytest.runner import CallInfo, runtestprotocol
 
-from . import _library, _start
-from ._tests import Answers, Ended, fork_test
+from . import _library, _shared, _start
+from ._template import GRACE, Order, Template
+from ._tests import Answers, Box, Ended, fork_test, run_test
 
 GROWN = 8 << 20  # bytes of new memory that are worth freezing
+KNOWN = ("_pytest.", "pytest_timeout", "odfork.")  # may be around a test here and in its child
 
 
 def pytest_addoption(parser: Any) -> None:
@@ -61,7 +64,9 @@ def _own_command() -> List[str]:
 
 def pytest_configure(config: Any) -> None:
     if config.getoption("odfork") and not config.getoption("usepdb"):
-        config.pluginmanager.register(Plugin(config), "odfork-forks")
+        plugin = Plugin(config)
+        config.pluginmanager.register(plugin, "odfork-forks")
+        config.pluginmanager.register(Around(plugin), "odfork-around")
 
 
 class Plugin:
@@ -71,7 +76,13 @@ class Plugin:
         self.config = config
         self.timeout: Optional[float] = config.getoption("odfork_timeout")
         self.forks: List[float] = []
+        self.children = 0
         self.frozen_at = 0
+        self.box = Box()
+        self.numbers: Dict[int, int] = {}  # of items, by their id()
+        self.template: Optional[Template] = None
+        self.expected: Any = None  # the next test, if it needs what is set up for the last one
+        self.in_child = False
         os.environ.pop("ODFORK_PYTEST", None)
 
     def pytest_report_header(self) -> str:
@@ -81,7 +92,8 @@ class Plugin:
         return "odfork: every test in a child of its own"
 
     @pytest.hookimpl(trylast=True)
-    def pytest_collection_finish(self) -> None:
+    def pytest_collection_finish(self, session: Any) -> None:
+        self.numbers = {id(item): number for number, item in enumerate(session.items)}
         factory = getattr(self.config, "_tmp_path_factory", None)
         if factory is not None:
             factory.getbasetemp()  # else every child would make one
@@ -98,8 +110,47 @@ class Plugin:
             _library.refreeze()
             self.frozen_at = resident
 
+    def before(self, item: Any, nextitem: Any) -> None:
+        """Makes a template when this test and the next one gain by it.
+
+        That is outside of all that others do around a test, warnings and timers among it: a child
+        of the template does those itself.
+        """
+        if self.in_child or self.template is not None and item is self.expected:
+            return
+        self._stop()
+        if item is self.expected and _shared.same(item, nextitem) and self._may_be_ordered(item):
+            self._freeze()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            begin = time.perf_counter()
+            self.template = Template(lambda order: self._become(item.session, order), self.timeout)
+            self.forks.append(time.perf_counter() - begin)
+
+    def _may_be_ordered(self, item: Any) -> bool:
+        return (
+            id(item) in self.numbers
+            and _only_known(item)
+            and signal.getitimer(signal.ITIMER_REAL)[0] == 0
+            and threading.current_thread() is threading.main_thread()
+        )
+
+    def _stop(self) -> None:
+        template, self.template = self.template, None
+        if template is not None:
+            template.stop()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        self._stop()
+
+    def pytest_unconfigure(self) -> None:
+        self.box.close()
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: Any, nextitem: Any) -> bool:
+        if self.in_child:
+            self._run_test(item, nextitem)
         hook = item.ihook
         hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         reports = self._run(item, nextitem)
@@ -110,11 +161,13 @@ class Plugin:
 
     def _run(self, item: Any, nextitem: Any) -> List[Any]:
         """The reports of one test."""
-        prepared = _call(item, "setup", lambda: _shared_setup(item))
-        if prepared.failed or prepared.skipped:
-            torn = _call(item, "teardown", lambda: _shared_teardown(item, nextitem))
-            return [prepared, torn]
-        self._freeze()
+        if self.template is None:
+            prepared = _call(item, "setup", lambda: _shared.setup(item))
+            if prepared.failed or prepared.skipped:
+                self.expected = None
+                torn = _call(item, "teardown", lambda: _shared.teardown(item, nextitem))
+                return [prepared, torn]
+            self._freeze()
         answers = self._in_child(item, nextitem)
         reports = list(answers.reports)
         for warning in answers.warnings:
@@ -125,7 +178,10 @@ class Plugin:
             )
         if answers.ended is not None:
             reports.append(_crash_report(item, answers))
-        torn = _call(item, "teardown", lambda: _shared_teardown(item, nextitem))
+        self.expected = nextitem if _shared.same(item, nextitem) else None
+        if self.expected is None:
+            self._stop()  # it would keep what the fixtures give back
+        torn = _call(item, "teardown", lambda: _shared.teardown(item, nextitem))
         if torn.failed:
             reports = [r for r in reports if r.when != "teardown" or r.failed] + [torn]
         elif answers.ended is not None:
@@ -135,52 +191,80 @@ class Plugin:
         return reports
 
     def _in_child(self, item: Any, nextitem: Any) -> Answers:
-        same = nextitem is not None and nextitem.parent is item.parent
-        after = nextitem if same else item.parent
+        after = nextitem if nextitem is not None and nextitem.parent is item.parent else item.parent
         alarm = signal.setitimer(signal.ITIMER_REAL, 0)  # of pytest-timeout: the child's now
+        self.box.empty()
+        self.children += 1
         begin = time.perf_counter()
 
-        def test() -> None:
+        def child() -> NoReturn:
             signal.setitimer(signal.ITIMER_REAL, *alarm)
-            runtestprotocol(item, nextitem=after)
+            self._run_test(item, after)
 
         def forked() -> None:
             self.forks.append(time.perf_counter() - begin)
 
-        return fork_test(item, test, forked, self.timeout)
+        status: Optional[int]
+        if self.template is not None:
+            number = self.numbers.get(id(after), -1)
+            order = self.numbers[id(item)], number, item.session.testsfailed
+            status = self.template.run(order)
+            if status is None:
+                self._stop()
+        else:
+            limit = None if self.timeout is None else self.timeout + GRACE
+            status = fork_test(child, forked, limit)
+        answers = self.box.answers(self.config)
+        if not answers.complete:
+            seconds = time.perf_counter() - begin
+            answers.ended = Ended(status or 0, self.box.text(), seconds, self.timeout)
+        return answers
+
+    def _become(self, session: Any, order: Order) -> NoReturn:
+        """In a child of the template: the whole protocol of the test, as pytest would call it."""
+        number, after, session.testsfailed = order
+        item = session.items[number]
+        nextitem = item.parent if after < 0 else session.items[after]
+        self.in_child = True
+        item.ihook.pytest_runtest_protocol(item=item, nextitem=nextitem)
+        raise RuntimeError("another plugin has taken the test")
+
+    def _run_test(self, item: Any, nextitem: Any) -> NoReturn:
+        def test() -> None:
+            runtestprotocol(item, nextitem=nextitem)
+
+        run_test(item, test, self.box, self.timeout)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        if not self.forks:
+        if not self.children:
             return
         fork = statistics.median(self.forks) * 1000
-        line = f"odfork: {len(self.forks)} children, {fork:.2f} ms a fork (median)"
+        line = f"odfork: {self.children} children, {fork:.2f} ms a fork (median)"
         why = _library.reason()
         if why and not _library.stats().frozen_bytes:
             line += f"; by plain fork: {why}"
         terminalreporter.write_line(line)
 
 
-def _shared_setup(item: Any) -> None:
-    """Collectors and fixtures that other tests may share: everything but function scope."""
-    state = item.session._setupstate
-    state.setup(item.parent)
-    if not getattr(item, "_request", None):
-        if not hasattr(item, "_initrequest"):
-            return
-        item._initrequest()
-    known = item._fixtureinfo.name2fixturedefs
-    state.stack[item] = ([], None)  # while its fixtures are made, the test counts as set up
-    try:
-        for name in item.fixturenames:
-            definitions = known.get(name)
-            if definitions and definitions[-1].scope != "function":
-                item._request._get_active_fixturedef(name)
-    finally:
-        del state.stack[item]
+class Around:
+    """Stands around what all plugins do for a test."""
+
+    def __init__(self, plugin: Plugin) -> None:
+        self.plugin = plugin
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: Any, nextitem: Any) -> Iterator[None]:
+        self.plugin.before(item, nextitem)
+        yield
 
 
-def _shared_teardown(item: Any, nextitem: Any) -> None:
-    item.session._setupstate.teardown_exact(nextitem)
+def _only_known(item: Any) -> bool:
+    """Whether what stands around a test may be done in its child as well as here."""
+    return all(
+        made.function.__module__.startswith(KNOWN)
+        for made in item.ihook.pytest_runtest_protocol.get_hookimpls()
+        if made.hookwrapper or getattr(made, "wrapper", False)
+    )
 
 
 def _call(item: Any, when: Any, work: Any) -> Any:

@@ -1,7 +1,6 @@
 """What a child of a template does between fork and the end of its process."""
 
 import atexit
-import ctypes
 import fcntl
 import gc
 import os
@@ -13,14 +12,13 @@ import socket
 import sys
 import threading
 import traceback
-from typing import Callable, List, NoReturn, Optional, Union
+from typing import List, NoReturn, Optional, Union
 
+from .. import _process
 from . import protocol, recipe
 from .protocol import Frame, Tag
 
-PR_SET_PDEATHSIG = 1
 LIMIT = ((0, 4), (4, 12), (12, 20))  # resource, soft, hard
-_prctl: Callable[..., int] = ctypes.CDLL(None, use_errno=True).prctl
 
 
 class Original:
@@ -60,9 +58,7 @@ def run(
         for fd in own:
             os.close(fd)
         if parent and not (isinstance(asked, Frame) and asked.get(Tag.DETACHED) is not None):
-            _prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
-            if os.getppid() != parent:
-                os._exit(255)
+            _process.end_with(parent)
         frame = asked if isinstance(asked, Frame) else _await(asked)
         original.restore()
         atexit._clear()
