@@ -290,4 +290,23 @@ def test_a_template_that_is_killed(pytester):
         "        os.kill(os.getppid(), signal.SIGKILL)\n"
         "        signal.pause()\n"
     )
-    run(pytester, "--odfork").assert_outcomes(passed=7, failed=1)
+    result = run(pytester, "--odfork")
+    result.assert_outcomes(passed=7, failed=1)
+    result.stdout.fnmatch_lines(["*signal 9 (SIGKILL)*"])
+
+
+def test_a_template_that_cannot_fork(pytester):
+    pytester.makeconftest(
+        "import os\n"
+        "from odfork import _template\n"
+        "spare, made = _template.Forks._spare, []\n"
+        "def limited(self):\n"
+        "    made.append(1)\n"
+        "    if len(made) > 2: raise OSError\n"
+        "    return spare(self)\n"
+        "_template.Forks._spare = limited\n"
+    )
+    pytester.makepyfile(
+        "import pytest\n@pytest.mark.parametrize('n', range(9))\ndef test(n): assert n != 5"
+    )
+    run(pytester, "--odfork").assert_outcomes(passed=8, failed=1)

@@ -22,7 +22,7 @@ from typing import Callable, List, NoReturn, Optional, Tuple
 from . import _process
 
 ORDER = struct.Struct("<iii")  # the test, the next one or -1, how many have failed
-ANSWER = struct.Struct("<I")
+ANSWER = struct.Struct("<I?")  # the child's status, whether another one can follow
 GRACE = 2.0  # seconds between a child's own end by timeout and its end by SIGKILL
 
 Order = Tuple[int, int, int]
@@ -61,6 +61,7 @@ class Template:
     def __init__(self, run: Run, timeout: Optional[float]) -> None:
         orders, self.orders = os.pipe()
         self.answers, answers = os.pipe()
+        self.lasts = True  # it takes another order
         parent = os.getpid()
         self.pid = fork()
         if self.pid == 0:
@@ -75,10 +76,12 @@ class Template:
         self.poller.register(self.ends, select.POLLIN)
 
     def run(self, order: Order) -> Optional[int]:
-        """Has a test run. The child's status; None when the template has ended, and it as well."""
-        os.write(self.orders, ORDER.pack(*order))
+        """Has a test run. The child's status; None when the template has died, and it as well."""
         try:
+            os.write(self.orders, ORDER.pack(*order))
             return self._answer(None)
+        except BrokenPipeError:
+            return None
         except BaseException:  # Ctrl-C: the child has got it too
             self._answer(GRACE)
             os.kill(self.pid, signal.SIGKILL)  # its children go with it
@@ -89,7 +92,10 @@ class Template:
         if self.answers not in dict(ready):
             return None
         data = os.read(self.answers, ANSWER.size)
-        return int(ANSWER.unpack(data)[0]) if data else None
+        if not data:
+            return None
+        status, self.lasts = ANSWER.unpack(data)
+        return int(status)
 
     def stop(self) -> None:
         """Ends the template and the child that waits."""
@@ -114,13 +120,17 @@ class Forks:
             gc.freeze()
             limit = None if self.timeout is None else self.timeout + GRACE
             pid, taken = self._spare()
-            while os.read(taken, 1):
+            while pid and os.read(taken, 1):
                 os.close(taken)
                 running = pid
-                pid, taken = self._spare()
+                try:
+                    pid, taken = self._spare()
+                except OSError:  # too many processes: pytest forks the next one itself, or fails
+                    pid = 0
                 status = wait(running, limit)
-                os.write(self.answers, ANSWER.pack(status))
-            os.waitpid(pid, 0)
+                os.write(self.answers, ANSWER.pack(status, pid != 0))
+            if pid:
+                os.waitpid(pid, 0)
         finally:
             os._exit(0)
 

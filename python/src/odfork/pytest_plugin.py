@@ -209,7 +209,7 @@ class Plugin:
             number = self.numbers.get(id(after), -1)
             order = self.numbers[id(item)], number, item.session.testsfailed
             status = self.template.run(order)
-            if status is None:
+            if status is None or not self.template.lasts:
                 self._stop()
         else:
             limit = None if self.timeout is None else self.timeout + GRACE
@@ -217,7 +217,8 @@ class Plugin:
         answers = self.box.answers(self.config)
         if not answers.complete:
             seconds = time.perf_counter() - begin
-            answers.ended = Ended(status or 0, self.box.text(), seconds, self.timeout)
+            died = int(signal.SIGKILL) if status is None else status
+            answers.ended = Ended(died, self.box.text(), seconds, self.timeout)
         return answers
 
     def _become(self, session: Any, order: Order) -> NoReturn:
