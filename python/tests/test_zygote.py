@@ -136,8 +136,9 @@ def test_surroundings(zygote, tmp_path):
 
 def test_children_have_nothing_of_the_template(zygote):
     others = [zygote.start(time.sleep, (600,)) for _ in range(5)]
-    seen = zygote.call(helpers.descriptors)
-    assert len(seen) <= 3 + 2  # standard streams, the answer's pipe, the folder being listed
+    # Newer versions of libffi keep themselves open in every process that has used ctypes.
+    seen = [name for name in zygote.call(helpers.targets) if "/libffi.so" not in name]
+    assert len(seen) <= 3 + 1  # standard streams, the answer's pipe
     for other in others:
         other.kill()
         other.wait()
