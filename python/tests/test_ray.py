@@ -27,7 +27,8 @@ class Nodes:
         self.cluster = Cluster(initialize_head=True, head_node_args=head)
         self.workers = [self.cluster.add_node(**node) for _ in range(2)]
         quiet = dict(logging_level=logging.ERROR, log_to_driver=False)
-        ray.init(address=self.cluster.address, **quiet)
+        here = dict(env_vars={"PYTHONPATH": os.path.dirname(__file__)})  # of helpers
+        ray.init(address=self.cluster.address, runtime_env=here, **quiet)
 
     def lose(self, name):
         node = next(n for n in self.workers if n.node_id == name)
