@@ -1,13 +1,9 @@
 """pytest --odfork against plain pytest."""
 
-import ctypes
 import json
-import os
 import re
 
 import pytest
-
-from odfork import _copies
 
 TESTS = """
 import os, pytest, signal, sys, time, unittest, warnings
@@ -314,38 +310,3 @@ def test_a_template_that_cannot_fork(pytester):
         "import pytest\n@pytest.mark.parametrize('n', range(9))\ndef test(n): assert n != 5"
     )
     run(pytester, "--odfork").assert_outcomes(passed=8, failed=1)
-
-
-def may_copy_early():
-    own = os.pidfd_open(os.getpid())
-    nothing = bytes(16), ctypes.c_size_t(1)
-    try:
-        return not _copies._madvise(own, *nothing, _copies.MADV_POPULATE_WRITE, 0)
-    except TypeError:  # an older C library has no such function
-        return False
-    finally:
-        os.close(own)
-
-
-def test_the_next_child_copies_what_the_last_one_did(pytester):
-    if not may_copy_early():
-        pytest.skip("process_madvise(MADV_POPULATE_WRITE) for the process itself: Linux 6.13")
-    pytester.makeconftest(
-        "import os, pytest\n"
-        "from odfork import _copies\n"
-        "copy = _copies.Early.copy\n"
-        "def pages():\n"
-        "    return sum(length for _, length in _copies._ranges()) // _copies.PAGE\n"
-        "def copied(self):\n"
-        "    before = pages()\n"
-        "    copy(self)\n"
-        "    with open('copied', 'a') as out: print(self.count, pages() - before, file=out)\n"
-        "_copies.Early.copy = copied\n"
-    )
-    pytester.makepyfile(
-        "import pytest\n@pytest.mark.parametrize('n', range(5))\ndef test(n): assert n != 3"
-    )
-    run(pytester, "--odfork").assert_outcomes(passed=4, failed=1)
-    lines = [map(int, line.split()) for line in open(pytester.path / "copied")]
-    noted, pages = map(min, zip(*lines))
-    assert noted > 20 and pages > 200, (noted, pages)

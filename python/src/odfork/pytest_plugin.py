@@ -124,9 +124,7 @@ class Plugin:
             sys.stdout.flush()
             sys.stderr.flush()
             begin = time.perf_counter()
-            self.template = Template(
-                lambda order: self._become(item.session, order), self.timeout, self.box.copies
-            )
+            self.template = Template(lambda order: self._become(item.session, order), self.timeout)
             self.forks.append(time.perf_counter() - begin)
 
     def _may_be_ordered(self, item: Any) -> bool:
