@@ -173,12 +173,12 @@ static void expect_child(pid_t child, const char *what)
 
 /* A child has all content, of its own, but zeros where it is to have zeros. Also one that nobody
  * announced. */
-static void forked(bool is_raw)
+static void forked(bool is_raw, int rounds)
 {
     enum { PAGES = 1024 };
     uint64_t *at = (void *)map(PAGES * PAGE), *wiped = (void *)map(PAGES * PAGE);
     madvise(wiped, PAGES * PAGE, MADV_WIPEONFORK);
-    for (int round = 1; round <= 3; round++) {
+    for (int round = 1; round <= rounds; round++) {
         for (uint64_t page = 0; page < PAGES; page++) {
             fill_page(at + page * WORDS, page, round);
             fill_page(wiped + page * WORDS, page, round);
@@ -262,7 +262,7 @@ int main(int count, char **words)
     else if (!strcmp(which, "written"))
         written();
     else if (!strcmp(which, "forked") || !strcmp(which, "raw"))
-        forked(*which == 'r');
+        forked(*which == 'r', count > 2 ? atoi(words[2]) : 3);
     else if (!strcmp(which, "grows"))
         grows();
     else if (!strcmp(which, "many"))

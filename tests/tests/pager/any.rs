@@ -3,10 +3,11 @@
 
 use std::fs;
 use std::io::{self, BufRead, BufReader};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Instant;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -135,6 +136,46 @@ fn limits(stage: &Stage) -> Outcome {
     }
 }
 
+/// The task that serves a program.
+fn task_of(pid: u32) -> Option<i32> {
+    let parent = format!("PPid:\t{pid}");
+    let is_ours = |folder: &Path| {
+        let status = fs::read_to_string(folder.join("status")).unwrap_or_default();
+        status.starts_with("Name:\todfork-page\n") && status.lines().any(|line| line == parent)
+    };
+    let found = fs::read_dir("/proc").ok()?.flatten().map(|it| it.path()).find(|it| is_ours(it))?;
+    found.file_name()?.to_str()?.parse().ok()
+}
+
+/// The task is killed, at another moment each time: the program is killed with it, before it reads
+/// a wrong byte, and nothing hangs.
+fn killed(stage: &Stage) -> Outcome {
+    let folder = tempfile::tempdir().map_err(text)?;
+    for (round, wait) in [1, 5, 20, 60, 130, 200, 310, 400].into_iter().enumerate() {
+        let words = match round % 2 {
+            0 => &["content", "16", "2", "600", "7", "40"][..],
+            _ => &["any", "raw", "600"],
+        };
+        let mut child = command(stage, folder.path(), "8M", words).spawn().map_err(text)?;
+        let mut task = None;
+        wait_for("the task", || {
+            task = task_of(child.id());
+            task.is_some()
+        })?;
+        sleep(Duration::from_millis(wait));
+        // SAFETY: a signal to a process of ours; it stays a zombie at most while its parent lives.
+        task.map(|task| unsafe { libc::kill(task, libc::SIGKILL) });
+        wait_for("its end", || !matches!(child.try_wait(), Ok(None)))
+            .inspect_err(|_| drop(child.kill()))?;
+        let output = child.wait_with_output().map_err(text)?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        if output.status.signal() != Some(libc::SIGKILL) || said.contains("WRONG") {
+            return Err(format!("killed after {wait} ms: {}: {said}", output.status));
+        }
+    }
+    Ok(())
+}
+
 /// With room to spare nothing is taken and no fault comes to us.
 fn room(stage: &Stage) -> Outcome {
     let counts = run(stage, "64M", &["mappings", "200", "3"])?;
@@ -162,7 +203,7 @@ fn refused(stage: &Stage) -> Outcome {
 
 type Case = fn(&Stage) -> Outcome;
 
-pub const CASES: [(&str, Case); 17] = [
+pub const CASES: [(&str, Case); 18] = [
     ("content", |s| paged(s, "8M", &["content", "16", "3", "2", "11", "40"])),
     ("mappings", |s| paged(s, "2M", &["mappings", "600", "9"])),
     ("heap", |s| paged(s, "8M", &["heap", "3", "3", "9"])),
@@ -178,6 +219,7 @@ pub const CASES: [(&str, Case); 17] = [
     ("bounded_many", |s| bounded(s, 8, &["any", "many"])),
     ("told", told),
     ("limits", limits),
+    ("killed", killed),
     ("room", room),
     ("refused", refused),
 ];

@@ -1,6 +1,7 @@
 //! `odfork page run --memory any`: no daemon; the library pages all memory of its own process.
 
 use std::ffi::OsString;
+use std::fs;
 use std::path::Path;
 
 use anyhow::{bail, Result};
@@ -22,6 +23,15 @@ pub fn variables(given: &ArgMatches) -> Result<[(&'static str, OsString); 3]> {
     if !Path::new(store).is_dir() {
         bail!("the store cannot be made in {store}: with --memory any it is a folder");
     }
+    if !given.get_flag("allow-pinning") {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        if let Some(kind) = reference_holder(&mounts) {
+            bail!(
+                "reads of a mounted file system of type {kind} are lost when a page leaves \
+                 meanwhile: --allow-pinning, if the program does not read from there"
+            );
+        }
+    }
     // A trial of what the store needs: this fails where the program would go unpaged.
     drop(odfork_pager::store::create_on_disk(Path::new(store))?);
     Ok([
@@ -29,4 +39,27 @@ pub fn variables(given: &ArgMatches) -> Result<[(&'static str, OsString); 3]> {
         ("ODFORK_PAGE_LIMIT", limit.to_string().into()),
         ("ODFORK_PAGE_STORE", std::path::absolute(store)?.into()),
     ])
+}
+
+/// A file system whose plain reads write to pages by their frames, without a pin that the kernel
+/// would refuse to move.
+fn reference_holder(mounts: &str) -> Option<&str> {
+    const TYPES: [&str; 1] = ["9p"];
+    mounts.lines().find_map(|line| {
+        let kind = line.split_once(" - ")?.1.split(' ').next()?;
+        TYPES.contains(&kind).then_some(kind)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::reference_holder;
+
+    #[test]
+    fn a_mount_is_told_by_its_type() {
+        const ROOT: &str = "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/9p rw\n";
+        assert_eq!(reference_holder(ROOT), None);
+        let both = format!("{ROOT}40 22 0:33 / /mnt/a rw - 9p host rw,trans=virtio\n");
+        assert_eq!(reference_holder(&both), Some("9p"));
+    }
 }
