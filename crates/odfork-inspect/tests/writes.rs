@@ -206,7 +206,7 @@ fn what_cannot_be_is_told_in_one_line() {
 
 #[test]
 fn the_planner_finds_a_plan_that_holds() {
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../workloads/writes/planner.lisp");
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/workloads/planner.lisp");
     let output = Command::new("sbcl")
         .args(["--noinform", "--no-userinit", "--disable-debugger", "--load", file])
         .args(["--eval", "(planner:run 3)", "--quit"])
