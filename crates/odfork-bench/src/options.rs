@@ -59,6 +59,11 @@ impl Common {
         Ok((Recorder::open(&path, head, &environment, more)?, environment))
     }
 
+    /// Whether `--engine` names it.
+    pub fn asks_for(&self, word: &str) -> bool {
+        self.engine.iter().any(|engine| engine == word)
+    }
+
     /// Those of all configurations that were asked for and can be had; notes why others cannot.
     /// Only who was asked for is tried.
     pub fn choose<C: Copy>(
@@ -67,8 +72,7 @@ impl Common {
         word: fn(C) -> &'static str,
         refusal: impl Fn(C) -> Option<String>,
     ) -> Result<(Vec<C>, Vec<String>)> {
-        let is_asked =
-            |one: C| self.engine.is_empty() || self.engine.iter().any(|e| e == word(one));
+        let is_asked = |one: C| self.engine.is_empty() || self.asks_for(word(one));
         let (mut chosen, mut notes) = (Vec::new(), Vec::new());
         for &one in all.iter().filter(|one| is_asked(**one)) {
             match refusal(one) {

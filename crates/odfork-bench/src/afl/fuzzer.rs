@@ -26,6 +26,8 @@ pub const HANG: &str = "60000";
 /// How the target is run: by a fuzzer, or to see what its inputs do.
 #[derive(Clone, Debug)]
 pub struct Run {
+    /// This program, which asks the kernel to share page tables, for the tool and the target.
+    pub through: Option<PathBuf>,
     pub program: PathBuf,
     pub bytes: u64,
     /// Executions in one process.
@@ -38,8 +40,11 @@ pub struct Run {
 impl Run {
     /// The tool with its words, and the target behind them.
     pub fn command(&self, tool: &Path, words: Vec<OsString>) -> Command {
-        let mut command = Command::new(tool);
+        let mut command = Command::new(self.through.as_deref().unwrap_or(tool));
         clear(&mut command, &["AFL_", "ODFORK_", "__AFL"]);
+        if self.through.is_some() {
+            command.args(["run", "--engine", "kernel", "--"]).arg(tool);
+        }
         command.args(words).arg("--").arg(&self.program);
         command.args([self.bytes.to_string(), self.loops.to_string()]);
         for (name, value) in [
@@ -225,7 +230,8 @@ mod tests {
 
     #[test]
     fn the_target_gets_what_is_preloaded_and_nothing_else_of_ours() {
-        let run = Run {
+        let mut run = Run {
+            through: None,
             program: "target".into(),
             bytes: 7,
             loops: 1,
@@ -242,5 +248,10 @@ mod tests {
         assert_eq!(set("AFL_PRELOAD").as_deref(), Some("libodfork.so"));
         assert_eq!(set("ODFORK_FREEZE").as_deref(), Some("eager"));
         assert_eq!(set("LD_PRELOAD"), None);
+        run.through = Some("odfork".into());
+        let command = run.command(Path::new("afl-fuzz"), vec!["-i".into()]);
+        let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
+        assert_eq!(command.get_program(), "odfork");
+        assert_eq!(words[..6], ["run", "--engine", "kernel", "--", "afl-fuzz", "-i"]);
     }
 }

@@ -13,7 +13,7 @@ mod trial;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{bail, Result};
+use anyhow::Result;
 use clap::{value_parser, ArgMatches, Args, Command, FromArgMatches};
 
 use odfork_proc::text::{bytes, size};
@@ -21,7 +21,8 @@ use odfork_samples::environment::memory_available;
 use odfork_samples::samples::Params;
 
 use crate::baselines::journal::Undo;
-use crate::foreign::arms::named;
+use crate::configuration::Configuration;
+use crate::foreign::arms::{named, LIVE};
 use crate::foreign::found;
 use crate::foreign::seats::{in_turn, Seats};
 use crate::measure::library;
@@ -45,9 +46,15 @@ pub static SUITE: Suite = Suite::own([NAME, ROW, QUESTION, PUBLISHED], command, 
 const EXAMPLES: &str = include_str!("help.txt").trim_ascii_end();
 /// Executions in one process of the arm `persistent`, as AFL's documents advise.
 const LOOPS: u32 = 1000;
-/// Arms that are always there: name, whether odfork is preloaded, executions in one process.
-const ARMS: [(&str, bool, u32); 3] =
-    [("plain", false, 1), ("eager", true, 1), ("persistent", false, LOOPS)];
+/// Arms with a name of their own: name, configuration, a variable, executions in one process.
+type Known = (&'static str, Configuration, Option<(&'static str, &'static str)>, u32);
+const ARMS: [Known; 5] = [
+    ("plain", Configuration::Plain, None, 1),
+    ("eager", Configuration::Image, Some(("ODFORK_FREEZE", "eager")), 1),
+    ("persistent", Configuration::Plain, None, LOOPS),
+    (LIVE, Configuration::Image, Some(("ODFORK_PROFILE", "live")), 1),
+    ("kernel", Configuration::Kernel, None, 1),
+];
 
 #[derive(Debug, Args)]
 struct Options {
@@ -91,7 +98,7 @@ fn arm(text: &str) -> Result<Arm, String> {
         Ok((name.to_owned(), value.to_owned()))
     };
     let variables = words.split_whitespace().map(pair).collect::<Result<_, String>>()?;
-    Ok(Arm { name, preload: true, variables, loops: 1 })
+    Ok(Arm { name, configuration: Configuration::Image, variables, loops: 1 })
 }
 
 /// The experiment; returns the exit status.
@@ -100,7 +107,7 @@ fn run(matches: &ArgMatches) -> Result<u8> {
     let site = Site::open()?;
     let folder = options.rounds.store()?.join(format!("odfork-afl-{}", std::process::id()));
     let settings = settings(&options, &site.program, folder)?;
-    let (arms, mut notes) = arms(&options)?;
+    let (arms, mut notes) = arms(&options, &settings.library)?;
     let (cases, left_out) = cases(&options, arms.len() as u64, memory_available())?;
     notes.extend(left_out);
     let _cleanup = site.journal.record(Undo::RemoveFolder(settings.folder.clone()));
@@ -117,9 +124,6 @@ fn settings(options: &Options, program: &Path, folder: PathBuf) -> Result<Settin
     let build = options.build.clone().unwrap_or_else(|| common.dir.join("afl-build"));
     let tool = |name: &str| found(Path::new(name), PACKAGE);
     let library = library(program);
-    if !library.exists() {
-        bail!("{} is missing; name it in ODFORK_LIB", library.display());
-    }
     Ok(Settings {
         odfork: program.into(),
         library,
@@ -144,12 +148,15 @@ fn slice(effort: Effort) -> u64 {
     [3, 10, 20][effort as usize]
 }
 
-fn arms(options: &Options) -> Result<(Vec<Arm>, Vec<String>)> {
-    let known = |(name, preload, loops): (&'static str, bool, u32)| {
-        let freeze = preload.then(|| ("ODFORK_FREEZE".to_owned(), name.to_owned()));
-        Arm { name, preload, variables: freeze.into_iter().collect(), loops }
+fn arms(options: &Options, library: &Path) -> Result<(Vec<Arm>, Vec<String>)> {
+    let common = &options.rounds.common;
+    let known = |(name, configuration, variable, loops): Known| {
+        let variables = variable.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        Arm { name, configuration, variables: variables.into_iter().collect(), loops }
     };
-    let (chosen, notes) = options.rounds.common.choose(&ARMS, |one| one.0, |_| None)?;
+    let all: Vec<_> =
+        ARMS.into_iter().filter(|one| one.0 != LIVE || common.asks_for(LIVE)).collect();
+    let (chosen, notes) = common.choose(&all, |one| one.0, |one| one.1.refusal(library))?;
     let mut arms: Vec<Arm> = chosen.into_iter().map(known).collect();
     arms.extend(options.arm.iter().cloned());
     Ok((arms, notes))
@@ -210,20 +217,20 @@ mod tests {
     #[test]
     fn arms_are_the_known_ones_and_those_that_are_named() {
         let options = options("afl --engine plain,eager --arm auto= --arm a=ODFORK_IMAGE=small");
-        let (arms, _) = arms(&options).unwrap();
+        let (arms, _) = arms(&options, Path::new("/bin/sh")).unwrap();
         let names: Vec<&str> = arms.iter().map(|arm| arm.name).collect();
         assert_eq!(names, ["plain", "eager", "auto", "a"]);
         let pair = |name: &str, value: &str| vec![(name.to_owned(), value.to_owned())];
         assert_eq!(arms[1].variables, pair("ODFORK_FREEZE", "eager"));
-        assert_eq!((arms[2].preload, arms[2].variables.len()), (true, 0));
+        assert_eq!((arms[2].configuration, arms[2].variables.len()), (Configuration::Image, 0));
         assert_eq!(arms[3].variables, pair("ODFORK_IMAGE", "small"));
         assert!(arm("plain=").is_err() && arm("n=word").is_err());
     }
 
     #[test]
     fn every_arm_has_a_fuzzer_and_a_slice_in_each_round() {
-        let options = options("afl --quick --size 64M --arm auto=");
-        let (arms, _) = arms(&options).unwrap();
+        let options = options("afl --engine plain,eager,persistent --quick --size 64M --arm auto=");
+        let (arms, _) = arms(&options, Path::new("/bin/sh")).unwrap();
         let group = group(Case { bytes: 64 << 20 }, &arms, &options);
         assert_eq!(group.targets.len(), 4);
         let places: Vec<_> = group.blocks[0].points.iter().map(|p| p.targets[0]).collect();

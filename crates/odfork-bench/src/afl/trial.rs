@@ -9,6 +9,7 @@ use odfork_samples::samples::{Params, Sample};
 use super::fuzzer::{Fuzzer, Run};
 use super::replay::Replay;
 use super::target::{Case, Workshop};
+use crate::configuration::Configuration;
 use crate::foreign::engine;
 use crate::foreign::seats::Stand;
 use crate::runner::{Number, Point};
@@ -21,7 +22,8 @@ const ASAN: &str =
 #[derive(Clone, Debug)]
 pub struct Arm {
     pub name: &'static str,
-    pub preload: bool,
+    /// What copies less there.
+    pub configuration: Configuration,
     pub variables: Vec<(String, String)>,
     pub loops: u32,
 }
@@ -66,11 +68,13 @@ impl<'a> Trial<'a> {
         if self.settings.workshop.asan {
             variables.push(("ASAN_OPTIONS".into(), ASAN.into()));
         }
+        let (odfork, library) = (&self.settings.odfork, &self.settings.library);
         Run {
+            through: (arm.configuration == Configuration::Kernel).then(|| odfork.clone()),
             program: self.program.clone(),
             bytes: case.bytes,
             loops: arm.loops,
-            preload: arm.preload.then(|| self.settings.library.clone()),
+            preload: (arm.configuration == Configuration::Image).then(|| library.clone()),
             variables,
         }
     }
@@ -105,13 +109,16 @@ impl<'a> Trial<'a> {
         let folder = results.with_file_name("replay");
         std::fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
         let replay = Replay { tool: &self.settings.showmap, folder: &folder };
-        let stock = Arm { name: "", preload: false, variables: Vec::new(), loops: 1 };
+        let configuration = Configuration::Plain;
+        let stock = Arm { name: "", configuration, variables: Vec::new(), loops: 1 };
         // Cheap forks where they are to be had: what they do is compared below.
         let variables = vec![("ODFORK_FREEZE".into(), "eager".into())];
-        let cheap = Arm { preload: true, variables, ..stock.clone() };
+        let has_library = self.settings.library.exists();
+        let configuration = if has_library { Configuration::Image } else { configuration };
+        let cheap = Arm { configuration, variables, ..stock.clone() };
         let [stock, cheap] = [stock, cheap].map(|arm| self.run(&arm, target.case));
         let mut found = vec![("lost", replay.lost(&cheap, results)? as f64)];
-        if target.arm.preload {
+        if target.arm.configuration != Configuration::Plain {
             let own = self.run(&target.arm, target.case);
             let count =
                 replay.compare([&stock, &own], &results.join("queue"), self.settings.compared)?;
@@ -153,7 +160,7 @@ impl Stand for Trial<'_> {
 
     fn end(&mut self, mut fuzzer: Fuzzer, target: &Target) -> Result<Option<String>, String> {
         let server = || fuzzer.server().ok_or("the fork server is not found");
-        let says = match target.arm.preload {
+        let says = match target.arm.configuration == Configuration::Image {
             true => Some(engine(&self.settings.odfork, server()?)?),
             false => None,
         };

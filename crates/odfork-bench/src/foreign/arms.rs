@@ -7,6 +7,7 @@ use anyhow::Result;
 use clap::Args;
 
 use super::engine;
+use crate::configuration::Configuration;
 use crate::options::Common;
 
 /// A program as it is, or started by `odfork run`.
@@ -14,14 +15,23 @@ use crate::options::Common;
 pub struct Arm {
     /// Lives as long as the run.
     pub name: &'static str,
+    /// What copies less there.
+    pub configuration: Configuration,
     /// Options of `odfork run`; None: without it.
     pub options: Option<Vec<String>>,
 }
 
-/// Arms that are always there: name, options of `odfork run`.
-const ARMS: [(&str, Option<&str>); 3] =
-    [("plain", None), ("auto", Some("")), ("eager", Some("--freeze eager"))];
-pub const WORDS: [&str; 3] = ["plain", "auto", "eager"];
+/// Arms with a name of their own: name, configuration, options of `odfork run`.
+const ARMS: [(&str, Configuration, Option<&str>); 5] = [
+    ("plain", Configuration::Plain, None),
+    ("auto", Configuration::Image, Some("")),
+    ("eager", Configuration::Image, Some("--freeze eager")),
+    (LIVE, Configuration::Image, Some("--profile live")),
+    ("kernel", Configuration::Kernel, Some("--engine kernel")),
+];
+pub const WORDS: [&str; 5] = ["plain", "auto", "eager", LIVE, "kernel"];
+/// Measured only where it is asked for.
+pub const LIVE: &str = "live";
 
 #[derive(Clone, Debug, Args)]
 pub struct ArmOptions {
@@ -45,20 +55,32 @@ fn split(text: &str) -> Option<Vec<String>> {
 }
 
 fn arm(text: &str) -> Result<Arm, String> {
-    named(text, &WORDS).map(|(name, options)| Arm { name, options: split(options) })
+    let configuration = Configuration::Image;
+    named(text, &WORDS).map(|(name, options)| Arm { name, configuration, options: split(options) })
 }
 
 impl ArmOptions {
-    /// Those of `--engine` and those of `--arm`; notes of what is left out.
-    pub fn chosen(&self, common: &Common) -> Result<(Vec<Arm>, Vec<String>)> {
-        let (known, notes) = common.choose(&ARMS, |one| one.0, |_| None)?;
-        let known =
-            known.into_iter().map(|(name, text)| Arm { name, options: text.and_then(split) });
+    /// Those of `--engine` and those of `--arm`; notes of what is left out, as where there is no
+    /// such library.
+    pub fn chosen(&self, common: &Common, library: &Path) -> Result<(Vec<Arm>, Vec<String>)> {
+        let asked: Vec<_> =
+            ARMS.into_iter().filter(|one| one.0 != LIVE || common.asks_for(LIVE)).collect();
+        let (known, notes) = common.choose(&asked, |one| one.0, |one| one.1.refusal(library))?;
+        let known = known.into_iter().map(|(name, configuration, text)| Arm {
+            name,
+            configuration,
+            options: text.and_then(split),
+        });
         Ok((known.chain(self.arm.iter().cloned()).collect(), notes))
     }
 }
 
 impl Arm {
+    /// Whether the library is loaded there, which can say what it did.
+    pub fn has_library(&self) -> bool {
+        self.configuration == Configuration::Image
+    }
+
     /// The words before the program's own. `odfork` is this program.
     pub fn words(&self, odfork: &Path) -> Vec<OsString> {
         let Some(options) = &self.options else { return Vec::new() };
@@ -68,9 +90,9 @@ impl Arm {
         words
     }
 
-    /// What odfork says of a process of this arm, unless it was started without.
+    /// What odfork says of a process of this arm, where the library is loaded.
     pub fn engine(&self, odfork: &Path, pid: impl ToString) -> Result<Option<String>, String> {
-        self.options.is_some().then(|| engine(odfork, pid)).transpose()
+        self.has_library().then(|| engine(odfork, pid)).transpose()
     }
 }
 
@@ -87,18 +109,41 @@ mod tests {
         arms: ArmOptions,
     }
 
+    fn both(line: &str) -> Both {
+        let matches = Both::augment_args(Command::new("x")).get_matches_from(line.split(' '));
+        Both::from_arg_matches(&matches).unwrap()
+    }
+
     #[test]
     fn arms_are_the_known_ones_and_those_that_are_named() {
-        let words = ["x", "--engine", "plain,eager", "--arm", "small=--image small"];
-        let matches = Both::augment_args(Command::new("x")).get_matches_from(words);
-        let both = Both::from_arg_matches(&matches).unwrap();
-        let (arms, _) = both.arms.chosen(&both.common).unwrap();
+        let chosen = Both {
+            arms: both("x --arm small=--image=small").arms,
+            common: both("x --engine plain,eager").common,
+        };
+        let (arms, _) = chosen.arms.chosen(&chosen.common, Path::new("/bin/sh")).unwrap();
         let names: Vec<&str> = arms.iter().map(|arm| arm.name).collect();
         assert_eq!(names, ["plain", "eager", "small"]);
         assert!(arms[0].words(Path::new("/o")).is_empty());
         assert_eq!(arms[1].words(Path::new("/o")), ["/o", "run", "--freeze", "eager", "--"]);
-        for bad in ["", "x", "=y", "plain=", "a/b=", "..=x"] {
+        assert!(!arms[0].has_library() && arms[1].has_library() && arms[2].has_library());
+        for bad in ["", "x", "=y", "plain=", "live=", "a/b=", "..=x"] {
             assert!(arm(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn live_is_measured_when_it_is_asked_for_and_what_cannot_be_had_is_said() {
+        let names = |line: &str, library: &str| {
+            let both = both(line);
+            let (arms, notes) = both.arms.chosen(&both.common, Path::new(library)).unwrap();
+            let names: Vec<&str> = arms.iter().map(|arm| arm.name).collect();
+            (names, notes)
+        };
+        let (all, _) = names("x", "/bin/sh");
+        assert!(all.starts_with(&["plain", "auto", "eager"]) && !all.contains(&LIVE), "{all:?}");
+        assert_eq!(names("x --engine live", "/bin/sh").0, [LIVE]);
+        let (left, notes) = names("x --engine plain,live", "/nowhere");
+        assert_eq!(left, ["plain"]);
+        assert!(notes[0].starts_with("live left out: /nowhere is missing"), "{notes:?}");
     }
 }

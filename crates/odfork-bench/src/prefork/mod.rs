@@ -20,6 +20,7 @@ use crate::foreign::arms::{Arm, ArmOptions, WORDS};
 use crate::foreign::make_folder;
 use crate::foreign::open_loop::Schedule;
 use crate::foreign::seats::{in_turn, Seats};
+use crate::measure::library;
 use crate::options::with_engines;
 use crate::plan::params;
 use crate::rounds::{finish, measure, RoundOptions, Site};
@@ -80,7 +81,7 @@ fn run(kind: Kind, matches: &ArgMatches) -> Result<u8> {
     let options = Options::from_arg_matches(matches)?;
     let tools = kind.tools()?;
     let site = Site::open()?;
-    let (arms, notes) = options.arms.chosen(&options.rounds.common)?;
+    let (arms, notes) = options.arms.chosen(&options.rounds.common, &library(&site.program))?;
     let name = format!("odfork-{}-{}", kind.word(), std::process::id());
     let folder = options.rounds.store()?.join(name);
     let _cleanup = site.journal.record(Undo::RemoveFolder(folder.clone()));
@@ -120,13 +121,14 @@ fn group(arms: Vec<Arm>, options: &Options, settings: &Settings) -> Group<Arm, (
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
 
     #[test]
     fn every_arm_has_a_server_and_a_slice_in_each_round() {
         let words = "apache --quick --rate 30 --arm small=--image";
         let matches = command(Kind::Apache).get_matches_from(words.split(' '));
         let options = Options::from_arg_matches(&matches).unwrap();
-        let (arms, _) = options.arms.chosen(&options.rounds.common).unwrap();
+        let (arms, _) = options.arms.chosen(&options.rounds.common, Path::new("/bin/sh")).unwrap();
         let schedule = Schedule { rate: 30.0, requests: 60, clients: 1 };
         let (kind, nowhere) = (Kind::Apache, PathBuf::new());
         let (odfork, tools) = (nowhere.clone(), nowhere.clone());

@@ -28,6 +28,7 @@ use crate::foreign::arms::{Arm, ArmOptions, WORDS};
 use crate::foreign::seats::{in_turn, Seats};
 use crate::foreign::user::User;
 use crate::foreign::{found, make_folder};
+use crate::measure::library;
 use crate::options::with_engines;
 use crate::plan::{params, Effort};
 use crate::room::Room;
@@ -104,7 +105,7 @@ fn value(text: &str) -> Result<u64, String> {
 fn run(matches: &ArgMatches) -> Result<u8> {
     let options = Options::from_arg_matches(matches)?;
     let site = Site::open()?;
-    let (arms, mut notes) = options.arms.chosen(&options.rounds.common)?;
+    let (arms, mut notes) = options.arms.chosen(&options.rounds.common, &library(&site.program))?;
     let (cases, left_out) = cases(&options, arms.len() as u64, memory_available())?;
     notes.extend(left_out);
     if let Err(why) = &site.parent {
@@ -207,6 +208,7 @@ fn params_of(case: &Case, kind: Kind, options: &Options) -> Params {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
 
     fn options(line: &str) -> Options {
         let matches = command().get_matches_from(line.split(' '));
@@ -225,7 +227,7 @@ mod tests {
     #[test]
     fn every_arm_has_a_server_and_its_turn_in_each_block() {
         let options = options("redis --quick --snapshots bgsave,sync --server /bin/sh");
-        let (arms, _) = options.arms.chosen(&options.rounds.common).unwrap();
+        let (arms, _) = options.arms.chosen(&options.rounds.common, Path::new("/bin/sh")).unwrap();
         let (cases, _) = cases(&options, 3, 64 << 30).unwrap();
         let settings = settings(&options, "/nowhere".into()).unwrap();
         let group = group(&cases[0], &arms, &options, &settings);

@@ -135,7 +135,7 @@ fn command(
     bind(&mut command, None, libc::SIGKILL);
     // In this order the library's answers come first, and what it passes on is odfork's.
     let mut preloaded = workshop.forker.clone().into_os_string();
-    if arm.options.is_some() {
+    if arm.has_library() {
         preloaded.push(":");
         preloaded.push(library(odfork));
     }

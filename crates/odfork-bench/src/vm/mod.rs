@@ -21,6 +21,7 @@ use odfork_samples::environment::memory_available;
 use crate::baselines::journal::Undo;
 use crate::foreign::arms::{Arm, ArmOptions, WORDS};
 use crate::foreign::seats::{in_turn, Seats};
+use crate::measure::library;
 use crate::options::with_engines;
 use crate::plan::{params, Effort};
 use crate::room::Room;
@@ -79,7 +80,7 @@ fn run(matches: &ArgMatches) -> Result<u8> {
     let options = Options::from_arg_matches(matches)?;
     let common = &options.rounds.common;
     let site = Site::open()?;
-    let (arms, mut notes) = options.arms.chosen(common)?;
+    let (arms, mut notes) = options.arms.chosen(common, &library(&site.program))?;
     let (cases, left_out) = cases(&options, arms.len() as u64, memory_available())?;
     notes.extend(left_out);
     let folder = options.rounds.store()?.join(format!("odfork-vm-{}", std::process::id()));
@@ -137,6 +138,7 @@ fn group(case: Case, arms: &[Arm], options: &Options, seconds: u64) -> Group<Tar
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
 
     #[test]
     fn every_size_is_a_case_with_and_without_huge_pages() {
@@ -149,7 +151,8 @@ mod tests {
         assert!(notes[0].contains("1 GB left out"), "{notes:?}");
         assert_eq!(cases(&of("vm --quick"), 3, 4 << 30).unwrap().0.len(), 1);
         assert!(held("1M").is_err() && held("2G").is_err());
-        let (arms, _) = of("vm").arms.chosen(&of("vm").rounds.common).unwrap();
+        let (arms, _) =
+            of("vm").arms.chosen(&of("vm").rounds.common, Path::new("/bin/sh")).unwrap();
         let group = group(all[0], &arms, &of("vm"), 5);
         let places: Vec<_> = group.blocks[0].points.iter().map(|p| p.targets[0]).collect();
         assert_eq!((group.targets.len(), places), (3, vec![0, 1, 2]));
