@@ -4,6 +4,7 @@
 //! This file reads the command line, carries out one request and gives the exit status. The way of
 //! `odfork run` is in `launch`; nothing here may change the process before that (see main.rs).
 
+mod carried;
 pub mod check;
 pub mod cli;
 pub mod counted;
@@ -57,6 +58,7 @@ pub fn main() -> c_int {
 }
 
 fn carry_out(request: Request) -> c_int {
+    carried::unpack();
     let environment = Environment::inherited();
     match request {
         Request::Run(run) => launch::run(run, &environment),

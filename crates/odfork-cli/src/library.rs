@@ -89,9 +89,9 @@ impl Search {
                 let looked: Vec<String> =
                     self.looked.iter().map(|place| place.display().to_string()).collect();
                 format!(
-                    "libodfork.so was not found (looked for {}); 'cargo install' brings the \
-                     command alone: get the library by 'make install' or a package of odfork, or \
-                     set {LIB} to its path",
+                    "libodfork.so was not found (looked for {}); a command of 'cargo install' puts \
+                     it there, if it may write there; else get it by 'make install' or a package \
+                     of odfork, or set {LIB} to its path",
                     looked.join(", ")
                 )
             }
