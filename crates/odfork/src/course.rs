@@ -7,7 +7,11 @@ use crate::registry::MAX_FILES;
 /// How far a pass has come; kept in the scratch memory between its slices.
 pub struct Course {
     pub open: bool,
+    /// What its look has found of files may be shared again later.
+    pub known: bool,
     pub shares: bool,
+    /// What may be shared is written back when it is.
+    pub shares_later: bool,
     /// The next address to look at, or, for sharing, the slot of the next file.
     pub at: usize,
     pub slot: usize,
@@ -18,6 +22,6 @@ pub struct Course {
 impl Course {
     /// Another job has the scratch memory.
     pub fn end(&mut self) {
-        self.open = false;
+        (self.open, self.known) = (false, false);
     }
 }

@@ -159,6 +159,11 @@ impl Live {
         self.pending.store(1, Relaxed);
     }
 
+    /// A look may find more to share.
+    pub fn is_expected(&self) -> bool {
+        self.pending.load(Relaxed) != 0
+    }
+
     /// It is time for a look.
     pub fn is_due(&self, now_ns: u64) -> bool {
         self.pending.load(Relaxed) != 0 && now_ns >= self.next_look_ns.load(Relaxed)
@@ -198,8 +203,16 @@ pub fn make_private(k: &Kernel, zone: usize, file: &BackingFile) -> SysResult<()
     // SAFETY: the target shows the same bytes of the same file; the view is ours.
     unsafe {
         let moved = k.call(libc::SYS_mremap, a);
-        sys::munmap(view, if moved.is_ok() { place(file) } else { file.span });
+        if moved.is_err() {
+            sys::munmap(view, file.span);
+        }
         moved?;
+        // What lies before and behind the part that was moved.
+        sys::munmap(view, place(file));
+        let behind = place(file) + len;
+        if behind < file.span {
+            sys::munmap(view + behind, file.span - behind);
+        }
     }
     // What only a child maps would count as the child's own.
     backing::populate(k, (file.start, file.shared_end));

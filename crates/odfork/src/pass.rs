@@ -80,6 +80,8 @@ pub struct Order<'a> {
     pub decide: Decide,
     /// A slice of it; none: in one piece.
     pub slice: Option<Slice>,
+    /// What may be shared is going to be, and is written back then.
+    pub shares_later: bool,
 }
 
 /// What is to be done, and what that may cost.

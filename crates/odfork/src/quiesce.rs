@@ -238,7 +238,7 @@ fn protect_vma(k: &Kernel, uffd: i32, v: &Vma) -> SysResult<()> {
 }
 
 /// Calls `each` for every line of the process map.
-fn each_map_line(
+pub fn each_map_line(
     k: &Kernel,
     fd: i32,
     text: &mut [u8; TEXT],
@@ -340,10 +340,12 @@ fn changes_map(call: u64) -> bool {
 }
 
 /// The next range at or after `at` in a mapping that belongs to a resting
-/// stack: it stays as it is, so that its owner stays held.
+/// stack: it stays as it is, so that its owner stays held. Who is stopped by ptrace is held by
+/// that: memory which merely lies behind its stack is no part of it.
 pub fn excluded_range(s: &Scratch, v: &Vma, at: usize) -> Option<(usize, usize)> {
     let mut first: Option<(usize, usize)> = None;
-    for &sp in s.stacks() {
+    let is_near = |sp: &&usize| s.work.marked || (v.start..v.end).contains(*sp);
+    for &sp in s.stacks().iter().filter(is_near) {
         let from = (sp & !(PAGE - 1)).saturating_sub(STACK_BELOW).max(at);
         let to = (sp + STACK_ABOVE).next_multiple_of(PAGE).min(v.end);
         if from < to && to > at && first.is_none_or(|w| from < w.0) {

@@ -176,6 +176,13 @@ impl Scratch<'_> {
         (kept, text, &stacks[..(*stack_count).min(MAX_STACKS)])
     }
 
+    /// The place for code that is found anew, and the buffer for text.
+    pub fn restart_code(&mut self) -> (Kept<'_>, &mut [u8; TEXT]) {
+        let Work { vmas, vma_count, code, code_count, text, .. } = &mut *self.work;
+        *code_count = 0;
+        (Kept { vmas, count: vma_count, code, code_count }, text)
+    }
+
     /// The code the scan found.
     pub fn code(&self) -> &[Code] {
         &self.work.code[..self.work.code_count.min(MAX_OBJECTS)]

@@ -50,6 +50,28 @@ pub fn is_any_alone(s: &mut Scratch, subject: &Subject, pagemap: i32) -> bool {
     false
 }
 
+/// Shares again what an earlier look has found. Each range is asked of the kernel before it is
+/// moved, properties are known to the wrappers; code alone may be new unseen.
+pub fn look_again(s: &mut Scratch) -> Done<()> {
+    let fail = |e| Stop::failed(Reason::NoProc, Step::Scan, e);
+    s.kernel.enter(Step::Scan);
+    let maps = scan::open(&s.kernel, c"/proc/self/maps").map_err(fail)?;
+    let (kernel, mut pins) = (s.kernel, false);
+    let (mut kept, text) = s.restart_code();
+    let read = quiesce::each_map_line(&kernel, maps, text, &mut |_, v| {
+        pins |= v.pins;
+        if v.code {
+            kept.push_code(&v);
+        }
+    });
+    scan::close(maps);
+    read.map_err(fail)?;
+    if pins {
+        return Err(Stop::of(Reason::Pinned));
+    }
+    Ok(())
+}
+
 /// Shares what can be. The first failure ends it: what is shared by then is whole.
 pub fn share_all(s: &mut Scratch, subject: &Subject, pagemap: i32, found: Found) -> Done<()> {
     s.kernel.enter(Step::Switch);
@@ -78,6 +100,16 @@ pub fn is_allowed(s: &mut Scratch, found: &Found) -> bool {
 fn fit_mapping(s: &Scratch, subject: &Subject, file: &BackingFile) -> Option<Vma> {
     let v = fit_part(s, subject, file, file.start)?;
     ((v.start, v.end) == (file.start, file.end)).then_some(v)
+}
+
+/// All of a piece up to that address may be shared.
+pub fn fits_up_to(s: &Scratch, subject: &Subject, file: &BackingFile, end: usize) -> bool {
+    let mut at = file.start;
+    while at < end.min(file.end) {
+        let Some(v) = fit_part(s, subject, file, at) else { return false };
+        at = v.end;
+    }
+    true
 }
 
 /// The mapping at that address of a piece that may be shared.

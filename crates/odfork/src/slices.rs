@@ -51,6 +51,8 @@ const FEW_FILES: usize = MAX_FILES / 2;
 pub struct Slice {
     pub trial: Trial,
     pub goes_on: bool,
+    /// It begins to share with what an earlier look has found.
+    pub again: bool,
 }
 
 /// How a range was left.
@@ -72,7 +74,8 @@ pub fn begin(s: &mut Scratch, o: &Order, all: (i32, u64, Found), allowance: Tria
     let shares = matches!(o.decide, pass::Decide::Share);
     s.results.report.allowance.set(allowance.limit_ns() as usize);
     let course = &mut s.work.course;
-    (course.open, course.shares, course.at, course.slot) = (true, shares, 0, 0);
+    (course.open, course.known, course.shares) = (true, shares, shares);
+    (course.at, course.slot) = (0, 0);
     course.rebuilds.fill(false);
     for (slot, file) in o.subject.registry.live() {
         let alone = s.results.is_gone(slot) || refreeze::in_place(s, &o.subject, all.0, file);
@@ -92,6 +95,16 @@ pub fn begin(s: &mut Scratch, o: &Order, all: (i32, u64, Found), allowance: Tria
 /// One slice: what is left to do afterwards is in the report.
 pub fn go_on(s: &mut Scratch, o: &Order, (pagemap, threads, found): (i32, u64, Found)) -> Done<()> {
     s.results.report.more.set(1);
+    if o.slice.is_some_and(|slice| slice.again) && s.work.course.known {
+        share::look_again(s)?;
+        (s.work.course.open, s.work.course.shares, s.work.course.slot) = (true, true, 0);
+        if !share::is_any_alone(s, &o.subject, pagemap) {
+            s.work.course.open = false;
+            s.results.report.more.set(0);
+            s.results.report.waits.set(1);
+            return Ok(());
+        }
+    }
     if !s.work.course.open {
         s.results.report.lost.set(1);
         return Ok(());
@@ -109,7 +122,7 @@ pub fn go_on(s: &mut Scratch, o: &Order, (pagemap, threads, found): (i32, u64, F
     let begin = now_ns();
     let done = match s.work.course.shares {
         true => share_some(s, o, (pagemap, threads, found)),
-        false => move_some(s, o, pagemap, threads),
+        false => move_some(s, o, (pagemap, threads, found)),
     };
     let spent = (now_ns() - begin) as usize;
     let report = &s.results.report;
@@ -122,8 +135,9 @@ fn trial_of(o: &Order) -> Trial {
     o.slice.map_or(Trial::UNLIMITED, |slice| slice.trial)
 }
 
-fn move_some(s: &mut Scratch, o: &Order, pagemap: i32, threads: u64) -> Done<()> {
+fn move_some(s: &mut Scratch, o: &Order, (pagemap, threads, found): (i32, u64, Found)) -> Done<()> {
     pass::rehearse(s);
+    s.work.course.shares_later = o.shares_later && share::is_allowed(s, &found);
     s.work.files_left = o.subject.registry.room().min(MAX_FILES);
     if is_early(s, o, pagemap) {
         s.results.report.waits.set(1);
@@ -265,6 +279,9 @@ fn refreeze_some(
         return Ok(Left::At(v.end));
     }
     if refreeze::in_place(s, &o.subject, tools.pagemap, file) {
+        if s.work.course.shares_later && share::fits_up_to(s, &o.subject, file, v.end) {
+            return Ok(Left::At(v.end));
+        }
         let reached = refreeze::write_back_part(s, tools.pagemap, file, (v, range), tools.trial)?;
         return Ok(Left::At(reached));
     }

@@ -20,6 +20,8 @@ use crate::foreign::open_loop::{exact_timers, histogram};
 
 /// How often it is asked whether the snapshot is done.
 const PROBE: Duration = Duration::from_millis(50);
+/// Writes go on for so long after a snapshot: what follows one is measured too.
+const AFTER: Duration = Duration::from_secs(1);
 /// A slice takes at most so much longer than its schedule.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// Bytes that are sent before they are dropped from the buffer.
@@ -70,6 +72,8 @@ struct Load<'a> {
     probed: Option<Duration>,
     is_probing: bool,
     is_done: bool,
+    /// Requests to be made at least.
+    least: u64,
     slice: Slice,
 }
 
@@ -98,6 +102,7 @@ pub fn run(server: &mut Server, content: &mut Content, plan: &Plan) -> Result<Sl
         probed: None,
         is_probing: false,
         is_done: false,
+        least: plan.changes,
         slice,
     };
     let ended = load.go();
@@ -133,7 +138,7 @@ impl Load<'_> {
     }
 
     fn is_over(&self) -> bool {
-        self.is_done && self.slice.requests >= self.plan.changes
+        self.is_done && self.slice.requests >= self.least
     }
 
     fn due(&self, request: u64) -> Duration {
@@ -196,6 +201,8 @@ impl Load<'_> {
                     self.is_probing = false;
                     self.is_done = (self.plan.is_done)(&String::from_utf8_lossy(&text));
                     self.slice.snapshot = now.as_secs_f64();
+                    let after = (self.plan.rate * AFTER.as_secs_f64()) as u64;
+                    self.least = self.least.max(self.slice.requests + after);
                 }
                 (_, answer) => return Err(format!("an answer to nothing asked: {answer:?}")),
             }

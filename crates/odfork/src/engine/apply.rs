@@ -81,6 +81,7 @@ fn pass_once(
         shared_vm: *shared_vm,
         decide,
         slice,
+        shares_later: live::is_live_wanted() && !st.live.is_barred(),
     };
     let door = (&st.trace, st.options().fault);
     let _named = st.tracer.name();

@@ -123,8 +123,7 @@ fn may_be_due(st: &State, freeze: Freeze) -> bool {
     match freeze {
         Freeze::Eager => {
             let last = st.faults.load(Relaxed);
-            // Live memory is mapped again after each switch, by a fault for each huge page.
-            let again = st.stats.live_bytes.load(Relaxed) / sys::HUGE as u64;
+            let again = st.faults_of_switches();
             last == u64::MAX || sys::minor_faults() >= last + EAGER_FAULTS + again
         }
         _ => st.unpaid_ns.load(Relaxed) >= SETTLE_NS,
@@ -140,7 +139,7 @@ fn is_stale(st: &State) -> bool {
 
 /// Asked without the lock. Who comes while another thread inspects does not wait for it, nor does
 /// the child of a fork made meanwhile.
-fn passes_inspection(st: &State) -> bool {
+pub fn passes_inspection(st: &State) -> bool {
     let Some(setup) = st.setup.get() else { return false };
     let done = st.inspection.run(|| {
         let found = (setup.inspect)();

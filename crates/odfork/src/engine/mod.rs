@@ -13,6 +13,7 @@
 mod account;
 mod apply;
 mod child;
+mod early;
 mod fork;
 mod give_back;
 mod give_up;
@@ -31,6 +32,7 @@ mod under_way;
 mod waiter;
 mod zero;
 
+pub use early::before_wait;
 pub use fork::{fork, freeze_now};
 pub use give_back::gave_up;
 pub use give_up::give_up;
@@ -47,7 +49,7 @@ pub use notes::{
     note_timed_socket, unmended, with_new_namespace,
 };
 pub use relocate::{remap, remap_thawed, Remap};
-pub use slices::{before_wait, hear, is_pass_under_way, until_slice, with_advice};
+pub use slices::{before_mapping, hear, is_pass_under_way, until_slice, with_advice};
 pub use state::{state, Notes, Setup, State, MAX_NEXT};
 pub use thaw::{call_if_plain, thaw_all, was_ever_frozen, with_property, with_thawed};
 

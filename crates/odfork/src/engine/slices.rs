@@ -9,7 +9,7 @@
 //! poll, wait ... noted, and it is time? a slice: first a look, then what it has found
 //! ```
 //! A child that lives shows what it has inherited. So slices pause after a fork until the program
-//! hears of a child's end, or for a second. A fork in the middle finds what has moved by then.
+//! hears of a child's end, or for a while. A fork in the middle finds what has moved by then.
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -28,8 +28,10 @@ use crate::reason::{Done, Reason, Stop};
 use crate::slices::Slice;
 use crate::sys;
 
-/// How long a fork keeps slices off, unless the end of a child is heard of before (1 s).
+/// How long a fork keeps slices off, unless the end of a child is heard of before (1 s). Live
+/// memory gains nothing while a child shows it (10 s).
 const AFTER_FORK_NS: u64 = 1_000_000_000;
+const AFTER_LIVE_FORK_NS: u64 = 10_000_000_000;
 /// The first pause after a slice in vain; it doubles up to 32 times that (50 ms).
 const PATIENCE_NS: u64 = 50_000_000;
 /// Slices in vain, one after the other, before the pass is given up.
@@ -47,7 +49,7 @@ pub fn is_bounded(st: &State) -> bool {
 }
 
 /// The program is about to wait, or maps memory: a good moment.
-pub fn before_wait() {
+pub fn before_mapping() {
     let st = state();
     if st.slices.driven.load(Relaxed) == 0 && is_bounded(st) {
         st.slices.driven.store(1, Relaxed);
@@ -107,7 +109,7 @@ pub fn before_fork(st: &State, owned: &mut Stall) -> Done<()> {
         true => slice(st, owned),
         false => Ok(()),
     };
-    st.slices.put_off(AFTER_FORK_NS);
+    st.slices.put_off(if is_live_wanted() { AFTER_LIVE_FORK_NS } else { AFTER_FORK_NS });
     done
 }
 
@@ -115,6 +117,8 @@ pub fn before_fork(st: &State, owned: &mut Stall) -> Done<()> {
 pub fn open_sharing(st: &State, owned: &mut Owned) {
     if !st.slices.is_open() {
         open(st, owned, Decide::Share);
+        let purchase = &mut owned.purchase;
+        (purchase.looks, purchase.again, purchase.left_ns) = (false, true, u64::MAX);
     }
 }
 
@@ -140,8 +144,7 @@ fn slice(st: &State, owned: &mut Stall) -> Done<()> {
         st.changes.clear();
     }
     let left_ns = if looks { u64::MAX } else { owned.purchase.left_ns };
-    // The rest of a slice is mapping and freeing what was copied until then.
-    let trial = Trial::new(began_ns, left_ns.min(st.options().max_pause_ns / 5 * 3));
+    let trial = Trial::new(began_ns, left_ns.min(st.slices.work_ns(st.options().max_pause_ns)));
     let decide = match decide {
         Decide::Rental(bid) => {
             Decide::Rental(Bid { began_ns, look: bid.rental.look(began_ns), ..bid })
@@ -149,7 +152,8 @@ fn slice(st: &State, owned: &mut Stall) -> Done<()> {
         other => other,
     };
     owned.rest = Rest::new();
-    let slice = Slice { trial, goes_on: !looks };
+    let again = core::mem::take(&mut owned.purchase.again) && !looks;
+    let slice = Slice { trial, goes_on: !looks, again };
     let done = pass_or_slice(st, owned, (decide, Some(slice)), began_ns);
     conclude(st, owned, &done, looks, sys::now_ns() - began_ns);
     done
@@ -166,6 +170,9 @@ fn beside_calls(st: &State, owned: &mut Owned) {
 
 /// After a slice: when the next one is due, or that there is none.
 fn conclude(st: &State, owned: &mut Owned, done: &Done<()>, looked: bool, spent_ns: u64) {
+    if !looked {
+        st.slices.learn(spent_ns, st.options().max_pause_ns);
+    }
     let (rest, purchase) = (owned.rest, &mut owned.purchase);
     purchase.spent_ns += spent_ns;
     if looked && rest.more && !rest.lost {

@@ -224,6 +224,11 @@ impl State {
         self.last_pass_ns.store(sys::now_ns(), Relaxed);
     }
 
+    /// Live memory is mapped again after each switch, by a fault for each huge page.
+    pub fn faults_of_switches(&self) -> u64 {
+        self.stats.live_bytes.load(Relaxed) / sys::HUGE as u64
+    }
+
     /// Memory was frozen, in this process or an ancestor.
     pub fn was_frozen(&self) -> bool {
         self.ever_frozen.load(Relaxed) != 0

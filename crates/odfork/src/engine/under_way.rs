@@ -16,6 +16,11 @@ pub const NONE: u32 = 0;
 pub const MOVING: u32 = 1;
 pub const SHARING: u32 = 2;
 
+/// Bounds of the part of a slice that works, and how fast it changes, in thousandths.
+const MOST_WORK: u32 = 600;
+const LEAST_WORK: u32 = 100;
+const STEP: u32 = 80;
+
 /// What is asked before anything is locked.
 pub struct Slices {
     pub open: AtomicU32,
@@ -24,6 +29,9 @@ pub struct Slices {
     pub doubted: AtomicU32,
     /// 1: the program has come by since the latest fork.
     pub driven: AtomicU32,
+    /// How much less than it may a slice works, in thousandths: what it takes besides is not known
+    /// before.
+    less: AtomicU32,
 }
 
 impl Slices {
@@ -33,6 +41,7 @@ impl Slices {
             next_ns: AtomicU64::new(0),
             doubted: AtomicU32::new(0),
             driven: AtomicU32::new(0),
+            less: AtomicU32::new(0),
         }
     }
 
@@ -58,6 +67,22 @@ impl Slices {
         self.next_ns.store(sys::now_ns() + ns, Relaxed);
     }
 
+    /// How long a slice of at most `most_ns` works; mapping and freeing what was copied, holding
+    /// and letting go come on top.
+    pub fn work_ns(&self, most_ns: u64) -> u64 {
+        most_ns / 1000 * u64::from(MOST_WORK - self.less.load(Relaxed).min(MOST_WORK - LEAST_WORK))
+    }
+
+    /// A slice took so long: the next one works less if that was too long.
+    pub fn learn(&self, spent_ns: u64, most_ns: u64) {
+        let less = self.less.load(Relaxed);
+        if spent_ns > most_ns {
+            self.less.store((less + STEP).min(MOST_WORK - LEAST_WORK), Relaxed);
+        } else if spent_ns < most_ns / 4 * 3 {
+            self.less.store(less.saturating_sub(STEP / 4), Relaxed);
+        }
+    }
+
     /// In a child: the pass was the parent's. A page that says so already is left alone.
     pub fn begin_child(&self) {
         if self.is_open() {
@@ -71,6 +96,8 @@ pub struct Purchase {
     pub decide: Option<Decide>,
     /// The next slice begins with a look.
     pub looks: bool,
+    /// It shares what an earlier look has found.
+    pub again: bool,
     pub left_ns: u64,
     pub spent_ns: u64,
     /// Something was frozen or refrozen.
@@ -80,7 +107,15 @@ pub struct Purchase {
 
 impl Purchase {
     pub const fn new() -> Self {
-        Purchase { decide: None, looks: true, left_ns: 0, spent_ns: 0, moved: false, in_vain: 0 }
+        Purchase {
+            decide: None,
+            looks: true,
+            again: false,
+            left_ns: 0,
+            spent_ns: 0,
+            moved: false,
+            in_vain: 0,
+        }
     }
 }
 
@@ -107,5 +142,24 @@ impl Rest {
             moved: report.frozen.get() + report.written_back.get() > 0,
             allowance_ns: report.allowance.get() as u64,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_that_take_too_long_work_less() {
+        let (slices, most_ns) = (Slices::new(), 5_000_000);
+        assert_eq!(slices.work_ns(most_ns), 3_000_000);
+        slices.learn(most_ns + 1, most_ns);
+        assert!(slices.work_ns(most_ns) < 3_000_000);
+        (0..100).for_each(|_| slices.learn(10 * most_ns, most_ns));
+        assert_eq!(slices.work_ns(most_ns), 500_000);
+        (0..100).for_each(|_| slices.learn(1_000_000, most_ns));
+        assert_eq!(slices.work_ns(most_ns), 3_000_000);
+        slices.learn(most_ns - 1, most_ns);
+        assert_eq!(slices.work_ns(most_ns), 3_000_000);
     }
 }

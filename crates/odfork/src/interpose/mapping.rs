@@ -10,7 +10,7 @@ use crate::{args, engine};
 
 /// mmap by the kernel.
 pub fn map(a: [usize; 6]) -> isize {
-    engine::before_wait();
+    engine::before_mapping();
     if will_be_written(a[2] as c_int, a[3] as c_int) {
         engine::before_growth(a[1]);
     }
@@ -72,7 +72,7 @@ pub unsafe extern "C" fn mmap64(
 
 /// munmap by the kernel.
 pub fn unmap(addr: usize, len: usize) -> isize {
-    engine::before_wait();
+    engine::before_mapping();
     // SAFETY: the program's own call.
     replace(addr, len, || unsafe { sys::raw(libc::SYS_munmap, args![addr, len]) })
 }

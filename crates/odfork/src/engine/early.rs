@@ -1,0 +1,67 @@
+//! Live memory before the first fork: a pass that no fork has asked for.
+//!
+//! Owns when it begins: in the program's own waits, once enough pages are new. So a server that
+//! loads its data and then waits finds it frozen at its first fork. Each look reads the page tables
+//! of what is new, in one piece: to look early and often keeps it short. Not in mappings: those may
+//! be an allocator's, with its locks held, and the inspection of the program takes the loader's.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::child::detect_child;
+use super::fork::passes_inspection;
+use super::live::is_live_wanted;
+use super::slices;
+use super::state::{state, State};
+use super::waiter::hold;
+use crate::options::Freeze;
+use crate::pass::Decide;
+use crate::reason::Reason;
+use crate::sys::{self, PAGE};
+
+/// The page faults are not asked for more often than that (20 ms).
+const ASK_NS: u64 = 20_000_000;
+/// New pages that are worth a pass at once (16 MB), and after a while.
+const MANY: u64 = 4096;
+const SOME: u64 = 1024;
+const WHILE_NS: u64 = 2_000_000_000;
+/// A look reads what is frozen too: of that so much must be new.
+const SHARE: u64 = 8;
+
+/// The program is about to wait: the moment for a slice, or for a pass to begin.
+pub fn before_wait() {
+    let st = state();
+    if may_begin(st) && detect_child() && passes_inspection(st) {
+        let mut owned = hold();
+        if !st.slices.is_open() {
+            slices::open(st, &mut owned, Decide::Always);
+        }
+    }
+    slices::before_mapping();
+}
+
+fn may_begin(st: &State) -> bool {
+    if !is_live_wanted()
+        || st.options().freeze != Freeze::Eager
+        || !slices::is_bounded(st)
+        || st.slices.is_open()
+        || st.barred() != Reason::None
+        || st.live.is_barred()
+        // A child of the latest fork may live.
+        || st.live.is_expected()
+    {
+        return false;
+    }
+    let now_ns = sys::now_ns();
+    if now_ns < st.slices.next_ns.load(Relaxed) {
+        return false;
+    }
+    st.slices.put_off(ASK_NS);
+    let before = match st.faults.load(Relaxed) {
+        u64::MAX => 0,
+        faults => faults,
+    };
+    let new = sys::minor_faults().saturating_sub(before + st.faults_of_switches());
+    let frozen = st.stats.frozen_bytes.load(Relaxed) / PAGE as u64;
+    let is_old = now_ns.saturating_sub(st.last_pass_ns.load(Relaxed)) > WHILE_NS;
+    new >= MANY.max(frozen / SHARE) || is_old && new >= SOME
+}
