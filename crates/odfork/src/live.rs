@@ -159,11 +159,6 @@ impl Live {
         self.pending.store(1, Relaxed);
     }
 
-    /// A look may find more to share.
-    pub fn is_expected(&self) -> bool {
-        self.pending.load(Relaxed) != 0
-    }
-
     /// It is time for a look.
     pub fn is_due(&self, now_ns: u64) -> bool {
         self.pending.load(Relaxed) != 0 && now_ns >= self.next_look_ns.load(Relaxed)

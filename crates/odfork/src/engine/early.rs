@@ -47,7 +47,7 @@ fn may_begin(st: &State) -> bool {
         || st.barred() != Reason::None
         || st.live.is_barred()
         // A child of the latest fork may live.
-        || st.live.is_expected()
+        || st.slices.is_beside_child()
     {
         return false;
     }
@@ -62,6 +62,7 @@ fn may_begin(st: &State) -> bool {
     };
     let new = sys::minor_faults().saturating_sub(before + st.faults_of_switches());
     let frozen = st.stats.frozen_bytes.load(Relaxed) / PAGE as u64;
-    let is_old = now_ns.saturating_sub(st.last_pass_ns.load(Relaxed)) > WHILE_NS;
-    new >= MANY.max(frozen / SHARE) || is_old && new >= SOME
+    let times = st.slices.reluctance();
+    let is_old = now_ns.saturating_sub(st.last_pass_ns.load(Relaxed)) > WHILE_NS * times;
+    new >= MANY.max(frozen / SHARE) * times || is_old && new >= SOME * times
 }

@@ -85,6 +85,9 @@ fn prepare(st: &State) {
     }
     growth::before_fork(st);
     st.slices.end_sharing();
+    if is_live_wanted() {
+        st.slices.note_child(true);
+    }
     let under_way = st.slices.is_open();
     if !under_way && !may_be_due(st, freeze) {
         return;
@@ -124,7 +127,8 @@ fn may_be_due(st: &State, freeze: Freeze) -> bool {
         Freeze::Eager => {
             let last = st.faults.load(Relaxed);
             let again = st.faults_of_switches();
-            last == u64::MAX || sys::minor_faults() >= last + EAGER_FAULTS + again
+            let is_new = || sys::minor_faults() >= last + EAGER_FAULTS + again;
+            last == u64::MAX || is_new() && (!is_live_wanted() || st.slices.is_turn())
         }
         _ => st.unpaid_ns.load(Relaxed) >= SETTLE_NS,
     }

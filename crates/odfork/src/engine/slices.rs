@@ -98,6 +98,7 @@ pub fn with_advice(call: impl FnOnce() -> isize) -> isize {
 /// The program has heard of the end of a child.
 pub fn hear() {
     let st = state();
+    st.slices.note_child(false);
     if st.slices.is_open() {
         st.slices.next_ns.store(0, Relaxed);
     }
@@ -223,6 +224,7 @@ fn close(st: &State, owned: &mut Owned, spent_ns: u64) {
     if shared {
         return finish_sharing(st, owned, spent_ns);
     }
+    st.slices.note_end(owned.purchase.moved);
     st.note_pass();
     if is_live_wanted() && !st.live.is_barred() && st.live.is_due(sys::now_ns()) {
         open(st, owned, Decide::Share);

@@ -21,6 +21,8 @@ const MOST_WORK: u32 = 600;
 const LEAST_WORK: u32 = 100;
 const STEP: u32 = 80;
 
+const MOST_IN_VAIN: u32 = 6;
+
 /// What is asked before anything is locked.
 pub struct Slices {
     pub open: AtomicU32,
@@ -29,6 +31,12 @@ pub struct Slices {
     pub doubted: AtomicU32,
     /// 1: the program has come by since the latest fork.
     pub driven: AtomicU32,
+    /// Passes in a row that have moved nothing.
+    in_vain: AtomicU32,
+    /// Forks since the latest one that was due and acted on.
+    skipped: AtomicU32,
+    /// 1: the program has heard of no child's end since the latest fork.
+    beside_child: AtomicU32,
     /// How much less than it may a slice works, in thousandths: what it takes besides is not known
     /// before.
     less: AtomicU32,
@@ -41,6 +49,9 @@ impl Slices {
             next_ns: AtomicU64::new(0),
             doubted: AtomicU32::new(0),
             driven: AtomicU32::new(0),
+            in_vain: AtomicU32::new(0),
+            skipped: AtomicU32::new(0),
+            beside_child: AtomicU32::new(0),
             less: AtomicU32::new(0),
         }
     }
@@ -51,6 +62,37 @@ impl Slices {
 
     pub fn is_due(&self) -> bool {
         self.is_open() && sys::now_ns() >= self.next_ns.load(Relaxed)
+    }
+
+    /// A pass has come to its end.
+    pub fn note_end(&self, has_moved: bool) {
+        let more = (self.in_vain.load(Relaxed) + 1).min(MOST_IN_VAIN);
+        self.in_vain.store(if has_moved { 0 } else { more }, Relaxed);
+    }
+
+    /// So many times as much must be new, or so much more time have passed, before the next one:
+    /// memory that is too sparse to be frozen is not looked at again and again.
+    pub fn reluctance(&self) -> u64 {
+        1 << self.in_vain.load(Relaxed)
+    }
+
+    /// At a fork with something new: it is acted on, or left for one of the next.
+    pub fn is_turn(&self) -> bool {
+        let forks = u64::from(self.skipped.load(Relaxed)) + 1;
+        let is_turn = forks >= self.reluctance();
+        self.skipped.store(if is_turn { 0 } else { forks as u32 }, Relaxed);
+        is_turn
+    }
+
+    /// A fork is made, or the end of a child was heard of.
+    pub fn note_child(&self, is_there: bool) {
+        if self.is_beside_child() != is_there {
+            self.beside_child.store(u32::from(is_there), Relaxed);
+        }
+    }
+
+    pub fn is_beside_child(&self) -> bool {
+        self.beside_child.load(Relaxed) != 0
     }
 
     /// What a look has found may not be so any more.
@@ -148,6 +190,20 @@ impl Rest {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_moves_nothing_comes_ever_more_rarely() {
+        let slices = Slices::new();
+        assert_eq!(slices.reluctance(), 1);
+        (0..3).for_each(|_| slices.note_end(false));
+        assert_eq!(slices.reluctance(), 8);
+        (0..40).for_each(|_| slices.note_end(false));
+        assert_eq!(slices.reluctance(), 1 << MOST_IN_VAIN);
+        slices.note_end(true);
+        assert!(slices.reluctance() == 1 && slices.is_turn() && slices.is_turn());
+        slices.note_end(false);
+        assert!(!slices.is_turn() && slices.is_turn() && !slices.is_turn());
+    }
 
     #[test]
     fn slices_that_take_too_long_work_less() {
