@@ -27,6 +27,8 @@ pub struct Addresses {
     /// The program gave their mappings a property (`MADV_DONTFORK`, a lock, ...) that joining
     /// them with others would lose.
     special: Spans<4096>,
+    /// It was thawed because the program kept giving parts of it back: not frozen again for now.
+    restless: Spans<64>,
     /// Memory that was frozen once, with other access, by its bits. In the place of
     /// [`READ_WRITE`]: the access is not known, a change of it failed half-way.
     access: [Spans<1024>; ACCESSES],
@@ -46,6 +48,7 @@ impl Addresses {
             frozen: Spans::new(),
             split: Spans::new(),
             special: Spans::new(),
+            restless: Spans::new(),
             access: [NONE; ACCESSES],
             kept: [KEPT; PROPERTIES],
         }
@@ -183,6 +186,34 @@ impl Addresses {
         self.frozen.uncover(start, end);
     }
 
+    /// `start..end` was thawed, and is not to be frozen again for now.
+    pub fn note_restless(&self, start: usize, end: usize) {
+        self.uncover(start, end);
+        self.restless.cover(start, end);
+    }
+
+    /// There is such memory.
+    pub fn any_restless(&self) -> bool {
+        self.restless.count() > 0
+    }
+
+    /// All of it may be frozen.
+    pub fn settle(&self) {
+        self.restless.uncover(0, usize::MAX);
+    }
+
+    /// The parts of a range that are not restless. Asked by those who may change the sets.
+    pub fn each_restful(&self, start: usize, end: usize, mut each: impl FnMut(usize, usize)) {
+        let mut at = start;
+        while at < end {
+            let (a, b) = self.restless.first(at, end).unwrap_or((end, end));
+            if at < a {
+                each(at, a);
+            }
+            at = b;
+        }
+    }
+
     /// The program made new mappings at `start..end`, or unmapped it.
     pub fn forget(&self, start: usize, end: usize) {
         for spans in [&self.split, &self.special] {
@@ -213,6 +244,7 @@ impl Addresses {
         self.frozen.recover();
         self.split.recover();
         self.special.recover();
+        self.restless.recover();
         self.access.iter().for_each(Spans::recover);
         self.kept.iter().for_each(Spans::recover);
     }
@@ -244,6 +276,22 @@ mod tests {
         assert_eq!(a.access(130, 200), (Some(3), 150));
         a.forget(0, 300);
         assert_eq!((a.access(130, 200), a.any_frozen()), ((Some(3), 200), false));
+    }
+
+    #[test]
+    fn restless_memory_is_left_out() {
+        let a = Box::new(Addresses::new());
+        a.freeze(0, 100);
+        a.note_restless(20, 40);
+        let parts = |a: &Addresses| {
+            let mut parts = Vec::new();
+            a.each_restful(10, 60, |start, end| parts.push((start, end)));
+            parts
+        };
+        assert_eq!((parts(&a), a.first_frozen(10, 60)), (vec![(10, 20), (40, 60)], Some((10, 20))));
+        assert!(a.any_restless());
+        a.settle();
+        assert_eq!((parts(&a), a.any_restless()), (vec![(10, 60)], false));
     }
 
     #[test]

@@ -27,6 +27,7 @@ use crate::plan::Kind;
 use crate::reason::{Done, Reason, Stop};
 use crate::refreeze;
 use crate::registry::{BackingFile, Debt};
+use crate::restless::Range;
 use crate::scan::{self, Subject};
 use crate::scratch::Scratch;
 use crate::step::Step;
@@ -49,6 +50,8 @@ pub enum Scope {
     All,
     /// Refreeze in place what is going to be shared.
     Share,
+    /// Thaw that range.
+    Thaw(Range),
 }
 
 /// Nobody else shows the file, whoever made it.

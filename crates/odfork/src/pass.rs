@@ -30,6 +30,7 @@ use crate::quiesce::{self, Quiesced};
 use crate::reason::{Done, Reason, Stop};
 use crate::refreeze;
 use crate::registry::{Debt, MAX_FILES};
+use crate::restless::{self, Range};
 use crate::results::View;
 use crate::scan::{self, Subject};
 use crate::scratch::Scratch;
@@ -51,6 +52,8 @@ pub enum Decide {
     Always,
     /// Only what files hold too much of.
     GiveBack,
+    /// Only back to anonymous memory of that range, which the program keeps giving back.
+    Thaw(Range),
     /// Only the switch to shared mappings, and what has to be clean for it.
     Share,
     /// When the rent paid has reached the price, and as long as it does.
@@ -120,7 +123,8 @@ pub fn job(s: &mut Scratch, order: &Order, found: Found) -> Done<()> {
     if threads > 1 && o.subject.pi_futexes {
         return Err(Stop::of(Reason::Threads));
     }
-    let quiesced = match Quiesced::begin(s, &o.subject, threads, shares) {
+    let all = shares || matches!(plan.scope, Scope::Thaw(_));
+    let quiesced = match Quiesced::begin(s, &o.subject, threads, all) {
         Ok(quiesced) => Some(quiesced),
         // Alone, nobody in the process can write meanwhile.
         Err(_) if threads == 1 => {
@@ -134,6 +138,7 @@ pub fn job(s: &mut Scratch, order: &Order, found: Found) -> Done<()> {
         s.results.note_debt(&debt);
         match plan.scope {
             Scope::Share => act_share(s, &o, pagemap, found),
+            Scope::Thaw(range) => restless::act(s, &o.subject, pagemap, range),
             Scope::All | Scope::GiveBack => act(s, &o, pagemap, plan),
         }
     });
@@ -154,8 +159,8 @@ fn look(
     (pagemap, threads, found): (i32, u64, Found),
 ) -> Done<Option<(Plan, Debt)>> {
     let look = match &o.decide {
-        Decide::Always | Decide::GiveBack | Decide::Share => Trial::UNLIMITED,
         Decide::Rental(bid) => bid.look,
+        _ => Trial::UNLIMITED,
     };
     scan::scan(s, &o.subject, false, look)?;
     s.results.report.zerocopy.set(usize::from(found.zerocopy));
@@ -171,7 +176,7 @@ fn look(
 
 /// What is given back is given back at once.
 fn is_sliced(o: &Order, plan: &Plan, threads: u64) -> bool {
-    plan.scope != Scope::GiveBack && slices::is_sliced(o, threads)
+    matches!(plan.scope, Scope::All | Scope::Share) && slices::is_sliced(o, threads)
 }
 
 /// Write protection takes entries of 2 MB out of the page tables. They come back here: a page that
@@ -195,6 +200,12 @@ fn due(s: &mut Scratch, o: &Order, pagemap: i32, threads: u64) -> Done<Option<(P
     if matches!(o.decide, Decide::Share) {
         let debt = budget::decide(s, &o.subject, pagemap, Scope::Share);
         return Ok(Some((Plan { scope: Scope::Share, trial: Trial::UNLIMITED }, debt)));
+    }
+    if let Decide::Thaw(range) = o.decide {
+        let scope = Scope::Thaw(range);
+        let debt = budget::decide(s, &o.subject, pagemap, scope);
+        let possible = restless::is_possible(s, &o.subject, pagemap, range);
+        return Ok(possible.then_some((Plan { scope, trial: Trial::UNLIMITED }, debt)));
     }
     let (new, dirty) = (s.results.report.eligible.get(), s.results.report.dirty.get());
     let wanted = purchase(s, &o.decide, new, dirty);
@@ -230,7 +241,7 @@ fn purchase(s: &Scratch, decide: &Decide, new: usize, dirty: usize) -> Option<Tr
     let (new, dirty) = (new as u64, dirty as u64);
     match decide {
         Decide::Always => (new + dirty > 0).then_some(Trial::UNLIMITED),
-        Decide::GiveBack | Decide::Share => None,
+        Decide::GiveBack | Decide::Share | Decide::Thaw(_) => None,
         Decide::Rental(Bid { model, rental, began_ns, .. }) => {
             let mut rental = *rental;
             rental.limit(model.avoidable_ns((new + dirty) / page));
@@ -253,7 +264,7 @@ fn rescan(s: &mut Scratch, o: &Order, pagemap: i32, scope: Scope) -> Done<Debt> 
     scan::scan(s, &o.subject, watched, Trial::UNLIMITED)?;
     let new = match scope {
         Scope::All => budget::freezable(s, pagemap, |kind| o.allowed.takes(kind)),
-        Scope::GiveBack | Scope::Share => 0,
+        Scope::GiveBack | Scope::Share | Scope::Thaw(_) => 0,
     };
     s.results.report.eligible.set(new);
     Ok(budget::decide(s, &o.subject, pagemap, scope))
@@ -286,7 +297,7 @@ fn act(s: &mut Scratch, o: &Order, pagemap: i32, plan: Plan) -> Done<()> {
     let begin = now_ns();
     let frozen = refrozen.and_then(|()| match plan.scope {
         Scope::All => freeze_new(s, &tools),
-        Scope::GiveBack | Scope::Share => Ok(()),
+        Scope::GiveBack | Scope::Share | Scope::Thaw(_) => Ok(()),
     });
     s.results.report.freeze_ns.set((now_ns() - begin) as usize);
     budget::note_slack(s);

@@ -18,7 +18,7 @@ use crate::registry::Registry;
 use crate::results::Results;
 use crate::scratch::{Kept, Scratch, MAX_VMAS};
 use crate::step::Step;
-use crate::sys::{self, Kernel, SysResult};
+use crate::sys::{self, Kernel, SysResult, PAGE};
 use crate::vma::{dec, SmapsParser, Vma, SHARED};
 
 /// AddressSanitizer's shadow ends there, and the heap of programs at fixed addresses is below.
@@ -207,9 +207,16 @@ pub fn scan(s: &mut Scratch, subject: &Subject, quiesced: bool, look: Trial) -> 
             results.report.untouched.add(v.untouched());
             let fits = v.can_freeze() && v.anon >= subject.min_bytes && v.start >= lowest;
             if fits && has_default_policy(&kernel, v.start) {
-                results.report.eligible.add(v.anon);
-                results.report.new_mappings.add(1);
-                around_all(v, &subject.own).for_each(|v| kept.push(v));
+                let mut len = 0;
+                for part in around_all(v, &subject.own) {
+                    subject.addresses.each_restful(part.start, part.end, |start, end| {
+                        len += end - start;
+                        kept.push(Vma { start, end, ..part });
+                    });
+                }
+                // Of its content as much as of its length.
+                results.report.eligible.add(v.anon / PAGE * (len / PAGE) / (v.len() / PAGE) * PAGE);
+                results.report.new_mappings.add(usize::from(len > 0));
             } else if let Some(slot) = file_of(v, subject.registry) {
                 note_shown(results, &mut kept, slot, v);
             } else if v.code {

@@ -5,6 +5,7 @@
 //! Linux 6.11, else `/proc/self/maps`). Runs in the helper task.
 
 use crate::args;
+use crate::content::Content as Filling;
 use crate::kept;
 use crate::pagemap::{Pagemap, Want};
 use crate::quiesce::Quiesced;
@@ -290,6 +291,14 @@ fn thaw_chunk(s: &mut Scratch, o: &Order, (at, to): (usize, usize), prot: i32) -
     moved.map(|_| ())
 }
 
+/// A part of one mapping of a backing file, which can be read and written. Everybody is held.
+pub fn part(s: &mut Scratch, subject: &Subject, range: (usize, usize)) -> Done<()> {
+    s.kernel.enter(Step::Thaw);
+    let (start, end) = range;
+    let o = Order { start, end, content: Content::Keep, moves: false, subject: *subject };
+    keep_content(s, &o, range, libc::PROT_READ | libc::PROT_WRITE)
+}
+
 /// Copies a range: what a backing file shows as a whole, anonymous parts where they
 /// are populated (the rest may be protected, and it is zero).
 fn fill(s: &mut Scratch, o: &Order, (at, to): (usize, usize), fresh: usize, prot: i32) -> Done<()> {
@@ -297,6 +306,7 @@ fn fill(s: &mut Scratch, o: &Order, (at, to): (usize, usize), fresh: usize, prot
     let open = |s: &mut Scratch, path| scan::open(&s.kernel, path).map_err(fail);
     let maps = open(s, c"/proc/self/maps")?;
     let pagemap = open(s, c"/proc/self/pagemap")?;
+    let mut filling = Filling::of(&s.kernel, fresh, to - at);
     let mut from = at;
     while from < to {
         let Some(v) = covering_or_next(s, maps, from).map_err(fail)? else { break };
@@ -307,7 +317,7 @@ fn fill(s: &mut Scratch, o: &Order, (at, to): (usize, usize), fresh: usize, prot
         }
         let mut copy = |_: &Kernel, a: usize, b: usize| {
             // SAFETY: readable memory of the program, and its place in the fresh mapping.
-            unsafe { sys::copy(a, fresh + a - at, b - a) };
+            unsafe { filling.copy(a, fresh + a - at, b - a) };
             Ok(())
         };
         if prot & libc::PROT_READ == 0 {

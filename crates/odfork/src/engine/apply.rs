@@ -70,6 +70,9 @@ fn pass_once(
         make_private(st, owned, (0, usize::MAX))
             .map_err(|e| Stop::failed(Reason::Step, Step::Switch, e))?;
     }
+    if st.given_up.is_forgotten(st.stats.forks.load(Relaxed)) {
+        st.addresses.settle();
+    }
     make_spliced_word(st, owned)?;
     make_room(st, owned);
     owned.zeroed = 0;
@@ -92,10 +95,13 @@ fn pass_once(
             *waits = finished.results.report.waits.flag();
             *rest = Rest::of(&finished.results.report);
             let outcome = take_over(st, registry, account, &finished, goes_on);
+            if let (Decide::Thaw(range), Ok(())) = (decide, &outcome) {
+                take_thawed(st, range, &finished.results.report);
+            }
             let (report, spent_ns) = (&finished.results.report, sys::now_ns() - began_ns);
             match outcome {
                 // What it costs is not paid by forks.
-                _ if matches!(decide, Decide::GiveBack | Decide::Share) => {}
+                _ if !matches!(decide, Decide::Always | Decide::Rental(_)) => {}
                 // Who drives the slices sums up.
                 _ if goes_on || rest.more => account.learn_prices(report),
                 Ok(()) => account.learn(report, spent_ns),
@@ -138,6 +144,16 @@ fn take_over(
     count(st, registry, account.shown, report, goes_on);
     st.slack.learn(report);
     outcome
+}
+
+/// All of the range that showed a backing file is anonymous, if anything did.
+fn take_thawed(st: &State, range: (usize, usize), report: &Report) {
+    let bytes = report.thawed.get() as u64;
+    if bytes > 0 {
+        st.addresses.note_restless(range.0, range.1);
+        st.stats.thaws.fetch_add(1, Relaxed);
+        st.stats.thaw_bytes.fetch_add(bytes, Relaxed);
+    }
 }
 
 /// What the account stands at, for the statistics.

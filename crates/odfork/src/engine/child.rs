@@ -58,6 +58,8 @@ fn begin_child(st: &State, me: i32) {
     st.slices.begin_child();
     owned.spare.forget();
     owned.account.begin_child();
+    st.addresses.settle();
+    st.given_up.begin_child();
     st.stats.reset();
     st.stats.pid.store(me, Relaxed);
     st.faults.store(u64::MAX, Relaxed);

@@ -203,6 +203,7 @@ pub fn freeze_now() -> Done<()> {
     if owned.is_beside_calls(st) {
         return Err(Stop::of(Reason::Threads));
     }
+    st.addresses.settle();
     let done = match pass(st, &mut owned, Decide::Always, sys::now_ns()) {
         Err(Stop { reason: Reason::NotWorth, .. }) if st.addresses.any_frozen() => Ok(()),
         other => other,

@@ -38,6 +38,7 @@ pub const NOT_HERE: Errno = Errno(libc::EAGAIN);
 /// The kernel's answer to the advice. `None`: it takes the helper task.
 pub fn give_up(start: usize, len: usize, advice: i32) -> Option<isize> {
     let st = state();
+    let began_ns = sys::now_ns();
     let mut owned = hold();
     if !st.addresses.is_exact() {
         return None;
@@ -45,6 +46,7 @@ pub fn give_up(start: usize, len: usize, advice: i32) -> Option<isize> {
     let kernel = Kernel::new(&st.trace, st.options().fault);
     kernel.enter(Step::Thaw);
     let answer = Call { st, owned: &mut owned, kernel, advice }.range(start, start + len);
+    st.given_up.cost(sys::now_ns().saturating_sub(began_ns));
     match answer {
         Ok(()) => Some(0),
         Err(NOT_HERE) => None,

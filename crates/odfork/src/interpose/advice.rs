@@ -101,7 +101,7 @@ fn advise_private(addr: usize, pages: usize, advice: c_int, call: impl Fn() -> i
     }
     if let Content::Zero(advice) = content {
         if let Some(answer) = engine::give_up(addr, pages, advice) {
-            engine::gave_up(pages);
+            engine::gave_up(addr, pages);
             return answer;
         }
     }
@@ -114,7 +114,7 @@ fn advise_private(addr: usize, pages: usize, advice: c_int, call: impl Fn() -> i
             _ => call(),
         }
     });
-    engine::gave_up(pages);
+    engine::gave_up(addr, pages);
     answer
 }
 
