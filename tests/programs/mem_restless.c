@@ -132,7 +132,9 @@ static void with_a_thread(void)
     CHECK(pthread_create(&thread, NULL, add, NULL) == 0, "pthread_create");
     while (written < 3)
         usleep(100);
-    for (int round = 0; round < 6 || (may_thaw() && round < 40 && frozen() > 0); round++) {
+    for (int round = 0; round < 40; round++) {
+        if (round >= 6 && (!may_thaw() || frozen() == 0))
+            break;
         play(600);
         od_run_child(child, "child beside a thread");
     }

@@ -27,7 +27,6 @@ use crate::plan::Kind;
 use crate::reason::{Done, Reason, Stop};
 use crate::refreeze;
 use crate::registry::{BackingFile, Debt};
-use crate::restless::Range;
 use crate::scan::{self, Subject};
 use crate::scratch::Scratch;
 use crate::step::Step;
@@ -51,7 +50,7 @@ pub enum Scope {
     /// Refreeze in place what is going to be shared.
     Share,
     /// Thaw that range.
-    Thaw(Range),
+    Thaw((usize, usize)),
 }
 
 /// Nobody else shows the file, whoever made it.

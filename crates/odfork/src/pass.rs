@@ -30,7 +30,7 @@ use crate::quiesce::{self, Quiesced};
 use crate::reason::{Done, Reason, Stop};
 use crate::refreeze;
 use crate::registry::{Debt, MAX_FILES};
-use crate::restless::{self, Range};
+use crate::restless;
 use crate::results::View;
 use crate::scan::{self, Subject};
 use crate::scratch::Scratch;
@@ -53,7 +53,7 @@ pub enum Decide {
     /// Only what files hold too much of.
     GiveBack,
     /// Only back to anonymous memory of that range, which the program keeps giving back.
-    Thaw(Range),
+    Thaw((usize, usize)),
     /// Only the switch to shared mappings, and what has to be clean for it.
     Share,
     /// When the rent paid has reached the price, and as long as it does.

@@ -16,7 +16,7 @@ use crate::thaw;
 use crate::vma::{READ, WRITE};
 
 /// A range of addresses.
-pub type Range = (usize, usize);
+type Range = (usize, usize);
 
 /// Something in the range shows a backing file, and all that does can be thawed.
 pub fn is_possible(s: &mut Scratch, subject: &Subject, pagemap: i32, range: Range) -> bool {

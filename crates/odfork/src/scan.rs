@@ -207,16 +207,7 @@ pub fn scan(s: &mut Scratch, subject: &Subject, quiesced: bool, look: Trial) -> 
             results.report.untouched.add(v.untouched());
             let fits = v.can_freeze() && v.anon >= subject.min_bytes && v.start >= lowest;
             if fits && has_default_policy(&kernel, v.start) {
-                let mut len = 0;
-                for part in around_all(v, &subject.own) {
-                    subject.addresses.each_restful(part.start, part.end, |start, end| {
-                        len += end - start;
-                        kept.push(Vma { start, end, ..part });
-                    });
-                }
-                // Of its content as much as of its length.
-                results.report.eligible.add(v.anon / PAGE * (len / PAGE) / (v.len() / PAGE) * PAGE);
-                results.report.new_mappings.add(usize::from(len > 0));
+                note_eligible(results, &mut kept, subject, v);
             } else if let Some(slot) = file_of(v, subject.registry) {
                 note_shown(results, &mut kept, slot, v);
             } else if v.code {
@@ -268,6 +259,21 @@ fn max_map_count(s: &mut Scratch) -> usize {
     let text = slurp(&s.kernel, c"/proc/sys/vm/max_map_count", &mut s.work.text);
     let number = text.ok().and_then(|t| dec(t.trim_ascii()));
     number.unwrap_or(65530) as usize
+}
+
+/// Memory that may be frozen, but for what is the runtime's own or restless.
+fn note_eligible(results: &Results, kept: &mut Kept, subject: &Subject, v: &Vma) {
+    let mut len = 0;
+    for part in around_all(v, &subject.own) {
+        subject.addresses.each_restful(part.start, part.end, |start, end| {
+            len += end - start;
+            kept.push(Vma { start, end, ..part });
+        });
+    }
+    // Of its content as much as of its length.
+    let pages = v.anon / PAGE * (len / PAGE) / (v.len() / PAGE);
+    results.report.eligible.add(pages * PAGE);
+    results.report.new_mappings.add(usize::from(len > 0));
 }
 
 /// A mapping of that backing file. Live memory is clean, and met by jobs that only measure.

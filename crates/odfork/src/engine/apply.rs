@@ -70,9 +70,7 @@ fn pass_once(
         make_private(st, owned, (0, usize::MAX))
             .map_err(|e| Stop::failed(Reason::Step, Step::Switch, e))?;
     }
-    if st.given_up.is_forgotten(st.stats.forks.load(Relaxed)) {
-        st.addresses.settle();
-    }
+    settle(st);
     make_spliced_word(st, owned)?;
     make_room(st, owned);
     owned.zeroed = 0;
@@ -95,9 +93,7 @@ fn pass_once(
             *waits = finished.results.report.waits.flag();
             *rest = Rest::of(&finished.results.report);
             let outcome = take_over(st, registry, account, &finished, goes_on);
-            if let (Decide::Thaw(range), Ok(())) = (decide, &outcome) {
-                take_thawed(st, range, &finished.results.report);
-            }
+            take_thawed(st, &decide, &outcome, &finished.results.report);
             let (report, spent_ns) = (&finished.results.report, sys::now_ns() - began_ns);
             match outcome {
                 // What it costs is not paid by forks.
@@ -146,13 +142,20 @@ fn take_over(
     outcome
 }
 
-/// All of the range that showed a backing file is anonymous, if anything did.
-fn take_thawed(st: &State, range: (usize, usize), report: &Report) {
+/// All that showed a backing file in the range of such a pass is anonymous, if anything did.
+fn take_thawed(st: &State, decide: &Decide, outcome: &Done<()>, report: &Report) {
     let bytes = report.thawed.get() as u64;
-    if bytes > 0 {
-        st.addresses.note_restless(range.0, range.1);
+    if let (Decide::Thaw((start, end)), Ok(()), 1..) = (decide, outcome, bytes) {
+        st.addresses.note_restless(*start, *end);
         st.stats.thaws.fetch_add(1, Relaxed);
         st.stats.thaw_bytes.fetch_add(bytes, Relaxed);
+    }
+}
+
+/// What was thawed because it was given back again and again may be frozen after many forks.
+fn settle(st: &State) {
+    if st.given_up.is_forgotten(st.stats.forks.load(Relaxed)) {
+        st.addresses.settle();
     }
 }
 
