@@ -113,7 +113,8 @@ static void until_anonymous(const char *who)
         calls += 500;
     }
     check(who);
-    CHECK(!may_thaw() || frozen() == 0, "%s: %zu bytes show a file after %d calls", who, frozen(), calls);
+    CHECK(!may_thaw() || frozen() == 0, "%s: %zu bytes show a file after %d calls", who, frozen(),
+          calls);
 }
 
 /* So many page faults that the next fork looks what there is. */

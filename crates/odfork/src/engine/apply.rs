@@ -36,6 +36,7 @@ pub fn pass_or_slice(
     what: (Decide, Option<Slice>),
     began_ns: u64,
 ) -> Done<()> {
+    settle(st);
     let may_trace = st.tracer.is_wanted();
     let mut outcome = pass_once(st, owned, what, began_ns);
     while matches!(outcome, Err(Stop { reason: Reason::Seccomp, .. })) && st.trace.learn() {
@@ -70,7 +71,6 @@ fn pass_once(
         make_private(st, owned, (0, usize::MAX))
             .map_err(|e| Stop::failed(Reason::Step, Step::Switch, e))?;
     }
-    settle(st);
     make_spliced_word(st, owned)?;
     make_room(st, owned);
     owned.zeroed = 0;
