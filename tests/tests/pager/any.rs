@@ -148,15 +148,12 @@ fn task_of(pid: u32) -> Option<i32> {
 }
 
 /// The task is killed, at another moment each time: the program is killed with it, before it reads
-/// a wrong byte, and nothing hangs.
+/// a wrong byte, and nothing hangs. Children are not so safe (docs/pager.md).
 fn killed(stage: &Stage) -> Outcome {
     let folder = tempfile::tempdir().map_err(text)?;
-    for (round, wait) in [1, 5, 20, 60, 130, 200, 310, 400].into_iter().enumerate() {
-        let words = match round % 2 {
-            0 => &["content", "16", "2", "600", "7", "40"][..],
-            _ => &["any", "raw", "600"],
-        };
-        let mut child = command(stage, folder.path(), "8M", words).spawn().map_err(text)?;
+    for wait in [1, 5, 20, 60, 130, 200, 310, 400] {
+        let words = ["content", "16", "2", "600", "7", "40"];
+        let mut child = command(stage, folder.path(), "8M", &words).spawn().map_err(text)?;
         let mut task = None;
         wait_for("the task", || {
             task = task_of(child.id());

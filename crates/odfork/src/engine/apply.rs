@@ -94,15 +94,10 @@ fn pass_once(
             *rest = Rest::of(&finished.results.report);
             let outcome = take_over(st, registry, account, &finished, goes_on);
             take_thawed(st, &decide, &outcome, &finished.results.report);
-            let (report, spent_ns) = (&finished.results.report, sys::now_ns() - began_ns);
-            match outcome {
-                // What it costs is not paid by forks.
-                _ if !matches!(decide, Decide::Always | Decide::Rental(_)) => {}
-                // Who drives the slices sums up.
-                _ if goes_on || rest.more => account.learn_prices(report),
-                Ok(()) => account.learn(report, spent_ns),
-                Err(Stop { reason: Reason::Price, .. }) => account.stopped(report, spent_ns),
-                Err(_) => account.refused(spent_ns),
+            // What others cost is not paid by forks.
+            if matches!(decide, Decide::Always | Decide::Rental(_)) {
+                let cost = (&finished.results.report, sys::now_ns() - began_ns);
+                learn(account, &outcome, cost, goes_on || rest.more);
             }
             outcome
         }
@@ -116,6 +111,21 @@ fn pass_once(
     scratch.clear();
     live::publish(st, owned);
     outcome
+}
+
+/// What a pass has cost. Who drives the slices sums up what parts cost.
+fn learn(
+    account: &mut Account,
+    outcome: &Done<()>,
+    (report, spent_ns): (&Report, u64),
+    is_part: bool,
+) {
+    match outcome {
+        _ if is_part => account.learn_prices(report),
+        Ok(()) => account.learn(report, spent_ns),
+        Err(Stop { reason: Reason::Price, .. }) => account.stopped(report, spent_ns),
+        Err(_) => account.refused(spent_ns),
+    }
 }
 
 /// What a pass did becomes part of the state. Gives how it ended.
