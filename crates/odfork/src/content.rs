@@ -10,26 +10,26 @@ use crate::sys::userfaultfd::Userfaultfd;
 use crate::sys::{self, Kernel, PAGE};
 
 /// A mapping that nobody has touched, while it is filled.
-pub struct Content {
+pub struct Filling {
     /// Its pages are put in place by that descriptor.
     uffd: Option<Userfaultfd>,
 }
 
-impl Content {
+impl Filling {
     /// Of a fresh anonymous mapping of so many bytes.
     pub fn of(k: &Kernel, fresh: usize, len: usize) -> Self {
         let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | abi::USER_MODE_ONLY;
         // SAFETY: flags only.
         let made = unsafe { k.call(libc::SYS_userfaultfd, args![flags]) };
-        let mut content = Content { uffd: made.ok().map(|fd| Userfaultfd(fd as i32)) };
+        let mut filling = Filling { uffd: made.ok().map(|fd| Userfaultfd(fd as i32)) };
         let register = |uffd: Userfaultfd| {
             uffd.enable(0)?;
             uffd.register(fresh as u64, len as u64, abi::REGISTER_MODE_MISSING)
         };
-        if content.uffd.is_some_and(|uffd| register(uffd).is_err()) {
-            content.close();
+        if filling.uffd.is_some_and(|uffd| register(uffd).is_err()) {
+            filling.close();
         }
-        content
+        filling
     }
 
     /// Copies whole pages.
@@ -78,7 +78,7 @@ impl Content {
     }
 }
 
-impl Drop for Content {
+impl Drop for Filling {
     fn drop(&mut self) {
         self.close();
     }
@@ -111,7 +111,7 @@ mod tests {
                 for page in [1, 2, 5] {
                     *((from + page * PAGE + 4088) as *mut u8) = page as u8;
                 }
-                Content::of(&kernel, to, 6 * PAGE).copy(from, to, 6 * PAGE);
+                Filling::of(&kernel, to, 6 * PAGE).copy(from, to, 6 * PAGE);
                 let mut there = [0u8; 6];
                 let asked = libc::mincore(to as *mut _, 6 * PAGE, there.as_mut_ptr());
                 assert_eq!((asked, there.map(|page| page & 1)), (0, [0, 1, 1, 0, 0, 1]));

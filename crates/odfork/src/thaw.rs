@@ -5,7 +5,7 @@
 //! Linux 6.11, else `/proc/self/maps`). Runs in the helper task.
 
 use crate::args;
-use crate::content::Content as Filling;
+use crate::content::Filling;
 use crate::kept;
 use crate::pagemap::{Pagemap, Want};
 use crate::quiesce::Quiesced;
