@@ -157,6 +157,28 @@ static void reuse(void)
     stays_below("given up and used again", bound(bytes));
 }
 
+/* A few pages at a time are given up, here and there, until little is left. No memory is given back
+ * for that where pauses are bounded, or memory is live. */
+static void small_parts(void)
+{
+    size_t bytes = 192 * OD_MB, pages = bytes / OD_PAGE, left = pages;
+    uint32_t seed = 5;
+    char *memory = filled(bytes, 1);
+    forks(6);
+    od_freeze();
+    for (int call = 1; call <= 60000; call++) {
+        size_t page = od_random(&seed) % (pages - 8), n = 1 + od_random(&seed) % 7;
+        for (size_t i = page; i < page + n; i++)
+            left -= memory[i * OD_PAGE] == 1;
+        OK(madvise(memory + page * OD_PAGE, n * OD_PAGE, MADV_DONTNEED));
+        for (size_t i = page; i < page + n; i++)
+            CHECK(memory[i * OD_PAGE] == 0, "page %zu holds %d", i, memory[i * OD_PAGE]);
+        if (call % 1000 == 0 && !getenv("ODFORK_PROFILE") && !getenv("ODFORK_MAX_PAUSE"))
+            stays_below("small parts given up", left * OD_PAGE + bytes / 10 + 24 * OD_MB);
+    }
+    OK(munmap(memory, bytes));
+}
+
 /* A child whose parent has ended gives most of what it inherited back. */
 static void orphan(void)
 {
@@ -256,6 +278,7 @@ static const struct part {
     { "whole blocks", whole_blocks, 0 },
     { "holes", holes, 0 },
     { "reuse", reuse, 0 },
+    { "small parts", small_parts, 0 },
     { "orphan", orphan, 0 },
     { "later", later, 200 * OD_MB },
     { "rewritten", rewritten, 200 * OD_MB },

@@ -8,6 +8,8 @@
 //! in anonymous memory. Once the calls have cost what thawing a part of it costs, the part that the
 //! latest of them is in is thawed. So all thaws together never cost more than the calls did. It
 //! stays anonymous for a number of forks, which doubles with every time that it was too few.
+//! Memory has its own rule: once files retain a tenth of what is frozen, of memory given up in
+//! place, the part of which they retain most is thawed, whatever that costs.
 
 use core::sync::atomic::{
     AtomicU64,
@@ -17,16 +19,16 @@ use core::sync::atomic::{
 /// So much may always be kept (8 MB).
 const FLOOR: u64 = 8 << 20;
 
-/// What is thawed at a time (32 MB).
-pub const THAWED: usize = 32 << 20;
-
-/// What that is believed to cost before it was done, and at least.
+/// What thawing a part is believed to cost before it was done, and at least.
 const BELIEVED_NS: u64 = 8_000_000;
 const LEAST_NS: u64 = 1_000_000;
 
 /// Forks that copy the page tables of so much memory have cost about what thawing and freezing it
 /// costs.
 const FORKS: u64 = 32;
+
+/// What is not to be had while children live is not waited for much longer when they are gone.
+const MOST_STUCK: u64 = 2;
 
 /// Bytes of frozen memory given up and not looked for yet.
 pub struct GivenUp {
@@ -41,6 +43,10 @@ pub struct GivenUp {
     /// Attempts in a row that found nothing to give back: children show the files. Each doubles
     /// what has to come together before the next.
     vain: AtomicU64,
+    /// Bytes that files retain of memory given up in place. And attempts in a row to thaw the part
+    /// of which they retain most, in vain.
+    retained: AtomicU64,
+    stuck: AtomicU64,
 }
 
 impl GivenUp {
@@ -53,6 +59,8 @@ impl GivenUp {
             until: AtomicU64::new(0),
             patience: AtomicU64::new(FORKS),
             vain: AtomicU64::new(0),
+            retained: AtomicU64::new(0),
+            stuck: AtomicU64::new(0),
         }
     }
 
@@ -62,6 +70,24 @@ impl GivenUp {
         self.price_ns.store(BELIEVED_NS, Relaxed);
         self.until.store(0, Relaxed);
         self.patience.store(FORKS, Relaxed);
+        self.retained.store(0, Relaxed);
+        self.stuck.store(0, Relaxed);
+    }
+
+    /// Files retain so much.
+    pub fn note_retained(&self, bytes: usize) {
+        self.retained.store(bytes as u64, Relaxed);
+    }
+
+    /// That is too much of the frozen memory.
+    pub fn is_too_much_retained(&self, frozen: u64) -> bool {
+        self.retained.load(Relaxed) >= (FLOOR + frozen / 10) << self.stuck.load(Relaxed)
+    }
+
+    /// The part of which most was retained was thawed or not.
+    pub fn released(&self, done: bool) {
+        let stuck = if done { 0 } else { (self.stuck.load(Relaxed) + 1).min(MOST_STUCK) };
+        self.stuck.store(stuck, Relaxed);
     }
 
     /// A call took so long.
@@ -75,13 +101,14 @@ impl GivenUp {
     }
 
     /// Thawing so many bytes took so long; 0: it could not be done, and is tried ever more rarely.
-    /// The process has made so many forks.
+    /// The process has made so many forks. Files were looked at and punched as well.
     pub fn thawed(&self, bytes: u64, ns: u64, forks: u64) {
         let before = self.price_ns.load(Relaxed);
         if bytes == 0 {
             self.price_ns.store(before.saturating_mul(2).max(2 * ns), Relaxed);
         } else {
             self.price_ns.store(ns.max(LEAST_NS), Relaxed);
+            self.looked(true);
             if self.until.load(Relaxed) == 0 {
                 self.until.store(forks + self.patience.load(Relaxed), Relaxed);
             }
@@ -138,6 +165,17 @@ mod tests {
         assert!(!given_up.is_forgotten(99 + 2 * FORKS) && given_up.is_forgotten(100 + 2 * FORKS));
         given_up.begin_child();
         assert!(!given_up.is_thaw_due() && !given_up.is_forgotten(u64::MAX));
+    }
+
+    #[test]
+    fn a_tenth_is_retained_at_most() {
+        let given_up = GivenUp::new();
+        given_up.note_retained(FLOOR as usize + 9);
+        assert!(!given_up.is_too_much_retained(100) && given_up.is_too_much_retained(90));
+        given_up.released(false);
+        assert!(!given_up.is_too_much_retained(90));
+        given_up.released(true);
+        assert!(given_up.is_too_much_retained(90));
     }
 
     #[test]

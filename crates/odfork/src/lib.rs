@@ -66,6 +66,7 @@ mod registry;
 mod report;
 mod restless;
 mod results;
+mod retained;
 mod scan;
 mod scratch;
 mod share;

@@ -58,6 +58,7 @@ fn begin_child(st: &State, me: i32) {
     st.slices.begin_child();
     owned.spare.forget();
     owned.account.begin_child();
+    owned.retained.clear();
     st.addresses.settle();
     st.given_up.begin_child();
     st.stats.reset();

@@ -11,9 +11,9 @@ use super::child::detect_child;
 use super::slices;
 use super::state::{state, State};
 use super::waiter::hold;
-use crate::given_up::THAWED;
 use crate::pass::Decide;
 use crate::reason::Reason;
+use crate::retained::Retained;
 use crate::sys;
 
 /// After a call by which `len` bytes of frozen memory from `start` on lost their content.
@@ -24,12 +24,13 @@ pub fn gave_up(start: usize, len: usize) {
         return;
     }
     let is_much = st.given_up.add(len as u64, frozen);
-    let is_dear = st.given_up.is_thaw_due();
-    if !(is_much || is_dear) || !detect_child() || st.barred() != Reason::None {
+    let retained = st.given_up.is_too_much_retained(frozen);
+    let thaws = retained || st.given_up.is_thaw_due();
+    if !(is_much || thaws) || !detect_child() || st.barred() != Reason::None {
         return;
     }
-    if is_dear {
-        thaw(st, start);
+    if thaws {
+        thaw(st, start, retained);
     } else {
         give_back(st);
     }
@@ -50,21 +51,31 @@ fn held(registry: &crate::registry::Registry) -> usize {
     registry.live().map(|(_, file)| file.bytes).sum()
 }
 
-/// The memory around an address. Not for a process that has inherited it: nothing would leave the
-/// files, and all of it would exist twice. Nor where pauses are bounded.
-fn thaw(st: &State, at: usize) {
-    let range = (at / THAWED * THAWED, (at / THAWED + 1) * THAWED);
+/// The memory around an address, or that of which files retain most. Not for a process that has
+/// inherited it: nothing would leave the files, and all of it would exist twice. Nor where pauses
+/// are bounded.
+fn thaw(st: &State, at: usize, retained: bool) {
     let began_ns = sys::now_ns();
     let mut owned = hold();
     if owned.is_beside_calls(st) {
         return;
     }
+    let most = owned.retained.most().filter(|_| retained);
+    let range = most.unwrap_or(Retained::around(at));
     let here = |start: usize, end: usize| start < range.1 && end > range.0;
     let is_own = owned.registry.live().any(|(_, f)| f.anchor_shared != 0 && here(f.start, f.end));
     let before = st.stats.thaw_bytes.load(Relaxed);
     if is_own && !slices::is_bounded(st) && st.addresses.may_be_frozen(range.0, range.1) {
         let _ = pass(st, &mut owned, Decide::Thaw(range), began_ns);
     }
-    let (bytes, ns) = (st.stats.thaw_bytes.load(Relaxed) - before, sys::now_ns() - began_ns);
-    st.given_up.thawed(bytes, ns, st.stats.forks.load(Relaxed));
+    let bytes = st.stats.thaw_bytes.load(Relaxed) - before;
+    if bytes > 0 || retained {
+        owned.retained.forget(range);
+        st.given_up.note_retained(owned.retained.total());
+        st.given_up.released(bytes > 0);
+    }
+    let (ns, forks) = (sys::now_ns() - began_ns, st.stats.forks.load(Relaxed));
+    if bytes > 0 || !retained {
+        st.given_up.thawed(bytes, ns, forks);
+    }
 }

@@ -46,6 +46,7 @@ pub fn give_up(start: usize, len: usize, advice: i32) -> Option<isize> {
     let kernel = Kernel::new(&st.trace, st.options().fault);
     kernel.enter(Step::Thaw);
     let answer = Call { st, owned: &mut owned, kernel, advice }.range(start, start + len);
+    st.given_up.note_retained(owned.retained.total());
     st.given_up.cost(sys::now_ns().saturating_sub(began_ns));
     match answer {
         Ok(()) => Some(0),
@@ -178,13 +179,22 @@ impl Call<'_> {
         if self.cut(range, cuttable, most) {
             return self.after_cut(range);
         }
-        if is_alone && self.zero_pages(range) || self.few_zeros(range, access) {
+        if is_alone && self.zero_pages(range) {
+            self.owned.retained.add(range.0, len);
+            return Ok(());
+        }
+        if self.few_zeros(range, access) {
             return Ok(());
         }
         if is_alone && self.cut(range, cuttable, LARGE_PARTS) {
             return self.after_cut(range);
         }
-        let access = access.ok_or(NOT_HERE)?;
+        self.write(range, access.ok_or(NOT_HERE)?)
+    }
+
+    /// Beside the pages that the file retains these are as many more.
+    fn write(&mut self, range: (usize, usize), access: i32) -> SysResult<()> {
+        self.owned.retained.add(range.0, 2 * (range.1 - range.0));
         zero::write(&self.kernel, range, access).map_err(|_| NOT_HERE)
     }
 
@@ -200,7 +210,7 @@ impl Call<'_> {
             return false;
         }
         self.owned.zeroed += len;
-        access.is_some_and(|access| zero::write(&self.kernel, range, access).is_ok())
+        access.is_some_and(|access| self.write(range, access).is_ok())
     }
 
     /// The kernel looks at whole mappings: the one around the range is told to it as it is.

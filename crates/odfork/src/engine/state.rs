@@ -24,6 +24,7 @@ use crate::options::{Freeze, Options};
 use crate::owner::Owner;
 use crate::reason::Reason;
 use crate::registry::Registry;
+use crate::retained::Retained;
 use crate::scan::OwnRanges;
 use crate::scratch::ScratchMapping;
 use crate::slack::Slack;
@@ -155,6 +156,8 @@ pub struct Owned {
     pub registry: Registry,
     pub searched: Searched,
     pub purchase: Purchase,
+    /// What files retain of memory given up in place.
+    pub retained: Retained,
 }
 
 impl State {
@@ -282,6 +285,7 @@ impl Owned {
             registry: Registry::new(),
             searched: Searched::new(),
             purchase: Purchase::new(),
+            retained: Retained::new(),
         }
     }
 }

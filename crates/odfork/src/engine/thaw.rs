@@ -133,6 +133,7 @@ pub fn thaw_all() -> Done<()> {
         }
     }
     owned.account.shown = 0;
+    owned.retained.clear();
     st.slack.forget();
     st.stats.frozen_bytes.store(0, Relaxed);
     st.stats.image_bytes.store(0, Relaxed);
