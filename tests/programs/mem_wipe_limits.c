@@ -34,11 +34,7 @@ static void advise_below(const struct fence *fence, int hard)
     size_t begin = 5 * OD_PAGE, wiped = 8 * OD_MB;
     char *part = (char *)region + begin;
     int answer = madvise(part, wiped, MADV_WIPEONFORK);
-    int may_refuse = hard || fence->what == RLIMIT_NPROC;
-    CHECK(answer == 0 || (may_refuse && errno == EAGAIN), "%s%s: madvise: %s", fence->name,
-          hard ? " (hard)" : "", strerror(errno));
-    if (answer != 0)
-        wiped = 0; /* all or nothing: docs/limits.md */
+    CHECK(answer == 0, "%s%s: madvise: %s", fence->name, hard ? " (hard)" : "", strerror(errno));
     region_check(region, BYTES, 7, REGION_STEP, fence->name);
     if (!hard)
         OK(setrlimit(fence->what, &before));

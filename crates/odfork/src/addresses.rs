@@ -29,6 +29,8 @@ pub struct Addresses {
     special: Spans<4096>,
     /// It was thawed because the program kept giving parts of it back: not frozen again for now.
     restless: Spans<64>,
+    /// The kernel keeps it out of children, where it is to be empty (`engine/wipe.rs`).
+    wiped: Spans<64>,
     /// Memory that was frozen once, with other access, by its bits. In the place of
     /// [`READ_WRITE`]: the access is not known, a change of it failed half-way.
     access: [Spans<1024>; ACCESSES],
@@ -49,6 +51,7 @@ impl Addresses {
             split: Spans::new(),
             special: Spans::new(),
             restless: Spans::new(),
+            wiped: Spans::new(),
             access: [NONE; ACCESSES],
             kept: [KEPT; PROPERTIES],
         }
@@ -192,6 +195,25 @@ impl Addresses {
         self.restless.cover(start, end);
     }
 
+    /// `start..end` is to be empty in children; false: there is no room to remember it.
+    pub fn note_wiped(&self, start: usize, end: usize) -> bool {
+        let fits = self.wiped.has_room();
+        if fits {
+            self.wiped.cover(start, end);
+        }
+        fits
+    }
+
+    /// It is not.
+    pub fn keep_wiped(&self, start: usize, end: usize) {
+        self.wiped.uncover(start, end);
+    }
+
+    /// The first such part of a range; none if a thread of the parent left the set half-changed.
+    pub fn first_wiped(&self, start: usize, end: usize) -> Option<(usize, usize)> {
+        self.wiped.first(start, end).filter(|_| self.wiped.is_settled())
+    }
+
     /// There is such memory.
     pub fn any_restless(&self) -> bool {
         self.restless.count() > 0
@@ -220,6 +242,9 @@ impl Addresses {
             if spans.touches(start, end) {
                 spans.uncover(start, end);
             }
+        }
+        if self.wiped.touches(start, end) {
+            self.wiped.uncover(start, end);
         }
         self.uncover(start, end);
         self.forget_access(start, end);

@@ -96,6 +96,16 @@ impl<const MAX: usize> Spans<MAX> {
         self.in_use().len()
     }
 
+    /// One interval more has room.
+    pub fn has_room(&self) -> bool {
+        self.count() < self.spans().len()
+    }
+
+    /// Nobody is changing it, nor was when fork copied it.
+    pub fn is_settled(&self) -> bool {
+        self.sequence.load(Relaxed) % 2 == 0
+    }
+
     /// It claims what it was given and nothing else.
     pub fn is_exact(&self) -> bool {
         self.wide.load(Relaxed) == 0

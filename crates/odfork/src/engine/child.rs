@@ -8,6 +8,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::state::{state, State};
+use super::wipe;
 use crate::lock::OnlyTask;
 use crate::reason::Reason;
 use crate::sys;
@@ -66,6 +67,7 @@ fn begin_child(st: &State, me: i32) {
     st.faults.store(u64::MAX, Relaxed);
     st.unpaid_ns.store(0, Relaxed);
     st.unpaid_forks.store(0, Relaxed);
+    wipe::in_child(st);
     if st.barred() == Reason::Helper {
         // Its tasks are born where it was born itself (`with_new_namespace`).
         st.set_barred(Reason::None);

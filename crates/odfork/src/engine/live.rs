@@ -19,9 +19,11 @@
 //! (`interpose::futexes`, `interpose::syscall`). Libc's own such waits are for the end of threads,
 //! whose descriptors are never shared.
 
+use super::child::detect_child;
 use super::state::{state, Owned, State};
 use super::subject::subject;
 use super::waiter::{begin_call, hold};
+use super::wipe;
 use crate::helper::{self, Job};
 use crate::live;
 use crate::lock::Call;
@@ -117,8 +119,19 @@ pub fn begin_copy(st: &'static State) -> SysResult<Option<Call<'static, Owned>>>
 /// Makes a call that copies this memory; `refuse` says that it failed.
 pub fn copying<T>(call: impl FnOnce() -> T, refuse: impl FnOnce(i32) -> T) -> T {
     match begin_copy(state()) {
-        Ok(_call) => call(),
+        Ok(_call) => {
+            let answer = call();
+            after_copy();
+            answer
+        }
         Err(e) => refuse(e.0),
+    }
+}
+
+/// A child with something to do about its memory finds out at once that it is one.
+pub extern "C" fn after_copy() {
+    if wipe::is_any() {
+        detect_child();
     }
 }
 

@@ -30,6 +30,7 @@ mod subject;
 mod thaw;
 mod under_way;
 mod waiter;
+mod wipe;
 mod zero;
 
 pub use early::before_wait;
@@ -38,8 +39,8 @@ pub use give_back::gave_up;
 pub use give_up::give_up;
 pub use growth::before_growth;
 pub use live::{
-    after_libc_fork, bar_live, before_libc_fork, copying, forget_mapped, is_live_wanted,
-    note_mapped, on_private,
+    after_copy, after_libc_fork, bar_live, before_libc_fork, copying, forget_mapped,
+    is_live_wanted, note_mapped, on_private,
 };
 pub use look::after_wait;
 pub use mapping::{keep, map, protect, replace};
@@ -51,7 +52,10 @@ pub use notes::{
 pub use relocate::{remap, remap_thawed, Remap};
 pub use slices::{before_mapping, hear, is_pass_under_way, until_slice, with_advice};
 pub use state::{state, Notes, Setup, State, MAX_NEXT};
-pub use thaw::{call_if_plain, thaw_all, was_ever_frozen, with_property, with_thawed};
+pub use thaw::{
+    call_if_plain, keep_in_children, thaw_all, was_ever_frozen, with_property, with_thawed,
+};
+pub use wipe::{is_any as is_any_wiped, wipe};
 
 use core::sync::atomic::Ordering::Relaxed;
 

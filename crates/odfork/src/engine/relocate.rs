@@ -19,6 +19,7 @@ use crate::thaw::Content;
 
 const FAULT: Errno = Errno(libc::EFAULT);
 const NO_ROOM: Errno = Errno(libc::ENOMEM);
+const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
 
 /// The arguments, lengths in whole pages.
 #[derive(Clone, Copy)]
@@ -87,8 +88,7 @@ pub fn remap_thawed(r: &Remap, call: impl Fn() -> isize) -> isize {
     let stays = r.len.min(r.new_len);
     with_thawed(r.old, stays, Content::Join, may_move, |thawed| {
         if thawed.is_err() {
-            // Rather no room, as when the addresses behind are taken, than wrong bytes.
-            return -(libc::ENOMEM as isize);
+            return by_hand(r);
         }
         let addresses = &state().addresses;
         if r.is_target_frozen() {
@@ -103,6 +103,18 @@ pub fn remap_thawed(r: &Remap, call: impl Fn() -> isize) -> isize {
         }
         answer
     })
+}
+
+/// The same where no helper is to be had. Under the lock.
+fn by_hand(r: &Remap) -> isize {
+    let st = state();
+    let kernel = Kernel::new(&st.trace, st.options().fault);
+    kernel.enter(Step::Thaw);
+    let _unsettled = Unsettled::begin(st);
+    match (Call { st, kernel, r: *r }).as_it_is() {
+        Ok(at) => at as isize,
+        Err(e) => -(e.0 as isize),
+    }
 }
 
 /// One such call.
@@ -233,10 +245,113 @@ impl Call<'_> {
         Ok(())
     }
 
+    /// Everything moves as it is, frozen or not, and zeros are mapped where the kernel would show a
+    /// file. What a smaller size leaves goes first, as on stock.
+    fn as_it_is(&self) -> SysResult<usize> {
+        let r = &self.r;
+        let stays = r.len.min(r.new_len);
+        let (end, addresses) = (r.old + stays, &self.st.addresses);
+        let frozen_end = addresses.first_frozen(end - PAGE, end).is_some();
+        let moves = r.has(libc::MREMAP_MAYMOVE);
+        if !moves || r.new_len > r.len && !frozen_end {
+            return Err(NO_ROOM);
+        }
+        if r.new_len < r.len {
+            self.unmap(end, r.old + r.len);
+            addresses.forget(end, r.old + r.len);
+        }
+        let target = if r.has(libc::MREMAP_FIXED) { r.new } else { self.reserve()? };
+        let how = r.flags & libc::MREMAP_DONTUNMAP;
+        if let Err((moved, e)) = self.move_all((r.old, target, stays), how) {
+            self.transfer((r.old, target, moved), how)?;
+            if moved == 0 && !r.has(libc::MREMAP_FIXED) {
+                self.unmap(target, target + r.new_len);
+            }
+            return Err(e);
+        }
+        self.transfer((r.old, target, stays), how)?;
+        let (behind, new_end) = (target + stays, target + r.new_len);
+        if behind < new_end {
+            let access = addresses.access(behind - PAGE, behind).0.unwrap_or(READ_WRITE);
+            let (kept, _) = addresses.kept(behind - PAGE, behind);
+            addresses.forget(behind, new_end);
+            kept::map(&self.kernel, (behind, new_end), access, libc::MAP_FIXED, kept)?;
+            addresses.note_access(behind, new_end, Some(access));
+        }
+        addresses.note_split(target, new_end);
+        Ok(target)
+    }
+
+    /// The sets learn of a move; what was to stay behind is empty.
+    fn transfer(&self, (from, to, len): (usize, usize, usize), how: i32) -> SysResult<()> {
+        let (addresses, end) = (&self.st.addresses, from + len);
+        if len == 0 {
+            return Ok(());
+        }
+        let special = addresses.may_be_special(from, end);
+        addresses.forget(to, to + len);
+        let there = |at: usize| to + (at - from);
+        let mut at = from;
+        while at < end {
+            let (access, until) = addresses.access(at, end);
+            addresses.note_access(there(at), there(until), access);
+            at = until;
+        }
+        at = from;
+        while at < end {
+            let (kept, until) = addresses.kept(at, end);
+            addresses.keep(there(at), there(until), kept, !kept);
+            at = until;
+        }
+        let mut next = from;
+        while let Some((a, b)) = addresses.first_frozen(next, end) {
+            addresses.freeze(there(a), there(b));
+            if how != 0 {
+                self.empty(a, b)?;
+            }
+            next = b;
+        }
+        next = from;
+        while let Some((a, b)) = addresses.first_wiped(next, end) {
+            addresses.note_wiped(there(a), there(b));
+            next = b;
+        }
+        if special {
+            addresses.note_special(to, to + len);
+        }
+        match how {
+            0 => addresses.forget(from, end),
+            _ => addresses.uncover(from, end),
+        }
+        Ok(())
+    }
+
+    /// A part that the kernel has left behind shows its file.
+    fn empty(&self, start: usize, end: usize) -> SysResult<()> {
+        let mut at = start;
+        while at < end {
+            let (access, until) = self.st.addresses.access(at, end);
+            let (kept, _) = self.st.addresses.kept(at, until);
+            let access = access.unwrap_or(READ_WRITE);
+            kept::map(&self.kernel, (at, until), access, libc::MAP_FIXED, kept)?;
+            at = until;
+        }
+        Ok(())
+    }
+
     /// Moves all mappings of a range; else tells how much was moved. The kernel refuses a part
     /// that is more than one mapping, as kernels before 6.17 do: then half of it is tried.
     fn move_parts(&self, from: usize, to: usize, len: usize) -> Result<(), (usize, Errno)> {
-        let how = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        self.move_all((from, to, len), 0)
+    }
+
+    /// The same, leaving mappings behind or not.
+    fn move_all(
+        &self,
+        (from, to, len): (usize, usize, usize),
+        how: i32,
+    ) -> Result<(), (usize, Errno)> {
+        let how = how | libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
         let (mut at, mut size) = (0, len);
         while at < len {
             let a = args![from + at, size, size, how, to + at];

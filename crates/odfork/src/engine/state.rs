@@ -66,6 +66,8 @@ pub struct Notes {
     pub sanitizer: [AtomicUsize; 2],
     /// The statistics were written.
     pub reported: AtomicBool,
+    /// The C library tells children of its own forks too.
+    pub tells_children: AtomicBool,
 }
 
 impl Notes {
@@ -79,6 +81,7 @@ impl Notes {
             find_object: AtomicUsize::new(0),
             sanitizer: [NOWHERE; 2],
             reported: AtomicBool::new(false),
+            tells_children: AtomicBool::new(false),
         }
     }
 }
@@ -126,6 +129,8 @@ pub struct State {
     pub absent: Absent,
     /// 1 from the first freeze on, in this process or an ancestor.
     pub ever_frozen: AtomicU32,
+    /// 1: some memory is to be empty in children that the kernel would not wipe.
+    pub wipes: AtomicU32,
     /// System calls of the freeze path so far.
     pub trace: Trace,
     pub lock: Lock<Owned>,
@@ -186,6 +191,7 @@ impl State {
             unsettled: AtomicU32::new(0),
             absent: Absent::new(),
             ever_frozen: AtomicU32::new(0),
+            wipes: AtomicU32::new(0),
             trace: Trace::new(),
             lock: Lock::new(Owned::new()),
             addresses: Addresses::new(),

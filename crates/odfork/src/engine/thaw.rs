@@ -9,6 +9,7 @@ use super::live::make_private;
 use super::state::{state, Owned, State};
 use super::subject::subject;
 use super::waiter::{begin_call, hold};
+use super::wipe;
 use crate::helper::{self, Job};
 use crate::reason::{Done, Reason, Stop};
 use crate::refreeze;
@@ -71,6 +72,14 @@ pub fn with_property<T>(start: usize, len: usize, call: impl FnOnce(Done<bool>) 
     let thawed = thaw_range(st, &mut owned, (start, len), Content::Join, false);
     st.addresses.note_special(start, start.saturating_add(len));
     call(thawed)
+}
+
+/// After the program took back that a range is to be empty in children.
+pub fn keep_in_children(start: usize, len: usize) {
+    if wipe::is_any() {
+        let _owned = hold();
+        wipe::keep(start, start.saturating_add(len));
+    }
 }
 
 fn thaw_range(

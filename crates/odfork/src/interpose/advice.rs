@@ -4,6 +4,7 @@
 use core::ffi::{c_int, c_void};
 
 use super::errno::answer;
+use super::fork::watch_children;
 use crate::kept::{HUGEPAGE, NOHUGEPAGE};
 use crate::sys::abi::advice::MADV_GUARD_INSTALL;
 use crate::sys::{self, PAGE};
@@ -57,7 +58,13 @@ pub fn advise(addr: usize, len: usize, advice: c_int) -> isize {
     }
     if !gives_up(advice) {
         let advise = || advise_private(addr, pages, advice, call);
-        return engine::with_advice(|| engine::on_private(addr, pages, advise));
+        let answer = engine::with_advice(|| engine::on_private(addr, pages, advise));
+        match advice {
+            libc::MADV_KEEPONFORK => engine::keep_in_children(addr, pages),
+            libc::MADV_WIPEONFORK => watch_children(),
+            _ => {}
+        }
+        return answer;
     }
     advise_private(addr, pages, advice, call)
 }
@@ -85,8 +92,7 @@ fn gives_up(advice: c_int) -> bool {
 fn advise_private(addr: usize, pages: usize, advice: c_int, call: impl Fn() -> isize) -> isize {
     if is_property(advice) {
         return engine::with_property(addr, pages, |thawed| match (thawed, advice) {
-            // Of a file's mapping the kernel would say that the advice means nothing there.
-            (Err(_), libc::MADV_WIPEONFORK) => -(libc::EAGAIN as isize),
+            (Err(_), libc::MADV_WIPEONFORK) => as_answer(engine::wipe(addr, addr + pages)),
             _ => call(),
         });
     }
@@ -111,6 +117,8 @@ fn advise_private(addr: usize, pages: usize, advice: c_int, call: impl Fn() -> i
             // Without the helper zeros cannot be had: say that the advice failed,
             // which madvise(2) allows, rather than show old content.
             (Err(_), Content::Zero(_)) => -(libc::EAGAIN as isize),
+            // As of anonymous memory.
+            (Err(_), Content::Keep) => -(libc::EINVAL as isize),
             _ => call(),
         }
     });
@@ -124,14 +132,55 @@ pub unsafe extern "C" fn madvise(addr: *mut c_void, len: usize, advice: c_int) -
     answer(|| advise(addr as usize, len, advice)) as c_int
 }
 
-/// process_madvise by the kernel: for frozen memory the answer of kernels before
-/// 6.13, which knew no advice there that gives content up.
+fn as_answer(done: sys::SysResult<()>) -> isize {
+    done.map_or_else(|e| -(e.0 as isize), |()| 0)
+}
+
+/// process_madvise by the kernel. What this process advises for itself (Linux 6.13) is done range
+/// by range as madvise does it; for others the kernel knows no advice that frozen memory minds.
 pub fn advise_by_vector(a: [usize; 6]) -> isize {
-    if engine::anything_frozen() && advice_needs(a[3] as c_int).is_some() {
-        return -(libc::EINVAL as isize);
+    let (advice, flags) = (a[3] as c_int, a[4]);
+    let call = |vector: usize, count: usize| {
+        let a = args![a[0], vector, count, advice, flags];
+        // SAFETY: the program's own call, or one of no range.
+        engine::on_private(0, usize::MAX, || unsafe { sys::raw(libc::SYS_process_madvise, a) })
+    };
+    if !engine::anything_frozen() || leaves_mapping(advice) || a[2] > MOST_RANGES || call(0, 0) != 0
+    {
+        return call(a[1], a[2]);
     }
-    // SAFETY: the program's own call.
-    engine::on_private(0, usize::MAX, || unsafe { sys::raw(libc::SYS_process_madvise, a) })
+    let mut done = 0;
+    for at in (0..a[2]).map(|i| a[1].wrapping_add(i * size_of::<[usize; 2]>())) {
+        let Some([start, len]) = range_at(at) else { return part(done, -(libc::EFAULT as isize)) };
+        let answer = if len == 0 { 0 } else { advise(start, len, advice) };
+        if answer < 0 {
+            return part(done, answer);
+        }
+        done += len;
+    }
+    done as isize
+}
+
+/// As the kernel's `UIO_MAXIOV`.
+const MOST_RANGES: usize = 1024;
+
+/// What was done counts more than what was refused.
+fn part(done: usize, refusal: isize) -> isize {
+    if done > 0 {
+        done as isize
+    } else {
+        refusal
+    }
+}
+
+/// An element of such a vector; none if it cannot be read.
+fn range_at(at: usize) -> Option<[usize; 2]> {
+    let mut range = [0usize; 2];
+    let (to, from) = ([range.as_mut_ptr() as usize, 16], [at, 16]);
+    let a = args![sys::getpid(), to.as_ptr(), 1, from.as_ptr(), 1, 0];
+    // SAFETY: the kernel reads where it can, and writes to `range`.
+    let read = unsafe { sys::raw(libc::SYS_process_vm_readv, a) };
+    (read == 16).then_some(range)
 }
 
 /// process_madvise(2).

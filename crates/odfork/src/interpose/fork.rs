@@ -1,6 +1,7 @@
 //! fork(2): where the way of one fork begins.
 
 use core::ffi::{c_int, c_void};
+use core::sync::atomic::Ordering::Relaxed;
 
 use super::errno::{as_libc, get_errno, set_errno};
 use super::next::Next;
@@ -71,4 +72,16 @@ pub fn watch_forks() {
         unsafe { core::mem::transmute(Next::RegisterForks.get()) };
     // Functions of a library that is never unloaded.
     register.map(|register| register(Some(before), Some(after), None, core::ptr::null()));
+}
+
+/// The same for memory that is to be empty in children, once there is some.
+pub fn watch_children() {
+    if !engine::is_any_wiped() || engine::state().notes.tells_children.swap(true, Relaxed) {
+        return;
+    }
+    let after = engine::after_copy;
+    // SAFETY: as above.
+    let register: Option<RegisterForks> =
+        unsafe { core::mem::transmute(Next::RegisterForks.get()) };
+    register.map(|register| register(None, None, Some(after), core::ptr::null()));
 }

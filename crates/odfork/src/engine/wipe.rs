@@ -1,0 +1,113 @@
+//! `MADV_WIPEONFORK` on frozen memory that cannot be made anonymous: no helper task is to be had,
+//! or threads cannot be held.
+//!
+//! Owns what takes its place. The kernel refuses the advice for a file's mapping, so it keeps the
+//! range out of children instead (`MADV_DONTFORK`): whatever a fork goes past, no old byte shows
+//! there. What a child finds out first is that it is one (`child.rs`), and then the range is mapped,
+//! empty, with the advice. Below a limit of address space only the latter.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::state::{state, State};
+use super::zero;
+use crate::addresses::Addresses;
+use crate::args;
+use crate::kept;
+use crate::sys::{self, Errno, Kernel, SysResult};
+
+/// The advice for a range that is frozen, at least in part. Under the lock.
+pub fn wipe(start: usize, end: usize) -> SysResult<()> {
+    let addresses = &state().addresses;
+    let (mut at, mut hole) = (start, false);
+    while at < end {
+        let (a, b) = addresses.first_frozen(at, end).unwrap_or((end, end));
+        for (from, to, frozen) in [(at, a, false), (a, b, true)] {
+            let done = match advise((from, to), libc::MADV_WIPEONFORK) {
+                Err(Errno(libc::EINVAL)) if frozen => keep_away(addresses, (from, to)),
+                other => other,
+            };
+            match done {
+                Err(Errno(libc::ENOMEM)) => hole = true,
+                other => other?,
+            }
+        }
+        at = b;
+    }
+    if hole {
+        return Err(Errno(libc::ENOMEM));
+    }
+    Ok(())
+}
+
+fn keep_away(addresses: &Addresses, range: (usize, usize)) -> SysResult<()> {
+    if !addresses.note_wiped(range.0, range.1) {
+        return Err(Errno(libc::EAGAIN));
+    }
+    state().wipes.store(1, Relaxed);
+    match is_space_limited() {
+        true => Ok(()),
+        false => advise(range, libc::MADV_DONTFORK),
+    }
+}
+
+/// What is kept out of a child might find no room there.
+fn is_space_limited() -> bool {
+    [libc::RLIMIT_AS, libc::RLIMIT_DATA].into_iter().any(|which| {
+        let mut limit = [0u64; 2];
+        // SAFETY: reads a limit.
+        let asked = unsafe { sys::raw(libc::SYS_prlimit64, args![0, which, 0, &mut limit]) };
+        asked != 0 || limit[0] != u64::MAX
+    })
+}
+
+/// After `MADV_KEEPONFORK` by the kernel: children have it again. Under the lock.
+pub fn keep(start: usize, end: usize) {
+    let (addresses, mut at) = (&state().addresses, start);
+    while let Some((a, b)) = addresses.first_wiped(at, end) {
+        let _ = advise((a, b), libc::MADV_DOFORK);
+        addresses.keep_wiped(a, b);
+        at = b;
+    }
+}
+
+/// A child of this process has something to do.
+pub fn is_any() -> bool {
+    state().wipes.load(Relaxed) != 0
+}
+
+/// In a child that is one, alone: the ranges are there, and empty.
+pub fn in_child(st: &State) {
+    let (addresses, mut at) = (&st.addresses, 0);
+    if !is_any() {
+        return;
+    }
+    while let Some((start, end)) = addresses.first_wiped(at, usize::MAX) {
+        at = start;
+        while at < end {
+            let (access, until) = addresses.access(at, end);
+            empty(st, (at, until), access.unwrap_or(libc::PROT_READ | libc::PROT_WRITE));
+            at = until;
+        }
+    }
+}
+
+/// Where nothing can be mapped zeros are written, and again in its own children.
+fn empty(st: &State, range: (usize, usize), access: i32) {
+    let (addresses, kernel) = (&st.addresses, Kernel::new(&st.trace, st.options().fault));
+    let (kept, _) = addresses.kept(range.0, range.1);
+    if kept::map(&kernel, range, access, libc::MAP_FIXED, kept).is_ok() {
+        let _ = advise(range, libc::MADV_WIPEONFORK);
+        addresses.uncover(range.0, range.1);
+        addresses.keep_wiped(range.0, range.1);
+    } else if zero::is_mapped(&kernel, range) {
+        let _ = zero::write(&kernel, range, access);
+    }
+}
+
+fn advise((start, end): (usize, usize), advice: i32) -> SysResult<()> {
+    if start >= end {
+        return Ok(());
+    }
+    // SAFETY: advice of the program's, or what takes its place.
+    unsafe { sys::call(libc::SYS_madvise, args![start, end - start, advice]) }.map(|_| ())
+}
