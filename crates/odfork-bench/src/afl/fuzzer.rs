@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(1200);
 const GRACE: Duration = Duration::from_secs(20);
 const STEP: Duration = Duration::from_millis(20);
 /// An execution is taken for a hang after so many milliseconds: none is, the first fork included.
-pub const HANG: &str = "60000";
+const HANG: &str = "60000";
 
 /// How the target is run: by a fuzzer, or to see what its inputs do.
 #[derive(Clone, Debug)]
@@ -40,13 +40,8 @@ pub struct Run {
 impl Run {
     /// The tool with its words, and the target behind them.
     pub fn command(&self, tool: &Path, words: Vec<OsString>) -> Command {
-        let mut command = Command::new(self.through.as_deref().unwrap_or(tool));
-        clear(&mut command, &["AFL_", "ODFORK_", "__AFL"]);
-        if self.through.is_some() {
-            command.args(["run", "--engine", "kernel", "--"]).arg(tool);
-        }
+        let mut command = self.begin(tool);
         command.args(words).arg("--").arg(&self.program);
-        command.args([self.bytes.to_string(), self.loops.to_string()]);
         for (name, value) in [
             ("AFL_NO_UI", "1"),
             ("AFL_NO_AFFINITY", "1"),
@@ -59,6 +54,32 @@ impl Run {
         if let Some(library) = &self.preload {
             command.env("AFL_PRELOAD", library);
         }
+        self.end(command)
+    }
+
+    /// The target alone, with what a tool tells it: where it forks, and that it has a loop.
+    pub fn target(&self) -> Command {
+        let mut command = self.begin(&self.program);
+        for name in ["__AFL_DEFER_FORKSRV", "__AFL_PERSISTENT", "AFL_OLD_FORKSERVER"] {
+            command.env(name, "1");
+        }
+        if let Some(library) = &self.preload {
+            command.env("LD_PRELOAD", library);
+        }
+        self.end(command)
+    }
+
+    fn begin(&self, program: &Path) -> Command {
+        let mut command = Command::new(self.through.as_deref().unwrap_or(program));
+        clear(&mut command, &["AFL_", "ODFORK_", "__AFL"]);
+        if self.through.is_some() {
+            command.args(["run", "--engine", "kernel", "--"]).arg(program);
+        }
+        command
+    }
+
+    fn end(&self, mut command: Command) -> Command {
+        command.args([self.bytes.to_string(), self.loops.to_string()]);
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         bind(&mut command, None, libc::SIGKILL);
         command
@@ -248,6 +269,12 @@ mod tests {
         assert_eq!(set("AFL_PRELOAD").as_deref(), Some("libodfork.so"));
         assert_eq!(set("ODFORK_FREEZE").as_deref(), Some("eager"));
         assert_eq!(set("LD_PRELOAD"), None);
+        let alone = run.target();
+        let words: Vec<_> = alone.get_args().map(|word| word.to_string_lossy()).collect();
+        assert_eq!(
+            (alone.get_program(), &words[..]),
+            ("target".as_ref(), &["7".into(), "1".into()][..])
+        );
         run.through = Some("odfork".into());
         let command = run.command(Path::new("afl-fuzz"), vec!["-i".into()]);
         let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();

@@ -6,6 +6,7 @@
 
 mod fuzzer;
 mod replay;
+mod server;
 mod tables;
 mod target;
 mod trial;
@@ -122,13 +123,11 @@ fn settings(options: &Options, program: &Path, folder: PathBuf) -> Result<Settin
     let common = &options.rounds.common;
     let quick = common.effort() == Effort::Quick;
     let build = options.build.clone().unwrap_or_else(|| common.dir.join("afl-build"));
-    let tool = |name: &str| found(Path::new(name), PACKAGE);
     let library = library(program);
     Ok(Settings {
         odfork: program.into(),
         library,
-        fuzz: tool("afl-fuzz")?,
-        showmap: tool("afl-showmap")?,
+        fuzz: found(Path::new("afl-fuzz"), PACKAGE)?,
         folder,
         workshop: Workshop {
             folder: std::path::absolute(if options.asan { build.join("asan") } else { build })?,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use odfork_samples::samples::{Params, Sample};
 
 use super::fuzzer::{Fuzzer, Run};
-use super::replay::Replay;
+use super::replay;
 use super::target::{Case, Workshop};
 use crate::configuration::Configuration;
 use crate::foreign::engine;
@@ -41,7 +41,6 @@ pub struct Settings {
     pub odfork: PathBuf,
     pub library: PathBuf,
     pub fuzz: PathBuf,
-    pub showmap: PathBuf,
     /// Of what fuzzers find.
     pub folder: PathBuf,
     pub workshop: Workshop,
@@ -108,7 +107,7 @@ impl<'a> Trial<'a> {
     fn replay(&self, target: &Target, results: &Path) -> Result<Vec<Number>, String> {
         let folder = results.with_file_name("replay");
         std::fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
-        let replay = Replay { tool: &self.settings.showmap, folder: &folder };
+        let log = folder.join("log");
         let configuration = Configuration::Plain;
         let stock = Arm { name: "", configuration, variables: Vec::new(), loops: 1 };
         // Cheap forks where they are to be had: what they do is compared below.
@@ -117,11 +116,11 @@ impl<'a> Trial<'a> {
         let configuration = if has_library { Configuration::Image } else { configuration };
         let cheap = Arm { configuration, variables, ..stock.clone() };
         let [stock, cheap] = [stock, cheap].map(|arm| self.run(&arm, target.case));
-        let mut found = vec![("lost", replay.lost(&cheap, results)? as f64)];
+        let mut found = vec![("lost", replay::lost(&cheap, results, &log)? as f64)];
         if target.arm.configuration != Configuration::Plain {
             let own = self.run(&target.arm, target.case);
-            let count =
-                replay.compare([&stock, &own], &results.join("queue"), self.settings.compared)?;
+            let (queue, most) = (results.join("queue"), self.settings.compared);
+            let count = replay::compare([&stock, &own], &queue, most, &log)?;
             found.push(("compared", count as f64));
         }
         let number = |(metric, value)| Number::new(metric, "count", value);

@@ -49,6 +49,8 @@ pub fn start(launch: &Launch) -> Result<Apache, String> {
     Ok(apache)
 }
 
+/// Enough spare children that the server's check, once a second, always comes before the last of
+/// them is used up: else requests wait for that second, whatever a fork costs.
 fn configuration(folder: &Path, port: u16, is_root: bool) -> String {
     let dir = folder.display();
     // Root's children become somebody else.
@@ -58,8 +60,8 @@ fn configuration(folder: &Path, port: u16, is_root: bool) -> String {
          Listen 127.0.0.1:{port}\nErrorLog {dir}/error.log\nDocumentRoot {dir}/www\n\
          LoadModule mpm_prefork_module {MODULES}/mod_mpm_prefork.so\n\
          LoadModule authz_core_module {MODULES}/mod_authz_core.so\n\
-         KeepAlive Off\nStartServers 8\nMinSpareServers 8\nMaxSpareServers 16\n\
-         MaxRequestWorkers 32\nMaxConnectionsPerChild 250\n{user}"
+         KeepAlive Off\nStartServers 48\nMinSpareServers 48\nMaxSpareServers 96\n\
+         MaxRequestWorkers 128\nMaxConnectionsPerChild 100\n{user}"
     )
 }
 

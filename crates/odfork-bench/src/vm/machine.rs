@@ -149,7 +149,7 @@ fn command(
         "-machine",
         "pc,mem-merge=off",
         "-accel",
-        "tcg,thread=single,tb-size=64",
+        "tcg,thread=single,tb-size=16",
         "-smp",
         "1",
         "-m",
