@@ -112,7 +112,7 @@ pub static SETTINGS: [Setting; 13] = [
         detail: "Freezing costs about one copy of the memory in use, and pays when the program \
                  forks often. `auto` never costs more than twice the better of the two choices. \
                  `eager` is for a program known to fork many times; it also refreezes dirty memory \
-                 at every fork that finds some.",
+                 before a fork, when 256 page faults or more have passed.",
     },
     Setting {
         flag: Some("image"),

@@ -4,7 +4,8 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
@@ -15,6 +16,11 @@ use crate::foreign::{found, free_port};
 const PROGRAM: &str = "/usr/sbin/apache2";
 const MODULES: &str = "/usr/lib/apache2/modules";
 const TIMEOUT: Duration = Duration::from_secs(30);
+/// Connections that wait for the end of a request, and for how long: the server then forks about so
+/// many children, and ends them again one in a second.
+const HELD: usize = 12;
+const HOLD: Duration = Duration::from_millis(1200);
+const REQUEST: &[u8] = b"GET /page.txt HTTP/1.0\r\nHost: localhost\r\n\r\n";
 /// Of the page that is asked for.
 const BYTES: u32 = 16 << 10;
 
@@ -49,8 +55,9 @@ pub fn start(launch: &Launch) -> Result<Apache, String> {
     Ok(apache)
 }
 
-/// Enough spare children that the server's check, once a second, always comes before the last of
-/// them is used up: else requests wait for that second, whatever a fork costs.
+/// The server looks once a second for how many children it needs. `MaxConnectionsPerChild` would
+/// let all of them end at once, since they take connections in turn, and requests would wait for
+/// that second, whatever a fork costs. So more children are needed and fewer again, by `HELD`.
 fn configuration(folder: &Path, port: u16, is_root: bool) -> String {
     let dir = folder.display();
     // Root's children become somebody else.
@@ -60,20 +67,26 @@ fn configuration(folder: &Path, port: u16, is_root: bool) -> String {
          Listen 127.0.0.1:{port}\nErrorLog {dir}/error.log\nDocumentRoot {dir}/www\n\
          LoadModule mpm_prefork_module {MODULES}/mod_mpm_prefork.so\n\
          LoadModule authz_core_module {MODULES}/mod_authz_core.so\n\
-         KeepAlive Off\nStartServers 48\nMinSpareServers 48\nMaxSpareServers 96\n\
-         MaxRequestWorkers 128\nMaxConnectionsPerChild 100\n{user}"
+         KeepAlive Off\nStartServers 24\nMinSpareServers 24\nMaxSpareServers 25\n\
+         MaxRequestWorkers 128\nMaxConnectionsPerChild 0\n{user}"
     )
 }
 
-/// The page, every byte.
 fn request(address: SocketAddr, page: &[u8]) -> Result<(), String> {
+    receive(send(address, REQUEST), page)
+}
+
+fn send(address: SocketAddr, text: &[u8]) -> std::io::Result<TcpStream> {
+    let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.write_all(text)?;
+    Ok(stream)
+}
+
+/// The page, every byte.
+fn receive(sent: std::io::Result<TcpStream>, page: &[u8]) -> Result<(), String> {
     let mut answer = Vec::with_capacity(page.len() + 1024);
-    let mut ask = || -> std::io::Result<()> {
-        let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
-        stream.set_read_timeout(Some(TIMEOUT))?;
-        stream.write_all(b"GET /page.txt HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
-        stream.read_to_end(&mut answer).map(drop)
-    };
+    let ask = || sent?.read_to_end(&mut answer);
     ask().map_err(|error| format!("a request failed: {error}"))?;
     let head = String::from_utf8_lossy(&answer[..answer.len().min(60)]).into_owned();
     let is_right = head.starts_with("HTTP/1.1 200 ") && answer.ends_with(page);
@@ -84,9 +97,41 @@ fn request(address: SocketAddr, page: &[u8]) -> Result<(), String> {
     }
 }
 
+impl Apache {
+    /// Begins requests, waits, ends them, waits, and so on.
+    fn hold(&self, is_over: &AtomicBool) -> Result<(), String> {
+        let (begin, end) = REQUEST.split_at(REQUEST.len() - 2);
+        while !is_over.load(Ordering::Relaxed) {
+            let held: Vec<_> = (0..HELD).map(|_| send(self.address, begin)).collect();
+            wait(is_over);
+            for sent in held {
+                let sent = sent.and_then(|mut stream| stream.write_all(end).map(|()| stream));
+                receive(sent, &self.page)?;
+            }
+            wait(is_over);
+        }
+        Ok(())
+    }
+}
+
+/// Long enough that the server notices.
+fn wait(is_over: &AtomicBool) {
+    let begin = Instant::now();
+    while begin.elapsed() < HOLD && !is_over.load(Ordering::Relaxed) {
+        std::thread::sleep(HOLD / 60);
+    }
+}
+
 impl Server for Apache {
     fn load(&mut self, schedule: Schedule) -> Result<Slice, String> {
-        open_loop::run(schedule, || request(self.address, &self.page))
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let held = scope.spawn(|| self.hold(&is_over));
+            let slice = open_loop::run(schedule, || request(self.address, &self.page));
+            is_over.store(true, Ordering::Relaxed);
+            let held = held.join().unwrap_or_else(|_| Err("a client panicked".into()));
+            held.and(slice)
+        })
     }
 
     fn check(&mut self) -> Result<(), String> {

@@ -23,9 +23,6 @@ use crate::reason::{Done, Reason, Stop};
 use crate::stats::{IS_PLAIN, STAY_PLAIN};
 use crate::sys;
 
-/// Minor faults since the last scan before an eager process looks again (1 MB of pages).
-const EAGER_FAULTS: u64 = 256;
-
 /// Fork time that passes before the rental account is scanned at: below that,
 /// not even freezing a 1 MB process could be due.
 const SETTLE_NS: u64 = 1_000_000;
@@ -127,7 +124,8 @@ fn may_be_due(st: &State, freeze: Freeze) -> bool {
         Freeze::Eager => {
             let last = st.faults.load(Relaxed);
             let again = st.faults_of_switches();
-            let is_new = || sys::minor_faults() >= last + EAGER_FAULTS + again;
+            let wanted = st.patience.load(Relaxed) + again;
+            let is_new = || sys::minor_faults() >= last + wanted;
             last == u64::MAX || is_new() && (!is_live_wanted() || st.slices.is_turn())
         }
         _ => st.unpaid_ns.load(Relaxed) >= SETTLE_NS,

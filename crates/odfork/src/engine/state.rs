@@ -86,6 +86,21 @@ impl Notes {
     }
 }
 
+/// Minor faults since the last scan before an eager process looks again (1 MB of pages).
+pub const EAGER_FAULTS: u64 = 256;
+/// The same where looks find little (16 MB).
+const MOST_FAULTS: u64 = 16 * EAGER_FAULTS;
+
+/// How many faults an eager process waits for after a look that found so many dirty pages: most of
+/// a process' faults may be in memory that is not frozen, and then looks are for nothing.
+const fn patience(before: u64, faults: u64, dirty: u64) -> u64 {
+    if faults / 4 > dirty {
+        let twice = before * 2;
+        return if twice < MOST_FAULTS { twice } else { MOST_FAULTS };
+    }
+    EAGER_FAULTS
+}
+
 /// Everything the runtime knows.
 #[repr(C, align(4096))]
 pub struct State {
@@ -106,6 +121,8 @@ pub struct State {
     pub last_fork_ns: AtomicU64,
     /// Minor faults at the last scan; `u64::MAX` before the first.
     pub faults: AtomicU64,
+    /// An eager process looks again after so many of them.
+    pub patience: AtomicU64,
     /// Time of forks not yet charged, and their number.
     pub unpaid_ns: AtomicU64,
     pub unpaid_forks: AtomicU64,
@@ -178,6 +195,7 @@ impl State {
             registry_in_use: AtomicU32::new(0),
             last_fork_ns: AtomicU64::new(0),
             faults: AtomicU64::new(u64::MAX),
+            patience: AtomicU64::new(EAGER_FAULTS),
             unpaid_ns: AtomicU64::new(0),
             unpaid_forks: AtomicU64::new(0),
             slices: Slices::new(),
@@ -228,7 +246,11 @@ impl State {
     /// counted for the eager profile alone: a filter may kill for the call that asks for them.
     pub fn note_pass(&self) {
         if self.options().freeze == Freeze::Eager {
-            self.faults.store(sys::minor_faults(), Relaxed);
+            let now = sys::minor_faults();
+            let faults = now.saturating_sub(self.faults.swap(now, Relaxed));
+            let dirty = self.stats.dirty_pages.load(Relaxed);
+            let patience = patience(self.patience.load(Relaxed), faults, dirty);
+            self.patience.store(patience, Relaxed);
         }
         self.last_pass_ns.store(sys::now_ns(), Relaxed);
     }
@@ -315,5 +337,13 @@ mod tests {
         let small = offset_of!(Owned, registry);
         assert!(lock + size_of::<Lock<u64>>() + small < PAGE, "{lock} + {small}");
         assert_eq!(align_of::<State>(), PAGE);
+    }
+
+    #[test]
+    fn looks_that_find_little_become_rare_and_one_that_finds_much_takes_that_back() {
+        let rare = (0..9).fold(EAGER_FAULTS, |before, _| patience(before, 300, 3));
+        assert_eq!(rare, MOST_FAULTS);
+        assert_eq!(patience(rare, 4096, 1024), EAGER_FAULTS);
+        assert_eq!(patience(EAGER_FAULTS, 0, 0), EAGER_FAULTS);
     }
 }
