@@ -5,6 +5,7 @@
 //! `tests/replay.rs` replays the seeds of `corpus/` with fixed mutations, `engine.rs` runs one
 //! target under libFuzzer. A new target is a file in
 //! `targets`, a line in [`TARGETS`], and a folder of seeds.
+#![allow(missing_docs)] // not published
 
 mod bytes;
 mod targets;

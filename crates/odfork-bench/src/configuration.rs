@@ -72,7 +72,14 @@ impl Configuration {
 
 words! {
     /// ODFORK_FREEZE of a subject.
-    Freeze: 3 { Auto = "auto", Eager = "eager", Never = "never", }
+    Freeze: 3 {
+        /// When forks have cost as much as a freeze.
+        Auto = "auto",
+        /// At the first fork.
+        Eager = "eager",
+        /// Not at all.
+        Never = "never",
+    }
 }
 
 /// Asked once before measuring.
@@ -87,22 +94,28 @@ pub enum Preparation {
 /// A process that holds memory and obeys.
 #[derive(Clone, Debug)]
 pub struct Subject {
+    /// What is compared.
     pub configuration: Configuration,
     /// Of the configuration `image`.
     pub freeze: Freeze,
     /// A Python interpreter instead of this program.
     pub is_python: bool,
+    /// Bytes it holds.
     pub size: u64,
     /// How much of it is filled and worked on; None: all.
     pub touched: Option<u64>,
+    /// What kind of memory they are.
     pub layout: Layout,
+    /// Threads beside the first, which only sleep.
     pub threads: u32,
     /// Kept on one processor with its children. Not for subjects that are asked together.
     pub pinned: bool,
+    /// What it does before the first round.
     pub prepare: Vec<Preparation>,
 }
 
 impl Subject {
+    /// A subject of this size with the layout its configuration needs, and nothing else.
     pub fn new(configuration: Configuration, size: u64) -> Subject {
         let layout = match configuration {
             Thp => Layout::Huge,

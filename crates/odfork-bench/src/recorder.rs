@@ -15,10 +15,15 @@ use odfork_samples::samples::{self, End, Line, Params, Recording, Run, Sample, S
 
 /// What the first line says of a run.
 pub struct Head {
+    /// Name of the suite.
     pub experiment: &'static str,
+    /// Its mark in the list of experiments; may be empty.
     pub row: &'static str,
+    /// quick, default or full.
     pub effort: &'static str,
+    /// The configurations compared.
     pub engines: Vec<String>,
+    /// What the order of points is drawn from.
     pub seed: u64,
 }
 
@@ -30,9 +35,11 @@ pub struct Recorder {
     begun: Instant,
     /// Everything so far; with `more` also what the file had.
     pub recording: Recording,
+    /// Wrong content, and processes that died or hung: the run fails in the end.
     pub wrongs: Vec<String>,
     /// The last round there is.
     pub round: u32,
+    /// Ctrl-C came.
     pub interrupted: bool,
 }
 
@@ -124,6 +131,7 @@ impl Recorder {
         self.put(Line::Figure(Box::new(finding.into())));
     }
 
+    /// Notes what makes the run fail.
     pub fn wrong(&mut self, what: String) {
         self.wrongs.push(what);
     }

@@ -17,6 +17,7 @@ use crate::workload::python;
 pub struct Stage {
     /// This program.
     pub program: PathBuf,
+    /// `libodfork.so`.
     pub library: PathBuf,
     /// ODFORK_IMAGE, when the user chose one.
     pub image: Option<String>,
@@ -64,6 +65,7 @@ impl Stage {
         process
     }
 
+    /// How a program is started that does all its forks by itself.
     pub fn whole_program(&self, program: &Program) -> Process {
         let mut process =
             self.process(&self.program, preload(program.configuration, program.freeze));
@@ -95,6 +97,7 @@ fn role_of(configuration: Configuration) -> Option<&'static str> {
     }
 }
 
+/// The reason for a point that is left out.
 pub fn why_not_started(is_python: bool, error: &anyhow::Error) -> String {
     match is_python {
         true => format!("python-subprocess left out: {error:#}; install python3"),

@@ -5,6 +5,7 @@ use odfork_proc::command::Subcommand;
 use crate::baselines::journal;
 use crate::{command, paging, roles, sessions};
 
+/// What this crate gives to the launcher.
 pub const SUBCOMMANDS: [Subcommand; 6] = [
     Subcommand { name: "bench", command: command::command, run: command::run },
     Subcommand { name: "subject", command: roles::subject_command, run: roles::run_subject },

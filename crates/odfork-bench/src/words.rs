@@ -12,8 +12,10 @@ macro_rules! words {
         }
 
         impl $name {
+            /// All of them, in order.
             pub const ALL: [$name; $count] = [$($name::$variant,)+];
 
+            /// Its word.
             pub fn word(self) -> &'static str {
                 match self {
                     $($name::$variant => $word,)+

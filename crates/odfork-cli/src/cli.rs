@@ -18,16 +18,25 @@ use crate::options::{self, Setting, Values};
 /// What the user asked for.
 #[derive(Debug)]
 pub enum Request {
+    /// `odfork run`.
     Run(Run),
+    /// `odfork check`.
     Check {
+        /// The program that is asked about too.
         program: Option<OsString>,
+        /// As JSON.
         json: bool,
     },
+    /// `odfork completions`.
     Completions(Shell),
+    /// `odfork man`.
     Man {
+        /// The page to print.
         page: String,
+        /// The folder that all pages go to instead.
         folder: Option<PathBuf>,
     },
+    /// `odfork options`.
     Options,
     /// A command of the laboratory or of the VM lab, and what it was given.
     Tool(&'static Subcommand, ArgMatches),
@@ -36,8 +45,11 @@ pub enum Request {
 /// `odfork run`: settings given as flags (variable and value), and the program with its arguments.
 #[derive(Debug)]
 pub struct Run {
+    /// Settings, in the order they were given.
     pub settings: Vec<(&'static str, OsString)>,
+    /// Nothing is said when the program stays plain.
     pub quiet: bool,
+    /// The program and its arguments.
     pub words: Vec<OsString>,
 }
 

@@ -5,25 +5,25 @@
 //! `odfork run` is in `launch`; nothing here may change the process before that (see main.rs).
 
 mod carried;
-pub mod check;
+mod check;
 pub mod cli;
-pub mod counted;
-pub mod elf;
-pub mod eligibility;
-pub mod engine;
-pub mod environment;
-pub mod image;
-pub mod launch;
-pub mod library;
-pub mod lookup;
+mod counted;
+mod elf;
+mod eligibility;
+mod engine;
+mod environment;
+mod image;
+mod launch;
+mod library;
+mod lookup;
 mod message;
-pub mod options;
-pub mod page;
+mod options;
+mod page;
 pub mod pages;
-pub mod privilege;
-pub mod script;
+mod privilege;
+mod script;
 mod stats;
-pub mod usage;
+mod usage;
 mod zygote;
 
 use std::ffi::{c_int, OsString};

@@ -2,4 +2,4 @@
 //!
 //! The interface is in `api`; the header `include/odfimage.h` is generated from it.
 
-pub mod api;
+mod api;

@@ -6,9 +6,12 @@
 /// How the clusters of an image are packed. What does not get smaller is stored as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Codec {
+    /// As they are: the one that can be mapped.
     #[default]
     None,
+    /// LZ4 blocks.
     Lz4,
+    /// Zstandard frames, level 3.
     Zstd,
 }
 
@@ -16,8 +19,10 @@ pub enum Codec {
 const ZSTD_LEVEL: i32 = 3;
 
 impl Codec {
+    /// All of them.
     pub const ALL: [Codec; 3] = [Codec::None, Codec::Lz4, Codec::Zstd];
 
+    /// The word for it on the command line and in statistics.
     pub fn name(self) -> &'static str {
         match self {
             Codec::None => "none",
@@ -26,6 +31,7 @@ impl Codec {
         }
     }
 
+    /// The one of this word.
     pub fn from_name(name: &str) -> Option<Codec> {
         Codec::ALL.into_iter().find(|codec| codec.name() == name)
     }

@@ -6,22 +6,58 @@ use std::path::PathBuf;
 
 use crate::format::Id;
 
+/// What a call of this crate gives.
 pub type Result<T> = std::result::Result<T, Error>;
 
+/// Why an image was not written, opened or mapped. Its text is one line: what happened, what was
+/// needed, how to fix it.
 #[derive(Debug)]
 pub enum Error {
-    /// A system call failed; `what` says doing what to what.
-    Io { what: String, source: io::Error },
+    /// A system call failed.
+    Io {
+        /// Doing what to what.
+        what: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
     /// The file is no image, or not a whole one.
-    Malformed { path: PathBuf, why: String },
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
     /// The base of a delta is not where it was looked for.
-    NoBase { delta: PathBuf, name: String, id: Id },
+    NoBase {
+        /// The file of the delta.
+        delta: PathBuf,
+        /// Name of the file its base had.
+        name: String,
+        /// The id that is needed.
+        id: Id,
+    },
     /// The file that should be the base is another image.
-    WrongBase { delta: PathBuf, needed: Id, base: PathBuf, found: Id },
+    WrongBase {
+        /// The file of the delta.
+        delta: PathBuf,
+        /// The id that is needed.
+        needed: Id,
+        /// The file that was tried.
+        base: PathBuf,
+        /// Its id.
+        found: Id,
+    },
     /// The wish makes no sense, or cannot be fulfilled here.
     Refused(String),
     /// Content that does not come: unreadable, or not what was saved.
-    Lost { path: PathBuf, address: u64, why: String },
+    Lost {
+        /// The file.
+        path: PathBuf,
+        /// Where the page was saved.
+        address: u64,
+        /// Why it does not come.
+        why: String,
+    },
     /// The caller's progress function said stop.
     Interrupted,
 }

@@ -53,19 +53,23 @@ impl fmt::Debug for Id {
 /// One region of memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Region {
+    /// Its name, by which it is found again; need not be unique.
     pub name: String,
     /// Where it was, and where it is put again.
     pub address: u64,
+    /// Its size: whole pages.
     pub bytes: u64,
     /// PROT_READ | PROT_WRITE | PROT_EXEC.
     pub prot: u32,
 }
 
 impl Region {
+    /// The address behind its last byte.
     pub fn end(&self) -> u64 {
         self.address + self.bytes
     }
 
+    /// Its size in pages.
     pub fn pages(&self) -> u64 {
         self.bytes / PAGE as u64
     }

@@ -28,9 +28,11 @@ const CLUSTER_BYTES: usize = MAX_CLUSTER as usize * PAGE;
 /// What became of a page that was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
+    /// Its content is in the buffer.
     Content,
     /// It is all zeros; nothing was written to the buffer.
     Zero,
+    /// It cannot be had; the buffer holds nothing of it.
     Lost(Lost),
 }
 
@@ -61,6 +63,7 @@ impl Lost {
         Lost::ALL.into_iter().find(|lost| lost.number() == number)
     }
 
+    /// The same in words that complete "the page is lost: ".
     pub fn words(self) -> &'static str {
         match self {
             Lost::Nowhere => "no image of the chain has it",
@@ -98,21 +101,29 @@ impl Room {
 /// Figures of one image file, without its bases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
+    /// What it holds, bases included.
     pub id: Id,
     /// Id and file name of the base of a delta.
     pub base: Option<(Id, String)>,
+    /// How its clusters are packed.
     pub codec: Codec,
+    /// Pages of a cluster.
     pub cluster_pages: u32,
     /// Its regions can be mapped as they are.
     pub placed: bool,
+    /// Pages of all regions.
     pub pages: u64,
+    /// Of these, pages whose content is in this file.
     pub stored_pages: u64,
+    /// Of these, pages of zeros. The rest is in its bases.
     pub zero_pages: u64,
+    /// Length of the file.
     pub file_bytes: u64,
     /// What the file takes on its disk, holes left out.
     pub disk_bytes: u64,
 }
 
+/// An image file whose head has been read, with its bases. A clone shares the descriptors.
 #[derive(Clone, Debug)]
 pub struct Image {
     path: PathBuf,
@@ -125,8 +136,9 @@ pub struct Image {
 impl Image {
     /// Opens an image; the bases of a delta are looked for beside it.
     ///
-    /// # Errors The file cannot be read, is no whole sound image, or its base is missing or
-    /// another. Only the heads are read: damage further in is found when a page is needed, or by
+    /// # Errors
+    /// The file cannot be read, is no whole sound image, or its base is missing or another. Only
+    /// the heads are read: damage further in is found when a page is needed, or by
     /// [`Image::verify`].
     pub fn open(path: impl AsRef<Path>) -> Result<Image> {
         Image::open_with(path, &[])
@@ -192,14 +204,17 @@ impl Image {
         Ok(Image { file: Arc::new(self.file.try_clone()?), base, ..self.clone() })
     }
 
+    /// The file it was opened by.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
+    /// What it holds, as a number.
     pub fn id(&self) -> Id {
         self.head.id
     }
 
+    /// Its regions at the addresses where they were saved, in ascending order.
     pub fn regions(&self) -> impl ExactSizeIterator<Item = &Region> {
         self.head.regions.iter().map(|placement| &placement.region)
     }
@@ -214,6 +229,7 @@ impl Image {
         std::iter::successors(Some(self), |image| image.base())
     }
 
+    /// Its figures.
     pub fn summary(&self) -> Summary {
         let head = &self.head;
         Summary {

@@ -100,8 +100,9 @@ impl Image {
     /// Puts the regions of this name (all, without one) into memory. Pages that are written to
     /// become the process's own: the file never changes.
     ///
-    /// # Errors No region of this name, its place is taken, no memory; for the form read in also a
-    /// page that is lost. Nothing is left mapped.
+    /// # Errors
+    /// No region of this name, its place is taken, no memory; for the form read in also a page that
+    /// is lost. Nothing is left mapped.
     pub fn map(&self, name: Option<&str>, options: &MapOptions) -> Result<Mapped> {
         let saved: Vec<Region> = self
             .regions()

@@ -32,8 +32,9 @@ pub enum What<'a> {
 /// # Errors
 /// Those of mmap(2); EEXIST when [`At::Free`] is not free.
 ///
-/// # Safety [`At::Over`] destroys what is there: it must be a mapping of the caller's own that
-/// nobody refers to.
+/// # Safety
+/// [`At::Over`] destroys what is there: it must be a mapping of the caller's own that nobody refers
+/// to.
 pub unsafe fn map(at: At, bytes: usize, prot: u32, what: What) -> Result<u64> {
     let (hint, place) = match at {
         At::Anywhere => (0, 0),

@@ -9,6 +9,7 @@ use crate::image::Image;
 /// What a delta leaves out.
 #[derive(Clone, Copy, Debug)]
 pub struct Delta<'a> {
+    /// The image that the delta is made against, and needs when it is opened.
     pub base: &'a Image,
     /// Pages of equal checksum (64 bits) count as equal without being compared. Faster; but memory
     /// that an enemy can fill may hold pages made to have equal checksums.
@@ -17,6 +18,7 @@ pub struct Delta<'a> {
 
 /// How an image is written.
 pub struct SaveOptions<'a> {
+    /// How clusters are packed.
     pub codec: Codec,
     /// Pages packed, read and checked together: a power of two up to 64.
     pub cluster_pages: u32,
@@ -51,12 +53,17 @@ impl std::fmt::Debug for SaveOptions<'_> {
 /// What was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Saved {
+    /// What it holds, bases included.
     pub id: Id,
+    /// Pages of all regions.
     pub pages: u64,
+    /// Of these, pages whose content was written.
     pub stored_pages: u64,
+    /// Of these, pages of zeros.
     pub zero_pages: u64,
     /// Pages that are as in the base.
     pub base_pages: u64,
+    /// Length of the file.
     pub file_bytes: u64,
 }
 
@@ -75,8 +82,10 @@ pub enum Form {
 }
 
 impl Form {
+    /// All of them.
     pub const ALL: [Form; 4] = [Form::Auto, Form::Mapped, Form::Faulted, Form::ReadIn];
 
+    /// The word for it on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Form::Auto => "auto",
@@ -111,10 +120,14 @@ pub enum Read {
     All,
 }
 
+/// How an image is put into memory.
 #[derive(Clone, Copy, Debug)]
 pub struct MapOptions {
+    /// How its pages come.
     pub form: Form,
+    /// At which addresses.
     pub place: Place,
+    /// What the kernel reads ahead; mapped form only.
     pub read: Read,
     /// Pages brought in together by a fault of the faulted form: a power of two up to 256.
     pub prefetch: usize,

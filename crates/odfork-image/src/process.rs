@@ -21,6 +21,7 @@ const ENTRIES: usize = 4096;
 /// A page has content of its own.
 const POPULATED: u64 = ENTRY_PRESENT | ENTRY_SWAPPED;
 
+/// A process whose memory can be saved, with its map as it was when this was made.
 #[derive(Debug)]
 pub struct Process {
     pid: i32,

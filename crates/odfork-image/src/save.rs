@@ -21,8 +21,9 @@ use crate::PAGE;
 
 /// Writes the regions (in any order, not overlapping) of `source` to `path`.
 ///
-/// # Errors Regions that cannot be, a source that cannot be read, a disk that is full; then `path`
-/// is as it was.
+/// # Errors
+/// Regions that cannot be, a source that cannot be read, a disk that is full; then `path` is as it
+/// was.
 pub fn save(
     path: &Path,
     source: &mut dyn Source,

@@ -22,7 +22,14 @@ fn is_frozen(mapping: &Mapping) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RegionWish {
     /// What lies in these addresses.
-    Range { name: Option<String>, start: u64, end: u64 },
+    Range {
+        /// The name it gets; without one, those of the mappings there.
+        name: Option<String>,
+        /// First address.
+        start: u64,
+        /// Address behind the last one.
+        end: u64,
+    },
     /// All mappings of this name in the map (`[heap]`, `[anon:pool]`, a file).
     Named(String),
     /// The heap below the program break, frozen by odfork or not.

@@ -5,7 +5,9 @@ use crate::error::Result;
 /// What is known of a page without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
+    /// It has to be read.
     Nothing,
+    /// It is all zeros.
     Zero,
     /// The checksum of its content.
     Sum(u64),

@@ -7,9 +7,10 @@ pub mod doctor;
 #[cfg(test)]
 mod golden;
 mod launch;
-pub mod predict;
+mod predict;
 pub mod writes;
 
+/// What this crate gives to the launcher.
 pub const SUBCOMMANDS: [Subcommand; 3] = [
     Subcommand { name: "doctor", command: doctor::command, run: doctor::run },
     Subcommand { name: "predict", command: predict::command, run: predict::run },

@@ -14,7 +14,7 @@ use crate::options::{BootOptions, MachineOptions};
 use crate::package::{self, Package};
 use crate::places::{Places, Variant};
 use crate::series;
-use crate::session::{self, End, Outcome, Stream};
+use crate::session::{self, End, Outcome};
 
 /// Exit statuses beside the command's own; see `odfork kernel boot --help`.
 pub const SPLAT: u8 = 121;
@@ -147,29 +147,13 @@ pub fn status(outcome: &Outcome) -> u8 {
     }
 }
 
-/// Output that is kept instead of shown.
-#[derive(Debug, Default)]
-pub struct CapturedOutput {
-    pub out: Vec<u8>,
-    pub err: Vec<u8>,
-}
-
-impl CapturedOutput {
-    pub fn receive(&mut self, stream: Stream, bytes: &[u8]) {
-        match stream {
-            Stream::Out => self.out.extend_from_slice(bytes),
-            Stream::Err => self.err.extend_from_slice(bytes),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::time::Duration;
 
     fn outcome(end: End, console: &str) -> Outcome {
-        Outcome { end, console: console.into(), boot: None, took: Duration::from_secs(3) }
+        Outcome { end, console: console.into(), took: Duration::from_secs(3) }
     }
 
     #[test]

@@ -50,8 +50,6 @@ const ANYWHERE: [&str; 6] = [
 const PANIC: &str = "Kernel panic - not syncing";
 /// The panic the host asked for when the time was over.
 const ASKED: &str = "Kernel panic - not syncing: NMI";
-/// Said by kernel/guest/init.c when the command has ended.
-pub const END: &str = "odfork guest: end";
 
 /// The messages that report a fault, with their times.
 pub fn splats(console: &str) -> Vec<String> {

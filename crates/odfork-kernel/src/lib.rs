@@ -12,29 +12,29 @@
 //! `modules` go into the archive. `suites` says what a test runs, `figures` what a
 //! measurement means.
 
-pub mod accel;
-pub mod archive;
-pub mod boot;
-pub mod build;
-pub mod config;
-pub mod console;
-pub mod deb;
-pub mod figures;
-pub mod guest;
-pub mod make;
-pub mod measure;
-pub mod modules;
-pub mod needs;
-pub mod options;
-pub mod package;
-pub mod places;
-pub mod qemu;
-pub mod series;
-pub mod session;
-pub mod source;
-pub mod suites;
-pub mod test;
-pub mod tool;
+mod accel;
+mod archive;
+mod boot;
+mod build;
+mod config;
+mod console;
+mod deb;
+mod figures;
+mod guest;
+mod make;
+mod measure;
+mod modules;
+mod needs;
+mod options;
+mod package;
+mod places;
+mod qemu;
+mod series;
+mod session;
+mod source;
+mod suites;
+mod test;
+mod tool;
 
 use clap::ArgMatches;
 use odfork_proc::command::Subcommand;

@@ -52,8 +52,6 @@ pub struct Outcome {
     pub end: End,
     /// All the kernel said.
     pub console: String,
-    /// From the start of QEMU until the command began.
-    pub boot: Option<Duration>,
     pub took: Duration,
 }
 
@@ -103,7 +101,7 @@ pub fn run(
     let end = watch.watch(readers, on_output)?;
     let console = read_lossy(&folder.0.join("console"));
     let end = classify_end(end, &console, &messages);
-    Ok(Outcome { end, console, boot: watch.report.ready, took: begun.elapsed() })
+    Ok(Outcome { end, console, took: begun.elapsed() })
 }
 
 fn classify_end(end: Option<End>, console: &str, messages: &Path) -> End {
@@ -165,18 +163,16 @@ fn start(
 #[derive(Debug, Default)]
 struct Report {
     text: String,
-    ready: Option<Duration>,
     end: Option<End>,
 }
 
 impl Report {
-    fn receive(&mut self, bytes: &[u8], since: Duration) {
+    fn receive(&mut self, bytes: &[u8]) {
         self.text.push_str(&String::from_utf8_lossy(bytes));
         while let Some((line, rest)) = self.text.split_once('\n') {
             let (word, value) = line.split_once(' ').unwrap_or((line, ""));
             let number = || value.parse::<u8>().unwrap_or(u8::MAX);
             match word {
-                "ready" => self.ready = Some(since),
                 "status" => self.end = Some(End::Exited(number())),
                 "signal" => self.end = Some(End::Exited(128u8.saturating_add(number()))),
                 "failed" => self.end = Some(End::Lost(value.to_owned())),
@@ -284,7 +280,7 @@ impl Watcher<'_> {
         match index {
             0 => on_output(Stream::Out, &buffer[..count]),
             1 => on_output(Stream::Err, &buffer[..count]),
-            _ => self.report.receive(&buffer[..count], self.begun.elapsed()),
+            _ => self.report.receive(&buffer[..count]),
         }
         count > 0
     }
@@ -390,13 +386,12 @@ mod tests {
     #[test]
     fn reports_come_in_pieces() {
         let mut report = Report::default();
-        report.receive(b"rea", Duration::from_secs(1));
-        assert_eq!(report.ready, None);
-        report.receive(b"dy\nstatus 3", Duration::from_secs(2));
-        assert_eq!((report.ready, report.end.clone()), (Some(Duration::from_secs(2)), None));
-        report.receive(b"\n", Duration::from_secs(3));
+        report.receive(b"rea");
+        report.receive(b"dy\nstatus 3");
+        assert_eq!(report.end, None);
+        report.receive(b"\n");
         assert_eq!(report.end, Some(End::Exited(3)));
-        report.receive(b"signal 9\n", Duration::from_secs(3));
+        report.receive(b"signal 9\n");
         assert_eq!(report.end, Some(End::Exited(137)));
     }
 

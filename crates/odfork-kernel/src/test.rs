@@ -154,7 +154,7 @@ mod tests {
     use std::time::Duration;
 
     fn outcome(end: End, console: &str) -> Outcome {
-        Outcome { end, console: console.into(), boot: None, took: Duration::ZERO }
+        Outcome { end, console: console.into(), took: Duration::ZERO }
     }
 
     fn judged(output: &str, end: End, console: &str) -> (u32, u32) {

@@ -37,7 +37,6 @@
 //! ```
 #![no_std]
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 mod cost;
 mod learned;

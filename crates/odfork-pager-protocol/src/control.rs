@@ -25,6 +25,7 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
 
+/// First word of a control file.
 pub const MAGIC: u32 = 0x6f64_7032;
 
 /// Regions a program can have; mappings beyond stay the kernel's.
@@ -78,25 +79,38 @@ pub const REGION_DONTFORK: u64 = 1;
 /// A forked child finds zeros in it.
 pub const REGION_WIPEONFORK: u64 = 2;
 
+/// One call of the agent and its answer. A program makes one at a time.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Call {
+    /// Calls made.
     pub asked: AtomicU32,
+    /// Calls answered: equal to `asked` when none waits.
     pub answered: AtomicU32,
+    /// Which: a number of [`op`].
     pub op: AtomicU32,
+    /// 0.
     pub reserved: u32,
+    /// Its arguments.
     pub args: [AtomicU64; 4],
+    /// The answer: 0, or a negative error number.
     pub result: AtomicI32,
+    /// Zeros.
     pub reserved2: [u32; 7],
 }
 
 /// A batch of ranges to unmap. Bits of `clean` and `failed` count pages over all ranges in order.
 #[repr(C)]
 pub struct Zap {
+    /// Batches given.
     pub asked: AtomicU32,
+    /// Batches done: equal to `asked` when none waits.
     pub answered: AtomicU32,
+    /// Ranges in the batch, at most [`ZAP_RANGES`].
     pub ranges: AtomicU32,
+    /// 0.
     pub reserved: u32,
+    /// The ranges.
     pub spans: [Span; ZAP_RANGES],
     /// The page was not written since it was mapped with the mark. All others count as written.
     pub clean: [AtomicU64; ZAP_PAGES / 64],
@@ -104,17 +118,24 @@ pub struct Zap {
     pub failed: [AtomicU64; ZAP_PAGES / 64],
 }
 
+/// The control file of one program: [`CONTROL_BYTES`] of shared memory.
 #[repr(C)]
 pub struct Control {
+    /// [`MAGIC`].
     pub magic: AtomicU32,
     /// Threads of the program holding `lock` do not touch paged memory; for information only.
     pub state: AtomicU32,
     /// The daemon's: a fork is between FREEZE and the end of SNAPSHOT or THAW.
     pub frozen: AtomicU32,
+    /// 0.
     pub reserved: u32,
+    /// Zeros.
     pub reserved2: [u64; 6],
+    /// What the agent asks of the daemon.
     pub call: Call,
+    /// What the daemon asks of the agent.
     pub zap: Zap,
+    /// The program's paged memory.
     pub regions: Regions,
 }
 
@@ -181,6 +202,7 @@ pub const CONTROL_BYTES: usize = size_of::<Control>().next_multiple_of(crate::PA
 #[repr(C)]
 #[derive(Debug)]
 pub struct Doorbell {
+    /// Times it was rung.
     pub rung: AtomicU32,
     /// The daemon sleeps on `rung`: whoever rings has to wake it.
     pub sleeping: AtomicU32,

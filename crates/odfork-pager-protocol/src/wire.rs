@@ -22,28 +22,43 @@
 /// Grows when anything in this crate changes its meaning.
 pub const VERSION: u32 = 2;
 
+/// Bytes of every message.
 pub const MESSAGE_BYTES: usize = 64;
 /// Descriptors with one message.
 pub const MAX_FDS: usize = 6;
 
+/// What a message says; the numbers are those on the wire.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
+    /// A program begins, or its parent announces a fork.
     Hello = 1,
+    /// The answer: its number, and the files it shares with the daemon.
     Welcome = 2,
+    /// Its userfaultfd; the daemon may begin.
     Attach = 3,
+    /// Supervisor to daemon: a program, with what belongs to it.
     Client = 4,
+    /// Between supervisor and daemon, both ways: a program has ended.
     Gone = 5,
+    /// Asks for the daemon's figures.
     Status = 6,
+    /// Changes a setting of the daemon.
     Set = 7,
+    /// The answer when something cannot be; with the error number.
     Refused = 8,
+    /// Supervisor to daemon: the first message, with the store and the doorbell.
     Begin = 9,
+    /// Supervisor to daemon: every program that was served before is named.
     Ready = 10,
+    /// Daemon by way of the supervisor: the program's faults are served.
     Taken = 11,
+    /// Keeps the supervisor running while the connection is open.
     Lease = 12,
 }
 
 impl Kind {
+    /// The kind of this number, if there is one.
     pub const fn from_u32(value: u32) -> Option<Kind> {
         Some(match value {
             1 => Kind::Hello,
@@ -67,7 +82,9 @@ impl Kind {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
+    /// [`VERSION`].
     pub version: u32,
+    /// Number of a [`Kind`].
     pub kind: u32,
     /// WELCOME, ATTACH, CLIENT, TAKEN, GONE: the program's number. HELLO: the parent's number when
     /// a fork begins, else 0.
@@ -93,10 +110,12 @@ pub const WAITS: u64 = 4;
 pub const PARENT_SHIFT: u32 = 32;
 
 impl Message {
+    /// A message of this kind with no other field.
     pub const fn new(kind: Kind) -> Message {
         Message { version: VERSION, kind: kind as u32, id: 0, pid: 0, flags: 0, text: [0; 40] }
     }
 
+    /// Its bytes as they travel.
     pub fn to_bytes(&self) -> [u8; MESSAGE_BYTES] {
         let mut bytes = [0; MESSAGE_BYTES];
         bytes[0..4].copy_from_slice(&self.version.to_ne_bytes());
@@ -127,6 +146,7 @@ impl Message {
         (message.version == VERSION).then_some(message)
     }
 
+    /// Its kind, if it is one of this version.
     pub fn kind(&self) -> Option<Kind> {
         Kind::from_u32(self.kind)
     }

@@ -8,7 +8,9 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::OnceLock;
 
+/// Names the point and the pass at which to die.
 pub const VARIABLE: &str = "ODFORK_PAGE_KILL";
+/// How many daemons die so.
 pub const TIMES: &str = "ODFORK_PAGE_KILLS";
 
 /// Every point there is, in the order of the steps.

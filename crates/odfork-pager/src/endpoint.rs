@@ -96,6 +96,7 @@ pub fn open_own(path: &Path) -> io::Result<File> {
 /// A daemon's promise to stay while this is held, with room for a program.
 #[derive(Debug)]
 pub struct Lease {
+    /// The connection: the promise ends with it.
     pub socket: OwnedFd,
     /// /dev/userfaultfd, if the daemon gives it.
     pub device: Option<OwnedFd>,

@@ -36,8 +36,11 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// Configuration of a supervisor.
 #[derive(Debug)]
 pub struct Plan {
+    /// Configuration of its daemons.
     pub settings: Settings,
+    /// The file of the store, kept over daemons.
     pub store: OwnedFd,
+    /// The listening socket.
     pub socket: OwnedFd,
     /// /dev/userfaultfd, for programs that may not open it.
     pub device: Option<OwnedFd>,

@@ -66,10 +66,12 @@ impl Mapping {
         Ok(Mapping { at, bytes })
     }
 
+    /// Its first byte.
     pub fn as_ptr(&self) -> *mut u8 {
         self.at.as_ptr()
     }
 
+    /// Its size.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -215,6 +217,10 @@ fn nanoseconds(clock: ClockId) -> u64 {
 pub struct Buffer(Mapping);
 
 impl Buffer {
+    /// Zeros, rounded up to whole pages.
+    ///
+    /// # Errors
+    /// No memory.
     pub fn new(bytes: usize) -> Result<Buffer> {
         let null = std::ptr::null_mut();
         // SAFETY: a new private mapping.

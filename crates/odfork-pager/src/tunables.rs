@@ -73,12 +73,18 @@ pub const TABLE: [Tunable; 9] = [
 /// Old spellings: accepted by `set`, and the keys in the status, which stay.
 const OLD_NAMES: [(&str, &str); 1] = [("low-watermark", "order-point")];
 
+/// One tunable: its name and what it may be.
 #[derive(Debug)]
 pub struct Tunable {
+    /// As `set` takes it.
     pub name: &'static str,
+    /// The smallest value.
     pub least: u32,
+    /// The largest value.
     pub most: u32,
+    /// The value at the start.
     pub default: u32,
+    /// What it is, for people.
     pub help: &'static str,
 }
 
@@ -89,6 +95,7 @@ impl Tunable {
     }
 }
 
+/// The values, which may change at any time.
 #[derive(Debug)]
 pub struct Tunables([AtomicU32; TABLE.len()]);
 
@@ -128,18 +135,22 @@ impl Tunables {
         TABLE.iter().zip(&self.0).map(value).collect()
     }
 
+    /// Most pages read at a time.
     pub fn cluster_in(&self) -> u32 {
         self.0[0].load(Relaxed)
     }
 
+    /// Most pages written at a time.
     pub fn cluster_out(&self) -> u32 {
         self.0[1].load(Relaxed)
     }
 
+    /// Whole programs may be swapped out.
     pub fn load_control(&self) -> bool {
         self.0[2].load(Relaxed) == 1
     }
 
+    /// Of so many largest programs the oldest is swapped out.
     pub fn largest(&self) -> u32 {
         self.0[3].load(Relaxed)
     }
@@ -149,6 +160,7 @@ impl Tunables {
         self.0[4].load(Relaxed)
     }
 
+    /// The hand follows the inventory rule of `odfork_policy::clock`, not the linear law.
     pub fn inventory(&self) -> bool {
         self.0[5].load(Relaxed) == 1
     }

@@ -12,7 +12,6 @@
 //! - [`load`]: load control, that is which process is swapped out when memory cannot be held, and
 //!   who comes back
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 pub mod clock;
 pub mod cost;

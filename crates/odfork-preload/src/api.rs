@@ -3,8 +3,7 @@
 use core::ffi::{c_char, c_int};
 
 use odfork_runtime::reason::{Done, Stop};
-use odfork_runtime::stats::{self, Context, Text};
-use odfork_runtime::{engine, sys};
+use odfork_runtime::Text;
 
 /// Statistics of the calling process. Times in nanoseconds, sizes in bytes.
 #[repr(C)]
@@ -71,20 +70,20 @@ pub unsafe extern "C" fn odfork_fork() -> c_int {
 /// frozen; its content never changes.
 #[no_mangle]
 pub extern "C" fn odfork_freeze() -> c_int {
-    answer(engine::freeze_now())
+    answer(odfork_runtime::freeze())
 }
 
 /// Writes dirty pages back now, and freezes what is new. As odfork_freeze().
 #[no_mangle]
 pub extern "C" fn odfork_refreeze() -> c_int {
-    answer(engine::freeze_now())
+    answer(odfork_runtime::freeze())
 }
 
 /// Turns all frozen memory back into anonymous memory with the same content.
 /// 0, or -1 with errno.
 #[no_mangle]
 pub extern "C" fn odfork_thaw() -> c_int {
-    answer(engine::thaw_all())
+    answer(odfork_runtime::thaw())
 }
 
 /// Fills `out` with the first `size` bytes of the statistics (pass
@@ -144,10 +143,8 @@ pub unsafe extern "C" fn odfork_stats(out: *mut odfork_stats, size: usize) -> us
 /// `buf` is NULL or points to `len` writable bytes.
 #[no_mangle]
 pub unsafe extern "C" fn odfork_stats_json(buf: *mut c_char, len: usize) -> usize {
-    let (calls, injected) = engine::calls();
-    let context = Context { pid: sys::getpid(), program: "", calls, injected };
     let mut text = Text::<16384>::new();
-    let _ = stats::write_json(&mut text, &engine::state().stats, &context);
+    let _ = odfork_runtime::stats_json(&mut text);
     let bytes = text.bytes();
     if !buf.is_null() && len > 0 {
         let n = bytes.len().min(len - 1);
@@ -164,7 +161,7 @@ pub unsafe extern "C" fn odfork_stats_json(buf: *mut c_char, len: usize) -> usiz
 /// stood in the way. A constant string, never freed.
 #[no_mangle]
 pub extern "C" fn odfork_reason() -> *const c_char {
-    REASONS[engine::state().stats.reason() as usize % REASONS.len()].as_ptr().cast()
+    REASONS[odfork_runtime::stats().reason as usize % REASONS.len()].as_ptr().cast()
 }
 
 const fn with_zero(text: &str) -> [u8; 160] {

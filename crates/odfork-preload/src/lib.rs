@@ -5,5 +5,5 @@
 
 #![cfg_attr(not(test), no_std)]
 
-pub mod api;
+mod api;
 mod bare;

@@ -109,6 +109,16 @@ fn the_shared_library_is_quickly_loaded() {
     assert!(writable.contains(&"RW") && writable[4] == writable[5], "{writable:?}");
 }
 
+/// As packages have it: without the tables of debuggers.
+#[test]
+fn the_shared_library_is_small() {
+    const MOST: u64 = 1_000_000;
+    let stripped = Path::new(env!("CARGO_TARGET_TMPDIR")).join("stripped.so");
+    run(Command::new("strip").arg("-o").arg(&stripped).arg(LIBRARY.folder().join("libodfork.so")));
+    let bytes = stripped.metadata().expect("what strip wrote").len();
+    assert!((100_000..=MOST).contains(&bytes), "{bytes} bytes; at most {MOST}");
+}
+
 /// A covered program may execute one for musl, which inherits the library.
 #[test]
 fn a_musl_program_is_left_alone() {

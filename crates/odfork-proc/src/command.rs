@@ -6,7 +6,9 @@ use clap::{ArgMatches, Command};
 /// One command.
 #[derive(Debug)]
 pub struct Subcommand {
+    /// Its name, the word behind `odfork`.
     pub name: &'static str,
+    /// Its options and help.
     pub command: fn() -> Command,
     /// Carries it out; returns the exit status.
     pub run: fn(&ArgMatches) -> u8,

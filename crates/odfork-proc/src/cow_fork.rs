@@ -20,6 +20,7 @@ const COUNTER_PREFIX: &str = "cowpt_";
 /// What a process asks for itself and the children it forks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
+    /// Fork copies page tables.
     Off = 0,
     /// Until exec.
     On = 1,
@@ -103,6 +104,7 @@ pub fn set(mode: Mode) -> io::Result<()> {
 /// ...
 pub type Counters = BTreeMap<String, u64>;
 
+/// The counters now; none where the kernel has no such engine.
 pub fn counters() -> Counters {
     parse(&fs::read_to_string(COUNTERS).unwrap_or_default())
 }

@@ -16,14 +16,19 @@ use std::path::{Path, PathBuf};
 /// One mapping.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mapping {
+    /// First address.
     pub start: u64,
+    /// Address behind the last one.
     pub end: u64,
     /// `PROT_` bits.
     pub prot: u32,
+    /// `MAP_SHARED`.
     pub shared: bool,
+    /// Offset of its first byte in the file.
     pub offset: u64,
     /// Major and minor number.
     pub device: (u32, u32),
+    /// Number of the file; 0 for anonymous memory.
     pub inode: u64,
     /// Path or [name], as the kernel writes it; empty for anonymous memory.
     pub name: String,
@@ -62,10 +67,12 @@ impl Mapping {
         })
     }
 
+    /// Its size.
     pub fn bytes(&self) -> u64 {
         self.end - self.start
     }
 
+    /// Whether it may be written.
     pub fn is_writable(&self) -> bool {
         self.prot & libc::PROT_WRITE as u32 != 0
     }
@@ -75,6 +82,7 @@ impl Mapping {
         ["[vvar", "[vdso", "[vsyscall", "[uprobes"].iter().any(|name| self.name.starts_with(name))
     }
 
+    /// Whether a file is behind it; shared anonymous memory has one.
     pub fn is_of_file(&self) -> bool {
         self.inode != 0
     }

@@ -10,6 +10,7 @@ use std::os::unix::fs::FileExt;
 use anyhow::{bail, Context, Result};
 use odfork_sys::abi::pagemap::{self, Region, ScanArg};
 
+/// Bytes of a page.
 pub const PAGE: u64 = 4096;
 
 pub use pagemap::{IS_FILE as FILE, IS_SOFT_DIRTY as SOFT_DIRTY, IS_WRITTEN as WRITTEN};
@@ -19,16 +20,21 @@ const REGIONS: usize = 1024;
 /// Consecutive pages with the same properties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
+    /// First address.
     pub start: u64,
+    /// Address behind the last one.
     pub end: u64,
+    /// Its properties: [`FILE`], [`SOFT_DIRTY`], [`WRITTEN`].
     pub bits: u64,
 }
 
 impl Run {
+    /// Its size in pages.
     pub fn pages(&self) -> u64 {
         (self.end - self.start) / PAGE
     }
 
+    /// Whether it has this property.
     pub fn has(&self, bit: u64) -> bool {
         self.bits & bit != 0
     }
@@ -42,6 +48,10 @@ pub struct Pagemap {
 }
 
 impl Pagemap {
+    /// Opens `/proc/PID/pagemap`.
+    ///
+    /// # Errors
+    /// There is no such process, or it may not be traced.
     pub fn open(pid: i32) -> Result<Pagemap> {
         let path = format!("/proc/{pid}/pagemap");
         let file = File::open(&path).with_context(|| format!("cannot read {path}"))?;

@@ -5,6 +5,7 @@
 use std::fmt::Display;
 use std::fs;
 
+/// Number of a process or a task.
 pub type Pid = i32;
 
 /// Numbers of all processes in `/proc`.
@@ -68,12 +69,17 @@ pub fn printable(text: &str) -> String {
 /// Fields of `/proc/PID/stat`, counted from 1 as in proc_pid_stat(5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stat {
+    /// Page faults that needed no disk.
     MinorFaults = 10,
+    /// Processor time in the program, in clock ticks.
     UserTicks = 14,
+    /// Processor time in the kernel, in clock ticks.
     SystemTicks = 15,
     /// Of children that were waited for.
     ReapedUserTicks = 16,
+    /// The same in the kernel.
     ReapedSystemTicks = 17,
+    /// Where the heap begins (`start_brk`); 0 for whom the kernel does not tell.
     StartOfHeap = 47,
 }
 

@@ -26,7 +26,9 @@ pub enum Stop {
     Signal(i32),
     /// A new task was made: by which event.
     Born(i32),
+    /// It has executed a program.
     Exec,
+    /// It is about to end.
     Exiting,
     /// Job control stopped the process; it must stay stopped.
     Group,
@@ -37,6 +39,7 @@ pub enum Stop {
 /// What waiting brought.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Wake {
+    /// A task has stopped.
     Stopped(Pid, Stop),
     /// Gone, with its wait status.
     Gone(Pid, Status),
@@ -60,6 +63,10 @@ pub fn seize(tid: Pid, options: i32) -> Result<()> {
     request(libc::PTRACE_SEIZE, tid, options as usize)
 }
 
+/// Stops a seized task; the stop is reported as [`Stop::Trap`].
+///
+/// # Errors
+/// ESRCH: it is gone, or not ours.
 pub fn interrupt(tid: Pid) -> Result<()> {
     request(libc::PTRACE_INTERRUPT, tid, 0)
 }
@@ -74,6 +81,10 @@ pub fn listen(tid: Pid) -> Result<()> {
     request(libc::PTRACE_LISTEN, tid, 0)
 }
 
+/// Lets a stopped task go for good; `signal` is delivered when it is not 0.
+///
+/// # Errors
+/// ESRCH: it is gone, or not stopped.
 pub fn detach(tid: Pid, signal: i32) -> Result<()> {
     request(libc::PTRACE_DETACH, tid, signal as usize)
 }
@@ -155,6 +166,10 @@ pub mod registers {
 
     use super::{ptr, request, Pid, Result};
 
+    /// The registers of a stopped task.
+    ///
+    /// # Errors
+    /// ESRCH: it is gone, or not stopped.
     pub fn get(tid: Pid) -> Result<libc::user_regs_struct> {
         // SAFETY: all-zero numbers are valid registers.
         let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
@@ -162,10 +177,18 @@ pub mod registers {
         Ok(registers)
     }
 
+    /// Sets them.
+    ///
+    /// # Errors
+    /// ESRCH: it is gone, or not stopped. EIO: a register cannot have this value.
     pub fn set(tid: Pid, registers: &libc::user_regs_struct) -> Result<()> {
         request(libc::PTRACE_SETREGS, tid, ptr::from_ref(registers).expose_provenance())
     }
 
+    /// Lets it carry out one instruction.
+    ///
+    /// # Errors
+    /// ESRCH: it is gone, or not stopped.
     pub fn step(tid: Pid) -> Result<()> {
         request(libc::PTRACE_SINGLESTEP, tid, 0)
     }

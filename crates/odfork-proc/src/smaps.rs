@@ -12,20 +12,26 @@ use crate::maps::Mapping;
 /// One mapping and its lines. A line that is not there counts as zero.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
+    /// The mapping.
     pub mapping: Mapping,
+    /// Bytes in memory (`Rss`).
     pub resident: u64,
+    /// Of these, bytes of anonymous memory and of pages copied on write.
     pub anonymous: u64,
+    /// Bytes in swap.
     pub swapped: u64,
     /// Anonymous memory mapped by 2 MB entries.
     pub huge: u64,
     /// File or shared memory mapped by 2 MB entries.
     pub file_huge: u64,
+    /// Its memory protection key; 0 is everybody's.
     pub protection_key: u64,
     /// The two-letter words of the line `VmFlags`; `None` without the line.
     pub flags: Option<Vec<String>>,
 }
 
 impl Usage {
+    /// Whether `VmFlags` has this word.
     pub fn has(&self, flag: &str) -> bool {
         self.flags.as_ref().is_some_and(|flags| flags.iter().any(|have| have == flag))
     }

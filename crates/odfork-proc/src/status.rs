@@ -10,22 +10,35 @@ use serde::{Deserialize, Serialize};
 /// What anybody may read of a process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Status {
+    /// Name of the task, at most 15 bytes.
     pub name: String,
     /// "S (sleeping)"
     pub state: String,
+    /// Its process (`Tgid`).
     pub process: i32,
+    /// Its parent (`PPid`).
     pub parent: i32,
+    /// Who traces it; 0 for nobody.
     pub tracer: i32,
+    /// Its real user id.
     pub user_id: u32,
+    /// Threads of the process.
     pub threads: u64,
+    /// Bytes of address space (`VmSize`).
     pub mapped: u64,
+    /// Bytes in memory (`VmRSS`).
     pub resident: u64,
+    /// Of these, bytes of anonymous memory.
     pub anonymous: u64,
+    /// Bytes in swap.
     pub swapped: u64,
+    /// Bytes of its page tables, which fork copies (`VmPTE`).
     pub page_tables: u64,
     /// No VmSize line: a kernel thread or a zombie.
     pub has_memory: bool,
+    /// It has CAP_SYS_PTRACE, which userfaultfd asks for.
     pub may_userfaultfd: bool,
+    /// A filter of system calls is on it.
     pub filtered: bool,
 }
 
@@ -61,6 +74,7 @@ impl Status {
         Some(Status::parse(&String::from_utf8_lossy(&bytes)))
     }
 
+    /// Reads the text of `/proc/PID/status`.
     pub fn parse(text: &str) -> Status {
         let effective = u64::from_str_radix(word_of(text, "CapEff"), 16).unwrap_or(0);
         Status {
@@ -82,6 +96,7 @@ impl Status {
         }
     }
 
+    /// It has ended and was not waited for.
     pub fn is_zombie(&self) -> bool {
         self.state.starts_with('Z') || self.state.starts_with('X')
     }
@@ -90,9 +105,13 @@ impl Status {
 /// Sums over all mappings of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Rollup {
+    /// Bytes in memory.
     pub resident: u64,
+    /// Of these, bytes of anonymous memory and of pages copied on write.
     pub anonymous: u64,
+    /// Of these, bytes mapped by 2 MB entries.
     pub huge: u64,
+    /// Bytes in swap.
     pub swapped: u64,
 }
 

@@ -1,6 +1,8 @@
 //! Sizes and times as text.
 
+/// Bytes of 1 MB.
 pub const MIB: u64 = 1 << 20;
+/// Bytes of 1 GB.
 pub const GIB: u64 = 1 << 30;
 
 /// Nanoseconds with three significant digits and the unit that suits them.

@@ -49,6 +49,7 @@ enum State {
 /// A seized process.
 #[derive(Debug)]
 pub struct Tracee {
+    /// The process.
     pub pid: i32,
     marker: Option<i32>,
     threads: BTreeMap<i32, State>,

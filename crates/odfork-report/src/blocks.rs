@@ -48,10 +48,14 @@ impl Render for Figure {
     }
 }
 
+/// A table of the report.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Table {
+    /// What stands above it.
     pub caption: String,
+    /// Headings of its columns.
     pub head: Vec<String>,
+    /// Its rows, as many cells as there are headings.
     pub rows: Vec<Vec<String>>,
     /// Leading columns of words; the others are numbers and stand right.
     pub words: usize,
@@ -61,11 +65,13 @@ pub struct Table {
 const LONG: usize = 14;
 
 impl Table {
+    /// A table without rows; see [`Table::words`].
     pub fn new(caption: &str, head: &[&str], words: usize) -> Table {
         let head = head.iter().map(|cell| (*cell).to_string()).collect();
         Table { caption: caption.into(), head, rows: Vec::new(), words }
     }
 
+    /// The same with these rows.
     pub fn with(self, rows: impl IntoIterator<Item = Vec<String>>) -> Table {
         Table { rows: rows.into_iter().collect(), ..self }
     }

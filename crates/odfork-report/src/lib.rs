@@ -32,6 +32,7 @@ use odfork_proc::command::{cannot, Subcommand};
 use odfork_samples::samples::{read_folder, Recording};
 use output::{prepare, write, write_plots};
 
+/// What this crate gives to the launcher.
 pub const SUBCOMMANDS: [Subcommand; 1] = [Subcommand { name: "report", command, run }];
 
 const EXAMPLES: &str = "Examples:
@@ -40,6 +41,7 @@ const EXAMPLES: &str = "Examples:
   odfork bench latency && odfork report     a report of one experiment; the others are listed as \
                         missing";
 
+/// Its options.
 pub fn command() -> Command {
     Command::new("report")
         .about("Make one HTML file and plots from recorded samples")
@@ -63,6 +65,7 @@ pub fn command() -> Command {
         .after_help(EXAMPLES)
 }
 
+/// Makes the report; the exit status.
 pub fn run(matches: &ArgMatches) -> u8 {
     let folder =
         PathBuf::from(matches.get_one::<String>("folder").map_or("odfork-results", String::as_str));
@@ -87,9 +90,13 @@ pub fn run(matches: &ArgMatches) -> u8 {
 /// What was made.
 #[derive(Debug)]
 pub struct Written {
+    /// The page.
     pub page: PathBuf,
+    /// Experiments that are in it.
     pub experiments: usize,
+    /// Plots beside it.
     pub plots: usize,
+    /// What could not be read, a line each.
     pub remarks: Vec<String>,
 }
 

@@ -28,30 +28,43 @@ const SCHEMA: u32 = 1;
 pub struct Curves {
     /// Name of its files, without extension.
     pub name: String,
+    /// Its heading.
     pub title: String,
+    /// What stands below it.
     pub caption: String,
+    /// Name of the axis to the right.
     pub x: String,
+    /// Name of the axis upwards.
     pub y: String,
+    /// Name and points of each series.
     pub series: Vec<(String, Vec<(f64, f64)>)>,
 }
 
 /// A sentence of the paper, and what the numbers say to it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Claim {
+    /// Its number: C1, C2 ...
     pub name: String,
+    /// The sentence.
     pub claim: String,
     /// "confirmed", "refuted", or both with what for.
     pub verdict: String,
+    /// The numbers that speak for or against it, a line each.
     pub numbers: Vec<String>,
 }
 
 /// All that the chapter shows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Study {
+    /// Version of the format, now 1.
     pub schema: u32,
+    /// Paragraphs before everything.
     pub intro: Vec<String>,
+    /// The claims, in the paper's order.
     pub claims: Vec<Claim>,
+    /// The plots.
     pub curves: Vec<Curves>,
+    /// The tables.
     pub grids: Vec<Grid>,
 }
 

@@ -15,21 +15,29 @@ use crate::samples::{Params, Recording, Sample};
 use crate::stats::{self, Estimate, Rng};
 use crate::unit::Unit;
 
+/// All samples of one place in the space of an experiment: those of equal configuration, metric and
+/// parameters.
 #[derive(Clone, Debug)]
 pub struct Point {
+    /// The configuration: plain, thp, hugetlb, image, kernel or null.
     pub configuration: String,
+    /// What was measured, in the words of the suite.
     pub metric: String,
+    /// The unit of all values.
     pub unit: Unit,
+    /// The parameters the samples share.
     pub params: Params,
     /// (round, value)
     pub samples: Vec<(u32, f64)>,
 }
 
 impl Point {
+    /// The values in the order of their rounds.
     pub fn values(&self) -> Vec<f64> {
         self.samples.iter().map(|(_, value)| *value).collect()
     }
 
+    /// Their median; NaN without samples.
     pub fn median(&self) -> f64 {
         stats::median(&self.values()).unwrap_or(f64::NAN)
     }
@@ -57,6 +65,7 @@ impl Point {
 
 const SEED: u64 = 1;
 
+/// The samples of a recording, put together to points.
 #[derive(Clone, Debug, Default)]
 pub struct Digest {
     /// By metric, parameters (numbers as numbers), configuration.
@@ -65,10 +74,12 @@ pub struct Digest {
 }
 
 impl Digest {
+    /// The points of one recording.
     pub fn of(recording: &Recording) -> Digest {
         Digest::of_samples(&recording.samples)
     }
 
+    /// The points of these samples, in the order of their first one.
     pub fn of_samples<'a>(samples: impl IntoIterator<Item = &'a Sample>) -> Digest {
         let mut places: BTreeMap<(String, String, String), usize> = BTreeMap::new();
         let mut points: Vec<Point> = Vec::new();
@@ -94,6 +105,7 @@ impl Digest {
         Digest { points, places }
     }
 
+    /// The points of one metric.
     pub fn of_metric<'a>(&'a self, metric: &'a str) -> impl Iterator<Item = &'a Point> {
         self.points.iter().filter(move |point| point.metric == metric)
     }

@@ -12,25 +12,36 @@ use odfork_proc::status::{bytes_of, value_of};
 /// The machine at the start of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Environment {
+    /// Version of this crate, which is that of `odfork`.
     pub version: &'static str,
+    /// Release of the kernel, as `uname -r` has it.
     pub kernel: String,
+    /// Name of the processor in `/proc/cpuinfo`.
     pub cpu: String,
+    /// Processors this process may use.
     pub cores: usize,
+    /// `MemTotal`, in bytes.
     pub memory_bytes: u64,
+    /// `MemAvailable`, in bytes.
     pub available_bytes: u64,
     /// The chosen word of /sys/kernel/mm/transparent_hugepage/enabled.
     pub thp: String,
+    /// The chosen word of `shmem_enabled` beside it.
     pub shmem_thp: String,
     /// Whose forks share page tables: "no", "off", "on request" or "all".
     pub kernel_engine: &'static str,
     /// The hypervisor as far as it shows itself, or "no".
     pub virtualised: String,
+    /// Load average of the last minute.
     pub load: f64,
+    /// Effective user id.
     pub user_id: u32,
+    /// When it was, in seconds since 1970.
     pub unix_seconds: u64,
 }
 
 impl Environment {
+    /// Looks at this machine now. What cannot be read is empty or 0.
     pub fn observe() -> Self {
         Environment {
             version: env!("CARGO_PKG_VERSION"),

@@ -23,28 +23,48 @@ pub const SCHEMA: u32 = 1;
 /// Parameters of a sample: the same keys in every sample of a file.
 pub type Params = BTreeMap<String, Value>;
 
+/// One line of a sample file. The word in `kind` says which.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Line {
+    /// The first line.
     Run(Box<Run>),
+    /// A measured number.
     Sample(Sample),
-    Note { text: String },
+    /// What a reader of the numbers must know.
+    Note {
+        /// One sentence.
+        text: String,
+    },
+    /// A point that was given up.
     Skip(Skip),
+    /// A figure that was judged.
     Figure(Box<FigureLine>),
-    Engine { engine: String, detail: String },
+    /// Which engine a configuration says it used.
+    Engine {
+        /// The configuration.
+        engine: String,
+        /// The engine, and why it is that one.
+        detail: String,
+    },
+    /// The last line; missing in a file that was cut off.
     End(End),
 }
 
 /// What was run, and on what.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
+    /// Version of the format, now 1.
     pub schema: u32,
+    /// Name of the suite.
     pub experiment: String,
     /// Number of the goal that the experiment serves, such as "M08".
     pub row: String,
     /// quick, default or full.
     pub effort: String,
+    /// The configurations that were compared.
     pub engines: Vec<String>,
+    /// What the order of points was drawn from.
     pub seed: u64,
     /// The machine: see `environment::Environment`.
     pub environment: Value,
@@ -53,13 +73,17 @@ pub struct Run {
 /// One measured number.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
+    /// Name of the suite.
     pub experiment: String,
     /// plain, thp, hugetlb, image, kernel or null.
     pub engine: String,
+    /// What was measured.
     pub metric: String,
     /// ns, s, bytes/s, 1/s, bytes, share or count.
     pub unit: String,
+    /// The number, in `unit`.
     pub value: f64,
+    /// Where in the space of the experiment.
     pub params: Params,
     /// Samples of the same round were taken next to each other, in random order.
     pub round: u32,
@@ -70,15 +94,22 @@ pub struct Sample {
 /// A point that gave no more samples, and why.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Skip {
+    /// The configuration.
     pub engine: String,
+    /// Where in the space of the experiment.
     pub params: Params,
+    /// Why, for people.
     pub reason: String,
 }
 
+/// How the run ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct End {
+    /// By Ctrl-C; its last round may be in part.
     pub interrupted: bool,
+    /// Samples in the file.
     pub samples: u64,
+    /// How long it took.
     pub seconds: f64,
     /// Wrong memory content or lost subjects; empty in a good run.
     pub wrongs: Vec<String>,
@@ -91,11 +122,13 @@ impl Sample {
         Sample { engine, metric, unit, value, ..Sample::default() }
     }
 
+    /// With one more parameter.
     pub fn with(mut self, name: &str, value: impl Into<Value>) -> Sample {
         self.params.insert(name.into(), value.into());
         self
     }
 
+    /// As a sample of this round.
     pub fn in_round(self, round: u32) -> Sample {
         Sample { round, ..self }
     }
@@ -134,6 +167,7 @@ impl Writer {
         Ok(Writer { file, path: path.to_path_buf(), failure: None })
     }
 
+    /// Writes one line; a failure is remembered for [`Writer::finish`].
     pub fn put(&mut self, line: &Line) {
         let written = serde_json::to_string(line)
             .map_err(std::io::Error::from)
@@ -157,11 +191,15 @@ impl Writer {
 /// One file read back.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Recording {
+    /// The file.
     pub path: PathBuf,
+    /// Its first line.
     pub run: Option<Run>,
+    /// Its samples, in the order of the file.
     pub samples: Vec<Sample>,
     /// In the order of the file; of skipped points the engine and the reason, once.
     pub notes: Vec<String>,
+    /// Points that were given up.
     pub skips: Vec<Skip>,
     /// (engine, what it says of itself)
     pub engines: Vec<(String, String)>,

@@ -21,6 +21,7 @@ pub fn is_plain(point: &Point) -> bool {
     matches!(point.word("actions").as_str(), "plain" | "")
 }
 
+/// Whether this way of starting was also measured with file actions.
 pub fn acts(method: &str) -> bool {
     matches!(method, "posix_spawn" | "spawn")
 }

@@ -16,9 +16,11 @@ pub const SAMPLES_FOR_INTERVAL: usize = 3;
 /// A number and the interval that holds it with 95 % confidence.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
+    /// The estimate.
     pub value: f64,
     /// None when there were too few samples to say.
     pub interval: Option<(f64, f64)>,
+    /// Samples behind it.
     pub count: usize,
 }
 
@@ -41,6 +43,7 @@ pub fn median(samples: &[f64]) -> Option<f64> {
     }
 }
 
+/// The arithmetic mean; `None` without samples.
 pub fn mean(samples: &[f64]) -> Option<f64> {
     (!samples.is_empty()).then(|| samples.iter().sum::<f64>() / samples.len() as f64)
 }

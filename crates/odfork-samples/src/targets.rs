@@ -14,6 +14,7 @@ use crate::stats::{estimate_median, Estimate, Rng};
 /// Which samples: engine, act, metric.
 pub type Series = (&'static str, &'static str, &'static str);
 
+/// What a target is a number of.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", bound = "'de: 'static")]
 pub enum Of {
@@ -21,6 +22,7 @@ pub enum Of {
     Ratio(Series, Series),
     /// First less second.
     Difference(Series, Series),
+    /// The series itself.
     One(Series),
     /// The sum over all rounds.
     Sum(Series),
@@ -33,16 +35,21 @@ enum Goal {
     AtMost(f64),
 }
 
+/// A number that was aimed at, and how samples give it.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub struct Target {
+    /// Its short name.
     pub name: &'static str,
+    /// What it says, for people.
     pub what: &'static str,
+    /// How it is computed.
     #[serde(flatten)]
     pub of: Of,
     #[serde(flatten)]
     goal: Goal,
 }
 
+/// All targets, from `targets.json`.
 pub static TARGETS: LazyLock<Vec<Target>> = LazyLock::new(|| {
     serde_json::from_str(include_str!("targets.json")).expect("targets.json is checked by tests")
 });
@@ -50,14 +57,18 @@ pub static TARGETS: LazyLock<Vec<Target>> = LazyLock::new(|| {
 /// How it came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
+    /// The whole interval is on the right side.
     Reached,
+    /// The whole interval is on the wrong side.
     Missed,
+    /// The interval holds the goal.
     Undecided,
     /// A side was not measured.
     Unmeasured,
 }
 
 impl Verdict {
+    /// The word in tables.
     pub fn word(self) -> &'static str {
         match self {
             Verdict::Reached => "reached",

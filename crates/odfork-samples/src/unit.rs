@@ -6,19 +6,27 @@
 
 use serde::Deserialize;
 
+/// What a number is a number of, and how it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unit {
+    /// A time.
     Nanoseconds,
+    /// A time.
     Seconds,
+    /// A size.
     Bytes,
+    /// A rate.
     BytesPerSecond,
     /// Events in a second.
     PerSecond,
+    /// A part of 1, written in per cent.
     Share,
     /// How many times.
     Times,
+    /// A whole number of things.
     Count,
+    /// Anything else.
     Number,
 }
 
@@ -38,6 +46,7 @@ impl Unit {
         }
     }
 
+    /// The value with its unit, for people: three digits.
     pub fn write(self, value: f64) -> String {
         if !value.is_finite() {
             return "–".into();

@@ -6,8 +6,8 @@
 //! files here.
 
 mod guard;
-pub mod options;
-pub mod shell;
-pub mod spawn;
-pub mod steps;
-pub mod system;
+mod options;
+mod shell;
+mod spawn;
+mod steps;
+mod system;

@@ -17,7 +17,9 @@ pub const VERSION: u32 = 3;
 
 /// What [`Stats::wish`] asks for: nothing, to unfreeze and stay plain, which was done.
 pub const NO_WISH: u32 = 0;
+/// Unfreeze before the next fork, and never freeze again.
 pub const STAY_PLAIN: u32 = 1;
+/// That was done.
 pub const IS_PLAIN: u32 = 2;
 
 /// Buckets of the fork latency histogram: eight to a doubling, from 1 us up.
@@ -37,39 +39,65 @@ pub struct Stats {
     pub wish: AtomicU32,
     /// Rent paid and price, of the account that is open; price 0: nobody has looked yet.
     pub paid_ns: AtomicU64,
+    /// See `paid_ns`.
     pub price_ns: AtomicU64,
+    /// Time of fork(2) itself in the parent, all forks together.
     pub fork_ns: AtomicU64,
     /// Time the program's threads spent in odfork beside fork(2) itself.
     pub stalls: AtomicU64,
+    /// All stalls together.
     pub stall_ns: AtomicU64,
+    /// The longest.
     pub stall_max_ns: AtomicU64,
+    /// Stalls by length: eight buckets to a doubling, from 1 us up.
     pub stall_histogram: [AtomicU32; BUCKETS],
+    /// Passes that froze new memory; slices of one freeze count once.
     pub freezes: AtomicU64,
+    /// Their time.
     pub freeze_ns: AtomicU64,
+    /// Bytes they froze.
     pub freeze_bytes: AtomicU64,
+    /// Passes that wrote dirty pages back into files in use.
     pub folds_in_place: AtomicU64,
+    /// Passes that put memory into new files, because children show the old ones.
     pub folds_rebuilt: AtomicU64,
+    /// Time of both.
     pub fold_ns: AtomicU64,
+    /// Bytes of both.
     pub fold_bytes: AtomicU64,
+    /// Times that frozen memory was made anonymous again.
     pub thaws: AtomicU64,
+    /// Bytes of these.
     pub thaw_bytes: AtomicU64,
+    /// Forks that succeeded.
     pub forks: AtomicU64,
+    /// Forks that the kernel refused.
     pub forks_failed: AtomicU64,
+    /// The fastest fork; `u64::MAX` before the first.
     pub fork_min_ns: AtomicU64,
+    /// The slowest fork.
     pub fork_max_ns: AtomicU64,
+    /// Forks by their time, in the buckets of `stall_histogram`.
     pub histogram: [AtomicU32; BUCKETS],
+    /// Pages of 4 KB found dirty at the latest scan.
     pub dirty_pages: AtomicU64,
+    /// Bytes written into the backing files in use.
     pub image_bytes: AtomicU64,
+    /// Bytes of address space that show backing files.
     pub frozen_bytes: AtomicU64,
     /// Of these, bytes mapped shared now; switches between shared and private, and their time.
     pub live_bytes: AtomicU64,
+    /// See `live_bytes`.
     pub switches: AtomicU64,
+    /// See `live_bytes`.
     pub switch_ns: AtomicU64,
     /// 0 plain, 1 small, 2 huge.
     pub engine: AtomicU32,
+    /// Passes that did not happen or stopped half-way, by number of their [`Reason`].
     pub fallbacks: [AtomicU64; REASONS],
     /// Of the latest fallback of each reason: error number.
     pub errnos: [AtomicU32; REASONS],
+    /// Number of the latest of these reasons.
     pub last_reason: AtomicU32,
 }
 
@@ -247,7 +275,9 @@ impl Stats {
 /// What a copied page is, if it is no statistics page of this version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Foreign {
+    /// No library has begun here.
     Nothing,
+    /// Statistics in the layout of this number.
     Version(u32),
 }
 

@@ -12,8 +12,11 @@ use crate::text::tells;
 
 /// A process and its statistics.
 pub struct Metrics<'a> {
+    /// The label `pid`.
     pub pid: i32,
+    /// The label `program`.
     pub program: &'a str,
+    /// A copy of its page that [`Stats::check`] has found sound.
     pub stats: &'a Stats,
 }
 

@@ -5,6 +5,7 @@
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
 pub enum Reason {
+    /// There is none: the latest pass did what was due.
     #[default]
     None = 0,
     /// Other threads run and cannot be held still (no userfaultfd and no ptrace, or they did not

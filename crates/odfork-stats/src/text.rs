@@ -41,9 +41,13 @@ impl<const N: usize> Write for Text<N> {
 
 /// What a report says besides the counters.
 pub struct Context<'a> {
+    /// The process.
     pub pid: i32,
+    /// Its name; quotes, backslashes and control characters are left out.
     pub program: &'a str,
+    /// System calls of the freeze path so far, by which failures are injected.
     pub calls: u32,
+    /// Of these, calls that were made to fail (`ODFORK_FAULT`).
     pub injected: u32,
 }
 

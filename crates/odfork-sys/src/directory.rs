@@ -15,11 +15,15 @@ pub const DIRECTORY_FLAGS: i32 = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CL
 /// What the kernel says of an open directory: `fstat`, `fstatfs`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Facts {
+    /// User id of its owner (`st_uid`).
     pub owner: u32,
+    /// Its permission bits (`st_mode`).
     pub mode: u32,
-    /// Type, flags and size in blocks of its file system.
+    /// Type of its file system (`f_type`).
     pub kind: i64,
+    /// Mount flags of its file system (`f_flags`).
     pub flags: i64,
+    /// Size of its file system in blocks; 0 for a tmpfs without a limit.
     pub blocks: u64,
 }
 

@@ -240,9 +240,13 @@ pub fn wait4(pid: i32, options: i32) -> SysResult<Option<i32>> {
 #[derive(Clone, Copy, Default, Debug)]
 #[repr(C)]
 pub struct Action {
+    /// `SIG_DFL`, `SIG_IGN`, or the address of a function.
     pub handler: usize,
+    /// `SA_` flags; a handler of x86-64 needs `SA_RESTORER`.
     pub flags: u64,
+    /// Where a handler returns to (`SA_RESTORER`).
     pub restorer: usize,
+    /// Signals blocked while the handler runs, bit 0 for signal 1.
     pub mask: u64,
 }
 

@@ -15,8 +15,11 @@ use crate::{Error, Result};
 /// How a child ended and what it used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exit {
+    /// Its status: a code or a signal. SIGKILL where the template has died.
     pub status: ExitStatus,
+    /// Processor time in the program.
     pub user: Duration,
+    /// Processor time in the kernel.
     pub system: Duration,
     /// Largest resident size, in bytes.
     pub largest_resident: u64,
@@ -52,6 +55,7 @@ impl Child {
         }
     }
 
+    /// Its process id, in the pid namespace of the template.
     pub fn id(&self) -> u32 {
         self.pid
     }
@@ -91,6 +95,10 @@ impl Child {
         }
     }
 
+    /// Sends SIGKILL.
+    ///
+    /// # Errors
+    /// As for [`Child::signal`].
     pub fn kill(&self) -> Result<()> {
         self.signal(libc::SIGKILL)
     }

@@ -93,6 +93,7 @@ impl Command {
         self
     }
 
+    /// Its umask.
     pub fn umask(&mut self, mask: u32) -> &mut Command {
         self.frame.add(tag::MASK, mask.to_le_bytes());
         self

@@ -65,10 +65,13 @@ impl Recipe {
 /// What a template says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
+    /// Process id of the template.
     pub pid: u32,
     /// More than one: a fork would lose the others.
     pub threads: u32,
+    /// Children that have not ended.
     pub children: u32,
+    /// Bytes of its memory that are frozen, so that forks need not copy their page tables.
     pub frozen_bytes: u64,
     /// Why forks of the template are not cheap; empty when they are.
     pub reason: String,

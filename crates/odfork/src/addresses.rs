@@ -215,6 +215,7 @@ impl Addresses {
     }
 
     /// There is such memory.
+    #[cfg(test)]
     pub fn any_restless(&self) -> bool {
         self.restless.count() > 0
     }

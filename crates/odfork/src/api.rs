@@ -7,14 +7,18 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::engine;
 use crate::reason::{Done, Reason};
+use crate::stats::{write_json, Context};
+use crate::{engine, sys};
 
 /// Which side of a fork one is on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fork {
-    /// The parent; `child` is the pid to wait for.
-    Parent { child: i32 },
+    /// The parent.
+    Parent {
+        /// The pid to wait for.
+        child: i32,
+    },
     /// The child.
     Child,
 }
@@ -70,20 +74,35 @@ pub struct Statistics {
     pub engine: &'static str,
     /// Why the latest pass did not happen.
     pub reason: Reason,
+    /// Passes that froze new memory.
     pub freezes: u64,
+    /// Their time.
     pub freeze_ns: u64,
+    /// Bytes they froze.
     pub freeze_bytes: u64,
+    /// Passes that wrote dirty pages back into files in use.
     pub folds_in_place: u64,
+    /// Passes that put memory into new files, because children show the old ones.
     pub folds_rebuilt: u64,
+    /// Time of both.
     pub fold_ns: u64,
+    /// Bytes of both.
     pub fold_bytes: u64,
+    /// Times that frozen memory was made anonymous again.
     pub thaws: u64,
+    /// Bytes of these.
     pub thaw_bytes: u64,
+    /// Forks that succeeded.
     pub forks: u64,
+    /// Forks that the kernel refused.
     pub forks_failed: u64,
+    /// The fastest fork(2) in the parent; 0 before the first.
     pub fork_min_ns: u64,
+    /// Half of the forks were no slower. The end of a bucket, of which eight are a doubling.
     pub fork_p50_ns: u64,
+    /// The same of 99 in 100.
     pub fork_p99_ns: u64,
+    /// The slowest.
     pub fork_max_ns: u64,
     /// 4 KB pages found dirty at the latest scan.
     pub dirty_pages: u64,
@@ -119,4 +138,14 @@ pub fn stats() -> Statistics {
         image_bytes: s.image_bytes.load(Relaxed),
         frozen_bytes: s.frozen_bytes.load(Relaxed),
     }
+}
+
+/// The same as one JSON object with a line's end (schema 1, docs/statistics.md).
+///
+/// # Errors
+/// Those of `out`.
+pub fn stats_json(out: &mut dyn core::fmt::Write) -> core::fmt::Result {
+    let (calls, injected) = engine::calls();
+    let context = Context { pid: sys::getpid(), program: "", calls, injected };
+    write_json(out, &engine::state().stats, &context)
 }

@@ -5,7 +5,7 @@
 //! be faulted in again from its file. So the runtime moves a process's anonymous
 //! memory into an unnamed file (the *backing file*) and maps that privately in the same
 //! place. Programs use [`fork`], [`freeze`], [`stats()`]; most need nothing but
-//! `odfork run`. The way of one fork is in [`engine`]; the steps of a pass in `pass`.
+//! `odfork run`. The way of one fork is in `engine`; the steps of a pass in `pass`.
 
 #![cfg_attr(not(test), no_std)]
 // What only holding threads by ptrace needs (`mend`).
@@ -24,7 +24,7 @@ mod changes;
 mod code;
 mod content;
 mod course;
-pub mod engine;
+mod engine;
 mod fork_mark;
 #[cfg(target_arch = "x86_64")]
 mod frame;
@@ -52,7 +52,7 @@ mod once;
 #[cfg(test)]
 mod once_tests;
 mod open_files;
-pub mod options;
+mod options;
 mod owner;
 mod pagemap;
 mod pass;
@@ -75,16 +75,17 @@ mod slices;
 mod sockets;
 mod source;
 mod spans;
-pub mod stats;
+mod stats;
 mod step;
 mod sync;
-pub mod sys;
+mod sys;
 mod task;
-pub mod thaw;
+mod thaw;
 mod threads;
 mod tracer;
 pub mod vma;
 
 pub(crate) use odfork_sys::args;
 
-pub use api::{fork, freeze, refreeze, stats, thaw, Fork, Statistics};
+pub use api::{fork, freeze, refreeze, stats, stats_json, thaw, Fork, Statistics};
+pub use stats::Text;

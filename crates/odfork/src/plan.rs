@@ -13,7 +13,7 @@
 //! pieces    |small|  huge   |  anon  |     anon      |   huge   |small|
 //! ```
 
-use crate::sys::{HUGE, PAGE};
+pub use crate::sys::{HUGE, PAGE};
 
 /// One page in this many of a piece may be untouched.
 const HOLE_SHARE: usize = 11;
@@ -25,17 +25,22 @@ pub const MAX_PIECES: usize = 64;
 /// Where a piece goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
+    /// A file of 2 MB pages.
     Huge,
+    /// A file of 4 KB pages.
     Small,
 }
 
 /// A part of one mapping to be frozen into one backing file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Piece {
+    /// First address.
     pub start: usize,
+    /// Address behind the last one.
     pub end: usize,
     /// Populated pages seen when planning.
     pub pages: usize,
+    /// The file it goes into.
     pub kind: Kind,
 }
 

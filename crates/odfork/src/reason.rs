@@ -8,8 +8,11 @@ use crate::sys::Errno;
 /// What stopped a job: the reason, the step and the error number behind it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stop {
+    /// As in the statistics.
     pub reason: Reason,
+    /// The step that failed; empty when none did.
     pub step: &'static str,
+    /// Its error number; 0 when no system call failed.
     pub errno: i32,
 }
 

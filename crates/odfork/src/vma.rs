@@ -20,13 +20,17 @@ pub const SHARED: u8 = 8;
 /// One mapping of the process, immutable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Vma {
+    /// First address.
     pub start: usize,
+    /// Address behind the last one.
     pub end: usize,
     /// READ | WRITE | EXEC | SHARED.
     pub perms: u8,
+    /// Offset of its first byte in the file.
     pub offset: u64,
     /// Device as `major << 32 | minor`, 0 for anonymous memory.
     pub dev: u64,
+    /// Number of the file; 0 for anonymous memory.
     pub inode: u64,
     /// Anonymous bytes present or swapped: what fork has to copy entries for.
     pub anon: usize,

@@ -1,7 +1,6 @@
 //! The plan of a freeze against a plain model of memory: one truth value a page.
 
-use odfork::plan::{part_len, Kind, Piece, Planner, MAX_PIECES};
-use odfork::sys::{HUGE, PAGE};
+use odfork::plan::{part_len, Kind, Piece, Planner, HUGE, MAX_PIECES, PAGE};
 
 use crate::Bytes;
 

@@ -36,6 +36,7 @@ impl Latencies {
         let _ = self.all.add(&other.all).and(self.slow.add(&other.slow));
     }
 
+    #[cfg(test)]
     pub fn count(&self) -> u64 {
         self.all.len()
     }

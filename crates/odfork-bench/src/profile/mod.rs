@@ -29,10 +29,13 @@ const TIMEOUT: Duration = Duration::from_secs(300);
 /// One part of fork's time, of 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part {
+    /// A group of functions of the kernel.
     pub name: String,
+    /// Its share of fork's time.
     pub share: f64,
 }
 
+/// Where the time of fork goes, for one configuration.
 #[derive(Clone, Debug)]
 pub struct Profile {
     /// "perf" or "counters": where the parts are from.
@@ -57,6 +60,7 @@ impl Profile {
         parts.chain(counters).collect()
     }
 
+    /// A line for the reader where perf could not be had.
     pub fn why_not_perf(&self, configuration: &str) -> Vec<String> {
         self.why.iter().map(|why| format!("{configuration}: no perf: {why}")).collect()
     }

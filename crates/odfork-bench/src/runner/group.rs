@@ -12,21 +12,28 @@ pub(super) const OVERDRAWN: f64 = 3.0;
 /// several itself.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Number {
+    /// What was measured.
     pub metric: String,
+    /// Its unit, as sample files have it.
     pub unit: &'static str,
+    /// The number.
     pub value: f64,
     /// Parameters beside those of the point.
     pub params: Params,
+    /// The configuration, when it is not that of the point.
     pub engine: Option<String>,
+    /// The round, when it is not that of the point.
     pub round: Option<u32>,
 }
 
 impl Number {
+    /// A number of its point's configuration and round.
     pub fn new(metric: &str, unit: &'static str, value: f64) -> Number {
         let (params, engine, round) = (Params::new(), None, None);
         Number { metric: metric.into(), unit, value, params, engine, round }
     }
 
+    /// With one more parameter.
     pub fn with(mut self, name: &str, value: impl Into<serde_json::Value>) -> Number {
         self.params.insert(name.into(), value.into());
         self
@@ -42,11 +49,14 @@ pub struct Reply {
     pub notes: Vec<String>,
     /// Of a verification: the engine the target says it used, and why.
     pub engine: Option<String>,
+    /// Whether the point goes on.
     pub outcome: Outcome,
 }
 
+/// How an op ended.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Outcome {
+    /// As it should.
     #[default]
     Done,
     /// Cannot be had: the point is skipped from now on, nothing is wrong.
@@ -56,10 +66,12 @@ pub enum Outcome {
     /// Wrong content, or a process that died or hung: the run fails in the end. Who shares its
     /// targets is skipped; of a point without targets, its configuration.
     Wrong(String),
+    /// By Ctrl-C.
     Interrupted,
 }
 
 impl Reply {
+    /// These numbers, and all is well.
     pub fn numbers(numbers: Vec<Number>) -> Reply {
         Reply { numbers, ..Reply::default() }
     }
@@ -78,17 +90,22 @@ pub struct Point<O> {
     pub engine: &'static str,
     /// Which targets of the group it needs.
     pub targets: Vec<usize>,
+    /// Its parameters, as samples have them.
     pub params: Params,
+    /// What is done there.
     pub op: O,
 }
 
 /// Points that are interleaved.
 #[derive(Clone, Debug)]
 pub struct Block<O> {
+    /// They are done once in each round.
     pub points: Vec<Point<O>>,
+    /// How many rounds.
     pub budget: Budget,
 }
 
+/// The order of points in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// New and random in each round, so that whatever the machine does meanwhile hits all alike.
@@ -103,15 +120,20 @@ pub enum Order {
 pub struct Budget {
     /// Rounds that are not kept.
     pub warmups: u32,
+    /// Rounds that are done however long they take, up to three times `time`.
     pub at_least: u32,
+    /// Rounds after which the block ends.
     pub at_most: u32,
+    /// Time after which it ends, if `at_least` allows.
     pub time: Duration,
     /// How often a cheap point is sampled in one round: its median needs it and its time allows it.
     pub repeats: u32,
+    /// The order of points in a round.
     pub order: Order,
 }
 
 impl Budget {
+    /// Rounds within bounds and a time; points shuffled, each once a round.
     pub fn new(warmups: u32, at_least: u32, at_most: u32, seconds: f64) -> Budget {
         let time = Duration::from_secs_f64(seconds);
         Budget { warmups, at_least, at_most, time, repeats: 1, order: Order::Shuffled }
@@ -149,7 +171,9 @@ impl Budget {
 pub struct Group<T, O> {
     /// For progress and notes: "1.0 GB".
     pub title: String,
+    /// What is started.
     pub targets: Vec<T>,
+    /// What is measured, one block after the other.
     pub blocks: Vec<Block<O>>,
     /// About how many seconds it takes, for the time left.
     pub expected: f64,

@@ -13,7 +13,7 @@
 
 mod group;
 #[cfg(test)]
-pub mod tests;
+pub(crate) mod tests;
 
 use std::time::Duration;
 
@@ -33,6 +33,7 @@ const CHEAP: Duration = Duration::from_millis(25);
 pub trait Executor {
     /// What is started for a group and lives until its end; `()` where every op starts its own.
     type Target;
+    /// What is done at a point.
     type Op;
 
     /// Starts the targets and waits until each is ready. One reason for each that cannot take part.
@@ -54,6 +55,7 @@ pub trait Executor {
     fn stop(&mut self) {}
     /// Time since some fixed moment.
     fn now(&self) -> Duration;
+    /// Ctrl-C came.
     fn interrupted(&self) -> bool {
         interrupt::asked()
     }

@@ -38,6 +38,7 @@ fn pattern(index: usize, generation: u64) -> u64 {
 
 impl Memory {
     /// Obtains `size` bytes (rounded down to pages) and fills them.
+    #[cfg(test)]
     pub fn hold(size: usize, layout: Layout) -> Result<Self> {
         Self::hold_part(size, size, layout)
     }

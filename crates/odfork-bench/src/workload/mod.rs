@@ -69,6 +69,7 @@ pub struct Setup {
     pub threads: u32,
 }
 
+#[cfg(test)]
 impl Setup {
     pub fn new(size: u64, layout: Layout) -> Self {
         Setup { size, touched: None, layout, threads: 0, cpu: None, null: false, kernel_odf: false }

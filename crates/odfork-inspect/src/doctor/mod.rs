@@ -59,6 +59,7 @@ struct Options {
     command: Vec<OsString>,
 }
 
+/// Its options.
 pub fn command() -> Command {
     Options::augment_args(Command::new("doctor"))
         .about("Tell what fork costs a process and what would help")
@@ -81,6 +82,7 @@ fn process(word: &str) -> Result<i32, String> {
     number.ok_or_else(|| "a process number is needed; a command goes after --".to_owned())
 }
 
+/// Inspects a process and prints what was found; the exit status.
 pub fn run(matches: &ArgMatches) -> u8 {
     inspect(matches).unwrap_or_else(|error| cannot("doctor", &error))
 }

@@ -34,6 +34,7 @@ use odfork_proc::tracee::Tracee;
 
 pub use self::options::command;
 
+/// Counts the pages that a process writes; the exit status.
 pub fn run(matches: &ArgMatches) -> u8 {
     let done = options::request(matches).and_then(|request| carry_out(&request));
     done.unwrap_or_else(|error| odfork_proc::command::cannot("writes", &error))

@@ -96,6 +96,7 @@ pub struct Request {
     pub top: usize,
 }
 
+/// Its options.
 pub fn command() -> Command {
     Words::augment_args(Command::new("writes"))
         .about("Measure what share of its pages and bytes a program changes")

@@ -27,6 +27,7 @@ const SMALL: u32 = 16;
 const CHECK_EVERY_NS: u64 = 250_000_000;
 
 impl Daemon {
+    /// Swaps a whole program out where memory cannot be held, or in again where there is room.
     pub fn control_load(&self, state: &mut State, now_ns: u64) {
         if !self.tunables.load_control() {
             return self.swap_all_in(state, now_ns);

@@ -14,7 +14,7 @@
 mod adaptive_poll;
 mod calibration;
 mod calls;
-pub mod client;
+mod client;
 mod fault;
 mod fault_thread;
 mod load;
@@ -63,6 +63,7 @@ const RETRY: u64 = u64::MAX;
 pub struct Settings {
     /// Bytes in memory, for all programs together.
     pub limit: u64,
+    /// How pages in the store are packed.
     pub codec: Codec,
     /// Most bytes of the store; 0: what its medium has.
     pub store_bytes: u64,
@@ -70,11 +71,14 @@ pub struct Settings {
     pub handlers: u32,
 }
 
+/// Serves the page faults of all programs of one supervisor, from one memory limit.
 #[derive(Debug)]
 pub struct Daemon {
     state: Mutex<State>,
     store: Store,
+    /// What it counts.
     pub stats: Stats,
+    /// What an operator may change while it runs.
     pub tunables: Tunables,
     settings: Settings,
     doorbell: Mapping,
@@ -102,6 +106,10 @@ pub struct Daemon {
 }
 
 impl Daemon {
+    /// A daemon that serves nobody yet.
+    ///
+    /// # Errors
+    /// The store or a descriptor cannot be used.
     pub fn new(
         settings: Settings,
         store: OwnedFd,

@@ -52,6 +52,7 @@ enum Outcome {
 }
 
 impl Daemon {
+    /// Reads the pages of a job, checks them, puts them in place and wakes who waits.
     pub fn page_in(&self, job: &Job, buffers: &mut Buffers) {
         let good = self.read(job, buffers);
         crash_points::pass("pagein.read");

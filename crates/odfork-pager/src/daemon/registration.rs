@@ -157,6 +157,7 @@ impl Daemon {
         let _ = socket::send(self.supervisor.as_fd(), &message, &[]);
     }
 
+    /// Tells the supervisor that a program has ended.
     pub fn send_gone(&self, id: u32) {
         let message = Message { id, ..Message::new(Kind::Gone) };
         let _ = socket::send(self.supervisor.as_fd(), &message, &[]);

@@ -2,11 +2,15 @@
 
 use odfork_pager_protocol::PAGE;
 
+/// How a page in the store is packed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Codec {
+    /// As it is.
     #[default]
     None,
+    /// An LZ4 block.
     Lz4,
+    /// A Zstandard frame.
     Zstd,
 }
 
@@ -14,6 +18,7 @@ pub enum Codec {
 const WORTH_IT: usize = PAGE * 7 / 8;
 
 impl Codec {
+    /// The one of this word.
     pub fn from_name(name: &str) -> Option<Codec> {
         Some(match name {
             "none" => Codec::None,
@@ -23,6 +28,7 @@ impl Codec {
         })
     }
 
+    /// Its word in options and status.
     pub fn name(self) -> &'static str {
         match self {
             Codec::None => "none",

@@ -47,6 +47,7 @@ pub struct Slot {
     pub sum: u64,
 }
 
+/// Why a page was not stored or not read.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// No room for so many pages; nothing was written.
@@ -63,10 +64,13 @@ pub enum StoreError {
 /// What the file is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Medium {
+    /// A file on a disk: read and written past the page cache where the file system allows it.
     Disk,
+    /// A memory file.
     Memory,
 }
 
+/// Where pages go that are out of memory: one file, packed, each page with its checksum.
 #[derive(Debug)]
 pub struct Store {
     file: OwnedFd,
@@ -147,10 +151,12 @@ impl Store {
         Ok(Store { file, medium, codec, unit, allocator })
     }
 
+    /// What its file is made of.
     pub fn medium(&self) -> Medium {
         self.medium
     }
 
+    /// How its pages are packed.
     pub fn codec(&self) -> Codec {
         self.codec
     }

@@ -23,15 +23,22 @@ pub enum Term {
     Copy,
     /// What an entry costs more once there are so many that their page structures no longer stay in
     /// the caches.
-    FarEntry { beyond: u64 },
+    FarEntry {
+        /// From so many entries on.
+        beyond: u64,
+    },
     /// What a written page costs more once there are so many that they no longer come out of the
     /// caches.
-    FarCopy { beyond: u64 },
+    FarCopy {
+        /// From so many pages on.
+        beyond: u64,
+    },
     /// One 2 MB region the child writes into: a huge page split, or a page table made or unshared.
     Table,
 }
 
 impl Term {
+    /// The word for it in tables and JSON.
     pub fn name(self) -> String {
         match self {
             Term::Process => "process".into(),
@@ -44,6 +51,7 @@ impl Term {
         }
     }
 
+    /// What a unit of it is, for people.
     pub fn meaning(self) -> &'static str {
         match self {
             Term::Process => "creating, ending and reaping a process without memory",
@@ -79,9 +87,11 @@ impl Term {
 pub struct Load {
     /// Page-table entries of the parent; those of transparent huge pages are counted apart.
     pub entries: u64,
+    /// Entries of 2 MB pages.
     pub huge: u64,
     /// Pages the child writes, of `page` bytes.
     pub written: u64,
+    /// Bytes of such a page.
     pub page: u64,
 }
 
@@ -113,10 +123,12 @@ impl Load {
 /// A choice of terms: the three, then extra ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Form {
+    /// The terms, in the order of the coefficients.
     pub terms: Vec<Term>,
 }
 
 impl Form {
+    /// The three terms and these.
     pub fn with(extra: &[Term]) -> Form {
         Form { terms: [&[Term::Process, Term::Entry, Term::Copy], extra].concat() }
     }
@@ -126,6 +138,7 @@ impl Form {
         self.terms.iter().map(|term| term.name()).collect::<Vec<_>>().join(" + ")
     }
 
+    /// How many units of each term a load has: one row of the regression.
     pub fn row(&self, load: &Load) -> Vec<f64> {
         self.terms.iter().map(|term| term.amount(load) as f64).collect()
     }

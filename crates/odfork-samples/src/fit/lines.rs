@@ -17,6 +17,7 @@ use crate::stats::median;
 /// One regression line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FracLine {
+    /// The share of its pages that the child writes.
     pub frac: f64,
     /// Seconds a byte.
     pub slope: f64,
@@ -32,6 +33,7 @@ pub struct FracLine {
 /// All lines of one engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Analysis {
+    /// One line for each share.
     pub lines: Vec<FracLine>,
     /// The best page-service rate over that of a plain copy: 1 would mean that serving a fault
     /// costs nothing beside the copy.

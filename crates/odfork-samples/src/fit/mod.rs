@@ -9,12 +9,13 @@
 //! shared with the runtime.
 
 pub mod algebra;
-pub mod fitting;
-pub mod forms;
-pub mod lines;
-pub mod model;
+mod fitting;
+mod forms;
+mod lines;
+mod model;
 pub mod points;
-pub mod reproduction;
+#[cfg(test)]
+mod reproduction;
 
 pub use fitting::fit;
 pub use forms::{Form, Load, Term};

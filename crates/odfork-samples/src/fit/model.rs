@@ -12,6 +12,7 @@ use crate::stats::{median, middle_95};
 /// Coefficients with a form: the three terms are those of the runtime, the others come on top.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Model {
+    /// The three terms of the runtime's own model.
     pub terms: ForkTerms,
     /// Picoseconds a unit.
     pub extras: Vec<(Term, u64)>,
@@ -59,18 +60,24 @@ impl Model {
 /// One coefficient with what its rounds allow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Coefficient {
+    /// The term it belongs to.
     pub term: Term,
     /// Seconds a unit.
     pub value: f64,
+    /// 95 % interval from resampled rounds; `None` with too few.
     pub interval: Option<(f64, f64)>,
 }
 
 /// A point and what the model says of it. Seconds of one fork.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Judged {
+    /// Bytes of the parent.
     pub bytes: f64,
+    /// Share of its pages that the child writes.
     pub frac: f64,
+    /// Measured seconds.
     pub measured: f64,
+    /// Seconds of the model.
     pub predicted: f64,
 }
 
@@ -84,12 +91,16 @@ impl Judged {
 /// Sizes of relative errors.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Errors {
+    /// Points.
     pub count: usize,
+    /// The middle error, as a share of what was measured.
     pub median: f64,
+    /// The largest.
     pub worst: f64,
 }
 
 impl Errors {
+    /// The errors of these points; `None` without any.
     pub fn of(points: &[Judged]) -> Option<Errors> {
         let sizes: Vec<f64> = points.iter().map(|point| point.error().abs()).collect();
         let worst = sizes.iter().copied().fold(0.0, f64::max);
@@ -100,6 +111,7 @@ impl Errors {
 /// What the model says of a load nobody measured, for one fork.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prediction {
+    /// Seconds of one fork.
     pub seconds: f64,
     /// Of the coefficients and of the errors on held-out points together.
     pub interval: Option<(f64, f64)>,
@@ -110,15 +122,21 @@ pub struct Prediction {
 /// The fit of one engine.
 #[derive(Clone, Debug)]
 pub struct Fit {
+    /// The configuration it was fitted to.
     pub engine: String,
+    /// Scale of the grid: `1988` or `modern`.
     pub scale: String,
+    /// The form that was chosen.
     pub form: Form,
+    /// The fitted model.
     pub model: Model,
+    /// Its coefficients, in the order of the form's terms.
     pub coefficients: Vec<Coefficient>,
     /// Every point against the model fitted to all of them.
     pub residuals: Vec<Judged>,
     /// Points held out against the model fitted to the others.
     pub held_out: Vec<Judged>,
+    /// Errors on the points held out.
     pub errors: Errors,
     /// Smallest heap but 0, and largest heap of the points, bytes.
     pub range: (f64, f64),

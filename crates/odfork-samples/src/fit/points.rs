@@ -15,7 +15,9 @@ use crate::stats::{median, Rng};
 /// One (bytes, frac) of the grid.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Point {
+    /// Bytes of the parent.
     pub bytes: f64,
+    /// Share of its pages that the child writes.
     pub frac: f64,
     /// Forks of the samples taken.
     pub forks: f64,
@@ -35,7 +37,9 @@ impl Point {
 /// The points of one engine at one scale.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Grid {
+    /// The configuration.
     pub engine: String,
+    /// Which grid: `1988` or `modern`.
     pub scale: String,
     /// By bytes, then frac.
     pub points: Vec<Point>,

@@ -5,29 +5,43 @@ use serde::{Deserialize, Serialize};
 use super::{Finding, Goal, Verdict};
 use crate::stats::Estimate;
 
+/// A [`Finding`] as a line of a sample file (docs/samples.md).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FigureLine {
+    /// Its short name.
     pub name: String,
+    /// What it says, for people.
     pub about: String,
     /// The group of the suite.
     pub experiment: String,
+    /// Plain fork; absent when it was not measured.
     pub base: Option<Summary>,
+    /// odfork.
     pub odfork: Option<Summary>,
+    /// Plain fork with transparent huge pages.
     pub thp: Option<Summary>,
+    /// Their ratio; see `reading`.
     pub ratio: Option<Summary>,
     /// What `ratio` is: base/odfork, odfork/base or bytes.
     pub reading: String,
+    /// The number at which the judgement turns.
     pub goal: Option<f64>,
     /// met, missed, reported, not judged or n/a.
     pub verdict: String,
+    /// Why there is no judgement.
     pub reason: Option<String>,
 }
 
+/// An [`Estimate`] as it is written.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
+    /// The median.
     pub median: f64,
+    /// Lower end of the 95 % interval.
     pub low: Option<f64>,
+    /// Its upper end.
     pub high: Option<f64>,
+    /// Samples behind it.
     pub count: usize,
 }
 

@@ -18,8 +18,11 @@ use crate::stats::{estimate_median, estimate_ratio, median, Estimate, Rng};
 /// Parameters of the samples: the group that was alive together, the series in it, the size, and
 /// the goal's size.
 pub const GROUP: &str = "group";
+/// Which series of the group it is.
 pub const SERIES: &str = "series";
+/// Bytes that were held.
 pub const BYTES: &str = "bytes";
+/// Bytes the goal speaks of.
 pub const NOMINAL: &str = "nominal";
 
 /// A plain fork this many times longer than its processor time was disturbed.
@@ -42,6 +45,7 @@ pub enum Goal {
 }
 
 impl Goal {
+    /// Whether the ratio is subject / base.
     pub fn is_share(self) -> bool {
         matches!(self, Goal::Share(_) | Goal::ShareReported)
     }
@@ -61,14 +65,19 @@ impl Goal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Section {
+    /// Has a goal that was promised.
     Promise,
+    /// Belongs to a curve over sizes.
     Curve,
+    /// Shows where odfork loses.
     Loss,
 }
 
 impl Section {
+    /// All of them, in the order of the report.
     pub const ALL: [Section; 3] = [Section::Promise, Section::Curve, Section::Loss];
 
+    /// Its heading.
     pub fn title(self) -> &'static str {
         match self {
             Section::Promise => "Figures with a goal",
@@ -81,21 +90,30 @@ impl Section {
 /// One series of the figure's group.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub struct Side {
+    /// Name of the series in the group.
     pub series: &'static str,
+    /// The metric of its samples that is compared.
     pub metric: &'static str,
 }
 
 /// One line of the report.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub struct Figure {
+    /// Its short name, by which `--only` finds it.
     pub name: &'static str,
+    /// What it says, for people.
     pub about: &'static str,
+    /// Where it stands.
     pub section: Section,
+    /// The group of the suite that measures it.
     pub group: &'static str,
+    /// What it is compared with: plain fork.
     pub base: Side,
+    /// What is judged.
     pub subject: Side,
     /// Stock fork with transparent huge pages, where it was measured.
     pub third: Option<Side>,
+    /// How it is read.
     pub goal: Goal,
 }
 
@@ -109,29 +127,41 @@ pub fn figures() -> Vec<Figure> {
 /// What became of a figure.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
+    /// The goal is met.
     Met {
+        /// The interval holds the goal too.
         close: bool,
     },
+    /// It is not.
     Missed {
+        /// The interval holds the goal too.
         close: bool,
     },
     /// It has no goal.
     Reported,
     /// Measured at another size than the goal speaks of.
     Scaled {
+        /// The size measured, in bytes.
         size: u64,
     },
+    /// It could not be measured; why.
     Unavailable(String),
 }
 
 /// A figure with its numbers.
 #[derive(Clone, Debug)]
 pub struct Finding {
+    /// The figure.
     pub figure: Figure,
+    /// Estimate of its base.
     pub base: Option<Estimate>,
+    /// Estimate of its subject.
     pub subject: Option<Estimate>,
+    /// Estimate of stock with transparent huge pages.
     pub third: Option<Estimate>,
+    /// Their ratio, of pairs of one round.
     pub ratio: Option<Estimate>,
+    /// What follows.
     pub verdict: Verdict,
 }
 

@@ -31,23 +31,32 @@ pub const MACHINES: [(&str, u64); 2] = [("3B2", 2048), ("HP9000", 4096)];
 /// One number somebody else measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PublishedPoint {
+    /// Which curve or machine it belongs to.
     pub series: &'static str,
+    /// The varied number, in the unit of the publication's axis.
     pub x: f64,
+    /// The measured number.
     pub y: f64,
     /// Of y: ns, s, bytes/s, share, count, us, 1/s.
     pub unit: &'static str,
+    /// What `y` is.
     pub what: &'static str,
+    /// Publication, and the figure or table in it.
     pub source: &'static str,
 }
 
 /// One printed regression line: y = slope x bytes + intercept, in seconds for 1000 forks.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 pub struct PublishedLine {
+    /// The machine.
     pub series: &'static str,
     /// Seconds a byte.
     pub slope: f64,
+    /// Seconds at 0 bytes.
     pub intercept: f64,
+    /// The share of pages that the child writes.
     pub frac: f64,
+    /// Publication, and the figure or table in it.
     pub source: &'static str,
 }
 

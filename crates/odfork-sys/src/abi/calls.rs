@@ -6,8 +6,10 @@
 
 macro_rules! numbers {
     ($($name:ident, $none:literal;)*) => { $(
+        /// The number of this call.
         #[cfg(target_arch = "x86_64")]
         pub const $name: i64 = libc::$name;
+        /// No number of a call: this architecture has none of this name.
         #[cfg(not(target_arch = "x86_64"))]
         pub const $name: i64 = $none;
     )* };

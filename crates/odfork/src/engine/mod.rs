@@ -51,7 +51,7 @@ pub use notes::{
 };
 pub use relocate::{remap, remap_thawed, Remap};
 pub use slices::{before_mapping, hear, is_pass_under_way, until_slice, with_advice};
-pub use state::{state, Notes, Setup, State, MAX_NEXT};
+pub use state::{state, Setup, MAX_NEXT};
 pub use thaw::{
     call_if_plain, keep_in_children, thaw_all, was_ever_frozen, with_property, with_thawed,
 };
