@@ -3,9 +3,9 @@
 //!
 //! - [`supervisor`]: starts the daemon and keeps everything that must outlive it
 //! - [`daemon`]: serves faults, runs the clock of `odfork_policy`, moves pages
-//! - [`store`], [`table`]: where pages are while they are out
+//! - [`store`], `table`: where pages are while they are out
 //! - [`advise`]: for programs that know their phases
-//! - [`jail`]: what the daemon may ask of the kernel
+//! - `jail`: what the daemon may ask of the kernel
 //! - [`sys`], [`socket`], [`uffd`]: the kernel
 
 pub mod advise;

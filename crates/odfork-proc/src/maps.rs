@@ -30,7 +30,7 @@ pub struct Mapping {
     pub device: (u32, u32),
     /// Number of the file; 0 for anonymous memory.
     pub inode: u64,
-    /// Path or [name], as the kernel writes it; empty for anonymous memory.
+    /// Path or `[name]`, as the kernel writes it; empty for anonymous memory.
     pub name: String,
 }
 
@@ -87,7 +87,7 @@ impl Mapping {
         self.inode != 0
     }
 
-    /// "anonymous", "[heap]", "libpython3.11.so.1.0 (private data)".
+    /// "anonymous", `[heap]`, "libpython3.11.so.1.0 (private data)".
     pub fn title(&self) -> String {
         if self.name.is_empty() {
             return "anonymous".into();

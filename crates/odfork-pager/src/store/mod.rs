@@ -1,7 +1,7 @@
 //! The store: where pages are while they are out.
 //!
-//! One file without a name (on disk, bypassing the page cache; or in memory). [`allocator`] manages
-//! its units, [`codec`] compresses pages. Every page has a checksum of its uncompressed content,
+//! One file without a name (on disk, bypassing the page cache; or in memory). `allocator` manages
+//! its units, `codec` compresses pages. Every page has a checksum of its uncompressed content,
 //! which travels in its [`Slot`] and is compared when the page comes back. A slot that nobody
 //! shares is overwritten in place. That is safe, because the page is in memory meanwhile, and
 //! memory is authoritative (`table`). All methods may be called from several threads.

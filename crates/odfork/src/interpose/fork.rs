@@ -7,7 +7,7 @@ use super::errno::{as_libc, get_errno, set_errno};
 use super::next::Next;
 use crate::{args, engine, sys};
 
-/// fork(2), cheap. See [`engine::fork`].
+/// fork(2), cheap. See `engine::fork`.
 ///
 /// # Safety
 /// As for fork(2).
