@@ -1,6 +1,6 @@
 /* All memory of a program under a limit (--memory any): what only that way pages, and what the
- * kernel does to pages that are away. any CASE: small, given, robust, written, forked, raw, grows,
- * many, shared. */
+ * kernel does to pages that are away. any CASE: small, given, robust, written, forked, raw,
+ * changed, grows, many, shared. */
 #include "pages.h"
 #include <stdbool.h>
 #include <sys/syscall.h>
@@ -203,6 +203,38 @@ static void forked(bool is_raw, int rounds)
     }
 }
 
+/* A child of a raw fork that changes its mappings, and forks, before it has everything. */
+static void changed(void)
+{
+    enum { PAGES = 2048, EACH = 256 };
+    for (int round = 1; round <= 3; round++) {
+        uint64_t *at = (void *)map(PAGES * PAGE);
+        for (uint64_t page = 0; page < PAGES; page++)
+            fill_page(at + page * WORDS, page, round);
+        push_out();
+        if (round == 1)
+            settle();
+        pid_t child = raw_fork(), grandchild = -1;
+        if (child == 0) {
+            uint64_t *moved = mremap(at, EACH * PAGE, 2 * EACH * PAGE, MREMAP_MAYMOVE);
+            munmap(at + EACH * WORDS, EACH * PAGE);
+            madvise(at + 2 * EACH * WORDS, EACH * PAGE, MADV_DONTNEED);
+            grandchild = raw_fork();
+            for (uint64_t page = 0; page < 2 * EACH; page++)
+                check_page("a moved", moved + page * WORDS, page, page < EACH ? round : 0);
+            for (uint64_t page = 2 * EACH; page < PAGES; page++)
+                check_page("a child's", at + page * WORDS, page, page < 3 * EACH ? 0 : round);
+            if (grandchild)
+                expect_child(grandchild, "a grandchild's memory");
+            _exit(0);
+        }
+        for (uint64_t page = 0; page < PAGES; page++)
+            check_page("the parent's", at + page * WORDS, page, round);
+        expect_child(child, "a child's memory");
+        munmap(at, PAGES * PAGE);
+    }
+}
+
 /* Small blocks, many times what fits: the heap grows by small steps that nobody announces. */
 static void grows(void)
 {
@@ -263,6 +295,8 @@ int main(int count, char **words)
         written();
     else if (!strcmp(which, "forked") || !strcmp(which, "raw"))
         forked(*which == 'r', count > 2 ? atoi(words[2]) : 3);
+    else if (!strcmp(which, "changed"))
+        changed();
     else if (!strcmp(which, "grows"))
         grows();
     else if (!strcmp(which, "many"))

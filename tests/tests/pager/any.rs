@@ -136,41 +136,76 @@ fn limits(stage: &Stage) -> Outcome {
     }
 }
 
-/// The task that serves a program.
-fn task_of(pid: u32) -> Option<i32> {
+/// The tasks of a program: the one that serves it, and the one that holds descriptors.
+fn tasks_of(pid: u32) -> Option<[i32; 2]> {
     let parent = format!("PPid:\t{pid}");
-    let is_ours = |folder: &Path| {
-        let status = fs::read_to_string(folder.join("status")).unwrap_or_default();
-        status.starts_with("Name:\todfork-page\n") && status.lines().any(|line| line == parent)
+    let folders: Vec<_> = fs::read_dir("/proc").ok()?.flatten().map(|it| it.path()).collect();
+    let find = |name: &str| {
+        let is_ours = |folder: &&std::path::PathBuf| {
+            let status = fs::read_to_string(folder.join("status")).unwrap_or_default();
+            status.starts_with(name) && status.lines().any(|line| line == parent)
+        };
+        folders.iter().find(is_ours)?.file_name()?.to_str()?.parse().ok()
     };
-    let found = fs::read_dir("/proc").ok()?.flatten().map(|it| it.path()).find(|it| is_ours(it))?;
-    found.file_name()?.to_str()?.parse().ok()
+    Some([find("Name:\todfork-page\n")?, find("Name:\todfork-hold\n")?])
 }
 
-/// The task is killed, at another moment each time: the program is killed with it, before it reads
-/// a wrong byte, and nothing hangs. Children are not so safe (docs/pager.md).
-fn killed(stage: &Stage) -> Outcome {
+/// Tasks of a program are killed after so many milliseconds: the program is killed with them, and
+/// neither it nor a child reads a wrong byte, and nothing hangs.
+fn kill(stage: &Stage, words: &[&str], which: Which, wait: u64) -> Outcome {
     let folder = tempfile::tempdir().map_err(text)?;
+    let mut child = command(stage, folder.path(), "8M", words).spawn().map_err(text)?;
+    let mut tasks = None;
+    wait_for("the tasks", || {
+        tasks = tasks_of(child.id());
+        tasks.is_some()
+    })?;
+    sleep(Duration::from_millis(wait));
+    let [serving, holding] = tasks.unwrap_or_default();
+    let doomed = match which {
+        Which::Serving => &[serving][..],
+        Which::Holding => &[holding],
+        Which::Both => &[serving, holding],
+    };
+    // SAFETY: signals to processes of ours; they stay zombies at most while their parent lives.
+    doomed.iter().for_each(|&task| drop(unsafe { libc::kill(task, libc::SIGKILL) }));
+    wait_for("its end", || !matches!(child.try_wait(), Ok(None)))
+        .inspect_err(|_| drop(child.kill()))?;
+    // Waits for its children, too: they have its standard error.
+    let output = child.wait_with_output().map_err(text)?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    match output.status.signal() == Some(libc::SIGKILL) && !said.contains("WRONG") {
+        true => Ok(()),
+        false => Err(format!("killed after {wait} ms: {}: {said}", output.status)),
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Which {
+    Serving,
+    Holding,
+    Both,
+}
+
+fn killed(stage: &Stage) -> Outcome {
     for wait in [1, 5, 20, 60, 130, 200, 310, 400] {
-        let words = ["content", "16", "2", "600", "7", "40"];
-        let mut child = command(stage, folder.path(), "8M", &words).spawn().map_err(text)?;
-        let mut task = None;
-        wait_for("the task", || {
-            task = task_of(child.id());
-            task.is_some()
-        })?;
-        sleep(Duration::from_millis(wait));
-        // SAFETY: a signal to a process of ours; it stays a zombie at most while its parent lives.
-        task.map(|task| unsafe { libc::kill(task, libc::SIGKILL) });
-        wait_for("its end", || !matches!(child.try_wait(), Ok(None)))
-            .inspect_err(|_| drop(child.kill()))?;
-        let output = child.wait_with_output().map_err(text)?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        if output.status.signal() != Some(libc::SIGKILL) || said.contains("WRONG") {
-            return Err(format!("killed after {wait} ms: {}: {said}", output.status));
-        }
+        kill(stage, &["content", "16", "2", "600", "7", "40"], Which::Serving, wait)?;
+        kill(stage, &["content", "16", "2", "600", "7", "40"], Which::Holding, wait)?;
     }
     Ok(())
+}
+
+/// Children of a raw fork, which nobody kills: what they miss is SIGBUS.
+fn killed_raw(stage: &Stage) -> Outcome {
+    (0..40)
+        .try_for_each(|round| kill(stage, &["any", "raw", "600"], Which::Serving, 150 + 7 * round))
+}
+
+/// Both tasks at once, as the kernel's out-of-memory killer does: children of libc's fork wait
+/// until they have everything, and end if they do not get it.
+fn killed_both(stage: &Stage) -> Outcome {
+    (0..40)
+        .try_for_each(|round| kill(stage, &["any", "forked", "600"], Which::Both, 150 + 7 * round))
 }
 
 /// With room to spare nothing is taken and no fault comes to us.
@@ -200,7 +235,7 @@ fn refused(stage: &Stage) -> Outcome {
 
 type Case = fn(&Stage) -> Outcome;
 
-pub const CASES: [(&str, Case); 18] = [
+pub const CASES: [(&str, Case); 21] = [
     ("content", |s| paged(s, "8M", &["content", "16", "3", "2", "11", "40"])),
     ("mappings", |s| paged(s, "2M", &["mappings", "600", "9"])),
     ("heap", |s| paged(s, "8M", &["heap", "3", "3", "9"])),
@@ -210,6 +245,7 @@ pub const CASES: [(&str, Case); 18] = [
     ("written", |s| paged(s, "8M", &["any", "written"])),
     ("forked", |s| forked(s, "forked")),
     ("forked_raw", |s| forked(s, "raw")),
+    ("forked_changed", |s| forked(s, "changed")),
     ("forks", |s| paged(s, "2M", &["forks", "6", "2", "5", "2"])),
     ("many", |s| paged(s, "8M", &["any", "many"])),
     ("bounded", |s| bounded(s, 16, &["any", "grows"])),
@@ -217,6 +253,8 @@ pub const CASES: [(&str, Case); 18] = [
     ("told", told),
     ("limits", limits),
     ("killed", killed),
+    ("killed_raw", killed_raw),
+    ("killed_both", killed_both),
     ("room", room),
     ("refused", refused),
 ];

@@ -7,15 +7,13 @@ use odfork_sys::abi::userfaultfd::{
     Message, EVENT_FORK, EVENT_PAGEFAULT, EVENT_REMAP, EVENT_REMOVE, EVENT_UNMAP,
     PAGEFAULT_FLAG_WRITE,
 };
-use odfork_sys::userfaultfd::Userfaultfd;
 use odfork_sys::Errno;
 
+use super::children::{ranges, Children};
 use super::pager::Pager;
-use super::report;
-use super::store::MOST;
+use super::room::Room;
 use super::table::{Entry, Place};
-use crate::proc_lines::Lines;
-use crate::{close, ioctl};
+use crate::ioctl;
 
 const BYTES: u64 = PAGE as u64;
 
@@ -40,24 +38,16 @@ pub struct Batch {
     count: usize,
     faults: [Touch; MOST_FAULTS],
     waiting: usize,
+    children: Children,
 }
 
 impl Batch {
-    pub const fn new() -> Batch {
+    pub fn new(room: &mut Room, probe: u64) -> Option<Batch> {
         let none = Message { event: 0, reserved: [0; 7], flags: 0, address: 0, thread: 0 };
         let touch = Touch { address: 0, writes: false };
         let (events, faults) = ([none; MOST_EVENTS], [touch; MOST_FAULTS]);
-        Batch { events, count: 0, faults, waiting: 0 }
-    }
-}
-
-/// The range that a message takes away, and the one it brings content to.
-fn ranges(message: &Message) -> ((u64, u64), (u64, u64)) {
-    let (first, second, third) = (message.flags, message.address, message.thread);
-    match message.event {
-        EVENT_UNMAP | EVENT_REMOVE => ((first, second), (0, 0)),
-        EVENT_REMAP => ((first, first + third), (second, second + third)),
-        _ => ((0, 0), (0, 0)),
+        let children = Children::new(room, probe)?;
+        Some(Batch { events, count: 0, faults, waiting: 0, children })
     }
 }
 
@@ -88,16 +78,11 @@ impl Pager {
         for at in 0..batch.count {
             self.apply(batch, at);
         }
-        for at in 0..batch.count {
-            let event = batch.events[at];
-            if event.event == EVENT_FORK {
-                // Once more: the child may have it where it is by now.
-                if batch.count > 1 {
-                    self.give_to_child(event.flags as i32);
-                }
-                close(event.flags as i32);
-            }
+        // Once more: a child may have it where it is by now.
+        if batch.count > 1 {
+            self.give(&mut batch.children, 0);
         }
+        self.let_go(&mut batch.children);
         for at in 0..batch.waiting {
             self.fault(batch.faults[at]);
         }
@@ -163,10 +148,7 @@ impl Pager {
                 self.rename(source, target.0);
             }
             EVENT_FORK => {
-                self.counts.forks += 1;
-                self.give_to_child(message.flags as i32);
-                batch.events[at].event = EVENT_FORK;
-                return;
+                self.forked(&mut batch.children, message.flags as i32);
             }
             _ => {}
         }
@@ -288,91 +270,4 @@ impl Pager {
             }
         }
     }
-
-    /// A child has the mappings, and waits where pages are away: it gets all of them, except where
-    /// it is to find zeros. Then its memory is its own.
-    fn give_to_child(&mut self, descriptor: i32) {
-        let child = Userfaultfd(descriptor);
-        let (mut from, mut range) = (0, (0, 0));
-        if let Ok(mut lines) = Lines::again(self.smaps) {
-            while let Some(line) = lines.next() {
-                match range_of(line) {
-                    Some(found) => range = found,
-                    None if is_wiped(line) => {
-                        self.give_range(child, from, range.0);
-                        from = range.1;
-                    }
-                    None => {}
-                }
-            }
-        }
-        self.give_range(child, from, u64::MAX);
-    }
-
-    fn give_range(&mut self, child: Userfaultfd, start: u64, end: u64) {
-        let mut at = start;
-        while let Some((page, entry)) = self.table.next(at, end) {
-            at = page + BYTES;
-            let done = match entry.place {
-                Place::Parked(number) => child.copy(page, self.parked(number), 0).1,
-                Place::Stored(slot) => {
-                    let mut run = 1;
-                    while run < MOST as u64
-                        && at < end
-                        && self.table.get(at).place == Place::Stored(slot + run)
-                    {
-                        run += 1;
-                        at += BYTES;
-                    }
-                    self.give_stored(child, page, slot, run)
-                }
-                Place::Here | Place::Kept(_) | Place::Zero => continue,
-            };
-            match done {
-                Ok(()) | Err(Errno(libc::EEXIST | libc::ENOENT)) => {}
-                Err(Errno(libc::ESRCH)) => return,
-                // It must not find zeros.
-                Err(_) => {
-                    report::say(self.program, b"odfork page: no memory for a child's page\n");
-                    let _ = child.poison(page, at - page);
-                }
-            }
-        }
-    }
-
-    fn give_stored(
-        &mut self,
-        child: Userfaultfd,
-        page: u64,
-        slot: u64,
-        run: u64,
-    ) -> Result<(), Errno> {
-        // SAFETY: MOST pages, of this task only.
-        let buffer = unsafe { core::slice::from_raw_parts_mut(self.buffer, run as usize * PAGE) };
-        if self.store.read(slot, buffer) < run as usize {
-            return Err(Errno(libc::EIO));
-        }
-        let mut answer = Ok(());
-        for (at, content) in buffer.chunks_exact(PAGE).enumerate() {
-            // One by one: a page that is there already must not keep the others out.
-            match child.copy(page + at as u64 * BYTES, content, 0).1 {
-                Ok(()) | Err(Errno(libc::EEXIST | libc::ENOENT)) => {}
-                error => answer = error,
-            }
-        }
-        answer
-    }
-}
-
-/// The addresses at the start of a mapping's first line.
-fn range_of(line: &[u8]) -> Option<(u64, u64)> {
-    let dash = line.iter().position(|&byte| byte == b'-').filter(|&at| at <= 16)?;
-    let space = line.iter().position(|&byte| byte == b' ')?;
-    let hex = |text: &[u8]| u64::from_str_radix(core::str::from_utf8(text).ok()?, 16).ok();
-    Some((hex(&line[..dash])?, hex(line.get(dash + 1..space)?)?))
-}
-
-/// MADV_WIPEONFORK.
-fn is_wiped(line: &[u8]) -> bool {
-    line.starts_with(b"VmFlags:") && line.windows(4).any(|part| part == b" wf ")
 }

@@ -1,6 +1,8 @@
 //! The hand: passes all memory of the program in the order of addresses and moves pages to the
 //! pool; and what leaves the pool for the store.
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use odfork_pager_protocol::PAGE;
 use odfork_sys::abi::userfaultfd::REGISTER_MODE_MISSING;
 use odfork_sys::abi::{pagemap, procmap};
@@ -95,6 +97,7 @@ impl Pager {
             (self.room.start as u64, (self.room.start + self.room.len) as u64),
             self.pool.range(),
             (self.probe, self.probe + BYTES),
+            (self.gate, self.gate + 2 * BYTES),
         ];
         own.iter().any(|&(from, to)| start < to && from < end)
     }
@@ -104,11 +107,23 @@ impl Pager {
         if self.watched.covers(start, end) {
             return true;
         }
-        let is_done = self.uffd.register(start, end - start, REGISTER_MODE_MISSING).is_ok();
+        let is_done = self.shut_gate()
+            && self.uffd.register(start, end - start, REGISTER_MODE_MISSING).is_ok();
         if is_done {
             self.watched.add(start, end);
         }
         is_done
+    }
+
+    /// From now on pages may be away: a child of libc's fork waits until it has them.
+    fn shut_gate(&self) -> bool {
+        let gate = &super::ORDER.gate;
+        if !gate.is_shut.load(Relaxed) {
+            // In this order: a child that finds it shut finds it watched.
+            let shut = self.uffd.register(self.gate, 2 * BYTES, REGISTER_MODE_MISSING).is_ok();
+            gate.is_shut.store(shut, Relaxed);
+        }
+        gate.is_shut.load(Relaxed)
     }
 
     /// All that can be taken is watched: it grows no faster than there is room. What is watched is

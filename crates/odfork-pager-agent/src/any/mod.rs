@@ -9,6 +9,8 @@
 //! | --- | --- |
 //! | task | the serving task: its loop, when it looks, its end |
 //! | events | what was read: munmap, mremap, madvise and fork of the program |
+//! | children | forked children, until they have everything |
+//! | holder | the task that holds their descriptors, if the serving task is killed |
 //! | faults | touches of pages that are away |
 //! | hand | which pages are taken; what leaves for the store |
 //! | pool, table, store, room | pages in memory but away; where each is; the file; own memory |
@@ -20,9 +22,11 @@
 //! of the program that may be away: it would wait for itself. When the task dies, the program is
 //! killed with it (its exit signal): on memory in doubt nobody goes on.
 
+mod children;
 mod events;
 mod faults;
 mod hand;
+mod holder;
 mod pager;
 mod pool;
 mod protected;
@@ -37,19 +41,21 @@ mod watched;
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, CStr};
 use core::sync::atomic::{AtomicBool, Ordering::Release};
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed,
+};
 
 use odfork_pager_protocol::PAGE;
 use odfork_sys::abi::userfaultfd as abi;
 use odfork_sys::userfaultfd::{self, Userfaultfd};
 use odfork_sys::{
-    args, block_signals, call, clone_vfork, getpid, restore_signals, Errno, SysResult,
+    args, block_signals, call, check, clone_vfork, getpid, restore_signals, Errno, SysResult,
 };
 
 use crate::descriptors::{high, open_high, KeptFd};
 use crate::line::Line;
-use crate::messages::NOT_PAGED;
-use crate::{close, options};
+use crate::messages::{die, NOT_PAGED};
+use crate::{close, kernel_madvise, kernel_mmap, kernel_munmap, options};
 use pager::Pager;
 use task::Task;
 
@@ -82,7 +88,32 @@ pub struct Order {
     served: AtomicI32,
     /// Memory is short.
     is_tight: AtomicBool,
+    gate: Gate,
     uffd: KeptFd,
+}
+
+/// Two pages that are never there. A child gets the first one last of all: its handler of fork
+/// waits for it. Shut, that is watched, from the moment on in which pages may be away. The second
+/// one it gets first of all: see `children`.
+struct Gate {
+    page: AtomicUsize,
+    is_shut: AtomicBool,
+}
+
+impl Gate {
+    /// In a forked child: everything is there when this returns.
+    fn pass(&self) {
+        let page = self.page.swap(0, Relaxed);
+        if page == 0 {
+            return;
+        }
+        // SAFETY: a page of ours, inherited.
+        if self.is_shut.swap(false, Relaxed) && unsafe { (page as *const u8).read_volatile() } == 0
+        {
+            die(b"odfork page: the pager ended before this child had its memory: ending\n");
+        }
+        kernel_munmap(page, 2 * PAGE);
+    }
 }
 
 // SAFETY: the paths are written while constructors run, only read afterwards.
@@ -94,6 +125,7 @@ static ORDER: Order = Order {
     ready: AtomicU32::new(0),
     served: AtomicI32::new(0),
     is_tight: AtomicBool::new(false),
+    gate: Gate { page: AtomicUsize::new(0), is_shut: AtomicBool::new(false) },
     uffd: KeptFd::none(),
 };
 
@@ -105,8 +137,9 @@ impl Order {
         CStr::from_bytes_until_nul(unsafe { &(*self.paths.get())[which] }).unwrap_or_default()
     }
 
-    fn ready(&self) {
-        self.ready.store(1, Release);
+    /// The task serves from now on, or cannot.
+    fn ready(&self, serves: bool) {
+        self.ready.store(if serves { 1 } else { 2 }, Release);
     }
 }
 
@@ -155,6 +188,7 @@ fn begin() {
 /// A forked child has its memory already, and a pager of its own from now on.
 unsafe extern "C" fn in_child() {
     if ORDER.served.swap(0, Relaxed) != 0 {
+        ORDER.gate.pass();
         ORDER.uffd.close();
         begin();
     }
@@ -197,6 +231,7 @@ fn start() -> Result<(), Failure> {
     while ORDER.ready.load(Acquire) == 0 {
         looks = odfork_sys::pause(looks);
     }
+    let serves = ORDER.ready.load(Relaxed) == 1;
     // SAFETY: the task is there until the program ends; what is read does not change.
     let task = unsafe { &*task };
     let pager = &task.pager;
@@ -206,6 +241,10 @@ fn start() -> Result<(), Failure> {
     close(task.pidfd);
     close(task.report);
     close(task.status);
+    if !serves {
+        close(uffd.0);
+        return Err(why("no second task can be made")(Errno(libc::EAGAIN)));
+    }
     ORDER.uffd.keep(uffd.0);
     ORDER.served.store(getpid(), Relaxed);
     Ok(())
@@ -217,10 +256,13 @@ fn make(uffd: Userfaultfd, limit: u64) -> Result<*mut Task, Failure> {
     let mut room = room::Room::new(OWN + limit as usize * 16).map_err(&no_room)?;
     let short = || no_room(Errno(libc::ENOMEM));
     let task: *mut Task = room.take(1).ok_or_else(short)?;
-    let sizes = [STACK, store::MOST * PAGE, NAME, faults::MOST_COPIED as usize * PAGE];
-    let [stack, buffer, name, zeros] = sizes.map(|len| room.take(len));
+    let sizes =
+        [STACK, holder::STACK, store::MOST * PAGE, NAME, faults::MOST_COPIED as usize * PAGE];
+    let [stack, holder_stack, buffer, name, zeros] = sizes.map(|len| room.take(len));
     let program = getpid();
     let [tasks, maps, pagemap, smaps] = open_files(program)?;
+    let gate = gate().map_err(&no_room)?;
+    let batch = events::Batch::new(&mut room, gate + PAGE as u64).ok_or_else(short)?;
     let pager = Pager {
         uffd,
         table: table::Table::new(&mut room).ok_or_else(short)?,
@@ -241,6 +283,7 @@ fn make(uffd: Userfaultfd, limit: u64) -> Result<*mut Task, Failure> {
         buffer: buffer.ok_or_else(short)?,
         name: name.ok_or_else(short)?,
         zeros: zeros.ok_or_else(short)?,
+        gate,
         stack: stack.ok_or_else(short)?,
         room,
     };
@@ -251,10 +294,10 @@ fn make(uffd: Userfaultfd, limit: u64) -> Result<*mut Task, Failure> {
     let pidfd = unsafe { call(libc::SYS_pidfd_open, args![program, 0]) }
         .map_err(why("no descriptor of a process can be had"))?;
     let pidfd = high(pidfd as c_int);
-    let batch = events::Batch::new();
+    let holder = holder::Holder { stack: holder_stack.ok_or_else(short)?, uffd, task: -1 };
     let (report, status) = (open_report(), report::status_file());
     // SAFETY: room for one, unused.
-    unsafe { task.write(Task { pager, order: &ORDER, batch, pidfd, report, status }) };
+    unsafe { task.write(Task { pager, order: &ORDER, batch, holder, pidfd, report, status }) };
     Ok(task)
 }
 
@@ -280,6 +323,17 @@ fn probe(uffd: Userfaultfd) -> SysResult<u64> {
     Ok(page as u64)
 }
 
+/// Two pages that stay untouched. Their mapping is of another kind than the program's: it must
+/// not become one with a neighbour.
+fn gate() -> SysResult<u64> {
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let page = check(kernel_mmap(0, 2 * PAGE, prot, flags, -1, 0))?;
+    check(kernel_madvise(page, 2 * PAGE, libc::MADV_DONTDUMP))?;
+    ORDER.gate.page.store(page, Relaxed);
+    Ok(page as u64)
+}
+
 /// Where counts go at the end; -1: nowhere.
 fn open_report() -> c_int {
     let path = ORDER.path(1);
@@ -299,9 +353,7 @@ pub fn watch_new(answer: isize, len: usize, prot: c_int, flags: c_int) -> isize 
     let plain = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let is_plain =
         flags & (plain | libc::MAP_SHARED) == plain && prot == libc::PROT_READ | libc::PROT_WRITE;
-    if let (true, true, Ok(start)) =
-        (ORDER.is_tight.load(Relaxed), is_plain, odfork_sys::check(answer))
-    {
+    if let (true, true, Ok(start)) = (ORDER.is_tight.load(Relaxed), is_plain, check(answer)) {
         if ORDER.uffd.is_there() {
             let len = len.next_multiple_of(PAGE) as u64;
             let uffd = Userfaultfd(ORDER.uffd.number());
@@ -317,11 +369,11 @@ pub fn watch_new(answer: isize, len: usize, prot: c_int, flags: c_int) -> isize 
 pub fn advise(address: usize, len: usize, advice: c_int) -> isize {
     const GUARD_INSTALL: c_int = 102;
     match advice {
-        libc::MADV_FREE => crate::kernel_madvise(address, len, libc::MADV_DONTNEED),
+        libc::MADV_FREE => kernel_madvise(address, len, libc::MADV_DONTNEED),
         GUARD_INSTALL => {
-            let _ = crate::kernel_madvise(address, len, libc::MADV_DONTNEED);
-            crate::kernel_madvise(address, len, advice)
+            let _ = kernel_madvise(address, len, libc::MADV_DONTNEED);
+            kernel_madvise(address, len, advice)
         }
-        _ => crate::kernel_madvise(address, len, advice),
+        _ => kernel_madvise(address, len, advice),
     }
 }

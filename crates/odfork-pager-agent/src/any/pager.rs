@@ -107,6 +107,8 @@ pub struct Pager {
     pub name: *mut u8,
     /// Never written: MOST_COPIED pages of zeros.
     pub zeros: *const u8,
+    /// Watched, and never there: see `Gate`.
+    pub gate: u64,
     /// The task's own.
     pub stack: *mut u8,
 }

@@ -6,6 +6,7 @@ use core::ffi::c_int;
 use odfork_sys::{args, call, raw};
 
 use super::events::Batch;
+use super::holder::Holder;
 use super::pager::Pager;
 use super::Order;
 use crate::line::Line;
@@ -29,6 +30,7 @@ pub struct Task {
     pub order: &'static Order,
     pub batch: Batch,
     pub pidfd: c_int,
+    pub holder: Holder,
     pub report: c_int,
     pub status: c_int,
 }
@@ -137,7 +139,11 @@ fn settle(task: &mut Task) {
     hurry();
     // Of this task: the program's first thread may end before the others.
     pager.statm = crate::descriptors::open_high(c"/proc/self/statm");
-    task.order.ready();
+    let serves = task.holder.start().is_ok();
+    task.order.ready(serves);
+    if !serves {
+        sleep_on(task);
+    }
 }
 
 /// The program waits for this task, or makes memory its own until this task looks: both want it to
@@ -260,6 +266,11 @@ fn stay_behind(task: &mut Task) -> ! {
     let all = [pager.uffd.0, pager.store.fd(), pager.maps, pager.pagemap, pager.smaps];
     all.into_iter().chain([task.report, task.status]).for_each(close);
     pager.uffd.0 = -1;
+    sleep_on(task)
+}
+
+/// Until the program ends.
+fn sleep_on(task: &Task) -> ! {
     while !wait(task, 1_000_000 * MILLISECOND) {}
     loop {
         // SAFETY: ends this task.
