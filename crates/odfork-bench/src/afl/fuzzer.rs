@@ -54,7 +54,9 @@ impl Run {
         if let Some(library) = &self.preload {
             command.env("AFL_PRELOAD", library);
         }
-        self.end(command)
+        // It then ends as by Ctrl-C: its target goes with it, and so does its shared memory. One
+        // that is stopped is woken by the kernel, which leaves no orphaned process group stopped.
+        self.end(command, libc::SIGINT)
     }
 
     /// The target alone, with what a tool tells it: where it forks, and that it has a loop.
@@ -66,7 +68,7 @@ impl Run {
         if let Some(library) = &self.preload {
             command.env("LD_PRELOAD", library);
         }
-        self.end(command)
+        self.end(command, libc::SIGKILL)
     }
 
     fn begin(&self, program: &Path) -> Command {
@@ -78,10 +80,11 @@ impl Run {
         command
     }
 
-    fn end(&self, mut command: Command) -> Command {
+    /// `signal` ends it when this program ends.
+    fn end(&self, mut command: Command, signal: i32) -> Command {
         command.args([self.bytes.to_string(), self.loops.to_string()]);
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
-        bind(&mut command, None, libc::SIGKILL);
+        bind(&mut command, None, signal);
         command
     }
 }
