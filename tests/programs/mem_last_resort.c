@@ -140,7 +140,8 @@ static void move(void)
     CHECK(now == room + 6 * PART, "given up in part: %s", strerror(errno));
     verify(now, 3 * OD_PAGE, 18, "moved");
     od_verify_zero(now + 3 * OD_PAGE, OD_PAGE, "given up before");
-    od_verify_at(now + 4 * OD_PAGE, PART - 4 * OD_PAGE, GEN, (18 * PART + 4 * OD_PAGE) / 8, "moved");
+    size_t behind = 18 * PART + 4 * OD_PAGE;
+    od_verify_at(now + 4 * OD_PAGE, PART - 4 * OD_PAGE, GEN, behind / 8, "moved");
     for (int i = 20; i < 32; i++)
         verify(at(i), PART, i, "everything else");
 }

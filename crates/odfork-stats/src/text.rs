@@ -260,6 +260,35 @@ pub fn write_text(w: &mut dyn Write, s: &Stats, c: &Context) -> fmt::Result {
 mod tests {
     use super::*;
 
+    /// Names in front of a colon.
+    fn members(json: &str) -> std::collections::BTreeSet<String> {
+        let quoted: Vec<&str> = json.split('"').collect();
+        let names = quoted.windows(2).skip(1).step_by(2).filter(|w| w[1].starts_with(':'));
+        names.map(|w| w[0].to_owned()).collect()
+    }
+
+    #[test]
+    fn words_are_those_documented() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/statistics.md");
+        let Ok(page) = std::fs::read_to_string(page) else {
+            return eprintln!("SKIP: no docs/statistics.md beside this crate");
+        };
+        let stats = Box::new(Stats::new());
+        stats.count_fork(5000);
+        stats.count_stall(5000);
+        stats.count_stop(Reason::Threads, 11);
+        let mut text = Text::<16384>::new();
+        write_json(&mut text, &stats, &Context { pid: 1, program: "p", calls: 0, injected: 0 })
+            .unwrap();
+        let json = core::str::from_utf8(text.bytes()).unwrap();
+        let from = page.find("## Words of the JSON object").unwrap();
+        let to = from + page[from..].find("## Who reports").unwrap();
+        let words = page[from..to].split('`').skip(1).step_by(2);
+        let no_members = ["plain", "small", "huge"];
+        let documented = words.filter(|w| !no_members.contains(w)).map(str::to_owned);
+        assert_eq!(members(json), documented.collect());
+    }
+
     #[test]
     fn a_full_buffer_is_cut() {
         let mut t = Text::<8>::new();

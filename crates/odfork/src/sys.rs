@@ -14,11 +14,25 @@ use crate::step::Step;
 /// The word at an address of process `pid`, which need not be mapped.
 pub fn read_word(pid: i32, at: usize) -> Option<i32> {
     let mut value = 0i32;
-    let ours = libc::iovec { iov_base: (&raw mut value).cast(), iov_len: 4 };
-    let theirs = libc::iovec { iov_base: at as *mut _, iov_len: 4 };
+    // SAFETY: plain old data, valid for writing.
+    unsafe { read_into(pid, at, (&raw mut value).cast(), size_of::<i32>()) }.then_some(value)
+}
+
+/// The same of an address or a length.
+pub fn read_long(pid: i32, at: usize) -> Option<usize> {
+    let mut value = 0usize;
+    // SAFETY: as above.
+    unsafe { read_into(pid, at, (&raw mut value).cast(), size_of::<usize>()) }.then_some(value)
+}
+
+/// # Safety
+/// So many bytes are valid for writing there.
+unsafe fn read_into(pid: i32, at: usize, to: *mut libc::c_void, len: usize) -> bool {
+    let ours = libc::iovec { iov_base: to, iov_len: len };
+    let theirs = libc::iovec { iov_base: at as *mut _, iov_len: len };
     let a = crate::args![pid, &ours, 1, &theirs, 1, 0];
-    // SAFETY: `value` is valid for writing; the kernel checks the other address.
-    (unsafe { call(libc::SYS_process_vm_readv, a) } == Ok(4)).then_some(value)
+    // SAFETY: says the caller; the kernel checks the other address.
+    unsafe { call(libc::SYS_process_vm_readv, a) == Ok(len) }
 }
 
 /// Where the runtime's own mappings go: far from heap, libraries and stack, so

@@ -16,7 +16,10 @@
 //! then it is waited for. Threads that libc makes for a wrapper are not born during a pass
 //! (`interpose::tasks`). Libc's own (timers, asynchronous I/O) may be; nobody joins those.
 //!
-//! The rules of `helper` apply, with one exception: a word that the kernel could not clear.
+//! The locks in that list are marked in the same way if their owner ended meanwhile: the kernel
+//! could not write there either, and whoever waits for one would wait for ever.
+//!
+//! The rules of `helper` apply, with one exception: words that the kernel could not write.
 
 use core::sync::atomic::{AtomicI32, Ordering::SeqCst};
 
@@ -122,6 +125,7 @@ fn is_ending(s: &mut Scratch, pid: i32, thread: Thread) -> bool {
         _ => return false,
     };
     if ended == Ok(true) {
+        mark_locks(pid, thread);
         clear_word(pid, thread);
     }
     ended == Ok(false)
@@ -145,9 +149,74 @@ fn clear_word(pid: i32, thread: Thread) {
     }
 }
 
+/// As many as the kernel looks at.
+const MOST_LOCKS: usize = 2048;
+
+/// As the kernel does at the end of a thread: locks that it holds have lost their owner. The list
+/// is `struct robust_list_head`: the next lock, from a lock to its word, the lock under way. Before
+/// each pointer to the next glibc has one to the lock before. The kernel may have marked the first
+/// ones, whose new owners have linked them elsewhere: so this begins with the last.
+fn mark_locks(pid: i32, thread: Thread) {
+    let long = |at: usize| sys::read_long(pid, at);
+    let head = thread.list;
+    let Some(offset) = long(head + 8) else { return };
+    if let Some(pending) = long(head + 16).filter(|&lock| lock != 0) {
+        mark_lock(pid, thread.tid, pending, offset);
+    }
+    let mut next = long(head - 8);
+    for _ in 0..MOST_LOCKS {
+        let Some(lock) = next.map(|lock| lock & !1).filter(|&lock| lock > 8 && lock != head) else {
+            break;
+        };
+        next = long(lock - 8);
+        mark_lock(pid, thread.tid, lock, offset);
+    }
+}
+
+/// Locks that inherit priorities are the kernel's business: nobody is held beside those.
+fn mark_lock(pid: i32, tid: i32, lock: usize, offset: usize) {
+    let at = lock.wrapping_add(offset);
+    if at % 4 != 0 {
+        return;
+    }
+    let word = at as *const AtomicI32;
+    // Who begins to wait for it meanwhile says so in the word.
+    while let Some(value) = sys::read_word(pid, at) {
+        if value as u32 & libc::FUTEX_TID_MASK != tid as u32 {
+            return;
+        }
+        let waiters = value as u32 & libc::FUTEX_WAITERS;
+        let orphan = (waiters | libc::FUTEX_OWNER_DIED) as i32;
+        // SAFETY: readable just now, aligned, and the lock of a thread that is gone: nobody unmaps
+        // it but by a mistake, which ends this task and no other.
+        unsafe {
+            if (*word).compare_exchange(value, orphan, SeqCst, SeqCst).is_ok() {
+                sys::raw(libc::SYS_futex, args![word, libc::FUTEX_WAKE, 1]);
+                return;
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn locks_of_a_thread_that_is_gone_lose_their_owner() {
+        // Before the head the last lock; the word is 16 bytes behind a lock's pointer to the next.
+        let mut words = [0usize; 14];
+        let at = |i: usize, words: &[usize; 14]| words.as_ptr() as usize + i * 8;
+        let (head, one, two) = (at(1, &words), at(6, &words), at(11, &words));
+        (words[0], words[1], words[2]) = (two, one, 16);
+        // The first has another owner by now, who has linked it elsewhere.
+        (words[5], words[6], words[10], words[11]) = (0, 0, one, head);
+        let waits = libc::FUTEX_WAITERS as usize;
+        (words[8], words[13]) = (8, 7 | waits);
+        mark_locks(sys::getpid(), Thread { tid: 7, list: head });
+        let now = |i: usize| unsafe { (&raw const words[i]).read_volatile() };
+        assert_eq!((now(8), now(13)), (8, waits | libc::FUTEX_OWNER_DIED as usize));
+    }
 
     #[test]
     fn the_word_of_a_thread_is_before_its_list() {

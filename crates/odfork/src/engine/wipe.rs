@@ -2,9 +2,9 @@
 //! or threads cannot be held.
 //!
 //! Owns what takes its place. The kernel refuses the advice for a file's mapping, so it keeps the
-//! range out of children instead (`MADV_DONTFORK`): whatever a fork goes past, no old byte shows
-//! there. What a child finds out first is that it is one (`child.rs`), and then the range is mapped,
-//! empty, with the advice. Below a limit of address space only the latter.
+//! range out of children instead (`MADV_DONTFORK`): no old byte shows there, whoever forks. What a
+//! child finds out first is that it is one (`child.rs`), and then the range is mapped, empty, with
+//! the advice. Below a limit of address space only the latter.
 
 use core::sync::atomic::Ordering::Relaxed;
 
