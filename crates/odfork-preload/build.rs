@@ -30,6 +30,8 @@ fn main() {
     }
     // GNU ld makes two segments where lld, the default since Rust 1.90, makes four.
     if Command::new("ld.bfd").arg("--version").output().is_ok_and(|o| o.status.success()) {
+        println!("cargo:rerun-if-changed=first.ld");
         println!("cargo:rustc-cdylib-link-arg=-fuse-ld=bfd");
+        println!("cargo:rustc-cdylib-link-arg=-Wl,-T,{}/first.ld", env!("CARGO_MANIFEST_DIR"));
     }
 }

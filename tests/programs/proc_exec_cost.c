@@ -12,9 +12,14 @@
 
 extern char **environ;
 
-enum { ROUNDS = 15, TEXT = 1 << 16 };
-/* Of the library's own file: openat, read, fstat, two mmap, close, mprotect; getpid. */
+enum { ROUNDS = 101, TEXT = 1 << 16 };
+/* Of the library's own file: openat, read, fstat, two mmap, close, mprotect; getpid. Faults are
+ * counted closely where the linker orders the library by its script. */
+#ifdef __x86_64__
+enum { MOST_CALLS = 8, MOST_FILES = 1, MOST_MAPPINGS = 4, MOST_FAULTS = 7 };
+#else
 enum { MOST_CALLS = 8, MOST_FILES = 1, MOST_MAPPINGS = 4, MOST_FAULTS = 14 };
+#endif
 
 struct cost {
     long calls, files, mappings;

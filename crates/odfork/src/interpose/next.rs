@@ -7,6 +7,7 @@
 //! library and its version.
 
 use core::ffi::CStr;
+use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::symbols::{self, Object, Which};
@@ -94,7 +95,8 @@ impl Next {
         if at == 0 {
             // Called by an earlier constructor than ours, or in a library loaded since: glibc
             // before 2.34 has those of threads in one of its own.
-            look_up(&[self as usize]);
+            let number = self as usize;
+            look_up(number..number + 1);
         }
         self.known()
     }
@@ -106,12 +108,12 @@ impl Next {
 }
 
 /// Finds each in the first object that has it.
-fn look_up(numbers: &[usize]) {
+fn look_up(numbers: Range<usize>) {
     let notes = &engine::state().notes;
     let is_missing = |number: usize| notes.next[number].load(Relaxed) == 0;
     let mut take = |object: &Object| {
         notes.is_glibc.fetch_or(object.is_glibc, Relaxed);
-        for &number in numbers.iter().filter(|&&number| is_missing(number)) {
+        for number in numbers.clone().filter(|&number| is_missing(number)) {
             let Some(at) = object.function(NAMES[number]) else { continue };
             notes.next[number].store(at, Relaxed);
             if number == Next::Realloc as usize {
@@ -120,16 +122,14 @@ fn look_up(numbers: &[usize]) {
         }
     };
     symbols::visit(Which::Behind, &mut take);
-    if numbers.iter().any(|&number| is_missing(number)) {
+    if numbers.clone().any(is_missing) {
         symbols::visit(Which::Before, &mut take);
     }
 }
 
 /// Looks everything up. Called by the constructor.
 pub fn resolve() {
-    let mut numbers = [0; NAMES.len()];
-    numbers.iter_mut().enumerate().for_each(|(at, number)| *number = at);
-    look_up(&numbers);
+    look_up(0..NAMES.len());
     engine::state().notes.find_object.store(Next::FindObject.known(), Relaxed);
     engine::state().fork_mark.trust(Next::ClockOf.known());
 }
