@@ -154,6 +154,14 @@ fn is_begun_again(call: i64) -> bool {
     )
 }
 
+/// Interrupted in this call, somebody else may be told that its thread does not wait: it must not
+/// stand there. `answer`: that of the interrupted call.
+pub fn must_go_on(call: i64, answer: i64) -> bool {
+    /// `ERESTARTSYS` to `ERESTARTNOHAND`: the call will be begun again.
+    const BEGUN_AGAIN: core::ops::RangeInclusive<i64> = -514..=-512;
+    is_deaf(call) && BEGUN_AGAIN.contains(&answer)
+}
+
 /// Calls that sleep until a disk or a lock of the kernel's has answered. Where a signal would wake
 /// them they wait for somebody, who would notice: the other end of a named pipe, a server.
 fn is_deaf(call: i64) -> bool {
@@ -284,6 +292,12 @@ mod tests {
 
     fn asked(call: i64, arguments: [u64; 6]) -> Care {
         care(&Blocked { call: Some(call as u64), arguments, stack: 1 })
+    }
+
+    #[test]
+    fn who_waits_for_a_pipe_goes_on_at_once() {
+        assert!(must_go_on(libc::SYS_openat, -512) && !must_go_on(libc::SYS_openat, 3));
+        assert!(!must_go_on(libc::SYS_openat, -2) && !must_go_on(libc::SYS_read, -512));
     }
 
     #[test]

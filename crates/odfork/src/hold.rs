@@ -316,7 +316,9 @@ fn wait(s: &mut Scratch, subject: &Subject, at: usize, counted: bool) -> SysResu
         Ok(_) => {
             // An event is in the second byte; without one it is a signal's delivery.
             held.signal = if status >> 8 == 0 { status } else { 0 };
-            if let Some(stack) = mend::mend(&thread) {
+            if mend::must_go_on(&thread) {
+                held.stage = go_on(tid, held.signal);
+            } else if let Some(stack) = mend::mend(&thread) {
                 held.stage = Stage::Stands;
                 // There is room for as many as are held.
                 s.note_stack(stack);
@@ -326,6 +328,13 @@ fn wait(s: &mut Scratch, subject: &Subject, at: usize, counted: bool) -> SysResu
         Err(e) => return Err(e),
     }
     Ok(())
+}
+
+/// A thread that must not stand here does not: it is looked at again.
+fn go_on(tid: i32, signal: i32) -> Stage {
+    // SAFETY: lets a thread go on that this task has stopped; the signal is its own.
+    unsafe { sys::raw(libc::SYS_ptrace, args![libc::PTRACE_CONT, tid, 0, signal]) };
+    Stage::Traced
 }
 
 /// Makes ready for the end of this task, by which everybody goes on. Those that were asked and do

@@ -31,6 +31,13 @@ pub struct Stopped {
     pub caller: i32,
 }
 
+/// It was stopped at the beginning of a wait that others know of, as for the other end of a named
+/// pipe: the look before had not found it there. It must go on at once.
+pub fn must_go_on(thread: &Stopped) -> bool {
+    frame::registers(thread.tid)
+        .is_some_and(|regs| calls::must_go_on(regs.orig_rax as i64, regs.rax as i64))
+}
+
 /// Mends what the stop has interrupted. Gives the stack pointer; `None` if the thread cannot be
 /// asked: it is gone.
 pub fn mend(thread: &Stopped) -> Option<usize> {
