@@ -162,6 +162,23 @@ impl Scratch<'_> {
         &mut self.work.vmas[..count]
     }
 
+    /// One more, joined with the latest where it goes on from there.
+    pub fn keep_vma(&mut self, v: Vma) {
+        let count = self.vma_count();
+        if let Some(last) = self.work.vmas[..count].last_mut() {
+            let goes_on = (last.end, last.offset + last.len() as u64) == (v.start, v.offset);
+            let (start, offset, anon) = (last.start, last.offset, last.anon);
+            if goes_on && (Vma { start, offset, anon, ..v }) == (Vma { end: v.end, ..*last }) {
+                last.end = v.end;
+                return;
+            }
+        }
+        if let Some(slot) = self.work.vmas.get_mut(count) {
+            *slot = v;
+            self.work.vma_count = count + 1;
+        }
+    }
+
     pub fn vma_count(&self) -> usize {
         self.work.vma_count.min(MAX_VMAS)
     }

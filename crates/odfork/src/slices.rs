@@ -22,6 +22,7 @@ use crate::freeze::{self, Content, Tools};
 use crate::grow;
 use crate::held::Holding;
 use crate::inspect;
+use crate::live;
 use crate::open_files::Found;
 use crate::pass::{self, Order};
 use crate::plan::{Kind, Piece};
@@ -74,7 +75,8 @@ pub fn begin(s: &mut Scratch, o: &Order, all: (i32, u64, Found), allowance: Tria
     let shares = matches!(o.decide, pass::Decide::Share);
     s.results.report.allowance.set(allowance.limit_ns() as usize);
     let course = &mut s.work.course;
-    (course.open, course.known, course.shares) = (true, shares, shares);
+    (course.open, course.shares) = (true, shares);
+    course.known = shares || o.shares_later;
     (course.at, course.slot) = (0, 0);
     course.rebuilds.fill(false);
     for (slot, file) in o.subject.registry.live() {
@@ -319,16 +321,34 @@ fn freeze_some(s: &mut Scratch, o: &Order, tools: &Tools, part: &Vma) -> Done<Le
         let file = grow::file_before(s, &o.subject, piece, part.kept);
         let reached = match &file {
             Some((slot, file)) => {
-                grow::grow(s, tools.pagemap, (*slot, file), (piece, part), tools.trial)?
+                let reached =
+                    grow::grow(s, tools.pagemap, (*slot, file), (piece, part), tools.trial)?;
+                note_frozen(s, file, (piece.start, reached), part);
+                reached
             }
             None if s.work.files_left < FEW_FILES => piece.end,
-            None => freeze_new(s, tools, piece, part, Content::Anonymous)?,
+            None => {
+                let reached = freeze_new(s, tools, piece, part, Content::Anonymous)?;
+                if let Some(file) = s.results.created().last().filter(|_| reached > piece.start) {
+                    note_frozen(s, &file, (piece.start, reached), part);
+                }
+                reached
+            }
         };
         if reached < piece.end {
             return Ok(Left::At(reached));
         }
     }
     Ok(Left::At(part.end))
+}
+
+/// What is mapped there now may be shared without another look. Each range is asked about again.
+fn note_frozen(s: &mut Scratch, file: &BackingFile, (start, end): (usize, usize), part: &Vma) {
+    if file.kind() == Kind::Huge && start < end {
+        let offset = (live::place(file) + (start - file.start)) as u64;
+        let (dev, inode) = (file.dev, file.inode);
+        s.keep_vma(Vma { start, end, offset, dev, inode, anon: 0, ..*part });
+    }
 }
 
 /// Into a new file, at least a window of it. Returns where it stopped.

@@ -86,7 +86,7 @@ fn prepare(st: &State) {
         st.slices.note_child(true);
     }
     let under_way = st.slices.is_open();
-    if !under_way && !may_be_due(st, freeze) {
+    if !under_way && (!may_be_due(st, freeze) || slices::may_wait(st)) {
         return;
     }
     let began_ns = sys::now_ns();

@@ -114,13 +114,36 @@ pub fn before_fork(st: &State, owned: &mut Stall) -> Done<()> {
     done
 }
 
-/// The program has heard of a child's end: what is clean may be shared.
+/// The program has heard of a child's end: what is frozen may be shared again, by what an earlier
+/// look has found. A pass that moves memory comes after that, its look is a short one then.
 pub fn open_sharing(st: &State, owned: &mut Owned) {
-    if !st.slices.is_open() {
-        open(st, owned, Decide::Share);
-        let purchase = &mut owned.purchase;
-        (purchase.looks, purchase.again, purchase.left_ns) = (false, true, u64::MAX);
+    let moves = st.slices.open.load(SeqCst) == MOVING;
+    if moves && matches!(owned.purchase.decide, Some(Decide::Always)) && is_any_frozen(st) {
+        st.slices.want();
+    } else if st.slices.is_open() {
+        return;
     }
+    open(st, owned, Decide::Share);
+    let purchase = &mut owned.purchase;
+    (purchase.looks, purchase.again, purchase.left_ns) = (false, true, u64::MAX);
+}
+
+fn is_any_frozen(st: &State) -> bool {
+    st.registry_in_use.load(Relaxed) != 0
+}
+
+/// Before a fork with something new: whether that can wait until the program has heard of the end
+/// of the child. One that never waits would never hear of it.
+pub fn may_wait(st: &State) -> bool {
+    let waits = is_live_wanted()
+        && !st.live.is_barred()
+        && st.options().freeze == Freeze::Eager
+        && is_any_frozen(st)
+        && st.slices.driven.swap(0, Relaxed) != 0;
+    if waits {
+        st.slices.want();
+    }
+    waits
 }
 
 /// From now on a pass is under way.
@@ -192,6 +215,10 @@ fn conclude(st: &State, owned: &mut Owned, done: &Done<()>, looked: bool, spent_
             }
             close(st, owned, spent_ns);
         }
+        Ok(()) if rest.waits && is_sharing(st) && st.slices.is_wanted() => {
+            // Another child lives on.
+            close(st, owned, spent_ns);
+        }
         Ok(()) if !rest.waits && !rest.lost && purchase.left_ns == 0 => {
             owned.account.rental.stopped(total_ns);
             close(st, owned, spent_ns);
@@ -222,14 +249,23 @@ fn close(st: &State, owned: &mut Owned, spent_ns: u64) {
     let shared = st.slices.open.swap(NONE, SeqCst) == SHARING;
     owned.purchase.decide = None;
     if shared {
-        return finish_sharing(st, owned, spent_ns);
+        finish_sharing(st, owned, spent_ns);
+        if st.slices.is_wanted_now() {
+            open(st, owned, Decide::Always);
+            st.slices.put_off(spent_ns);
+        }
+        return;
     }
     st.slices.note_end(owned.purchase.moved);
     st.note_pass();
     if is_live_wanted() && !st.live.is_barred() && st.live.is_due(sys::now_ns()) {
-        open(st, owned, Decide::Share);
+        open_sharing(st, owned);
         st.slices.put_off(spent_ns);
     }
+}
+
+fn is_sharing(st: &State) -> bool {
+    st.slices.open.load(SeqCst) == SHARING
 }
 
 /// What follows when as much is shared as can be; the end of it took so long.

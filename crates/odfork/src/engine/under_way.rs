@@ -37,6 +37,9 @@ pub struct Slices {
     skipped: AtomicU32,
     /// 1: the program has heard of no child's end since the latest fork.
     beside_child: AtomicU32,
+    /// 1: a fork has found something new. It is frozen once what is frozen is shared again: to look at
+    /// it before would be to look at every page that was copied beside the child.
+    wanted: AtomicU32,
     /// How much less than it may a slice works, in thousandths: what it takes besides is not known
     /// before.
     less: AtomicU32,
@@ -52,6 +55,7 @@ impl Slices {
             in_vain: AtomicU32::new(0),
             skipped: AtomicU32::new(0),
             beside_child: AtomicU32::new(0),
+            wanted: AtomicU32::new(0),
             less: AtomicU32::new(0),
         }
     }
@@ -125,10 +129,31 @@ impl Slices {
         }
     }
 
+    /// A pass that moves memory is due when what is frozen is shared.
+    pub fn want(&self) {
+        self.wanted.store(1, Relaxed);
+    }
+
+    pub fn is_wanted(&self) -> bool {
+        self.wanted.load(Relaxed) != 0
+    }
+
+    /// It begins.
+    pub fn is_wanted_now(&self) -> bool {
+        let is_wanted = self.is_wanted() && !self.is_beside_child();
+        if is_wanted {
+            self.wanted.store(0, Relaxed);
+        }
+        is_wanted
+    }
+
     /// In a child: the pass was the parent's. A page that says so already is left alone.
     pub fn begin_child(&self) {
         if self.is_open() {
             self.open.store(NONE, SeqCst);
+        }
+        if self.is_wanted() {
+            self.wanted.store(0, Relaxed);
         }
     }
 }
