@@ -15,6 +15,8 @@ pub struct Course {
     /// The next address to look at, or, for sharing, the slot of the next file.
     pub at: usize,
     pub slot: usize,
+    /// In that file, where to go on.
+    pub within: usize,
     /// Files that descendants showed when it began, and that may be rebuilt.
     pub rebuilds: [bool; MAX_FILES],
 }

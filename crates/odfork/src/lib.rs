@@ -55,6 +55,7 @@ mod open_files;
 mod options;
 mod owner;
 mod pagemap;
+mod parts;
 mod pass;
 mod pipe;
 pub mod plan;

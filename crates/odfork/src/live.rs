@@ -114,6 +114,8 @@ pub struct Live {
     barred: AtomicU32,
     /// No look before.
     next_look_ns: AtomicU64,
+    /// 1: what a fork made private is not mapped again yet.
+    unmapped: AtomicU32,
     pub mapped: Mapped,
 }
 
@@ -125,6 +127,7 @@ impl Live {
             pending: AtomicU32::new(0),
             barred: AtomicU32::new(0),
             next_look_ns: AtomicU64::new(0),
+            unmapped: AtomicU32::new(0),
             mapped: Mapped::new(),
         }
     }
@@ -136,13 +139,9 @@ impl Live {
 
     /// Counts them again; gives their bytes.
     pub fn count(&self, registry: &Registry) -> usize {
-        let (mut pieces, mut bytes) = (0, 0);
-        for (_, file) in registry.live().filter(|(_, file)| file.shared_end != 0) {
-            pieces += 1;
-            bytes += file.shared_bytes();
-        }
-        self.pieces.store(pieces, SeqCst);
-        bytes
+        let parts = registry.shared();
+        self.pieces.store(parts.len() as u32, SeqCst);
+        parts.iter().map(|part| part.end - part.start).sum()
     }
 
     /// Never again in this process, nor in its children.
@@ -170,8 +169,18 @@ impl Live {
         self.next_look_ns.store(next_ns, Relaxed);
     }
 
+    /// What a fork made private is to be mapped again.
+    pub fn is_unmapped(&self) -> bool {
+        self.unmapped.load(Relaxed) != 0
+    }
+
+    pub fn set_unmapped(&self, is_so: bool) {
+        self.unmapped.store(u32::from(is_so), Relaxed);
+    }
+
     /// In a child: nothing it shows is shared, nor ever will be.
     pub fn begin_child(&self) {
+        self.set_unmapped(false);
         self.pieces.store(0, SeqCst);
         self.looked(false, 0);
         self.mapped.0.recover();
@@ -183,18 +192,24 @@ pub fn place(file: &BackingFile) -> usize {
     DATA + file.start % HUGE
 }
 
-/// Maps privately what is shared of a piece. EFAULT: something else is there.
-pub fn make_private(k: &Kernel, zone: usize, file: &BackingFile) -> SysResult<()> {
-    let len = file.shared_bytes();
-    if !is_shared(file.start)? {
+/// Maps privately what is shared of a file. EFAULT: something else is there.
+pub fn make_private(
+    k: &Kernel,
+    zone: usize,
+    file: &BackingFile,
+    (start, end): (usize, usize),
+) -> SysResult<()> {
+    let len = end - start;
+    if !is_shared(start)? {
         return Ok(());
     }
-    if !is_one_mapping(file.start, len) {
+    if !is_one_mapping(start, len) {
         return Err(Errno(libc::EFAULT));
     }
     let view = backing::private_view(k, zone, file)?;
     let how = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-    let a = args![view + place(file), len, len, how, file.start];
+    let before = place(file) + (start - file.start);
+    let a = args![view + before, len, len, how, start];
     // SAFETY: the target shows the same bytes of the same file; the view is ours.
     unsafe {
         let moved = k.call(libc::SYS_mremap, a);
@@ -203,14 +218,12 @@ pub fn make_private(k: &Kernel, zone: usize, file: &BackingFile) -> SysResult<()
         }
         moved?;
         // What lies before and behind the part that was moved.
-        sys::munmap(view, place(file));
-        let behind = place(file) + len;
+        sys::munmap(view, before);
+        let behind = before + len;
         if behind < file.span {
             sys::munmap(view + behind, file.span - behind);
         }
     }
-    // What only a child maps would count as the child's own.
-    backing::populate(k, (file.start, file.shared_end));
     Ok(())
 }
 

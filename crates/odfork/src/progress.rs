@@ -15,12 +15,18 @@ use crate::task::{self, State};
 const RUN: u64 = 10;
 /// Processor time in which a thread has begun, in the same.
 const BEGIN: u64 = 1;
+/// The first looks come sooner, and do not count: most threads sleep, and stop at once.
+const SOON: u32 = 8;
+const SOON_NS: i64 = 20_000;
+const PAUSE_NS: i64 = 200_000;
 /// Everybody waits meanwhile: not longer, whatever happens.
 const FAR_NS: u64 = 2_000_000_000;
 
 /// What looks at threads have shown so far.
 pub struct Progress {
     until_ns: u64,
+    /// Looks so far, of those that come soon after one another.
+    soon: u32,
     /// Looks in a row at which nothing has changed and nobody could have run; and how many end it.
     still: u32,
     most: u32,
@@ -37,7 +43,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// So many looks in a row, 0.2 ms apart, without a change end it.
+    /// So many looks in a row, 0.2 ms apart, without a change end it; the first few do not count.
     pub fn new(most: u32) -> Self {
         Progress::until(now_ns() + FAR_NS, most)
     }
@@ -46,6 +52,7 @@ impl Progress {
     pub fn until(until_ns: u64, most: u32) -> Self {
         Progress {
             until_ns,
+            soon: 0,
             still: 0,
             most,
             found: 0,
@@ -89,7 +96,9 @@ impl Progress {
     pub fn goes_on(&mut self) -> bool {
         let changed = self.found != self.before;
         let moves = (changed || self.runs) && !self.old;
-        self.still = if moves { 0 } else { self.still + 1 };
+        let is_soon = self.soon < SOON;
+        self.soon += u32::from(is_soon);
+        self.still = if moves || is_soon { 0 } else { self.still + 1 };
         let (tid, ticks) = self.first.unwrap_or_default();
         if self.in_front.0 != tid {
             self.in_front = (tid, ticks);
@@ -99,7 +108,7 @@ impl Progress {
         (self.runs, self.old) = (false, false);
         let goes_on = self.still < self.most && !spins && now_ns() < self.until_ns;
         if goes_on {
-            pause();
+            pause_for(if is_soon { SOON_NS } else { PAUSE_NS });
         }
         goes_on
     }
@@ -107,7 +116,11 @@ impl Progress {
 
 /// Gives others 0.2 ms.
 pub fn pause() {
-    let t = libc::timespec { tv_sec: 0, tv_nsec: 200_000 };
+    pause_for(PAUSE_NS);
+}
+
+fn pause_for(ns: i64) {
+    let t = libc::timespec { tv_sec: 0, tv_nsec: ns };
     // SAFETY: sleeps.
     unsafe { sys::raw(libc::SYS_nanosleep, args![&t, 0]) };
 }
@@ -126,7 +139,7 @@ mod tests {
             progress.add(7, ASLEEP, b"56 0x0");
             progress.goes_on()
         });
-        assert_eq!(looks.count(), STILL as usize);
+        assert_eq!(looks.count(), (SOON + STILL) as usize - 1);
     }
 
     #[test]
@@ -158,12 +171,12 @@ mod tests {
     #[test]
     fn who_has_run_long_does_not_begin() {
         let mut progress = Progress::new(STILL);
-        for look in 1..=STILL {
+        for look in 1..=SOON + STILL {
             progress.add_beginner(
                 7,
                 State { letter: b'R', ticks: 40 + u64::from(look) / 9, ends: false },
             );
-            assert_eq!(progress.goes_on(), look < STILL, "{look}");
+            assert_eq!(progress.goes_on(), look < SOON + STILL, "{look}");
         }
         let mut progress = Progress::new(STILL);
         for _ in 0..STILL * 2 {

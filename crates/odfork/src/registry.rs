@@ -4,6 +4,7 @@
 //! in the sets of `addresses.rs`.
 
 use crate::addresses::Addresses;
+use crate::parts::{Part, Parts};
 use crate::plan::{part_len, Kind, Piece};
 use crate::sys::PAGE;
 
@@ -43,19 +44,12 @@ pub struct BackingFile {
     pub live: u32,
     /// Properties of the memory it was made of (`kept.rs`).
     pub kept: u32,
-    /// Its memory may be mapped shared from the start up to here (`live.rs`); 0: it is not.
-    pub shared_end: usize,
 }
 
 impl BackingFile {
     fn piece(&self) -> Piece {
         let (start, end) = (self.start, self.end);
         Piece { start, end, pages: (end - start) / PAGE, kind: self.kind() }
-    }
-
-    /// The bytes of its memory that may be mapped shared.
-    pub fn shared_bytes(&self) -> usize {
-        self.shared_end.saturating_sub(self.start)
     }
 
     /// Which kind of piece it holds.
@@ -117,6 +111,10 @@ pub struct Registry {
     /// Slots from here on were never used.
     used: usize,
     debt: Debt,
+    /// What of their memory may be mapped shared (`live.rs`).
+    shared: Parts,
+    /// What a fork made private of it, and nothing has mapped again since.
+    pub unmapped: Parts,
 }
 
 const EMPTY: BackingFile = BackingFile {
@@ -133,7 +131,6 @@ const EMPTY: BackingFile = BackingFile {
     fresh: 0,
     live: 0,
     kept: 0,
-    shared_end: 0,
 };
 
 impl Default for Registry {
@@ -149,6 +146,8 @@ impl Registry {
             files: [EMPTY; MAX_FILES],
             used: 0,
             debt: Debt { bytes: 0, probes: [0; DEBT_PROBES] },
+            shared: Parts::new(),
+            unmapped: Parts::new(),
         }
     }
 
@@ -200,6 +199,7 @@ impl Registry {
         let file = self.files.get_mut(slot).filter(|i| i.live == 1)?;
         let was = *file;
         file.live = 0;
+        self.shared.forget(slot);
         Some(was)
     }
 
@@ -219,18 +219,25 @@ impl Registry {
         }
     }
 
-    /// The first file whose memory may be mapped shared and touches the range.
-    pub fn first_shared(&self, (start, end): (usize, usize)) -> Option<(usize, BackingFile)> {
-        let touches = |f: &BackingFile| f.start.max(start) < f.shared_end.min(end);
-        let shared = self.live().filter(|(_, file)| touches(file));
-        shared.min_by_key(|(_, file)| file.start).map(|(slot, file)| (slot, *file))
+    /// Memory that may be mapped shared.
+    pub fn shared(&self) -> &[Part] {
+        self.shared.all()
     }
 
-    /// The memory of the file in that slot may be mapped shared up to there; 0: it is private.
-    pub fn set_shared(&mut self, slot: usize, end: usize) {
-        if let Some(file) = self.files.get_mut(slot).filter(|i| i.live == 1) {
-            file.shared_end = end;
-        }
+    /// The first part of it that touches the range, and its file.
+    pub fn first_shared(&self, range: (usize, usize)) -> Option<(Part, BackingFile)> {
+        let part = self.shared.first(range)?;
+        self.files.get(part.slot).map(|file| (part, *file))
+    }
+
+    /// That part may be mapped shared; who made it so has asked whether there is room.
+    pub fn set_shared(&mut self, part: Part) {
+        self.shared.add(part);
+    }
+
+    /// It is private.
+    pub fn set_private(&mut self, part: &Part) {
+        self.shared.remove(part);
     }
 
     /// The file in that slot has taken more memory, up to `end`, with so many bytes. `place` is
@@ -257,8 +264,9 @@ impl Registry {
         for i in self.files.iter_mut().filter(|i| i.live == 1) {
             i.anchor_private = 0;
             i.anchor_shared = 0;
-            i.shared_end = 0;
         }
+        self.shared.clear();
+        self.unmapped.clear();
         self.debt = Debt::default();
     }
 }

@@ -9,6 +9,7 @@ use core::sync::atomic::{
 };
 
 use crate::code::Code;
+use crate::parts::{Part, MAX_PARTS};
 use crate::reason::{Done, Reason, Stop};
 use crate::registry::{BackingFile, Debt, DEBT_PROBES, MAX_FILES};
 use crate::report::Report;
@@ -76,7 +77,6 @@ impl Record {
             fresh: self.fresh.load(Relaxed),
             live: 1,
             kept: self.kept.load(Relaxed),
-            ..BackingFile::default()
         }
     }
 }
@@ -90,6 +90,15 @@ struct Inspected {
     start: AtomicUsize,
     end: AtomicUsize,
     inode: AtomicU64,
+}
+
+/// Memory that a job has mapped shared, or was about to: from `certain` on perhaps.
+#[derive(Default)]
+struct Switched {
+    slot: AtomicUsize,
+    start: AtomicUsize,
+    certain: AtomicUsize,
+    end: AtomicUsize,
 }
 
 /// How a job ended, if it ended by itself.
@@ -114,9 +123,8 @@ pub struct Results {
     inspected_count: AtomicUsize,
     /// What backing files hold at most after punching, plus 1; 0 for those not punched.
     punched: [AtomicUsize; MAX_FILES],
-    /// Up to where the memory of the backing file in that slot is certainly mapped shared, and up
-    /// to where perhaps; 0: not.
-    shared: [(AtomicUsize, AtomicUsize); MAX_FILES],
+    shared: [Switched; MAX_PARTS],
+    shared_count: AtomicUsize,
     /// Up to where that file's memory goes now, and bytes written beyond its end before.
     grown: [(AtomicUsize, AtomicUsize); MAX_FILES],
     /// What is owed to the memory budget, once that is known.
@@ -143,7 +151,7 @@ impl Results {
         self.owed.0.store(0, Relaxed);
         VIEWS.iter().for_each(|&v| self.forget_view(v));
         self.zone.store(zone, Relaxed);
-        self.shared.iter().for_each(|(_, end)| end.store(0, Relaxed));
+        self.shared_count.store(0, Relaxed);
         self.grown.iter().for_each(|(end, _)| end.store(0, Relaxed));
         self.ending.done.store(0, Relaxed);
         self.ending.stopped.store(0, Relaxed);
@@ -225,26 +233,35 @@ impl Results {
         most.enumerate().filter_map(|(slot, most)| Some((slot, most?)))
     }
 
-    /// The memory of the backing file in that slot is mapped shared up to `from`, and about to be
-    /// up to `end`.
+    /// So much of the memory of the file in that slot is about to be mapped shared.
     pub fn note_shared(&self, slot: usize, (from, end): (usize, usize)) {
-        if let Some((certain, perhaps)) = self.shared.get(slot) {
-            certain.store(from, Relaxed);
-            perhaps.store(end, Release);
+        let count = self.shared_count.load(Relaxed);
+        let goes_on =
+            |last: &&Switched| (last.slot.load(Relaxed), last.end.load(Relaxed)) == (slot, from);
+        if let Some(last) = self.shared[..count.min(MAX_PARTS)].last().filter(goes_on) {
+            last.certain.store(from, Relaxed);
+            last.end.store(end, Release);
+        } else if let Some(place) = self.shared.get(count) {
+            place.slot.store(slot, Relaxed);
+            place.start.store(from, Relaxed);
+            place.certain.store(from, Relaxed);
+            place.end.store(end, Relaxed);
+            self.shared_count.store(count + 1, Release);
         }
     }
 
-    /// Up to where that memory may be mapped shared, if this job did it.
-    pub fn shared_end(&self, slot: usize) -> Option<usize> {
-        self.shared.get(slot).map(|(_, end)| end.load(Acquire)).filter(|&end| end != 0)
+    /// Memory that may be mapped shared now, and from where on it is not certain.
+    pub fn shared(&self) -> impl Iterator<Item = (Part, usize)> + '_ {
+        let count = self.shared_count.load(Acquire).min(MAX_PARTS);
+        self.shared[..count].iter().map(|it| {
+            let (slot, start) = (it.slot.load(Relaxed), it.start.load(Relaxed));
+            (Part { slot, start, end: it.end.load(Acquire) }, it.certain.load(Relaxed))
+        })
     }
 
-    /// Slots of files whose memory may be mapped shared: up to where certainly, and perhaps.
-    pub fn shared(&self) -> impl Iterator<Item = (usize, (usize, usize))> + '_ {
-        (0..MAX_FILES).filter_map(|slot| {
-            let end = self.shared_end(slot)?;
-            Some((slot, (self.shared[slot].0.load(Relaxed), end)))
-        })
+    /// There is room for one more part beside so many that are shared already.
+    pub fn may_share(&self, known: usize) -> bool {
+        known + self.shared_count.load(Relaxed) < MAX_PARTS
     }
 
     /// The file in that slot is about to show memory up to `end`, so many bytes more.

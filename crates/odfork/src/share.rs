@@ -10,7 +10,7 @@
 //! | --- | --- |
 //! | files of 4 KB pages | mapping them again costs more than a fork saves |
 //! | what the C library has mapped | it unmaps unseen |
-//! | a piece that is not one mapping, or has a property | the switch would lose it |
+//! | a mapping below 2 MB, or with a property | no gain; the switch would lose it |
 //! | with advice about huge pages | memory given up must have it again |
 //! | stacks and descriptors of threads | the end of a thread wakes by the address of a word |
 //! | beside files with `O_DIRECT` | a read under way would go on into what a child sees |
@@ -33,7 +33,7 @@ use crate::results::View;
 use crate::scan::{self, Subject};
 use crate::scratch::Scratch;
 use crate::step::Step;
-use crate::sys::{self, Kernel};
+use crate::sys::{self, Kernel, HUGE};
 use crate::vma::{hex, Vma, READ, WRITE};
 
 /// Bits of the core filter: private and shared memory without a name.
@@ -79,14 +79,22 @@ pub fn share_all(s: &mut Scratch, subject: &Subject, pagemap: i32, found: Found)
         return Ok(());
     }
     for (slot, file) in subject.registry.live() {
-        if s.results.is_gone(slot) || fit_mapping(s, subject, file).is_none() {
+        if s.results.is_gone(slot) {
             continue;
         }
-        if !refreeze::in_place(s, subject, pagemap, file) {
-            s.results.report.waits.set(1);
-            continue;
+        let mut at = file.start;
+        while let Some(v) = next_mapping(s, file, at) {
+            at = v.end;
+            if !fits(s, subject, file, &v) || !s.results.may_share(subject.registry.shared().len())
+            {
+                continue;
+            }
+            if !refreeze::in_place(s, subject, pagemap, file) {
+                s.results.report.waits.set(1);
+                break;
+            }
+            share_part(s, pagemap, (slot, file), (v.start, v.end), Trial::UNLIMITED)?;
         }
-        share_part(s, pagemap, (slot, file), (file.start, file.end), Trial::UNLIMITED)?;
     }
     Ok(())
 }
@@ -96,50 +104,49 @@ pub fn is_allowed(s: &mut Scratch, found: &Found) -> bool {
     !found.direct && !s.results.report.unfit.flag() && !is_limited() && is_in_cores(s)
 }
 
-/// The one mapping of a piece that may be shared.
-fn fit_mapping(s: &Scratch, subject: &Subject, file: &BackingFile) -> Option<Vma> {
-    let v = fit_part(s, subject, file, file.start)?;
-    ((v.start, v.end) == (file.start, file.end)).then_some(v)
+/// The first mapping of a file, at or after that address, that shows it where it was made for.
+pub fn next_mapping(s: &Scratch, file: &BackingFile, at: usize) -> Option<Vma> {
+    let here = |v: &&Vma| {
+        v.shows(file.dev, file.inode)
+            && v.end > at
+            && (file.start..file.end).contains(&v.start)
+            && v.offset as usize == live::place(file) + (v.start - file.start)
+    };
+    s.vmas().iter().filter(here).min_by_key(|v| v.start).copied()
 }
 
-/// All of a piece up to that address may be shared.
-pub fn fits_up_to(s: &Scratch, subject: &Subject, file: &BackingFile, end: usize) -> bool {
-    let mut at = file.start;
-    while at < end.min(file.end) {
-        let Some(v) = fit_part(s, subject, file, at) else { return false };
-        at = v.end;
+/// That mapping of the file may be shared.
+pub fn fits(s: &Scratch, subject: &Subject, file: &BackingFile, v: &Vma) -> bool {
+    let threads = s.work.threads.noted();
+    file.kind() == Kind::Huge
+        && v.len() >= HUGE
+        && file.kept & (HUGEPAGE | NOHUGEPAGE) == 0
+        && is_unadvised(subject, v)
+        && v.perms == READ | WRITE
+        && v.end <= file.end
+        && refreeze::is_replaceable(s, v)
+        && quiesce::excluded_range(s, v, v.start).is_none()
+        && !threads.iter().any(|thread| (v.start..v.end).contains(&thread.list))
+        && !subject.addresses.may_be_special(v.start, v.end)
+        && subject.mapped.holds(v.start, v.end)
+}
+
+/// No part of it is to have advice about huge pages.
+fn is_unadvised(subject: &Subject, v: &Vma) -> bool {
+    let mut at = v.start;
+    while at < v.end {
+        let (kept, until) = subject.addresses.kept(at, v.end);
+        if kept & (HUGEPAGE | NOHUGEPAGE) != 0 {
+            return false;
+        }
+        at = until.max(at + 1);
     }
     true
 }
 
-/// The mapping at that address of a piece that may be shared.
-pub fn fit_part(s: &Scratch, subject: &Subject, file: &BackingFile, at: usize) -> Option<Vma> {
-    let here = |v: &&Vma| {
-        v.shows(file.dev, file.inode)
-            && (v.start..v.end).contains(&at)
-            && (file.start..file.end).contains(&v.start)
-            && v.offset as usize == live::place(file) + (v.start - file.start)
-    };
-    let v = *s.vmas().iter().find(here)?;
-    let inside = |at: usize| (file.start..file.end).contains(&at);
-    let threads = s.work.threads.noted();
-    let fit = file.kind() == Kind::Huge
-        && file.kept & (HUGEPAGE | NOHUGEPAGE) == 0
-        && subject.addresses.kept(file.start, file.end).0 & (HUGEPAGE | NOHUGEPAGE) == 0
-        && v.perms == READ | WRITE
-        && v.end <= file.end
-        && refreeze::is_replaceable(s, &v)
-        && quiesce::excluded_range(s, &v, v.start).is_none()
-        && !threads.iter().any(|thread| inside(thread.list))
-        && !subject.addresses.may_be_special(file.start, file.end)
-        && subject.mapped.holds(file.start, file.end);
-    fit.then_some(v)
-}
-
 /// What the page tables have of its own goes into the file: zero pages that memory given up shows
 /// do not count as dirty. Then one shared mapping takes its place. Until then nothing else does:
-/// another process that writes here waits for the protection of this very mapping. What is shared
-/// of a file is one mapping from its start on: the kernel joins the parts. Returns where it
+/// another process that writes here waits for the protection of this very mapping. Returns where it
 /// stopped.
 pub fn share_part(
     s: &mut Scratch,
@@ -171,8 +178,9 @@ pub fn unshare_all(s: &mut Scratch, subject: &Subject) -> Done<()> {
     // A copy on the task's own stack, as for all jobs.
     let registry = subject.registry;
     s.kernel.enter(Step::Switch);
-    for (_, file) in registry.live().filter(|(_, file)| file.shared_end != 0) {
-        live::make_private(&s.kernel, s.results.zone(), file)
+    for part in registry.shared() {
+        let Some(file) = registry.get(part.slot) else { continue };
+        live::make_private(&s.kernel, s.results.zone(), file, part.range())
             .map_err(|e| Stop::failed(Reason::Step, Step::Switch, e))?;
     }
     Ok(())

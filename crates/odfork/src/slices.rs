@@ -37,7 +37,7 @@ use crate::source::Source;
 use crate::step::Step;
 use crate::sys::{now_ns, HUGE, PAGE};
 use crate::thaw;
-use crate::vma::{Vma, SHARED};
+use crate::vma::Vma;
 
 /// Bytes at most that are at work at once: about what moves in 5 ms. What is asked of a range grows
 /// with it.
@@ -77,7 +77,7 @@ pub fn begin(s: &mut Scratch, o: &Order, all: (i32, u64, Found), allowance: Tria
     let course = &mut s.work.course;
     (course.open, course.shares) = (true, shares);
     course.known = shares || o.shares_later;
-    (course.at, course.slot) = (0, 0);
+    (course.at, course.slot, course.within) = (0, 0, 0);
     course.rebuilds.fill(false);
     for (slot, file) in o.subject.registry.live() {
         let alone = s.results.is_gone(slot) || refreeze::in_place(s, &o.subject, all.0, file);
@@ -99,7 +99,9 @@ pub fn go_on(s: &mut Scratch, o: &Order, (pagemap, threads, found): (i32, u64, F
     s.results.report.more.set(1);
     if o.slice.is_some_and(|slice| slice.again) && s.work.course.known {
         share::look_again(s)?;
-        (s.work.course.open, s.work.course.shares, s.work.course.slot) = (true, true, 0);
+        let course = &mut s.work.course;
+        (course.open, course.shares) = (true, true);
+        (course.slot, course.within) = (0, 0);
         if !share::is_any_alone(s, &o.subject, pagemap) {
             s.work.course.open = false;
             s.results.report.more.set(0);
@@ -281,7 +283,7 @@ fn refreeze_some(
         return Ok(Left::At(v.end));
     }
     if refreeze::in_place(s, &o.subject, tools.pagemap, file) {
-        if s.work.course.shares_later && share::fits_up_to(s, &o.subject, file, v.end) {
+        if s.work.course.shares_later && share::fits(s, &o.subject, file, v) {
             return Ok(Left::At(v.end));
         }
         let reached = refreeze::write_back_part(s, tools.pagemap, file, (v, range), tools.trial)?;
@@ -402,7 +404,7 @@ fn each_file(s: &mut Scratch, o: &Order, pagemap: i32, alone: bool) -> Done<()> 
         if more {
             break;
         }
-        s.work.course.slot += 1;
+        (s.work.course.slot, s.work.course.within) = (slot + 1, 0);
     }
     scan::close(maps);
     if s.work.course.slot == MAX_FILES && done.is_ok() {
@@ -426,19 +428,22 @@ fn share_on(
         s.results.report.waits.set(1);
         return Ok(false);
     }
-    let mut from = s.results.shared_end(slot).unwrap_or(file.shared_end.max(file.start));
-    while from < file.end {
-        let Some(v) = share::fit_part(s, &o.subject, file, from) else { return Ok(false) };
+    while let Some(v) = share::next_mapping(s, file, s.work.course.within) {
+        let from = s.work.course.within.max(v.start);
         let range = (from, ((from + RANGE) / HUGE * HUGE).min(v.end));
-        if v.perms & SHARED != 0 || !is_still(s, maps, &v, range) {
-            return Ok(false);
-        }
-        from = watching(s, o, (alone, &v), range, |s| {
-            share::share_part(s, pagemap, (slot, file), range, trial)
-        })?;
-        if from < file.end && !trial.affords(now_ns()) {
+        let has_room = s.results.may_share(o.subject.registry.shared().len());
+        s.work.course.within = if !has_room || !share::fits(s, &o.subject, file, &v) {
+            v.end
+        } else if !is_still(s, maps, &v, range) {
+            range.1
+        } else {
+            watching(s, o, (alone, &v), range, |s| {
+                share::share_part(s, pagemap, (slot, file), range, trial)
+            })?
+        };
+        if !trial.affords(now_ns()) {
             return Ok(true);
         }
     }
-    Ok(!trial.affords(now_ns()))
+    Ok(false)
 }

@@ -12,6 +12,7 @@ use super::subject::subject;
 use super::under_way::Rest;
 use crate::args;
 use crate::helper::{self, Finished, Job};
+use crate::parts::Part;
 use crate::pass::{self, Decide};
 use crate::reason::{Done, Reason, Stop};
 use crate::refreeze;
@@ -217,8 +218,11 @@ fn take_files(st: &State, registry: &mut Registry, f: &Finished, outcome: &Done<
     if f.results.report.scanned.flag() {
         refreeze::drop_unseen(registry, f.results);
     }
-    for (slot, range) in f.results.shared() {
-        registry.set_shared(slot, shared_end(registry, slot, range, died));
+    for (part, certain) in f.results.shared() {
+        let part = Part { end: shared_end(&part, certain, died), ..part };
+        if part.end > part.start {
+            registry.set_shared(part);
+        }
         st.stats.switches.fetch_add(1, Relaxed);
     }
     for (slot, grown) in f.results.grown() {
@@ -249,14 +253,12 @@ fn take_files(st: &State, registry: &mut Registry, f: &Finished, outcome: &Done<
     }
 }
 
-/// Up to where the file's memory is shared. A task that died was perhaps about to make it so: the
-/// first address that was private before tells.
-fn shared_end(registry: &Registry, slot: usize, (from, end): (usize, usize), died: bool) -> usize {
-    let Some(file) = registry.get(slot).filter(|_| died) else { return end };
-    match crate::live::is_shared(from) {
-        Ok(false) if from == file.start => 0,
-        Ok(false) => from,
-        _ => end,
+/// Up to where the part is shared. A task that died was perhaps about to make it so: the first
+/// address that was private before tells.
+fn shared_end(part: &Part, certain: usize, died: bool) -> usize {
+    match died && crate::live::is_shared(certain) == Ok(false) {
+        true => certain,
+        false => part.end,
     }
 }
 

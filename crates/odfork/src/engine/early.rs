@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use super::child::detect_child;
 use super::fork::passes_inspection;
-use super::live::is_live_wanted;
+use super::live::{is_live_wanted, map_again};
 use super::slices;
 use super::state::{state, State};
 use super::waiter::hold;
@@ -30,6 +30,12 @@ const SHARE: u64 = 8;
 /// The program is about to wait: the moment for a slice, or for a pass to begin.
 pub fn before_wait() {
     let st = state();
+    if st.live.is_unmapped() && detect_child() {
+        map_again(st);
+    }
+    if st.slices.is_wanted() {
+        slices::begin_wanted(st);
+    }
     if may_begin(st) && detect_child() && passes_inspection(st) {
         let mut owned = hold();
         if !st.slices.is_open() {

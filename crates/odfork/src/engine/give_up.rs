@@ -91,8 +91,8 @@ impl Call<'_> {
     /// A part that was frozen, live or not.
     fn frozen(&mut self, start: usize, end: usize) -> SysResult<()> {
         let (mut at, mut hole) = (start, false);
-        while let Some((_, file)) = self.owned.registry.first_shared((at, end)) {
-            let (a, b) = (file.start.max(at), file.end.min(end));
+        while let Some((part, _)) = self.owned.registry.first_shared((at, end)) {
+            let (a, b) = (part.start.max(at), part.end.min(end));
             let zeroed = live::give_up(self.st, self.owned, (a, b)).map_err(|_| NOT_HERE)?;
             if zeroed {
                 hole |= past_holes(self.still(at, a))?;

@@ -22,6 +22,7 @@ use super::state::{state, Owned, State};
 use super::thaw::after;
 use super::under_way::{Purchase, Rest, MOVING, NONE, SHARING};
 use super::waiter::{begin_call, hold, Stall};
+use crate::args;
 use crate::options::Freeze;
 use crate::pass::{Bid, Decide};
 use crate::reason::{Done, Reason, Stop};
@@ -99,7 +100,7 @@ pub fn with_advice(call: impl FnOnce() -> isize) -> isize {
 pub fn hear() {
     let st = state();
     st.slices.note_child(false);
-    if st.slices.is_open() {
+    if st.slices.is_open() || st.slices.is_wanted() {
         st.slices.next_ns.store(0, Relaxed);
     }
 }
@@ -142,8 +143,34 @@ pub fn may_wait(st: &State) -> bool {
         && st.slices.driven.swap(0, Relaxed) != 0;
     if waits {
         st.slices.want();
+        st.slices.put_off(AFTER_LIVE_FORK_NS);
     }
     waits
+}
+
+/// The program is about to wait, and a pass is due once what is frozen is shared again. A child
+/// whose end the program does not ask for is asked for here, every ten seconds.
+pub fn begin_wanted(st: &State) {
+    let is_later = || sys::now_ns() < st.slices.next_ns.load(Relaxed);
+    if st.slices.is_open() || is_later() || st.barred() != Reason::None || !detect_child() {
+        return;
+    }
+    if st.slices.is_beside_child() && has_children() && st.slices.is_patient() {
+        return st.slices.put_off(AFTER_LIVE_FORK_NS);
+    }
+    st.slices.note_child(false);
+    open_sharing(st, &mut hold());
+}
+
+/// This process has children, or might have.
+fn has_children() -> bool {
+    let how = libc::WNOHANG | libc::WNOWAIT | libc::WEXITED;
+    // SAFETY: all zeros is valid for plain old data; the kernel fills it.
+    unsafe {
+        let mut info: libc::siginfo_t = core::mem::zeroed();
+        let a = args![libc::P_ALL, 0, &mut info, how, 0];
+        sys::raw(libc::SYS_waitid, a) != -(libc::ECHILD as isize)
+    }
 }
 
 /// From now on a pass is under way.

@@ -17,7 +17,7 @@ pub const MOVING: u32 = 1;
 pub const SHARING: u32 = 2;
 
 /// Bounds of the part of a slice that works, and how fast it changes, in thousandths.
-const MOST_WORK: u32 = 600;
+const MOST_WORK: u32 = 300;
 const LEAST_WORK: u32 = 100;
 const STEP: u32 = 80;
 
@@ -37,8 +37,8 @@ pub struct Slices {
     skipped: AtomicU32,
     /// 1: the program has heard of no child's end since the latest fork.
     beside_child: AtomicU32,
-    /// 1: a fork has found something new. It is frozen once what is frozen is shared again: to look at
-    /// it before would be to look at every page that was copied beside the child.
+    /// 1: a fork has found something new. It is frozen once what is frozen is shared again: a look
+    /// before would be one at every page that was copied beside the child.
     wanted: AtomicU32,
     /// How much less than it may a slice works, in thousandths: what it takes besides is not known
     /// before.
@@ -138,6 +138,11 @@ impl Slices {
         self.wanted.load(Relaxed) != 0
     }
 
+    /// Another child may live for ever: it is not waited for for more than a minute.
+    pub fn is_patient(&self) -> bool {
+        self.wanted.fetch_add(1, Relaxed) < MOST_IN_VAIN
+    }
+
     /// It begins.
     pub fn is_wanted_now(&self) -> bool {
         let is_wanted = self.is_wanted() && !self.is_beside_child();
@@ -233,14 +238,14 @@ mod tests {
     #[test]
     fn slices_that_take_too_long_work_less() {
         let (slices, most_ns) = (Slices::new(), 5_000_000);
-        assert_eq!(slices.work_ns(most_ns), 3_000_000);
+        assert_eq!(slices.work_ns(most_ns), 1_500_000);
         slices.learn(most_ns + 1, most_ns);
-        assert!(slices.work_ns(most_ns) < 3_000_000);
+        assert!(slices.work_ns(most_ns) < 1_500_000);
         (0..100).for_each(|_| slices.learn(10 * most_ns, most_ns));
         assert_eq!(slices.work_ns(most_ns), 500_000);
         (0..100).for_each(|_| slices.learn(1_000_000, most_ns));
-        assert_eq!(slices.work_ns(most_ns), 3_000_000);
+        assert_eq!(slices.work_ns(most_ns), 1_500_000);
         slices.learn(most_ns - 1, most_ns);
-        assert_eq!(slices.work_ns(most_ns), 3_000_000);
+        assert_eq!(slices.work_ns(most_ns), 1_500_000);
     }
 }
