@@ -34,7 +34,11 @@ impl Pager {
 
     /// From the pool; false: not now.
     pub fn take_back(&mut self, page: u64, number: u64) -> bool {
-        let most = self.state.reclaims.run(page, MOST_RECLAIMS);
+        let mut most = self.state.reclaims.run(page, MOST_RECLAIMS);
+        if self.pool.is_ahead(number) {
+            self.state.ahead.ended(true);
+            most = most.max(self.state.ahead.run());
+        }
         let mut run = 1;
         while run < most
             && self.table.get(page + run * BYTES).place == Place::Parked(number + run)
@@ -82,14 +86,28 @@ impl Pager {
         while run < most && self.table.get(page + run * BYTES).place == Place::Stored(slot + run) {
             run += 1;
         }
-        self.make_room(run);
+        let (before, behind) = match run {
+            1 if most == 1 => self.around(page, slot),
+            _ => (0, 0),
+        };
+        self.make_room(before + run + behind);
+        let mut first = slot - before;
+        let mut count = (before + run + behind) as usize;
         // SAFETY: MOST pages, of this task only.
-        let buffer = unsafe { core::slice::from_raw_parts_mut(self.buffer, run as usize * PAGE) };
-        let whole = self.store.read(slot, buffer);
-        if whole == 0 {
+        let mut buffer = unsafe { core::slice::from_raw_parts_mut(self.buffer, count * PAGE) };
+        let mut whole = self.store.read(first, buffer);
+        if whole as u64 <= before && before > 0 {
+            // One before it cannot be read.
+            (first, count) = (slot, 1);
+            buffer = &mut buffer[..PAGE];
+            whole = self.store.read(slot, buffer);
+        }
+        let offset = (slot - first) as usize;
+        if whole <= offset {
             return self.is_lost(page);
         }
-        let (done, error) = self.uffd.copy(page, &buffer[..whole * PAGE], 0);
+        let upto = whole.min(offset + run as usize);
+        let (done, error) = self.uffd.copy(page, &buffer[offset * PAGE..upto * PAGE], 0);
         for at in 0..(done / PAGE) as u64 {
             self.table.set(page + at * BYTES, Entry::at(Place::Kept(slot + at)));
         }
@@ -98,8 +116,16 @@ impl Pager {
         self.state.page_ins.expect(page + (done as u64).max(BYTES));
         if done == 0 {
             self.state.must_read |= error == Err(Errno(libc::EAGAIN));
+            return false;
         }
-        done > 0
+        for (at, content) in buffer[..whole.min(count) * PAGE].chunks_exact(PAGE).enumerate() {
+            let neighbour = page - offset as u64 * BYTES + at as u64 * BYTES;
+            let is_here = offset <= at && at < offset + run as usize;
+            if !is_here && !self.bring(neighbour, first + at as u64, content) {
+                break;
+            }
+        }
+        true
     }
 
     /// The store does not give the page: a touch is SIGBUS from now on, never zeros.

@@ -311,6 +311,9 @@ impl Pager {
         for &number in list {
             let content = self.parked(number);
             let page = self.pool.page(number);
+            if self.pool.is_ahead(number) {
+                self.state.ahead.ended(false);
+            }
             let kept = self.pool.forget(number);
             let place = if written < count && numbers[written] == number {
                 written += 1;

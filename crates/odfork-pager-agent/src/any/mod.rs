@@ -12,6 +12,7 @@
 //! | children | forked children, until they have everything |
 //! | holder | the task that holds their descriptors, if the serving task is killed |
 //! | faults | touches of pages that are away |
+//! | ahead | neighbours of a page that is read |
 //! | hand | which pages are taken; what leaves for the store |
 //! | pool, table, store, room | pages in memory but away; where each is; the file; own memory |
 //! | watched | which ranges the kernel reports faults of |
@@ -22,6 +23,7 @@
 //! of the program that may be away: it would wait for itself. When the task dies, the program is
 //! killed with it (its exit signal): on memory in doubt nobody goes on.
 
+mod ahead;
 mod children;
 mod events;
 mod faults;

@@ -7,6 +7,7 @@ use odfork_pager_protocol::PAGE;
 use odfork_sys::userfaultfd::Userfaultfd;
 use odfork_sys::{args, call};
 
+use super::ahead::Ahead;
 use super::pool::Pool;
 use super::protected::Protected;
 use super::room::Room;
@@ -20,6 +21,8 @@ pub struct Counts {
     pub faults: u64,
     pub reclaims: u64,
     pub page_ins: u64,
+    /// Read because a neighbour was touched.
+    pub ahead: u64,
     pub page_outs: u64,
     pub clean: u64,
     pub zeros: u64,
@@ -76,6 +79,7 @@ pub struct State {
     /// Standing above the limit was told.
     pub told: bool,
     pub reclaims: Stream,
+    pub ahead: Ahead,
     pub page_ins: Stream,
     pub fills: Stream,
 }

@@ -12,6 +12,9 @@ use odfork_sys::{check, SysResult};
 use super::room::{map_own, Room};
 use crate::kernel_madvise;
 
+/// In an entry of `kept`.
+const AHEAD: u64 = 1 << 63;
+
 pub struct Pool {
     start: u64,
     len: u64,
@@ -21,7 +24,7 @@ pub struct Pool {
     /// Pages in it.
     pub parked: u64,
     pages: *mut u64,
-    /// The slot that holds an earlier content, plus one.
+    /// The slot that holds an earlier content, plus one; and whether it was read ahead.
     kept: *mut u64,
 }
 
@@ -56,7 +59,21 @@ impl Pool {
 
     pub fn kept(&self, number: u64) -> Option<u64> {
         // SAFETY: below the length.
-        unsafe { *self.kept.add((number % self.len) as usize) }.checked_sub(1)
+        (unsafe { *self.kept.add((number % self.len) as usize) } & !AHEAD).checked_sub(1)
+    }
+
+    /// Nobody has touched it since it was read.
+    pub fn is_ahead(&self, number: u64) -> bool {
+        // SAFETY: below the length.
+        unsafe { *self.kept.add((number % self.len) as usize) & AHEAD != 0 }
+    }
+
+    /// A page was read from this slot to the head.
+    pub fn push_ahead(&mut self, page: u64, slot: u64) -> u64 {
+        let number = self.push(page, Some(slot));
+        // SAFETY: below the length.
+        unsafe { *self.kept.add((number % self.len) as usize) |= AHEAD };
+        number
     }
 
     fn set(&mut self, number: u64, page: u64, kept: Option<u64>) {
@@ -79,8 +96,8 @@ impl Pool {
 
     /// Another address has the page now.
     pub fn rename(&mut self, number: u64, page: u64) {
-        let kept = self.kept(number);
-        self.set(number, page, kept);
+        // SAFETY: below the length.
+        unsafe { *self.pages.add((number % self.len) as usize) = page };
     }
 
     /// Forgets a page; the slot of its earlier content. What is left in memory goes when the tail

@@ -118,6 +118,7 @@ impl Pager {
             (b",\"faults\":", counts.faults),
             (b",\"reclaims\":", counts.reclaims),
             (b",\"page_ins\":", counts.page_ins),
+            (b",\"ahead\":", counts.ahead),
             (b",\"page_outs\":", counts.page_outs),
             (b",\"clean\":", counts.clean),
             (b",\"zeros\":", counts.zeros),

@@ -1,0 +1,117 @@
+//! Reading around: a touch of a page in the store brings its neighbours into the pool, in one read.
+//!
+//! How many goes by what became of those brought before: touched while they were in the pool, or
+//! written off at its end.
+
+use odfork_pager_protocol::PAGE;
+
+use super::pager::Pager;
+use super::table::{Entry, Place};
+
+const BYTES: u64 = PAGE as u64;
+/// Most pages of one block; a power of two.
+const MOST_AROUND: u64 = 16;
+/// Outcomes by which the size of blocks is judged. At least a quarter of them good: larger; fewer
+/// than a tenth: smaller.
+const OUTCOMES: u64 = 64;
+/// While nothing is read ahead, one in so many touches tries it again.
+const TRIAL: u64 = 32;
+const TRIED: u64 = 4;
+
+/// How large blocks are.
+pub struct Ahead {
+    size: u64,
+    touches: u64,
+    good: u64,
+    bad: u64,
+}
+
+impl Default for Ahead {
+    fn default() -> Ahead {
+        Ahead { size: TRIED, touches: 0, good: 0, bad: 0 }
+    }
+}
+
+impl Ahead {
+    fn size(&mut self) -> u64 {
+        self.touches += 1;
+        match self.size == 1 && self.touches % TRIAL == 0 {
+            true => TRIED,
+            false => self.size,
+        }
+    }
+
+    /// How many of those that lie behind one that was touched are likely to be, too.
+    pub fn run(&self) -> u64 {
+        self.size / 2
+    }
+
+    /// What became of a page.
+    pub fn ended(&mut self, was_touched: bool) {
+        match was_touched {
+            true => self.good += 1,
+            false => self.bad += 1,
+        }
+        if self.good + self.bad >= OUTCOMES {
+            match self.good {
+                good if good >= OUTCOMES / 4 => self.size = (self.size * 2).min(MOST_AROUND),
+                good if good < OUTCOMES / 10 => self.size = (self.size / 2).max(1),
+                _ => {}
+            }
+            (self.good, self.bad) = (0, 0);
+        }
+    }
+}
+
+impl Pager {
+    /// Pages that are in the store beside this one, before and behind it in its block.
+    pub fn around(&mut self, page: u64, slot: u64) -> (u64, u64) {
+        let size = self.state.ahead.size();
+        let start = page & !(size * BYTES - 1);
+        let (mut before, mut behind) = (0, 0);
+        let is_stored = |at: u64, slot: u64| self.table.get(at).place == Place::Stored(slot);
+        while page - before * BYTES > start
+            && slot > before
+            && is_stored(page - (before + 1) * BYTES, slot - before - 1)
+        {
+            before += 1;
+        }
+        while page + behind * BYTES < start + (size - 1) * BYTES
+            && is_stored(page + (behind + 1) * BYTES, slot + behind + 1)
+        {
+            behind += 1;
+        }
+        (before, behind)
+    }
+
+    /// Puts a page that was read ahead into the pool; false: not now.
+    pub fn bring(&mut self, page: u64, slot: u64, content: &[u8]) -> bool {
+        // Making room may have brought it back.
+        if self.pool.room() == 0 || self.table.get(page).place != Place::Stored(slot) {
+            return false;
+        }
+        let (done, _) = self.uffd.copy(self.pool.address(self.pool.head), content, 0);
+        if done == PAGE {
+            let number = self.pool.push_ahead(page, slot);
+            self.table.set(page, Entry::at(Place::Parked(number)));
+            self.state.resident += 1;
+            self.counts.ahead += 1;
+        }
+        done == PAGE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_grow_while_they_are_touched_and_shrink_else() {
+        let mut ahead = Ahead::default();
+        (0..2 * OUTCOMES).for_each(|at| ahead.ended(at % 4 == 0));
+        assert_eq!(ahead.size(), MOST_AROUND);
+        (0..5 * OUTCOMES).for_each(|_| ahead.ended(false));
+        assert_eq!(ahead.size, 1);
+        assert!((0..TRIAL).any(|_| ahead.size() == TRIED));
+    }
+}
