@@ -3,12 +3,6 @@
 //! How many goes by what became of those brought before: touched while they were in the pool, or
 //! written off at its end.
 
-use odfork_pager_protocol::PAGE;
-
-use super::pager::Pager;
-use super::table::{Entry, Place};
-
-const BYTES: u64 = PAGE as u64;
 /// Most pages of one block; a power of two.
 const MOST_AROUND: u64 = 16;
 /// Outcomes by which the size of blocks is judged. At least a quarter of them good: larger; fewer
@@ -33,7 +27,8 @@ impl Default for Ahead {
 }
 
 impl Ahead {
-    fn size(&mut self) -> u64 {
+    /// Pages of the block around a touch.
+    pub fn size(&mut self) -> u64 {
         self.touches += 1;
         match self.size == 1 && self.touches % TRIAL == 0 {
             true => TRIED,
@@ -60,44 +55,6 @@ impl Ahead {
             }
             (self.good, self.bad) = (0, 0);
         }
-    }
-}
-
-impl Pager {
-    /// Pages that are in the store beside this one, before and behind it in its block.
-    pub fn around(&mut self, page: u64, slot: u64) -> (u64, u64) {
-        let size = self.state.ahead.size();
-        let start = page & !(size * BYTES - 1);
-        let (mut before, mut behind) = (0, 0);
-        let is_stored = |at: u64, slot: u64| self.table.get(at).place == Place::Stored(slot);
-        while page - before * BYTES > start
-            && slot > before
-            && is_stored(page - (before + 1) * BYTES, slot - before - 1)
-        {
-            before += 1;
-        }
-        while page + behind * BYTES < start + (size - 1) * BYTES
-            && is_stored(page + (behind + 1) * BYTES, slot + behind + 1)
-        {
-            behind += 1;
-        }
-        (before, behind)
-    }
-
-    /// Puts a page that was read ahead into the pool; false: not now.
-    pub fn bring(&mut self, page: u64, slot: u64, content: &[u8]) -> bool {
-        // Making room may have brought it back.
-        if self.pool.room() == 0 || self.table.get(page).place != Place::Stored(slot) {
-            return false;
-        }
-        let (done, _) = self.uffd.copy(self.pool.address(self.pool.head), content, 0);
-        if done == PAGE {
-            let number = self.pool.push_ahead(page, slot);
-            self.table.set(page, Entry::at(Place::Parked(number)));
-            self.state.resident += 1;
-            self.counts.ahead += 1;
-        }
-        done == PAGE
     }
 }
 

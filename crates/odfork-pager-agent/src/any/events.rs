@@ -51,6 +51,15 @@ impl Batch {
     }
 }
 
+impl Batch {
+    /// A move was told after a fork, and may have happened before it.
+    fn has_moved_after_fork(&self) -> bool {
+        let is = |event: &Message, kind: u8| event.event & !APPLIED == kind;
+        let mut events = self.events[..self.count].iter();
+        events.any(|event| is(event, EVENT_FORK)) && events.any(|event| is(event, EVENT_REMAP))
+    }
+}
+
 fn overlap(one: (u64, u64), other: (u64, u64)) -> bool {
     one.0.max(other.0) < one.1.min(other.1)
 }
@@ -79,7 +88,7 @@ impl Pager {
             self.apply(batch, at);
         }
         // Once more: a child may have it where it is by now.
-        if batch.count > 1 {
+        if batch.has_moved_after_fork() {
             self.give(&mut batch.children, 0);
         }
         self.let_go(&mut batch.children);

@@ -128,6 +128,42 @@ impl Pager {
         true
     }
 
+    /// Pages that are in the store beside this one, before and behind it in its block.
+    fn around(&mut self, page: u64, slot: u64) -> (u64, u64) {
+        let size = self.state.ahead.size();
+        let start = page & !(size * BYTES - 1);
+        let (mut before, mut behind) = (0, 0);
+        let is_stored = |at: u64, slot: u64| self.table.get(at).place == Place::Stored(slot);
+        while page - before * BYTES > start
+            && slot > before
+            && is_stored(page - (before + 1) * BYTES, slot - before - 1)
+        {
+            before += 1;
+        }
+        while page + behind * BYTES < start + (size - 1) * BYTES
+            && is_stored(page + (behind + 1) * BYTES, slot + behind + 1)
+        {
+            behind += 1;
+        }
+        (before, behind)
+    }
+
+    /// Puts a page that was read ahead into the pool; false: not now.
+    fn bring(&mut self, page: u64, slot: u64, content: &[u8]) -> bool {
+        // Making room may have brought it back.
+        if self.pool.room() == 0 || self.table.get(page).place != Place::Stored(slot) {
+            return false;
+        }
+        let (done, _) = self.uffd.copy(self.pool.address(self.pool.head), content, 0);
+        if done == PAGE {
+            let number = self.pool.push_ahead(page, slot);
+            self.table.set(page, Entry::at(Place::Parked(number)));
+            self.state.resident += 1;
+            self.counts.ahead += 1;
+        }
+        done == PAGE
+    }
+
     /// The store does not give the page: a touch is SIGBUS from now on, never zeros.
     fn is_lost(&mut self, page: u64) -> bool {
         super::report::say(self.program, b"odfork page: a page cannot be read from the store\n");
