@@ -8,7 +8,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use odfork_proc::smaps::Usage;
-use odfork_sys::abi::pagemap::{ENTRY_BYTES, ENTRY_PRESENT, ENTRY_SWAPPED};
+use odfork_sys::abi::pagemap::{ENTRY_BYTES, ENTRY_GUARD, ENTRY_PRESENT, ENTRY_SWAPPED};
 
 use crate::error::{Error, Result};
 use crate::format::Region;
@@ -98,6 +98,11 @@ impl Process {
     }
 }
 
+/// Never touched, or a guard page, which has no content.
+fn is_empty(entry: u64) -> bool {
+    entry & POPULATED == 0 || entry & ENTRY_GUARD != 0
+}
+
 /// Nobody but this process has content for it: what is not there is zeros.
 fn is_anonymous(usage: &Usage) -> bool {
     !usage.mapping.is_of_file() && !usage.mapping.shared && !usage.is_watched()
@@ -117,8 +122,7 @@ impl Source for Process {
                 )));
             }
             let anonymous = mapping.is_some_and(is_anonymous);
-            let empty = anonymous
-                && self.entry(address / PAGE as u64).is_some_and(|entry| entry & POPULATED == 0);
+            let empty = anonymous && self.entry(address / PAGE as u64).is_some_and(is_empty);
             *known = if empty { Known::Zero } else { Known::Nothing };
         }
         Ok(())
@@ -135,12 +139,17 @@ impl Source for Process {
                 _ => {
                     let to_page_end = PAGE - done % PAGE;
                     let (at, buffer) = (address + done as u64, &mut out[done..done + to_page_end]);
-                    self.read_memory(at, buffer).map_err(|e| {
-                        Error::io(
-                            format!("cannot read the memory at {at:#x} of process {}", self.pid),
-                            e,
-                        )
-                    })?;
+                    if let Err(error) = self.read_memory(at, buffer) {
+                        let is_guard = |entry| entry & ENTRY_GUARD != 0;
+                        if !self.entry(at / PAGE as u64).is_some_and(is_guard) {
+                            let pid = self.pid;
+                            let what =
+                                format!("cannot read the memory at {at:#x} of process {pid}");
+                            return Err(Error::io(what, error));
+                        }
+                        // It has no content.
+                        buffer.fill(0);
+                    }
                     done += to_page_end;
                 }
             }

@@ -14,6 +14,8 @@ pub const ENTRY_SWAPPED: u64 = 1 << 62;
 pub const ENTRY_FILE: u64 = 1 << 61;
 /// Write-protected by a userfaultfd (Linux 5.13).
 pub const ENTRY_UFFD_WP: u64 = 1 << 57;
+/// A guard page (Linux 6.15): a touch is SIGSEGV.
+pub const ENTRY_GUARD: u64 = 1 << 58;
 /// Mapped by nobody else (Linux 4.2).
 pub const ENTRY_EXCLUSIVE: u64 = 1 << 56;
 /// Written since `4` was written to `clear_refs` (Linux 3.11, `CONFIG_MEM_SOFT_DIRTY`).
