@@ -123,6 +123,9 @@ int main(int argc, char **argv)
         check_page("read by the kernel", buffer + n * WORDS, n, 7);
     aio_context_t context = 0;
     refused("io_setup", syscall(SYS_io_setup, 4, &context), ENOSYS);
+    struct iovec part = {buffer, PAGE};
+    refused("process_vm_writev", syscall(SYS_process_vm_writev, getpid(), &part, 1, &part, 1, 0),
+            ENOSYS);
     refused("open for direct reads", syscall(SYS_openat, AT_FDCWD, name, O_RDWR | O_DIRECT),
             EINVAL);
     refused("a change to direct reads", syscall(SYS_fcntl, file, F_SETFL, O_RDWR | O_DIRECT),

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use odfork_sys::{getpid, Errno};
 
 use crate::state::{mode, STATE};
-use crate::{any, fork_handlers, heap, messages, next_symbol, options, pins};
+use crate::{any, fork_handlers, heap, messages, next_symbol, options, pins, unlimited};
 
 /// Bytes from which on a mapping is taken over.
 const THRESHOLD: &CStr = c"ODFORK_PAGE_THRESHOLD";
@@ -25,6 +25,7 @@ extern "C" fn init() {
     STATE.pid.store(getpid(), Relaxed);
     STATE.mode.store(mode::FRESH, Relaxed);
     heap::read_options();
+    unlimited::read_options();
     pins::read_options();
     next_symbol::look_who_is_first();
     if !next_symbol::is_first() {

@@ -12,6 +12,7 @@
 //! | state, regions, mappings | what is paged, and whether it still is mapped |
 //! | connection, setup, calls | the supervisor, the userfaultfd, calls to the daemon |
 //! | worker | the thread that unmaps pages when the daemon asks |
+//! | unlimited | what has no limit, in a line |
 //! | init, options, messages | the constructor, variables, lines on standard error |
 //! | any | paging of all memory, by another way (`--memory any`) |
 //! | descriptors, stack, proc_lines, numbered, line | life inside somebody else's program |
@@ -46,6 +47,7 @@ mod regions;
 mod setup;
 mod stack;
 mod state;
+mod unlimited;
 mod worker;
 mod wrappers;
 

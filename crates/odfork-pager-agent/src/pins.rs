@@ -10,6 +10,7 @@
 //! ```text
 //!   io_uring_setup, _enter, _register; io_setup   ENOSYS, as on kernels without
 //!   openat2                                       ENOSYS: its flags cannot be seen
+//!   process_vm_writev                             ENOSYS: it may write into the program itself
 //!   open, openat, open_by_handle_at, F_SETFL      EINVAL when they ask for O_DIRECT and may read,
 //!                                                 as on file systems without; the C library's
 //!                                                 functions drop the flag instead
@@ -106,16 +107,16 @@ const fn argument(at: u32) -> libc::sock_filter {
     one(LOAD, 16 + 8 * at)
 }
 
-const LENGTH: usize = 30;
+const LENGTH: usize = 31;
 // Places in the program; a jump is relative to the instruction behind it.
-const OPEN: u8 = 16;
-const OPEN_AT: u8 = 18;
-const READS: u8 = 20;
-const CONTROL: u8 = 22;
-const ALLOWS: u8 = 26;
-const NOSYS: u8 = 27;
-const INVAL: u8 = 28;
-const NOSUPPORT: u8 = 29;
+const OPEN: u8 = 17;
+const OPEN_AT: u8 = 19;
+const READS: u8 = 21;
+const CONTROL: u8 = 23;
+const ALLOWS: u8 = 27;
+const NOSYS: u8 = 28;
+const INVAL: u8 = 29;
+const NOSUPPORT: u8 = 30;
 
 /// At place `at`: goes to another when it is this system call.
 const fn to(at: u8, call: i64, place: u8) -> libc::sock_filter {
@@ -132,27 +133,28 @@ static FILTER: [libc::sock_filter; LENGTH] = [
     to(6, libc::SYS_io_uring_register, NOSYS),
     to(7, libc::SYS_io_setup, NOSYS),
     to(8, libc::SYS_openat2, NOSYS),
-    to(9, old::SYS_open, OPEN),
-    to(10, libc::SYS_openat, OPEN_AT),
-    to(11, libc::SYS_open_by_handle_at, OPEN_AT),
-    to(12, libc::SYS_fcntl, CONTROL),
-    jump(IS, libc::SYS_socket as u32, 0, ALLOWS - 14),
+    to(9, libc::SYS_process_vm_writev, NOSYS),
+    to(10, old::SYS_open, OPEN),
+    to(11, libc::SYS_openat, OPEN_AT),
+    to(12, libc::SYS_open_by_handle_at, OPEN_AT),
+    to(13, libc::SYS_fcntl, CONTROL),
+    jump(IS, libc::SYS_socket as u32, 0, ALLOWS - 15),
     argument(0),
-    jump(IS, libc::AF_XDP as u32, NOSUPPORT - 16, ALLOWS - 16),
+    jump(IS, libc::AF_XDP as u32, NOSUPPORT - 17, ALLOWS - 17),
     // OPEN
     argument(1),
-    jump(HAS, DIRECT, READS - 18, ALLOWS - 18),
+    jump(HAS, DIRECT, READS - 19, ALLOWS - 19),
     // OPEN_AT
     argument(2),
-    jump(HAS, DIRECT, 0, ALLOWS - 20),
+    jump(HAS, DIRECT, 0, ALLOWS - 21),
     // READS
     one(AND, libc::O_ACCMODE as u32),
-    jump(IS, libc::O_WRONLY as u32, ALLOWS - 22, INVAL - 22),
+    jump(IS, libc::O_WRONLY as u32, ALLOWS - 23, INVAL - 23),
     // CONTROL
     argument(1),
-    jump(IS, libc::F_SETFL as u32, 0, ALLOWS - 24),
+    jump(IS, libc::F_SETFL as u32, 0, ALLOWS - 25),
     argument(2),
-    jump(HAS, DIRECT, INVAL - 26, ALLOWS - 26),
+    jump(HAS, DIRECT, INVAL - 27, ALLOWS - 27),
     one(RETURN, libc::SECCOMP_RET_ALLOW),
     one(RETURN, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32),
     one(RETURN, libc::SECCOMP_RET_ERRNO | libc::EINVAL as u32),

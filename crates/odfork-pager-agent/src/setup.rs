@@ -139,7 +139,11 @@ pub fn register(span: &Span) -> SysResult<()> {
 
 /// Maps a new region and tells the daemon; its address.
 pub fn map_region(locked: &mut Locked, hint: usize, len: usize) -> SysResult<usize> {
-    if !ensure_connected(locked) || !locked.regions().has_room() || !STATE.backing.is_there() {
+    let is_connected = ensure_connected(locked);
+    if is_connected && !locked.regions().has_room() {
+        crate::unlimited::tell_many();
+    }
+    if !is_connected || !locked.regions().has_room() || !STATE.backing.is_there() {
         return Err(Errno(libc::ENOMEM));
     }
     let offset = locked.regions().place(len as u64).ok_or(Errno(libc::ENOMEM))?;

@@ -12,8 +12,37 @@ use super::stores::Tmpfs;
 use super::world::*;
 use odfork_pager::sys;
 
-pub const CASES: [Case; 5] =
-    [("both", both), ("fuse", fuse), ("limits", limits), ("tmpfs", tmpfs), ("saved", saved)];
+pub const CASES: [Case; 6] = [
+    ("both", both),
+    ("fuse", fuse),
+    ("limits", limits),
+    ("tmpfs", tmpfs),
+    ("saved", saved),
+    ("unlimited", unlimited),
+];
+
+/// What the limit does not hold, or what is refused, is told in one line.
+pub fn unlimited(stage: &Stage) -> Outcome {
+    let program = stage.programs.join("unlimited").display().to_string();
+    for (which, word) in [
+        ("small", Some("are small blocks, which are NOT paged, above the limit of 8 MB")),
+        ("many", Some("more than 4,000 large mappings")),
+        ("robust", Some("a robust mutex in paged memory is refused")),
+        ("bounded", None),
+    ] {
+        let folder = tempfile::tempdir().map_err(text)?;
+        let line = one_line(run_alone(stage, folder.path(), &[&program, which]), "ok")
+            .map_err(|why| format!("{which}: {why}"))?;
+        let is_told = match word {
+            Some(word) => line.lines().count() == 1 && line.contains(word),
+            None => line.is_empty(),
+        };
+        if !is_told {
+            return Err(format!("{which}: {line}"));
+        }
+    }
+    Ok(())
+}
 
 /// `odfork run --freeze eager` in the world's launcher, before or behind `page run`; in each order,
 /// and with both libraries preloaded by hand, no byte is lost and what does not act says so.

@@ -31,8 +31,25 @@ impl Stage {
         let programs = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pager");
         fs::create_dir_all(&programs).map_err(|e| e.to_string())?;
         for name in [
-            "content", "mappings", "forks", "damage", "strays", "holder", "heap", "pins", "stacks",
-            "identity", "orphan", "closed", "raw", "family", "title", "rooted", "both", "direct",
+            "content",
+            "mappings",
+            "forks",
+            "damage",
+            "strays",
+            "holder",
+            "heap",
+            "pins",
+            "stacks",
+            "identity",
+            "orphan",
+            "closed",
+            "raw",
+            "family",
+            "title",
+            "rooted",
+            "both",
+            "direct",
+            "unlimited",
             "any",
         ] {
             let file = source.join(format!("{name}.c"));

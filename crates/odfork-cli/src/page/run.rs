@@ -122,6 +122,9 @@ pub fn run(given: &ArgMatches) -> Result<u8> {
     set(endpoint::SOCKET, socket.as_os_str());
     set("ODFORK_PAGE_THRESHOLD", number("threshold")?.as_ref());
     set("ODFORK_PAGE_MALLOC", number("malloc")?.as_ref());
+    if given.contains_id("limit") {
+        set("ODFORK_PAGE_LIMIT", daemon::limit_of(given)?.to_string().as_ref());
+    }
     set(
         "ODFORK_PAGE_PINS",
         if given.get_flag("allow-pinning") { "allow" } else { "refuse" }.as_ref(),

@@ -7,7 +7,7 @@ use odfork_pager_protocol::PAGE;
 
 use super::{allocate, free_list, header, is_ours, release, wants, HEADER};
 use crate::next_symbol::NextSymbol;
-use crate::set_errno;
+use crate::{set_errno, unlimited};
 
 macro_rules! next {
     ($name:literal, $kind:ty $(, $argument:expr)*) => {{
@@ -32,7 +32,9 @@ pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
             return block;
         }
     }
-    next!(c"malloc", Allocate, size)
+    let block = next!(c"malloc", Allocate, size);
+    unlimited::look(block as usize);
+    block
 }
 
 /// calloc(3).

@@ -21,7 +21,7 @@ use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 
 use odfork_pager_protocol::control::op;
 use odfork_pager_protocol::PAGE;
-use odfork_sys::{block_signals, restore_signals, ProcessLock};
+use odfork_sys::{args, block_signals, raw, restore_signals, ProcessLock};
 
 use crate::stack::on_unpaged_stack;
 use crate::state::{self, mode, Locked, STATE};
@@ -33,7 +33,7 @@ use free_list::FreeList;
 const LEAST: &CStr = c"ODFORK_PAGE_MALLOC";
 /// Address space of the heap; less where it cannot be had.
 const MOST_BYTES: usize = 64 << 30;
-const LEAST_BYTES: usize = 1 << 30;
+const SMALLEST_BYTES: usize = 1 << 28;
 /// From this length on, freed pages are given back at once.
 const GIVE_BACK: usize = 1 << 20;
 const HEADER: usize = 16;
@@ -129,14 +129,20 @@ fn is_there() -> bool {
     HEAP.made.load(Relaxed) == 1
 }
 
-/// The region's address and length.
+/// The region's address and length: at most a quarter of what the program may map (RLIMIT_AS).
 fn make() -> Option<(usize, usize)> {
     let mut locked = Locked::take();
+    let mut limit = [usize::MAX; 2];
+    // SAFETY: room for a limit.
+    unsafe { raw(libc::SYS_prlimit64, args![0, libc::RLIMIT_AS as usize, 0, &mut limit]) };
     let mut len = MOST_BYTES;
+    while len > limit[0] / 4 && len > SMALLEST_BYTES {
+        len /= 2;
+    }
     loop {
         match setup::map_region(&mut locked, 0, len) {
             Ok(start) => return Some((start, len)),
-            Err(_) if len > LEAST_BYTES => len /= 2,
+            Err(_) if len > SMALLEST_BYTES => len /= 2,
             Err(_) => return None,
         }
     }
