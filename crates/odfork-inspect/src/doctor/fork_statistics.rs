@@ -14,6 +14,8 @@ use odfork_samples::stats::median;
 
 /// The system call that made a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+// Newer architectures have no fork and vfork.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 pub enum Call {
     Fork,
     Vfork,

@@ -12,6 +12,7 @@ use anyhow::{bail, Result};
 use odfork_sys::abi::userfaultfd::{self, Api, Range, Register};
 
 /// Agrees with the kernel on asynchronous write protection.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 fn shake_hands(faults: &OwnedFd) -> Result<()> {
     let mut api =
         Api { api: userfaultfd::VERSION, features: userfaultfd::FEATURE_WP_ASYNC, ioctls: 0 };
