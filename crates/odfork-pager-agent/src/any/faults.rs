@@ -15,6 +15,9 @@ const MOST_ZEROS: u64 = 512;
 pub const MOST_COPIED: u64 = 32;
 /// Most pages taken back at once, when they are touched one after the other.
 const MOST_RECLAIMS: u64 = 16;
+/// The same for one touch: what was taken together is wanted together. Four moves cost hardly more
+/// than one.
+const LEAST_RECLAIMS: u64 = 4;
 
 impl Pager {
     /// Somebody waits for this page.
@@ -34,7 +37,7 @@ impl Pager {
 
     /// From the pool; false: not now.
     pub fn take_back(&mut self, page: u64, number: u64) -> bool {
-        let mut most = self.state.reclaims.run(page, MOST_RECLAIMS);
+        let mut most = self.state.reclaims.run(page, MOST_RECLAIMS).max(LEAST_RECLAIMS);
         if self.pool.is_ahead(number) {
             self.state.ahead.ended(true);
             most = most.max(self.state.ahead.run());

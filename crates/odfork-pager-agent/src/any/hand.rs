@@ -23,6 +23,10 @@ const MOST_PARTS: u32 = 256;
 /// Growth that is worth looking for where it is.
 const NOTICED: u64 = 8;
 
+/// The part of the limit that is the pool: a larger one (1/8, 1/4) made a sort by perl fault 1.4
+/// and 2.2 times as often, and saved no reads.
+const POOL: u64 = 16;
+
 /// Looks without filling the pool, when hardly anything was found.
 const PAUSE: u32 = 100;
 
@@ -239,7 +243,7 @@ impl Pager {
     /// is kept filled: what is in it has a second chance. Memory that is not watched may grow
     /// meanwhile, so it is looked for after each part.
     pub fn reduce(&mut self, more: u64) {
-        let pool = if self.state.pause > 0 { 0 } else { self.limit / 8 };
+        let pool = if self.state.pause > 0 { 0 } else { self.limit / POOL };
         self.state.pause = self.state.pause.saturating_sub(1);
         let allowed = self.allowed();
         // A little more than must, and not for each page: a sweep has its price.
