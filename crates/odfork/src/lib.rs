@@ -68,6 +68,7 @@ mod report;
 mod restless;
 mod results;
 mod retained;
+mod sample;
 mod scan;
 mod scratch;
 mod share;

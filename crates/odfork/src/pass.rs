@@ -32,6 +32,7 @@ use crate::refreeze;
 use crate::registry::{Debt, MAX_FILES};
 use crate::restless;
 use crate::results::View;
+use crate::sample;
 use crate::scan::{self, Subject};
 use crate::scratch::Scratch;
 use crate::share;
@@ -106,6 +107,9 @@ pub fn job(s: &mut Scratch, order: &Order, found: Found) -> Done<()> {
     s.kernel.enter(Step::Pagemap);
     let pagemap = scan::open(&s.kernel, c"/proc/self/pagemap").map_err(no_proc)?;
     o.subject.spliced |= found.zerocopy;
+    if o.slice.is_some_and(|slice| slice.samples) {
+        return sample::ask(s, &o, pagemap);
+    }
     if o.slice.is_some_and(|slice| slice.goes_on) {
         return slices::go_on(s, &o, (pagemap, threads, found));
     }

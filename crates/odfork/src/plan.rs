@@ -175,6 +175,11 @@ fn joined(a: Piece, b: Piece) -> Option<Piece> {
     (a.kind == b.kind && fits).then_some(both)
 }
 
+/// So many pages of a window of 2 MB are enough for a file of huge pages.
+pub fn is_dense(pages: usize) -> bool {
+    few_holes(&Piece { start: 0, end: HUGE, pages, kind: Kind::Huge })
+}
+
 /// At most one page in 11 is untouched.
 fn few_holes(p: &Piece) -> bool {
     let pages = p.len() / PAGE;

@@ -54,6 +54,8 @@ pub struct Slice {
     pub goes_on: bool,
     /// It begins to share with what an earlier look has found.
     pub again: bool,
+    /// It only asks whether a look is worth it.
+    pub samples: bool,
 }
 
 /// How a range was left.

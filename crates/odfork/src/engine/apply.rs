@@ -67,7 +67,8 @@ fn pass_once(
     // of the mark wiped, so it knows that the copied lock is nobody's.
     st.fork_mark.set();
     let goes_on = slice.is_some_and(|slice| slice.goes_on);
-    if !(goes_on && matches!(decide, Decide::Share)) {
+    let samples = slice.is_some_and(|slice| slice.samples);
+    if !(samples || goes_on && matches!(decide, Decide::Share)) {
         // No other job meets shared memory of the program.
         make_private(st, owned, (0, usize::MAX))
             .map_err(|e| Stop::failed(Reason::Step, Step::Switch, e))?;

@@ -175,7 +175,8 @@ fn has_children() -> bool {
 
 /// From now on a pass is under way.
 pub fn open(st: &State, owned: &mut Owned, decide: Decide) {
-    owned.purchase = Purchase { decide: Some(decide), ..Purchase::new() };
+    let samples = is_live_wanted() && matches!(decide, Decide::Always);
+    owned.purchase = Purchase { decide: Some(decide), samples, ..Purchase::new() };
     let what = if matches!(decide, Decide::Share) { SHARING } else { MOVING };
     st.slices.open.store(what, SeqCst);
     st.slices.next_ns.store(0, Relaxed);
@@ -204,9 +205,16 @@ fn slice(st: &State, owned: &mut Stall) -> Done<()> {
     };
     owned.rest = Rest::new();
     let again = core::mem::take(&mut owned.purchase.again) && !looks;
-    let slice = Slice { trial, goes_on: !looks, again };
+    // What an earlier look has found stays known.
+    let samples = looks && core::mem::take(&mut owned.purchase.samples);
+    let slice = Slice { trial, goes_on: !looks || samples, again, samples };
     let done = pass_or_slice(st, owned, (decide, Some(slice)), began_ns);
-    conclude(st, owned, &done, looks, sys::now_ns() - began_ns);
+    let spent_ns = sys::now_ns() - began_ns;
+    if samples && done.is_ok() {
+        st.slices.put_off(spent_ns);
+        return done;
+    }
+    conclude(st, owned, &done, looks, spent_ns);
     done
 }
 

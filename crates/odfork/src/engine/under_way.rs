@@ -170,6 +170,8 @@ pub struct Purchase {
     pub looks: bool,
     /// It shares what an earlier look has found.
     pub again: bool,
+    /// A sample tells first whether a look is worth it.
+    pub samples: bool,
     pub left_ns: u64,
     pub spent_ns: u64,
     /// Something was frozen or refrozen.
@@ -183,6 +185,7 @@ impl Purchase {
             decide: None,
             looks: true,
             again: false,
+            samples: false,
             left_ns: 0,
             spent_ns: 0,
             moved: false,
