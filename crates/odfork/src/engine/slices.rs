@@ -190,9 +190,12 @@ fn slice(st: &State, owned: &mut Stall) -> Done<()> {
         return Ok(());
     }
     let began_ns = sys::now_ns();
-    let doubted = st.slices.doubted.swap(0, SeqCst) != 0 || st.changes.are_too_many();
+    let doubted = st.slices.doubted.load(SeqCst) != 0 || st.changes.are_too_many();
     let looks = owned.purchase.looks || doubted;
-    if looks {
+    // A sample leaves what an earlier look has found, and all doubts about it.
+    let samples = looks && core::mem::take(&mut owned.purchase.samples);
+    if looks && !samples {
+        st.slices.doubted.store(0, SeqCst);
         st.changes.clear();
     }
     let left_ns = if looks { u64::MAX } else { owned.purchase.left_ns };
@@ -205,8 +208,6 @@ fn slice(st: &State, owned: &mut Stall) -> Done<()> {
     };
     owned.rest = Rest::new();
     let again = core::mem::take(&mut owned.purchase.again) && !looks;
-    // What an earlier look has found stays known.
-    let samples = looks && core::mem::take(&mut owned.purchase.samples);
     let slice = Slice { trial, goes_on: !looks || samples, again, samples };
     let done = pass_or_slice(st, owned, (decide, Some(slice)), began_ns);
     let spent_ns = sys::now_ns() - began_ns;
