@@ -17,6 +17,8 @@ pub struct Course {
     pub slot: usize,
     /// In that file, where to go on.
     pub within: usize,
+    /// Anonymous pages when memory was moved last, or found to be too thin.
+    pub anonymous: usize,
     /// Files that descendants showed when it began, and that may be rebuilt.
     pub rebuilds: [bool; MAX_FILES],
 }

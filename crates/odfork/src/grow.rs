@@ -81,6 +81,15 @@ pub fn grow(
     done
 }
 
+/// What is mapped there now may be shared without another look. Each range is asked about again.
+pub fn note_frozen(s: &mut Scratch, file: &BackingFile, (start, end): (usize, usize), part: &Vma) {
+    if file.kind() == Kind::Huge && start < end {
+        let offset = (live::place(file) + (start - file.start)) as u64;
+        let (dev, inode) = (file.dev, file.inode);
+        s.keep_vma(Vma { start, end, offset, dev, inode, anon: 0, ..*part });
+    }
+}
+
 /// Moves a private view of the file over the range.
 fn show(
     s: &mut Scratch,

@@ -108,7 +108,7 @@ pub fn job(s: &mut Scratch, order: &Order, found: Found) -> Done<()> {
     let pagemap = scan::open(&s.kernel, c"/proc/self/pagemap").map_err(no_proc)?;
     o.subject.spliced |= found.zerocopy;
     if o.slice.is_some_and(|slice| slice.samples) {
-        return sample::ask(s, &o, pagemap);
+        return sample::ask(s, &o.subject, pagemap);
     }
     if o.slice.is_some_and(|slice| slice.goes_on) {
         return slices::go_on(s, &o, (pagemap, threads, found));

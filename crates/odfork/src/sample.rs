@@ -1,34 +1,43 @@
 //! A sample of anonymous memory before a look: whether any of it may be dense enough to be frozen.
 //!
-//! Owns that question. A look reads each entry of the page tables: 20 ms for 1 GB, held in one
+//! Owns that question, and whether any of it is new: page faults say little, most of them are
+//! copies beside a child. A look reads each entry of the page tables: 20 ms for 1 GB, held in one
 //! piece. Values of 16 KB leave a page free beside each of them, more than the budget allows
 //! frozen: without the sample each pass would find that out anew. Runs in the helper task, changes
 //! nothing.
 
 use crate::pagemap::{Pagemap, Want};
-use crate::pass::Order;
 use crate::plan;
 use crate::quiesce;
 use crate::reason::{Done, Reason, Stop};
-use crate::scan;
+use crate::scan::{self, Subject};
 use crate::scratch::Scratch;
 use crate::step::Step;
 use crate::sys::{now_ns, Kernel, SysResult, HUGE, PAGE};
-use crate::vma::{Vma, READ, WRITE};
+use crate::vma::{dec, Vma, READ, WRITE};
 
 /// Windows of 2 MB that are looked at, spread over all.
 const SAMPLES: usize = 64;
 /// Of those that have content one in so many must be dense, else it is not worth a look.
 const SHARE: usize = 16;
+/// Pages that must be new (4 MB).
+const NEW: usize = 1024;
 /// With less memory than that a look is cheaper: 128 MB.
 const FEW: usize = 64;
 /// Files of that size are looked at for what the program does not show any more (64 MB).
 const MUCH_FROZEN: usize = 64 << 20;
 
-/// `NotWorth` where a look would find next to nothing; otherwise there is more to do.
-pub fn ask(s: &mut Scratch, o: &Order, pagemap: i32) -> Done<()> {
+/// `NotWorth` where a look would find next to nothing. More is to be done if it would not, and if
+/// anything is new.
+pub fn ask(s: &mut Scratch, subject: &Subject, pagemap: i32) -> Done<()> {
     s.results.report.more.set(1);
-    let frozen: usize = o.subject.registry.live().map(|(_, file)| file.bytes).sum();
+    let (before, now) = (s.work.course.anonymous, anonymous(s));
+    if now < before + NEW {
+        s.work.course.anonymous = before.min(now);
+        s.results.report.more.set(0);
+        return Ok(());
+    }
+    let frozen: usize = subject.registry.live().map(|(_, file)| file.bytes).sum();
     if frozen > MUCH_FROZEN {
         return Ok(());
     }
@@ -39,10 +48,26 @@ pub fn ask(s: &mut Scratch, o: &Order, pagemap: i32) -> Done<()> {
     }
     let (_, full, dense) = count(s, pagemap, windows.div_ceil(SAMPLES)).map_err(fail)?;
     if dense * SHARE < full {
+        note_anonymous(s);
         s.results.report.more.set(0);
         return Err(Stop::of(Reason::NotWorth));
     }
     Ok(())
+}
+
+/// So much is left as it is: what is new from here on counts.
+pub fn note_anonymous(s: &mut Scratch) {
+    s.work.course.anonymous = anonymous(s);
+}
+
+/// Anonymous pages of this memory. Copies of pages of files are among them; after sharing there are
+/// none of those.
+fn anonymous(s: &mut Scratch) -> usize {
+    s.kernel.enter(Step::Scan);
+    let text = scan::slurp(&s.kernel, c"/proc/self/statm", &mut s.work.text);
+    let mut words = text.unwrap_or_default().split(|&b| b == b' ').skip(1).filter_map(dec);
+    let (resident, shared) = (words.next().unwrap_or(0), words.next().unwrap_or(0));
+    resident.saturating_sub(shared) as usize
 }
 
 /// Whole windows of memory that could be frozen; of every `nth` of them those with content, and

@@ -22,7 +22,6 @@ use crate::freeze::{self, Content, Tools};
 use crate::grow;
 use crate::held::Holding;
 use crate::inspect;
-use crate::live;
 use crate::open_files::Found;
 use crate::pass::{self, Order};
 use crate::plan::{Kind, Piece};
@@ -30,6 +29,7 @@ use crate::quiesce::{self, Quiesced};
 use crate::reason::{Done, Reason, Stop};
 use crate::refreeze;
 use crate::registry::{BackingFile, MAX_FILES};
+use crate::sample;
 use crate::scan;
 use crate::scratch::Scratch;
 use crate::share;
@@ -199,6 +199,7 @@ fn each_range(s: &mut Scratch, o: &Order, tools: &Tools, alone: bool) -> Done<()
         let Some((v, range)) = next(s, s.work.course.at) else {
             s.work.course.open = false;
             s.results.report.more.set(0);
+            sample::note_anonymous(s);
             break Ok(());
         };
         let left = match is_still(s, maps, &v, range) {
@@ -327,14 +328,14 @@ fn freeze_some(s: &mut Scratch, o: &Order, tools: &Tools, part: &Vma) -> Done<Le
             Some((slot, file)) => {
                 let reached =
                     grow::grow(s, tools.pagemap, (*slot, file), (piece, part), tools.trial)?;
-                note_frozen(s, file, (piece.start, reached), part);
+                grow::note_frozen(s, file, (piece.start, reached), part);
                 reached
             }
             None if s.work.files_left < FEW_FILES => piece.end,
             None => {
                 let reached = freeze_new(s, tools, piece, part, Content::Anonymous)?;
                 if let Some(file) = s.results.created().last().filter(|_| reached > piece.start) {
-                    note_frozen(s, &file, (piece.start, reached), part);
+                    grow::note_frozen(s, &file, (piece.start, reached), part);
                 }
                 reached
             }
@@ -344,15 +345,6 @@ fn freeze_some(s: &mut Scratch, o: &Order, tools: &Tools, part: &Vma) -> Done<Le
         }
     }
     Ok(Left::At(part.end))
-}
-
-/// What is mapped there now may be shared without another look. Each range is asked about again.
-fn note_frozen(s: &mut Scratch, file: &BackingFile, (start, end): (usize, usize), part: &Vma) {
-    if file.kind() == Kind::Huge && start < end {
-        let offset = (live::place(file) + (start - file.start)) as u64;
-        let (dev, inode) = (file.dev, file.inode);
-        s.keep_vma(Vma { start, end, offset, dev, inode, anon: 0, ..*part });
-    }
 }
 
 /// Into a new file, at least a window of it. Returns where it stopped.

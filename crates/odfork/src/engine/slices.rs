@@ -212,6 +212,9 @@ fn slice(st: &State, owned: &mut Stall) -> Done<()> {
     let done = pass_or_slice(st, owned, (decide, Some(slice)), began_ns);
     let spent_ns = sys::now_ns() - began_ns;
     if samples && done.is_ok() {
+        if !owned.rest.more {
+            end(st, owned);
+        }
         st.slices.put_off(spent_ns);
         return done;
     }
@@ -278,6 +281,13 @@ fn conclude(st: &State, owned: &mut Owned, done: &Done<()>, looked: bool, spent_
             close(st, owned, spent_ns);
         }
     }
+}
+
+/// Nothing is new: no pass.
+fn end(st: &State, owned: &mut Owned) {
+    st.slices.open.store(NONE, SeqCst);
+    owned.purchase.decide = None;
+    st.note_pass();
 }
 
 /// The pass is over; what has become clean may be shared next.
