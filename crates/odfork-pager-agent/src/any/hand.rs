@@ -23,8 +23,8 @@ const MOST_PARTS: u32 = 256;
 /// Growth that is worth looking for where it is.
 const NOTICED: u64 = 8;
 
-/// The part of the limit that is the pool: a larger one (1/8, 1/4) made a sort by perl fault 1.4
-/// and 2.2 times as often, and saved no reads.
+/// The part of the limit that is the pool: with a larger one (1/8, 1/4) a sort by perl faulted 1.4
+/// and 2.2 times as often, and read about as much.
 const POOL: u64 = 16;
 
 /// Looks without filling the pool, when hardly anything was found.
