@@ -171,8 +171,10 @@ fn kill(stage: &Stage, words: &[&str], which: Which, wait: u64) -> Outcome {
         Which::Holding => &[holding],
         Which::Both => &[serving, holding],
     };
-    // SAFETY: signals to processes of ours; they stay zombies at most while their parent lives.
-    doomed.iter().for_each(|&task| drop(unsafe { libc::kill(task, libc::SIGKILL) }));
+    for &task in doomed {
+        // SAFETY: signals to processes of ours; they stay zombies at most while their parent lives.
+        unsafe { libc::kill(task, libc::SIGKILL) };
+    }
     wait_for("its end", || !matches!(child.try_wait(), Ok(None)))
         .inspect_err(|_| drop(child.kill()))?;
     // Waits for its children, too: they have its standard error.
