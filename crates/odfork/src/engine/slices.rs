@@ -305,7 +305,8 @@ fn close(st: &State, owned: &mut Owned, spent_ns: u64) {
     st.slices.note_end(owned.purchase.moved);
     st.note_pass();
     if is_live_wanted() && !st.live.is_barred() && st.live.is_due(sys::now_ns()) {
-        open_sharing(st, owned);
+        // With a look: what was frozen just now is not in that of the pass.
+        open(st, owned, Decide::Share);
         st.slices.put_off(spent_ns);
     }
 }
