@@ -99,9 +99,10 @@ pub fn share_all(s: &mut Scratch, subject: &Subject, pagemap: i32, found: Found)
     Ok(())
 }
 
-/// Memory of this process may be shared now.
+/// Memory of this process may be shared now. The way back takes address space for a moment, and
+/// data that shared memory is not counted as.
 pub fn is_allowed(s: &mut Scratch, found: &Found) -> bool {
-    !found.direct && !s.results.report.unfit.flag() && !is_limited() && is_in_cores(s)
+    !found.direct && !s.results.report.unfit.flag() && !sys::is_space_limited() && is_in_cores(s)
 }
 
 /// The first mapping of a file, at or after that address, that shows it where it was made for.
@@ -190,16 +191,6 @@ fn replace(k: &Kernel, from: usize, (start, end): (usize, usize)) -> sys::SysRes
     let (len, how) = (end - start, libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED);
     // SAFETY: the target shows the same bytes of the same file, and has no copies of its own.
     unsafe { k.call(libc::SYS_mremap, args![from, len, len, how, start]) }.map(|_| ())
-}
-
-/// The way back takes address space for a moment, and data that shared memory is not counted as.
-fn is_limited() -> bool {
-    [libc::RLIMIT_AS, libc::RLIMIT_DATA].into_iter().any(|which| {
-        let mut limit = [0u64; 2];
-        // SAFETY: reads a limit.
-        let read = unsafe { sys::raw(libc::SYS_prlimit64, args![0, which, 0, &mut limit]) };
-        read != 0 || limit[0] != u64::MAX
-    })
 }
 
 /// Core files have shared memory wherever they have private memory. The file has no name, so that

@@ -62,6 +62,16 @@ pub fn sleep_ms(ms: u32) {
     unsafe { raw(libc::SYS_nanosleep, args![&pause, 0]) };
 }
 
+/// This process may not have as much address space or data as there is.
+pub fn is_space_limited() -> bool {
+    [libc::RLIMIT_AS, libc::RLIMIT_DATA].into_iter().any(|which| {
+        let mut limit = [0u64; 2];
+        // SAFETY: reads a limit.
+        let asked = unsafe { raw(libc::SYS_prlimit64, args![0, which, 0, &mut limit]) };
+        asked != 0 || limit[0] != u64::MAX
+    })
+}
+
 /// Minor faults of this process so far: an upper bound, for 4 KB pages, of the
 /// page-table entries made since an earlier reading. Costs no descriptor.
 pub fn minor_faults() -> u64 {

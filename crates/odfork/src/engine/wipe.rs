@@ -44,20 +44,11 @@ fn keep_away(addresses: &Addresses, range: (usize, usize)) -> SysResult<()> {
         return Err(Errno(libc::EAGAIN));
     }
     state().wipes.store(1, Relaxed);
-    match is_space_limited() {
+    // What is kept out of a child might find no room there.
+    match sys::is_space_limited() {
         true => Ok(()),
         false => advise(range, libc::MADV_DONTFORK),
     }
-}
-
-/// What is kept out of a child might find no room there.
-fn is_space_limited() -> bool {
-    [libc::RLIMIT_AS, libc::RLIMIT_DATA].into_iter().any(|which| {
-        let mut limit = [0u64; 2];
-        // SAFETY: reads a limit.
-        let asked = unsafe { sys::raw(libc::SYS_prlimit64, args![0, which, 0, &mut limit]) };
-        asked != 0 || limit[0] != u64::MAX
-    })
 }
 
 /// After `MADV_KEEPONFORK` by the kernel: children have it again. Under the lock.
