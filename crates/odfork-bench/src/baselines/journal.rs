@@ -41,7 +41,7 @@ enum Entry {
     Done(u64),
 }
 
-/// How long processes of a group may take to die.
+/// How long processes of a group, or that write into a folder, may take to end.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(5);
 
@@ -56,9 +56,7 @@ impl Undo {
             }
             Undo::ZramReset(id) => (reset_zram(*id), format!("echo 1 > /sys/block/zram{id}/reset")),
             Undo::RemoveFile(path) => (fs::remove_file(path), format!("rm {}", path.display())),
-            Undo::RemoveFolder(path) => {
-                (fs::remove_dir_all(path), format!("rm -r {}", path.display()))
-            }
+            Undo::RemoveFolder(path) => (remove_folder(path), format!("rm -r {}", path.display())),
             Undo::RemoveGroup(path) => (remove_group(path), format!("rmdir {}", path.display())),
             Undo::Write(path, text) => {
                 (fs::write(path, text), format!("echo {text} > {}", path.display()))
@@ -85,6 +83,17 @@ fn swap_off(path: &Path) -> std::io::Result<()> {
     match unsafe { libc::swapoff(name.as_ptr()) } {
         0 => Ok(()),
         _ => Err(Error::last_os_error()),
+    }
+}
+
+/// A program that was told to end may still write its last files.
+fn remove_folder(path: &Path) -> std::io::Result<()> {
+    let begin = Instant::now();
+    loop {
+        match fs::remove_dir_all(path) {
+            Err(_) if path.exists() && begin.elapsed() < EXIT_TIMEOUT => std::thread::sleep(POLL),
+            outcome => return outcome,
+        }
     }
 }
 
@@ -243,6 +252,21 @@ mod tests {
             std::env::temp_dir().join(format!("odfork-cleanup-{name}-{}", std::process::id()));
         fs::create_dir_all(&path).unwrap();
         path
+    }
+
+    #[test]
+    fn a_folder_that_is_written_into_is_removed_when_its_writer_ends() {
+        let path = folder("written");
+        let inside = path.join("inside");
+        fs::create_dir(&inside).unwrap();
+        let writer = std::thread::spawn(move || {
+            // Faster than a folder can be emptied; ends when the folder is gone.
+            let names = (0..2000).map(|number| inside.join(number.to_string()));
+            names.take_while(|name| fs::write(name, "").is_ok()).count()
+        });
+        Undo::RemoveFolder(path.clone()).carry_out().unwrap();
+        writer.join().unwrap();
+        assert!(!path.exists());
     }
 
     #[test]

@@ -24,12 +24,15 @@ pub struct Sampler {
     known: HashMap<Pid, String>,
     /// Children from before.
     old: HashSet<Pid>,
+    /// Ended and counted; their makers have not waited for them yet.
+    zombies: HashSet<Pid>,
 }
 
 impl Sampler {
     pub fn new(root: Pid, ours: bool) -> Sampler {
         let old = if ours { HashSet::new() } else { children(root).into_iter().collect() };
-        Sampler { root, ours, known: HashMap::from([(root, runs(root))]), old }
+        let known = HashMap::from([(root, runs(root))]);
+        Sampler { root, ours, known, old, zombies: HashSet::new() }
     }
 
     /// Samples until the process ends, the time is over or Ctrl-C.
@@ -62,10 +65,12 @@ impl Sampler {
     }
 
     fn scan(&mut self, log: &mut Log) {
+        self.zombies.retain(|&pid| Status::of_process(pid).is_some_and(|s| s.is_zombie()));
         for pid in self.known.keys().copied().collect::<Vec<_>>() {
             let now = runs(pid);
             if now.is_empty() {
                 self.known.remove(&pid);
+                self.zombies.insert(pid);
                 log.ended(pid);
                 continue;
             }
@@ -73,7 +78,7 @@ impl Sampler {
                 log.exec(pid, None);
             }
             for child in children(pid) {
-                if !self.old.contains(&child) && !self.known.contains_key(&child) {
+                if !self.is_counted(child) {
                     log.born(pid, child, Call::Unknown, Class::Unknown);
                     let own = Some(runs(child)).filter(|own| !own.is_empty());
                     if own.as_ref().is_some_and(|own| *own != now) {
@@ -86,6 +91,12 @@ impl Sampler {
         if self.known.is_empty() {
             self.known.insert(self.root, String::new());
         }
+    }
+
+    fn is_counted(&self, child: Pid) -> bool {
+        self.known.contains_key(&child)
+            || self.old.contains(&child)
+            || self.zombies.contains(&child)
     }
 }
 
@@ -151,5 +162,22 @@ mod tests {
         shell.wait().unwrap();
         let seen = log.statistics.summary();
         assert_eq!((end, seen.forks.execs, seen.processes), (End::Gone(None), 1, 1), "{seen:?}");
+    }
+
+    #[test]
+    fn a_child_that_nobody_waits_for_is_counted_once() {
+        // The sleep that takes the place of the shell does not know of the other one.
+        let mut shell =
+            Command::new("sh").args(["-c", "sleep 0.1 & exec sleep 0.5"]).spawn().unwrap();
+        let root = shell.id() as Pid;
+        let prices = Prices::built_in();
+        let snapshots = Snapshots::knowing(&prices, 0.0);
+        let mut log = Log::begin(ForkStatistics::new(root, "sh"), snapshots);
+        let mut sampler = Sampler::new(root, false);
+        sampler.old.clear();
+        sampler.run(&mut log, Some(Duration::from_secs(20)));
+        shell.wait().unwrap();
+        let seen = log.statistics.summary();
+        assert_eq!(seen.processes, 1, "{seen:?}");
     }
 }
