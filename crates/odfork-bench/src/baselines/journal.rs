@@ -259,11 +259,13 @@ mod tests {
         let path = folder("written");
         let inside = path.join("inside");
         fs::create_dir(&inside).unwrap();
+        let many = inside.join("500");
         let writer = std::thread::spawn(move || {
             // Faster than a folder can be emptied; ends when the folder is gone.
-            let names = (0..2000).map(|number| inside.join(number.to_string()));
+            let names = (0..20_000).map(|number| inside.join(number.to_string()));
             names.take_while(|name| fs::write(name, "").is_ok()).count()
         });
+        while !many.exists() && !writer.is_finished() {}
         Undo::RemoveFolder(path.clone()).carry_out().unwrap();
         writer.join().unwrap();
         assert!(!path.exists());
