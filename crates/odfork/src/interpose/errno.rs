@@ -2,10 +2,13 @@
 
 use crate::sys;
 
-/// Sets it.
+/// Sets it. Not written where it is so already: after each fork the first write into a page is a
+/// fault, and this may be the only one there.
 pub fn set_errno(e: i32) {
-    // SAFETY: libc's thread-local errno always exists.
-    unsafe { *libc::__errno_location() = e };
+    if get_errno() != e {
+        // SAFETY: libc's thread-local errno always exists.
+        unsafe { *libc::__errno_location() = e };
+    }
 }
 
 /// Reads it.
