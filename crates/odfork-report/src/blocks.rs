@@ -130,6 +130,8 @@ pub enum Block {
     Figures(Vec<Figure>),
     Table(Table),
     Text(String),
+    /// What a reader remembers of a chapter.
+    Lead(String),
     /// Something the reader must not overlook.
     Warning(String),
 }
@@ -156,6 +158,7 @@ impl Render for Block {
             }
             Block::Table(table) => html! { (table) "\n" },
             Block::Text(text) => html! { p { (text) } "\n" },
+            Block::Lead(text) => html! { p.lead { (text) } "\n" },
             Block::Warning(text) => html! { p.warning { (text) } "\n" },
         }
     }

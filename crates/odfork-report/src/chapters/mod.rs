@@ -23,8 +23,8 @@ use serde_json::Value;
 
 use crate::blocks::{Block, Chapter, Content};
 use odfork_samples::digest::{Digest, Point};
-use odfork_samples::samples::Recording;
-use odfork_samples::unit::Unit;
+use odfork_samples::samples::{Params, Recording};
+use odfork_samples::unit::{digits, Unit};
 use plans::Plan;
 pub use plans::PLANS;
 use tables::{medians, Column};
@@ -33,16 +33,18 @@ use tables::{medians, Column};
 pub fn chapter(recording: &Recording, suffix: &str) -> Chapter {
     let name = recording.experiment();
     let digest = Digest::of(recording);
-    let mut blocks = state(recording);
+    let plan = PLANS.iter().find(|plan| plan.name == name);
+    let lead = plan.and_then(|plan| plan.lead(&digest)).map(Block::Lead);
+    let mut blocks: Vec<Block> = lead.into_iter().chain(state(recording)).collect();
     blocks.extend(place(recording).map(Block::Text));
-    let mut chapter = match PLANS.iter().find(|plan| plan.name == name) {
+    let mut chapter = match plan {
         Some(plan) => known(plan, &digest, suffix, &mut blocks),
         None => unknown(recording, &digest, suffix, &mut blocks),
     };
     let note = |note: &String| Block::Text(format!("Note of the run: {note}"));
     blocks.extend(recording.notes.iter().map(note));
     let says = |(configuration, detail): &(String, String)| {
-        Block::Text(format!("Configuration {configuration}: {detail}"))
+        Block::Text(format!("Configuration {configuration}: {}", in_words(detail)))
     };
     blocks.extend(recording.engines.iter().map(says));
     chapter.content.blocks = blocks;
@@ -67,6 +69,23 @@ fn known(plan: &Plan, digest: &Digest, suffix: &str, blocks: &mut Vec<Block>) ->
         published: plan.published.into(),
         content,
     }
+}
+
+/// Where a remark holds comes last, as the parameters of samples: {"bytes":1048576}.
+fn in_words(detail: &str) -> String {
+    let split = detail.rfind(" {").map(|at| detail.split_at(at));
+    let Some((text, params)) =
+        split.and_then(|(text, json)| Some((text, serde_json::from_str::<Params>(json).ok()?)))
+    else {
+        return detail.into();
+    };
+    let word = |(name, value): (&String, &Value)| match (name.as_str(), value.as_f64()) {
+        ("bytes" | "value", Some(bytes)) => format!("{name} {}", Unit::Bytes.write(bytes)),
+        (_, Some(number)) => format!("{name} {}", digits(number)),
+        _ => format!("{name} {}", value.as_str().map_or_else(|| value.to_string(), str::to_owned)),
+    };
+    let words: Vec<String> = params.iter().map(word).collect();
+    format!("{text} ({})", words.join(", "))
 }
 
 /// The chapter of an experiment nobody wrote a chapter for.

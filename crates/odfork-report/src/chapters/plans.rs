@@ -37,6 +37,17 @@ pub static PLANS: LazyLock<Vec<Plan>> = LazyLock::new(|| {
 });
 
 impl Plan {
+    /// The one sentence that a reader remembers, of programs of others.
+    pub fn lead(&self, digest: &Digest) -> Option<String> {
+        match self.name {
+            "redis" => redis::lead(digest),
+            "afl" => programs::lead_of_rates(digest, "target"),
+            "vm" => programs::lead_of_rates(digest, "guest"),
+            "apache" | "postgres" => programs::lead_of_servers(digest),
+            _ => None,
+        }
+    }
+
     /// Plots, tables of its own and headlines, from the samples and the chapter's name.
     pub fn build(&self, digest: &Digest, id: &str) -> Content {
         let build = match self.name {

@@ -10,10 +10,13 @@ use crate::colour::Colour;
 use crate::drawing::MARKS;
 use odfork_samples::digest::{paired_ratio, Digest, Point};
 use odfork_samples::published::{points, PublishedPoint};
+use odfork_samples::stats::Estimate;
 use odfork_samples::unit::{digits, Unit};
 
 /// The metric of servers whose ratio a reader remembers.
 const SLOW: &str = "p99";
+/// What no loss means.
+const MOST: f64 = 1.03;
 
 /// `apache` and `postgres`.
 pub fn build_servers(digest: &Digest, id: &str) -> Content {
@@ -31,6 +34,45 @@ pub fn build_servers(digest: &Digest, id: &str) -> Content {
         Some((what, times(&ratio)))
     };
     Content { blocks, headlines: others.filter_map(line).collect() }
+}
+
+/// Of the arm that does worst.
+pub fn lead_of_servers(digest: &Digest) -> Option<String> {
+    let arms = digest.of_metric(SLOW).filter(|point| point.configuration != "plain");
+    let ratio = |arm| Some((arm, paired_ratio(arm, digest.twin(arm, "plain")?)?));
+    let ratios = arms.filter_map(ratio);
+    let (arm, ratio) = ratios.max_by(|(_, a), (_, b)| a.value.total_cmp(&b.value))?;
+    let loses = match ratio.interval {
+        Some((low, _)) if low > MOST => "it loses more than 3 %",
+        Some((_, high)) if high <= MOST => "it loses at most 3 %",
+        _ => "whether it loses 3 % one run does not decide",
+    };
+    let arm = &arm.configuration;
+    let times = times(&ratio);
+    Some(format!(
+        "With odfork ({arm}) 1 request in 100 waits {times} as long as with stock fork: {loses}."
+    ))
+}
+
+/// Of the largest program, with the arm of odfork that does best; and of the small one.
+pub fn lead_of_rates(digest: &Digest, what: &str) -> Option<String> {
+    let ours = ["auto", "eager", "live", "kernel"];
+    let arms = digest.of_metric("rate").filter(|arm| ours.contains(&arm.configuration.as_str()));
+    let ratio = |arm| Some((arm, paired_ratio(arm, digest.twin(arm, "plain")?)?));
+    let mut ratios: Vec<(&Point, Estimate)> = arms.filter_map(ratio).collect();
+    ratios.sort_by(|(a, x), (b, y)| {
+        a.number("bytes").total_cmp(&b.number("bytes")).then(x.value.total_cmp(&y.value))
+    });
+    let (arm, best) = ratios.last()?;
+    let (name, bytes) = (&arm.configuration, Unit::Bytes.write(arm.number("bytes")));
+    let small = |(arm, ratio): &&(&Point, Estimate)| {
+        arm.number("bytes") == 0.0 && arm.configuration == *name && ratio.value > 0.0
+    };
+    let small =
+        ratios.iter().find(small).map(|(_, ratio)| format!("; a small one {}", times(ratio)));
+    let (best, small) = (times(best), small.unwrap_or_default());
+    let whose = format!("With odfork ({name}) a {what} that holds {bytes}");
+    Some(format!("{whose} takes {best} the inputs of stock fork{small}."))
 }
 
 /// `afl` and `vm`.
@@ -109,6 +151,8 @@ mod tests {
         let content = build_servers(&Digest::of_samples(&samples), "apache");
         assert_eq!((content.blocks.len(), content.headlines.len()), (1, 1));
         assert!(content.headlines[0].1.contains("1.02"), "{:?}", content.headlines);
+        let lead = lead_of_servers(&Digest::of_samples(&samples)).unwrap();
+        assert!(lead.contains("(auto) 1 request in 100 waits 1.02") && lead.ends_with("decide."));
     }
 
     #[test]
@@ -125,5 +169,7 @@ mod tests {
         assert_eq!((content.blocks.len(), content.headlines.len()), (3, 2));
         let (what, ratio) = &content.headlines[1];
         assert!(what.ends_with(" GB") && ratio.starts_with("20"), "{what}: {ratio}");
+        let lead = lead_of_rates(&Digest::of_samples(&samples), "target").unwrap();
+        assert!(lead.contains("holds 1 GB takes 20×") && lead.contains("a small one"), "{lead}");
     }
 }

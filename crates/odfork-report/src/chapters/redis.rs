@@ -107,7 +107,28 @@ fn forks(digest: &Digest) -> Table {
     Table::new("Time in fork", &head, 2).with(digest.of_metric("fork").map(row))
 }
 
-/// What a reader remembers: how long the slowest of 10,000 requests waited.
+/// How long the slowest of 10,000 requests waited, with the arm that does best.
+pub fn lead(digest: &Digest) -> Option<String> {
+    let most = digest.of_metric(SLOWEST).map(|point| point.number("bytes")).fold(0.0, f64::max);
+    let is_case = |point: &&Point| {
+        point.configuration != "plain"
+            && point.word("snapshot") == "bgsave"
+            && point.number("bytes") == most
+    };
+    let last = |point: &Point| point.values().last().copied().unwrap_or(f64::INFINITY);
+    let arms = digest.of_metric(SLOWEST).filter(is_case);
+    let best = arms.min_by(|a, b| last(a).total_cmp(&last(b)))?;
+    let stock = digest.twin(best, "plain")?;
+    Some(format!(
+        "The slowest of 10,000 requests waits {} with odfork ({}), {} with stock fork: {}.",
+        Unit::Nanoseconds.write(last(best)),
+        best.configuration,
+        Unit::Nanoseconds.write(last(stock)),
+        words(best),
+    ))
+}
+
+/// How long the slowest of 10,000 requests waited, for the front page.
 fn headlines(digest: &Digest, place: &Point) -> Vec<(String, String)> {
     let last = |point: &Point| point.values().last().copied();
     let line = |arm: &Point| {
