@@ -1,9 +1,15 @@
 """pytest --odfork against plain pytest."""
 
+import ctypes
 import json
+import mmap
+import os
 import re
+import struct
 
 import pytest
+
+from odfork import _copies
 
 TESTS = """
 import os, pytest, signal, sys, time, unittest, warnings
@@ -310,3 +316,64 @@ def test_a_template_that_cannot_fork(pytester):
         "import pytest\n@pytest.mark.parametrize('n', range(9))\ndef test(n): assert n != 5"
     )
     run(pytester, "--odfork").assert_outcomes(passed=8, failed=1)
+
+
+def test_the_next_child_copies_what_the_last_one_did(pytester):
+    if not may_copy_early():
+        pytest.skip("MADV_POPULATE_WRITE: Linux 5.14")
+    pytester.makeconftest(
+        "import os, pytest\n"
+        "from odfork import _copies\n"
+        "copy = _copies.Early.copy\n"
+        "def pages():\n"
+        "    return sum(length for _, length in _copies.copied()) // _copies.PAGE\n"
+        "def early(self):\n"
+        "    before = pages()\n"
+        "    copy(self)\n"
+        "    with open('copied', 'a') as out: print(len(self.ranges), pages() - before, file=out)\n"
+        "_copies.Early.copy = early\n"
+    )
+    pytester.makepyfile(
+        "import pytest\n@pytest.mark.parametrize('n', range(5))\ndef test(n): assert n != 3"
+    )
+    run(pytester, "--odfork").assert_outcomes(passed=4, failed=1)
+    lines = [map(int, line.split()) for line in open(pytester.path / "copied")]
+    noted, pages = map(min, zip(*lines))
+    assert noted > 20 and pages > 200, (noted, pages)
+
+
+def may_copy_early():
+    try:
+        mmap.mmap(-1, mmap.PAGESIZE).madvise(_copies.MADV_POPULATE_WRITE)
+    except OSError:
+        return False
+    return True
+
+
+def test_an_older_kernel_copies_range_by_range(monkeypatch):
+    calls = []
+
+    class Libc:
+        def process_madvise(*_):
+            return -1
+
+        def madvise(self, begin, length, advice):
+            calls.append((begin.value, length.value, advice))
+            return 0
+
+    monkeypatch.setattr(_copies, "_libc", Libc())
+    _copies._copy(-1, [(4096, 8192), (65536, 4096)])
+    assert calls == [(4096, 8192, 23), (65536, 4096, 23)]
+
+
+def test_only_what_the_template_maps_is_copied_early():
+    place = mmap.mmap(-1, 4 * mmap.PAGESIZE, flags=mmap.MAP_PRIVATE)
+    shared = mmap.mmap(-1, 4 * mmap.PAGESIZE)
+    inside, of_others = (ctypes.addressof(ctypes.c_char.from_buffer(m)) for m in (place, shared))
+    ranges = (inside, mmap.PAGESIZE, of_others, mmap.PAGESIZE, 0, 0)
+    noted = os.memfd_create("noted")
+    os.write(noted, struct.pack("6Q", *ranges))
+    early = _copies.Early(noted)
+    early.learn()
+    os.close(noted)
+    assert early.ranges == [(inside, mmap.PAGESIZE)]

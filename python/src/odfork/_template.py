@@ -19,7 +19,7 @@ import struct
 import warnings
 from typing import Callable, List, NoReturn, Optional, Tuple
 
-from . import _process
+from . import _copies, _process
 
 ORDER = struct.Struct("<iii")  # the test, the next one or -1, how many have failed
 ANSWER = struct.Struct("<I?")  # the child's status, whether another one can follow
@@ -58,7 +58,7 @@ def wait(pid: int, timeout: Optional[float]) -> int:
 class Template:
     """The side of pytest's process. `run` is what a child does with an order; it never returns."""
 
-    def __init__(self, run: Run, timeout: Optional[float]) -> None:
+    def __init__(self, run: Run, timeout: Optional[float], copies: int) -> None:
         orders, self.orders = os.pipe()
         self.answers, answers = os.pipe()
         self.lasts = True  # it takes another order
@@ -67,7 +67,7 @@ class Template:
         if self.pid == 0:
             os.close(self.orders)
             os.close(self.answers)
-            Forks(run, timeout, orders, answers).serve(parent)
+            Forks(run, timeout, orders, answers, copies).serve(parent)
         os.close(orders)
         os.close(answers)
         self.ends = os.pidfd_open(self.pid)
@@ -108,8 +108,11 @@ class Template:
 class Forks:
     """The template's own side."""
 
-    def __init__(self, run: Run, timeout: Optional[float], orders: int, answers: int) -> None:
+    def __init__(
+        self, run: Run, timeout: Optional[float], orders: int, answers: int, copies: int
+    ) -> None:
         self.run, self.timeout = run, timeout
+        self.early = _copies.Early(copies)
         self.orders, self.answers = orders, answers
         self.interrupt = signal.getsignal(signal.SIGINT)
 
@@ -136,6 +139,7 @@ class Forks:
 
     def _spare(self) -> Tuple[int, int]:
         """A child that waits for an order, and the pipe in which it says that it has one."""
+        self.early.learn()
         taken, take = os.pipe()
         parent = os.getpid()
         pid = os.fork()
@@ -145,6 +149,7 @@ class Forks:
         try:
             _process.end_with(parent)
             os.close(taken)
+            self.early.copy()
             data = os.read(self.orders, ORDER.size)
             if data:
                 os.write(take, b"t")

@@ -13,7 +13,7 @@ from typing import Any, Callable, List, NoReturn, Optional
 
 import pytest
 
-from . import _template
+from . import _copies, _template
 
 LENGTH = struct.Struct("<I")
 
@@ -62,6 +62,7 @@ class Box:
 
     def __init__(self) -> None:
         self.said, self.trace = os.memfd_create("odfork-reports"), os.memfd_create("odfork-trace")
+        self.copies = os.memfd_create("odfork-copies")
 
     def empty(self) -> None:
         for fd in (self.said, self.trace):
@@ -78,8 +79,8 @@ class Box:
         return _content(self.trace)[: 1 << 16].decode(errors="replace")
 
     def close(self) -> None:
-        os.close(self.said)
-        os.close(self.trace)
+        for fd in (self.said, self.trace, self.copies):
+            os.close(fd)
 
 
 def fork_test(child: Callable[[], NoReturn], forked: Callable[[], None], limit: Any) -> int:
@@ -134,6 +135,7 @@ def run_test(item: Any, test: Callable[[], None], box: Box, timeout: Optional[fl
         if coverage is not None:
             sender.send("coverage", coverage())
         sender.send("end", stop or str(item.session.shouldstop or ""))
+        _copies.note(box.copies)
         status = 0
     except BaseException:
         os.write(trace, traceback.format_exc().encode())

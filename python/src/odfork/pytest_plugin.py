@@ -124,7 +124,9 @@ class Plugin:
             sys.stdout.flush()
             sys.stderr.flush()
             begin = time.perf_counter()
-            self.template = Template(lambda order: self._become(item.session, order), self.timeout)
+            self.template = Template(
+                lambda order: self._become(item.session, order), self.timeout, self.box.copies
+            )
             self.forks.append(time.perf_counter() - begin)
 
     def _may_be_ordered(self, item: Any) -> bool:
