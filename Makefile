@@ -83,9 +83,8 @@ python-suites: toolchain ## Suites of projects from PyPI under pytest --odfork (
 	@$(CARGO) build -q --release --locked -p odfork-preload
 	@.ci/python suites $(RELEASE)
 
-deb: ## Build Debian packages into target/deb (needs debhelper)
-	@debian/rules clean
-	@debian/rules binary
+deb: ## Build Debian packages into target/deb (needs debhelper; GLIBC=2.28)
+	@.ci/deb build
 
 rpm: ## Build RPM packages into target/rpm (needs rpmbuild; GLIBC=2.28)
 	@.ci/rpm build
