@@ -8,14 +8,26 @@
 
 static char *memory;
 
-/* mov $57, %eax; syscall; ret, written so that no search for it finds it before it is made. */
+/* A fork, written so that no search for it finds it before it is made. */
+#if defined __aarch64__
+/* mov x0, SIGCHLD; mov x1 to x4, 0; mov x8, clone; svc 0 but for its last bit; ret */
+static uint32_t bytes[] = {0xd2800220, 0xd2800001, 0xd2800002, 0xd2800003, 0xd2800004,
+                           0xd2800008 | SYS_clone << 5, 0xd4000000, 0xd65f03c0};
+enum { CALL = 6 };
+#else
+/* xor %eax, %eax; mov $57, %al; syscall but for a bit; ret */
+static unsigned char bytes[] = {0x31, 0xc0, 0xb0, 57, 0x0f, 0x04, 0xc3};
+enum { CALL = 5 };
+#endif
+
 static long (*make_fork(void))(void)
 {
-    unsigned char *code =
+    char *code =
         OK(mmap(NULL, OD_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    unsigned char bytes[] = {0x31, 0xc0, 0xb0, 57, 0x0f, 0x05, 0xc3};
+    bytes[CALL] |= 1;
     memcpy(code, bytes, sizeof bytes);
     OK(mprotect(code, OD_PAGE, PROT_READ | PROT_EXEC));
+    __builtin___clear_cache(code, code + sizeof bytes);
     return (long (*)(void))code;
 }
 

@@ -16,7 +16,7 @@ static void child_reads(void *argument)
 }
 
 /* A private, executable mapping of a new file of CODE bytes with `length` bytes of code at `at`. */
-static char *load(const unsigned char *code, size_t length, size_t at)
+static char *load(const void *code, size_t length, size_t at)
 {
     char name[] = "late_code.XXXXXX";
     int fd = OK(mkstemp(name));
@@ -28,19 +28,29 @@ static char *load(const unsigned char *code, size_t length, size_t at)
     return memory;
 }
 
+/* madvise and getpid, each a call and a return; as data that is never executable here. BEFORE: so
+ * much of the code lies before the border of the parts in which code is searched. */
+#if defined __aarch64__
+/* mov x8, #NUMBER; svc #0; ret */
+static uint32_t raw[] = {0xd2800008 | SYS_madvise << 5, 0xd4000001, 0xd65f03c0};
+static uint32_t harmless[] = {0xd2800008 | SYS_getpid << 5, 0xd4000001, 0xd65f03c0};
+enum { BEFORE = 4 };
+#else
+/* mov $NUMBER, %eax; syscall; ret */
+static unsigned char raw[] = {0xb8, 28, 0, 0, 0, 0x0f, 0x05, 0xc3};
+static unsigned char harmless[] = {0xb8, 39, 0, 0, 0, 0x0f, 0x05, 0xc3};
+enum { BEFORE = 6 };
+#endif
+
 int main(void)
 {
-    /* mov $28, %eax; syscall; ret */
-    static const unsigned char raw[] = {0xb8, 28, 0, 0, 0, 0x0f, 0x05, 0xc3};
-    static const unsigned char harmless[] = {0xb8, 39, 0, 0, 0, 0x0f, 0x05, 0xc3};
     uint64_t generation = 3;
     p = od_map(SIZE);
-    load(harmless, sizeof harmless, 77);
+    load(harmless, sizeof harmless, 80);
     od_fill(p, SIZE, generation);
     od_freeze();
     od_run_child(child_reads, &generation);
-    /* Across the border of the parts in which code is searched. */
-    size_t at = OD_MB - 6;
+    size_t at = OD_MB - BEFORE;
     char *code = load(raw, sizeof raw, at);
     od_refreeze();
     od_run_child(child_reads, &generation);
