@@ -86,6 +86,9 @@ static void from_threads(int count, size_t stack, const char *when)
     pthread_t thread[4];
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
+    /* 128 KB on aarch64. */
+    if (stack && stack < (size_t)sysconf(_SC_THREAD_STACK_MIN))
+        stack = (size_t)sysconf(_SC_THREAD_STACK_MIN);
     if (stack)
         CHECK(pthread_attr_setstacksize(&attributes, stack) == 0, "stack size");
     for (int i = 0; i < count; i++)
