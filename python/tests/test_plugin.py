@@ -377,3 +377,74 @@ def test_only_what_the_template_maps_is_copied_early():
     early.learn()
     os.close(noted)
     assert early.ranges == [(inside, mmap.PAGESIZE)]
+
+
+ENDINGS = """
+import atexit, multiprocessing, os, pytest, tempfile, time, weakref
+
+def note(text):
+    with open("noted", "a") as out: print(text, file=out)
+
+@pytest.fixture(scope="session")
+def shared():
+    return tempfile.TemporaryDirectory()  # ends with the session's process
+
+@pytest.fixture(scope="session")
+def late():
+    note("up")
+    yield
+    note("down")
+
+@pytest.mark.parametrize("n", range(3))
+def test_asks_late(shared, request, n):
+    assert os.path.isdir(shared.name)
+    request.getfixturevalue("late")
+
+@pytest.mark.parametrize("n", range(2))
+def test_leaves(shared, n):
+    atexit.register(note, "exit")
+    test_leaves.directory = tempfile.TemporaryDirectory()
+    note("directory " + test_leaves.directory.name)
+    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,), daemon=True)
+    child.start()
+    note(f"process {child.pid}")
+
+def test_still_there(shared):
+    assert os.path.isdir(shared.name)
+"""
+
+
+def test_what_a_test_leaves_ends_with_its_child(pytester):
+    pytester.makepyfile(ENDINGS)
+    run(pytester, "--odfork").assert_outcomes(passed=6)
+    lines = (pytester.path / "noted").read_text().splitlines()
+    assert lines[:6] == ["up", "down"] * 3
+    assert lines.count("exit") == 2
+    left = dict(line.split() for line in lines if " " in line)
+    assert not os.path.exists(left["directory"])
+    assert not os.path.exists(f"/proc/{left['process']}/exe")
+
+
+def test_subtests(pytester):
+    if not hasattr(pytest, "Subtests"):
+        pytest.skip("pytest has subtests from 9 on")
+    pytester.makepyfile(
+        "import pytest\n"
+        "@pytest.mark.parametrize('n', range(4))\n"
+        "def test(n, subtests):\n"
+        "    with subtests.test(n=n): assert n != 2\n"
+    )
+    plain, ours = run(pytester), run(pytester, "--odfork")
+    assert ours.parseoutcomes() == plain.parseoutcomes()
+    ours.stdout.fnmatch_lines(["*test?2? (n=2)*", "*contains 1 failed subtest*"])
+
+
+def test_a_report_that_cannot_be_pickled(pytester):
+    pytester.makepyfile(
+        "import threading\n"
+        "def test_a(record_property): record_property('lock', threading.Lock())\n"
+        "def test_b(record_property): record_property('lock', 1)\n"
+    )
+    result = run(pytester, "--odfork", "--junitxml=junit.xml")
+    result.assert_outcomes(passed=2)
+    assert "&lt;unlocked _thread.lock" in (pytester.path / "junit.xml").read_text()

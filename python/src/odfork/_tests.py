@@ -13,7 +13,12 @@ from typing import Any, Callable, List, NoReturn, Optional
 
 import pytest
 
-from . import _copies, _template
+from . import _copies, _ending, _template
+
+try:
+    from _pytest.subtests import failed_subtests_key as FAILED_SUBTESTS
+except ImportError:  # before pytest 9
+    FAILED_SUBTESTS: Any = None  # type: ignore[no-redef]
 
 LENGTH = struct.Struct("<I")
 
@@ -110,8 +115,22 @@ class Sender:
             view = view[os.write(self.fd, view) :]
 
     def report(self, report: Any) -> None:
-        hook = self.config.hook
-        self.send("report", hook.pytest_report_to_serializable(config=self.config, report=report))
+        """Sends it as it is. One that cannot be pickled goes as pytest-xdist would send it."""
+        try:
+            if report.longrepr is not None or report.user_properties:
+                pickle.loads(pickle.dumps(report))
+            self.send("report", report)
+        except Exception:
+            report.user_properties = [(name, str(value)) for name, value in report.user_properties]
+            hook = self.config.hook
+            data = hook.pytest_report_to_serializable(config=self.config, report=report)
+            self.send("serialized", data)
+
+    def subtests(self) -> None:
+        """How many subtests failed: a test with one fails, which pytest finds out from this."""
+        failed = None if FAILED_SUBTESTS is None else self.config.stash.get(FAILED_SUBTESTS, None)
+        if failed:
+            self.send("subtests", dict(failed))
 
 
 def run_test(item: Any, test: Callable[[], None], box: Box, timeout: Optional[float]) -> NoReturn:
@@ -119,6 +138,7 @@ def run_test(item: Any, test: Callable[[], None], box: Box, timeout: Optional[fl
     status, trace = 1, box.trace
     try:
         sender = Sender(item.config, box.said)
+        ending = _ending.Ending()
         faulthandler.enable(file=trace)
         if timeout is not None:
             faulthandler.dump_traceback_later(timeout, exit=True, file=trace)
@@ -134,7 +154,9 @@ def run_test(item: Any, test: Callable[[], None], box: Box, timeout: Optional[fl
             _send_warning(sender, warning)
         if coverage is not None:
             sender.send("coverage", coverage())
+        sender.subtests()
         sender.send("end", stop or str(item.session.shouldstop or ""))
+        ending.run()
         _copies.note(box.copies)
         status = 0
     except BaseException:
@@ -182,6 +204,8 @@ def _read(config: Any, data: bytes, answers: Answers) -> None:
             return
         kind, value = pickle.loads(data[begin:at])
         if kind == "report":
+            answers.reports.append(value)
+        elif kind == "serialized":
             hook = config.hook
             answers.reports.append(hook.pytest_report_from_serializable(config=config, data=value))
         elif kind == "warning":
@@ -189,6 +213,8 @@ def _read(config: Any, data: bytes, answers: Answers) -> None:
             answers.warnings.append(warnings.WarningMessage(*(value[n] for n in names)))
         elif kind == "coverage":
             answers.coverage = value
+        elif kind == "subtests":
+            config.stash[FAILED_SUBTESTS].update(value)
         else:
             answers.stop, answers.complete = value, True
 

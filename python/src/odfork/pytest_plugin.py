@@ -6,6 +6,7 @@ properties come back as reports; a child that dies is a failure of its test alon
 """
 
 import contextlib
+import functools
 import gc
 import os
 import signal
@@ -83,6 +84,7 @@ class Plugin:
         self.template: Optional[Template] = None
         self.expected: Any = None  # the next test, if it needs what is set up for the last one
         self.in_child = False
+        self.running: Any = None  # in a child: its test
         os.environ.pop("ODFORK_PYTEST", None)
 
     def pytest_report_header(self) -> str:
@@ -234,9 +236,16 @@ class Plugin:
 
     def _run_test(self, item: Any, nextitem: Any) -> NoReturn:
         def test() -> None:
+            self.running = item
             runtestprotocol(item, nextitem=nextitem)
 
         run_test(item, test, self.box, self.timeout)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_fixture_setup(self, fixturedef: Any, request: Any) -> None:
+        """A shared fixture that a test asks for by name at run time ends with its child."""
+        if self.running is not None and fixturedef.scope != "function":
+            self.running.addfinalizer(functools.partial(fixturedef.finish, request=request))
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         if not self.children:
