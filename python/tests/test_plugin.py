@@ -448,3 +448,26 @@ def test_a_report_that_cannot_be_pickled(pytester):
     result = run(pytester, "--odfork", "--junitxml=junit.xml")
     result.assert_outcomes(passed=2)
     assert "&lt;unlocked _thread.lock" in (pytester.path / "junit.xml").read_text()
+
+
+def test_time_and_output_of_shared_fixtures(pytester):
+    pytester.makepyfile(
+        "import pytest, time\n"
+        "@pytest.fixture(scope='session')\n"
+        "def slow():\n"
+        "    time.sleep(0.3)\n"
+        "    yield\n"
+        "    time.sleep(0.3)\n"
+        "    print('session ends')\n"
+        "@pytest.fixture\n"
+        "def own():\n"
+        "    yield\n"
+        "    print('test ends')\n"
+        "@pytest.mark.parametrize('n', range(3))\n"
+        "def test(slow, own, n): pass\n"
+    )
+    result = run(pytester, "--odfork", "--durations=2", "--durations-min=0.1")
+    lines = ["*s setup *test?0?", "*s teardown *test?2?"]
+    result.stdout.fnmatch_lines_random(lines)
+    assert result.stdout.str().count("Captured stdout teardown") == 3
+    assert "test ends\nsession ends" in result.stdout.str()

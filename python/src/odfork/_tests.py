@@ -246,3 +246,4 @@ def _add_coverage(data: Optional[bytes]) -> None:
     seen = CoverageData(no_disk=True)
     seen.loads(data)
     measuring.get_data().update(seen)
+    seen.close(force=True)

@@ -165,6 +165,7 @@ class Plugin:
 
     def _run(self, item: Any, nextitem: Any) -> List[Any]:
         """The reports of one test."""
+        prepared: Any = None
         if self.template is None:
             prepared = _call(item, "setup", lambda: _shared.setup(item))
             if prepared.failed or prepared.skipped:
@@ -190,6 +191,11 @@ class Plugin:
             reports = [r for r in reports if r.when != "teardown" or r.failed] + [torn]
         elif answers.ended is not None:
             reports.append(torn)
+        for report in reports:
+            if report.when == "setup" and prepared is not None:
+                report.duration += prepared.duration
+            elif report.when == "teardown" and report is not torn:
+                _add(report, torn)
         if answers.stop:
             item.session.shouldstop = answers.stop
         return reports
@@ -285,6 +291,16 @@ def _call(item: Any, when: Any, work: Any) -> Any:
         ends = (pytest.exit.Exception, KeyboardInterrupt)
         info: Any = CallInfo.from_call(work, when=when, reraise=ends)
     return item.ihook.pytest_runtest_makereport(item=item, call=info)
+
+
+def _add(report: Any, torn: Any) -> None:
+    """What shared fixtures said and took when they were taken down, to the child's report."""
+    report.duration += torn.duration
+    for name, text in torn.sections:
+        if name.endswith(" teardown"):
+            before = "".join(old for its, old in report.sections if its == name)
+            report.sections = [one for one in report.sections if one[0] != name]
+            report.sections.append((name, before + text))
 
 
 @contextlib.contextmanager
