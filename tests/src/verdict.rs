@@ -72,6 +72,11 @@ pub fn check_stats(stats: Option<&Value>, expect: &Expect, mode: Mode) -> Result
             }
         }
         _ => {
+            // Nothing is held by ptrace there, and an ordinary user has no userfaultfd.
+            let held = !cfg!(target_arch = "aarch64") || !mode.unprivileged();
+            if freezes == 0 && !held && reasons.iter().any(|reason| reason == "threads") {
+                return Ok(());
+            }
             if freezes == 0 {
                 return Err("nothing was frozen, so the run shows nothing".into());
             }

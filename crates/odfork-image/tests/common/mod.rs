@@ -133,7 +133,11 @@ pub fn open(path: &Path) -> Image {
 pub fn in_child(raw: bool, act: impl FnOnce() -> bool) -> i32 {
     // SAFETY: the child touches memory and leaves by _exit.
     unsafe {
-        let pid = if raw { libc::syscall(libc::SYS_fork) as i32 } else { libc::fork() };
+        let pid = if raw {
+            libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) as i32
+        } else {
+            libc::fork()
+        };
         assert!(pid >= 0);
         if pid == 0 {
             let limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
