@@ -354,15 +354,13 @@ def test_an_older_kernel_copies_range_by_range(monkeypatch):
     calls = []
 
     class Libc:
-        def process_madvise(*_):
-            return -1
-
         def madvise(self, begin, length, advice):
             calls.append((begin.value, length.value, advice))
             return 0
 
     monkeypatch.setattr(_copies, "_libc", Libc())
-    _copies._copy(-1, [(4096, 8192), (65536, 4096)])
+    monkeypatch.setattr(_copies, "_several", lambda *_: -1)
+    _copies._copy(-1, [(4096, 8192), (65536, 4096)], b"")
     assert calls == [(4096, 8192, 23), (65536, 4096, 23)]
 
 

@@ -30,6 +30,7 @@ COPIED = re.compile(
 Range = Tuple[int, int]  # address, length
 
 _libc: Any = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+_several: Any = getattr(_libc, "process_madvise", None)  # for oneself from Linux 6.13 on
 
 
 def note(fd: int) -> None:
@@ -39,7 +40,7 @@ def note(fd: int) -> None:
     ranges = list(copied())
     if len(ranges) > MOST or sum(length for _, length in ranges) > LARGE:
         ranges = [(0, 0)]  # what that test wrote, the next one need not write
-    os.pwrite(fd, array.array("Q", [number for one in ranges for number in one]).tobytes(), 0)
+    os.pwrite(fd, _packed(ranges), 0)
 
 
 class Early:
@@ -48,6 +49,7 @@ class Early:
     def __init__(self, fd: int) -> None:
         self.fd, self.known = fd, False
         self.ranges: List[Range] = []
+        self.packed = b""
 
     def learn(self) -> None:
         """In the template: its children have its mappings."""
@@ -60,24 +62,26 @@ class Early:
             for begin, length in zip(numbers[::2], numbers[1::2])
             if any(first <= begin and begin + length <= end for first, end in own)
         ]
+        self.packed = _packed(self.ranges)
 
     def copy(self) -> None:
         """In a child. What the kernel refuses is copied when it is needed, as ever."""
         if self.ranges:
             own = os.pidfd_open(os.getpid())
-            _copy(own, self.ranges)
+            _copy(own, self.ranges, self.packed)
             os.close(own)
 
 
-def _copy(own: int, ranges: List[Range]) -> None:
-    several = getattr(_libc, "process_madvise", None)  # for oneself from Linux 6.13 on
-    if several is not None:
-        packed = array.array("Q", [number for one in ranges for number in one]).tobytes()
-        if several(own, packed, ctypes.c_size_t(len(ranges)), MADV_POPULATE_WRITE, 0) >= 0:
+def _packed(ranges: List[Range]) -> bytes:
+    return array.array("Q", [number for one in ranges for number in one]).tobytes()
+
+
+def _copy(own: int, ranges: List[Range], packed: bytes) -> None:
+    if _several is not None:
+        if _several(own, packed, ctypes.c_size_t(len(ranges)), MADV_POPULATE_WRITE, 0) >= 0:
             return
     for begin, length in ranges:
-        place = ctypes.c_void_p(begin), ctypes.c_size_t(length)
-        if _libc.madvise(*place, MADV_POPULATE_WRITE):
+        if _libc.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(length), MADV_POPULATE_WRITE):
             return
 
 

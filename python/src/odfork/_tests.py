@@ -156,8 +156,8 @@ def run_test(item: Any, test: Callable[[], None], box: Box, timeout: Optional[fl
             sender.send("coverage", coverage())
         sender.subtests()
         sender.send("end", stop or str(item.session.shouldstop or ""))
-        ending.run()
         _copies.note(box.copies)
+        ending.run()
         status = 0
     except BaseException:
         os.write(trace, traceback.format_exc().encode())
