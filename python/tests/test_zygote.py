@@ -438,3 +438,15 @@ def test_frames_travel_whole():
         assert (got.kind, got.request, got.fields) == (1, 7, frame.fields)
         assert len(got.descriptors) == 1
         got.close()
+
+
+def test_nested_while_the_template_dies():
+    with odfork.Zygote(setup=helpers.set_up) as zygote:
+        os.kill(zygote.pid, signal.SIGSTOP)  # it takes the request, and dies before it answers
+        stopped = zygote.pid
+        timer = threading.Timer(0.3, os.kill, (stopped, signal.SIGKILL))
+        timer.start()
+        with zygote.nested(setup=helpers.set_up) as nested:
+            assert nested.call(helpers.setups) == 2
+        timer.join()
+        assert zygote.pid != stopped

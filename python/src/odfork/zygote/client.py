@@ -125,10 +125,16 @@ class Zygote:
         return process
 
     def _start_nested(self, recipe: Recipe, theirs: socket.socket) -> Child:
-        request = Request(Options())
-        request.extra(os.dup(theirs.fileno()))
-        request.frame.add(Tag.TEMPLATE, pickle.dumps(recipe))
-        return self._send(request, "template")
+        for last in (False, True):  # nothing is lost by asking a new template again
+            request = Request(Options())
+            request.extra(os.dup(theirs.fileno()))
+            request.frame.add(Tag.TEMPLATE, pickle.dumps(recipe))
+            try:
+                return self._send(request, "template")
+            except ZygoteError:
+                if last or not self.lost:
+                    raise
+        raise AssertionError
 
     def nested(self, imports: Iterable[str] = (), setup: Any = None, **options: Any) -> "Zygote":
         """A zygote whose template is a child of this one's: it has what this one has, and more."""
