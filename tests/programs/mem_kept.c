@@ -42,10 +42,19 @@ static void expect(char *at, const char *flag, const char *what)
               all[i], shows(at, all[i]), flag);
 }
 
+/* From where a huge page begins, or from its second page on: then its ends are frozen in small
+ * pages or not at all. */
+static int is_odd;
+
 static char *map(const struct kind *k, size_t size)
 {
-    char *at =
-        OK(mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | k->flags, -1, 0));
+    char *at = OK(mmap(NULL, size + 2 * PART, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | k->flags, -1, 0));
+    char *begin = (char *)(((uintptr_t)at + PART - 1) / PART * PART) + is_odd * OD_PAGE;
+    if (begin > at)
+        OK(munmap(at, begin - at));
+    OK(munmap(begin + size, at + 2 * PART - begin));
+    at = begin;
     if (k->advice)
         OK(madvise(at, size, k->advice));
     return at;
@@ -140,9 +149,12 @@ int main(void)
     for (int i = 0; i < 4; i++) {
         if (kinds[i].advice && !has_thp)
             continue;
-        whole(&kinds[i]);
-        grows(&kinds[i], 0);
-        grows(&kinds[i], 1);
+        for (is_odd = 0; is_odd < 2; is_odd++) {
+            whole(&kinds[i]);
+            grows(&kinds[i], 0);
+            grows(&kinds[i], 1);
+        }
+        is_odd = 0;
     }
     if (has_thp)
         later();

@@ -132,15 +132,16 @@ fn advise_others(s: &mut Scratch, o: &Order, fd: i32) -> SysResult<()> {
 }
 
 /// One anonymous mapping over the range, if all of it is private, anonymous (or
-/// was, before freezing) and equally protected; false if it is not. Then its parts
+/// was, before freezing), equally protected and advised; false if it is not. Then its parts
 /// are thawed one by one: the kernel may move mixed mappings too (Linux 6.17), and an
-/// backing file that moved or grew unseen would show its file.
+/// backing file that moved or grew unseen would show its file. Properties are known of what is
+/// frozen: the rest of one mapping has the same.
 fn join(s: &mut Scratch, o: &Order, fd: i32) -> Done<bool> {
     let fail = |e| Stop::failed(Reason::NoProc, Step::Thaw, e);
     if o.subject.addresses.may_be_special(o.start, o.end) {
         return Ok(false);
     }
-    let (mut at, mut perms, mut parts) = (o.start, None, 0);
+    let (mut at, mut perms, mut kept, mut parts) = (o.start, None, None, 0);
     while at < o.end {
         let Some(v) = covering_or_next(s, fd, at).map_err(fail)? else { return Ok(false) };
         let ours = is_backed(&v, o.subject.registry);
@@ -148,12 +149,20 @@ fn join(s: &mut Scratch, o: &Order, fd: i32) -> Done<bool> {
         if v.start > at || !like || perms.is_some_and(|p| p != v.perms) {
             return Ok(false);
         }
+        if ours {
+            let end = v.end.min(o.end);
+            let (bits, until) = o.subject.addresses.kept(at, end);
+            if until < end || kept.is_some_and(|kept| kept != bits) {
+                return Ok(false);
+            }
+            kept = Some(bits);
+        }
         (at, perms, parts) = (v.end, Some(v.perms), parts + 1);
     }
     let prot = i32::from(perms.unwrap_or(0) & 7);
     let first = covering_or_next(s, fd, o.start).map_err(fail)?.unwrap_or_default();
     if parts > 1 || is_backed(&first, o.subject.registry) {
-        keep_content(s, o, (o.start, o.end), prot)?;
+        thaw_chunk(s, o, (o.start, o.end), prot, kept)?;
         s.results.report.thawed.add(o.end - o.start);
     }
     Ok(true)
@@ -252,25 +261,30 @@ fn anonymous(s: &Scratch, o: &Order, (start, end): (usize, usize), prot: i32) ->
 }
 
 /// Anonymous memory is filled elsewhere and then moved over the range at once,
-/// so that nobody ever sees it half-filled. `CHUNK` bytes at a time, or, to get one
-/// mapping, all at once.
+/// so that nobody ever sees it half-filled. `CHUNK` bytes at a time.
 fn keep_content(s: &mut Scratch, o: &Order, (start, end): (usize, usize), prot: i32) -> Done<()> {
-    let step = if o.content == Content::Join { end - start } else { CHUNK };
     let mut at = start;
     while at < end {
-        let to = (at + step).min(end);
-        thaw_chunk(s, o, (at, to), prot)?;
+        let to = (at + CHUNK).min(end);
+        thaw_chunk(s, o, (at, to), prot, None)?;
         at = to;
     }
     Ok(())
 }
 
-fn thaw_chunk(s: &mut Scratch, o: &Order, (at, to): (usize, usize), prot: i32) -> Done<()> {
+/// `kept`: the properties of all of it; else each part gets its own.
+fn thaw_chunk(
+    s: &mut Scratch,
+    o: &Order,
+    (at, to): (usize, usize),
+    prot: i32,
+    kept: Option<u32>,
+) -> Done<()> {
     let fail = |e| Stop::failed(Reason::Step, Step::Thaw, e);
     let (len, rw) = (to - at, libc::PROT_READ | libc::PROT_WRITE);
     let hint = s.results.zone().next_multiple_of(sys::HUGE) + sys::HUGE;
-    let (kept, _) = o.subject.addresses.kept(at, to);
-    let fresh = kept::map(&s.kernel, (hint, hint + len), rw, 0, kept).map_err(fail)?;
+    let properties = kept.unwrap_or_else(|| o.subject.addresses.kept(at, to).0);
+    let fresh = kept::map(&s.kernel, (hint, hint + len), rw, 0, properties).map_err(fail)?;
     s.results.note_view(View::Fresh, fresh, len);
     let filled = fill(s, o, (at, to), fresh, prot);
     let how = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
@@ -284,7 +298,9 @@ fn thaw_chunk(s: &mut Scratch, o: &Order, (at, to): (usize, usize), prot: i32) -
     });
     if moved.is_ok() {
         s.results.forget_view(View::Fresh);
-        kept::advise_again(o.subject.addresses, (at, to));
+        if kept.is_none() {
+            kept::advise_again(o.subject.addresses, (at, to));
+        }
     } else {
         s.results.drop_view(View::Fresh);
     }
