@@ -183,8 +183,9 @@ static void small_parts(void)
     OK(munmap(memory, bytes));
 }
 
-/* A child whose parent has ended gives most of what it inherited back. */
-static void orphan(void)
+/* A child whose parent has ended gives most of what it inherited back; who still shows so much of
+ * it, and waits, holds nothing else. */
+static void orphan_beside(size_t shown)
 {
     size_t bytes = 96 * OD_MB;
     struct od_gate gate, done;
@@ -212,11 +213,20 @@ static void orphan(void)
         _exit(0);
     }
     od_join(pid);
-    OK(munmap(memory, bytes));
+    OK(munmap(memory + shown, bytes - shown));
+    memset(memory, 8, shown);
     od_refreeze();
     od_gate_open(&gate, 1);
     close(done.fd[1]);
     od_gate_wait(&done);
+    if (shown)
+        OK(munmap(memory, shown));
+}
+
+static void orphan(void)
+{
+    orphan_beside(0);
+    orphan_beside(2 * OD_PAGE);
 }
 
 /* The whole limit is mapped before the first fork, half of it populated. */

@@ -62,7 +62,12 @@ pub fn refreeze_all(s: &mut Scratch, tools: &Tools, subject: &Subject) -> Done<(
         if in_place(s, subject, tools.pagemap, file) {
             write_back(s, tools.pagemap, file)?;
         } else {
-            rebuild(s, tools, file)?;
+            let shared = subject.registry.shared().iter().any(|part| part.slot == slot);
+            if rebuild(s, tools, file)? && !shared && !subject.spliced {
+                // What else it holds are descendants' pages, which go with them: this process
+                // may sleep then.
+                s.results.set_gone(slot, true);
+            }
         }
     }
     Ok(())
@@ -222,11 +227,14 @@ pub fn remap(s: &mut Scratch, (start, end): (usize, usize), from: usize, perms: 
     moved.map(|_| ()).map_err(|e| Stop::failed(Reason::Step, Step::Remap, e))
 }
 
-/// Puts every dirty mapping of a backing file that others may show into a new backing file.
-fn rebuild(s: &mut Scratch, tools: &Tools, file: &BackingFile) -> Done<()> {
+/// Puts every dirty mapping of a backing file that others may show into a new backing file. True
+/// if nothing here shows the old one any more.
+fn rebuild(s: &mut Scratch, tools: &Tools, file: &BackingFile) -> Done<bool> {
+    let mut all = true;
     for i in 0..s.vma_count() {
         let v = s.vma(i);
         if !refreezable(s, &v, file) {
+            all &= !v.shows(file.dev, file.inode);
             continue;
         }
         let pages = v.len() / PAGE;
@@ -234,7 +242,7 @@ fn rebuild(s: &mut Scratch, tools: &Tools, file: &BackingFile) -> Done<()> {
         let piece = Piece { start: v.start, end: v.end, pages, kind };
         s.results.report.rebuilt.add(freeze_piece(s, tools, &piece, &v, Content::Backed)?);
     }
-    Ok(())
+    Ok(all)
 }
 
 /// A file of which this process shows so many bytes holds enough others to be worth punching.
@@ -295,7 +303,10 @@ pub fn drop_unseen(registry: &mut Registry, results: &Results) {
     for slot in (0..MAX_FILES).filter(|&slot| results.is_gone(slot)) {
         if let Some(file) = registry.remove(slot) {
             backing::unmap_anchors(&file);
-            drop_probe(registry, file.probe);
+            // New files are not in the registry yet.
+            if !results.created().any(|new| new.probe == file.probe) {
+                drop_probe(registry, file.probe);
+            }
         }
     }
 }
