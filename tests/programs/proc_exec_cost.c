@@ -14,8 +14,8 @@ extern char **environ;
 
 enum { ROUNDS = 101, TEXT = 1 << 16 };
 /* Of the library's own file: openat, read, fstat, two mmap, close, mprotect; getpid. Faults are
- * counted closely where the linker orders the library by its script. On aarch64 a library is laid
- * out for pages of 64 KB: the loader maps more than it needs and gives that back, in 4 calls. */
+ * counted closely where the linker orders the library by its script. On aarch64 12 calls were
+ * counted: probably the loader maps more than it needs and gives it back, for pages of 64 KB. */
 #ifdef __x86_64__
 enum { MOST_CALLS = 8, MOST_FILES = 1, MOST_MAPPINGS = 4, MOST_FAULTS = 7 };
 #else
