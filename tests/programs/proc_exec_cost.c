@@ -7,10 +7,8 @@
  * page faults. Stock has no library and compares a thing with itself. And the constructor leaves
  * nothing behind that the program could ask for.
  */
-#include "odtest.h"
+#include "proc_cost.h"
 #include <sys/ptrace.h>
-
-extern char **environ;
 
 enum { ROUNDS = 101, TEXT = 1 << 16 };
 /* Of the library's own file: openat, read, fstat, two mmap, close, mprotect; getpid. Faults are
@@ -25,18 +23,6 @@ enum { MOST_CALLS = 12, MOST_FILES = 1, MOST_MAPPINGS = 4, MOST_FAULTS = 14 };
 struct cost {
     long calls, files, mappings;
 };
-
-/* The environment with the library, or without; without the switches either way. */
-static char **settings(int with)
-{
-    static char *kept[2][512];
-    size_t n = 0;
-    for (char **entry = environ; *entry && n < 511; entry++)
-        if (strncmp(*entry, "ODFORK_", 7) && (with || strncmp(*entry, "LD_PRELOAD=", 11)))
-            kept[with][n++] = *entry;
-    kept[with][n] = NULL;
-    return kept[with];
-}
 
 static _Noreturn void become(int with)
 {
@@ -108,12 +94,6 @@ static struct cost trace(int with)
     return cost;
 }
 
-static int by_size(const void *a, const void *b)
-{
-    long x = *(const long *)a, y = *(const long *)b;
-    return (x > y) - (x < y);
-}
-
 /* Minor faults of one life, the middle one of several: where the stack begins is random. */
 static long faults(int with)
 {
@@ -128,8 +108,7 @@ static long faults(int with)
               (unsigned)status);
         seen[i] = used.ru_minflt;
     }
-    qsort(seen, ROUNDS, sizeof *seen, by_size);
-    return seen[ROUNDS / 2];
+    return middle(seen, ROUNDS);
 }
 
 static void at_most(const char *what, long with, long without, long bound)

@@ -5,25 +5,11 @@
  * preloaded and without, once with FORKS forks and once with none. Stock has no library and
  * compares a thing with itself.
  */
-#include "odtest.h"
-
-extern char **environ;
+#include "proc_cost.h"
 
 /* One for a page that the library writes in the parent; the library's code in a child takes the
  * place of faults that it has without the library. */
 enum { FORKS = 200, ROUNDS = 15, MOST_FAULTS = 1 };
-
-/* The environment with the library, or without; without the switches either way. */
-static char **settings(int with)
-{
-    static char *kept[2][512];
-    size_t n = 0;
-    for (char **entry = environ; *entry && n < 511; entry++)
-        if (strncmp(*entry, "ODFORK_", 7) && (with || strncmp(*entry, "LD_PRELOAD=", 11)))
-            kept[with][n++] = *entry;
-    kept[with][n] = NULL;
-    return kept[with];
-}
 
 static int fork_often(int forks)
 {
@@ -54,12 +40,6 @@ static long life(int with, const char *forks)
     return used.ru_minflt;
 }
 
-static int by_size(const void *a, const void *b)
-{
-    long x = *(const long *)a, y = *(const long *)b;
-    return (x > y) - (x < y);
-}
-
 /* Minor faults of FORKS forks, the middle one of several: addresses are random. */
 static long faults(int with)
 {
@@ -68,8 +48,7 @@ static long faults(int with)
     snprintf(forks, sizeof forks, "%d", FORKS);
     for (int i = 0; i < ROUNDS; i++)
         seen[i] = life(with, forks) - life(with, "0");
-    qsort(seen, ROUNDS, sizeof *seen, by_size);
-    return seen[ROUNDS / 2];
+    return middle(seen, ROUNDS);
 }
 
 int main(int count, char **words)

@@ -131,7 +131,7 @@ fn found_by_parent(pid: Pid) -> Vec<Pid> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::fork_statistics::ForkStatistics;
+    use crate::doctor::fork_statistics::{ForkStatistics, Summary};
     use crate::doctor::price::Prices;
     use crate::doctor::snapshot::Snapshots;
     use std::process::Command;
@@ -148,10 +148,9 @@ mod tests {
         assert_eq!(runs(pid), "");
     }
 
-    #[test]
-    fn a_child_that_executes_and_stays_is_seen() {
-        // The shell forks, and the child becomes sleep.
-        let mut shell = Command::new("sh").args(["-c", "sleep 0.3; :"]).spawn().unwrap();
+    /// What a sampler sees of a shell with this script, whose first children count too.
+    fn sampled(script: &str) -> (End, Summary) {
+        let mut shell = Command::new("sh").args(["-c", script]).spawn().unwrap();
         let root = shell.id() as Pid;
         let prices = Prices::built_in();
         let snapshots = Snapshots::knowing(&prices, 0.0);
@@ -160,24 +159,20 @@ mod tests {
         sampler.old.clear();
         let end = sampler.run(&mut log, Some(Duration::from_secs(20)));
         shell.wait().unwrap();
-        let seen = log.statistics.summary();
+        (end, log.statistics.summary())
+    }
+
+    #[test]
+    fn a_child_that_executes_and_stays_is_seen() {
+        // The shell forks, and the child becomes sleep.
+        let (end, seen) = sampled("sleep 0.3; :");
         assert_eq!((end, seen.forks.execs, seen.processes), (End::Gone(None), 1, 1), "{seen:?}");
     }
 
     #[test]
     fn a_child_that_nobody_waits_for_is_counted_once() {
         // The sleep that takes the place of the shell does not know of the other one.
-        let mut shell =
-            Command::new("sh").args(["-c", "sleep 0.1 & exec sleep 0.5"]).spawn().unwrap();
-        let root = shell.id() as Pid;
-        let prices = Prices::built_in();
-        let snapshots = Snapshots::knowing(&prices, 0.0);
-        let mut log = Log::begin(ForkStatistics::new(root, "sh"), snapshots);
-        let mut sampler = Sampler::new(root, false);
-        sampler.old.clear();
-        sampler.run(&mut log, Some(Duration::from_secs(20)));
-        shell.wait().unwrap();
-        let seen = log.statistics.summary();
+        let (_, seen) = sampled("sleep 0.1 & exec sleep 0.5");
         assert_eq!(seen.processes, 1, "{seen:?}");
     }
 }

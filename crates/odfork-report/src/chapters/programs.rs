@@ -27,20 +27,25 @@ pub fn build_servers(digest: &Digest, id: &str) -> Content {
         percentiles(digest, place, (format!("{id}-percentiles-{}", at + 1), title), Vec::new())
     };
     let blocks = places.iter().enumerate().map(chart).collect();
-    let others = digest.of_metric(SLOW).filter(|point| point.configuration != "plain");
-    let line = |arm: &Point| {
-        let ratio = paired_ratio(arm, digest.twin(arm, "plain")?)?;
+    let line = |(arm, ratio): (&Point, Estimate)| {
         let what = format!("1 request in 100 waits longer, {} / plain", arm.configuration);
-        Some((what, times(&ratio)))
+        (what, times(&ratio))
     };
-    Content { blocks, headlines: others.filter_map(line).collect() }
+    Content { blocks, headlines: to_plain(digest, SLOW).map(line).collect() }
+}
+
+/// The points of a metric that are not plain's, and their ratio to plain's.
+fn to_plain<'a>(
+    digest: &'a Digest,
+    metric: &'a str,
+) -> impl Iterator<Item = (&'a Point, Estimate)> {
+    let others = digest.of_metric(metric).filter(|point| point.configuration != "plain");
+    others.filter_map(|arm| Some((arm, paired_ratio(arm, digest.twin(arm, "plain")?)?)))
 }
 
 /// Of the arm that does worst.
 pub fn lead_of_servers(digest: &Digest) -> Option<String> {
-    let arms = digest.of_metric(SLOW).filter(|point| point.configuration != "plain");
-    let ratio = |arm| Some((arm, paired_ratio(arm, digest.twin(arm, "plain")?)?));
-    let ratios = arms.filter_map(ratio);
+    let ratios = to_plain(digest, SLOW);
     let (arm, ratio) = ratios.max_by(|(_, a), (_, b)| a.value.total_cmp(&b.value))?;
     let loses = match ratio.interval {
         Some((low, _)) if low > MOST => "it loses more than 3 %",
@@ -57,17 +62,15 @@ pub fn lead_of_servers(digest: &Digest) -> Option<String> {
 /// Of the largest program, with the arm of odfork that does best; and of the small one.
 pub fn lead_of_rates(digest: &Digest, what: &str) -> Option<String> {
     let ours = ["auto", "eager", "live", "kernel"];
-    let arms = digest.of_metric("rate").filter(|arm| ours.contains(&arm.configuration.as_str()));
-    let ratio = |arm| Some((arm, paired_ratio(arm, digest.twin(arm, "plain")?)?));
-    let mut ratios: Vec<(&Point, Estimate)> = arms.filter_map(ratio).collect();
+    let is_ours = |(arm, _): &(&Point, Estimate)| ours.contains(&arm.configuration.as_str());
+    let mut ratios: Vec<_> = to_plain(digest, "rate").filter(is_ours).collect();
     ratios.sort_by(|(a, x), (b, y)| {
         a.number("bytes").total_cmp(&b.number("bytes")).then(x.value.total_cmp(&y.value))
     });
     let (arm, best) = ratios.last()?;
     let (name, bytes) = (&arm.configuration, Unit::Bytes.write(arm.number("bytes")));
-    let small = |(arm, ratio): &&(&Point, Estimate)| {
-        arm.number("bytes") == 0.0 && arm.configuration == *name && ratio.value > 0.0
-    };
+    let small =
+        |(arm, _): &&(&Point, Estimate)| arm.number("bytes") == 0.0 && arm.configuration == *name;
     let small =
         ratios.iter().find(small).map(|(_, ratio)| format!("; a small one {}", times(ratio)));
     let (best, small) = (times(best), small.unwrap_or_default());
@@ -83,11 +86,11 @@ pub fn build_rates(digest: &Digest, id: &str) -> Content {
             digest.of_metric("rate").filter(|point| point.params == place.params).collect();
         let words = words(place);
         blocks.push(rates(&arms, &words, &format!("{id}-rates-{}", at + 1)));
-        for arm in arms.into_iter().filter(|arm| arm.configuration != "plain") {
-            let ratio = digest.twin(arm, "plain").and_then(|stock| paired_ratio(arm, stock));
+        let here = to_plain(digest, "rate").filter(|(arm, _)| arm.params == place.params);
+        headlines.extend(here.map(|(arm, ratio)| {
             let what = format!("executions a second, {} / plain, {words}", arm.configuration);
-            headlines.extend(ratio.map(|ratio| (what, times(&ratio))));
-        }
+            (what, times(&ratio))
+        }));
     }
     blocks.extend(published(id));
     Content { blocks, headlines }
