@@ -58,9 +58,13 @@ pub fn late(stage: &Stage) -> Outcome {
 pub fn gone(stage: &Stage) -> Outcome {
     let folder = tempfile::tempdir().map_err(text)?;
     let content = stage.programs.join("content");
-    let line = format!("read line; exec {} 12 2 1 86 40", content.display());
+    let line = format!("echo runs; read line; exec {} 12 2 1 86 40", content.display());
     let mut child = run_alone(stage, folder.path(), &["sh", "-c", &line]).spawn().map_err(text)?;
     let socket = folder.path().join("sock");
+    // Whoever has no lease yet starts another daemon.
+    if read_line(&mut child)? != "runs" {
+        return Err(format!("it did not start: {}", finish(child).err().unwrap_or_default()));
+    }
     wait_for("a supervisor and its daemon", || {
         supervisors(&socket).first().is_some_and(|&pid| !children(pid).is_empty())
     })?;
