@@ -132,6 +132,7 @@ impl<T> Lock<T> {
     }
 
     /// Waits while it is held, by whom ever can still let go.
+    #[cold]
     pub fn wait_until_free(&self, waiter: &impl Waiter) {
         let process = waiter.process();
         let mut rounds = 0u32;

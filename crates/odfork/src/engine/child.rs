@@ -25,6 +25,12 @@ pub fn process_here() -> (i32, bool) {
     if is_ours(st, me) {
         return (me, true);
     }
+    arrive(st)
+}
+
+/// In a child, or a borrower of another process's memory.
+#[cold]
+fn arrive(st: &State) -> (i32, bool) {
     // A handler that interrupted this and forks would wait below for what it interrupted. One
     // that has forked already left a child here: its number is asked for only now.
     let mask = sys::block_signals();

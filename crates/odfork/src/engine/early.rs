@@ -28,8 +28,15 @@ const WHILE_NS: u64 = 2_000_000_000;
 const SHARE: u64 = 8;
 
 /// The program is about to wait: the moment for a slice, or for a pass to begin.
+#[inline]
 pub fn before_wait() {
-    let st = state();
+    if state().works_in_calls() {
+        work(state());
+    }
+}
+
+#[cold]
+fn work(st: &State) {
     if st.live.is_unmapped() && detect_child() {
         map_again(st);
     }

@@ -227,7 +227,7 @@ impl Call<'_> {
         let addresses = &self.st.addresses;
         let shows = |at: usize| addresses.may_be_frozen(at, at + 1);
         let splits = shows(range.0.wrapping_sub(1)) && shows(range.1);
-        if splits && addresses.frozen_parts() >= most {
+        if splits && addresses.parts() >= most {
             return false;
         }
         access.is_some_and(|access| zero::map(&self.kernel, addresses, range, access).is_ok())

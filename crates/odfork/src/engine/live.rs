@@ -40,7 +40,7 @@ const EVERYTHING: (usize, usize) = (0, usize::MAX);
 
 /// The user wants live memory.
 pub fn is_live_wanted() -> bool {
-    state().options().profile == Profile::Live
+    state().works_in_calls() && state().options().profile == Profile::Live
 }
 
 /// What is shared of a range becomes private. Under the lock; who relies on it beyond the lock has
@@ -185,15 +185,18 @@ pub extern "C" fn after_libc_fork() {
 
 /// Makes a call that changes the mapping of a range, or what the kernel does with it.
 pub fn on_private(start: usize, len: usize, call: impl FnOnce() -> isize) -> isize {
-    if !is_live_wanted() {
-        return call();
+    match is_live_wanted().then(|| begin_private(start, len)) {
+        Some(Err(e)) => -(e.0 as isize),
+        _private => call(),
     }
+}
+
+/// Announces a call on a range of which nothing is shared until the guard goes.
+#[cold]
+fn begin_private(start: usize, len: usize) -> SysResult<Call<'static, Owned>> {
     let st = state();
-    let _call = begin_call(st);
-    match make_all_private(st, (start & !(PAGE - 1), start.saturating_add(len))) {
-        Ok(()) => call(),
-        Err(e) => -(e.0 as isize),
-    }
+    let call = begin_call(st);
+    make_all_private(st, (start & !(PAGE - 1), start.saturating_add(len))).map(|()| call)
 }
 
 /// The program does what live memory must not meet: there is none from now on, in this process and

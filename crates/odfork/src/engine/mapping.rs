@@ -53,6 +53,17 @@ fn change(
     if let Some(answer) = call_if_plain(start, len, true, &call) {
         return answer;
     }
+    settle(start, len, call, learn)
+}
+
+/// The same where memory of the range may be frozen.
+#[cold]
+fn settle(
+    start: usize,
+    len: usize,
+    call: impl Fn() -> isize,
+    learn: impl FnOnce(&State, usize, isize),
+) -> isize {
     let st = state();
     let _owned = hold();
     let _unsettled = Unsettled::begin(st);
@@ -74,27 +85,26 @@ pub fn keep(start: usize, len: usize, kept: (u32, u32), call: impl Fn() -> isize
 pub fn map(len: usize, call: impl FnOnce() -> isize) -> isize {
     let st = state();
     let _call = begin_call(st);
-    let call = || {
-        let answer = call();
-        if let Ok(at) = sys::check(answer) {
-            note_new(st, at, len.next_multiple_of(PAGE));
-        }
-        answer
-    };
-    if !st.was_frozen() {
-        return call();
-    }
-    let _unsettled = Unsettled::begin(st);
+    let _unsettled = st.was_frozen().then(|| Unsettled::begin(st));
     let answer = call();
-    if let Ok(at) = sys::check(answer) {
-        let end = at.saturating_add(len.next_multiple_of(PAGE));
-        // The C library has unmapped there what was frozen.
-        if st.addresses.may_be_frozen(at, end) || st.addresses.may_be_split(at, end) {
-            let _owned = hold();
-            st.addresses.forget(at, end);
-        }
+    if let (Ok(at), true) = (sys::check(answer), st.was_frozen() || st.works_in_calls()) {
+        is_new(st, at, len.next_multiple_of(PAGE));
     }
     answer
+}
+
+/// Something was mapped there. In an announced call.
+#[cold]
+fn is_new(st: &State, at: usize, len: usize) {
+    note_new(st, at, len);
+    let end = at.saturating_add(len);
+    // The C library has unmapped there what was frozen.
+    if st.was_frozen()
+        && (st.addresses.may_be_frozen(at, end) || st.addresses.may_be_split(at, end))
+    {
+        let _owned = hold();
+        st.addresses.forget(at, end);
+    }
 }
 
 /// A call that gives a range other access, of these `PROT_*` bits.

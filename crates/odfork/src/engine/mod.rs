@@ -59,7 +59,7 @@ pub use wipe::{is_any as is_any_wiped, wipe};
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::options::{Freeze, Options};
+use crate::options::{Freeze, Options, Profile};
 use crate::reason::Reason;
 use crate::sys;
 
@@ -72,6 +72,8 @@ pub fn start(inspect: fn() -> Reason) {
     if !st.setup.set(Setup { options, inspect }) {
         return;
     }
+    let in_calls = options.max_pause_ns != 0 || options.profile == Profile::Live;
+    st.works_in_calls.store(u32::from(in_calls), Relaxed);
     if options.freeze == Freeze::Never {
         st.stats.last_reason.store(Reason::Never as u32, Relaxed);
     }

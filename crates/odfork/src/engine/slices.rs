@@ -46,12 +46,19 @@ const PATIENCE: u64 = 20;
 
 /// Passes are made in slices in this process.
 pub fn is_bounded(st: &State) -> bool {
-    st.options().max_pause_ns != 0
+    st.works_in_calls() && st.options().max_pause_ns != 0
 }
 
 /// The program is about to wait, or maps memory: a good moment.
+#[inline]
 pub fn before_mapping() {
-    let st = state();
+    if state().works_in_calls() {
+        make_slice(state());
+    }
+}
+
+#[cold]
+fn make_slice(st: &State) {
     if st.slices.driven.load(Relaxed) == 0 && is_bounded(st) {
         st.slices.driven.store(1, Relaxed);
     }
@@ -64,8 +71,12 @@ pub fn before_mapping() {
 }
 
 /// A pass is made in slices now.
+#[inline]
 pub fn is_pass_under_way() -> bool {
-    state().slices.is_open() && state().barred() == Reason::None && detect_child()
+    state().works_in_calls()
+        && state().slices.is_open()
+        && state().barred() == Reason::None
+        && detect_child()
 }
 
 /// Milliseconds to the next slice, if the program waits for longer than that (negative: without
@@ -80,7 +91,7 @@ pub fn until_slice(limit: i32) -> Option<i32> {
 
 /// The program puts a new mapping there. In an announced call, or under the lock.
 pub fn note_new(st: &State, start: usize, len: usize) {
-    if st.slices.is_open() {
+    if st.works_in_calls() && st.slices.is_open() {
         st.changes.note(start, start.saturating_add(len));
     }
 }

@@ -4,6 +4,7 @@
 //! the rest ([`Owned`]) is reached through the lock's guard. All of it lies together, but for the
 //! room for many addresses, so that it can be left out when the memory around it is frozen.
 
+use core::mem::offset_of;
 use core::sync::atomic::{
     AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
@@ -38,6 +39,9 @@ pub const MAX_NEXT: usize = 61;
 
 /// Bytes of memory for more addresses.
 pub const ROOM_BYTES: usize = size_of::<Room>().next_multiple_of(PAGE);
+
+/// Bytes of a line of the processor's cache.
+const LINE: usize = 64;
 
 /// In place of the shared word's address: it was said before the word was made.
 const SAID_BEFORE: usize = 1;
@@ -144,12 +148,15 @@ pub struct State {
     pub unsettled: AtomicU32,
     /// Threads in calls that no pass may overlap and that may never come back.
     pub absent: Absent,
-    /// 1 from the first freeze on, in this process or an ancestor.
-    pub ever_frozen: AtomicU32,
     /// 1: some memory is to be empty in children that the kernel would not wipe.
     pub wipes: AtomicU32,
     /// System calls of the freeze path so far.
     pub trace: Trace,
+    // What every wrapped call asks is in one line of the processor's cache.
+    /// 1: slices or live memory get their work done in the program's calls.
+    pub works_in_calls: AtomicU32,
+    /// 1 from the first freeze on, in this process or an ancestor.
+    pub ever_frozen: AtomicU32,
     pub lock: Lock<Owned>,
     pub addresses: Addresses,
     pub slack: Slack,
@@ -158,6 +165,11 @@ pub struct State {
     /// Where the program has made new mappings since the latest look of a pass in slices.
     pub changes: Changes,
 }
+
+const _: () = assert!(
+    offset_of!(State, works_in_calls) / LINE == (offset_of!(State, lock) + 7) / LINE,
+    "move both, by the fields before them"
+);
 
 /// What the lock guards.
 #[repr(C)]
@@ -208,9 +220,10 @@ impl State {
             spliced_word: AtomicUsize::new(0),
             unsettled: AtomicU32::new(0),
             absent: Absent::new(),
-            ever_frozen: AtomicU32::new(0),
             wipes: AtomicU32::new(0),
             trace: Trace::new(),
+            works_in_calls: AtomicU32::new(0),
+            ever_frozen: AtomicU32::new(0),
             lock: Lock::new(Owned::new()),
             addresses: Addresses::new(),
             slack: Slack::new(),
@@ -258,6 +271,11 @@ impl State {
     /// Live memory is mapped again after each switch, by a fault for each huge page.
     pub fn faults_of_switches(&self) -> u64 {
         self.stats.live_bytes.load(Relaxed) / sys::HUGE as u64
+    }
+
+    /// Slices or live memory were asked for: they get their work done in the program's calls.
+    pub fn works_in_calls(&self) -> bool {
+        self.works_in_calls.load(Relaxed) != 0
     }
 
     /// Memory was frozen, in this process or an ancestor.

@@ -90,14 +90,20 @@ const _: () = assert!(NAMES.len() <= engine::MAX_NEXT);
 
 impl Next {
     /// Its address; 0 where there is none.
+    #[inline]
     pub fn get(self) -> usize {
-        let at = self.known();
-        if at == 0 {
-            // Called by an earlier constructor than ours, or in a library loaded since: glibc
-            // before 2.34 has those of threads in one of its own.
-            let number = self as usize;
-            look_up(number..number + 1);
+        match self.known() {
+            0 => self.search(),
+            at => at,
         }
+    }
+
+    /// Called by an earlier constructor than ours, or in a library loaded since: glibc before 2.34
+    /// has those of threads in one of its own.
+    #[cold]
+    fn search(self) -> usize {
+        let number = self as usize;
+        look_up(number..number + 1);
         self.known()
     }
 
