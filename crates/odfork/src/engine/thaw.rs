@@ -11,6 +11,7 @@ use super::subject::subject;
 use super::waiter::{begin_call, hold};
 use super::wipe;
 use crate::helper::{self, Job};
+use crate::lock::Call;
 use crate::reason::{Done, Reason, Stop};
 use crate::refreeze;
 use crate::registry::MAX_FILES;
@@ -38,13 +39,20 @@ pub fn call_if_plain<T>(
     whole: bool,
     call: impl FnOnce() -> T,
 ) -> Option<T> {
+    let _call = begin_if_plain(start, len, whole)?;
+    Some(call())
+}
+
+/// The announcement of such a call. Once in the library, not in every wrapper.
+#[inline(never)]
+fn begin_if_plain(start: usize, len: usize, whole: bool) -> Option<Call<'static, Owned>> {
     let st = state();
-    let _call = begin_call(st);
+    let call = begin_call(st);
     let end = start.saturating_add(len);
     let frozen = st.was_frozen()
         && (st.addresses.may_be_frozen(start, end)
             || whole && st.addresses.may_be_split(start, end));
-    (!frozen).then(call)
+    (!frozen).then_some(call)
 }
 
 /// Thaws a range and then makes the program's own call, with no freeze in

@@ -25,18 +25,23 @@ fn next(which: Next) -> Function {
 /// A wait of so many milliseconds (negative: without end), slices meanwhile: the program waits for
 /// as long as it runs until the next one, unless something happens before.
 fn wait(limit: c_int, call: impl Fn(usize) -> c_int) -> c_int {
-    let mut left = limit;
     if limit != 0 && engine::is_pass_under_way() {
-        let began_ns = sys::now_ns();
-        while let Some(pause) = engine::until_slice(left) {
-            let answer = call(pause as usize);
-            if answer != 0 {
-                return answer;
-            }
-            engine::before_wait();
-            let spent = (sys::now_ns() - began_ns) / 1_000_000;
-            left = if limit < 0 { limit } else { limit.saturating_sub(spent as c_int).max(0) };
+        return wait_between_slices(limit, &call);
+    }
+    call(limit as usize)
+}
+
+#[cold]
+fn wait_between_slices(limit: c_int, call: &dyn Fn(usize) -> c_int) -> c_int {
+    let (mut left, began_ns) = (limit, sys::now_ns());
+    while let Some(pause) = engine::until_slice(left) {
+        let answer = call(pause as usize);
+        if answer != 0 {
+            return answer;
         }
+        engine::before_wait();
+        let spent = (sys::now_ns() - began_ns) / 1_000_000;
+        left = if limit < 0 { limit } else { limit.saturating_sub(spent as c_int).max(0) };
     }
     call(left as usize)
 }
