@@ -72,14 +72,14 @@ pub fn is_space_limited() -> bool {
     })
 }
 
-/// Minor faults of this process so far: an upper bound, for 4 KB pages, of the
-/// page-table entries made since an earlier reading. Costs no descriptor.
-pub fn minor_faults() -> u64 {
+/// Minor faults of this process so far, and the most pages that it had mapped at once: a fault that
+/// maps a huge page is one of the first and 512 of the second. Costs no descriptor.
+pub fn used() -> (u64, u64) {
     // SAFETY: rusage is plain old data; the kernel fills it.
     unsafe {
         let mut ru: libc::rusage = core::mem::zeroed();
         raw(libc::SYS_getrusage, args![libc::RUSAGE_SELF, &mut ru]);
-        ru.ru_minflt as u64
+        (ru.ru_minflt as u64, ru.ru_maxrss as u64 * 1024 / PAGE as u64)
     }
 }
 

@@ -69,11 +69,7 @@ fn may_begin(st: &State) -> bool {
         return false;
     }
     st.slices.put_off(ASK_NS);
-    let before = match st.faults.load(Relaxed) {
-        u64::MAX => 0,
-        faults => faults,
-    };
-    let new = sys::minor_faults().saturating_sub(before + st.faults_of_switches());
+    let new = st.touched();
     let frozen = st.stats.frozen_bytes.load(Relaxed) / PAGE as u64;
     let times = st.slices.reluctance();
     let is_old = now_ns.saturating_sub(st.last_pass_ns.load(Relaxed)) > WHILE_NS * times;

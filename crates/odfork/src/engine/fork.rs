@@ -122,11 +122,9 @@ fn may_be_due(st: &State, freeze: Freeze) -> bool {
     }
     match freeze {
         Freeze::Eager => {
-            let last = st.faults.load(Relaxed);
-            let again = st.faults_of_switches();
-            let wanted = st.patience.load(Relaxed) + again;
-            let is_new = || sys::minor_faults() >= last + wanted;
-            last == u64::MAX || is_new() && (!is_live_wanted() || st.slices.is_turn())
+            let is_new = || st.touched() >= st.patience.load(Relaxed);
+            let never = st.faults.load(Relaxed) == u64::MAX;
+            never || is_new() && (!is_live_wanted() || st.slices.is_turn())
         }
         _ => st.unpaid_ns.load(Relaxed) >= SETTLE_NS,
     }

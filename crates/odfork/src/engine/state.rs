@@ -125,6 +125,8 @@ pub struct State {
     pub last_fork_ns: AtomicU64,
     /// Minor faults at the last scan; `u64::MAX` before the first.
     pub faults: AtomicU64,
+    /// Most pages mapped at once, until the last scan.
+    pub most_pages: AtomicU64,
     /// An eager process looks again after so many of them.
     pub patience: AtomicU64,
     /// Time of forks not yet charged, and their number.
@@ -207,6 +209,7 @@ impl State {
             registry_in_use: AtomicU32::new(0),
             last_fork_ns: AtomicU64::new(0),
             faults: AtomicU64::new(u64::MAX),
+            most_pages: AtomicU64::new(0),
             patience: AtomicU64::new(EAGER_FAULTS),
             unpaid_ns: AtomicU64::new(0),
             unpaid_forks: AtomicU64::new(0),
@@ -259,18 +262,30 @@ impl State {
     /// counted for the eager profile alone: a filter may kill for the call that asks for them.
     pub fn note_pass(&self) {
         if self.options().freeze == Freeze::Eager {
-            let now = sys::minor_faults();
-            let faults = now.saturating_sub(self.faults.swap(now, Relaxed));
+            let is_first = self.faults.load(Relaxed) == u64::MAX;
+            let touched = if is_first { 0 } else { self.touched() };
             let dirty = self.stats.dirty_pages.load(Relaxed);
-            let patience = patience(self.patience.load(Relaxed), faults, dirty);
+            let patience = patience(self.patience.load(Relaxed), touched, dirty);
             self.patience.store(patience, Relaxed);
+            let (faults, most_pages) = sys::used();
+            self.faults.store(faults, Relaxed);
+            self.most_pages.store(most_pages, Relaxed);
         }
         self.last_pass_ns.store(sys::now_ns(), Relaxed);
     }
 
-    /// Live memory is mapped again after each switch, by a fault for each huge page.
-    pub fn faults_of_switches(&self) -> u64 {
-        self.stats.live_bytes.load(Relaxed) / sys::HUGE as u64
+    /// Pages touched since the latest scan, at least. Of memory in huge pages there are few faults:
+    /// there are more pages at once than ever.
+    pub fn touched(&self) -> u64 {
+        let before = match self.faults.load(Relaxed) {
+            u64::MAX => 0,
+            faults => faults,
+        };
+        // Live memory is mapped again after each switch, by a fault for each huge page.
+        let of_switches = self.stats.live_bytes.load(Relaxed) / sys::HUGE as u64;
+        let (faults, most_pages) = sys::used();
+        let more = most_pages.saturating_sub(self.most_pages.load(Relaxed));
+        faults.saturating_sub(before + of_switches).max(more)
     }
 
     /// Slices or live memory were asked for: they get their work done in the program's calls.
