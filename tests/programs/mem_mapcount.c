@@ -6,7 +6,7 @@
 #include "odtest.h"
 #include <pthread.h>
 
-#define MOST 2500 /* mappings: stock has 30, and one for each part would be 8,000 more */
+#define MOST 4500 /* mappings: stock has 30, and one for each part would be 8,000 more */
 
 static char *world;
 static size_t size = 64 * OD_MB;

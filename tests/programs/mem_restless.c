@@ -121,6 +121,7 @@ static void until_anonymous(const char *who)
 static void fault(void)
 {
     char *fresh = od_map(2 * OD_MB);
+    od_small_pages(fresh, 2 * OD_MB);
     memset(fresh, 1, 2 * OD_MB);
     OK(munmap(fresh, 2 * OD_MB));
 }

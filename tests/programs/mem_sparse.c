@@ -61,6 +61,7 @@ int main(void)
                 -1, 0);
     if (wide == MAP_FAILED)
         od_skip("cannot reserve 64 GB: %s", strerror(errno));
+    od_small_pages(wide, RESERVED);
     companion = od_map(COMPANION);
     long shared_before = od_proc_kb("/proc/meminfo", "Shmem:");
     for (size_t at = 0; at < RESERVED; at += (size_t)1 << 30) /* one page in each GB */

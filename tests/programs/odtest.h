@@ -265,6 +265,18 @@ static OD_UNUSED void *od_map(size_t bytes)
     return OK(mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
 }
 
+/* Where huge pages are for every program: memory that is to have pages of 4 KB, each a fault. */
+static OD_UNUSED void od_small_pages(void *at, size_t bytes)
+{
+    char line[64] = "";
+    FILE *file = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "re");
+    if (!file)
+        return;
+    if (fgets(line, sizeof line, file) && strstr(line, "[always]"))
+        OK(madvise(at, bytes, MADV_NOHUGEPAGE));
+    fclose(file);
+}
+
 /* A small generator, the same sequence everywhere. */
 static OD_UNUSED uint32_t od_random(uint32_t *state)
 {

@@ -5,8 +5,6 @@
 //! what is in the set shows one unless the C library has unmapped it by itself (`free`, the end
 //! of a thread) or the set had no room ([`Addresses::is_exact`]).
 
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-
 use crate::spans::{Room, Spans};
 
 /// Access that memory can have been given: the bits of `PROT_READ`, `WRITE` and `EXEC`.
@@ -31,9 +29,6 @@ pub struct Addresses {
     special: Spans<4096>,
     /// It was thawed because the program kept giving parts of it back: not frozen again for now.
     restless: Spans<64>,
-    /// Frozen parts that were thawed so. What was given up between them has mappings of its own
-    /// still.
-    left: AtomicUsize,
     /// The kernel keeps it out of children, where it is to be empty (`engine/wipe.rs`).
     wiped: Spans<64>,
     /// Memory that was frozen once, with other access, by its bits. In the place of
@@ -56,7 +51,6 @@ impl Addresses {
             split: Spans::new(),
             special: Spans::new(),
             restless: Spans::new(),
-            left: AtomicUsize::new(0),
             wiped: Spans::new(),
             access: [NONE; ACCESSES],
             kept: [KEPT; PROPERTIES],
@@ -93,10 +87,9 @@ impl Addresses {
         self.frozen.around(at)
     }
 
-    /// How many frozen parts there are, or were before they were thawed as restless: memory given
-    /// up in between makes them more.
-    pub fn parts(&self) -> usize {
-        self.frozen.count() + self.left.load(Relaxed)
+    /// How many frozen parts there are: memory given up in between makes them more.
+    pub fn frozen_parts(&self) -> usize {
+        self.frozen.count()
     }
 
     /// The access to memory that was frozen, at `start`, and up to where it is the same; `None`:
@@ -198,9 +191,7 @@ impl Addresses {
 
     /// `start..end` was thawed, and is not to be frozen again for now.
     pub fn note_restless(&self, start: usize, end: usize) {
-        let before = self.frozen.count();
         self.uncover(start, end);
-        self.left.fetch_add(before.saturating_sub(self.frozen.count()), Relaxed);
         self.restless.cover(start, end);
     }
 
@@ -232,7 +223,6 @@ impl Addresses {
     /// All of it may be frozen.
     pub fn settle(&self) {
         self.restless.uncover(0, usize::MAX);
-        self.left.store(0, Relaxed);
     }
 
     /// The parts of a range that are not restless. Asked by those who may change the sets.

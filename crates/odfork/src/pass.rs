@@ -152,6 +152,7 @@ pub fn job(s: &mut Scratch, order: &Order, found: Found) -> Done<()> {
             map_again(s, &o.subject);
         }
     }
+    scan::count_mappings(s);
     done
 }
 

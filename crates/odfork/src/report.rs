@@ -75,6 +75,8 @@ pub struct Report {
     pub acted: Number,
     /// 1: the map of the process was read to its end ([`Results::is_gone`] is meaningful).
     pub scanned: Number,
+    /// Mappings of the process.
+    pub mappings: Number,
     /// 1: the address space is limited (RLIMIT_AS): what is left is the program's.
     pub space_limited: Number,
 }
@@ -144,6 +146,7 @@ impl Report {
             &self.untraceable,
             &self.acted,
             &self.scanned,
+            &self.mappings,
             &self.space_limited,
         ];
         all.iter().for_each(|n| n.set(0));

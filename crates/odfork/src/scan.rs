@@ -228,6 +228,7 @@ pub fn scan(s: &mut Scratch, subject: &Subject, quiesced: bool, look: Trial) -> 
     let held = !quiesced || guarded == stacks.len();
     close(fd);
     results.report.scanned.set(1);
+    results.report.mappings.set(map_count);
     if !held {
         // A stack in other memory than what is protected: its thread goes on when it likes.
         return Err(Stop::of(Reason::Threads));
@@ -239,6 +240,21 @@ pub fn scan(s: &mut Scratch, subject: &Subject, quiesced: bool, look: Trial) -> 
         return Err(Stop::of(Reason::MapLimit));
     }
     Ok(())
+}
+
+/// Counts the mappings again, after many of them were joined.
+pub fn count_mappings(s: &mut Scratch) {
+    const MANY: usize = 512;
+    if s.results.report.mappings.get() < MANY {
+        return;
+    }
+    let Ok(fd) = open(&s.kernel, c"/proc/self/maps") else { return };
+    let mut lines = 0;
+    while let Ok(n @ 1..) = read(&s.kernel, fd, &mut s.work.text) {
+        lines += s.work.text[..n].iter().filter(|&&byte| byte == b'\n').count();
+    }
+    close(fd);
+    s.results.report.mappings.set(lines);
 }
 
 /// The program has not said on which memory node the mapping is to be (mbind(2)); a file would

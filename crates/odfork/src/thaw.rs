@@ -15,6 +15,7 @@ use crate::results::View;
 use crate::scan::{self, Subject};
 use crate::scratch::Scratch;
 use crate::step::Step;
+use crate::sys::abi::advice::MADV_GUARD_INSTALL;
 use crate::sys::abi::procmap;
 use crate::sys::{self, Errno, Kernel, SysResult};
 use crate::vma::{parse_head, Vma, EXEC, READ, SHARED, WRITE};
@@ -227,6 +228,8 @@ fn replace(s: &mut Scratch, v: &Vma, (start, end): (usize, usize), o: &Order) ->
     match o.content {
         Content::Zero(_) => match anonymous(s, o, (start, end), prot) {
             Ok(()) => Ok(false),
+            // Zeros are no guard.
+            Err(stop) if o.content == Content::Zero(MADV_GUARD_INSTALL) => Err(stop),
             Err(stop) => write_zeros(s, (start, end)).map(|()| true).map_err(|_| stop),
         },
         _ => keep_content(s, o, (start, end), prot).map(|()| false),

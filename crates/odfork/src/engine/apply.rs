@@ -146,6 +146,9 @@ fn take_over(
     if report.zerocopy.flag() {
         st.never_overwrite();
     }
+    if report.mappings.get() > 0 {
+        st.mappings.store(report.mappings.get(), Relaxed);
+    }
     if report.scanned.flag() || goes_on {
         account.shown = shown(report);
     }

@@ -6,6 +6,8 @@
 //! kernel finds out whether they do still: `MADV_FREE` is refused where a file is shown, and does
 //! no harm where content is given up.
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use super::live;
 use super::objects;
 use super::state::{state, Owned, State};
@@ -18,13 +20,19 @@ use crate::sys::{self, Errno, Kernel, SysResult, PAGE};
 /// From here on a mapping of its own costs less than anything else, while there are few.
 const LARGE: usize = 64 << 10;
 
-/// From here on a mapping of its own is always had: there cannot be many of them.
+/// From here on a mapping of its own is had as long as the kernel has room.
 const VAST: usize = 1 << 20;
 
 /// Frozen parts at most that small and large mappings of their own may make: each is two mappings
-/// more, far from `vm.max_map_count`, and each takes fork its time.
+/// more, and each takes fork its time.
 const SMALL_PARTS: usize = 1024;
 const LARGE_PARTS: usize = 4096;
+
+/// Mappings of the process at most beside which small, large and vast parts get one of their own,
+/// whatever has made them: parts that were thawed leave theirs. Far from `vm.max_map_count`.
+const SMALL_AMONG: usize = 4096;
+const LARGE_AMONG: usize = 16384;
+const VAST_AMONG: usize = 32768;
 
 /// The same where zero pages can be had, which take longer the more mappings there are.
 const LARGE_PARTS_ALONE: usize = 16;
@@ -164,7 +172,7 @@ impl Call<'_> {
         let cuttable = access.filter(|_| !self.is_special(range.0, range.1));
         let len = range.1 - range.0;
         if self.advice == MADV_GUARD_INSTALL {
-            let cut = self.cut(range, cuttable, usize::MAX);
+            let cut = self.cut(range, cuttable, LARGE_PARTS);
             return if cut { self.after_cut(range) } else { Err(NOT_HERE) };
         }
         let always = len >= VAST;
@@ -227,10 +235,21 @@ impl Call<'_> {
         let addresses = &self.st.addresses;
         let shows = |at: usize| addresses.may_be_frozen(at, at + 1);
         let splits = shows(range.0.wrapping_sub(1)) && shows(range.1);
-        if splits && addresses.parts() >= most {
+        let among = match range.1 - range.0 {
+            VAST.. => VAST_AMONG,
+            LARGE.. => LARGE_AMONG,
+            _ => SMALL_AMONG,
+        };
+        let mappings = self.st.mappings.load(Relaxed);
+        if splits && (addresses.frozen_parts() >= most || mappings >= among) {
             return false;
         }
-        access.is_some_and(|access| zero::map(&self.kernel, addresses, range, access).is_ok())
+        let map = |access| zero::map(&self.kernel, addresses, range, access).is_ok();
+        let done = access.is_some_and(map);
+        if done && splits {
+            self.st.mappings.store(mappings + 2, Relaxed);
+        }
+        done
     }
 
     fn after_cut(&mut self, (start, end): (usize, usize)) -> SysResult<()> {

@@ -150,6 +150,9 @@ pub struct State {
     pub unsettled: AtomicU32,
     /// Threads in calls that no pass may overlap and that may never come back.
     pub absent: Absent,
+    /// Mappings of the process, as far as it is known: counted by each pass, and what calls have
+    /// made of one since.
+    pub mappings: AtomicUsize,
     /// 1: some memory is to be empty in children that the kernel would not wipe.
     pub wipes: AtomicU32,
     /// System calls of the freeze path so far.
@@ -223,6 +226,7 @@ impl State {
             spliced_word: AtomicUsize::new(0),
             unsettled: AtomicU32::new(0),
             absent: Absent::new(),
+            mappings: AtomicUsize::new(0),
             wipes: AtomicU32::new(0),
             trace: Trace::new(),
             works_in_calls: AtomicU32::new(0),

@@ -1,0 +1,98 @@
+/* However a program gives frozen memory up, the kernel's limit of mappings stays far away: guards
+ * in every other page, all of which guard; and areas that are frozen, given up in small parts
+ * beside a thread and thawed as a whole, one after the other. */
+// odtest: expect=froze user=any timeout=120 mem=400
+// odtest: link=-lpthread
+#include "odtest.h"
+#include <malloc.h>
+#include <pthread.h>
+
+#define GUARD_INSTALL 102 /* Linux 6.13 */
+#define GUARDED (100 * OD_MB)
+#define AREA (10 * OD_MB)
+#define AREAS 24
+#define PART 16384
+
+static int mappings(void)
+{
+    FILE *file = fopen("/proc/self/maps", "re");
+    int lines = 0, c;
+    while ((c = getc(file)) != EOF)
+        lines += c == '\n';
+    fclose(file);
+    return lines;
+}
+
+/* Asked of the kernel, which answers EFAULT instead of a signal. */
+static int is_readable(const char *at)
+{
+    static int pipes[2] = {-1, -1};
+    char byte;
+    if (pipes[0] < 0)
+        OK(pipe2(pipes, O_CLOEXEC | O_NONBLOCK));
+    if (write(pipes[1], at, 1) != 1)
+        return 0;
+    CHECK(read(pipes[0], &byte, 1) == 1, "pipe");
+    return 1;
+}
+
+static void nothing(void *argument) { (void)argument; }
+
+static void guards(void)
+{
+    char *at = od_map(GUARDED);
+    od_fill(at, GUARDED, 1);
+    od_run_child(nothing, NULL); /* eager: frozen here */
+    if (madvise(at, OD_PAGE, GUARD_INSTALL)) {
+        CHECK(errno == EINVAL, "guard: %s", strerror(errno));
+        fprintf(stderr, "no guards: this kernel has none\n");
+        return;
+    }
+    for (size_t page = 0; page < GUARDED; page += 2 * OD_PAGE)
+        CHECK(madvise(at + page, OD_PAGE, GUARD_INSTALL) == 0, "guard at %zu: %s", page,
+              strerror(errno));
+    for (size_t page = 0; page < GUARDED; page += 2 * OD_PAGE) {
+        CHECK(!is_readable(at + page), "the guard at %zu can be read", page);
+        od_verify_at(at + page + OD_PAGE, OD_PAGE, 1, (page + OD_PAGE) / 8, "beside a guard");
+    }
+    CHECK(mappings() < 10000, "%d mappings after guards", mappings());
+    OK(munmap(at, GUARDED));
+}
+
+static pthread_mutex_t stop = PTHREAD_MUTEX_INITIALIZER;
+
+static void *idle(void *argument)
+{
+    pthread_mutex_lock(&stop);
+    pthread_mutex_unlock(&stop);
+    return argument;
+}
+
+static void give_up(char *area)
+{
+    pthread_t thread;
+    od_run_child(nothing, NULL);
+    pthread_mutex_lock(&stop);
+    CHECK(pthread_create(&thread, NULL, idle, NULL) == 0, "pthread_create");
+    for (size_t at = 0; at < AREA; at += 2 * PART)
+        OK(madvise(area + at, PART, MADV_DONTNEED));
+    pthread_mutex_unlock(&stop);
+    pthread_join(thread, NULL);
+    for (size_t at = 0; at < AREA; at += 2 * PART) {
+        od_verify_zero(area + at, PART, "given up");
+        od_verify_at(area + at + PART, PART, 1, (at + PART) / 8, "between");
+    }
+}
+
+int main(void)
+{
+    guards();
+    for (int i = 0; i < AREAS; i++) {
+        char *area = od_map(AREA);
+        od_fill(area, AREA, 1);
+        give_up(area);
+        malloc_trim(0); /* thaws everything */
+    }
+    CHECK(mappings() < 5000, "%d mappings after %d areas", mappings(), AREAS);
+    return od_done();
+}
