@@ -147,7 +147,7 @@ fn take_over(
         st.never_overwrite();
     }
     if report.mappings.get() > 0 {
-        st.mappings.store(report.mappings.get(), Relaxed);
+        st.mappings.store(report.mappings.get() as u32, Relaxed);
     }
     if report.scanned.flag() || goes_on {
         account.shown = shown(report);

@@ -30,9 +30,9 @@ const LARGE_PARTS: usize = 4096;
 
 /// Mappings of the process at most beside which small, large and vast parts get one of their own,
 /// whatever has made them: parts that were thawed leave theirs. Far from `vm.max_map_count`.
-const SMALL_AMONG: usize = 4096;
-const LARGE_AMONG: usize = 16384;
-const VAST_AMONG: usize = 32768;
+const SMALL_AMONG: u32 = 4096;
+const LARGE_AMONG: u32 = 16384;
+const VAST_AMONG: u32 = 32768;
 
 /// The same where zero pages can be had, which take longer the more mappings there are.
 const LARGE_PARTS_ALONE: usize = 16;

@@ -35,7 +35,7 @@ use crate::sys::{self, Trace, PAGE, ZONE};
 use crate::tracer::Tracer;
 
 /// Room for functions that wrappers stand before.
-pub const MAX_NEXT: usize = 61;
+pub const MAX_NEXT: usize = 57;
 
 /// Bytes of memory for more addresses.
 pub const ROOM_BYTES: usize = size_of::<Room>().next_multiple_of(PAGE);
@@ -152,7 +152,7 @@ pub struct State {
     pub absent: Absent,
     /// Mappings of the process, as far as it is known: counted by each pass, and what calls have
     /// made of one since.
-    pub mappings: AtomicUsize,
+    pub mappings: AtomicU32,
     /// 1: some memory is to be empty in children that the kernel would not wipe.
     pub wipes: AtomicU32,
     /// System calls of the freeze path so far.
@@ -226,7 +226,7 @@ impl State {
             spliced_word: AtomicUsize::new(0),
             unsettled: AtomicU32::new(0),
             absent: Absent::new(),
-            mappings: AtomicUsize::new(0),
+            mappings: AtomicU32::new(0),
             wipes: AtomicU32::new(0),
             trace: Trace::new(),
             works_in_calls: AtomicU32::new(0),

@@ -25,7 +25,7 @@ const EVERYTHING: (usize, usize) = (0, usize::MAX & !(PAGE - 1));
 
 /// Where the process has so many mappings, what lies around a range is thawed with it: thawed alone
 /// it would be a mapping more, or two.
-const CROWDED: usize = 8192;
+const CROWDED: u32 = 8192;
 
 /// Somebody may kill the helper task; what it did until then is whole.
 const TRIES: u32 = 4;
