@@ -61,10 +61,9 @@ static void count_up(const char *when)
 
 static void fork_in_the_storm(const char *when)
 {
-    double start = seconds();
     for (int i = 0; i < FORKS || *truth < 200; i++) {
-        CHECK(seconds() - start < 20, "%s: only %llu signals in 20 s", when,
-              (unsigned long long)*truth);
+        CHECK(i < 1000 * FORKS, "%s: only %llu signals in %d forks", when,
+              (unsigned long long)*truth, i);
         errno = 77;
         uint64_t before = *truth;
         pid_t pid = fork();
