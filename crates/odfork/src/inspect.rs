@@ -16,16 +16,20 @@ use crate::sys::now_ns;
 /// Bytes searched between two looks at the clock.
 const PART: usize = 256 << 10;
 
-/// Searches what was not searched before.
+/// Searches what was not searched before, at least a part of it: on a slow machine a slice may be
+/// over when it begins.
 pub fn inspect(s: &mut Scratch, subject: &Subject, trial: Trial) -> Done<()> {
     s.kernel.enter(Step::Code);
+    let mut is_first = true;
     for i in 0..s.code().len() {
         let Some(&code) = s.code().get(i) else { break };
         let from = subject.searched.reached(&code);
         if from < code.end && !s.results.has_inspected_room() {
             return Err(Stop::of(Reason::Price));
         }
-        let (reached, done) = search(s, &code, from, subject.sanitizer, trial);
+        let (reached, done) = search(s, &code, from, subject.sanitizer, || {
+            core::mem::take(&mut is_first) || trial.affords(now_ns())
+        });
         if reached > from {
             s.results.note_inspected(&Code { end: reached, ..code });
         }
@@ -41,11 +45,11 @@ fn search(
     code: &Code,
     from: usize,
     known: [usize; 2],
-    trial: Trial,
+    mut may_go_on: impl FnMut() -> bool,
 ) -> (usize, Done<()>) {
     let mut at = from;
     while at < code.end {
-        if !trial.affords(now_ns()) {
+        if !may_go_on() {
             return (at, Err(Stop::of(Reason::Price)));
         }
         if known[0] <= at && at < known[1] {
