@@ -13,6 +13,7 @@ enum { REGION_STEP = 64 };
 static OD_UNUSED void *region_new(size_t bytes, uint64_t gen)
 {
     void *region = od_map(bytes);
+    od_small_pages(region, bytes); /* an eager process notices it */
     od_fill(region, bytes, gen);
     return region;
 }

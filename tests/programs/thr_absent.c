@@ -75,9 +75,7 @@ static unsigned long long inode_at(const void *address)
 static void freezes(const char *when)
 {
     const char *mode = getenv("ODTEST_MODE");
-    void *region = od_map(BYTES);
-    od_small_pages(region, BYTES);
-    od_fill(region, BYTES, 5);
+    void *region = region_new(BYTES, 5);
     region_look(region, BYTES, 5, when);
     region_look(region, BYTES, 5, when);
     if (mode && (!strcmp(mode, "huge") || !strcmp(mode, "small")))
