@@ -302,5 +302,12 @@ pub fn measure(s: &mut Scratch, subject: &Subject) -> Done<()> {
     let subject = *subject;
     scan::scan(s, &subject, false, Trial::UNLIMITED)?;
     note_slack(s);
+    let no_proc = |e| Stop::failed(Reason::NoProc, Step::Pagemap, e);
+    let pagemap = scan::open(&s.kernel, c"/proc/self/pagemap").map_err(no_proc)?;
+    for (slot, file) in subject.registry.live() {
+        if !s.results.is_gone(slot) && !refreeze::in_place(s, &subject, pagemap, file) {
+            s.results.report.beside.set(1);
+        }
+    }
     Ok(())
 }

@@ -24,6 +24,8 @@ pub struct Slack {
 }
 
 const UNLIMITED: i64 = i64::MAX;
+/// What is left where a measurement was put off.
+const PUT_OFF: i64 = UNLIMITED / 4;
 
 impl Slack {
     /// No limit known.
@@ -37,6 +39,16 @@ impl Slack {
             self.bytes.store(slack, SeqCst);
             self.measured_ns.store(sys::now_ns(), Relaxed);
         }
+    }
+
+    /// Nothing can be done for now: to be measured again after a while.
+    pub fn put_off(&self) {
+        self.bytes.store(PUT_OFF, SeqCst);
+    }
+
+    /// It was put off.
+    pub fn is_put_off(&self) -> bool {
+        (PUT_OFF / 2..UNLIMITED / 2).contains(&self.bytes.load(SeqCst))
     }
 
     /// Nothing is frozen any more.
@@ -78,7 +90,9 @@ mod tests {
         assert!(slack.is_limited() && slack.take(60) && !slack.take(60));
         report.note_slack(-5);
         slack.learn(&report);
-        assert!(!slack.take(0));
+        assert!(!slack.take(0) && !slack.is_put_off());
+        slack.put_off();
+        assert!(slack.is_limited() && slack.take(1 << 40) && slack.is_put_off());
         slack.forget();
         assert!(!slack.is_limited());
     }

@@ -10,10 +10,9 @@ use super::apply::pass;
 use super::child::detect_child;
 use super::slices;
 use super::state::{state, State};
-use super::thaw;
 use super::waiter::hold;
 use crate::pass::Decide;
-use crate::reason::{Done, Reason};
+use crate::reason::Reason;
 use crate::retained::Retained;
 use crate::sys;
 
@@ -31,19 +30,10 @@ pub fn gave_up(start: usize, len: usize) {
         return;
     }
     if thaws {
-        thaw_part(st, start, retained);
+        thaw(st, start, retained);
     } else {
         give_back(st);
     }
-}
-
-/// As [`thaw::with_property`]. What was thawed around the range leaves its file.
-pub fn with_property<T>(start: usize, len: usize, call: impl FnOnce(Done<bool>) -> T) -> T {
-    let answer = thaw::with_property(start, len, call);
-    if thaw::is_crowded(state()) {
-        gave_up(start, len);
-    }
-    answer
 }
 
 fn give_back(st: &State) {
@@ -64,7 +54,7 @@ fn held(registry: &crate::registry::Registry) -> usize {
 /// The memory around an address, or that of which files retain most. Not for a process that has
 /// inherited it: nothing would leave the files, and all of it would exist twice. Nor where pauses
 /// are bounded.
-fn thaw_part(st: &State, at: usize, retained: bool) {
+fn thaw(st: &State, at: usize, retained: bool) {
     let began_ns = sys::now_ns();
     let mut owned = hold();
     if owned.is_beside_calls(st) {

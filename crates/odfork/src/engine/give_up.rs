@@ -172,7 +172,8 @@ impl Call<'_> {
         let cuttable = access.filter(|_| !self.is_special(range.0, range.1));
         let len = range.1 - range.0;
         if self.advice == MADV_GUARD_INSTALL {
-            let cut = self.cut(range, cuttable, LARGE_PARTS);
+            // Nothing else guards.
+            let cut = self.cut(range, cuttable, usize::MAX);
             return if cut { self.after_cut(range) } else { Err(NOT_HERE) };
         }
         let always = len >= VAST;
@@ -236,6 +237,7 @@ impl Call<'_> {
         let shows = |at: usize| addresses.may_be_frozen(at, at + 1);
         let splits = shows(range.0.wrapping_sub(1)) && shows(range.1);
         let among = match range.1 - range.0 {
+            _ if most == usize::MAX => u32::MAX,
             VAST.. => VAST_AMONG,
             LARGE.. => LARGE_AMONG,
             _ => SMALL_AMONG,

@@ -1,7 +1,8 @@
 //! The program grows: is what odfork holds still within what is free?
 //!
 //! Owns when the slack (`slack.rs`) is measured again, and what happens when there is none:
-//! everything is thawed, so that the reserve is free.
+//! everything is thawed, so that the reserve is free. Not while another process shows a file: it
+//! would exist twice, and on stock rewriting takes as much.
 
 use super::child::detect_child;
 use super::state::{state, Owned, State};
@@ -22,7 +23,8 @@ pub fn before_growth(len: usize) {
     if len == 0 || !st.slack.is_limited() {
         return;
     }
-    if !st.slack.take(len) && detect_child() {
+    let again = st.slack.is_put_off() && st.slack.age_ns() > MEASURE_NS;
+    if (!st.slack.take(len) || again) && detect_child() {
         keep_reserve(st, len);
     }
 }
@@ -38,6 +40,9 @@ fn keep_reserve(st: &State, len: usize) {
     let mut owned = hold();
     // A pass of another thread may have been here meanwhile.
     let short = st.slack.is_limited() && !is_slack_for(st, &mut owned, len);
+    if short && owned.beside {
+        return st.slack.put_off();
+    }
     drop(owned);
     if short && thaw_all().is_ok() {
         st.stats.count_stop(Reason::Memory, 0);
@@ -46,11 +51,13 @@ fn keep_reserve(st: &State, len: usize) {
 
 /// Measures; true if `len` bytes more may be written.
 fn is_slack_for(st: &State, owned: &mut Owned, len: usize) -> bool {
-    let Owned { scratch, zone, registry, searched, .. } = owned;
+    let Owned { scratch, zone, registry, searched, beside, .. } = owned;
+    *beside = false;
     let subject = subject(st, registry, searched);
     let door = (&st.trace, st.options().fault);
     let measured = helper::run(door, scratch, zone, Job::Measure(&subject)).is_ok_and(|done| {
         st.slack.learn(&done.results.report);
+        *beside = done.results.report.beside.flag();
         done.outcome().is_ok()
     });
     scratch.clear();

@@ -35,7 +35,7 @@ mod zero;
 
 pub use early::before_wait;
 pub use fork::{fork, freeze_now};
-pub use give_back::{gave_up, with_property};
+pub use give_back::gave_up;
 pub use give_up::give_up;
 pub use growth::before_growth;
 pub use live::{
@@ -52,7 +52,9 @@ pub use notes::{
 pub use relocate::{remap, remap_thawed, Remap};
 pub use slices::{before_mapping, hear, is_pass_under_way, until_slice, with_advice};
 pub use state::{state, Setup, MAX_NEXT};
-pub use thaw::{call_if_plain, keep_in_children, thaw_all, was_ever_frozen, with_thawed};
+pub use thaw::{
+    call_if_plain, keep_in_children, thaw_all, was_ever_frozen, with_property, with_thawed,
+};
 pub use wipe::{is_any as is_any_wiped, wipe};
 
 use core::sync::atomic::Ordering::Relaxed;

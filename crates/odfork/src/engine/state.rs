@@ -189,6 +189,8 @@ pub struct Owned {
     pub zeroed: usize,
     /// The latest pass found memory that cannot be shared yet.
     pub waits: bool,
+    /// At the latest measurement another process showed a file.
+    pub beside: bool,
     /// What the latest slice left.
     pub rest: Rest,
     pub spare: Spare,
@@ -345,6 +347,7 @@ impl Owned {
             zone: ZONE,
             zeroed: 0,
             waits: false,
+            beside: false,
             rest: Rest::new(),
             spare: Spare::new(),
             registry: Registry::new(),

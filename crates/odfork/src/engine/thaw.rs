@@ -15,17 +15,12 @@ use crate::lock::Call;
 use crate::reason::{Done, Reason, Stop};
 use crate::refreeze;
 use crate::registry::MAX_FILES;
-use crate::retained::Retained;
 use crate::step::Step;
 use crate::sys::PAGE;
 use crate::thaw::{Content, Order};
 
 /// All addresses: start and length.
 const EVERYTHING: (usize, usize) = (0, usize::MAX & !(PAGE - 1));
-
-/// Where the process has so many mappings, what lies around a range is thawed with it: thawed alone
-/// it would be a mapping more, or two.
-const CROWDED: u32 = 8192;
 
 /// Somebody may kill the helper task; what it did until then is whole.
 const TRIES: u32 = 4;
@@ -71,7 +66,6 @@ pub fn with_thawed<T>(
     call: impl FnOnce(Done<bool>) -> T,
 ) -> T {
     let mut owned = hold();
-    thaw_around(state(), &mut owned, (start, len));
     call(thaw_range(state(), &mut owned, (start, len), content, moves))
 }
 
@@ -83,7 +77,6 @@ pub fn with_property<T>(start: usize, len: usize, call: impl FnOnce(Done<bool>) 
     let st = state();
     let mut owned = hold();
     st.slices.doubt();
-    thaw_around(st, &mut owned, (start, len));
     let thawed = thaw_range(st, &mut owned, (start, len), Content::Join, false);
     st.addresses.note_special(start, start.saturating_add(len));
     call(thawed)
@@ -95,28 +88,6 @@ pub fn keep_in_children(start: usize, len: usize) {
         let _owned = hold();
         wipe::keep(start, start.saturating_add(len));
     }
-}
-
-/// Before a part is thawed: of a process with very many mappings all around it is. What cannot be
-/// thawed now is thawed alone.
-fn thaw_around(st: &State, owned: &mut Owned, (start, len): (usize, usize)) {
-    let end = start.saturating_add(len);
-    if !st.was_frozen() || !st.addresses.may_be_frozen(start, end) {
-        return;
-    }
-    if !is_crowded(st) {
-        st.mappings.fetch_add(2, Relaxed);
-        return;
-    }
-    let (from, to) = (Retained::around(start).0, Retained::around(end.saturating_sub(1)).1);
-    if thaw_range(st, owned, (from, to - from), Content::Keep, false).is_ok() {
-        st.given_up.add((to - from) as u64, 0);
-    }
-}
-
-/// Each part that is thawed alone matters.
-pub fn is_crowded(st: &State) -> bool {
-    st.mappings.load(Relaxed) >= CROWDED
 }
 
 fn thaw_range(
