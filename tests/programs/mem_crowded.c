@@ -13,29 +13,6 @@
 #define AREAS 24
 #define PART 16384
 
-static int mappings(void)
-{
-    FILE *file = fopen("/proc/self/maps", "re");
-    int lines = 0, c;
-    while ((c = getc(file)) != EOF)
-        lines += c == '\n';
-    fclose(file);
-    return lines;
-}
-
-/* Asked of the kernel, which answers EFAULT instead of a signal. */
-static int is_readable(const char *at)
-{
-    static int pipes[2] = {-1, -1};
-    char byte;
-    if (pipes[0] < 0)
-        OK(pipe2(pipes, O_CLOEXEC | O_NONBLOCK));
-    if (write(pipes[1], at, 1) != 1)
-        return 0;
-    CHECK(read(pipes[0], &byte, 1) == 1, "pipe");
-    return 1;
-}
-
 static void nothing(void *argument) { (void)argument; }
 
 static void guards(void)
@@ -56,7 +33,7 @@ static void guards(void)
         count += (size_t)is_had;
     }
     for (size_t page = 0; page < GUARDED; page += 2 * OD_PAGE) {
-        CHECK(!had[page / OD_PAGE] || !is_readable(at + page), "the guard at %zu is open", page);
+        CHECK(!had[page / OD_PAGE] || !od_is_readable(at + page), "the guard at %zu is open", page);
         od_verify_at(at + page + OD_PAGE, OD_PAGE, 1, (page + OD_PAGE) / 8, "beside a guard");
     }
     OK(munmap(at, GUARDED));
@@ -95,7 +72,7 @@ int main(void)
         give_up(area);
         malloc_trim(0); /* thaws everything */
     }
-    CHECK(mappings() < 5000, "%d mappings after %d areas", mappings(), AREAS);
+    CHECK(od_mappings() < 5000, "%d mappings after %d areas", od_mappings(), AREAS);
     guards();
     return od_done();
 }

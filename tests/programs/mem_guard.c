@@ -26,19 +26,6 @@ struct area {
     int given_up; /* bits of places that read zeros without it */
 };
 
-/* Asked of the kernel, which answers EFAULT instead of a signal. */
-static int is_readable(const char *at)
-{
-    static int pipes[2] = {-1, -1};
-    char byte;
-    if (pipes[0] < 0)
-        OK(pipe2(pipes, O_CLOEXEC | O_NONBLOCK));
-    if (write(pipes[1], at, 1) != 1)
-        return 0;
-    CHECK(read(pipes[0], &byte, 1) == 1, "pipe");
-    return 1;
-}
-
 /* Not beside another mapping: where they are neighbours, guards of one are guards of both. */
 static char *map_alone(void)
 {
@@ -60,7 +47,7 @@ static void verify(const struct area *a, const char *when)
             from = place[i].from + place[i].size;
         }
         for (size_t page = 0; page < place[i].size && a->guarded >> i & 1; page += OD_PAGE)
-            CHECK(!is_readable(at + page), "%s: page %zu can be read", what, page / OD_PAGE);
+            CHECK(!od_is_readable(at + page), "%s: page %zu can be read", what, page / OD_PAGE);
         if ((a->given_up & ~a->guarded) >> i & 1)
             od_verify_zero(at, place[i].size, what);
     }
@@ -122,7 +109,7 @@ static void dontneed_keeps_guards(struct area *a)
 
 int main(void)
 {
-    is_readable("x"); /* opens its pipe before the listing at the end */
+    od_is_readable("x"); /* opens its pipe before the listing at the end */
     struct area all[] = {{"guarded, then frozen", map_alone(), 1, 0, 0},
                          {"frozen, then guarded", map_alone(), 2, 0, 0},
                          {"never guarded here", map_alone(), 3, 0, 0}};

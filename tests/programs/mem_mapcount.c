@@ -11,16 +11,6 @@
 static char *world;
 static size_t size = 64 * OD_MB;
 
-static int mappings(void)
-{
-    FILE *file = fopen("/proc/self/maps", "re");
-    int lines = 0, c;
-    while ((c = getc(file)) != EOF)
-        lines += c == '\n';
-    fclose(file);
-    return lines;
-}
-
 /* Every other `step` bytes. */
 static void drop(size_t bytes)
 {
@@ -30,7 +20,7 @@ static void drop(size_t bytes)
         od_verify_zero(world + at, bytes, "given up");
         od_verify_at(world + at + bytes, bytes, 1, (at + bytes) / 8, "between");
     }
-    int now = mappings();
+    int now = od_mappings();
     CHECK(now < MOST, "%d mappings after parts of %zu KB", now, bytes / 1024);
 }
 

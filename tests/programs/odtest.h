@@ -277,6 +277,30 @@ static OD_UNUSED void od_small_pages(void *at, size_t bytes)
     fclose(file);
 }
 
+/* May memory be read? Asked of the kernel, which answers EFAULT instead of a signal. */
+static OD_UNUSED int od_is_readable(const char *at)
+{
+    static int pipes[2] = {-1, -1};
+    char byte;
+    if (pipes[0] < 0)
+        OK(pipe2(pipes, O_CLOEXEC | O_NONBLOCK));
+    if (write(pipes[1], at, 1) != 1)
+        return 0;
+    CHECK(read(pipes[0], &byte, 1) == 1, "pipe");
+    return 1;
+}
+
+/* Mappings of this process. */
+static OD_UNUSED int od_mappings(void)
+{
+    FILE *file = fopen("/proc/self/maps", "re");
+    int lines = 0, c;
+    while ((c = getc(file)) != EOF)
+        lines += c == '\n';
+    fclose(file);
+    return lines;
+}
+
 /* A small generator, the same sequence everywhere. */
 static OD_UNUSED uint32_t od_random(uint32_t *state)
 {

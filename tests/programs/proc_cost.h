@@ -1,6 +1,4 @@
-/* For programs that execute themselves with the library and without, and compare counts.
- *
- * Owns: the environments of both, and the middle one of several counts. */
+/* For programs that execute themselves with the library and without, and compare counts. */
 #ifndef PROC_COST_H
 #define PROC_COST_H
 #include "odtest.h"
@@ -17,19 +15,6 @@ static OD_UNUSED char **settings(int with)
             kept[with][n++] = *entry;
     kept[with][n] = NULL;
     return kept[with];
-}
-
-static OD_UNUSED int by_size(const void *a, const void *b)
-{
-    long x = *(const long *)a, y = *(const long *)b;
-    return (x > y) - (x < y);
-}
-
-/* The middle one of several counts, which it puts in order. */
-static OD_UNUSED long middle(long *seen, size_t count)
-{
-    qsort(seen, count, sizeof *seen, by_size);
-    return seen[count / 2];
 }
 
 #endif

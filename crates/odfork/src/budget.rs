@@ -304,10 +304,9 @@ pub fn measure(s: &mut Scratch, subject: &Subject) -> Done<()> {
     note_slack(s);
     let no_proc = |e| Stop::failed(Reason::NoProc, Step::Pagemap, e);
     let pagemap = scan::open(&s.kernel, c"/proc/self/pagemap").map_err(no_proc)?;
-    for (slot, file) in subject.registry.live() {
-        if !s.results.is_gone(slot) && !refreeze::in_place(s, &subject, pagemap, file) {
-            s.results.report.beside.set(1);
-        }
-    }
+    let beside = subject.registry.live().any(|(slot, file)| {
+        !s.results.is_gone(slot) && !refreeze::in_place(s, &subject, pagemap, file)
+    });
+    s.results.report.beside.set(usize::from(beside));
     Ok(())
 }

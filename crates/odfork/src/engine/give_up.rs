@@ -20,7 +20,7 @@ use crate::sys::{self, Errno, Kernel, SysResult, PAGE};
 /// From here on a mapping of its own costs less than anything else, while there are few.
 const LARGE: usize = 64 << 10;
 
-/// From here on a mapping of its own is had as long as the kernel has room.
+/// From here on a mapping of its own is always had: there cannot be many of them.
 const VAST: usize = 1 << 20;
 
 /// Frozen parts at most that small and large mappings of their own may make: each is two mappings
@@ -28,14 +28,13 @@ const VAST: usize = 1 << 20;
 const SMALL_PARTS: usize = 1024;
 const LARGE_PARTS: usize = 4096;
 
-/// Mappings of the process at most beside which small, large and vast parts get one of their own,
+/// The same where zero pages can be had, which take longer the more mappings there are.
+const LARGE_PARTS_ALONE: usize = 16;
+
+/// Mappings of the process at most beside which small and large parts get one of their own,
 /// whatever has made them: parts that were thawed leave theirs. Far from `vm.max_map_count`.
 const SMALL_AMONG: u32 = 4096;
 const LARGE_AMONG: u32 = 16384;
-const VAST_AMONG: u32 = 32768;
-
-/// The same where zero pages can be had, which take longer the more mappings there are.
-const LARGE_PARTS_ALONE: usize = 16;
 
 /// Up to here zeros in place are the cheapest.
 const FEW: usize = 2 * PAGE;
@@ -173,17 +172,17 @@ impl Call<'_> {
         let len = range.1 - range.0;
         if self.advice == MADV_GUARD_INSTALL {
             // Nothing else guards.
-            let cut = self.cut(range, cuttable, usize::MAX);
+            let cut = self.cut(range, cuttable, None);
             return if cut { self.after_cut(range) } else { Err(NOT_HERE) };
         }
         let always = len >= VAST;
         let is_alone = !always && self.is_alone();
         let most = match len {
-            VAST.. => usize::MAX,
-            LARGE.. if is_alone => LARGE_PARTS_ALONE,
-            LARGE.. => LARGE_PARTS,
-            _ if is_alone => 0,
-            _ => SMALL_PARTS,
+            VAST.. => None,
+            LARGE.. if is_alone => Some(LARGE_PARTS_ALONE),
+            LARGE.. => Some(LARGE_PARTS),
+            _ if is_alone => Some(0),
+            _ => Some(SMALL_PARTS),
         };
         if self.cut(range, cuttable, most) {
             return self.after_cut(range);
@@ -195,7 +194,7 @@ impl Call<'_> {
         if self.few_zeros(range, access) {
             return Ok(());
         }
-        if is_alone && self.cut(range, cuttable, LARGE_PARTS) {
+        if is_alone && self.cut(range, cuttable, Some(LARGE_PARTS)) {
             return self.after_cut(range);
         }
         self.write(range, access.ok_or(NOT_HERE)?)
@@ -232,18 +231,14 @@ impl Call<'_> {
 
     /// A mapping of its own, if that does not make too many of them. Beside memory that is not
     /// frozen it makes none: the kernel joins the two.
-    fn cut(&mut self, range: (usize, usize), access: Option<i32>, most: usize) -> bool {
+    fn cut(&mut self, range: (usize, usize), access: Option<i32>, most: Option<usize>) -> bool {
         let addresses = &self.st.addresses;
         let shows = |at: usize| addresses.may_be_frozen(at, at + 1);
         let splits = shows(range.0.wrapping_sub(1)) && shows(range.1);
-        let among = match range.1 - range.0 {
-            _ if most == usize::MAX => u32::MAX,
-            VAST.. => VAST_AMONG,
-            LARGE.. => LARGE_AMONG,
-            _ => SMALL_AMONG,
-        };
+        let among = if range.1 - range.0 < LARGE { SMALL_AMONG } else { LARGE_AMONG };
         let mappings = self.st.mappings.load(Relaxed);
-        if splits && (addresses.frozen_parts() >= most || mappings >= among) {
+        let are_many = |most| addresses.frozen_parts() >= most || mappings >= among;
+        if splits && most.is_some_and(are_many) {
             return false;
         }
         let map = |access| zero::map(&self.kernel, addresses, range, access).is_ok();

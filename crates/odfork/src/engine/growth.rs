@@ -39,28 +39,44 @@ pub fn before_fork(st: &State) {
 fn keep_reserve(st: &State, len: usize) {
     let mut owned = hold();
     // A pass of another thread may have been here meanwhile.
-    let short = st.slack.is_limited() && !is_slack_for(st, &mut owned, len);
-    if short && owned.beside {
-        return st.slack.put_off();
+    if !st.slack.is_limited() {
+        return;
     }
-    drop(owned);
-    if short && thaw_all().is_ok() {
-        st.stats.count_stop(Reason::Memory, 0);
+    match measure(st, &mut owned, len) {
+        Room::Enough => {}
+        Room::Beside => st.slack.put_off(),
+        Room::Short => {
+            drop(owned);
+            if thaw_all().is_ok() {
+                st.stats.count_stop(Reason::Memory, 0);
+            }
+        }
     }
 }
 
-/// Measures; true if `len` bytes more may be written.
-fn is_slack_for(st: &State, owned: &mut Owned, len: usize) -> bool {
-    let Owned { scratch, zone, registry, searched, beside, .. } = owned;
-    *beside = false;
+/// What there is for so many bytes more.
+enum Room {
+    Enough,
+    Short,
+    /// Not enough, and another process shows a file.
+    Beside,
+}
+
+fn measure(st: &State, owned: &mut Owned, len: usize) -> Room {
+    let Owned { scratch, zone, registry, searched, .. } = owned;
+    let mut beside = false;
     let subject = subject(st, registry, searched);
     let door = (&st.trace, st.options().fault);
     let measured = helper::run(door, scratch, zone, Job::Measure(&subject)).is_ok_and(|done| {
         st.slack.learn(&done.results.report);
-        *beside = done.results.report.beside.flag();
+        beside = done.results.report.beside.flag();
         done.outcome().is_ok()
     });
     scratch.clear();
-    // What cannot be measured may be used up.
-    measured && st.slack.take(len)
+    match measured && st.slack.take(len) {
+        true => Room::Enough,
+        false if beside => Room::Beside,
+        // What cannot be measured may be used up.
+        false => Room::Short,
+    }
 }

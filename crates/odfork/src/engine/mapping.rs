@@ -85,23 +85,22 @@ pub fn keep(start: usize, len: usize, kept: (u32, u32), call: impl Fn() -> isize
 pub fn map(len: usize, call: impl FnOnce() -> isize) -> isize {
     let st = state();
     let _call = begin_call(st);
-    let _unsettled = st.was_frozen().then(|| Unsettled::begin(st));
+    let unsettled = st.was_frozen().then(|| Unsettled::begin(st));
     let answer = call();
-    if let (Ok(at), true) = (sys::check(answer), st.was_frozen() || st.works_in_calls()) {
-        is_new(st, at, len.next_multiple_of(PAGE));
+    if let Ok(at) = sys::check(answer) {
+        let len = len.next_multiple_of(PAGE);
+        note_new(st, at, len);
+        if unsettled.is_some() {
+            forget_frozen(st, at, at.saturating_add(len));
+        }
     }
     answer
 }
 
-/// Something was mapped there. In an announced call.
+/// Something was mapped there. The C library has unmapped before what was frozen.
 #[cold]
-fn is_new(st: &State, at: usize, len: usize) {
-    note_new(st, at, len);
-    let end = at.saturating_add(len);
-    // The C library has unmapped there what was frozen.
-    if st.was_frozen()
-        && (st.addresses.may_be_frozen(at, end) || st.addresses.may_be_split(at, end))
-    {
+fn forget_frozen(st: &State, at: usize, end: usize) {
+    if st.addresses.may_be_frozen(at, end) || st.addresses.may_be_split(at, end) {
         let _owned = hold();
         st.addresses.forget(at, end);
     }

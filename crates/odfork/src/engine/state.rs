@@ -189,8 +189,6 @@ pub struct Owned {
     pub zeroed: usize,
     /// The latest pass found memory that cannot be shared yet.
     pub waits: bool,
-    /// At the latest measurement another process showed a file.
-    pub beside: bool,
     /// What the latest slice left.
     pub rest: Rest,
     pub spare: Spare,
@@ -268,12 +266,12 @@ impl State {
     /// counted for the eager profile alone: a filter may kill for the call that asks for them.
     pub fn note_pass(&self) {
         if self.options().freeze == Freeze::Eager {
+            let (faults, most_pages) = sys::used();
             let is_first = self.faults.load(Relaxed) == u64::MAX;
-            let touched = if is_first { 0 } else { self.touched() };
+            let touched = if is_first { 0 } else { self.touched_of((faults, most_pages)) };
             let dirty = self.stats.dirty_pages.load(Relaxed);
             let patience = patience(self.patience.load(Relaxed), touched, dirty);
             self.patience.store(patience, Relaxed);
-            let (faults, most_pages) = sys::used();
             self.faults.store(faults, Relaxed);
             self.most_pages.store(most_pages, Relaxed);
         }
@@ -283,13 +281,16 @@ impl State {
     /// Pages touched since the latest scan, at least. Of memory in huge pages there are few faults:
     /// there are more pages at once than ever.
     pub fn touched(&self) -> u64 {
+        self.touched_of(sys::used())
+    }
+
+    fn touched_of(&self, (faults, most_pages): (u64, u64)) -> u64 {
         let before = match self.faults.load(Relaxed) {
             u64::MAX => 0,
             faults => faults,
         };
         // Live memory is mapped again after each switch, by a fault for each huge page.
         let of_switches = self.stats.live_bytes.load(Relaxed) / sys::HUGE as u64;
-        let (faults, most_pages) = sys::used();
         let more = most_pages.saturating_sub(self.most_pages.load(Relaxed));
         faults.saturating_sub(before + of_switches).max(more)
     }
@@ -347,7 +348,6 @@ impl Owned {
             zone: ZONE,
             zeroed: 0,
             waits: false,
-            beside: false,
             rest: Rest::new(),
             spare: Spare::new(),
             registry: Registry::new(),
