@@ -17,6 +17,11 @@
 //!   change, release                  fork(2); calls -= 1
 //! ```
 //! Either A sees B's call and does nothing, or B sees the lock and waits.
+//!
+//! Turns: who waits says for how many rounds it has, and who has waited less leaves a free lock to
+//! it. Else a thread that takes the lock again and again would have it each time, between two looks
+//! of the others. What it says is a hint: a waiter may be killed, or be in the process that this
+//! one is a copy of. So a lock that stays free is taken after a number of rounds all the same.
 
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
@@ -32,6 +37,8 @@ pub struct Lock<T> {
     held: AtomicI32,
     /// Calls of the program under way that no change may overlap.
     calls: AtomicU32,
+    /// Rounds that a waiter has waited for, the most; 0: nobody does.
+    oldest: AtomicU32,
     guarded: UnsafeCell<T>,
 }
 
@@ -85,6 +92,7 @@ impl<T> Lock<T> {
         Lock {
             held: AtomicI32::new(0),
             calls: AtomicU32::new(0),
+            oldest: AtomicU32::new(0),
             guarded: UnsafeCell::new(guarded),
         }
     }
@@ -93,18 +101,48 @@ impl<T> Lock<T> {
     pub fn hold(&self, waiter: &impl Waiter) -> Held<'_, T> {
         let mask = sync::block_signals();
         let process = waiter.process();
-        let (mut rounds, mut overruled) = (0u32, false);
-        while let Err(holder) = self.held.compare_exchange(0, process, SeqCst, SeqCst) {
+        let is_free = self.oldest.load(SeqCst) == 0
+            && self.held.compare_exchange(0, process, SeqCst, SeqCst).is_ok();
+        let overruled = !is_free && self.wait_for_turn(waiter, process);
+        Held { lock: self, mask, process, overruled, in_this_thread: PhantomData }
+    }
+
+    /// Takes it when it is free and nobody has waited longer. True: its holder was overruled.
+    #[cold]
+    fn wait_for_turn(&self, waiter: &impl Waiter, process: i32) -> bool {
+        let (mut rounds, mut vain) = (0u32, 0u32);
+        loop {
+            let is_turn = self.oldest.load(SeqCst) <= rounds || vain >= sync::PATIENCE;
+            let holder = match is_turn {
+                true => self.held.compare_exchange(0, process, SeqCst, SeqCst),
+                false => Err(self.held.load(SeqCst)),
+            };
+            let Err(holder) = holder else {
+                self.oldest.store(0, SeqCst);
+                return false;
+            };
+            if holder == 0 {
+                // Another's turn: to stand aside is not to wait.
+                vain += 1;
+                sync::pause(sync::SPINS);
+                continue;
+            }
             if is_gone(waiter, holder, process, rounds)
                 && self.held.compare_exchange(holder, process, SeqCst, SeqCst).is_ok()
             {
-                overruled = true;
-                break;
+                return true;
             }
-            sync::pause(rounds);
-            rounds = rounds.saturating_add(1);
+            self.pause(&mut rounds);
         }
-        Held { lock: self, mask, process, overruled, in_this_thread: PhantomData }
+    }
+
+    /// Until the next look. Whom the lock passes over meanwhile says so again then.
+    fn pause(&self, rounds: &mut u32) {
+        if *rounds >= sync::SPINS {
+            self.oldest.fetch_max(*rounds, SeqCst);
+        }
+        sync::pause(*rounds);
+        *rounds = rounds.saturating_add(1);
     }
 
     /// The lock as a new process takes it, however fork has copied it.
@@ -112,6 +150,7 @@ impl<T> Lock<T> {
         let mask = sync::block_signals();
         self.held.store(process, SeqCst);
         self.calls.store(0, SeqCst);
+        self.oldest.store(0, SeqCst);
         Held { lock: self, mask, process, overruled: true, in_this_thread: PhantomData }
     }
 
@@ -139,10 +178,12 @@ impl<T> Lock<T> {
         loop {
             let holder = self.held.load(SeqCst);
             if holder == 0 || is_gone(waiter, holder, process, rounds) {
-                return;
+                break;
             }
-            sync::pause(rounds);
-            rounds = rounds.saturating_add(1);
+            self.pause(&mut rounds);
+        }
+        if self.oldest.load(SeqCst) < rounds {
+            self.oldest.store(0, SeqCst);
         }
     }
 

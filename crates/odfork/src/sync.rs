@@ -11,6 +11,9 @@ pub use crate::sys::{block_signals, restore_signals};
 /// Rounds that spin.
 pub const SPINS: u32 = 50;
 
+/// Rounds for which a free lock is left to whom has waited longer: more than its longest sleep.
+pub const PATIENCE: u32 = 200;
+
 /// After so many rounds, 0.1 s or more have passed.
 pub const LONG: u32 = 1100;
 

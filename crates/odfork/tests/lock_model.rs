@@ -19,6 +19,9 @@ mod sync {
     /// Every round but the first asks.
     pub const SPINS: u32 = 1;
 
+    /// So long the scheduler does not forget a thread.
+    pub const PATIENCE: u32 = 100;
+
     pub fn pause(_rounds: u32) {
         shuttle::thread::yield_now();
     }
@@ -152,6 +155,38 @@ fn one_holder_at_a_time_reaches_the_state() {
             .into();
         join(threads);
         assert_eq!(*lock.hold(&task(PARENT)), 3);
+    });
+}
+
+/// A waiter of another process, which counts how often it was asked about the holder.
+struct Patient<'a>(&'a AtomicUsize);
+
+impl Waiter for Patient<'_> {
+    fn process(&self) -> i32 {
+        BORROWER
+    }
+
+    fn may_overrule(&self, _holder: i32, _rounds: u32) -> bool {
+        self.0.fetch_add(1, SeqCst);
+        false
+    }
+}
+
+/// Once it has said that it waits, which it has when it is asked a second time.
+#[test]
+fn who_waits_has_its_turn_before_the_holder_has_another() {
+    check(|| {
+        let shared = Arc::new((Lock::new(0u32), AtomicUsize::new(0)));
+        let waiter = shared.clone();
+        let held = shared.0.hold(&task(PARENT));
+        let waits = spawn(move || *waiter.0.hold(&Patient(&waiter.1)) += 1);
+        while shared.1.load(SeqCst) < 2 {
+            yield_now();
+        }
+        drop(held);
+        assert_eq!(*shared.0.hold(&task(PARENT)), 1, "the holder came first again");
+        join(vec![waits]);
+        assert_eq!(*shared.0.hold(&task(PARENT)), 1);
     });
 }
 
