@@ -91,7 +91,7 @@ impl Quiesced {
         stop_threads(s, subject)
     }
 
-    /// For a slice of a process that is alone: writes of others to that range wait. `None` where
+    /// For a part of a process that is alone: writes of others to that range wait. `None` where
     /// that is not to be had.
     pub fn watch(s: &mut Scratch, range: &Vma) -> Option<Quiesced> {
         s.kernel.enter(Step::Quiesce);
@@ -105,6 +105,13 @@ impl Quiesced {
                 scan::close(uffd);
                 None
             }
+        }
+    }
+
+    /// Writes of others to that range wait too, where that is to be had.
+    pub fn protect(&self, s: &Scratch, range: &Vma) {
+        if let Quiesced::Watched(uffd) = self {
+            let _ = protect_vma(&s.kernel, *uffd, range);
         }
     }
 
@@ -197,7 +204,7 @@ fn protect(s: &mut Scratch, subject: &Subject, uffd: i32, all: bool) -> SysResul
     let dirty = |v: &Vma| vmas.iter().any(|d| d.start == v.start && d.anon > 0);
     let mut result = Ok(());
     let read = each_map_line(&kernel, fd, text, &mut |k, v| {
-        let wanted = protectable(&v, subject) && (all || v.inode == 0 || dirty(&v));
+        let wanted = is_protectable(&v, subject) && (all || v.inode == 0 || dirty(&v));
         if wanted && result.is_ok() {
             result = protect_vma(k, uffd, &v);
         }
@@ -206,7 +213,8 @@ fn protect(s: &mut Scratch, subject: &Subject, uffd: i32, all: bool) -> SysResul
     read.and(result)
 }
 
-fn protectable(v: &Vma, subject: &Subject) -> bool {
+/// A private mapping that content may be moved from.
+pub fn is_protectable(v: &Vma, subject: &Subject) -> bool {
     let private = v.perms & SHARED == 0 && v.perms & READ != 0;
     let anonymous = v.inode == 0 && v.dev == 0 && v.perms & WRITE != 0;
     private && (anonymous || subject.registry.find(v.dev, v.inode).is_some())

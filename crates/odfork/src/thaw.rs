@@ -8,7 +8,7 @@ use crate::args;
 use crate::content::Filling;
 use crate::kept;
 use crate::pagemap::{Pagemap, Want};
-use crate::quiesce::Quiesced;
+use crate::quiesce::{self, Quiesced};
 use crate::reason::{Done, Reason, Stop};
 use crate::registry::Registry;
 use crate::results::View;
@@ -52,23 +52,52 @@ pub fn job(s: &mut Scratch, order: &Order) -> Done<()> {
     s.kernel.enter(Step::Thaw);
     let fail = |e| Stop::failed(Reason::NoProc, Step::Thaw, e);
     let fd = scan::open(&s.kernel, c"/proc/self/maps").map_err(fail)?;
-    // Content that is given up needs no quiescing: whoever writes to it meanwhile
-    // races with the program's own call.
-    let quiesced = match o.content {
-        Content::Zero(_) => None,
-        _ => {
-            let threads = scan::fences(s, &o.subject)?;
-            match Quiesced::begin(s, &o.subject, threads, true) {
-                Err(stop) if threads > 1 && !o.moves => return Err(stop),
-                quiesced => quiesced.ok(),
-            }
-        }
-    };
+    let quiesced = quiesce(s, &o, fd)?;
     let done = thaw(s, &o, fd);
     if let Some(quiesced) = quiesced {
         quiesced.release(s, &o.subject);
     }
     done
+}
+
+/// Holds whoever could write to what is moved. Content that is given up needs none of it: whoever
+/// writes to it meanwhile races with the program's own call.
+fn quiesce(s: &mut Scratch, o: &Order, fd: i32) -> Done<Option<Quiesced>> {
+    if matches!(o.content, Content::Zero(_)) {
+        return Ok(None);
+    }
+    let threads = scan::fences(s, &o.subject)?;
+    if threads == 1 && o.end - o.start <= CHUNK {
+        return Ok(watch(s, o, fd));
+    }
+    match Quiesced::begin(s, &o.subject, threads, true) {
+        Err(stop) if threads > 1 && !o.moves => Err(stop),
+        quiesced => Ok(quiesced.ok()),
+    }
+}
+
+/// The same where nobody else runs in the process: other processes may write to the range. That
+/// costs as much as the range has mappings, whatever else there is. If it cannot be had it is done
+/// without.
+fn watch(s: &mut Scratch, o: &Order, fd: i32) -> Option<Quiesced> {
+    if o.subject.sanitizer != [0; 2] {
+        return None;
+    }
+    let (mut at, mut watched) = (o.start, None::<Quiesced>);
+    while at < o.end {
+        let v = covering_or_next(s, fd, at).ok()?.filter(|v| v.start < o.end);
+        let Some(v) = v else { break };
+        at = v.end;
+        let part = Vma { start: v.start.max(o.start), end: v.end.min(o.end), ..v };
+        if !quiesce::is_protectable(&v, &o.subject) {
+            continue;
+        }
+        match &watched {
+            Some(quiesced) => quiesced.protect(s, &part),
+            None => watched = Quiesced::watch(s, &part),
+        }
+    }
+    watched
 }
 
 fn thaw(s: &mut Scratch, o: &Order, fd: i32) -> Done<()> {

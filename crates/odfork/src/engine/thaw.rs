@@ -99,7 +99,10 @@ fn thaw_range(
 ) -> Done<bool> {
     let end = start.saturating_add(len);
     let join = content == Content::Join;
-    if !(st.addresses.may_be_frozen(start, end) || join && st.addresses.may_be_split(start, end)) {
+    // What has a property of its own is not joined.
+    let joins =
+        join && st.addresses.may_be_split(start, end) && !st.addresses.may_be_special(start, end);
+    if !(st.addresses.may_be_frozen(start, end) || joins) {
         return Ok(false);
     }
     make_private(st, owned, (start, end))
@@ -128,7 +131,7 @@ fn thaw_range(
     scratch.clear();
     outcome?;
     // What was not replaced still shows a backing file.
-    if !by_hand && !join && !refused {
+    if !by_hand && !refused {
         st.addresses.uncover(start, end);
     }
     if bytes > 0 {
