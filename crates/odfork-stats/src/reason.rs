@@ -61,10 +61,12 @@ pub enum Reason {
     Libc,
     /// The kernel's pages are not of 4 KB (some kernels for aarch64).
     PageSize,
+    /// New mappings are locked (`mlockall` with `MCL_FUTURE`): a backing file's would be.
+    Locked,
 }
 
 /// Number of reasons, for counters.
-pub const REASONS: usize = Reason::PageSize as usize + 1;
+pub const REASONS: usize = Reason::Locked as usize + 1;
 
 impl Reason {
     /// All reasons, in the order of their counters.
@@ -96,6 +98,7 @@ impl Reason {
         Reason::Busy,
         Reason::Libc,
         Reason::PageSize,
+        Reason::Locked,
     ];
 
     /// The word in the statistics.
@@ -128,6 +131,7 @@ impl Reason {
             Reason::Busy => "busy",
             Reason::Libc => "libc",
             Reason::PageSize => "page-size",
+            Reason::Locked => "locked",
         }
     }
 
@@ -152,7 +156,7 @@ impl Reason {
                  free some or raise the cgroup limit"
             }
             Reason::Limit => "a resource limit (ulimit) forbids a step of freezing",
-            Reason::MapLimit => "the process is near vm.max_map_count; raise it",
+            Reason::MapLimit => "very many mappings, near vm.max_map_count (raise it)",
             Reason::Pinned => {
                 "io_uring, AIO, O_DIRECT or a device may write to memory behind the \
                  page tables"
@@ -169,10 +173,7 @@ impl Reason {
             Reason::Helper => "the helper task could not run",
             Reason::Step => "a step of freezing failed; memory is as it was",
             Reason::Image => "the backing file asked for (ODFORK_IMAGE) cannot be had here",
-            Reason::Userfaultfd => {
-                "the program handles page faults itself, or odfork page does \
-                 for it"
-            }
+            Reason::Userfaultfd => "the program handles page faults itself, or odfork page does it",
             Reason::NotLoaded => {
                 "the runtime's wrappers are not loaded; use odfork run, or the \
                  crate's feature interpose"
@@ -188,6 +189,7 @@ impl Reason {
             }
             Reason::Libc => "the program's C library is not glibc",
             Reason::PageSize => "this kernel's pages are not of 4 KB; take a kernel whose are",
+            Reason::Locked => "new memory is locked (mlockall); munlockall lets it be frozen",
             Reason::Price => {
                 "a pass cost more than expected and was stopped; it goes on once \
                  forks have cost as much"

@@ -144,7 +144,10 @@ fn lift_limits(thaws: bool) {
     unsafe {
         sys::raw(libc::SYS_prlimit64, args![0, libc::RLIMIT_CORE, &core, 0]);
     }
-    let room: &[_] = if thaws { &[libc::RLIMIT_AS, libc::RLIMIT_DATA] } else { &[] };
+    let room: &[_] = match thaws {
+        true => &[libc::RLIMIT_AS, libc::RLIMIT_DATA, libc::RLIMIT_MEMLOCK],
+        false => &[],
+    };
     for &which in [libc::RLIMIT_FSIZE, libc::RLIMIT_NOFILE].iter().chain(room) {
         let mut limit = [0u64; 2];
         // SAFETY: as above.

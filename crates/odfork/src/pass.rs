@@ -99,10 +99,7 @@ struct Plan {
 pub fn job(s: &mut Scratch, order: &Order, found: Found) -> Done<()> {
     // A copy on the task's own stack: the caller's may be part of what is frozen.
     let mut o = *order;
-    if o.shared_vm {
-        return Err(Stop::of(Reason::SharedVm));
-    }
-    let threads = scan::fences(s, &o.subject)?;
+    let threads = fences(s, &o)?;
     let no_proc = |e| Stop::failed(Reason::NoProc, Step::Pagemap, e);
     s.kernel.enter(Step::Pagemap);
     let pagemap = scan::open(&s.kernel, c"/proc/self/pagemap").map_err(no_proc)?;
@@ -154,6 +151,18 @@ pub fn job(s: &mut Scratch, order: &Order, found: Found) -> Done<()> {
     }
     scan::count_mappings(s);
     done
+}
+
+/// The step `fences`: how many threads there are, if nothing forbids a pass.
+fn fences(s: &mut Scratch, o: &Order) -> Done<u64> {
+    if o.shared_vm {
+        return Err(Stop::of(Reason::SharedVm));
+    }
+    let threads = scan::fences(s, &o.subject)?;
+    match scan::locks_new(s) {
+        true => Err(Stop::of(Reason::Locked)),
+        false => Ok(threads),
+    }
 }
 
 /// The steps `scan`, `decide` and `code`: what is to be done, if anything. A pass in slices

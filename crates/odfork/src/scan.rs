@@ -18,7 +18,7 @@ use crate::registry::Registry;
 use crate::results::Results;
 use crate::scratch::{Kept, Scratch, MAX_VMAS};
 use crate::step::Step;
-use crate::sys::{self, Kernel, SysResult, PAGE};
+use crate::sys::{self, Errno, Kernel, SysResult, PAGE};
 use crate::vma::{dec, SmapsParser, Vma, SHARED};
 
 /// AddressSanitizer's shadow ends there, and the heap of programs at fixed addresses is below.
@@ -165,6 +165,25 @@ pub fn fences(s: &mut Scratch, subject: &Subject) -> Done<u64> {
         return Err(Stop::of(Reason::Overcommit));
     }
     Ok(threads.unwrap_or(1))
+}
+
+/// Mappings that the process makes are locked (`MCL_FUTURE`), whoever asked for that. Those of a
+/// backing file would be too, and the kernel would refuse `MADV_DONTNEED` of what the program never
+/// locked. Nothing tells but a new mapping: a locked one refuses `MADV_COLD`, which changes nothing
+/// (Linux 5.4), and beyond the limit of locked memory there is none.
+pub fn locks_new(s: &Scratch) -> bool {
+    let (hint, flags) = (s.results.zone(), libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    let a = args![hint, PAGE, libc::PROT_NONE, flags, -1isize, 0];
+    // SAFETY: a new mapping, of which nobody else knows, and advice without effect on it.
+    unsafe {
+        let at = match s.kernel.call(libc::SYS_mmap, a) {
+            Ok(at) => at,
+            Err(e) => return e == Errno(libc::EAGAIN),
+        };
+        let cold = s.kernel.call(libc::SYS_madvise, args![at, PAGE, libc::MADV_COLD]);
+        sys::munmap(at, PAGE);
+        cold == Err(Errno(libc::EINVAL))
+    }
 }
 
 /// The first process of a namespace may find its parent under its own number: `/proc/self` has

@@ -41,6 +41,8 @@ const TOTAL: usize = (size_of::<Memory>() + STACK).next_multiple_of(PAGE);
 pub struct Work {
     /// Backing files the registry still has room for.
     pub files_left: usize,
+    /// New mappings of the process are locked.
+    pub locks: bool,
     /// The machine has swap space.
     pub swap: bool,
     /// Threads run, so quiesced pages carry markers in the page tables.
@@ -75,7 +77,7 @@ impl Work {
     pub fn go_on(&mut self) {
         (self.stack_count, self.files_left) = (0, 0);
         self.threads.clear();
-        (self.swap, self.marked) = (false, false);
+        (self.locks, self.swap, self.marked) = (false, false, false);
     }
 }
 

@@ -21,6 +21,10 @@ use crate::sys::{self, Errno, Kernel, SysResult};
 use crate::vma::{parse_head, Vma, EXEC, READ, SHARED, WRITE};
 
 const CHUNK: usize = 32 << 20;
+/// The same where new mappings are locked: each counts against the limit of locked memory, until it
+/// is unlocked.
+const CHUNK_LOCKED: usize = 1 << 20;
+
 /// What becomes of the content.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Content {
@@ -52,6 +56,7 @@ pub fn job(s: &mut Scratch, order: &Order) -> Done<()> {
     s.kernel.enter(Step::Thaw);
     let fail = |e| Stop::failed(Reason::NoProc, Step::Thaw, e);
     let fd = scan::open(&s.kernel, c"/proc/self/maps").map_err(fail)?;
+    s.work.locks = scan::locks_new(s);
     let quiesced = quiesce(s, &o, fd)?;
     let done = thaw(s, &o, fd);
     if let Some(quiesced) = quiesced {
@@ -288,16 +293,26 @@ fn anonymous(s: &Scratch, o: &Order, (start, end): (usize, usize), prot: i32) ->
     let (kept, _) = o.subject.addresses.kept(start, end);
     kept::map(&s.kernel, (start, end), prot, libc::MAP_FIXED, kept)
         .map_err(|e| Stop::failed(Reason::Step, Step::Thaw, e))?;
+    unlock(s, (start, end));
     kept::advise_again(o.subject.addresses, (start, end));
     Ok(())
+}
+
+/// What was frozen was not locked, whatever the program asked for new mappings since.
+fn unlock(s: &Scratch, (start, end): (usize, usize)) {
+    if s.work.locks {
+        // SAFETY: changes no content.
+        unsafe { sys::raw(libc::SYS_munlock, args![start, end - start]) };
+    }
 }
 
 /// Anonymous memory is filled elsewhere and then moved over the range at once,
 /// so that nobody ever sees it half-filled. `CHUNK` bytes at a time.
 fn keep_content(s: &mut Scratch, o: &Order, (start, end): (usize, usize), prot: i32) -> Done<()> {
+    let chunk = if s.work.locks { CHUNK_LOCKED } else { CHUNK };
     let mut at = start;
     while at < end {
-        let to = (at + CHUNK).min(end);
+        let to = (at + chunk).min(end);
         thaw_chunk(s, o, (at, to), prot, None)?;
         at = to;
     }
@@ -318,6 +333,7 @@ fn thaw_chunk(
     let properties = kept.unwrap_or_else(|| o.subject.addresses.kept(at, to).0);
     let fresh = kept::map(&s.kernel, (hint, hint + len), rw, 0, properties).map_err(fail)?;
     s.results.note_view(View::Fresh, fresh, len);
+    unlock(s, (fresh, fresh + len));
     let filled = fill(s, o, (at, to), fresh, prot);
     let how = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
     // SAFETY: the range shows backing file memory of ours (or is joined with it), and

@@ -161,9 +161,10 @@ pub fn thaw_all() -> Done<()> {
     Ok(())
 }
 
-/// Code was loaded since the first pass that frozen memory must not meet.
+/// Code was loaded, or a call made past libc, that must not meet frozen memory.
 pub fn after(done: &Done<()>) {
-    if matches!(done, Err(Stop { reason: Reason::RawCalls, .. })) {
+    let Err(stop) = done else { return };
+    if matches!(stop.reason, Reason::RawCalls | Reason::Locked) && state().addresses.any_frozen() {
         let _ = thaw_all();
     }
 }
