@@ -146,15 +146,22 @@ fn take_over(
     if report.zerocopy.flag() {
         st.never_overwrite();
     }
-    if report.mappings.get() > 0 {
-        st.mappings.store(report.mappings.get() as u32, Relaxed);
-    }
+    note_mappings(st, report);
     if report.scanned.flag() || goes_on {
         account.shown = shown(report);
     }
     count(st, registry, account.shown, report, goes_on);
     st.slack.learn(report);
     outcome
+}
+
+/// The mappings of the process were counted.
+pub fn note_mappings(st: &State, report: &Report) {
+    let count = report.mappings.get();
+    if count > 0 {
+        st.mappings.store(count as u32, Relaxed);
+        st.cuts.store(0, Relaxed);
+    }
 }
 
 /// All that showed a backing file in the range of such a pass is anonymous, if anything did.

@@ -4,6 +4,7 @@
 //! everything is thawed, so that the reserve is free. Not while another process shows a file: it
 //! would exist twice, and on stock rewriting takes as much.
 
+use super::apply::note_mappings;
 use super::child::detect_child;
 use super::state::{state, Owned, State};
 use super::subject::subject;
@@ -63,20 +64,28 @@ enum Room {
 }
 
 fn measure(st: &State, owned: &mut Owned, len: usize) -> Room {
-    let Owned { scratch, zone, registry, searched, .. } = owned;
-    let mut beside = false;
-    let subject = subject(st, registry, searched);
-    let door = (&st.trace, st.options().fault);
-    let measured = helper::run(door, scratch, zone, Job::Measure(&subject)).is_ok_and(|done| {
-        st.slack.learn(&done.results.report);
-        beside = done.results.report.beside.flag();
-        done.outcome().is_ok()
-    });
-    scratch.clear();
+    let (measured, beside) = look(st, owned);
     match measured && st.slack.take(len) {
         true => Room::Enough,
         false if beside => Room::Beside,
         // What cannot be measured may be used up.
         false => Room::Short,
     }
+}
+
+/// Measures what is free, and counts the mappings. Whether that was to be had, and whether another
+/// process shows a file.
+pub fn look(st: &State, owned: &mut Owned) -> (bool, bool) {
+    let Owned { scratch, zone, registry, searched, .. } = owned;
+    let mut beside = false;
+    let subject = subject(st, registry, searched);
+    let door = (&st.trace, st.options().fault);
+    let measured = helper::run(door, scratch, zone, Job::Measure(&subject)).is_ok_and(|done| {
+        st.slack.learn(&done.results.report);
+        note_mappings(st, &done.results.report);
+        beside = done.results.report.beside.flag();
+        done.outcome().is_ok()
+    });
+    scratch.clear();
+    (measured, beside)
 }

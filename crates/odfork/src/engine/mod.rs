@@ -23,6 +23,7 @@ mod look;
 mod mapping;
 mod notes;
 mod objects;
+mod property;
 mod relocate;
 mod slices;
 mod state;
@@ -49,12 +50,11 @@ pub use notes::{
     name_tracer, never_overwrite, note_delicate_socket, note_pi_futex, note_shared_vm,
     note_timed_socket, unmended, with_new_namespace,
 };
+pub use property::with_property;
 pub use relocate::{remap, remap_thawed, Remap};
 pub use slices::{before_mapping, hear, is_pass_under_way, until_slice, with_advice};
 pub use state::{state, Setup, MAX_NEXT};
-pub use thaw::{
-    call_if_plain, keep_in_children, thaw_all, was_ever_frozen, with_property, with_thawed,
-};
+pub use thaw::{call_if_plain, keep_in_children, thaw_all, was_ever_frozen, with_thawed};
 pub use wipe::{is_any as is_any_wiped, wipe};
 
 use core::sync::atomic::Ordering::Relaxed;

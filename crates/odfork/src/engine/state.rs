@@ -164,6 +164,8 @@ pub struct State {
     pub ever_frozen: AtomicU32,
     pub lock: Lock<Owned>,
     pub addresses: Addresses,
+    /// Parts of frozen memory that calls have thawed one by one, since mappings were counted.
+    pub cuts: AtomicU32,
     pub slack: Slack,
     pub given_up: GivenUp,
     pub live: Live,
@@ -233,6 +235,7 @@ impl State {
             ever_frozen: AtomicU32::new(0),
             lock: Lock::new(Owned::new()),
             addresses: Addresses::new(),
+            cuts: AtomicU32::new(0),
             slack: Slack::new(),
             given_up: GivenUp::new(),
             live: Live::new(),

@@ -69,19 +69,6 @@ pub fn with_thawed<T>(
     call(thaw_range(state(), &mut owned, (start, len), content, moves))
 }
 
-/// Makes a call that gives a range a property (not to be inherited, locked, ...):
-/// the range is thawed, and neither frozen again while it has the property (the
-/// scan sees to that) nor joined with its neighbours.
-/// `call` hears whether memory is still frozen, because no thaw is to be had.
-pub fn with_property<T>(start: usize, len: usize, call: impl FnOnce(Done<bool>) -> T) -> T {
-    let st = state();
-    let mut owned = hold();
-    st.slices.doubt();
-    let thawed = thaw_range(st, &mut owned, (start, len), Content::Join, false);
-    st.addresses.note_special(start, start.saturating_add(len));
-    call(thawed)
-}
-
 /// After the program took back that a range is to be empty in children.
 pub fn keep_in_children(start: usize, len: usize) {
     if wipe::is_any() {
@@ -90,7 +77,8 @@ pub fn keep_in_children(start: usize, len: usize) {
     }
 }
 
-fn thaw_range(
+/// Thaws a range, under the lock. True: zeros were written by hand.
+pub fn thaw_range(
     st: &State,
     owned: &mut Owned,
     (start, len): (usize, usize),
@@ -137,6 +125,7 @@ fn thaw_range(
     if bytes > 0 {
         st.stats.thaws.fetch_add(1, Relaxed);
         st.stats.thaw_bytes.fetch_add(bytes, Relaxed);
+        st.cuts.fetch_add(1, Relaxed);
     }
     Ok(by_hand)
 }

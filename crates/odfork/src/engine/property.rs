@@ -1,0 +1,55 @@
+//! Calls that give memory a property which frozen memory cannot have (`mlock`, `MADV_DONTFORK`).
+//!
+//! Owns the bound on what they thaw part by part. Each part has mappings of its own from then on:
+//! the kernel does not join them with those beside them, as it does on stock once the program
+//! takes the property back. A process that has thousands of them becomes plain, long before it
+//! reaches `vm.max_map_count`.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::child::detect_child;
+use super::growth;
+use super::notes::bar;
+use super::state::{state, State};
+use super::thaw::{thaw_all, thaw_range};
+use super::waiter::hold;
+use crate::reason::{Done, Reason};
+use crate::thaw::Content;
+
+/// After so many parts, since they were counted last, mappings are counted.
+const MANY_CUTS: u32 = 256;
+
+/// So many mappings are too many then; and so many while another process shows a file, because what
+/// is thawed exists twice.
+const MOST: u32 = 4096;
+const MOST_BESIDE: u32 = 32768;
+
+/// Makes a call that gives a range a property (not to be inherited, locked, ...):
+/// the range is thawed, and neither frozen again while it has the property (the
+/// scan sees to that) nor joined with its neighbours.
+/// `call` hears whether memory is still frozen, because no thaw is to be had.
+pub fn with_property<T>(start: usize, len: usize, call: impl FnOnce(Done<bool>) -> T) -> T {
+    let st = state();
+    before_cut(st);
+    let mut owned = hold();
+    st.slices.doubt();
+    let thawed = thaw_range(st, &mut owned, (start, len), Content::Join, false);
+    st.addresses.note_special(start, start.saturating_add(len));
+    call(thawed)
+}
+
+/// Parts that were thawed before may have made too many mappings.
+fn before_cut(st: &State) {
+    if st.cuts.load(Relaxed) < MANY_CUTS || !detect_child() {
+        return;
+    }
+    st.cuts.store(0, Relaxed);
+    let (_, beside) = growth::look(st, &mut hold());
+    let most = if beside { MOST_BESIDE } else { MOST };
+    if st.mappings.load(Relaxed) < most || thaw_all().is_err() {
+        return;
+    }
+    if st.barred() == Reason::None {
+        bar(Reason::MapLimit);
+    }
+}
