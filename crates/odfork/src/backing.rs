@@ -125,30 +125,26 @@ pub fn shared_view(k: &Kernel, zone: usize, file: &BackingFile) -> SysResult<usi
 }
 
 /// A fresh private mapping of the whole backing file, without an `anon_vma`: the
-/// private anchor, doubled (`MREMAP_DONTUNMAP`, Linux 5.13 for files) and grown.
+/// private anchor, doubled (`MREMAP_DONTUNMAP`, Linux 5.13 for files) and grown. It grows in
+/// one call: other threads may map memory meanwhile, and would find addresses made free for it.
 pub fn private_view(k: &Kernel, zone: usize, file: &BackingFile) -> SysResult<usize> {
     if file.anchor_private == 0 {
         return Err(Errno(libc::ENOENT));
     }
-    let at = reserve(k, zone, file.span)?;
-    let how = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-    let double = how | libc::MREMAP_DONTUNMAP;
-    // SAFETY: the anchor is ours and stays; the first page of the reserved range
-    // takes its twin, which grows over all of it.
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let how = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
+    // SAFETY: the anchor is ours and stays. New addresses take its twin.
     unsafe {
-        let grown = k
-            .call(libc::SYS_mremap, args![file.anchor_private, PAGE, PAGE, double, at])
+        let a = args![zone, PAGE, libc::PROT_NONE, flags, -1isize, 0];
+        let at = k.call(libc::SYS_mmap, a)?;
+        let view = k
+            .call(libc::SYS_mremap, args![file.anchor_private, PAGE, PAGE, how, at])
             .and_then(|_| {
-                crate::sys::munmap(at + PAGE, file.span - PAGE);
-                k.call(libc::SYS_mremap, args![at, PAGE, file.span, 0])
+                k.call(libc::SYS_mremap, args![at, PAGE, file.span, libc::MREMAP_MAYMOVE])
             })
-            .and_then(|view| k.call(libc::SYS_madvise, args![view, file.span, libc::MADV_DOFORK]));
-        match grown {
-            Ok(_) => Ok(at),
-            Err(e) => {
-                crate::sys::munmap(at, file.span);
-                Err(e)
-            }
-        }
+            .inspect_err(|_| crate::sys::munmap(at, PAGE))?;
+        k.call(libc::SYS_madvise, args![view, file.span, libc::MADV_DOFORK])
+            .inspect_err(|_| crate::sys::munmap(view, file.span))?;
+        Ok(view)
     }
 }
