@@ -1,7 +1,8 @@
 #!/bin/bash
 # AFL++: a target with a deferred fork server behind a 64 MB table. The launcher wraps the target,
 # so the fork of AFL's runtime inside it is the one that is made fast. Edge maps must be identical,
-# the planted crash found. odfork: expect=frozen mb=60 program=afl-target modes=huge,small,auto
+# the planted crash found.
+# odfork: expect=frozen mb=60 program=afl-target modes=huge,small,auto
 . "$(dirname "$0")/stage.sh"
 need /usr/bin/afl-fuzz afl++
 need /usr/bin/afl-showmap afl++

@@ -1,7 +1,8 @@
 #!/bin/bash
 # PostgreSQL 15 as an unprivileged user: initdb, a server whose every connection is a forked
 # backend, pgbench with a fixed seed, parallel workers, a backend killed (the postmaster restarts
-# the others), dump, stop. odfork: expect=stats program=postgres modes=huge,small,auto
+# the others), dump, stop.
+# odfork: expect=stats program=postgres modes=huge,small,auto
 . "$(dirname "$0")/stage.sh"
 bin=/usr/lib/postgresql/15/bin
 need $bin/postgres postgresql-15

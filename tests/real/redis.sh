@@ -1,8 +1,8 @@
 #!/bin/bash
 # redis-server (multi-threaded: jemalloc's and the background I/O threads): load, BGSAVE and
 # BGREWRITEAOF while writing, shut down; then a stock redis-server loads what the forked children
-# wrote: digests must be equal. odfork: expect=frozen mb=32 program=redis-server
-# modes=huge,small,auto
+# wrote: digests must be equal.
+# odfork: expect=frozen mb=32 program=redis-server modes=huge,small,auto
 . "$(dirname "$0")/stage.sh"
 server=/usr/bin/redis-server
 cli=/usr/bin/redis-cli

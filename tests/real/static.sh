@@ -1,6 +1,7 @@
 #!/bin/bash
 # A static program, which no preloaded library can reach: it must run exactly as without the
-# launcher. odfork: expect=any modes=huge
+# launcher.
+# odfork: expect=any modes=huge
 . "$(dirname "$0")/stage.sh"
 need /usr/bin/gcc gcc
 need /usr/include/stdio.h libc6-dev

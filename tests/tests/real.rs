@@ -383,22 +383,24 @@ fn all_scripts() -> Result<Vec<Script>, String> {
     let entries = fs::read_dir(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
     let mut scripts = Vec::new();
     for path in entries.flatten().map(|entry| entry.path()) {
-        if path.extension().is_some_and(|e| e == "sh") {
+        let name = path.file_name().unwrap_or_default();
+        if path.extension().is_some_and(|e| e == "sh") && name != "stage.sh" && name != "install.sh"
+        {
             let source =
                 fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-            scripts.extend(read_script(&path, &source)?);
+            scripts.push(read_script(&path, &source)?);
         }
     }
     scripts.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(scripts)
 }
 
-/// None for a file without a header (the stage, the installer).
-fn read_script(path: &Path, source: &str) -> Result<Option<Script>, String> {
+/// A script without a header would never run, and nobody would hear of it.
+fn read_script(path: &Path, source: &str) -> Result<Script, String> {
     let mut head = source.lines().take(12);
-    let Some(header) = head.find_map(|l| l.strip_prefix("# odfork:")) else {
-        return Ok(None);
-    };
+    let header = head
+        .find_map(|l| l.strip_prefix("# odfork:"))
+        .ok_or_else(|| format!("{}: no line begins with '# odfork:'", path.display()))?;
     let name = path.file_stem().unwrap_or_default();
     let mut script = Script {
         name: name.to_string_lossy().into_owned(),
@@ -414,7 +416,7 @@ fn read_script(path: &Path, source: &str) -> Result<Option<Script>, String> {
         take_word(&mut script, word)
             .ok_or_else(|| format!("{}: '{word}' is not understood", path.display()))?;
     }
-    Ok(Some(script))
+    Ok(script)
 }
 
 fn take_word(script: &mut Script, word: &str) -> Option<()> {
