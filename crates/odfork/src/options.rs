@@ -59,6 +59,8 @@ pub struct Options {
     pub report_file: [u8; 256],
     /// Only the process with this pid reports; 0: every one.
     pub report_pid: i32,
+    /// The name of the program that reports.
+    pub program: [u8; 256],
     pub fault: Fault,
 }
 
@@ -75,6 +77,7 @@ impl Options {
             report: Report::None,
             report_file: [0; 256],
             report_pid: 0,
+            program: [0; 256],
             fault: Fault::None,
         }
     }
@@ -100,6 +103,9 @@ impl Options {
         };
         copy_path(var(c"ODFORK_STATS_FILE"), &mut o.report_file, b"");
         o.report_pid = dec(var(c"ODFORK_PID")).unwrap_or(0) as i32;
+        if o.report != Report::None {
+            copy_path(program_name(), &mut o.program, b"?");
+        }
         o.fault = parse_fault(var(c"ODFORK_FAULT"));
         o
     }
@@ -144,6 +150,20 @@ fn copy_path(path: &[u8], to: &mut [u8; 256], unfit: &[u8]) {
 impl Default for Options {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+/// To be copied at once: it is a piece of the first argument, where servers write what `ps` shows.
+fn program_name() -> &'static [u8] {
+    extern "C" {
+        static program_invocation_short_name: *const core::ffi::c_char;
+    }
+    // SAFETY: set by the C library before constructors run; the string as in `var`.
+    unsafe {
+        if program_invocation_short_name.is_null() {
+            return b"?";
+        }
+        CStr::from_ptr(program_invocation_short_name).to_bytes()
     }
 }
 

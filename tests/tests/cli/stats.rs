@@ -138,3 +138,12 @@ fn one_line(outcome: &Outcome) -> &str {
     assert_eq!(outcome.err.lines().count(), 1, "{outcome:?}");
     &outcome.err
 }
+
+#[test]
+fn a_program_that_writes_over_its_arguments_keeps_its_name() {
+    let Some(library) = library() else { return skip("stats", "libodfork.so not built") };
+    let mut command = Command::new(compiled("titled", "titled.c", &[]));
+    command.env("LD_PRELOAD", library).env("ODFORK_STATS", "json");
+    let report: Value = serde_json::from_str(&finish(&mut command).err).unwrap();
+    assert_eq!(report["program"], "titled");
+}

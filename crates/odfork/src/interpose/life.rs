@@ -66,7 +66,9 @@ extern "C" fn write_report(me: usize) {
     let me = me as i32;
     let o = engine::state().options();
     let (calls, injected) = engine::calls();
-    let context = Context { pid: me, program: program_name(), calls, injected };
+    let name = o.program.split(|&b| b == 0).next().unwrap_or(b"");
+    let name = core::str::from_utf8(name).unwrap_or("?");
+    let context = Context { pid: me, program: name, calls, injected };
     let mut text = Text::<REPORT>::new();
     let _ = match o.report {
         Report::Json => stats::write_json(&mut text, &engine::state().stats, &context),
@@ -92,20 +94,6 @@ pub fn panicked(info: &core::panic::PanicInfo) -> ! {
     write_all(2, text.bytes());
     // SAFETY: ends the process.
     unsafe { libc::abort() }
-}
-
-/// The program's name, from the C library: asks the kernel nothing.
-fn program_name() -> &'static str {
-    extern "C" {
-        static program_invocation_short_name: *const core::ffi::c_char;
-    }
-    // SAFETY: set by the C library before constructors run, never freed.
-    unsafe {
-        if program_invocation_short_name.is_null() {
-            return "?";
-        }
-        core::ffi::CStr::from_ptr(program_invocation_short_name).to_str().unwrap_or("?")
-    }
 }
 
 /// Standard error, or the file with `%p` replaced by the pid.
