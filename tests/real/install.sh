@@ -31,6 +31,7 @@ wanted=(
     /usr/bin/cpio:cpio
     /usr/bin/clang:clang
     /usr/lib/llvm-14/lib/clang/14.0.6/lib/linux/libclang_rt.asan-x86_64.a:libclang-rt-14-dev
+    /usr/bin/valgrind:valgrind
     /usr/bin/setpriv:util-linux
     /usr/bin/sha256sum:coreutils
 )

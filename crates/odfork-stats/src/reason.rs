@@ -33,7 +33,7 @@ pub enum Reason {
     Never,
     /// A Go program: its runtime calls the kernel without libc.
     Go,
-    /// A sanitizer's runtime is linked in.
+    /// A sanitizer's runtime is linked in, or valgrind runs the program.
     Sanitizer,
     /// `vm.overcommit_memory` is 2: the backing file would be charged twice.
     Overcommit,
@@ -168,7 +168,7 @@ impl Reason {
             }
             Reason::Never => "switched off by ODFORK_FREEZE=never",
             Reason::Go => "a Go program: its runtime bypasses the C library",
-            Reason::Sanitizer => "a sanitizer is linked in and manages memory by itself",
+            Reason::Sanitizer => "a sanitizer, or valgrind, manages memory by itself",
             Reason::Overcommit => "vm.overcommit_memory=2 would charge the backing file twice",
             Reason::Helper => "the helper task could not run",
             Reason::Step => "a step of freezing failed; memory is as it was",

@@ -29,9 +29,9 @@ pub fn inspect() -> Reason {
     }
 }
 
-// Weak references to what every sanitizer's runtime and the pager's agent define: the loader has
-// looked them up when it loaded the library. dlsym() for a name that is not there would allocate
-// the text of an error, in every process, and leave it for the program's dlerror().
+// Weak references to what sanitizers' runtimes, valgrind and the pager's agent define: the loader
+// has looked them up when it loaded the library. dlsym() for a name that is not there would
+// allocate the text of an error, in every process, and leave it for the program's dlerror().
 core::arch::global_asm!(
     ".pushsection .data.rel.ro.odfork_others,\"aw\",@progbits",
     ".balign 8",
@@ -47,6 +47,8 @@ core::arch::global_asm!(
     ".quad __msan_init",
     ".weak __hwasan_init",
     ".quad __hwasan_init",
+    ".weak _vgnU_freeres",
+    ".quad _vgnU_freeres",
     ".weak odfork_page_advise",
     ".quad odfork_page_advise",
     ".size odfork_others, . - odfork_others",
@@ -54,18 +56,19 @@ core::arch::global_asm!(
 );
 
 const ASAN: usize = 0;
-/// A sanitizer keeps shadow memory and calls the kernel past the C library.
-const SANITIZERS: [usize; 3] = [1, 2, 3];
+/// A sanitizer keeps shadow memory and calls the kernel past the C library. Below valgrind, whose
+/// tools do the same, a helper task is a copy of the process: it would die, and valgrind say so.
+const SANITIZERS: [usize; 4] = [1, 2, 3, 4];
 /// The pager has the large memory, as a shared mapping: nothing of it could be frozen, and its
 /// wrappers must see every call that ours would keep from them.
-const PAGER: usize = 4;
+const PAGER: usize = 5;
 
 /// One of those above is in the process.
 fn is_loaded(which: &[usize]) -> bool {
     extern "C" {
-        static odfork_others: [usize; 5];
+        static odfork_others: [usize; 6];
     }
-    // SAFETY: the five words above, written by the loader before any constructor.
+    // SAFETY: the six words above, written by the loader before any constructor.
     unsafe { which.iter().any(|&at| odfork_others[at] != 0) }
 }
 
