@@ -148,8 +148,6 @@ pub struct State {
     /// Calls under way that change what the kernel says about addresses in `addresses` before
     /// the sets say so.
     pub unsettled: AtomicU32,
-    /// Threads in calls that no pass may overlap and that may never come back.
-    pub absent: Absent,
     /// Mappings of the process, as far as it is known: counted by each pass, and what calls have
     /// made of one since.
     pub mappings: AtomicU32,
@@ -166,6 +164,8 @@ pub struct State {
     pub addresses: Addresses,
     /// Parts of frozen memory that calls have thawed one by one, since mappings were counted.
     pub cuts: AtomicU32,
+    /// Threads in calls that no pass may overlap and that may never come back.
+    pub absent: Absent,
     pub slack: Slack,
     pub given_up: GivenUp,
     pub live: Live,
@@ -227,7 +227,6 @@ impl State {
             tracer: Tracer::new(),
             spliced_word: AtomicUsize::new(0),
             unsettled: AtomicU32::new(0),
-            absent: Absent::new(),
             mappings: AtomicU32::new(0),
             wipes: AtomicU32::new(0),
             trace: Trace::new(),
@@ -236,6 +235,7 @@ impl State {
             lock: Lock::new(Owned::new()),
             addresses: Addresses::new(),
             cuts: AtomicU32::new(0),
+            absent: Absent::new(),
             slack: Slack::new(),
             given_up: GivenUp::new(),
             live: Live::new(),
