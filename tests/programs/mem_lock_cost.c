@@ -15,28 +15,13 @@ static void check(void *argument)
     od_verify(world, SIZE, 1, argument);
 }
 
-/* System calls of the library so far. */
-static long calls(void)
-{
-    static size_t (*json)(char *, size_t);
-    char text[16384] = "", *at;
-    if (!json)
-        json = (size_t (*)(char *, size_t))dlsym(RTLD_DEFAULT, "odfork_stats_json");
-    if (!json)
-        return 0;
-    json(text, sizeof text);
-    at = strstr(text, "\"calls\":");
-    CHECK(at, "no calls in %s", text);
-    return atol(at + 8);
-}
-
 static void lock_pages(const char *when, long most)
 {
     for (size_t i = 0; i < PAGES; i++) {
         char *page = world + (8 * i + 1) * OD_PAGE;
-        long before = calls();
+        long before = od_number("calls");
         OK(mlock(page, OD_PAGE));
-        long taken = calls() - before;
+        long taken = od_number("calls") - before;
         OK(munlock(page, OD_PAGE));
         CHECK(taken <= most, "page %zu %s: %ld calls", i, when, taken);
     }

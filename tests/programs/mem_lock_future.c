@@ -50,18 +50,6 @@ static void give_up(uint64_t gen, const char *when)
     od_verify(world, SIZE / 2, gen, when);
 }
 
-static int frozen(void)
-{
-    size_t (*json)(char *, size_t) = (size_t (*)(char *, size_t))dlsym(RTLD_DEFAULT,
-                                                                       "odfork_stats_json");
-    char text[16384] = "\"frozen_bytes\":0", *at;
-    if (json)
-        json(text, sizeof text);
-    at = strstr(text, "\"frozen_bytes\":");
-    CHECK(at, "no frozen_bytes in %s", text);
-    return atol(at + 15) != 0;
-}
-
 static void lock_all(int flags, int how)
 {
     long answer = how & RAW ? raw_call(SYS_mlockall, flags, 0, 0, 0, 0, 0) : mlockall(flags);
@@ -99,7 +87,7 @@ static void one(int flags, int how, const char *when)
         od_freeze();
     }
     give_up(2, when);
-    CHECK(!frozen(), "%s: frozen beside locks", when);
+    CHECK(od_number("frozen_bytes") == 0, "%s: frozen beside locks", when);
     OK(munlockall());
     check_new(when, 0);
     give_up(3, when);

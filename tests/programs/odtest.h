@@ -109,6 +109,25 @@ static OD_UNUSED void od_freeze(void) { od_call(OD_FREEZE); }
 static OD_UNUSED void od_refreeze(void) { od_call(OD_REFREEZE); }
 static OD_UNUSED void od_thaw(void) { od_call(OD_THAW); }
 
+/* A number of the library's statistics by its key, the first of that name; 0 under stock fork. */
+static OD_UNUSED long od_number(const char *key)
+{
+    static size_t (*json)(char *, size_t);
+    static int looked;
+    static char text[16384];
+    char quoted[64];
+    if (!looked)
+        json = (size_t (*)(char *, size_t))dlsym(RTLD_DEFAULT, "odfork_stats_json");
+    looked = 1;
+    if (!json)
+        return 0;
+    json(text, sizeof text);
+    int length = snprintf(quoted, sizeof quoted, "\"%s\":", key);
+    const char *at = strstr(text, quoted);
+    CHECK(at, "no %s in %s", key, text);
+    return atol(at + length);
+}
+
 /* fork(2) by its number; a machine that has none has clone(2). Arguments of syscall(2). */
 #ifdef SYS_fork
 #define OD_FORK_CALL SYS_fork

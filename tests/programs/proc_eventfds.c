@@ -13,27 +13,13 @@
 enum { FEW = 8, MANY = 808 };
 static const size_t BYTES = 8 * OD_MB;
 
-/* System calls of the runtime so far; 0 without it. */
-static long calls_so_far(void)
-{
-    static char text[16384];
-    size_t (*ask)(char *, size_t) =
-        (size_t(*)(char *, size_t))dlsym(RTLD_DEFAULT, "odfork_stats_json");
-    if (!ask)
-        return 0;
-    ask(text, sizeof text);
-    const char *at = strstr(text, "\"calls\":");
-    CHECK(at, "no calls in %s", text);
-    return atol(at + 8);
-}
-
 /* Calls of one freeze of new memory. */
 static long calls_of_freeze(void)
 {
     void *region = region_new(BYTES, 9);
-    long before = calls_so_far();
+    long before = od_number("calls");
     od_freeze();
-    long after = calls_so_far();
+    long after = od_number("calls");
     region_look(region, BYTES, 9, "after it");
     munmap(region, BYTES);
     return after - before;

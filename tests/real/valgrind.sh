@@ -1,6 +1,6 @@
 #!/bin/bash
-# A program that forks below valgrind, which makes a copy of the process where a helper task is asked
-# for: what valgrind reports, and that it reports nothing else, is as under stock fork.
+# A program that forks below valgrind, which makes a copy of the process where a helper task is
+# asked for: what valgrind reports, and that it reports nothing else, is as under stock fork.
 # odfork: expect=stats program=fork_leak modes=huge,small,auto
 . "$(dirname "$0")/stage.sh"
 need /usr/bin/valgrind valgrind
