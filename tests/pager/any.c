@@ -1,7 +1,8 @@
 /* All memory of a program under a limit (--memory any): what only that way pages, and what the
  * kernel does to pages that are away. any CASE: small, given, robust, written, forked, raw,
- * changed, grows, many, shared. */
+ * changed, grows, many, shared, hot. */
 #include "pages.h"
+#include <fcntl.h>
 #include <stdbool.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -281,6 +282,41 @@ static void shared(void)
     getchar();
 }
 
+/* How many of these pages are not in memory. */
+static int absent(int pagemap, const char *at, int pages)
+{
+    uint64_t entries[1024];
+    int sum = 0;
+    if (pread(pagemap, entries, pages * 8, (uintptr_t)at / PAGE * 8) != pages * 8)
+        fail("pagemap");
+    for (int page = 0; page < pages; page++)
+        sum += !(entries[page] >> 63);
+    return sum;
+}
+
+/* Pages written all the time stay, while others come and go in no order. */
+static void hot(void)
+{
+    enum { PAGES = 512, ROUNDS = 600, TOUCHES = 32 };
+    char *at = map(PAGES * PAGE);
+    int pagemap = open("/proc/self/pagemap", O_RDONLY), sum = 0;
+    uint64_t state = 1;
+    push_out();
+    for (int round = 0; round < ROUNDS; round++) {
+        sum += absent(pagemap, at, PAGES);
+        for (int page = 0; page < PAGES; page++)
+            at[page * PAGE] += 1;
+        for (int touch = 0; touch < TOUCHES; touch++)
+            press[next_random(&state) % (pressed / PAGE) * PAGE] += 1;
+    }
+    for (int page = 0; page < PAGES; page++)
+        if (at[page * PAGE] != (char)ROUNDS)
+            fail("a page that is written all the time");
+    /* None was there at first; the second time for all is one too many. */
+    if (sum >= 2 * PAGES)
+        fail("pages in use were taken");
+}
+
 int main(int count, char **words)
 {
     const char *which = count > 1 ? words[1] : "";
@@ -303,6 +339,8 @@ int main(int count, char **words)
         many();
     else if (!strcmp(which, "shared"))
         shared();
+    else if (!strcmp(which, "hot"))
+        hot();
     else
         fail("no such case");
     puts("ok");

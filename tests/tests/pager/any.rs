@@ -267,7 +267,7 @@ fn refused(stage: &Stage) -> Outcome {
 
 type Case = fn(&Stage) -> Outcome;
 
-pub const CASES: [(&str, Case); 22] = [
+pub const CASES: [(&str, Case); 23] = [
     ("content", |s| paged(s, "8M", &["content", "16", "3", "2", "11", "40"])),
     ("mappings", |s| paged(s, "2M", &["mappings", "600", "9"])),
     ("heap", |s| paged(s, "8M", &["heap", "3", "3", "9"])),
@@ -282,6 +282,7 @@ pub const CASES: [(&str, Case); 22] = [
     ("many", |s| paged(s, "8M", &["any", "many"])),
     ("bounded", |s| bounded(s, 16, &["any", "grows"])),
     ("bounded_many", |s| bounded(s, 8, &["any", "many"])),
+    ("hot", |s| paged(s, "8M", &["any", "hot"])),
     ("told", told),
     ("limits", limits),
     ("killed", killed),

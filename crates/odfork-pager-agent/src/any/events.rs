@@ -24,6 +24,8 @@ const MOST_EVENTS: usize = 64;
 const MOST_FAULTS: usize = 64;
 /// Most of both that are read by one call.
 const MOST_READ: usize = 16;
+/// Most pages of one answer about what is in memory.
+const MOST_SEEN: u64 = 1024;
 
 /// A touch of a page that is away.
 #[derive(Clone, Copy)]
@@ -242,7 +244,7 @@ impl Pager {
         }
     }
 
-    /// Runs of private pages in memory, and how far was looked.
+    /// Runs of private pages in memory, which of them were written, and how far was looked.
     pub fn present(&self, at: u64, end: u64, found: &mut [pagemap::Region]) -> (usize, u64) {
         let unwanted = pagemap::IS_FILE | pagemap::IS_PFNZERO;
         let mut scan = pagemap::ScanArg {
@@ -253,14 +255,33 @@ impl Pager {
             vec_len: found.len() as u64,
             category_mask: pagemap::IS_PRESENT | unwanted,
             category_inverted: unwanted,
-            return_mask: pagemap::IS_PRESENT,
+            return_mask: pagemap::IS_PRESENT | pagemap::IS_WRITTEN,
+            max_pages: MOST_SEEN,
             ..pagemap::ScanArg::default()
         };
-        match ioctl(self.pagemap, pagemap::SCAN, &mut scan) {
-            Ok(count) if count == found.len() => (count, found[count - 1].end),
-            Ok(count) => (count, end),
-            Err(_) => (0, end),
+        let count = ioctl(self.pagemap, pagemap::SCAN, &mut scan).unwrap_or(0);
+        let pages: u64 = found[..count].iter().map(|one| (one.end - one.start) / BYTES).sum();
+        match count == found.len() || pages >= MOST_SEEN {
+            true => (count, found[count - 1].end),
+            false => (count, end),
         }
+    }
+
+    /// Clears the marks of pages that were written; the kernel sets them at the next write.
+    pub fn clear_written(&self, start: u64, end: u64) {
+        let unwanted = pagemap::IS_FILE | pagemap::IS_PFNZERO;
+        // Only what is present: elsewhere the kernel would leave entries that stop a move.
+        let mut scan = pagemap::ScanArg {
+            size: size_of::<pagemap::ScanArg>() as u64,
+            flags: pagemap::SCAN_WP_MATCHING,
+            start,
+            end,
+            category_mask: pagemap::IS_PRESENT | pagemap::IS_WRITTEN | unwanted,
+            category_inverted: unwanted,
+            ..pagemap::ScanArg::default()
+        };
+        // Failed: they stay written.
+        let _ = ioctl(self.pagemap, pagemap::SCAN, &mut scan);
     }
 
     /// mremap: pages keep their content at another address.

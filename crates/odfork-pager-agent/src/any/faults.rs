@@ -42,18 +42,17 @@ impl Pager {
             self.state.ahead.ended(true);
             most = most.max(self.state.ahead.run());
         }
-        let mut run = 1;
-        while run < most
-            && self.table.get(page + run * BYTES).place == Place::Parked(number + run)
-            && self.pool.address(number + run) == self.pool.address(number) + run * BYTES
-        {
-            run += 1;
+        let (before, behind) = self.beside(page, number, most);
+        let (from, first) = (page - before * BYTES, number - before);
+        let len = (before + 1 + behind) * BYTES;
+        let (mut done, mut error) = self.uffd.move_pages(from, self.pool.address(first), len);
+        self.are_back(from, first, done);
+        if done <= before * BYTES {
+            // One before it cannot be moved.
+            (done, error) = self.uffd.move_pages(page, self.pool.address(number), BYTES);
+            self.are_back(page, number, done);
         }
-        let (done, error) = self.uffd.move_pages(page, self.pool.address(number), run * BYTES);
-        for at in 0..done / BYTES {
-            self.is_back(page + at * BYTES, number + at);
-        }
-        self.state.reclaims.expect(page + done.max(BYTES));
+        self.state.reclaims.expect(page + BYTES * (behind + 1));
         match error {
             _ if done > 0 => true,
             Err(Errno(libc::EAGAIN)) => {
@@ -66,6 +65,26 @@ impl Pager {
         }
     }
 
+    /// How many pages before and behind one lie beside it in the pool, too.
+    fn beside(&self, page: u64, number: u64, most: u64) -> (u64, u64) {
+        let is_one = |at: u64, number: u64| self.table.get(at).place == Place::Parked(number);
+        let place = number % self.pool.len();
+        let (mut before, mut behind) = (0, 0);
+        while behind + 1 < most
+            && place + behind + 1 < self.pool.len()
+            && is_one(page + (behind + 1) * BYTES, number + behind + 1)
+        {
+            behind += 1;
+        }
+        while before + behind + 1 < most
+            && before < place
+            && is_one(page - (before + 1) * BYTES, number - before - 1)
+        {
+            before += 1;
+        }
+        (before, behind)
+    }
+
     fn copy_back(&mut self, page: u64, number: u64) -> bool {
         let content = self.parked(number);
         let (done, _) = self.uffd.copy(page, content, 0);
@@ -74,6 +93,12 @@ impl Pager {
             self.state.resident += 1;
         }
         done == PAGE
+    }
+
+    fn are_back(&mut self, page: u64, number: u64, done: u64) {
+        for at in 0..done / BYTES {
+            self.is_back(page + at * BYTES, number + at);
+        }
     }
 
     fn is_back(&mut self, page: u64, number: u64) {

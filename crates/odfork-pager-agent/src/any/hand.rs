@@ -30,6 +30,9 @@ const POOL: u64 = 16;
 /// Looks without filling the pool, when hardly anything was found.
 const PAUSE: u32 = 100;
 
+/// Pages that are spared for each one that is wanted; then the hand takes what it finds.
+const SPARED: u64 = 8;
+
 /// How a run of pages was left.
 enum Left {
     Done,
@@ -47,6 +50,7 @@ impl Pager {
         }
         let (goal, mut wraps) = (self.counts.taken + want, 0);
         let most = self.counts.busy + MOST_TRIED;
+        let mut spared = (want * SPARED).max(MOST_TRIED);
         while self.counts.taken < goal
             && self.counts.busy < most
             && wraps < 2
@@ -60,7 +64,7 @@ impl Pager {
                 }
                 Some((start, end, true)) => {
                     self.state.hand = self.state.hand.max(start);
-                    self.sweep_mapping((start, end), goal - self.counts.taken);
+                    self.sweep_mapping((start, end), goal - self.counts.taken, &mut spared);
                 }
                 Some((_, end, false)) => self.state.hand = end,
             }
@@ -111,8 +115,8 @@ impl Pager {
         if self.watched.covers(start, end) {
             return true;
         }
-        let is_done = self.shut_gate()
-            && self.uffd.register(start, end - start, REGISTER_MODE_MISSING).is_ok();
+        let is_done =
+            self.shut_gate() && self.uffd.register(start, end - start, super::WATCHED).is_ok();
         if is_done {
             self.watched.add(start, end);
         }
@@ -144,7 +148,7 @@ impl Pager {
         }
     }
 
-    fn sweep_mapping(&mut self, (start, end): (u64, u64), want: u64) {
+    fn sweep_mapping(&mut self, (start, end): (u64, u64), want: u64, spared: &mut u64) {
         let mut found = [pagemap::Region::default(); 64];
         let (count, reached) = self.present(self.state.hand, end, &mut found);
         if count > 0 && !self.watch(start, end) {
@@ -153,7 +157,8 @@ impl Pager {
         }
         let goal = self.counts.taken + want;
         for region in &found[..count] {
-            let mut at = region.start;
+            let mut at = self.spare(region, spared);
+            self.state.hand = at;
             while at < region.end {
                 let stop = region.end.min(at + (goal - self.counts.taken) * BYTES);
                 let (from, to) = self.takeable(at, stop);
@@ -176,6 +181,20 @@ impl Pager {
             }
         }
         self.state.hand = reached;
+    }
+
+    /// What was written since the hand came by stays for one more revolution, up to so many pages;
+    /// the first page behind them. What was brought back since counts as written.
+    fn spare(&mut self, region: &pagemap::Region, spared: &mut u64) -> u64 {
+        if region.categories & pagemap::IS_WRITTEN == 0 {
+            return region.start;
+        }
+        let count = (*spared).min((region.end - region.start) / BYTES);
+        let to = region.start + count * BYTES;
+        *spared -= count;
+        self.counts.spared += count;
+        self.clear_written(region.start, to);
+        to
     }
 
     /// The first run of pages in a range that may be taken.

@@ -79,7 +79,12 @@ const FEATURES: u64 = abi::FEATURE_EVENT_FORK
     | abi::FEATURE_EVENT_REMOVE
     | abi::FEATURE_EVENT_UNMAP
     | abi::FEATURE_MOVE
+    | abi::FEATURE_WP_ASYNC
     | abi::FEATURE_POISON;
+
+/// How memory of the program is watched: what is missing is asked of us, what is written is noted
+/// by the kernel.
+const WATCHED: u64 = abi::REGISTER_MODE_MISSING | abi::REGISTER_MODE_WP;
 
 /// What was asked for; read once, for forked children too.
 pub struct Order {
@@ -360,7 +365,7 @@ pub fn watch_new(answer: isize, len: usize, prot: c_int, flags: c_int) -> isize 
             let len = len.next_multiple_of(PAGE) as u64;
             let uffd = Userfaultfd(ORDER.uffd.number());
             // Refused: the task finds it later.
-            let _ = uffd.register(start as u64, len, abi::REGISTER_MODE_MISSING);
+            let _ = uffd.register(start as u64, len, WATCHED);
         }
     }
     answer

@@ -30,6 +30,8 @@ pub struct Counts {
     pub taken: u64,
     pub busy: u64,
     pub forks: u64,
+    /// Left for one more revolution.
+    pub spared: u64,
     /// Most pages at a time.
     pub peak: u64,
 }

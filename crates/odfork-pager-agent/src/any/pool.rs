@@ -42,6 +42,10 @@ impl Pool {
         (self.start, self.start + self.len * PAGE as u64)
     }
 
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
     pub fn address(&self, number: u64) -> u64 {
         self.start + number % self.len * PAGE as u64
     }

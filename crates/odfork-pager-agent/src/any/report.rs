@@ -124,6 +124,7 @@ impl Pager {
             (b",\"zeros\":", counts.zeros),
             (b",\"filled\":", counts.filled),
             (b",\"taken\":", counts.taken),
+            (b",\"spared\":", counts.spared),
             (b",\"busy\":", counts.busy),
             (b",\"forks\":", counts.forks),
             (b",\"stored\":", self.store.taken),
