@@ -10,7 +10,7 @@
 
 struct group {
     char dir[200];
-    const char *limit, *used;
+    const char *limit, *used, *peak;
 };
 
 static OD_UNUSED int group_put(const char *dir, const char *file, const char *text)
@@ -29,6 +29,7 @@ static OD_UNUSED void group_names(struct group *g, int first_version)
 {
     g->limit = first_version ? "memory.limit_in_bytes" : "memory.max";
     g->used = first_version ? "memory.usage_in_bytes" : "memory.current";
+    g->peak = first_version ? "memory.max_usage_in_bytes" : "memory.peak";
 }
 
 /* Version 1 below our own group, else version 2; skips when neither lets us. */
@@ -57,16 +58,29 @@ static OD_UNUSED int group_set_limit(const struct group *g, size_t bytes)
     return group_put(g->dir, g->limit, text);
 }
 
-/* Bytes charged now. */
-static OD_UNUSED size_t group_charged(const struct group *g)
+/* A number of the group; 0 where the kernel has none (version 2 has a peak since Linux 5.19). */
+static OD_UNUSED size_t group_number(const struct group *g, const char *file)
 {
     char path[260], text[32] = "";
-    snprintf(path, sizeof path, "%s/%s", g->dir, g->used);
-    int fd = OK(open(path, O_RDONLY | O_CLOEXEC));
+    snprintf(path, sizeof path, "%s/%s", g->dir, file);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return 0;
     CHECK(read(fd, text, sizeof text - 1) > 0, "%s: %s", path, strerror(errno));
     close(fd);
     return strtoul(text, NULL, 10);
 }
+
+/* Bytes charged now. */
+static OD_UNUSED size_t group_charged(const struct group *g)
+{
+    size_t bytes = group_number(g, g->used);
+    CHECK(bytes > 0, "%s/%s: nothing", g->dir, g->used);
+    return bytes;
+}
+
+/* The most that was ever charged. */
+static OD_UNUSED size_t group_peak(const struct group *g) { return group_number(g, g->peak); }
 
 /* The group of a program that group_run() has started: its arguments are "self NAME DIR VERSION".
  */

@@ -254,6 +254,17 @@ pub fn rebuilding(s: &mut Scratch, subject: &Subject, pagemap: i32) -> usize {
 
 /// Bytes that stay free beside everything else (64 MB).
 const MARGIN: usize = 64 << 20;
+/// So much of them stays free when the program grows (8 MB): a group is charged for more than the
+/// pages in use. The kernel keeps up to 256 KB charged for each processor, and gives them back late
+/// while the processor is busy; a thaw has page tables and mappings of its own.
+const HELD_BACK: usize = 8 << 20;
+/// Memory takes one part in this many for its page tables.
+const PAGE_TABLES: usize = 512;
+
+/// What copies of so many bytes take.
+fn copies(bytes: usize) -> usize {
+    bytes.saturating_add(bytes / PAGE_TABLES)
+}
 
 /// Enough is free for the copies that later writes make: of what is frozen, and of `bytes` more. A
 /// page rewritten after freezing exists twice until it is refrozen. Below the limit of a control
@@ -262,7 +273,7 @@ pub fn room(s: &mut Scratch, bytes: usize) -> Done<()> {
     s.kernel.enter(Step::Memory);
     let text = scan::slurp(&s.kernel, c"/proc/meminfo", &mut s.work.text);
     let free = text.ok().and_then(|t| scan::field(t, b"MemAvailable:")).unwrap_or(u64::MAX >> 12);
-    let needed = bytes.saturating_add(reserve(s)).saturating_add(MARGIN);
+    let needed = copies(bytes.saturating_add(reserve(s))).saturating_add(MARGIN);
     if ((free * 1024) as usize) < needed {
         return Err(Stop::of(Reason::Memory));
     }
@@ -287,7 +298,7 @@ pub fn note_slack(s: &mut Scratch) {
     if report.shown.get() + report.frozen.get() == 0 {
         return report.note_slack(i64::MAX);
     }
-    let taken = reserve(s) + report.frozen.get() + report.untouched.get();
+    let taken = copies(reserve(s) + report.frozen.get()) + report.untouched.get() + HELD_BACK;
     let slack = match cgroup::left(&s.kernel, &mut s.work.text) {
         Left::Unlimited => i64::MAX,
         Left::Bytes(left) => left as i64 - taken as i64,
