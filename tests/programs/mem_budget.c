@@ -287,6 +287,30 @@ static void steps(void)
     CHECK(peak <= most, "%zu KB were charged, at most %zu may be", peak / 1024, most / 1024);
 }
 
+/* The heap has grown inside the C library, so that copies of what is frozen do not fit any more. A
+ * fork does not make them: the program rewrites a part only. */
+static void unseen(void)
+{
+    size_t bytes = 120 * OD_MB, block = 64 * 1024 - 32;
+    char *memory = filled(bytes, 1);
+    forks(30);
+    od_freeze();
+    for (size_t used = 0; used < 110 * OD_MB; used += block) {
+        char *heap = malloc(block);
+        CHECK(heap, "malloc: %s", strerror(errno));
+        memset(heap, 5, block);
+    }
+    /* What is free is measured at most every 100 ms. */
+    for (int i = 0; i < 4; i++) {
+        poll(NULL, 0, 120);
+        forks(1);
+    }
+    memset(memory, 2, bytes / 3);
+    forks(1);
+    for (size_t i = 0; i < bytes; i += OD_PAGE)
+        CHECK(memory[i] == (i < bytes / 3 ? 2 : 1), "page %zu holds %d", i / OD_PAGE, memory[i]);
+}
+
 static const struct part {
     const char *name;
     void (*body)(void);
@@ -302,6 +326,7 @@ static const struct part {
     { "rewritten", rewritten, 200 * OD_MB },
     { "growth", growth, 320 * OD_MB },
     { "steps", steps, STEPS_LIMIT },
+    { "unseen", unseen, 320 * OD_MB },
 };
 enum { COUNT = sizeof PARTS / sizeof *PARTS };
 

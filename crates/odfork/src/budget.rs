@@ -258,6 +258,8 @@ const MARGIN: usize = 64 << 20;
 /// pages in use. The kernel keeps up to 256 KB charged for each processor, and gives them back late
 /// while the processor is busy; a thaw has page tables and mappings of its own.
 const HELD_BACK: usize = 8 << 20;
+/// A thaw takes so much itself (2 MB).
+const OF_A_THAW: usize = 2 << 20;
 /// Memory takes one part in this many for its page tables.
 const PAGE_TABLES: usize = 512;
 
@@ -291,20 +293,25 @@ fn reserve(s: &Scratch) -> usize {
     s.results.report.shown.get().saturating_sub(s.results.report.dirty.get())
 }
 
-/// Notes how much more the control groups let the program use before the reserve is touched.
-pub fn note_slack(s: &mut Scratch) {
+/// Notes how much more the control groups let the program use before the reserve is touched. True:
+/// all that is frozen can be thawed in what they leave.
+pub fn note_slack(s: &mut Scratch) -> bool {
     s.kernel.enter(Step::Memory);
     let report = &s.results.report;
     if report.shown.get() + report.frozen.get() == 0 {
-        return report.note_slack(i64::MAX);
+        report.note_slack(i64::MAX);
+        return true;
     }
-    let taken = copies(reserve(s) + report.frozen.get()) + report.untouched.get() + HELD_BACK;
-    let slack = match cgroup::left(&s.kernel, &mut s.work.text) {
-        Left::Unlimited => i64::MAX,
-        Left::Bytes(left) => left as i64 - taken as i64,
-        Left::Unknown => -1,
+    let (copied, untouched) = (copies(reserve(s) + report.frozen.get()), report.untouched.get());
+    let (slack, fits) = match cgroup::left(&s.kernel, &mut s.work.text) {
+        Left::Unlimited => (i64::MAX, true),
+        Left::Bytes(left) => {
+            (left as i64 - (copied + untouched + HELD_BACK) as i64, left >= copied + OF_A_THAW)
+        }
+        Left::Unknown => (-1, true),
     };
     s.results.report.note_slack(slack);
+    fits
 }
 
 /// The job that asks for that and nothing else.
@@ -312,12 +319,12 @@ pub fn measure(s: &mut Scratch, subject: &Subject) -> Done<()> {
     // A copy on the task's own stack, as for all jobs.
     let subject = *subject;
     scan::scan(s, &subject, false, Trial::UNLIMITED)?;
-    note_slack(s);
+    let fits = note_slack(s);
     let no_proc = |e| Stop::failed(Reason::NoProc, Step::Pagemap, e);
     let pagemap = scan::open(&s.kernel, c"/proc/self/pagemap").map_err(no_proc)?;
     let beside = subject.registry.live().any(|(slot, file)| {
         !s.results.is_gone(slot) && !refreeze::in_place(s, &subject, pagemap, file)
     });
-    s.results.report.beside.set(usize::from(beside));
+    s.results.report.stuck.set(usize::from(beside || !fits));
     Ok(())
 }

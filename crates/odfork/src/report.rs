@@ -77,8 +77,8 @@ pub struct Report {
     pub scanned: Number,
     /// Mappings of the process.
     pub mappings: Number,
-    /// 1: another process shows a file.
-    pub beside: Number,
+    /// 1: what is frozen cannot be thawed: another process shows a file, or it would not fit.
+    pub stuck: Number,
     /// 1: the address space is limited (RLIMIT_AS): what is left is the program's.
     pub space_limited: Number,
 }
@@ -149,7 +149,7 @@ impl Report {
             &self.acted,
             &self.scanned,
             &self.mappings,
-            &self.beside,
+            &self.stuck,
             &self.space_limited,
         ];
         all.iter().for_each(|n| n.set(0));

@@ -2,7 +2,8 @@
 //!
 //! Owns when the slack (`slack.rs`) is measured again, and what happens when there is none:
 //! everything is thawed, so that the reserve is free. Not while another process shows a file: it
-//! would exist twice, and on stock rewriting takes as much.
+//! would exist twice, and on stock rewriting takes as much. Nor where so much has grown unseen that
+//! the thaw itself would not fit: the program may never rewrite what is frozen.
 
 use super::apply::note_mappings;
 use super::child::detect_child;
@@ -45,7 +46,7 @@ fn keep_reserve(st: &State, len: usize) {
     }
     match measure(st, &mut owned, len) {
         Room::Enough => {}
-        Room::Beside => st.slack.put_off(),
+        Room::Stuck => st.slack.put_off(),
         Room::Short => {
             drop(owned);
             if thaw_all().is_ok() {
@@ -59,33 +60,33 @@ fn keep_reserve(st: &State, len: usize) {
 enum Room {
     Enough,
     Short,
-    /// Not enough, and another process shows a file.
-    Beside,
+    /// Not enough, and no thaw is to be had.
+    Stuck,
 }
 
 fn measure(st: &State, owned: &mut Owned, len: usize) -> Room {
-    let (measured, beside) = look(st, owned);
+    let (measured, stuck) = look(st, owned);
     match measured && st.slack.take(len) {
         true => Room::Enough,
-        false if beside => Room::Beside,
+        false if stuck => Room::Stuck,
         // What cannot be measured may be used up.
         false => Room::Short,
     }
 }
 
-/// Measures what is free, and counts the mappings. Whether that was to be had, and whether another
-/// process shows a file.
+/// Measures what is free, and counts the mappings. Whether that was to be had, and whether what is
+/// frozen cannot be thawed now.
 pub fn look(st: &State, owned: &mut Owned) -> (bool, bool) {
     let Owned { scratch, zone, registry, searched, .. } = owned;
-    let mut beside = false;
+    let mut stuck = false;
     let subject = subject(st, registry, searched);
     let door = (&st.trace, st.options().fault);
     let measured = helper::run(door, scratch, zone, Job::Measure(&subject)).is_ok_and(|done| {
         st.slack.learn(&done.results.report);
         note_mappings(st, &done.results.report);
-        beside = done.results.report.beside.flag();
+        stuck = done.results.report.stuck.flag();
         done.outcome().is_ok()
     });
     scratch.clear();
-    (measured, beside)
+    (measured, stuck)
 }

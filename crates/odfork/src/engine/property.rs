@@ -19,10 +19,10 @@ use crate::thaw::Content;
 /// After so many parts, since they were counted last, mappings are counted.
 const MANY_CUTS: u32 = 256;
 
-/// So many mappings are too many then; and so many while another process shows a file, because what
-/// is thawed exists twice.
+/// So many mappings are too many then; and so many while not all can be thawed: what is thawed then
+/// exists twice, or does not fit.
 const MOST: u32 = 4096;
-const MOST_BESIDE: u32 = 32768;
+const MOST_STUCK: u32 = 32768;
 
 /// Makes a call that gives a range a property (not to be inherited, locked, ...):
 /// the range is thawed, and neither frozen again while it has the property (the
@@ -44,8 +44,8 @@ fn before_cut(st: &State) {
         return;
     }
     st.cuts.store(0, Relaxed);
-    let (_, beside) = growth::look(st, &mut hold());
-    let most = if beside { MOST_BESIDE } else { MOST };
+    let (_, stuck) = growth::look(st, &mut hold());
+    let most = if stuck { MOST_STUCK } else { MOST };
     if st.mappings.load(Relaxed) < most || thaw_all().is_err() {
         return;
     }
