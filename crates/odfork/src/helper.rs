@@ -185,10 +185,8 @@ pub fn run<'a>(
     let results = &memory.results;
     kernel.count().map_err(|e| Stop::failed(Reason::Helper, Step::Clone, e))?;
     results.begin(trace, *zone, job.goes_on());
-    let mask = sys::block_signals();
-    let status = start(at, &Start { memory, fault, job }).map(reap);
-    sys::restore_signals(mask);
-    let status = status?;
+    // Signals are blocked: the lock is held.
+    let status = start(at, &Start { memory, fault, job }).map(reap)?;
     trace.follow(&results.trace);
     *zone = results.zone();
     results.drop_views();

@@ -34,6 +34,7 @@ mod grow;
 mod held;
 mod helper;
 mod hold;
+mod ignored;
 mod inspect;
 #[cfg_attr(target_arch = "x86_64", path = "instructions/x86_64.rs")]
 #[cfg_attr(target_arch = "aarch64", path = "instructions/aarch64.rs")]

@@ -56,7 +56,7 @@ pub trait Waiter {
     fn may_overrule(&self, holder: i32, rounds: u32) -> bool;
 }
 
-/// The lock is held and signals are blocked; dropped, both end.
+/// The lock is held and signals are blocked (but see `open`); dropped, both end.
 ///
 /// It stays in its thread, whose signal mask it keeps.
 pub struct Held<'a, T> {
@@ -199,6 +199,11 @@ fn is_gone(waiter: &impl Waiter, holder: i32, process: i32, rounds: u32) -> bool
 }
 
 impl<T> Held<'_, T> {
+    /// From now on all signals but those are blocked, and what the program blocks.
+    pub fn open(&self, signals: u64) {
+        sync::restore_signals(self.mask | !signals);
+    }
+
     /// Some thread is inside such a call right now.
     pub fn calls_under_way(&self) -> bool {
         self.lock.calls.load(SeqCst) != 0

@@ -76,6 +76,7 @@ fn pass_once(
     make_spliced_word(st, owned)?;
     make_room(st, owned);
     owned.zeroed = 0;
+    let changes = st.ignored.changes();
     let Owned { shared_vm, account, scratch, zone, registry, searched, waits, rest, .. } = owned;
     let order = pass::Order {
         subject: subject(st, registry, searched),
@@ -94,6 +95,7 @@ fn pass_once(
             finished.results.inspected().for_each(|code| searched.note(code));
             *waits = finished.results.report.waits.flag();
             *rest = Rest::of(&finished.results.report);
+            st.ignored.learn(changes, finished.results.report.caught());
             let outcome = take_over(st, registry, account, &finished, goes_on);
             take_thawed(st, &decide, &outcome, &finished.results.report);
             // What others cost is not paid by forks.

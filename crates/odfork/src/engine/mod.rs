@@ -18,6 +18,7 @@ mod fork;
 mod give_back;
 mod give_up;
 mod growth;
+mod handlers;
 mod live;
 mod look;
 mod mapping;
@@ -39,6 +40,7 @@ pub use fork::{fork, freeze_now};
 pub use give_back::gave_up;
 pub use give_up::give_up;
 pub use growth::before_growth;
+pub use handlers::with_handler;
 pub use live::{
     after_copy, after_libc_fork, bar_live, before_libc_fork, copying, forget_mapped,
     is_live_wanted, note_mapped, on_private,

@@ -31,6 +31,7 @@
 //! | clone | let a task that is no thread write while memory moves |
 //! | epoll_wait, sigtimedwait, semtimedop, nanosleep, ... (`polls`) | (threads held by ptrace) begin their time anew, or tell what is left of it |
 //! | recvmmsg, sendmmsg, vmsplice, ioctl, syscall | (threads held by ptrace) answer in part, with nothing to mend it |
+//! | sigaction, signal, __sysv_signal, sigset, syscall | run a handler where the lock is held, which leaves ignored signals open |
 //! | _Fork, clone, syscall | (live) copy a process that maps memory shared |
 //! | wait, waitpid, wait3, wait4, waitid | (live) tell that memory may be shared again |
 //! | open, openat, fcntl, setsockopt | (live) reach memory behind the page tables |
@@ -45,6 +46,7 @@ mod execute;
 mod files;
 mod fork;
 mod futexes;
+mod handlers;
 mod life;
 mod limits;
 mod locking;

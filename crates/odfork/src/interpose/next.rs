@@ -84,6 +84,10 @@ functions! {
     SigTimedWait c"sigtimedwait",
     SemTimedOp c"semtimedop",
     Nanosleep c"nanosleep",
+    SigAction c"sigaction",
+    Signal c"signal",
+    SysVSignal c"sysv_signal",
+    SigSet c"sigset",
 }
 
 const _: () = assert!(NAMES.len() <= engine::MAX_NEXT);

@@ -64,6 +64,10 @@ pub unsafe extern "C" fn syscall(
             // SAFETY: the caller's own call.
             engine::name_tracer(b, || unsafe { sys::raw(nr, [a, b, c, d, e, f]) })
         }
+        libc::SYS_rt_sigaction if b != 0 => {
+            // SAFETY: the caller's own call.
+            engine::with_handler(a as c_int, || unsafe { sys::raw(nr, [a, b, c, d, e, f]) })
+        }
         libc::SYS_execve | libc::SYS_execveat => {
             // SAFETY: the caller's own call.
             execute(|| unsafe { sys::raw(nr, [a, b, c, d, e, f]) })

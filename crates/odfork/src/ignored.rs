@@ -1,0 +1,125 @@
+//! Signals that the program ignores stay without effect while a pass holds the lock.
+//!
+//! Owns which of three they are: those that are ignored unless they have a handler. The kernel
+//! drops such a signal when it is sent, but not if the thread that it is for blocks it: a handler
+//! might come. Then it looks for another thread that does not, and wakes it, so that its call
+//! answers EINTR or is cut short. So a thread that holds the lock for a pass leaves them open, all
+//! but those that have handlers. One that gets a handler is closed first:
+//!
+//! ```text
+//! thread A: a pass                     thread B: sigaction
+//!   lock, all blocked                    changes += 1, under way += 1, out of `set`
+//!   open `set`                           locked? -> wait
+//!   handlers as the kernel tells them:   the program's own call
+//!     into `set` what has none, unless   under way -= 1
+//!     B was here meanwhile
+//!   all closed, unlock
+//! ```
+//! Where A comes after B has looked at the lock, it finds the signal taken out. The first pass
+//! knows none. Handlers that were set past the C library are known from the next pass on.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
+
+/// As bits: `n - 1` for signal `n`.
+const WATCHED: u64 = bit(libc::SIGCHLD) | bit(libc::SIGURG) | bit(libc::SIGWINCH);
+
+const fn bit(signal: i32) -> u64 {
+    1 << (signal - 1)
+}
+
+/// What is known of them.
+pub struct Ignored {
+    set: AtomicU64,
+    changes: AtomicU32,
+    under_way: AtomicU32,
+}
+
+impl Ignored {
+    /// Nothing yet.
+    pub const fn new() -> Self {
+        Ignored { set: AtomicU64::new(0), changes: AtomicU32::new(0), under_way: AtomicU32::new(0) }
+    }
+
+    /// It is one of those.
+    pub fn concerns(signal: i32) -> bool {
+        matches!(signal, 1..=64) && WATCHED & bit(signal) != 0
+    }
+
+    /// Those that are ignored for certain.
+    pub fn set(&self) -> u64 {
+        self.set.load(SeqCst)
+    }
+
+    /// That one is about to get a handler. Who holds the lock must have let go before it does.
+    pub fn begin(&self, signal: i32) {
+        self.under_way.fetch_add(1, SeqCst);
+        self.changes.fetch_add(1, SeqCst);
+        self.set.fetch_and(!bit(signal), SeqCst);
+    }
+
+    /// It has one, or not.
+    pub fn end(&self, signal: i32) {
+        // A child that a handler has made in between has begun to count anew.
+        self.set.fetch_and(!bit(signal), SeqCst);
+        let less = |n: u32| n.checked_sub(1);
+        let _ = self.under_way.fetch_update(SeqCst, SeqCst, less);
+    }
+
+    /// Before the kernel is asked, under the lock. `None`: handlers are being set.
+    pub fn changes(&self) -> Option<u32> {
+        let changes = self.changes.load(SeqCst);
+        (self.under_way.load(SeqCst) == 0).then_some(changes)
+    }
+
+    /// What the kernel has said since, under the lock: signals with handlers, if it was asked.
+    pub fn learn(&self, before: Option<u32>, caught: Option<u64>) {
+        let Some(caught) = caught else { return };
+        if before.is_some() && self.changes() == before {
+            self.set.store(WATCHED & !caught, SeqCst);
+        } else {
+            self.set.fetch_and(!caught, SeqCst);
+        }
+    }
+
+    /// In a child: threads of the parent have none here.
+    pub fn begin_child(&self) {
+        self.under_way.store(0, SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_gets_a_handler_meanwhile_is_not_open() {
+        let ignored = Ignored::new();
+        ignored.learn(ignored.changes(), Some(0));
+        assert_eq!(ignored.set(), WATCHED);
+        // Begun before the kernel was asked, or since; ended before it has said, or not.
+        for (first, last) in [(true, false), (false, false), (true, true), (false, true)] {
+            let begin = |now: bool| {
+                if now {
+                    ignored.begin(libc::SIGCHLD)
+                }
+            };
+            begin(first);
+            let before = ignored.changes();
+            begin(!first);
+            let end = |now: bool| {
+                if now {
+                    ignored.end(libc::SIGCHLD)
+                }
+            };
+            end(last);
+            ignored.learn(before, Some(0));
+            assert_eq!(ignored.set() & bit(libc::SIGCHLD), 0);
+            end(!last);
+            ignored.learn(ignored.changes(), Some(0));
+            assert_eq!(ignored.set(), WATCHED);
+        }
+        ignored.learn(ignored.changes(), Some(bit(libc::SIGURG)));
+        assert_eq!(ignored.set(), WATCHED & !bit(libc::SIGURG));
+        assert!(!Ignored::concerns(libc::SIGUSR1) && Ignored::concerns(libc::SIGWINCH));
+    }
+}
