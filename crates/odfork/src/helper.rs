@@ -9,7 +9,7 @@
 //!
 //! Rules of the code a job runs: writes go to the scratch memory (a shared mapping,
 //! never frozen, never quiesced) and nowhere else; no heap, no libc wrapper, no
-//! thread-local storage, no panic. The caller waits with all signals blocked: to it, the task is
+//! thread-local storage, no panic. The caller waits and runs no handler: to it, the task is
 //! a call that borrows what the job refers to. What each of the two may touch is in `scratch.rs`.
 
 use core::ptr::NonNull;
@@ -83,6 +83,9 @@ extern "C" fn entry(at: usize) -> i32 {
     // SAFETY: `run` passes the address of a `Start` in its frame, shares it, and waits until this
     // task is gone.
     let start = unsafe { &*(at as *const Start) };
+    // The starter leaves some open. Threads held by ptrace tell this task by SIGCHLD, and it has
+    // the program's handlers.
+    sys::block_signals();
     let subject = start.job.subject();
     let results = &start.memory.results;
     let kernel = Kernel::new(&results.trace, start.fault);
@@ -185,7 +188,7 @@ pub fn run<'a>(
     let results = &memory.results;
     kernel.count().map_err(|e| Stop::failed(Reason::Helper, Step::Clone, e))?;
     results.begin(trace, *zone, job.goes_on());
-    // Signals are blocked: the lock is held.
+    // Under the lock: no handler runs here.
     let status = start(at, &Start { memory, fault, job }).map(reap)?;
     trace.follow(&results.trace);
     *zone = results.zone();

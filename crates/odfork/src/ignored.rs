@@ -11,12 +11,14 @@
 //!   lock, all blocked                    changes += 1, under way += 1, out of `set`
 //!   open `set`                           locked? -> wait
 //!   handlers as the kernel tells them:   the program's own call
-//!     into `set` what has none, unless   under way -= 1
-//!     B was here meanwhile
+//!     into `set` what has none, and      under way -= 1
+//!     all out if B was here meanwhile
 //!   all closed, unlock
 //! ```
 //! Where A comes after B has looked at the lock, it finds the signal taken out. The first pass
-//! knows none. Handlers that were set past the C library are known from the next pass on.
+//! knows none. Handlers that were set past the wrappers are known from the next pass on. A call
+//! that never ends (its task was killed, a handler has jumped out of it, or fork has copied it from
+//! another thread) stays under way: from then on all are blocked, as in the first pass.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 
@@ -58,11 +60,8 @@ impl Ignored {
     }
 
     /// It has one, or not.
-    pub fn end(&self, signal: i32) {
-        // A child that a handler has made in between has begun to count anew.
-        self.set.fetch_and(!bit(signal), SeqCst);
-        let less = |n: u32| n.checked_sub(1);
-        let _ = self.under_way.fetch_update(SeqCst, SeqCst, less);
+    pub fn end(&self) {
+        self.under_way.fetch_sub(1, SeqCst);
     }
 
     /// Before the kernel is asked, under the lock. `None`: handlers are being set.
@@ -74,16 +73,16 @@ impl Ignored {
     /// What the kernel has said since, under the lock: signals with handlers, if it was asked.
     pub fn learn(&self, before: Option<u32>, caught: Option<u64>) {
         let Some(caught) = caught else { return };
-        if before.is_some() && self.changes() == before {
-            self.set.store(WATCHED & !caught, SeqCst);
-        } else {
-            self.set.fetch_and(!caught, SeqCst);
+        self.set.store(WATCHED & !caught, SeqCst);
+        // Asked after that: who begins later takes its signal out of what was stored.
+        if before.is_none() || self.changes() != before {
+            self.set.store(0, SeqCst);
         }
     }
 
-    /// In a child: threads of the parent have none here.
+    /// In a child: its handlers were copied before this memory was, perhaps while they changed.
     pub fn begin_child(&self) {
-        self.under_way.store(0, SeqCst);
+        self.set.store(0, SeqCst);
     }
 }
 
@@ -108,7 +107,7 @@ mod tests {
             begin(!first);
             let end = |now: bool| {
                 if now {
-                    ignored.end(libc::SIGCHLD)
+                    ignored.end()
                 }
             };
             end(last);
