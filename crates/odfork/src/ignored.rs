@@ -16,9 +16,10 @@
 //!   all closed, unlock
 //! ```
 //! Where A comes after B has looked at the lock, it finds the signal taken out. The first pass
-//! knows none. Handlers that were set past the wrappers are known from the next pass on. A call
-//! that never ends (its task was killed, a handler has jumped out of it, or fork has copied it from
-//! another thread) stays under way: from then on all are blocked, as in the first pass.
+//! knows none. A handler that was set past the wrappers is known from the next pass on, and then no
+//! signal is left open any more. A call that never ends (its task was killed, a handler has jumped
+//! out of it, or fork has copied it from another thread) stays under way: from then on all are
+//! blocked, as in the first pass.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 
@@ -34,12 +35,19 @@ pub struct Ignored {
     set: AtomicU64,
     changes: AtomicU32,
     under_way: AtomicU32,
+    /// 1: a handler was set past the wrappers. None is left open any more.
+    bypassed: AtomicU32,
 }
 
 impl Ignored {
     /// Nothing yet.
     pub const fn new() -> Self {
-        Ignored { set: AtomicU64::new(0), changes: AtomicU32::new(0), under_way: AtomicU32::new(0) }
+        Ignored {
+            set: AtomicU64::new(0),
+            changes: AtomicU32::new(0),
+            under_way: AtomicU32::new(0),
+            bypassed: AtomicU32::new(0),
+        }
     }
 
     /// It is one of those.
@@ -73,9 +81,13 @@ impl Ignored {
     /// What the kernel has said since, under the lock: signals with handlers, if it was asked.
     pub fn learn(&self, before: Option<u32>, caught: Option<u64>) {
         let Some(caught) = caught else { return };
+        if self.set() & caught != 0 {
+            self.bypassed.store(1, SeqCst);
+        }
         self.set.store(WATCHED & !caught, SeqCst);
         // Asked after that: who begins later takes its signal out of what was stored.
-        if before.is_none() || self.changes() != before {
+        let is_doubtful = before.is_none() || self.changes() != before;
+        if is_doubtful || self.bypassed.load(SeqCst) != 0 {
             self.set.store(0, SeqCst);
         }
     }
@@ -117,8 +129,14 @@ mod tests {
             ignored.learn(ignored.changes(), Some(0));
             assert_eq!(ignored.set(), WATCHED);
         }
+        ignored.begin(libc::SIGURG);
+        ignored.end();
         ignored.learn(ignored.changes(), Some(bit(libc::SIGURG)));
         assert_eq!(ignored.set(), WATCHED & !bit(libc::SIGURG));
+        // Past the wrappers.
+        ignored.learn(ignored.changes(), Some(bit(libc::SIGWINCH)));
+        ignored.learn(ignored.changes(), Some(0));
+        assert_eq!(ignored.set(), 0);
         assert!(!Ignored::concerns(libc::SIGUSR1) && Ignored::concerns(libc::SIGWINCH));
     }
 }
