@@ -258,8 +258,9 @@ impl Pager {
         self.reduce(count);
     }
 
-    /// Makes what is in memory, with so many pages more, less by what exceeds the limit. The pool
-    /// is kept filled: what is in it has a second chance. Memory that is not watched may grow
+    /// Makes what is in memory, with so many pages more, less by what exceeds the limit. Then the
+    /// pool is filled, too: what is in it has a second chance. Not when it was emptied by touches
+    /// alone: pages in use would come and go without end. Memory that is not watched may grow
     /// meanwhile, so it is looked for after each part.
     pub fn reduce(&mut self, more: u64) {
         let pool = if self.state.pause > 0 { 0 } else { self.limit / POOL };
@@ -276,10 +277,13 @@ impl Pager {
                 self.watch_all();
             }
             let over = (self.state.resident + more).saturating_sub(goal);
+            if over == 0 {
+                return;
+            }
             if self.pool.parked < over + pool {
                 self.sweep(over + pool - self.pool.parked);
             }
-            if over == 0 || self.evict(over.min(PART)) == 0 {
+            if self.evict(over.min(PART)) == 0 {
                 return;
             }
             self.count_resident();
