@@ -1,8 +1,15 @@
-"""The fixtures that several tests share: all but those of function scope."""
+"""The fixtures that several tests share: all but those of function scope, and those with threads.
 
-from typing import Any, Dict
+A thread ends at a fork: a server that a fixture of the session has started would serve the parent.
+Such a fixture is ended again as soon as that is known, and made in each child that asks for it.
+"""
+
+import threading
+from typing import Any, Dict, Set
 
 import pytest
+
+threaded: Dict[Any, str] = {}  # the fixtures that are not shared: their names
 
 
 def setup(item: Any) -> None:
@@ -15,10 +22,35 @@ def setup(item: Any) -> None:
         item._initrequest()
     state.stack[item] = ([], None)  # while its fixtures are made, the test counts as set up
     try:
-        for name in _definitions(item):
-            item._request._get_active_fixturedef(name)
+        definitions = _definitions(item)
+        for name in definitions:
+            _make(item, name, definitions)
     finally:
         del state.stack[item]
+
+
+def _make(item: Any, name: str, definitions: Dict[str, Any]) -> None:
+    """Sets up a fixture, those it needs first, so that each one's threads are its own."""
+    made = definitions[name]
+    for needed in made.argnames:
+        if needed != name and needed in definitions:
+            _make(item, needed, definitions)
+    if made in threaded:
+        return
+    if any(definitions.get(needed) in threaded for needed in made.argnames):
+        threaded[made] = name
+        return
+    before = _threads()
+    item._request._get_active_fixturedef(name)
+    if not _threads() <= before:
+        threaded[made] = name
+        made.finish(item._request)
+        item._initrequest()  # the request takes it for made
+
+
+def _threads() -> Set[Any]:
+    """Those that Python knows. One that shows progress is missed by nobody."""
+    return {t for t in threading.enumerate() if not type(t).__module__.startswith("tqdm.")}
 
 
 def teardown(item: Any, nextitem: Any) -> None:
@@ -36,6 +68,7 @@ def same(item: Any, nextitem: Any) -> bool:
         and made.cached_result[2] is None
         and _parameter(item, name) == _parameter(nextitem, name)
         for name, made in _definitions(nextitem).items()
+        if made not in threaded
     )
 
 

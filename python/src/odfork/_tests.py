@@ -143,7 +143,9 @@ def run_test(item: Any, test: Callable[[], None], box: Box, timeout: Optional[fl
         if timeout is not None:
             faulthandler.dump_traceback_later(timeout, exit=True, file=trace)
         coverage = _own_coverage()
-        item.ihook.pytest_runtest_logreport = sender.report  # else the child's reporter would print
+        # Else the child's reporter would print.
+        item.ihook.pytest_runtest_logreport = sender.report
+        item.ihook.pytest_runtest_logstart = item.ihook.pytest_runtest_logfinish = _nothing
         stop = ""
         with warnings.catch_warnings(record=True) as log:
             try:
@@ -163,6 +165,10 @@ def run_test(item: Any, test: Callable[[], None], box: Box, timeout: Optional[fl
         os.write(trace, traceback.format_exc().encode())
     finally:
         os._exit(status)
+
+
+def _nothing(**_told: Any) -> None:
+    pass
 
 
 def _send_warning(sender: Sender, warning: Any) -> None:

@@ -17,7 +17,7 @@ import time
 from typing import Any, Dict, Iterator, List, NoReturn, Optional
 
 import pytest
-from _pytest.runner import CallInfo, runtestprotocol
+from _pytest.runner import CallInfo
 
 from . import _library, _shared, _start
 from ._template import GRACE, Order, Template
@@ -243,9 +243,19 @@ class Plugin:
     def _run_test(self, item: Any, nextitem: Any) -> NoReturn:
         def test() -> None:
             self.running = item
-            runtestprotocol(item, nextitem=nextitem)
+            self._others(item, nextitem)
 
         run_test(item, test, self.box, self.timeout)
+
+    def _others(self, item: Any, nextitem: Any) -> None:
+        """What pytest, or a plugin that repeats tests, does for a test; not what stands around."""
+        made: Any
+        for made in reversed(item.ihook.pytest_runtest_protocol.get_hookimpls()):
+            if made.plugin is self or _is_around(made):
+                continue
+            given = {"item": item, "nextitem": nextitem}
+            if made.function(*(given[name] for name in made.argnames)) is not None:
+                return
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_fixture_setup(self, fixturedef: Any, request: Any) -> None:
@@ -262,6 +272,9 @@ class Plugin:
         if why and not _library.stats().frozen_bytes:
             line += f"; by plain fork: {why}"
         terminalreporter.write_line(line)
+        if _shared.threaded:
+            names = ", ".join(sorted(set(_shared.threaded.values())))
+            terminalreporter.write_line(f"odfork: made in each child, for their threads: {names}")
 
 
 class Around:
@@ -281,16 +294,33 @@ def _only_known(item: Any) -> bool:
     return all(
         made.function.__module__.startswith(KNOWN)
         for made in item.ihook.pytest_runtest_protocol.get_hookimpls()
-        if made.hookwrapper or getattr(made, "wrapper", False)
+        if _is_around(made)
     )
 
 
+def _is_around(made: Any) -> bool:
+    return made.hookwrapper or getattr(made, "wrapper", False)
+
+
 def _call(item: Any, when: Any, work: Any) -> Any:
-    """Does a part of the test's protocol in the parent; its report."""
+    """Does a part of the test's protocol in the parent; its report.
+
+    Plugins see a test in its child. Here they are told of what fails.
+    """
     with _captured(item, when):
         ends = (pytest.exit.Exception, KeyboardInterrupt)
         info: Any = CallInfo.from_call(work, when=when, reraise=ends)
-    return item.ihook.pytest_runtest_makereport(item=item, call=info)
+    if info.excinfo is None:
+        return pytest.TestReport.from_item_and_call(item, info)
+    return _made(item, info)
+
+
+def _made(item: Any, info: Any) -> Any:
+    """The report of what failed, as plugins make it."""
+    make = item.ihook.pytest_runtest_makereport
+    if info.when != "setup":  # they begin with that
+        make(item=item, call=CallInfo.from_call(lambda: None, when="setup"))
+    return make(item=item, call=info)
 
 
 def _add(report: Any, torn: Any) -> None:
@@ -327,6 +357,6 @@ def _crash_report(item: Any, answers: Answers) -> Any:
         pytest.fail(str(ended), pytrace=False)
 
     call: Any = CallInfo.from_call(fail, when=when)
-    report = item.ihook.pytest_runtest_makereport(item=item, call=call)
+    report = _made(item, call)
     report.duration = ended.seconds
     return report
