@@ -102,7 +102,7 @@ static void ask(void)
 
 int main(void)
 {
-    char *at = od_map(SIZE + 2 * OD_MB);
+    char *at = od_map(SIZE + 4 * OD_MB);
     world = at + (-(uintptr_t)at & (2 * OD_MB - 1));
     OK(munmap(world + SIZE, OD_MB)); /* nothing behind it */
     od_fill(world, SIZE - UNTOUCHED, 3);
