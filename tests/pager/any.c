@@ -1,7 +1,7 @@
 /* All memory of a program under a limit (--memory any): what only that way pages, and what the
  * kernel does to pages that are away. any CASE: small, given, robust, written, forked, raw,
  * changed, grows, many, shared, hot,
- * unshared. */
+ * unshared, waits. */
 #include "pages.h"
 #include <fcntl.h>
 #include <stdbool.h>
@@ -356,6 +356,20 @@ static void unshared(void)
     }
 }
 
+/* Stands still with pages in the store, until it is asked. */
+static void waits(void)
+{
+    char *at = map(pressed);
+    memset(at, 7, pressed);
+    settle();
+    puts("ready");
+    fflush(stdout);
+    getchar();
+    for (size_t page = 0; page < pressed; page += PAGE)
+        if (at[page] != 7)
+            fail("a page that waited");
+}
+
 int main(int count, char **words)
 {
     const char *which = count > 1 ? words[1] : "";
@@ -382,6 +396,8 @@ int main(int count, char **words)
         hot();
     else if (!strcmp(which, "unshared"))
         unshared();
+    else if (!strcmp(which, "waits"))
+        waits();
     else
         fail("no such case");
     puts("ok");

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::alone::said;
 use super::others::text;
 use super::world::*;
 
@@ -149,6 +150,73 @@ fn limits(stage: &Stage) -> Outcome {
     }
 }
 
+/// What the kernel writes by a pin is there: reads of FUSE that go past the page cache.
+fn fuse(stage: &Stage) -> Outcome {
+    let folder = tempfile::tempdir().map_err(text)?;
+    let output = command(stage, folder.path(), "8M", &["direct"]).output().map_err(text)?;
+    let out = String::from_utf8_lossy(&output.stdout).into_owned();
+    if out.contains("none") {
+        println!("SKIPPED: FUSE cannot be mounted");
+        return Ok(());
+    }
+    let counts = fs::read_to_string(folder.path().join("report")).unwrap_or_default();
+    match output.status.success() && out.contains("ok") && output.stderr.is_empty() {
+        true => Ok(()),
+        false => Err(format!("{} {out}{}{counts}", output.status, said(&output))),
+    }
+}
+
+/// The store in a tmpfs.
+fn tmpfs(stage: &Stage) -> Outcome {
+    let folder = tempfile::tempdir_in("/dev/shm").map_err(text)?;
+    resume(waiting(stage, folder.path())?.0)
+}
+
+/// A program that stands still, with pages in the store; and its number.
+fn waiting(stage: &Stage, folder: &Path) -> Result<(Child, i32), String> {
+    let mut child = command(stage, folder, "8M", &["any", "waits"]).spawn().map_err(text)?;
+    match read_line(&mut child)?.trim() {
+        "ready" => {}
+        other => return Err(format!("it said: {other}")),
+    }
+    let pid = i32::try_from(child.id()).map_err(text)?;
+    Ok((child, pid))
+}
+
+fn resume(mut child: Child) -> Outcome {
+    go(&mut child)?;
+    finish(child)
+}
+
+/// Stopped programs hold nothing that others wait for, and go on with every byte.
+fn stopped(stage: &Stage) -> Outcome {
+    let folder = tempfile::tempdir().map_err(text)?;
+    let first = waiting(stage, folder.path())?;
+    let second = waiting(stage, folder.path())?;
+    // SAFETY: signals to children of ours.
+    let signal = |signal| [first.1, second.1].map(|pid| unsafe { libc::kill(pid, signal) });
+    signal(libc::SIGSTOP);
+    let other = waiting(stage, folder.path()).and_then(|(child, _)| resume(child));
+    signal(libc::SIGCONT);
+    resume(first.0).and(resume(second.0)).and(other)
+}
+
+/// An image of memory that is away is refused, and no file is left.
+fn saved(stage: &Stage) -> Outcome {
+    let folder = tempfile::tempdir().map_err(text)?;
+    let (child, pid) = waiting(stage, folder.path())?;
+    let image = folder.path().join("image");
+    let mut save = Command::new(&stage.launcher);
+    save.args(["image", "save", &pid.to_string(), "--all"]).arg(&image);
+    let output = save.output().map_err(text)?;
+    resume(child)?;
+    let is_refused = !output.status.success() && said(&output).contains("paged by a userfaultfd");
+    match is_refused && !image.exists() {
+        true => Ok(()),
+        false => Err(format!("{}: {}", output.status, said(&output))),
+    }
+}
+
 /// The tasks of a program: the one that serves it, and the one that holds descriptors.
 fn tasks_of(pid: u32) -> Option<[i32; 2]> {
     let parent = format!("PPid:\t{pid}");
@@ -276,7 +344,7 @@ fn refused(stage: &Stage) -> Outcome {
 
 type Case = fn(&Stage) -> Outcome;
 
-pub const CASES: [(&str, Case); 24] = [
+pub const CASES: [(&str, Case); 29] = [
     ("content", |s| paged(s, "8M", &["content", "16", "3", "2", "11", "40"])),
     ("mappings", |s| paged(s, "2M", &["mappings", "600", "9"])),
     ("heap", |s| paged(s, "8M", &["heap", "3", "3", "9"])),
@@ -293,6 +361,11 @@ pub const CASES: [(&str, Case); 24] = [
     ("bounded_many", |s| bounded(s, 8, &["any", "many"])),
     ("hot", |s| paged(s, "8M", &["any", "hot"])),
     ("unshared", unshared),
+    ("pinned", |s| paged(s, "8M", &["pins", "allowed"])),
+    ("fuse", fuse),
+    ("tmpfs", tmpfs),
+    ("stopped", stopped),
+    ("saved", saved),
     ("told", told),
     ("limits", limits),
     ("killed", killed),
