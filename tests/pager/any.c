@@ -1,7 +1,7 @@
 /* All memory of a program under a limit (--memory any): what only that way pages, and what the
  * kernel does to pages that are away. any CASE: small, given, robust, written, forked, raw,
  * changed, grows, many, shared, hot,
- * unshared, waits. */
+ * unshared, waits, together. */
 #include "pages.h"
 #include <fcntl.h>
 #include <stdbool.h>
@@ -370,6 +370,42 @@ static void waits(void)
             fail("a page that waited");
 }
 
+enum { THREADS = 3, WALKS = 12, STRIDE = 7 };
+static pthread_barrier_t barrier;
+
+/* Each thread counts in a word of its own; the first one only reads, and is the first to. */
+static void *walk(void *word)
+{
+    size_t pages = pressed / PAGE, own = (size_t)word;
+    for (size_t at = 0; at < WALKS * pages; at++) {
+        uint64_t *page = (void *)(press + at * STRIDE % pages * PAGE);
+        if (at % 4 == 0)
+            pthread_barrier_wait(&barrier);
+        if (own)
+            page[own] += 1;
+        else if (*(volatile uint64_t *)page != 1)
+            fail("a page that others write");
+    }
+    return NULL;
+}
+
+/* Threads touch the same pages at the same time, after the others have pushed them out. */
+static void together(void)
+{
+    pthread_t threads[THREADS];
+    for (size_t at = 0; at < pressed; at += PAGE)
+        *(uint64_t *)(press + at) = 1;
+    pthread_barrier_init(&barrier, NULL, THREADS);
+    for (size_t own = 0; own < THREADS; own++)
+        pthread_create(&threads[own], NULL, walk, (void *)own);
+    for (size_t own = 0; own < THREADS; own++)
+        pthread_join(threads[own], NULL);
+    for (size_t at = 0; at < pressed; at += PAGE)
+        for (size_t own = 1; own < THREADS; own++)
+            if (((uint64_t *)(press + at))[own] != WALKS)
+                fail("a count of one thread");
+}
+
 int main(int count, char **words)
 {
     const char *which = count > 1 ? words[1] : "";
@@ -398,6 +434,8 @@ int main(int count, char **words)
         unshared();
     else if (!strcmp(which, "waits"))
         waits();
+    else if (!strcmp(which, "together"))
+        together();
     else
         fail("no such case");
     puts("ok");

@@ -202,12 +202,17 @@ impl Pager {
     fn fill(&mut self, page: u64, writes: bool) -> bool {
         let most = if writes { MOST_COPIED } else { MOST_ZEROS };
         let most = self.state.fills.run(page, most);
+        if writes {
+            // It takes pages, perhaps this one: another thread's touch may have brought it here
+            // since this one was told. So what is here is looked at behind it.
+            self.make_room(most);
+        }
+        if matches!(self.table.get(page).place, Place::Parked(_) | Place::Stored(_)) {
+            return false;
+        }
         let mut run = 1;
         while run < most && self.is_untouched(page + run * BYTES) {
             run += 1;
-        }
-        if writes {
-            self.make_room(run);
         }
         let (mut done, mut error) = self.put_zeros(page, run, writes);
         if matches!(error, Err(Errno(libc::ENOENT | libc::EEXIST))) && done == 0 && run > 1 {
