@@ -126,7 +126,6 @@ impl Pager {
             (b",\"taken\":", counts.taken),
             (b",\"spared\":", counts.spared),
             (b",\"busy\":", counts.busy),
-            (b",\"unshared\":", counts.unshared),
             (b",\"forks\":", counts.forks),
             (b",\"stored\":", self.store.taken),
         ] {
