@@ -9,10 +9,10 @@
 #include "proc_cost.h"
 #include <poll.h>
 
-/* One for a page that the library writes in the parent; the library's code in a child takes the
- * place of faults that it has without the library. The calls of a request: code and data of theirs,
- * the page where a call is announced. */
-enum { FORKS = 200, ROUNDS = 20, MOST_FAULTS = 1, MOST_SERVING = 5 };
+/* Of a page that the library writes in the parent, and of its code in a child. The calls of a
+ * request: code of theirs, the page where a call is announced. One page more is above that. */
+enum { FORKS = 200, ROUNDS = 20 };
+static const double MOST_FAULTS = 3.5, MOST_SERVING = 6;
 
 /* What a server does for a request, as far as the library stands before it. */
 static void serve(void)
@@ -70,12 +70,12 @@ static long faults(int with, const char *serves)
     return seen / ROUNDS;
 }
 
-static void compare(const char *what, const char *serves, int most)
+static void compare(const char *what, const char *serves, double most)
 {
     long with = faults(1, serves), without = faults(0, serves);
     CHECK(without > 2 * FORKS, "%ld faults in %d forks: nothing was counted", without, FORKS);
     CHECK(with - without <= most * FORKS,
-          "%s: %.2f page faults a fork with the library, %.2f without: want at most %d more", what,
+          "%s: %.2f page faults a fork with the library, %.2f without: want at most %.1f more", what,
           (double)with / FORKS, (double)without / FORKS, most);
 }
 
@@ -83,6 +83,8 @@ int main(int count, char **words)
 {
     if (count > 2)
         return fork_often(atoi(words[1]), atoi(words[2]));
+    /* Children that look names up read pages by how the names happen to be aligned. */
+    OK(setenv("LD_BIND_NOW", "1", 1));
     compare("a child that ends", "0", MOST_FAULTS);
     compare("a child that serves", "1", MOST_SERVING);
     return od_done();

@@ -21,7 +21,7 @@
 //! out of it, or fork has copied it from another thread) stays under way: from then on all are
 //! blocked, as in the first pass.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::SeqCst};
 
 /// As bits: `n - 1` for signal `n`.
 const WATCHED: u64 = bit(libc::SIGCHLD) | bit(libc::SIGURG) | bit(libc::SIGWINCH);
@@ -33,6 +33,9 @@ const fn bit(signal: i32) -> u64 {
 /// What is known of them.
 pub struct Ignored {
     set: AtomicU64,
+    /// The process whose they are: a child's handlers were copied before this memory was, perhaps
+    /// while they changed. Its first fork does not write here, which would copy a page.
+    process: AtomicI32,
     changes: AtomicU32,
     under_way: AtomicU32,
     /// 1: a handler was set past the wrappers. None is left open any more.
@@ -44,6 +47,7 @@ impl Ignored {
     pub const fn new() -> Self {
         Ignored {
             set: AtomicU64::new(0),
+            process: AtomicI32::new(0),
             changes: AtomicU32::new(0),
             under_way: AtomicU32::new(0),
             bypassed: AtomicU32::new(0),
@@ -55,9 +59,13 @@ impl Ignored {
         matches!(signal, 1..=64) && WATCHED & bit(signal) != 0
     }
 
-    /// Those that are ignored for certain.
-    pub fn set(&self) -> u64 {
-        self.set.load(SeqCst)
+    /// Those that are ignored for certain, in that process.
+    pub fn set(&self, process: i32) -> u64 {
+        if self.process.load(SeqCst) == process {
+            self.set.load(SeqCst)
+        } else {
+            0
+        }
     }
 
     /// That one is about to get a handler. Who holds the lock must have let go before it does.
@@ -79,22 +87,18 @@ impl Ignored {
     }
 
     /// What the kernel has said since, under the lock: signals with handlers, if it was asked.
-    pub fn learn(&self, before: Option<u32>, caught: Option<u64>) {
+    pub fn learn(&self, process: i32, before: Option<u32>, caught: Option<u64>) {
         let Some(caught) = caught else { return };
-        if self.set() & caught != 0 {
+        if self.set(process) & caught != 0 {
             self.bypassed.store(1, SeqCst);
         }
         self.set.store(WATCHED & !caught, SeqCst);
+        self.process.store(process, SeqCst);
         // Asked after that: who begins later takes its signal out of what was stored.
         let is_doubtful = before.is_none() || self.changes() != before;
         if is_doubtful || self.bypassed.load(SeqCst) != 0 {
             self.set.store(0, SeqCst);
         }
-    }
-
-    /// In a child: its handlers were copied before this memory was, perhaps while they changed.
-    pub fn begin_child(&self) {
-        self.set.store(0, SeqCst);
     }
 }
 
@@ -105,8 +109,8 @@ mod tests {
     #[test]
     fn what_gets_a_handler_meanwhile_is_not_open() {
         let ignored = Ignored::new();
-        ignored.learn(ignored.changes(), Some(0));
-        assert_eq!(ignored.set(), WATCHED);
+        ignored.learn(1, ignored.changes(), Some(0));
+        assert_eq!((ignored.set(1), ignored.set(2)), (WATCHED, 0));
         // Begun before the kernel was asked, or since; ended before it has said, or not.
         for (first, last) in [(true, false), (false, false), (true, true), (false, true)] {
             let begin = |now: bool| {
@@ -123,20 +127,20 @@ mod tests {
                 }
             };
             end(last);
-            ignored.learn(before, Some(0));
-            assert_eq!(ignored.set() & bit(libc::SIGCHLD), 0);
+            ignored.learn(1, before, Some(0));
+            assert_eq!(ignored.set(1) & bit(libc::SIGCHLD), 0);
             end(!last);
-            ignored.learn(ignored.changes(), Some(0));
-            assert_eq!(ignored.set(), WATCHED);
+            ignored.learn(1, ignored.changes(), Some(0));
+            assert_eq!(ignored.set(1), WATCHED);
         }
         ignored.begin(libc::SIGURG);
         ignored.end();
-        ignored.learn(ignored.changes(), Some(bit(libc::SIGURG)));
-        assert_eq!(ignored.set(), WATCHED & !bit(libc::SIGURG));
+        ignored.learn(1, ignored.changes(), Some(bit(libc::SIGURG)));
+        assert_eq!(ignored.set(1), WATCHED & !bit(libc::SIGURG));
         // Past the wrappers.
-        ignored.learn(ignored.changes(), Some(bit(libc::SIGWINCH)));
-        ignored.learn(ignored.changes(), Some(0));
-        assert_eq!(ignored.set(), 0);
+        ignored.learn(1, ignored.changes(), Some(bit(libc::SIGWINCH)));
+        ignored.learn(1, ignored.changes(), Some(0));
+        assert_eq!(ignored.set(1), 0);
         assert!(!Ignored::concerns(libc::SIGUSR1) && Ignored::concerns(libc::SIGWINCH));
     }
 }

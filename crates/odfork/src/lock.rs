@@ -204,6 +204,11 @@ impl<T> Held<'_, T> {
         sync::restore_signals(self.mask | !signals);
     }
 
+    /// The pid of the process that holds it.
+    pub fn process(&self) -> i32 {
+        self.process
+    }
+
     /// Some thread is inside such a call right now.
     pub fn calls_under_way(&self) -> bool {
         self.lock.calls.load(SeqCst) != 0

@@ -87,7 +87,7 @@ fn pass_once(
         slice,
         shares_later: live::is_live_wanted() && !st.live.is_barred(),
     };
-    let door = (&st.trace, st.options().fault);
+    let (me, door) = (order.subject.pid, (&st.trace, st.options().fault));
     let _named = st.tracer.name();
     let outcome = match helper::run(door, scratch, zone, Job::Pass(&order)) {
         Ok(finished) => {
@@ -95,7 +95,7 @@ fn pass_once(
             finished.results.inspected().for_each(|code| searched.note(code));
             *waits = finished.results.report.waits.flag();
             *rest = Rest::of(&finished.results.report);
-            st.ignored.learn(changes, finished.results.report.caught());
+            st.ignored.learn(me, changes, finished.results.report.caught());
             let outcome = take_over(st, registry, account, &finished, goes_on);
             take_thawed(st, &decide, &outcome, &finished.results.report);
             // What others cost is not paid by forks.

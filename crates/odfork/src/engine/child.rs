@@ -60,7 +60,6 @@ fn begin_child(st: &State, me: i32) {
         st.addresses.doubt();
     }
     owned.scratch.forget();
-    st.ignored.begin_child();
     st.live.begin_child();
     st.tracer.begin_child();
     st.slices.begin_child();

@@ -7,7 +7,7 @@ use crate::ignored::Ignored;
 
 /// Before a pass, which holds the lock for long.
 pub fn leave_ignored_open(st: &State, held: &Stall) {
-    held.open(st.ignored.set());
+    held.open(st.ignored.set(held.process()));
 }
 
 /// Makes a call that may give a signal a handler.

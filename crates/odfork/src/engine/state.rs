@@ -138,12 +138,14 @@ pub struct State {
     barred: AtomicU32,
     pub inspection: RunOnce,
     pub tracer: Tracer,
-    /// Where a word shared with all descendants is: no backing file may be overwritten, because
-    /// pages of it went into a pipe or socket, or a descendant has other privileges.
-    spliced_word: AtomicUsize,
     /// Calls under way that change what the kernel says about addresses in `addresses` before
     /// the sets say so.
     pub unsettled: AtomicU32,
+    /// Mappings of the process, as far as it is known: counted by each pass, and what calls have
+    /// made of one since.
+    pub mappings: AtomicU32,
+    /// 1: some memory is to be empty in children that the kernel would not wipe.
+    pub wipes: AtomicU32,
     /// System calls of the freeze path so far.
     pub trace: Trace,
     // What every wrapped call asks is in one line of the processor's cache.
@@ -153,19 +155,17 @@ pub struct State {
     pub ever_frozen: AtomicU32,
     pub lock: Lock<Owned>,
     pub addresses: Addresses,
-    /// Mappings of the process, as far as it is known: counted by each pass, and what calls have
-    /// made of one since.
-    pub mappings: AtomicU32,
+    pub ignored: Ignored,
     /// Parts of frozen memory that calls have thawed one by one, since mappings were counted.
     pub cuts: AtomicU32,
-    pub ignored: Ignored,
     pub pi_futexes: AtomicU32,
     /// A socket got a limit of time for waits.
     pub timed_sockets: AtomicU32,
     /// One keeps what is received back, or waits when it is closed.
     pub delicate_sockets: AtomicU32,
-    /// 1: some memory is to be empty in children that the kernel would not wipe.
-    pub wipes: AtomicU32,
+    /// Where a word shared with all descendants is: no backing file may be overwritten, because
+    /// pages of it went into a pipe or socket, or a descendant has other privileges.
+    spliced_word: AtomicUsize,
     /// Threads in calls that no pass may overlap and that may never come back.
     pub absent: Absent,
     pub slack: Slack,
@@ -189,6 +189,7 @@ pub struct Owned {
     pub scratch: ScratchMapping,
     /// Address hint for the runtime's next mapping.
     pub zone: usize,
+    pub spare: Spare,
     pub registry: Registry,
     /// Bytes of pages made for zeros in place, since the last pass.
     pub zeroed: usize,
@@ -196,7 +197,6 @@ pub struct Owned {
     pub waits: bool,
     /// What the latest slice left.
     pub rest: Rest,
-    pub spare: Spare,
     pub searched: Searched,
     pub purchase: Purchase,
     /// What files retain of memory given up in place.
@@ -224,20 +224,20 @@ impl State {
             barred: AtomicU32::new(0),
             inspection: RunOnce::new(),
             tracer: Tracer::new(),
-            spliced_word: AtomicUsize::new(0),
             unsettled: AtomicU32::new(0),
+            mappings: AtomicU32::new(0),
+            wipes: AtomicU32::new(0),
             trace: Trace::new(),
             works_in_calls: AtomicU32::new(0),
             ever_frozen: AtomicU32::new(0),
             lock: Lock::new(Owned::new()),
             addresses: Addresses::new(),
-            mappings: AtomicU32::new(0),
-            cuts: AtomicU32::new(0),
             ignored: Ignored::new(),
+            cuts: AtomicU32::new(0),
             pi_futexes: AtomicU32::new(0),
             timed_sockets: AtomicU32::new(0),
             delicate_sockets: AtomicU32::new(0),
-            wipes: AtomicU32::new(0),
+            spliced_word: AtomicUsize::new(0),
             absent: Absent::new(),
             slack: Slack::new(),
             given_up: GivenUp::new(),
@@ -352,11 +352,11 @@ impl Owned {
             account: Account::new(),
             scratch: ScratchMapping::new(),
             zone: ZONE,
+            spare: Spare::new(),
             registry: Registry::new(),
             zeroed: 0,
             waits: false,
             rest: Rest::new(),
-            spare: Spare::new(),
             searched: Searched::new(),
             purchase: Purchase::new(),
             retained: Retained::new(),
