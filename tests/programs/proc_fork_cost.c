@@ -75,7 +75,7 @@ static void compare(const char *what, const char *serves, double most)
     long with = faults(1, serves), without = faults(0, serves);
     CHECK(without > 2 * FORKS, "%ld faults in %d forks: nothing was counted", without, FORKS);
     CHECK(with - without <= most * FORKS,
-          "%s: %.2f page faults a fork with the library, %.2f without: want at most %.1f more", what,
+          "%s: %.2f faults a fork with the library, %.2f without: want at most %.1f more", what,
           (double)with / FORKS, (double)without / FORKS, most);
 }
 
