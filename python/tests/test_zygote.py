@@ -172,11 +172,14 @@ def test_a_child_is_ready_before_it_is_asked_for():
 
 @pytest.mark.parametrize("spare", [True, False])
 def test_an_interrupt_of_a_child_that_has_just_started(spare):
+    # A job in the background is started with it ignored, and so would a child be.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with odfork.Zygote(imports=["helpers"], spare=spare) as zygote:
         for _ in range(5):
             child = zygote.start(time.sleep, (60,), stderr=subprocess.DEVNULL)
             child.send_signal(signal.SIGINT)
             assert child.wait() == -signal.SIGINT
+    signal.signal(signal.SIGINT, before)
 
 
 def test_a_spare_child_that_was_killed_is_not_missed():

@@ -5,6 +5,7 @@
 //! in that code, as in this model. A process is a set of these values; its threads are threads.
 
 #[path = "../src/lock.rs"]
+#[allow(dead_code)]
 mod lock;
 #[path = "../src/once.rs"]
 #[allow(dead_code)]
