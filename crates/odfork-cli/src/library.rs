@@ -88,11 +88,14 @@ impl Search {
             Problem::NotFound => {
                 let looked: Vec<String> =
                     self.looked.iter().map(|place| place.display().to_string()).collect();
+                let looked = match looked.as_slice() {
+                    [] => "the command's own place is not known: is /proc mounted?".into(),
+                    looked => format!("looked for {}", looked.join(", ")),
+                };
                 format!(
-                    "libodfork.so was not found (looked for {}); a command of 'cargo install' puts \
-                     it there, if it may write there; else get it by 'make install' or a package \
-                     of odfork, or set {LIB} to its path",
-                    looked.join(", ")
+                    "libodfork.so was not found ({looked}); a command of 'cargo install' \
+                     puts it in ../lib/odfork/, if it may write there; else get it by 'make \
+                     install' or a package of odfork, or set {LIB} to its path"
                 )
             }
             Problem::Unusable(place, why) => {
