@@ -12,8 +12,8 @@
 
 /* Of a page that the library writes in the parent, and of its code in a child: 2.03. The calls of
  * a request, code of theirs, the page where a call is announced: 5.03. One page more is above. */
-enum { FORKS = 200, ROUNDS = 20 };
-static const double MOST_FAULTS = 2.9, MOST_SERVING = 5.9;
+enum { FORKS = 100, ROUNDS = 20 };
+static const double MOST_FAULTS = 2.7, MOST_SERVING = 5.7;
 
 /* What a server does for a request, as far as the library stands before it. */
 static void serve(void)
