@@ -28,6 +28,15 @@ def set_up_fails():
     raise RuntimeError("no such model")
 
 
+def copied_early():
+    """How many ranges of memory this child has copied before it was asked for."""
+    frame = sys._getframe()
+    while "early" not in frame.f_locals:
+        frame = frame.f_back
+    early = frame.f_locals["early"]
+    return 0 if early is None else len(early.ranges)
+
+
 def setups():
     return STATE["setups"]
 

@@ -57,6 +57,12 @@ def test_the_template_sets_up_once(zygote):
     assert info["threads"] == 1 and info["pid"] == zygote.pid and info["children"] == 0
 
 
+def test_a_child_that_waits_has_copied_what_the_first_one_wrote(zygote):
+    assert zygote.call(helpers.copied_early) > 10
+    with odfork.Zygote(imports=["helpers"], spare=False) as without:
+        assert without.call(helpers.copied_early) == 0
+
+
 def test_children_are_shaped_like_popen(zygote):
     pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     child = zygote.start(helpers.write, ("hello",), **pipes)

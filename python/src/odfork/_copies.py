@@ -1,8 +1,8 @@
-"""The pages that a test's child writes, so that the next child can have them before it is asked.
+"""The pages that a template's child writes, so that the next one can have them before it is asked.
 
-Children of one template write to nearly the same pages: reference counts of pytest and of the
-interpreter. The first child notes which; a child that waits for its test copies these, while the
-test before it runs. That changes no content.
+Children of one template write to nearly the same pages: reference counts of the interpreter and of
+pytest. The first child notes which; a child that waits for its test or its request copies these,
+while others run. That changes no content.
 
 Noting what several children write was tried: hardly a page is left to copy in a test then, but the
 template, with one processor for its fork and these copies, is slower than the tests.
@@ -39,7 +39,7 @@ def note(fd: int) -> None:
         return
     ranges = list(copied())
     if len(ranges) > MOST or sum(length for _, length in ranges) > LARGE:
-        ranges = [(0, 0)]  # what that test wrote, the next one need not write
+        ranges = [(0, 0)]  # what that one wrote, the next one need not write
     os.pwrite(fd, _packed(ranges), 0)
 
 

@@ -14,7 +14,7 @@ import threading
 import traceback
 from typing import List, NoReturn, Optional, Union
 
-from .. import _process
+from .. import _copies, _process
 from . import protocol, recipe
 from .protocol import Frame, Tag
 
@@ -40,13 +40,16 @@ class Original:
     def restore(self) -> None:
         if self.descriptors[0] != self.descriptors[1]:
             resource.setrlimit(resource.RLIMIT_NOFILE, self.descriptors)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, self.interrupt or signal.default_int_handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, self.mask)
 
 
 def run(
-    asked: Union[Frame, socket.socket], parent: int, original: Original, own: List[int]
+    asked: Union[Frame, socket.socket],
+    parent: int,
+    original: Original,
+    own: List[int],
+    early: Optional[_copies.Early] = None,
 ) -> NoReturn:
     """Becomes the process that is asked for, by a frame that is here or comes by a socket.
 
@@ -59,13 +62,16 @@ def run(
             os.close(fd)
         if parent and not (isinstance(asked, Frame) and asked.get(Tag.DETACHED) is not None):
             _process.end_with(parent)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        atexit._clear()
+        gc.enable()
+        if early is not None and not isinstance(asked, Frame):
+            early.copy()
         frame = asked if isinstance(asked, Frame) else _await(asked)
         original.restore()
-        atexit._clear()
         targets = _targets(frame)
         _place(frame, targets)
         _surroundings(frame)
-        gc.enable()
         status = _main(frame)
     except BaseException:
         status = _uncaught()
@@ -84,6 +90,11 @@ def _await(sock: socket.socket) -> Frame:
     if waiting is not None and waiting.si_code <= 0:  # not the terminal's: from a process
         os.kill(os.getpid(), signal.SIGINT)
     return frame
+
+
+def rehearsed(descriptors: List[int]) -> None:
+    """What the first child of a template is asked to call: notes what it has copied so far."""
+    _copies.note(descriptors[0])
 
 
 def _targets(frame: Frame) -> List[int]:
