@@ -5,13 +5,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use odfork_proc::table::aligned;
-use odfork_proc::text::{amount, digits, size, time};
-use odfork_samples::promises::{Figure, Finding, Goal, Section, Verdict, GROUP};
+use odfork_samples::promises::words::{goal, row, summary, HEADINGS};
+use odfork_samples::promises::{Figure, Finding, Section, GROUP};
 use odfork_samples::samples::Recording;
-use odfork_samples::stats::Estimate;
 
-const HEADINGS: [&str; 8] =
-    ["  figure", "what", "base", "odfork", "thp", "ratio [95 %]", "goal", "verdict"];
 /// Columns that read better aligned to the right.
 const RIGHT: [bool; 8] = [false, false, true, true, true, true, true, false];
 
@@ -29,9 +26,11 @@ pub fn tables(findings: &[Finding], recording: &Recording, interrupted: bool) ->
             .iter()
             .filter(|finding| finding.figure.section == section)
             .filter(|finding| !interrupted || finding.subject.is_some());
-        let rows: Vec<[String; 8]> = lines.map(row).collect();
+        let rows: Vec<[String; 8]> = lines.map(indented).collect();
         if !rows.is_empty() {
-            let all = [vec![HEADINGS.map(String::from)], rows].concat();
+            let mut head = HEADINGS.map(String::from);
+            head[0].insert_str(0, "  ");
+            let all = [vec![head], rows].concat();
             let _ = write!(text, "\n{}\n{}", section.title(), aligned(&all, &RIGHT));
         }
     }
@@ -41,6 +40,12 @@ pub fn tables(findings: &[Finding], recording: &Recording, interrupted: bool) ->
     }
     let _ = writeln!(text, "{}", summary(findings));
     text
+}
+
+fn indented(finding: &Finding) -> [String; 8] {
+    let mut cells = row(finding);
+    cells[0].insert_str(0, "  ");
+    cells
 }
 
 /// The figures without numbers: name, what, goal.
@@ -72,79 +77,6 @@ fn engines(recording: &Recording) -> BTreeMap<String, Vec<String>> {
         }
     }
     engines
-}
-
-fn row(finding: &Finding) -> [String; 8] {
-    let figure = finding.figure;
-    let is_bytes = matches!(figure.goal, Goal::Bytes(_));
-    let side = |estimate: &Option<Estimate>| match estimate {
-        None => "-".to_string(),
-        Some(estimate) if is_bytes => amount(estimate.value),
-        Some(estimate) => time(estimate.value),
-    };
-    [
-        format!("  {}", figure.name),
-        figure.about.into(),
-        if is_bytes { "-".into() } else { side(&finding.base) },
-        side(&finding.subject),
-        side(&finding.third),
-        ratio(figure.goal, finding.ratio),
-        goal(figure.goal),
-        verdict(&finding.verdict),
-    ]
-}
-
-fn ratio(goal: Goal, estimate: Option<Estimate>) -> String {
-    let Some(estimate) = estimate else {
-        return "-".into();
-    };
-    let number = |value: f64| match goal {
-        Goal::Bytes(_) => amount(value),
-        _ => digits(value),
-    };
-    let unit = match goal {
-        Goal::Times(_) | Goal::TimesReported => "x",
-        Goal::Share(_) | Goal::ShareReported => " of base",
-        Goal::Bytes(_) => "",
-    };
-    let value = format!("{}{unit}", number(estimate.value));
-    match estimate.interval {
-        Some((low, high)) => format!("{value} [{}, {}]", number(low), number(high)),
-        None => value,
-    }
-}
-
-fn goal(goal: Goal) -> String {
-    match goal {
-        Goal::Times(least) => format!(">= {least}x"),
-        Goal::Share(most) => format!("<= {most}"),
-        Goal::Bytes(most) => format!("<= {}", size(most)),
-        Goal::TimesReported | Goal::ShareReported => "-".into(),
-    }
-}
-
-fn verdict(verdict: &Verdict) -> String {
-    let close = |close: &bool| if *close { " (close)" } else { "" };
-    match verdict {
-        Verdict::Met { close: near } => format!("met{}", close(near)),
-        Verdict::Missed { close: near } => format!("MISSED{}", close(near)),
-        Verdict::Reported => "-".into(),
-        Verdict::Scaled { size: actual } => format!("not judged: at {}", size(*actual)),
-        Verdict::Unavailable(reason) => format!("n/a: {reason}"),
-    }
-}
-
-/// Counts of the figures that have a goal.
-fn summary(findings: &[Finding]) -> String {
-    let goals: Vec<&Finding> =
-        findings.iter().filter(|finding| goal(finding.figure.goal) != "-").collect();
-    let count = |wanted: fn(&Verdict) -> bool| {
-        goals.iter().filter(|finding| wanted(&finding.verdict)).count()
-    };
-    let met = count(|verdict| matches!(verdict, Verdict::Met { .. }));
-    let missed = count(|verdict| matches!(verdict, Verdict::Missed { .. }));
-    let unjudged = goals.len() - met - missed;
-    format!("goals: {met} met, {missed} missed, {unjudged} not judged")
 }
 
 #[cfg(test)]

@@ -155,6 +155,7 @@ impl Recorder {
         Ok(match (self.wrongs.is_empty(), self.interrupted) {
             (false, _) => 1,
             (true, true) => 130,
+            (true, false) if samples == 0 => 2,
             (true, false) => 0,
         })
     }
@@ -202,6 +203,11 @@ mod tests {
         let other = Recorder::open(&path, head("sessions"), &environment, true);
         let other = other.err().unwrap().to_string();
         assert!(other.contains("samples of paging"), "{other}");
+    }
+
+    #[test]
+    fn a_run_that_measured_nothing_has_failed() {
+        assert_eq!(Recorder::nowhere("latency").close().unwrap(), 2);
     }
 
     #[test]

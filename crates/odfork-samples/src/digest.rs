@@ -187,6 +187,14 @@ pub fn paired_ratio(top: &Point, bottom: &Point) -> Option<Estimate> {
     stats::estimate_ratio(&tops, &bottoms, &mut Rng::with_seed(SEED))
 }
 
+/// The median of the ratios of the rounds that have both. Where the machine changes from round to
+/// round it is known better than [`paired_ratio`], whose medians may come from different rounds.
+pub fn ratio_of_rounds(top: &Point, bottom: &Point) -> Option<Estimate> {
+    let ratios = pairs(top, bottom).into_iter().map(|(top, bottom)| top / bottom);
+    let ratios: Vec<f64> = ratios.filter(|ratio| ratio.is_finite()).collect();
+    stats::estimate_median(&ratios, &mut Rng::with_seed(SEED))
+}
+
 /// Samples of the same round: several of a round pair in the order they were taken.
 pub fn pairs(a: &Point, b: &Point) -> Vec<(f64, f64)> {
     let mut waiting: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
@@ -263,6 +271,20 @@ mod tests {
         let plain = digest.twin(image, "plain").unwrap();
         assert_eq!(plain.samples.len(), 6);
         assert_eq!(digest.gain(plain), None);
+    }
+
+    #[test]
+    fn what_changes_from_round_to_round_cancels_in_each() {
+        let mut samples = Vec::new();
+        for (round, machine) in [(1, 1.0), (2, 3.0), (3, 1.0), (4, 8.0), (5, 2.0)] {
+            samples.push(sample("plain", 1, round, 100.0 * machine));
+            samples.push(sample("image", 1, round, 101.0 * machine));
+        }
+        samples.push(sample("image", 1, 6, 1e9));
+        let digest = digest(samples);
+        let ratio = ratio_of_rounds(&digest.points[1], &digest.points[0]).unwrap();
+        let (low, high) = ratio.interval.unwrap();
+        assert!((low - 1.01).abs() < 1e-9 && (high - 1.01).abs() < 1e-9 && ratio.count == 5);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -182,6 +183,10 @@ impl Fuzzer {
         if !self.end(PATIENCE) {
             return Err("the fuzzer does not end".into());
         }
+        // Killed, it has not written what it found last.
+        if matches!(self.child.try_wait(), Ok(Some(status)) if status.signal().is_some()) {
+            return Err(self.lost());
+        }
         let text = fs::read_to_string(self.results().join("fuzzer_stats"));
         Ok(fields(&text.map_err(|error| format!("fuzzer_stats: {error}"))?))
     }
@@ -250,6 +255,26 @@ mod tests {
         assert_eq!(last_of(plot, "edges_found"), Some(31.0));
         assert_eq!(last_of(plot, "gone"), None);
         assert_eq!(last_of("# a, edges_found\n", "edges_found"), None);
+    }
+
+    #[test]
+    fn a_fuzzer_that_was_killed_is_lost_whatever_it_wrote() {
+        let folder = tempfile::tempdir().unwrap();
+        let results = folder.path().join("out/default");
+        fs::create_dir_all(&results).unwrap();
+        fs::write(results.join("fuzzer_stats"), "edges_found : 7\n").unwrap();
+        let finish = |script: &str| {
+            let child = Command::new("sh").args(["-c", script]).spawn().unwrap();
+            let executions = File::open("/dev/null").unwrap();
+            let (folder, ready) = (folder.path().to_owned(), Duration::ZERO);
+            let mut fuzzer = Fuzzer { child, folder, executions, ready, active: 0.0 };
+            while fuzzer.is_alive() {
+                std::thread::sleep(STEP);
+            }
+            fuzzer.finish()
+        };
+        assert_eq!(finish("exit 0").unwrap()["edges_found"], "7");
+        assert!(finish("kill -9 $$").unwrap_err().contains("lost"));
     }
 
     #[test]

@@ -2,15 +2,14 @@
 //!
 //! What was compiled stays in the folder it was made in, beside a text of all that went into it.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{bail, Context, Result};
+use anyhow::{bail, Context, Error, Result};
 use serde_json::Value;
 
-use crate::foreign::build::build;
-use crate::foreign::{clear, found};
+use crate::foreign::build::{build, write};
+use crate::foreign::{clear, found, make_folder};
 
 /// The package of fuzzer and compiler.
 pub const PACKAGE: &str = "the Debian package afl++";
@@ -62,24 +61,23 @@ impl Workshop {
     /// Seeds and dictionary of a case, in `folder`.
     pub fn inputs(case: Case, folder: &Path) -> Result<(PathBuf, Option<PathBuf>)> {
         let seeds = folder.join("seeds");
-        fs::create_dir_all(&seeds)?;
+        make_folder(&seeds, None).map_err(Error::msg)?;
         if case.bytes == 0 {
-            fs::write(seeds.join("zero"), "0\n")?;
+            write(&seeds.join("zero"), "0\n")?;
             return Ok((seeds, None));
         }
         for (number, line) in SEEDS.lines().enumerate() {
-            fs::write(seeds.join(format!("seed{number:02}")), line)?;
+            write(&seeds.join(format!("seed{number:02}")), line)?;
         }
         let dictionary = folder.join("sql.dict");
-        fs::write(&dictionary, DICTIONARY)?;
+        write(&dictionary, DICTIONARY)?;
         Ok((seeds, Some(dictionary)))
     }
 
     /// The program of a case.
     pub fn program(&self, case: Case) -> Result<PathBuf> {
-        fs::create_dir_all(&self.folder)
-            .with_context(|| format!("cannot make the folder {}", self.folder.display()))?;
-        fs::write(self.folder.join("executions.h"), SHARED)?;
+        make_folder(&self.folder, None).map_err(Error::msg)?;
+        write(&self.folder.join("executions.h"), SHARED)?;
         let name = case.word();
         let output = self.folder.join(name);
         let source = if case.bytes == 0 { SMALL } else { SQLITE };
@@ -89,7 +87,7 @@ impl Workshop {
             words.extend(["sqlite3.o".into(), format!("-I{}", parent(&object).display())]);
             words.push("-lm".into());
         }
-        fs::write(self.folder.join(format!("{name}.c")), source)?;
+        write(&self.folder.join(format!("{name}.c")), source)?;
         self.compile(&output, words, &[SHARED, source])?;
         Ok(output)
     }
@@ -114,14 +112,14 @@ impl Workshop {
     fn of_crate(&self) -> Result<PathBuf> {
         let folder = self.folder.join("crate");
         let (name, version) = CRATE;
-        fs::create_dir_all(&folder)?;
-        fs::write(folder.join("lib.rs"), "")?;
+        make_folder(&folder, None).map_err(Error::msg)?;
+        write(&folder.join("lib.rs"), "")?;
         let manifest = format!(
             "[package]\nname = \"source\"\nversion = \"0.0.0\"\nedition = \"2021\"\n\
              [lib]\npath = \"lib.rs\"\n[workspace]\n\
              [dependencies]\n{name} = {{ version = \"{version}\", default-features = false }}\n"
         );
-        fs::write(folder.join("Cargo.toml"), manifest)?;
+        write(&folder.join("Cargo.toml"), manifest)?;
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let cargo = found(cargo.as_ref(), "cargo")?;
         let output = Command::new(cargo)
@@ -159,6 +157,7 @@ fn parent(path: &Path) -> &Path {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn each_case_has_seeds_and_sql_a_dictionary_of_quoted_words() {

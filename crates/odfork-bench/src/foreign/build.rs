@@ -6,6 +6,13 @@ use std::process::Command;
 
 use anyhow::{bail, Context, Result};
 
+use super::last_lines;
+
+/// Writes a source; an error names it.
+pub fn write(path: &Path, text: impl AsRef<[u8]>) -> Result<()> {
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
 /// Runs the command, unless the same words and sources made the same output before.
 pub fn build(mut command: Command, output: &Path, sources: &[&str]) -> Result<()> {
     let stamp = output.with_extension("stamp");
@@ -19,10 +26,9 @@ pub fn build(mut command: Command, output: &Path, sources: &[&str]) -> Result<()
     let done = command.output().with_context(|| format!("cannot start {name}"))?;
     if !done.status.success() || !output.exists() {
         let said = String::from_utf8_lossy(&done.stderr);
-        bail!("{name} did not make {}: {}", output.display(), said.trim_end());
+        bail!("{name} did not make {}: {}", output.display(), last_lines(&said));
     }
-    fs::write(stamp, text)?;
-    Ok(())
+    write(&stamp, text)
 }
 
 #[cfg(test)]
@@ -44,7 +50,11 @@ mod tests {
         assert_eq!(fs::read_to_string(&output).unwrap(), "x\n");
         build(script("echo x >> made"), &output, &["other"]).unwrap();
         assert_eq!(fs::read_to_string(&output).unwrap(), "x\nx\n");
-        let why = build(script("echo no >&2; exit 3"), &output, &[]).unwrap_err().to_string();
-        assert!(why.ends_with("made: no"), "{why}");
+        let fails = script("echo no >&2; echo room >&2; exit 3");
+        let why = build(fails, &output, &[]).unwrap_err().to_string();
+        assert!(why.ends_with("made: no / room"), "{why}");
+        let nowhere = folder.path().join("gone/source");
+        let why = format!("{:#}", write(&nowhere, "x").unwrap_err());
+        assert!(why.starts_with(&format!("cannot write {}: ", nowhere.display())), "{why}");
     }
 }

@@ -87,8 +87,11 @@ pub fn free_port() -> Result<u16, String> {
 
 /// The end of what a program printed, in one line.
 pub fn last_words(log: &Path) -> String {
-    let text = fs::read(log).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
+    last_lines(&String::from_utf8_lossy(&fs::read(log).unwrap_or_default()))
+}
+
+/// The last three lines, in one.
+pub fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     lines[lines.len().saturating_sub(3)..].join(" / ")
 }

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Result;
 
@@ -16,8 +16,8 @@ use crate::foreign::{found, free_port};
 const PROGRAM: &str = "/usr/sbin/apache2";
 const MODULES: &str = "/usr/lib/apache2/modules";
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Connections that wait for the end of a request, and for how long: the server then forks about so
-/// many children, and ends them again one in a second.
+/// Connections that wait for the end of a request, and in what time so many begin or end: the server
+/// then forks about so many children, and ends them again one in a second.
 const HELD: usize = 12;
 const HOLD: Duration = Duration::from_millis(1200);
 const REQUEST: &[u8] = b"GET /page.txt HTTP/1.0\r\nHost: localhost\r\n\r\n";
@@ -98,27 +98,30 @@ fn receive(sent: std::io::Result<TcpStream>, page: &[u8]) -> Result<(), String> 
 }
 
 impl Apache {
-    /// Begins requests, waits, ends them, waits, and so on.
+    /// Begins requests one after the other, then ends them one after the other, and so on. At once
+    /// they would be what the slowest of the other requests wait for.
     fn hold(&self, is_over: &AtomicBool) -> Result<(), String> {
         let (begin, end) = REQUEST.split_at(REQUEST.len() - 2);
         while !is_over.load(Ordering::Relaxed) {
-            let held: Vec<_> = (0..HELD).map(|_| send(self.address, begin)).collect();
-            wait(is_over);
+            let mut held = Vec::new();
+            while held.len() < HELD && !is_over.load(Ordering::Relaxed) {
+                held.push(send(self.address, begin));
+                wait(is_over);
+            }
             for sent in held {
                 let sent = sent.and_then(|mut stream| stream.write_all(end).map(|()| stream));
                 receive(sent, &self.page)?;
+                wait(is_over);
             }
-            wait(is_over);
         }
         Ok(())
     }
 }
 
-/// Long enough that the server notices.
+/// The pause between two of them.
 fn wait(is_over: &AtomicBool) {
-    let begin = Instant::now();
-    while begin.elapsed() < HOLD && !is_over.load(Ordering::Relaxed) {
-        std::thread::sleep(HOLD / 60);
+    if !is_over.load(Ordering::Relaxed) {
+        std::thread::sleep(HOLD / HELD as u32);
     }
 }
 

@@ -15,6 +15,8 @@ use std::path::PathBuf;
 use anyhow::{Error, Result};
 use clap::{value_parser, ArgMatches, Args, Command, FromArgMatches};
 
+use odfork_samples::environment::last_cpu;
+
 use crate::baselines::journal::Undo;
 use crate::foreign::arms::{Arm, ArmOptions, WORDS};
 use crate::foreign::make_folder;
@@ -26,6 +28,7 @@ use crate::plan::params;
 use crate::rounds::{finish, measure, RoundOptions, Site};
 use crate::runner::{Block, Budget, Group};
 use crate::suite::Suite;
+use crate::workload::pin;
 use trial::{Kind, Settings, Trial};
 
 const ROW: &str = "M13";
@@ -51,12 +54,15 @@ const EXAMPLES: &str = include_str!("help.txt").trim_ascii_end();
 struct Options {
     #[command(flatten)]
     rounds: RoundOptions,
-    /// Seconds of a slice [default: 5; quick 2]
+    /// Seconds of a slice [default: apache 2, postgres 5; quick 2]
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=3600))]
     seconds: Option<u32>,
     /// Connections a second [default: apache 400, postgres 30]
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=100_000))]
     rate: Option<u32>,
+    /// Let Apache and its load run on any processor, not on the last one alone
+    #[arg(long)]
+    unpinned: bool,
     #[command(flatten)]
     arms: ArmOptions,
 }
@@ -82,6 +88,10 @@ fn run(kind: Kind, matches: &ArgMatches) -> Result<u8> {
     let tools = kind.tools()?;
     let site = Site::open()?;
     let (arms, notes) = options.arms.chosen(&options.rounds.common, &library(&site.program))?;
+    if kind.is_pinned() && !options.unpinned {
+        // The servers and the threads of the load inherit it.
+        pin(last_cpu());
+    }
     let name = format!("odfork-{}-{}", kind.word(), std::process::id());
     let folder = options.rounds.store()?.join(name);
     let _cleanup = site.journal.record(Undo::RemoveFolder(folder.clone()));
@@ -97,7 +107,7 @@ fn run(kind: Kind, matches: &ArgMatches) -> Result<u8> {
 fn settings(kind: Kind, options: &Options, place: (&Site, PathBuf, PathBuf)) -> Settings {
     let (site, tools, folder) = place;
     let effort = options.rounds.common.effort() as usize;
-    let seconds = options.seconds.unwrap_or([2, 5, 10][effort]);
+    let seconds = options.seconds.unwrap_or(kind.seconds()[effort]);
     let rate = options.rate.unwrap_or(kind.rate());
     let (rate, requests) = (f64::from(rate), u64::from(rate) * u64::from(seconds));
     let schedule = Schedule { rate, requests, clients: kind.clients() };
@@ -110,7 +120,7 @@ fn group(arms: Vec<Arm>, options: &Options, settings: &Settings) -> Group<Arm, (
     let Schedule { rate, requests, .. } = settings.schedule;
     let place = params(&[("rate", rate.into()), ("requests", requests.into())]);
     let points = in_turn(arms.iter().map(|arm| arm.name), &place, ());
-    let default = [2, 20, 40][options.rounds.common.effort() as usize];
+    let default = settings.kind.rounds()[options.rounds.common.effort() as usize];
     let rounds = options.rounds.rounds.unwrap_or(default);
     let each = requests as f64 / rate * f64::from(rounds) + 5.0;
     let expected = each * points.len() as f64;

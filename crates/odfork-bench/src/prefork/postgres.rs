@@ -12,7 +12,7 @@ use anyhow::{bail, Result};
 use super::service::{Launch, Server, Service};
 use crate::foreign::open_loop::{Schedule, Slice};
 use crate::foreign::user::User;
-use crate::foreign::{bind, clear, make_folder};
+use crate::foreign::{bind, clear, last_lines, make_folder};
 
 const PACKAGE: &str = "the Debian package postgresql";
 const DEBIAN: &str = "/usr/lib/postgresql";
@@ -83,12 +83,17 @@ fn finished(mut command: Command, user: Option<&User>, folder: &Path) -> Result<
     match output.status.success() {
         true => Ok(output),
         false => {
-            let text = String::from_utf8_lossy(&output.stderr);
-            let last = text.trim_end().lines().last().unwrap_or_default();
             let name = Path::new(command.get_program()).display().to_string();
-            Err(format!("{name}: {}: {last}", output.status))
+            let why = cause(&String::from_utf8_lossy(&output.stderr));
+            Err(format!("{name}: {}: {why}", output.status))
         }
     }
+}
+
+/// The first line that tells of an error; what follows may be how it tidies up.
+fn cause(text: &str) -> String {
+    let tells = |line: &&str| ["error", "ERROR", "FATAL"].iter().any(|word| line.contains(word));
+    text.lines().find(tells).map_or_else(|| last_lines(text), str::to_owned)
 }
 
 impl Clients {
@@ -197,6 +202,13 @@ mod tests {
         assert_eq!(times("0 7 15231 0 1700000000 123456 4100"), Some((15_231, 4_100)));
         assert_eq!(times("0 7 15231 0 1700000000 123456"), None);
         assert_eq!(times("0 7 skipped 0 1700000000 123456 9"), None);
+    }
+
+    #[test]
+    fn the_cause_of_a_failure_is_told_and_not_the_tidying_behind_it() {
+        let text = "initdb: error: could not write: No space left\ninitdb: removing data\n";
+        assert_eq!(cause(text), "initdb: error: could not write: No space left");
+        assert_eq!(cause("one\ntwo\n"), "one / two");
     }
 
     #[test]

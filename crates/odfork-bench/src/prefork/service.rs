@@ -109,11 +109,24 @@ pub fn weight(pid: i32) -> u64 {
     family(pid).into_iter().filter_map(proportional).sum()
 }
 
-/// Processor time of a server and all that came from it, in ticks; what was reaped is its own.
-pub fn ticks(pid: i32) -> u64 {
-    let all = [Stat::UserTicks, Stat::SystemTicks, Stat::ReapedUserTicks, Stat::ReapedSystemTicks];
-    let of = |pid: i32| all.iter().filter_map(move |&field| stat(pid, field)).sum::<u64>();
-    family(pid).into_iter().map(of).sum()
+/// Nanoseconds of what the kernel tells reaped time in.
+const TICK: u64 = 10_000_000;
+
+/// Nanoseconds of processor time of a server and all that came from it. Ticks of each would be off
+/// by one for every child.
+pub fn used(pid: i32) -> u64 {
+    family(pid).into_iter().map(|pid| own_time(pid).unwrap_or(0) + reaped_time(pid)).sum()
+}
+
+/// Of a process that has one thread.
+fn own_time(pid: i32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?;
+    text.split_whitespace().next()?.parse().ok()
+}
+
+fn reaped_time(pid: i32) -> u64 {
+    let reaped = [Stat::ReapedUserTicks, Stat::ReapedSystemTicks];
+    reaped.iter().filter_map(|&field| stat(pid, field)).sum::<u64>() * TICK
 }
 
 impl Drop for Service {
@@ -148,6 +161,20 @@ mod tests {
         service.wait_until(|| last_words(&log) == "ready").unwrap();
         drop(service);
         assert_eq!(last_words(&log), "ready / ended");
+    }
+
+    #[test]
+    fn time_of_the_living_is_exact_and_that_of_the_reaped_is_added() {
+        let own = std::process::id() as i32;
+        let Some(before) = own_time(own).map(|_| used(own)) else {
+            println!("SKIPPED: this kernel has no schedstat");
+            return;
+        };
+        let begin = Instant::now();
+        let script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
+        assert!(Command::new("sh").args(["-c", script]).status().unwrap().success());
+        let spent = used(own) - before;
+        assert!(spent >= 2 * TICK, "{spent} ns of {:?}", begin.elapsed());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::foreign::open_loop::SHARES;
 use crate::tables::ratios;
 use odfork_proc::table::columns;
 use odfork_proc::text::{digits, time};
-use odfork_samples::digest::{paired_ratio, Digest, Point};
+use odfork_samples::digest::{ratio_of_rounds, Digest, Point};
 use odfork_samples::samples::Sample;
 use odfork_samples::stats::{median, Estimate};
 
@@ -53,7 +53,7 @@ fn case(digest: &Digest, place: &Point) -> String {
         for metric in ["p50", "p90", "p99", "p99.9", "max", "processor", "pss"] {
             let own = digest.beside(arm, metric);
             let pair = own.and_then(|own| Some((own, digest.twin(own, "plain")?)));
-            let Some(ratio) = pair.and_then(|(own, stock)| paired_ratio(own, stock)) else {
+            let Some(ratio) = pair.and_then(|(own, stock)| ratio_of_rounds(own, stock)) else {
                 continue;
             };
             if JUDGED.contains(&metric) {

@@ -1,14 +1,11 @@
-//! The servers, one for each arm, and what is done with them: slices of load, memory meanwhile, a
+//! The servers, one for each arm, and what is done with them: slices of load, memory after each, a
 //! check at the end. While one server has load, the others are idle.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::Result;
 
-use odfork_samples::stats::median;
-
-use super::service::{ticks, weight, Launch, Server};
+use super::service::{used, weight, Launch, Server};
 use super::{apache, postgres};
 use crate::foreign::arms::Arm;
 use crate::foreign::make_folder;
@@ -30,7 +27,7 @@ impl Kind {
         }
     }
 
-    /// Connections a second: two processors are busy to a third.
+    /// Connections a second: the processors are busy to a tenth, or two to a third.
     pub fn rate(self) -> u32 {
         match self {
             Kind::Apache => 400,
@@ -40,6 +37,27 @@ impl Kind {
 
     pub fn clients(self) -> usize {
         8
+    }
+
+    /// Apache and its load need little of one processor. On two, what they wait for is which one
+    /// wakes whom, and slices of the same arm differ by a tenth; on one by a fiftieth.
+    pub fn is_pinned(self) -> bool {
+        self == Kind::Apache
+    }
+
+    /// Of a slice, by effort.
+    pub fn seconds(self) -> [u32; 3] {
+        match self {
+            Kind::Apache => [2, 2, 2],
+            Kind::Postgres => [2, 5, 10],
+        }
+    }
+
+    pub fn rounds(self) -> [u32; 3] {
+        match self {
+            Kind::Apache => [2, 60, 200],
+            Kind::Postgres => [2, 20, 40],
+        }
     }
 }
 
@@ -58,11 +76,6 @@ pub struct Trial<'a> {
     settings: &'a Settings,
     pub whole: Whole,
 }
-
-/// Nanoseconds of what the kernel counts processor time in.
-const TICK: f64 = 1e7;
-/// Between two looks at the memory of a server under load.
-const LOOK: Duration = Duration::from_millis(250);
 
 impl<'a> Trial<'a> {
     pub fn new(settings: &'a Settings) -> Trial<'a> {
@@ -93,23 +106,15 @@ impl Stand for Trial<'_> {
         point: &Point<()>,
     ) -> Result<Vec<Number>, String> {
         let (schedule, pid) = (self.settings.schedule, server.pid());
-        let before = ticks(pid);
-        let (slice, weights) = std::thread::scope(|scope| {
-            let work = scope.spawn(|| server.load(schedule));
-            let mut weights = Vec::new();
-            while !work.is_finished() {
-                std::thread::sleep(LOOK);
-                weights.push(weight(pid) as f64);
-            }
-            (work.join().unwrap_or_else(|_| Err("the load panicked".into())), weights)
-        });
-        let slice = slice?;
+        let before = used(pid);
+        let slice = server.load(schedule)?;
+        let spent = used(pid).saturating_sub(before) as f64;
         let mut numbers = slice.numbers();
-        // A child that ends while they are counted is missed, or counted twice.
-        let used = ticks(pid).saturating_sub(before) as f64;
-        let each = used * TICK / slice.latencies.len().max(1) as f64;
+        let each = spent / slice.latencies.len().max(1) as f64;
         numbers.push(Number::new("processor", "ns", each));
-        numbers.extend(median(&weights).map(|bytes| Number::new("pss", "bytes", bytes)));
+        // Behind the load: reading the memory of all children takes their locks, and longer the
+        // more mappings they have.
+        numbers.push(Number::new("pss", "bytes", weight(pid) as f64));
         self.whole.add(point.engine, &point.params, &slice.latencies);
         Ok(numbers)
     }

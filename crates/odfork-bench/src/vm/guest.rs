@@ -1,14 +1,13 @@
 //! What a machine is made of: the guest's Linux, its first process in an archive, and the library
 //! that forks QEMU. Made and fetched once, by other programs.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{bail, Result};
+use anyhow::{bail, Error, Result};
 
-use crate::foreign::build::build;
-use crate::foreign::{clear, found};
+use crate::foreign::build::{build, write};
+use crate::foreign::{clear, found, make_folder};
 
 const GUEST: &str = include_str!("programs/guest.c");
 const FORKER: &str = include_str!("programs/forker.c");
@@ -35,7 +34,7 @@ impl Workshop {
         let qemu = tool("qemu-system-x86_64", "the Debian package qemu-system-x86")?;
         let compiler = tool("cc", "the Debian packages gcc and libc6-dev")?;
         tool("cpio", "the Debian package cpio")?;
-        fs::create_dir_all(&folder)?;
+        make_folder(&folder, None).map_err(Error::msg)?;
         let own = folder.join("kernel/vmlinuz");
         let kernel = match kernel {
             Some(file) if file.is_file() => std::path::absolute(file)?,
@@ -43,7 +42,7 @@ impl Workshop {
             None => build(shell(&folder, FETCH), &own, &[]).map(|()| own)?,
         };
         let compile = |name: &str, words: &[&str], source: &str, output: &Path| -> Result<()> {
-            fs::write(folder.join(name), source)?;
+            write(&folder.join(name), source)?;
             let mut command = Command::new(&compiler);
             command.current_dir(&folder).args(words).arg("-O2").arg(name).arg("-o").arg(output);
             build(command, output, &[source])

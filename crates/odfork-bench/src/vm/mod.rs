@@ -12,7 +12,7 @@ mod trial;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Error, Result};
 use clap::{value_parser, ArgMatches, Args, Command, FromArgMatches};
 
 use odfork_proc::text::{bytes, size};
@@ -20,6 +20,7 @@ use odfork_samples::environment::memory_available;
 
 use crate::baselines::journal::Undo;
 use crate::foreign::arms::{Arm, ArmOptions, WORDS};
+use crate::foreign::make_folder;
 use crate::foreign::seats::{in_turn, Seats};
 use crate::measure::library;
 use crate::options::with_engines;
@@ -85,7 +86,7 @@ fn run(matches: &ArgMatches) -> Result<u8> {
     notes.extend(left_out);
     let folder = options.rounds.store()?.join(format!("odfork-vm-{}", std::process::id()));
     let _cleanup = site.journal.record(Undo::RemoveFolder(folder.clone()));
-    std::fs::create_dir_all(&folder)?;
+    make_folder(&folder, None).map_err(Error::msg)?;
     let build = options.build.clone().unwrap_or_else(|| common.dir.join("vm-build"));
     let workshop = Workshop::make(std::path::absolute(build)?, options.kernel.as_deref())?;
     let seconds = options.seconds.unwrap_or([2, 5, 10][common.effort() as usize]);

@@ -140,7 +140,7 @@ fn use_kernel_engine() -> Result<()> {
 }
 
 /// Keeps the process, and the children that inherit it, on one processor. Best effort.
-fn pin(cpu: Option<usize>) {
+pub(crate) fn pin(cpu: Option<usize>) {
     if let Some(cpu) = cpu.filter(|&cpu| cpu < CpuSet::MAX_CPU) {
         let mut set = CpuSet::new();
         set.set(cpu);

@@ -14,6 +14,7 @@ mod paging;
 mod parent;
 mod plans;
 mod programs;
+mod promises;
 mod redis;
 mod series;
 mod shares;
@@ -29,6 +30,9 @@ use plans::Plan;
 pub use plans::PLANS;
 use tables::{medians, Column};
 
+/// The experiment whose figures are judged, one by one.
+const PROMISES: &str = "promises";
+
 /// One chapter from one file. `suffix` keeps names apart when an experiment has several files.
 pub fn chapter(recording: &Recording, suffix: &str) -> Chapter {
     let name = recording.experiment();
@@ -38,7 +42,7 @@ pub fn chapter(recording: &Recording, suffix: &str) -> Chapter {
     let mut blocks: Vec<Block> = lead.into_iter().chain(state(recording)).collect();
     blocks.extend(place(recording).map(Block::Text));
     let mut chapter = match plan {
-        Some(plan) => known(plan, &digest, suffix, &mut blocks),
+        Some(plan) => known(plan, (recording, &digest), suffix, &mut blocks),
         None => unknown(recording, &digest, suffix, &mut blocks),
     };
     let note = |note: &String| Block::Text(format!("Note of the run: {note}"));
@@ -51,9 +55,17 @@ pub fn chapter(recording: &Recording, suffix: &str) -> Chapter {
     chapter
 }
 
-fn known(plan: &Plan, digest: &Digest, suffix: &str, blocks: &mut Vec<Block>) -> Chapter {
+fn known(
+    plan: &Plan,
+    (recording, digest): (&Recording, &Digest),
+    suffix: &str,
+    blocks: &mut Vec<Block>,
+) -> Chapter {
     let id = format!("{}{suffix}", plan.name);
-    let mut content = plan.build(digest, &id);
+    let mut content = match plan.name {
+        PROMISES => promises::build(recording),
+        _ => plan.build(digest, &id),
+    };
     blocks.append(&mut content.blocks);
     let table = |(metric, caption): &(&str, &str)| {
         Block::Table(medians(digest, metric, &plan.columns, (caption, plan.ratios)))

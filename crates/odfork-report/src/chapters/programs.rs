@@ -8,7 +8,7 @@ use crate::blocks::{times, Block, Content};
 use crate::chart::Style;
 use crate::colour::Colour;
 use crate::drawing::MARKS;
-use odfork_samples::digest::{paired_ratio, Digest, Point};
+use odfork_samples::digest::{paired_ratio, ratio_of_rounds, Digest, Point};
 use odfork_samples::published::{points, PublishedPoint};
 use odfork_samples::stats::Estimate;
 use odfork_samples::unit::{digits, Unit};
@@ -31,21 +31,35 @@ pub fn build_servers(digest: &Digest, id: &str) -> Content {
         let what = format!("1 request in 100 waits longer, {} / plain", arm.configuration);
         (what, times(&ratio))
     };
-    Content { blocks, headlines: to_plain(digest, SLOW).map(line).collect() }
+    Content { blocks, headlines: slow_to_plain(digest).map(line).collect() }
 }
 
-/// The points of a metric that are not plain's, and their ratio to plain's.
+/// The points of a metric that are not plain's, each with plain's.
+fn with_plain<'a>(
+    digest: &'a Digest,
+    metric: &'a str,
+) -> impl Iterator<Item = (&'a Point, &'a Point)> {
+    let others = digest.of_metric(metric).filter(|point| point.configuration != "plain");
+    others.filter_map(|arm| Some((arm, digest.twin(arm, "plain")?)))
+}
+
 fn to_plain<'a>(
     digest: &'a Digest,
     metric: &'a str,
 ) -> impl Iterator<Item = (&'a Point, Estimate)> {
-    let others = digest.of_metric(metric).filter(|point| point.configuration != "plain");
-    others.filter_map(|arm| Some((arm, paired_ratio(arm, digest.twin(arm, "plain")?)?)))
+    let pairs = with_plain(digest, metric);
+    pairs.filter_map(|(arm, plain)| Some((arm, paired_ratio(arm, plain)?)))
+}
+
+/// As the table of servers has it.
+fn slow_to_plain(digest: &Digest) -> impl Iterator<Item = (&Point, Estimate)> {
+    let pairs = with_plain(digest, SLOW);
+    pairs.filter_map(|(arm, plain)| Some((arm, ratio_of_rounds(arm, plain)?)))
 }
 
 /// Of the arm that does worst.
 pub fn lead_of_servers(digest: &Digest) -> Option<String> {
-    let ratios = to_plain(digest, SLOW);
+    let ratios = slow_to_plain(digest);
     let (arm, ratio) = ratios.max_by(|(_, a), (_, b)| a.value.total_cmp(&b.value))?;
     let loses = match ratio.interval {
         Some((low, _)) if low > MOST => "it loses more than 3 %",
@@ -68,13 +82,17 @@ pub fn lead_of_rates(digest: &Digest, what: &str) -> Option<String> {
         a.number("bytes").total_cmp(&b.number("bytes")).then(x.value.total_cmp(&y.value))
     });
     let (arm, best) = ratios.last()?;
-    let (name, bytes) = (&arm.configuration, Unit::Bytes.write(arm.number("bytes")));
+    let (name, holds, best) = (&arm.configuration, arm.number("bytes"), times(best));
+    if holds == 0.0 {
+        let whose = format!("With odfork ({name}) a small {what}");
+        return Some(format!("{whose} takes {best} the inputs of stock fork."));
+    }
     let small =
         |(arm, _): &&(&Point, Estimate)| arm.number("bytes") == 0.0 && arm.configuration == *name;
     let small =
         ratios.iter().find(small).map(|(_, ratio)| format!("; a small one {}", times(ratio)));
-    let (best, small) = (times(best), small.unwrap_or_default());
-    let whose = format!("With odfork ({name}) a {what} that holds {bytes}");
+    let small = small.unwrap_or_default();
+    let whose = format!("With odfork ({name}) a {what} that holds {}", Unit::Bytes.write(holds));
     Some(format!("{whose} takes {best} the inputs of stock fork{small}."))
 }
 
@@ -174,5 +192,8 @@ mod tests {
         assert!(what.ends_with(" GB") && ratio.starts_with("20"), "{what}: {ratio}");
         let lead = lead_of_rates(&Digest::of_samples(&samples), "target").unwrap();
         assert!(lead.contains("holds 1 GB takes 20×") && lead.contains("a small one"), "{lead}");
+        samples.retain(|sample| sample.number("bytes") == 0.0);
+        let lead = lead_of_rates(&Digest::of_samples(&samples), "target").unwrap();
+        assert!(lead.contains("a small target takes 20×"), "{lead}");
     }
 }

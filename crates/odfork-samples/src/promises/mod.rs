@@ -7,6 +7,7 @@
 //! missed is printed as missed and never fails a run.
 
 pub mod line;
+pub mod words;
 
 use std::collections::BTreeMap;
 
