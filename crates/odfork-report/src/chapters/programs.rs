@@ -4,7 +4,7 @@
 use super::redis::percentiles;
 use crate::axis::Kind;
 use crate::bars::{Bars, Row};
-use crate::blocks::{times, Block, Content};
+use crate::blocks::{times, Block, Content, Table};
 use crate::chart::Style;
 use crate::colour::Colour;
 use crate::drawing::MARKS;
@@ -26,12 +26,35 @@ pub fn build_servers(digest: &Digest, id: &str) -> Content {
         let title = format!("Requests, {rate} connections a second");
         percentiles(digest, place, (format!("{id}-percentiles-{}", at + 1), title), Vec::new())
     };
-    let blocks = places.iter().enumerate().map(chart).collect();
+    let mut blocks: Vec<Block> = places.iter().enumerate().map(chart).collect();
+    blocks.push(server_ratios(digest).into());
     let line = |(arm, ratio): (&Point, Estimate)| {
         let what = format!("1 request in 100 waits longer, {} / plain", arm.configuration);
         (what, times(&ratio))
     };
-    Content { blocks, headlines: slow_to_plain(digest).map(line).collect() }
+    Content { blocks, headlines: rounds_to_plain(digest, SLOW).map(line).collect() }
+}
+
+/// What of a server is compared, in words.
+const COMPARED: [(&str, &str); 7] = [
+    ("p50", "1 request in 2 waits longer"),
+    ("p90", "1 request in 10 waits longer"),
+    (SLOW, "1 request in 100 waits longer"),
+    ("p99.9", "1 request in 1,000 waits longer"),
+    ("max", "longest request of a round"),
+    ("processor", "processor time of a request"),
+    ("pss", "memory"),
+];
+
+fn server_ratios(digest: &Digest) -> Table {
+    let rows = COMPARED.iter().flat_map(|&(metric, what)| {
+        let row = |(arm, ratio): (&Point, Estimate)| {
+            vec![what.to_owned(), arm.configuration.clone(), times(&ratio)]
+        };
+        rounds_to_plain(digest, metric).map(row).collect::<Vec<_>>()
+    });
+    let head = ["what", "configuration", "to plain (95 %)"];
+    Table::new("Ratios of the same rounds, their median", &head, 2).with(rows)
 }
 
 /// The points of a metric that are not plain's, each with plain's.
@@ -51,15 +74,18 @@ fn to_plain<'a>(
     pairs.filter_map(|(arm, plain)| Some((arm, paired_ratio(arm, plain)?)))
 }
 
-/// As the table of servers has it.
-fn slow_to_plain(digest: &Digest) -> impl Iterator<Item = (&Point, Estimate)> {
-    let pairs = with_plain(digest, SLOW);
+/// As the table on a terminal has it.
+fn rounds_to_plain<'a>(
+    digest: &'a Digest,
+    metric: &'a str,
+) -> impl Iterator<Item = (&'a Point, Estimate)> {
+    let pairs = with_plain(digest, metric);
     pairs.filter_map(|(arm, plain)| Some((arm, ratio_of_rounds(arm, plain)?)))
 }
 
 /// Of the arm that does worst.
 pub fn lead_of_servers(digest: &Digest) -> Option<String> {
-    let ratios = slow_to_plain(digest);
+    let ratios = rounds_to_plain(digest, SLOW);
     let (arm, ratio) = ratios.max_by(|(_, a), (_, b)| a.value.total_cmp(&b.value))?;
     let loses = match ratio.interval {
         Some((low, _)) if low > MOST => "it loses more than 3 %",
@@ -170,7 +196,9 @@ mod tests {
             }
         }
         let content = build_servers(&Digest::of_samples(&samples), "apache");
-        assert_eq!((content.blocks.len(), content.headlines.len()), (1, 1));
+        assert_eq!((content.blocks.len(), content.headlines.len()), (2, 1));
+        let Block::Table(table) = &content.blocks[1] else { panic!() };
+        assert_eq!(table.rows[0], ["1 request in 100 waits longer", "auto", "1.02×"]);
         assert!(content.headlines[0].1.contains("1.02"), "{:?}", content.headlines);
         let lead = lead_of_servers(&Digest::of_samples(&samples)).unwrap();
         assert!(lead.contains("(auto) 1 request in 100 waits 1.02") && lead.ends_with("decide."));
