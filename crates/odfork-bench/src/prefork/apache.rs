@@ -16,8 +16,8 @@ use crate::foreign::{found, free_port};
 const PROGRAM: &str = "/usr/sbin/apache2";
 const MODULES: &str = "/usr/lib/apache2/modules";
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Connections that wait for the end of a request, and in what time so many begin or end: the server
-/// then forks about so many children, and ends them again one in a second.
+/// Connections that wait for the end of a request, and in what time so many begin or end: the
+/// server then forks about so many children, and ends them again one in a second.
 const HELD: usize = 12;
 const HOLD: Duration = Duration::from_millis(1200);
 const REQUEST: &[u8] = b"GET /page.txt HTTP/1.0\r\nHost: localhost\r\n\r\n";
