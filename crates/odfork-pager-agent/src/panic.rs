@@ -10,6 +10,7 @@ fn panic(_info: &core::panic::PanicInfo) -> ! {
 }
 
 // Named by the unwind tables of the compiled core library, never called.
+#[cfg(not(test))]
 core::arch::global_asm!(
     ".pushsection .text.rust_eh_personality,\"ax\",@progbits",
     ".globl rust_eh_personality",

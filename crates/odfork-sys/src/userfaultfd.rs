@@ -82,7 +82,8 @@ impl Userfaultfd {
     }
 
     /// Moves pages of this very memory without a copy, and wakes who waits for them; the bytes
-    /// done, and how it ended. By a task that has the memory.
+    /// done, and how it ended. By a task that has the memory. After an error more may have been
+    /// moved, which Linux 6.18 neither counts nor wakes anybody for.
     ///
     /// # Errors
     /// EBUSY a page is pinned or shared with a child; ENOENT nothing is there; EEXIST the place is

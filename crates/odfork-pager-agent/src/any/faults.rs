@@ -45,11 +45,11 @@ impl Pager {
         let (before, behind) = self.beside(page, number, most);
         let (from, first) = (page - before * BYTES, number - before);
         let len = (before + 1 + behind) * BYTES;
-        let (mut done, mut error) = self.uffd.move_pages(from, self.pool.address(first), len);
+        let (mut done, mut error) = self.pool.give_back(self.uffd, from, first, len);
         self.are_back(from, first, done);
         if done <= before * BYTES {
             // One before it cannot be moved.
-            (done, error) = self.uffd.move_pages(page, self.pool.address(number), BYTES);
+            (done, error) = self.pool.give_back(self.uffd, page, number, BYTES);
             self.are_back(page, number, done);
         }
         self.state.reclaims.expect(page + BYTES * (behind + 1));

@@ -218,7 +218,7 @@ impl Pager {
                 return Left::Later;
             }
             let len = (end - at).min(self.pool.room() * BYTES);
-            let (done, error) = self.uffd.move_pages(self.pool.address(self.pool.head), at, len);
+            let (done, error) = self.pool.take_in(self.uffd, at, len);
             for page in (at..at + done).step_by(PAGE) {
                 let kept = match self.table.get(page).place {
                     Place::Kept(slot) => Some(slot),
@@ -230,8 +230,7 @@ impl Pager {
             self.counts.taken += done / BYTES;
             at += done;
             match error {
-                Ok(()) => {}
-                Err(Errno(libc::EAGAIN)) if done > 0 => {}
+                _ if done > 0 => {}
                 Err(Errno(libc::EAGAIN)) => {
                     self.state.must_read = true;
                     return Left::Later;
@@ -243,7 +242,7 @@ impl Pager {
                     at += BYTES;
                 }
                 Err(Errno(libc::EINVAL)) => return Left::Unfit,
-                Err(_) => return Left::Later,
+                Ok(()) | Err(_) => return Left::Later,
             }
         }
         Left::Done

@@ -274,7 +274,9 @@ fn make(uffd: Userfaultfd, limit: u64) -> Result<*mut Task, Failure> {
         uffd,
         table: table::Table::new(&mut room).ok_or_else(short)?,
         watched: watched::Watched::new(&mut room).ok_or_else(short)?,
-        pool: pool::Pool::new(uffd, limit, &mut room).map_err(&no_room)?.ok_or_else(short)?,
+        pool: pool::Pool::new(uffd, pagemap, limit, &mut room)
+            .map_err(&no_room)?
+            .ok_or_else(short)?,
         store: store::Store::new(ORDER.path(0), &mut room)
             .map_err(why("its store cannot be made in the folder of --store"))?,
         protected: protected::Protected::new(tasks, &mut room).ok_or_else(short)?,

@@ -126,6 +126,7 @@ impl Pager {
             (b",\"taken\":", counts.taken),
             (b",\"spared\":", counts.spared),
             (b",\"busy\":", counts.busy),
+            (b",\"uncounted\":", self.pool.uncounted),
             (b",\"forks\":", counts.forks),
             (b",\"stored\":", self.store.taken),
         ] {
