@@ -3,7 +3,7 @@
 //! Owns the registry's and the statistics' part of a pass. Under the lock.
 
 use core::ffi::CStr;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use super::account::Account;
 use super::live::{self, make_private};
@@ -38,6 +38,9 @@ pub fn pass_or_slice(
     began_ns: u64,
 ) -> Done<()> {
     settle(st);
+    // Who asks meanwhile whether anything is frozen waits until the answer is known: other threads
+    // go on before their memory is in the sets.
+    let was_frozen = st.ever_frozen.swap(1, SeqCst);
     let may_trace = st.tracer.is_wanted();
     let mut outcome = pass_once(st, owned, what, began_ns);
     while matches!(outcome, Err(Stop { reason: Reason::Seccomp, .. })) && st.trace.learn() {
@@ -45,6 +48,9 @@ pub fn pass_or_slice(
     }
     if !may_trace && st.tracer.is_wanted() {
         outcome = pass_once(st, owned, what, sys::now_ns());
+    }
+    if owned.registry.live().next().is_none() {
+        st.ever_frozen.store(was_frozen, SeqCst);
     }
     if let Err(stop) = &outcome {
         st.stats.count_stop(stop.reason, stop.errno);
@@ -256,7 +262,6 @@ fn take_files(st: &State, registry: &mut Registry, f: &Finished, outcome: &Done<
             file.probe = 0;
         }
         if file.end > file.start {
-            st.ever_frozen.store(1, Relaxed);
             // Room was checked by the pass: it makes no more backing files than fit.
             registry.add(&st.addresses, file);
             st.live.expect();

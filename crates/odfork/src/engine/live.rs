@@ -166,6 +166,23 @@ pub fn copying<T>(call: impl FnOnce() -> T, refuse: impl FnOnce(i32) -> T) -> T 
     }
 }
 
+/// The same for a copy past the C library's fork: no pass may overlap it. The sets and the list of
+/// files learn what a pass has moved after other threads go on: a copy made in between would show
+/// old content where it gives memory up.
+pub fn announced<T: Default + PartialEq>(
+    call: impl FnOnce() -> T,
+    refuse: impl FnOnce(i32) -> T,
+) -> T {
+    let st = state();
+    let under_way = (!st.is_fenced()).then(|| begin_call(st));
+    let answer = copying(call, refuse);
+    if answer == T::default() {
+        // CHILD: or a borrower of this memory, whose maker ends it.
+        core::mem::forget(under_way);
+    }
+    answer
+}
+
 /// A child with something to do about its memory finds out at once that it is one.
 pub extern "C" fn after_copy() {
     if wipe::is_any() {
@@ -176,7 +193,8 @@ pub extern "C" fn after_copy() {
 /// The handlers of `pthread_atfork`: forks that the C library makes by itself.
 pub extern "C" fn before_libc_fork() {
     // Where it fails the child misses what is shared.
-    core::mem::forget(begin_copy(state()).unwrap_or_else(|_| Some(begin_call(state()))));
+    let copy = begin_copy(state()).unwrap_or_default();
+    core::mem::forget(copy.unwrap_or_else(|| begin_call(state())));
 }
 
 pub extern "C" fn after_libc_fork() {

@@ -42,7 +42,7 @@ pub use give_up::give_up;
 pub use growth::before_growth;
 pub use handlers::with_handler;
 pub use live::{
-    after_copy, after_libc_fork, bar_live, before_libc_fork, copying, forget_mapped,
+    after_copy, after_libc_fork, announced, bar_live, before_libc_fork, forget_mapped,
     is_live_wanted, note_mapped, on_private,
 };
 pub use look::after_wait;

@@ -71,7 +71,8 @@ pub struct Notes {
     pub sanitizer: [AtomicUsize; 2],
     /// The statistics were written.
     pub reported: AtomicBool,
-    /// The C library tells children of its own forks too.
+    /// The C library tells of its own forks, and children of them too.
+    pub tells_forks: AtomicBool,
     pub tells_children: AtomicBool,
 }
 
@@ -86,6 +87,7 @@ impl Notes {
             find_object: AtomicUsize::new(0),
             sanitizer: [NOWHERE; 2],
             reported: AtomicBool::new(false),
+            tells_forks: AtomicBool::new(false),
             tells_children: AtomicBool::new(false),
         }
     }

@@ -53,7 +53,7 @@ fn refuse(errno: i32) -> c_int {
 pub unsafe extern "C" fn _Fork() -> c_int {
     engine::before_raw_fork();
     // SAFETY: passed on to the caller.
-    engine::copying(|| unsafe { call(Next::ForkOnly.get()) }, refuse)
+    engine::announced(|| unsafe { call(Next::ForkOnly.get()) }, refuse)
 }
 
 /// What `pthread_atfork` calls, which is not in the shared library. In musl it is nowhere.
@@ -66,6 +66,9 @@ type RegisterForks = extern "C" fn(
 
 /// Forks that the C library makes by itself (forkpty, daemon) come through here too.
 pub fn watch_forks() {
+    if engine::state().notes.tells_forks.swap(true, Relaxed) {
+        return;
+    }
     let (before, after) = (engine::before_libc_fork, engine::after_libc_fork);
     // SAFETY: the C library's function of this type, or none.
     let register: Option<RegisterForks> =

@@ -32,7 +32,7 @@
 //! | epoll_wait, sigtimedwait, semtimedop, nanosleep, ... (`polls`) | (threads held by ptrace) begin their time anew, or tell what is left of it |
 //! | recvmmsg, sendmmsg, vmsplice, ioctl, syscall | (threads held by ptrace) answer in part, with nothing to mend it |
 //! | sigaction, signal, __sysv_signal, sigset, syscall | run a handler where the lock is held, which leaves ignored signals open |
-//! | _Fork, clone, syscall | (live) copy a process that maps memory shared |
+//! | _Fork, clone, syscall | copy what a pass has moved before the sets say so |
 //! | wait, waitpid, wait3, wait4, waitid | (live) tell that memory may be shared again |
 //! | open, openat, fcntl, setsockopt | (live) reach memory behind the page tables |
 //! | setrlimit, prlimit | (live) leave no room to make memory private again |

@@ -1,6 +1,6 @@
 //! Which programs are left alone from the start.
 
-use super::{asan, next};
+use super::{asan, fork, next};
 use crate::reason::Reason;
 use crate::sys::PAGE;
 
@@ -11,8 +11,18 @@ pub fn look() {
     }
 }
 
-/// A reason never to freeze in this program that takes no look at its code.
+/// A reason never to freeze in this program. Before the first pass, so that none meets a fork that
+/// the C library makes by itself.
 pub fn inspect() -> Reason {
+    let reason = unfit();
+    if reason == Reason::None {
+        fork::watch_forks();
+    }
+    reason
+}
+
+/// Such a reason that takes no look at the program's code.
+fn unfit() -> Reason {
     if !next::is_glibc() {
         Reason::Libc
     // SAFETY: the kernel has told it when the program began.

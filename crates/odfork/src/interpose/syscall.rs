@@ -90,7 +90,7 @@ fn other(nr: c_long, a: [usize; 6]) -> isize {
     // SAFETY: the caller's own call.
     let call = || unsafe { sys::raw(nr, a) };
     let ret = if copies(nr, a[0]) {
-        engine::copying(call, |errno| -(errno as isize))
+        engine::announced(call, |errno| -(errno as isize))
     } else if is_unmended(nr, a[1]) {
         engine::unmended(call)
     } else if has_limit(nr, &a) && engine::is_interrupting() {

@@ -36,7 +36,7 @@ pub unsafe extern "C" fn clone(
     if flags & libc::CLONE_VM != 0 {
         return call();
     }
-    engine::copying(call, |errno| {
+    engine::announced(call, |errno| {
         set_errno(errno);
         -1
     })
