@@ -64,6 +64,25 @@ static void child(void *argument)
     verify(900, gen + 5, "child after its own writes");
 }
 
+/* The kernel maps whole pages of whatever length it is asked for, here over frozen memory. */
+static void map_a_part(void)
+{
+    char *frozen = od_map(SIZE + HUGE_PAGE);
+    frozen += HUGE_PAGE - (uintptr_t)frozen % HUGE_PAGE;
+    od_fill(frozen, SIZE, 70);
+    pid_t pid = OK(fork());
+    if (pid == 0)
+        _exit(0);
+    od_join(pid);
+    int flags = MAP_SHARED | MAP_FIXED | MAP_ANONYMOUS | MAP_HUGETLB;
+    char *huge = frozen + 2 * HUGE_PAGE;
+    OK(mmap(huge, OD_PAGE, PROT_READ | PROT_WRITE, flags, -1, 0));
+    od_fill(huge, HUGE_PAGE, 71);
+    OK(madvise(huge, HUGE_PAGE, MADV_DONTNEED));
+    od_verify(huge, HUGE_PAGE, 71, "shared huge memory that was given up");
+    OK(munmap(huge, HUGE_PAGE));
+}
+
 int main(void)
 {
     int alive[2];
@@ -88,6 +107,7 @@ int main(void)
         OK(madvise(private_huge, HUGE_PAGE, MADV_DONTNEED));
         od_verify_zero(private_huge, HUGE_PAGE, "after DONTNEED");
     }
+    map_a_part();
     OK(munmap(private_huge, SIZE));
     OK(munmap(shared_huge, SIZE));
     close(alive[0]);

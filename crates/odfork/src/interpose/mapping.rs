@@ -5,7 +5,7 @@ use core::ffi::{c_int, c_long, c_void};
 
 use super::errno::answer;
 use super::next::Next;
-use crate::sys::{self, PAGE};
+use crate::sys::{self, HUGE, PAGE};
 use crate::{args, engine};
 
 /// mmap by the kernel.
@@ -16,9 +16,10 @@ pub fn map(a: [usize; 6]) -> isize {
     }
     // SAFETY: the program's own call.
     let call = || unsafe { sys::raw(libc::SYS_mmap, a) };
+    let len = mapped_len(a[1], a[3] as c_int);
     let answer = match a[3] as c_int & libc::MAP_FIXED {
-        0 => engine::map(a[1], call),
-        _ => replace(a[0], a[1], call),
+        0 => engine::map(len, call),
+        _ => replace(a[0], len, call),
     };
     const MINE: c_int = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     if let Ok(at) = sys::check(answer) {
@@ -27,6 +28,18 @@ pub fn map(a: [usize; 6]) -> isize {
         }
     }
     answer
+}
+
+/// How much the kernel maps of that length: of huge pages whole ones.
+fn mapped_len(len: usize, flags: c_int) -> usize {
+    if flags & libc::MAP_HUGETLB == 0 {
+        return len;
+    }
+    let page = match flags as u32 >> libc::MAP_HUGE_SHIFT & libc::MAP_HUGE_MASK as u32 {
+        0 => HUGE,
+        bits => 1 << bits,
+    };
+    len.checked_next_multiple_of(page).unwrap_or(len)
 }
 
 /// A call that puts something new there, or nothing.

@@ -15,8 +15,8 @@ pub fn remap(old: usize, old_len: usize, new_len: usize, flags: c_int, new: usiz
     let a = args![old, old_len, new_len, flags, new];
     // SAFETY: the program's own call.
     let call = || unsafe { sys::raw(libc::SYS_mremap, a) };
-    // Of shared memory the kernel refuses less.
-    let refused = || engine::on_private(old, old_len.max(1), call);
+    // Of shared memory the kernel refuses less: it is doubled where the old length is 0.
+    let refused = || engine::on_private(old, old_len.max(1), || double(new_len, flags, new, call));
     let pages = |len: usize| len.checked_next_multiple_of(PAGE).filter(|&n| n > 0);
     let (Some(len), Some(new_len)) = (pages(old_len), pages(new_len)) else {
         return refused();
@@ -34,6 +34,14 @@ pub fn remap(old: usize, old_len: usize, new_len: usize, flags: c_int, new: usiz
             engine::remap(&r, call).unwrap_or_else(|| engine::remap_thawed(&r, call))
         })
     })
+}
+
+/// A call that puts a new mapping somewhere, or is refused.
+fn double(len: usize, flags: c_int, new: usize, call: impl Fn() -> isize) -> isize {
+    match flags & libc::MREMAP_FIXED {
+        0 => engine::map(len, call),
+        _ => engine::replace(new, len, call),
+    }
 }
 
 /// The kernel does not refuse the arguments as such.
