@@ -44,6 +44,7 @@ impl Slack {
     /// Nothing can be done for now: to be measured again after a while.
     pub fn put_off(&self) {
         self.bytes.store(PUT_OFF, SeqCst);
+        self.measured_ns.store(sys::now_ns(), Relaxed);
     }
 
     /// It was put off.
@@ -93,6 +94,7 @@ mod tests {
         assert!(!slack.take(0) && !slack.is_put_off());
         slack.put_off();
         assert!(slack.is_limited() && slack.take(1 << 40) && slack.is_put_off());
+        assert_ne!(slack.measured_ns.load(Relaxed), 0);
         slack.forget();
         assert!(!slack.is_limited());
     }

@@ -49,8 +49,10 @@ fn keep_reserve(st: &State, len: usize) {
         Room::Stuck => st.slack.put_off(),
         Room::Short => {
             drop(owned);
-            if thaw_all().is_ok() {
-                st.stats.count_stop(Reason::Memory, 0);
+            match thaw_all() {
+                Ok(()) => st.stats.count_stop(Reason::Memory, 0),
+                // Threads cannot be held now: else every call would try.
+                Err(_) => st.slack.put_off(),
             }
         }
     }
