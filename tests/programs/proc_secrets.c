@@ -55,7 +55,7 @@ static const struct way {
 };
 enum { COUNT = sizeof WAYS / sizeof *WAYS };
 
-/* Unmaps private read-only pages that lie alone: one of them may say who shares memory. */
+/* Unmaps private pages that nobody writes and that lie alone: one may say who shares memory. */
 static void drop_unknown(void)
 {
     unsigned long start[64], end[64];
@@ -64,8 +64,8 @@ static void drop_unknown(void)
     FILE *map = fopen("/proc/self/maps", "r");
     while (map && found < 64 && fgets(line, sizeof line, map))
         if (sscanf(line, "%lx-%lx %7s", &start[found], &end[found], rights) == 3 &&
-            !strcmp(rights, "r--p") && end[found] - start[found] == OD_PAGE && !strchr(line, '/') &&
-            !strchr(line, '['))
+            (!strcmp(rights, "r--p") || !strcmp(rights, "---p")) &&
+            end[found] - start[found] == OD_PAGE && !strchr(line, '/') && !strchr(line, '['))
             found++;
     if (map)
         fclose(map);

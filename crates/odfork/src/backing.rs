@@ -65,7 +65,8 @@ pub fn unmap_anchors(file: &BackingFile) {
 
 /// Makes a sharing probe: one private page that every descendant inherits by fork and
 /// nobody ever writes. While it is mapped exclusively, no descendant that could
-/// show a backing file of its time is alive.
+/// show a backing file of its time is alive. Nor does anybody read it: back from swap space in one
+/// process it would be exclusive there, whoever else has it in swap space still.
 pub fn make_probe(s: &mut Scratch) -> SysResult<usize> {
     s.kernel.enter(Step::Probe);
     let prot = libc::PROT_READ | libc::PROT_WRITE;
@@ -75,7 +76,7 @@ pub fn make_probe(s: &mut Scratch) -> SysResult<usize> {
     unsafe {
         let at = s.kernel.call(libc::SYS_mmap, args![hint, PAGE, prot, flags, -1isize, 0])?;
         (at as *mut u64).write_volatile(0x6f64_666f_726b);
-        if let Err(e) = s.kernel.call(libc::SYS_mprotect, args![at, PAGE, libc::PROT_READ]) {
+        if let Err(e) = s.kernel.call(libc::SYS_mprotect, args![at, PAGE, libc::PROT_NONE]) {
             crate::sys::munmap(at, PAGE);
             return Err(e);
         }
