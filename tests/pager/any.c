@@ -318,13 +318,13 @@ static void hot(void)
         fail("pages in use were taken");
 }
 
-/* Stands still with pages in the store, until it is asked. */
+/* Stands still with pages in the store, until it is asked. Says where. */
 static void waits(void)
 {
     char *at = map(pressed);
     memset(at, 7, pressed);
     settle();
-    puts("ready");
+    printf("ready %lu\n", (unsigned long)at);
     fflush(stdout);
     getchar();
     for (size_t page = 0; page < pressed; page += PAGE)

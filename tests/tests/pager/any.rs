@@ -4,9 +4,9 @@
 use std::fs;
 use std::io::{self, BufRead, BufReader};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
+use std::thread::{sleep, spawn, JoinHandle};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -160,47 +160,88 @@ fn fuse(stage: &Stage) -> Outcome {
 /// The store in a tmpfs.
 fn tmpfs(stage: &Stage) -> Outcome {
     let folder = tempfile::tempdir_in("/dev/shm").map_err(text)?;
-    resume(waiting(stage, folder.path())?.0)
-}
-
-/// A program that stands still, with pages in the store; and its number.
-fn waiting(stage: &Stage, folder: &Path) -> Result<(Child, i32), String> {
-    let mut child = command(stage, folder, "8M", &["any", "waits"]).spawn().map_err(text)?;
-    match read_line(&mut child)?.trim() {
-        "ready" => {}
-        other => return Err(format!("it said: {other}")),
+    let waiting = waiting(stage, folder.path())?;
+    let [serving, _] = tasks_of(waiting.child.id()).ok_or("no tasks")?;
+    let open = fs::read_dir(format!("/proc/{serving}/fd")).map_err(text)?.flatten();
+    let files: Vec<_> = open.filter_map(|it| fs::read_link(it.path()).ok()).collect();
+    let is_in = |file: &PathBuf| file.starts_with(folder.path()) && !file.ends_with("report");
+    match files.iter().any(is_in) {
+        true => waiting.resume(),
+        false => Err(format!("its store is elsewhere: {files:?}")),
     }
+}
+
+/// A program that stands still, with pages in the store.
+struct Waiting {
+    child: Child,
+    pid: i32,
+    /// So much is there, of sevens.
+    memory: usize,
+}
+
+const WAITING_BYTES: usize = 24 << 20;
+
+fn waiting(stage: &Stage, folder: &Path) -> Result<Waiting, String> {
+    let mut command = command(stage, folder, "8M", &["any", "waits"]);
+    let mut child = command.process_group(0).spawn().map_err(text)?;
+    let line = read_line(&mut child)?;
+    let memory = line.strip_prefix("ready ").and_then(|at| at.trim().parse().ok());
+    let memory = memory.ok_or_else(|| format!("it said: {line}"))?;
     let pid = i32::try_from(child.id()).map_err(text)?;
-    Ok((child, pid))
+    Ok(Waiting { child, pid, memory })
 }
 
-fn resume(mut child: Child) -> Outcome {
-    go(&mut child)?;
-    finish(child)
+impl Waiting {
+    fn resume(mut self) -> Outcome {
+        go(&mut self.child)?;
+        finish(self.child)
+    }
+
+    /// To its group of processes, as a terminal does.
+    fn signal(&self, signal: i32) {
+        // SAFETY: a signal to children of ours.
+        unsafe { libc::kill(-self.pid, signal) };
+    }
+
+    /// Reads its memory as a debugger does, most of which is in the store.
+    fn read(&self) -> JoinHandle<bool> {
+        let (pid, memory) = (self.pid, self.memory);
+        spawn(move || {
+            let mut found = vec![0u8; WAITING_BYTES];
+            let to = libc::iovec { iov_base: found.as_mut_ptr().cast(), iov_len: WAITING_BYTES };
+            let from = libc::iovec { iov_base: memory as *mut _, iov_len: WAITING_BYTES };
+            // SAFETY: as much room as said; the other memory is only read.
+            let got = unsafe { libc::process_vm_readv(pid, &to, 1, &from, 1, 0) };
+            got == WAITING_BYTES as isize && found.iter().all(|&byte| byte == 7)
+        })
+    }
 }
 
-/// Stopped programs hold nothing that others wait for, and go on with every byte.
+/// Stopped programs hold nothing that others wait for: others run, and what was away can be read.
+/// They go on with every byte.
 fn stopped(stage: &Stage) -> Outcome {
     let folder = tempfile::tempdir().map_err(text)?;
-    let first = waiting(stage, folder.path())?;
-    let second = waiting(stage, folder.path())?;
-    // SAFETY: signals to children of ours.
-    let signal = |signal| [first.1, second.1].map(|pid| unsafe { libc::kill(pid, signal) });
-    signal(libc::SIGSTOP);
-    let other = waiting(stage, folder.path()).and_then(|(child, _)| resume(child));
-    signal(libc::SIGCONT);
-    resume(first.0).and(resume(second.0)).and(other)
+    let both = [waiting(stage, folder.path())?, waiting(stage, folder.path())?];
+    both.iter().for_each(|one| one.signal(libc::SIGSTOP));
+    let other = waiting(stage, folder.path()).and_then(Waiting::resume);
+    let readers = both.each_ref().map(Waiting::read);
+    let are_read =
+        wait_for("memory of a stopped program", || readers.iter().all(JoinHandle::is_finished));
+    both.iter().for_each(|one| one.signal(libc::SIGCONT));
+    let are_right = readers.map(JoinHandle::join).iter().all(|it| matches!(it, Ok(true)));
+    both.into_iter().try_for_each(Waiting::resume).and(other).and(are_read)?;
+    are_right.then_some(()).ok_or_else(|| "memory of a stopped program is not its own".into())
 }
 
 /// An image of memory that is away is refused, and no file is left.
 fn saved(stage: &Stage) -> Outcome {
     let folder = tempfile::tempdir().map_err(text)?;
-    let (child, pid) = waiting(stage, folder.path())?;
+    let waiting = waiting(stage, folder.path())?;
     let image = folder.path().join("image");
     let mut save = Command::new(&stage.launcher);
-    save.args(["image", "save", &pid.to_string(), "--all"]).arg(&image);
+    save.args(["image", "save", &waiting.pid.to_string(), "--all"]).arg(&image);
     let output = save.output().map_err(text)?;
-    resume(child)?;
+    waiting.resume()?;
     let is_refused = !output.status.success() && said(&output).contains("paged by a userfaultfd");
     match is_refused && !image.exists() {
         true => Ok(()),
