@@ -1,5 +1,7 @@
 """Functions that templates and children import by name."""
 
+import ctypes
+import io
 import os
 import resource
 import sys
@@ -26,6 +28,24 @@ def set_up_thread_once(flag):
 
 def set_up_fails():
     raise RuntimeError("no such model")
+
+
+def set_up_output(kept):
+    """Leaves text in the buffers of Python and of C; then perhaps other streams."""
+    print("set up,", end="")
+    ctypes.CDLL(None).printf(b"by C,")
+    if not kept:
+        sys.stdout, sys.stderr = io.StringIO(), io.TextIOWrapper(io.BytesIO())
+
+
+def write_by_c():
+    ctypes.CDLL(None).printf(b"from C")
+
+
+def exit_when(flag, status):
+    while not os.path.exists(flag):
+        time.sleep(0.01)
+    sys.exit(status)
 
 
 def copied_early():

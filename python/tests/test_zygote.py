@@ -1,6 +1,7 @@
 """Templates and their children."""
 
 import asyncio
+import ctypes
 import os
 import random
 import resource
@@ -220,6 +221,29 @@ def test_deadline_and_detached(zygote, tmp_path):
     os.kill(child.pid, 0)  # its zygote is closed, it lives
     os.kill(child.pid, signal.SIGKILL)
     assert child.wait() == -signal.SIGKILL
+
+
+@pytest.fixture
+def slow_reaper():
+    """This process becomes the parent of orphans, and does not reap them at once."""
+    prctl, subreaper = ctypes.CDLL(None).prctl, 36
+    prctl(subreaper, 1, 0, 0, 0)
+    yield
+    prctl(subreaper, 0, 0, 0, 0)
+
+
+def test_the_status_of_a_child_that_has_lost_its_template(tmp_path, slow_reaper):
+    with odfork.Zygote(imports=["helpers"]) as zygote:
+        flag = tmp_path / "flag"
+        child = zygote.start(helpers.exit_when, (str(flag), 7), detached=True)
+        killed = zygote.start(time.sleep, (600,))
+        zygote.info()
+        os.kill(zygote.pid, signal.SIGKILL)
+        assert killed.wait() == -signal.SIGKILL
+        flag.touch()
+        assert child.wait() == 7
+    for pid in (child.pid, killed.pid):
+        os.waitpid(pid, 0)
 
 
 def test_at_exit_functions_of_a_child_run(zygote, tmp_path):

@@ -1,5 +1,6 @@
 """What processes that are forked for somebody ask of the kernel."""
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -7,11 +8,28 @@ import sys
 from typing import Any
 
 PR_SET_PDEATHSIG = 1
-_prctl: Any = ctypes.CDLL(None, use_errno=True).prctl if sys.platform == "linux" else None
+_libc: Any = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
 def end_with(parent: int) -> None:
     """This process is killed when its parent dies; it ends if that has happened already."""
-    _prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    _libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
     if os.getppid() != parent:
         os._exit(255)
+
+
+def flush() -> None:
+    """Before forks, else each child would write what is in the buffers; before os._exit()."""
+    flush_streams()
+    flush_stdio()
+
+
+def flush_streams() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            stream.flush()
+
+
+def flush_stdio() -> None:
+    """What C code has written by printf() and the like; exit() would do it, _exit() does not."""
+    _libc.fflush(None)

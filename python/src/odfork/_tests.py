@@ -13,7 +13,7 @@ from typing import Any, Callable, List, NoReturn, Optional
 
 import pytest
 
-from . import _copies, _ending, _template
+from . import _copies, _ending, _process, _template
 
 try:
     from _pytest.subtests import failed_subtests_key as FAILED_SUBTESTS
@@ -90,8 +90,7 @@ class Box:
 
 def fork_test(child: Callable[[], NoReturn], forked: Callable[[], None], limit: Any) -> int:
     """Forks; the child's status. `forked` is called in the parent, right after the fork."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    _process.flush()
     pid = _template.fork()
     if pid == 0:
         child()
@@ -160,6 +159,7 @@ def run_test(item: Any, test: Callable[[], None], box: Box, timeout: Optional[fl
         sender.send("end", stop or str(item.session.shouldstop or ""))
         _copies.note(box.copies)
         ending.run()
+        _process.flush()
         status = 0
     except BaseException:
         os.write(trace, traceback.format_exc().encode())

@@ -19,7 +19,7 @@ from typing import Any, Dict, Iterator, List, NoReturn, Optional
 import pytest
 from _pytest.runner import CallInfo
 
-from . import _library, _shared, _start
+from . import _library, _process, _shared, _start
 from ._template import GRACE, Order, Template
 from ._tests import Answers, Box, Ended, fork_test, run_test
 
@@ -123,8 +123,7 @@ class Plugin:
         self._stop()
         if item is self.expected and _shared.same(item, nextitem) and self._may_be_ordered(item):
             self._freeze()
-            sys.stdout.flush()
-            sys.stderr.flush()
+            _process.flush()
             begin = time.perf_counter()
             self.template = Template(
                 lambda order: self._become(item.session, order), self.timeout, self.box.copies
@@ -188,6 +187,7 @@ class Plugin:
             self._stop()  # it would keep what the fixtures give back
         torn = _call(item, "teardown", lambda: _shared.teardown(item, nextitem))
         if torn.failed:
+            _take_over(reports, torn)
             reports = [r for r in reports if r.when != "teardown" or r.failed] + [torn]
         elif answers.ended is not None:
             reports.append(torn)
@@ -218,6 +218,7 @@ class Plugin:
         if self.template is not None:
             number = self.numbers.get(id(after), -1)
             order = self.numbers[id(item)], number, item.session.testsfailed
+            _process.flush_streams()  # with -s, the dots of the tests before stand before this one
             status = self.template.run(order)
             if status is None or not self.template.lasts:
                 self._stop()
@@ -331,6 +332,15 @@ def _add(report: Any, torn: Any) -> None:
             before = "".join(old for its, old in report.sections if its == name)
             report.sections = [one for one in report.sections if one[0] != name]
             report.sections.append((name, before + text))
+
+
+def _take_over(reports: List[Any], torn: Any) -> None:
+    """What the child's report of its teardown had, to the one that stands in its place."""
+    for report in reports:
+        if report.when == "teardown" and report.passed:
+            _add(report, torn)
+            torn.duration, torn.sections = report.duration, report.sections
+            torn.user_properties = report.user_properties
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 import atexit
 import fcntl
 import gc
+import io
 import os
 import pickle
 import resource
@@ -115,9 +116,16 @@ def _place(frame: Frame, targets: List[int]) -> None:
         os.dup2(fd, target, inheritable=True)
         os.close(fd)
     for stream in (sys.stdout, sys.stderr):
-        if stream is not None and stream.fileno() in targets:
-            lines = os.isatty(stream.fileno())
-            stream.reconfigure(line_buffering=lines)  # type: ignore[union-attr]
+        if isinstance(stream, io.TextIOWrapper) and _number(stream) in targets:
+            stream.reconfigure(line_buffering=stream.isatty())
+
+
+def _number(stream: io.TextIOWrapper) -> int:
+    """The descriptor; -1 of what a template has put in the place of a standard stream."""
+    try:
+        return stream.fileno()
+    except (OSError, ValueError):
+        return -1
 
 
 def _surroundings(frame: Frame) -> None:
@@ -246,4 +254,5 @@ def _end(status: int) -> NoReturn:
                 stream.flush()
         except (OSError, ValueError):
             status = status or 120
+    _process.flush_stdio()
     os._exit(status)

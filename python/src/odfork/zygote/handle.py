@@ -104,7 +104,7 @@ class Child(subprocess.Popen):  # type: ignore[type-arg]
                 poller.register(self._pidfd, selectors.EVENT_READ)
                 if not poller.select(timeout):
                     raise subprocess.TimeoutExpired(self.args, timeout or 0)
-        self._settle(_status_of(self._pidfd))
+        self._settle(_status_of(self._pidfd, self.pid))
 
     def _settle(self, returncode: int) -> None:
         self.returncode = returncode
@@ -170,19 +170,52 @@ class Executed(Child):
         self._timer.cancel()
 
 
-def _status_of(pidfd: int) -> int:
-    """From Linux 6.15 on; before, a child that lost its template has been killed by the kernel."""
-    buffer = bytearray(INFO.pack(PIDFD_INFO_EXIT, *[0] * 13))
-    for _ in range(200):  # readable comes a moment before its new parent has reaped it
-        try:
-            fcntl.ioctl(pidfd, PIDFD_GET_INFO, buffer)
-        except OSError:
-            break
-        mask, *_rest, code = INFO.unpack(buffer)
-        if mask & PIDFD_INFO_EXIT:
-            return os.waitstatus_to_exitcode(code)
+def _status_of(pidfd: int, pid: int) -> int:
+    """The status of a child that has lost its template and ended.
+
+    The kernel gives it while the new parent has not reaped the child, and from Linux 6.15 on by the
+    pidfd afterwards. Before, a child that was running has been killed.
+    """
+    for _ in range(200):  # the two differ by a moment
+        status = _unreaped(pidfd, pid)
+        if status is None:
+            status = _reaped(pidfd)
+        if status is not None:
+            return os.waitstatus_to_exitcode(status)
         time.sleep(0.005)
     return -int(signal.SIGKILL)
+
+
+def _unreaped(pidfd: int, pid: int) -> Optional[int]:
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as stat:
+            fields = stat.read().rsplit(")", 1)[1].split()
+        if not _may_look_at(pid):  # then the status reads as 0
+            return None
+        signal.pidfd_send_signal(pidfd, 0)  # else the number may be another process's by now
+    except OSError:
+        return None
+    return int(fields[-1]) if fields[0] == "Z" else None
+
+
+def _may_look_at(pid: int) -> bool:
+    try:
+        os.readlink(f"/proc/{pid}/exe")
+    except PermissionError:
+        return False
+    except OSError:  # it has none any more
+        pass
+    return True
+
+
+def _reaped(pidfd: int) -> Optional[int]:
+    buffer = bytearray(INFO.pack(PIDFD_INFO_EXIT, *[0] * 13))
+    try:
+        fcntl.ioctl(pidfd, PIDFD_GET_INFO, buffer)
+    except OSError:
+        return None
+    mask, *_rest, code = INFO.unpack(buffer)
+    return int(code) if mask & PIDFD_INFO_EXIT else None
 
 
 async def readable(fd: int) -> None:

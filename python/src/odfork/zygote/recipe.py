@@ -9,7 +9,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Optional, Union
 
-from .. import _library
+from .. import _library, _process
 
 
 @dataclass
@@ -89,6 +89,7 @@ def prepare(data: Dict[str, Any]) -> None:
 
 def settle() -> None:
     """Forks once: libraries with threads of their own (OpenBLAS) end them before a fork."""
+    _process.flush()
     child = os.fork()
     if child == 0:
         os._exit(0)

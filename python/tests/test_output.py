@@ -1,0 +1,68 @@
+"""What processes write is written once, by whom it is of."""
+
+import os
+import subprocess
+import sys
+
+import helpers
+
+import odfork
+
+TESTS = """
+import atexit, ctypes, pytest, sys
+
+@pytest.fixture(scope="class")
+def shared():
+    ctypes.CDLL(None).printf(b"shared by C,")
+    print("shared", end=",")
+    yield
+    print("shared is dropped")
+    raise RuntimeError("after the last")
+
+@pytest.mark.usefixtures("shared")
+class Test:
+    @pytest.mark.parametrize("n", range(4))
+    def test(self, n, record_property):
+        record_property("n", n)
+        print("test", n, end=",")
+        ctypes.CDLL(None).printf(b"by C %d,", n)
+        atexit.register(print, "at exit", n, end=",")
+"""
+
+
+def test_nothing_is_captured(pytester, monkeypatch):
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    pytester.makepyfile(TESTS)
+    said = pytester.runpytest_subprocess("--odfork", "-s", "-q").stdout.str()
+    parts = [f"test {n},at exit {n},by C {n}," for n in range(4)]
+    assert "shared,shared by C," + ".".join(parts) + "shared is dropped" in said
+    assert said.count("shared,") == 1
+
+
+def test_a_shared_fixture_that_fails_in_the_end(pytester):
+    pytester.makepyfile(TESTS)
+    family = ("--junitxml=seen.xml", "-o", "junit_family=xunit1")
+    said = pytester.runpytest_subprocess("--odfork", "-q", *family).stdout.str()
+    assert "4 passed, 1 error" in said and "shared is dropped" in said
+    seen = (pytester.path / "seen.xml").read_text(encoding="utf-8")
+    assert [n for n in range(4) if f'<property name="n" value="{n}"' in seen] == [0, 1, 2, 3]
+
+
+def test_output_of_the_set_up_is_written_once():
+    program = (
+        "import odfork, helpers\n"
+        "z = odfork.Zygote(imports=['helpers'], setup='helpers:set_up_output', setup_args=(1,))\n"
+        "for _ in range(3): z.start(print, ('child',)).wait()"
+    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": ""}
+    ran = subprocess.run([sys.executable, "-c", program], env=env, stdout=subprocess.PIPE)
+    assert ran.stdout == b"set up,by C,child\nchild\nchild\n"
+
+
+def test_standard_streams_that_the_template_replaced():
+    with odfork.Zygote(imports=["helpers"]) as zygote:
+        child = zygote.start(helpers.write_by_c, stdout=subprocess.PIPE)
+        assert child.communicate() == (b"from C", None)
+    with odfork.Zygote(setup=helpers.set_up_output, setup_args=(0,)) as other:
+        child = other.start(helpers.write_by_c, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert child.communicate() == (b"from C", b"")
