@@ -66,3 +66,15 @@ def test_standard_streams_that_the_template_replaced():
     with odfork.Zygote(setup=helpers.set_up_output, setup_args=(0,)) as other:
         child = other.start(helpers.write_by_c, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         assert child.communicate() == (b"from C", b"")
+
+
+def test_a_script_sees_what_it_would_see(tmp_path):
+    (tmp_path / "beside.py").write_text("value = 5\n")
+    text = "import sys, beside\nprint(__name__, __file__, sys.argv, sys.path[0])"
+    (tmp_path / "script").write_text(text)
+    plain = subprocess.run(
+        [sys.executable, "script", "1"], cwd=tmp_path, stdout=subprocess.PIPE, check=True
+    )
+    with odfork.Zygote() as zygote:
+        child = zygote.start(script="script", argv=["1"], cwd=tmp_path, stdout=subprocess.PIPE)
+        assert child.communicate()[0] == plain.stdout

@@ -177,6 +177,21 @@ def test_a_child_is_ready_before_it_is_asked_for():
     assert gone(spare)
 
 
+def test_an_interrupt_before_the_request_is_not_the_child_s():
+    with odfork.Zygote(imports=["helpers"]) as zygote:
+        for _ in range(3):
+            os.kill(spare_of(zygote), signal.SIGINT)
+            time.sleep(0.05)
+            assert zygote.call(helpers.add, 1) == 1
+
+
+def test_a_descriptor_that_is_none(zygote):
+    before = zygote.pid
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        zygote.start(helpers.setups, pass_fds=[99999])
+    assert zygote.call(helpers.add, 1) == 1 and zygote.pid == before
+
+
 @pytest.mark.parametrize("spare", [True, False])
 def test_an_interrupt_of_a_child_that_has_just_started(spare):
     # A job in the background is started with it ignored, and so would a child be.

@@ -1,19 +1,23 @@
 """What a child of a template does between fork and the end of its process."""
 
 import atexit
+import builtins
 import fcntl
 import gc
 import io
 import os
 import pickle
+import pkgutil
 import resource
 import runpy
+import select
 import signal
 import socket
 import sys
 import threading
 import traceback
-from typing import List, NoReturn, Optional, Union
+import types
+from typing import Any, List, NoReturn, Optional, Tuple, Union
 
 from .. import _copies, _process
 from . import protocol, recipe
@@ -81,14 +85,30 @@ def run(
 
 
 def _await(sock: socket.socket) -> Frame:
-    """A spare child waits for what it is to become; it ends when its template does."""
+    """A spare child waits for what it is to become; it ends when its template does.
+
+    An interrupt that arrives before is for the group that the child is in, not for what it becomes.
+    """
+    own: List[object] = []
+
+    def waits(milliseconds: Optional[int] = None) -> List[Tuple[int, int]]:
+        poller = select.poll()
+        poller.register(sock, select.POLLIN)
+        return poller.poll(milliseconds)
+
+    def interrupted(*_: object) -> None:
+        own.extend(waits(0))
+
     with sock:
         sock.setblocking(True)
+        signal.signal(signal.SIGINT, interrupted)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+        waits()
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         frame = protocol.receive(sock)
     if frame is None:
         os._exit(0)
-    waiting = signal.sigtimedwait([signal.SIGINT], 0)
-    if waiting is not None and waiting.si_code <= 0:  # not the terminal's: from a process
+    if own:
         os.kill(os.getpid(), signal.SIGINT)
     return frame
 
@@ -206,17 +226,31 @@ def _program(frame: Frame, arguments: List[str]) -> int:
         path = os.fsdecode(script)
         sys.argv = [path, *arguments]
         sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
-        runpy.run_path(path, run_name="__main__")
+        if pkgutil.get_importer(path) is None:
+            with io.open_code(os.path.abspath(path)) as file:
+                _become(file.read(), os.path.abspath(path))
+        else:  # a folder or an archive
+            runpy.run_path(path, run_name="__main__")
     elif module is not None:
         sys.argv = [module.decode(), *arguments]
         sys.path.insert(0, os.getcwd())
         runpy.run_module(module.decode(), run_name="__main__", alter_sys=True)
     elif command is not None:
         sys.argv = ["-c", *arguments]
-        exec(compile(command.decode(), "<string>", "exec"), sys.modules["__main__"].__dict__)
+        _become(command, "<string>")
     else:
         raise ValueError("the request says nothing to run")
     return 0
+
+
+def _become(source: bytes, name: str) -> None:
+    """Runs the source as the main module, in the place of the template's."""
+    main: Any = types.ModuleType("__main__")
+    main.__builtins__ = builtins
+    if name != "<string>":
+        main.__file__, main.__cached__ = name, None
+    sys.modules["__main__"] = main
+    exec(compile(source, name, "exec", dont_inherit=True), main.__dict__)
 
 
 def _uncaught() -> int:

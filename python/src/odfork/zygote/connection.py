@@ -55,6 +55,8 @@ class Connection:
                 protocol.send(self.sock, frame)
         except OSError as error:
             self.forget(frame.request)
+            if self.sock.fileno() >= 0 and not isinstance(error, ConnectionError):
+                raise  # one of the descriptors is none: the template is as well as before
             with self._changed:
                 self.lost = True
             raise Lost(str(error)) from None
