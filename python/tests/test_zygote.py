@@ -17,6 +17,7 @@ import helpers
 import pytest
 
 import odfork
+from odfork import _process
 from odfork.zygote import protocol
 from odfork.zygote.client import PROGRAM
 from odfork.zygote.connection import pair
@@ -236,6 +237,14 @@ def test_deadline_and_detached(zygote, tmp_path):
     os.kill(child.pid, 0)  # its zygote is closed, it lives
     os.kill(child.pid, signal.SIGKILL)
     assert child.wait() == -signal.SIGKILL
+
+
+def test_a_child_whose_parent_died_before_it_began():
+    pid = os.fork()
+    if pid == 0:
+        _process.end_with(os.getpid())  # not its parent
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == signal.SIGKILL
 
 
 @pytest.fixture

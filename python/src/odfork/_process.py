@@ -12,10 +12,10 @@ _libc: Any = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else N
 
 
 def end_with(parent: int) -> None:
-    """This process is killed when its parent dies; it ends if that has happened already."""
+    """This process is killed when its parent dies, also if that has happened already."""
     _libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
     if os.getppid() != parent:
-        os._exit(255)
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def flush() -> None:
