@@ -211,7 +211,10 @@ pub fn freeze_now() -> Done<()> {
         st.note_pass();
     }
     if done.is_ok() && is_live_wanted() && !st.live.is_barred() {
-        share(st, &mut owned);
+        let shared = share(st, &mut owned);
+        drop(owned);
+        after(&shared);
+        return done;
     }
     drop(owned);
     after(&done);

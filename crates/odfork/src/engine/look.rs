@@ -10,9 +10,10 @@ use super::child::detect_child;
 use super::live::is_live_wanted;
 use super::slices::{self, finish_sharing};
 use super::state::{state, Owned, State};
+use super::thaw::after;
 use super::waiter::hold;
 use crate::pass::Decide;
-use crate::reason::Reason;
+use crate::reason::{Done, Reason};
 use crate::sys;
 
 /// After a call by which the program may have heard of the end of a child.
@@ -26,14 +27,17 @@ pub fn after_wait() {
         if slices::is_bounded(st) {
             slices::open_sharing(st, &mut owned);
         } else if !owned.is_beside_calls(st) {
-            share(st, &mut owned);
+            let done = share(st, &mut owned);
+            drop(owned);
+            after(&done);
         }
     }
 }
 
 /// Shares what can be. Under the lock; nobody is in an announced call.
-pub fn share(st: &State, owned: &mut Owned) {
+pub fn share(st: &State, owned: &mut Owned) -> Done<()> {
     let began_ns = sys::now_ns();
-    let _ = pass(st, owned, Decide::Share, began_ns);
+    let done = pass(st, owned, Decide::Share, began_ns);
     finish_sharing(st, owned, sys::now_ns() - began_ns);
+    done
 }
