@@ -5,7 +5,6 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::sync::LazyLock;
 
 use odfork_image::{Fate, Image, Room, PAGE};
 use tempfile::TempDir;
@@ -18,14 +17,18 @@ const BLOCK: usize = 64 << 10;
 /// Pages read of each region.
 const PAGES: usize = 20;
 
-/// Where the files are, with a whole image for deltas beside them.
-static FOLDER: LazyLock<TempDir> = LazyLock::new(|| {
+thread_local! {
+    /// Where the files are, with a whole image for deltas beside them. Goes with its thread.
+    static FOLDER: TempDir = make_folder();
+}
+
+fn make_folder() -> TempDir {
     let in_memory = tempfile::tempdir_in("/dev/shm");
     let folder = in_memory.or_else(|_| tempfile::tempdir()).expect("a temporary folder");
     fs::write(folder.path().join("base"), &include_bytes!("../../corpus/image/lz4")[1..])
         .expect("the base is written");
     folder
-});
+}
 
 fn number(file: &[u8], at: usize, bytes: usize) -> Option<usize> {
     let mut word = [0; 8];
@@ -57,7 +60,7 @@ fn repair_head(file: &mut [u8]) -> Option<()> {
 }
 
 fn path() -> PathBuf {
-    FOLDER.path().join("image")
+    FOLDER.with(|folder| folder.path().join("image"))
 }
 
 pub fn run(data: &[u8]) {
