@@ -18,6 +18,8 @@ enum { WAYS = 4, ROUNDS = 24, GAP_NS = 1000000 };
 
 static _Atomic(char *) region;
 static atomic_int over, enlarged;
+/* Held while a copy is made: it needs the region. */
+static pthread_mutex_t copying = PTHREAD_MUTEX_INITIALIZER;
 static char *block, stack[65536];
 
 static uint64_t now(void)
@@ -89,11 +91,13 @@ static void *go_on(void *unused)
             memset(block + SHORT, 6, LONG - SHORT);
             enlarged = 1;
         }
+        int status, terminal = -1;
+        pthread_mutex_lock(&copying);
         char *at = region;
+        pid_t pid = at ? copy(way++ % WAYS, at, &terminal) : 0;
+        pthread_mutex_unlock(&copying);
         if (!at)
             continue;
-        int status, terminal = -1;
-        pid_t pid = copy(way++ % WAYS, at, &terminal);
         CHECK(pid > 0 && waitpid(pid, &status, 0) == pid, "a copy: %s", strerror(errno));
         if (terminal >= 0)
             close(terminal);
@@ -119,8 +123,9 @@ int main(void)
             _exit(0);
         od_join(pid);
         usleep(2000);
+        pthread_mutex_lock(&copying);
         region = NULL;
-        usleep(2000);
+        pthread_mutex_unlock(&copying);
         OK(munmap(at, BYTES));
     }
     over = 1;
