@@ -32,7 +32,7 @@ pub fn build_servers(digest: &Digest, id: &str) -> Content {
         let what = format!("1 request in 100 waits longer, {} / plain", arm.configuration);
         (what, times(&ratio))
     };
-    Content { blocks, headlines: rounds_to_plain(digest, SLOW).map(line).collect() }
+    Content { blocks, headlines: to_plain(digest, SLOW, ratio_of_rounds).map(line).collect() }
 }
 
 /// What of a server is compared, in words.
@@ -51,41 +51,25 @@ fn server_ratios(digest: &Digest) -> Table {
         let row = |(arm, ratio): (&Point, Estimate)| {
             vec![what.to_owned(), arm.configuration.clone(), times(&ratio)]
         };
-        rounds_to_plain(digest, metric).map(row).collect::<Vec<_>>()
+        to_plain(digest, metric, ratio_of_rounds).map(row).collect::<Vec<_>>()
     });
     let head = ["what", "configuration", "to plain (95 %)"];
     Table::new("Ratios of the same rounds, their median", &head, 2).with(rows)
 }
 
-/// The points of a metric that are not plain's, each with plain's.
-fn with_plain<'a>(
-    digest: &'a Digest,
-    metric: &'a str,
-) -> impl Iterator<Item = (&'a Point, &'a Point)> {
-    let others = digest.of_metric(metric).filter(|point| point.configuration != "plain");
-    others.filter_map(|arm| Some((arm, digest.twin(arm, "plain")?)))
-}
-
+/// The points of a metric that are not plain's, and their ratio to plain's.
 fn to_plain<'a>(
     digest: &'a Digest,
     metric: &'a str,
+    ratio: fn(&Point, &Point) -> Option<Estimate>,
 ) -> impl Iterator<Item = (&'a Point, Estimate)> {
-    let pairs = with_plain(digest, metric);
-    pairs.filter_map(|(arm, plain)| Some((arm, paired_ratio(arm, plain)?)))
-}
-
-/// As the table on a terminal has it.
-fn rounds_to_plain<'a>(
-    digest: &'a Digest,
-    metric: &'a str,
-) -> impl Iterator<Item = (&'a Point, Estimate)> {
-    let pairs = with_plain(digest, metric);
-    pairs.filter_map(|(arm, plain)| Some((arm, ratio_of_rounds(arm, plain)?)))
+    let others = digest.of_metric(metric).filter(|point| point.configuration != "plain");
+    others.filter_map(move |arm| Some((arm, ratio(arm, digest.twin(arm, "plain")?)?)))
 }
 
 /// Of the arm that does worst.
 pub fn lead_of_servers(digest: &Digest) -> Option<String> {
-    let ratios = rounds_to_plain(digest, SLOW);
+    let ratios = to_plain(digest, SLOW, ratio_of_rounds);
     let (arm, ratio) = ratios.max_by(|(_, a), (_, b)| a.value.total_cmp(&b.value))?;
     let loses = match ratio.interval {
         Some((low, _)) if low > MOST => "it loses more than 3 %",
@@ -103,7 +87,7 @@ pub fn lead_of_servers(digest: &Digest) -> Option<String> {
 pub fn lead_of_rates(digest: &Digest, what: &str) -> Option<String> {
     let ours = ["auto", "eager", "live", "kernel"];
     let is_ours = |(arm, _): &(&Point, Estimate)| ours.contains(&arm.configuration.as_str());
-    let mut ratios: Vec<_> = to_plain(digest, "rate").filter(is_ours).collect();
+    let mut ratios: Vec<_> = to_plain(digest, "rate", paired_ratio).filter(is_ours).collect();
     ratios.sort_by(|(a, x), (b, y)| {
         a.number("bytes").total_cmp(&b.number("bytes")).then(x.value.total_cmp(&y.value))
     });
@@ -130,7 +114,8 @@ pub fn build_rates(digest: &Digest, id: &str) -> Content {
             digest.of_metric("rate").filter(|point| point.params == place.params).collect();
         let words = words(place);
         blocks.push(rates(&arms, &words, &format!("{id}-rates-{}", at + 1)));
-        let here = to_plain(digest, "rate").filter(|(arm, _)| arm.params == place.params);
+        let here =
+            to_plain(digest, "rate", paired_ratio).filter(|(arm, _)| arm.params == place.params);
         headlines.extend(here.map(|(arm, ratio)| {
             let what = format!("executions a second, {} / plain, {words}", arm.configuration);
             (what, times(&ratio))

@@ -210,13 +210,11 @@ pub fn freeze_now() -> Done<()> {
     if done.is_ok() {
         st.note_pass();
     }
+    let mut last = done;
     if done.is_ok() && is_live_wanted() && !st.live.is_barred() {
-        let shared = share(st, &mut owned);
-        drop(owned);
-        after(&shared);
-        return done;
+        last = share(st, &mut owned);
     }
     drop(owned);
-    after(&done);
+    after(&last);
     done
 }
