@@ -187,9 +187,11 @@ fn is_marker(entry: u64) -> bool {
         && entry & abi::ENTRY_SWAP_TYPE == abi::SWAP_TYPE_MARKER
 }
 
-/// A guard (smaps tells of those since 6.18 only), or poison.
+/// A guard (smaps tells of those since 6.18 only), or poison. What a marker says is shown to the
+/// privileged only; others learn of guards since 6.15.
 fn fails(entry: u64) -> bool {
-    is_marker(entry) && entry & abi::MARKER_FAILS != 0
+    let guard = entry & abi::ENTRY_PRESENT == 0 && entry & abi::ENTRY_GUARD != 0;
+    guard || is_marker(entry) && entry & abi::MARKER_FAILS != 0
 }
 
 #[cfg(test)]
@@ -213,6 +215,8 @@ mod tests {
         // As 6.18 shows a guard, and a page write-protected by a userfaultfd.
         let (guard, protected) = (0x4400_0000_0000_009f, 0x4200_0000_0000_003f);
         assert!(fails(guard) && !fails(protected) && !fails(1 << 63 | guard));
+        // The same for an ordinary user.
+        assert!(fails(0x4400_0000_0000_0000) && !fails(0x4200_0000_0000_0000));
         assert!(!wanted(protected, Want::DirtyMarked) && wanted(protected, Want::Dirty));
     }
 }
