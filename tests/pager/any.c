@@ -1,7 +1,7 @@
 /* All memory of a program under a limit (--memory any): what only that way pages, and what the
  * kernel does to pages that are away. any CASE: small, given, robust, written, forked, raw,
  * changed, grows, many, shared, hot,
- * waits, together. */
+ * waits, together, unshared. */
 #include "pages.h"
 #include <fcntl.h>
 #include <stdbool.h>
@@ -368,6 +368,44 @@ static void together(void)
                 fail("a count of one thread");
 }
 
+/* What a fork left shared leaves memory, too: while the child has it, and when it has ended. */
+static void unshared(void)
+{
+    enum { PAGES = 1700 };
+    uint64_t *at = (void *)map(PAGES * PAGE);
+    for (int round = 1; round <= 4; round++) {
+        int tell[2];
+        char byte;
+        for (uint64_t page = 0; page < PAGES; page++)
+            fill_page(at + page * WORDS, page, round);
+        if (pipe(tell))
+            fail("no pipe");
+        pid_t child = round % 2 ? raw_fork() : fork();
+        if (child == 0) {
+            close(tell[1]);
+            bool is_kept = read(tell[0], &byte, 1) == 1;
+            for (uint64_t page = 0; is_kept && page < PAGES; page++)
+                check_page("a child's", at + page * WORDS, page, round);
+            _exit(0);
+        }
+        close(tell[0]);
+        if (round > 2) {
+            close(tell[1]);
+            expect_child(child, "a child that ended");
+        }
+        push_out();
+        settle();
+        for (uint64_t page = 0; page < PAGES; page++)
+            check_page("the parent's", at + page * WORDS, page, round);
+        if (round <= 2) {
+            if (write(tell[1], "", 1) != 1)
+                fail("the pipe");
+            close(tell[1]);
+            expect_child(child, "a child that had its memory");
+        }
+    }
+}
+
 int main(int count, char **words)
 {
     const char *which = count > 1 ? words[1] : "";
@@ -396,6 +434,8 @@ int main(int count, char **words)
         waits();
     else if (!strcmp(which, "together"))
         together();
+    else if (!strcmp(which, "unshared"))
+        unshared();
     else
         fail("no such case");
     puts("ok");

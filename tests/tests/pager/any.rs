@@ -66,6 +66,15 @@ fn forked(stage: &Stage, which: &str) -> Outcome {
     }
 }
 
+/// What forks left shared was made the program's own, and left.
+fn unshared(stage: &Stage) -> Outcome {
+    let counts = run(stage, "8M", &["any", "unshared"])?;
+    match counts["unshared"].as_u64() {
+        Some(1..) => Ok(()),
+        _ => Err(format!("nothing was unshared: {counts}")),
+    }
+}
+
 /// The most that was in memory at a time. Memory that is not watched yet grows while the pager
 /// waits for a processor, so on a busy machine a run may exceed a tenth, and another one follows;
 /// but no run reaches thrice the limit. What the program uses is nine times the limit and more.
@@ -381,7 +390,7 @@ fn refused(stage: &Stage) -> Outcome {
 
 type Case = fn(&Stage) -> Outcome;
 
-pub const CASES: [(&str, Case); 29] = [
+pub const CASES: [(&str, Case); 30] = [
     ("content", |s| paged(s, "8M", &["content", "16", "3", "2", "11", "40"])),
     ("mappings", |s| paged(s, "2M", &["mappings", "600", "9"])),
     ("heap", |s| paged(s, "8M", &["heap", "3", "3", "9"])),
@@ -397,6 +406,7 @@ pub const CASES: [(&str, Case); 29] = [
     ("bounded", |s| bounded(s, 16, &["any", "grows"])),
     ("bounded_many", |s| bounded(s, 8, &["any", "many"])),
     ("hot", |s| paged(s, "8M", &["any", "hot"])),
+    ("unshared", unshared),
     ("together", |s| paged(s, "8M", &["any", "together"])),
     ("pinned", |s| paged(s, "8M", &["pins", "allowed"])),
     ("fuse", fuse),

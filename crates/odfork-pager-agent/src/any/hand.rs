@@ -72,6 +72,7 @@ impl Pager {
         if self.counts.taken < goal {
             self.state.pause = PAUSE;
         }
+        self.unshare.begin();
         // A thread may have begun, or a mutex been locked, meanwhile.
         self.state.is_unprotected = !self.protect();
     }
@@ -236,7 +237,10 @@ impl Pager {
                     return Left::Later;
                 }
                 // Pinned, shared with a child, or gone since.
-                Err(Errno(libc::EBUSY | libc::ENOENT | libc::EFAULT)) => {
+                Err(Errno(error @ (libc::EBUSY | libc::ENOENT | libc::EFAULT))) => {
+                    if error == libc::EBUSY {
+                        self.unshare.add(at);
+                    }
                     self.counts.busy += 1;
                     self.state.shared[1] += 1;
                     at += BYTES;
@@ -262,6 +266,10 @@ impl Pager {
     /// alone: pages in use would come and go without end. Memory that is not watched may grow
     /// meanwhile, so it is looked for after each part.
     pub fn reduce(&mut self, more: u64) {
+        let unshared = self.unshare.end();
+        self.counts.unshared += unshared;
+        // They are counted again if the kernel still refuses them.
+        self.state.shared = self.state.shared.map(|pages| pages.saturating_sub(unshared));
         let pool = if self.state.pause > 0 { 0 } else { self.limit / POOL };
         self.state.pause = self.state.pause.saturating_sub(1);
         let allowed = self.allowed();

@@ -15,6 +15,7 @@
 //! | ahead | neighbours of a page that is read |
 //! | hand | which pages are taken; what leaves for the store |
 //! | pool, table, store, room | pages in memory but away; where each is; the file; own memory |
+//! | unshare | pages that a fork left shared |
 //! | watched | which ranges the kernel reports faults of |
 //! | threads, protected | pages that the kernel uses without waiting for us |
 //! | pager, report | the state; what is said |
@@ -38,6 +39,7 @@ mod store;
 mod table;
 mod task;
 mod threads;
+mod unshare;
 mod watched;
 
 use core::cell::UnsafeCell;
@@ -280,6 +282,7 @@ fn make(uffd: Userfaultfd, limit: u64) -> Result<*mut Task, Failure> {
         store: store::Store::new(ORDER.path(0), &mut room)
             .map_err(why("its store cannot be made in the folder of --store"))?,
         protected: protected::Protected::new(tasks, &mut room).ok_or_else(short)?,
+        unshare: unshare::Unshare::new(&mut room).ok_or_else(short)?,
         maps,
         pagemap,
         statm: -1,

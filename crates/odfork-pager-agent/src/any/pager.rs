@@ -13,6 +13,7 @@ use super::protected::Protected;
 use super::room::Room;
 use super::store::Store;
 use super::table::{Entry, Place, Table};
+use super::unshare::Unshare;
 use super::watched::Watched;
 
 /// What was done, for the report.
@@ -29,6 +30,7 @@ pub struct Counts {
     pub filled: u64,
     pub taken: u64,
     pub busy: u64,
+    pub unshared: u64,
     pub forks: u64,
     /// Left for one more revolution.
     pub spared: u64,
@@ -94,6 +96,7 @@ pub struct Pager {
     pub pool: Pool,
     pub store: Store,
     pub protected: Protected,
+    pub unshare: Unshare,
     /// Of the program: /proc/PID/task; of this memory: maps, pagemap, statm, smaps.
     pub maps: c_int,
     pub pagemap: c_int,

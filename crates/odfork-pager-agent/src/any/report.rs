@@ -127,6 +127,7 @@ impl Pager {
             (b",\"spared\":", counts.spared),
             (b",\"busy\":", counts.busy),
             (b",\"uncounted\":", self.pool.uncounted),
+            (b",\"unshared\":", counts.unshared),
             (b",\"forks\":", counts.forks),
             (b",\"stored\":", self.store.taken),
         ] {
