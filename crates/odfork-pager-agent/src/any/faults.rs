@@ -255,3 +255,64 @@ impl Pager {
         self.table.get(page).place == Place::Here
     }
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use odfork_sys::check;
+
+    use super::*;
+    use crate::any::{make, uffd, ORDER, WATCHED};
+    use crate::kernel_mmap;
+
+    const PAGES: u64 = 64;
+    const LIMIT: u64 = 512;
+
+    /// The state of a serving task that does not run: nothing but what the test asks for is taken.
+    fn pager() -> SysResult<&'static mut Pager> {
+        let uffd = uffd()?;
+        // SAFETY: nobody else reads or writes the path.
+        unsafe { (&mut *ORDER.paths.get())[0][..5].copy_from_slice(b"/tmp\0") };
+        let task = make(uffd, LIMIT).unwrap();
+        // SAFETY: it was just made, and is nobody else's.
+        Ok(unsafe { &mut (*task).pager })
+    }
+
+    /// Pages with content, between others that cannot be read.
+    fn pages() -> u64 {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let len = PAGES as usize * PAGE;
+        let around = kernel_mmap(0, len + 2 * PAGE, libc::PROT_NONE, flags, -1, 0);
+        let start = check(around).unwrap() + PAGE;
+        let prot = libc::PROT_READ | libc::PROT_WRITE;
+        check(kernel_mmap(start, len, prot, flags | libc::MAP_FIXED, -1, 0)).unwrap();
+        for page in 0..PAGES as usize {
+            // SAFETY: just mapped.
+            unsafe { ((start + page * PAGE) as *mut u8).write_volatile(page as u8 + 1) };
+        }
+        start as u64
+    }
+
+    /// Two threads wait for one page. The first one's touch has brought it, and the room that is
+    /// made for the second one's is this very page.
+    #[test]
+    fn a_page_that_made_room_is_not_filled_with_zeros() {
+        let pager = match pager() {
+            Ok(pager) => pager,
+            Err(error) => return std::println!("skipped: userfaultfd: {error:?}"),
+        };
+        let start = pages();
+        pager.uffd.register(start, PAGES * BYTES, WATCHED).unwrap();
+        pager.clear_written(start, start + PAGES * BYTES);
+        (pager.state.resident, pager.state.hand) = (LIMIT, start);
+        let touch = Touch { address: start, writes: true };
+        pager.fault(touch);
+        assert!(matches!(pager.table.get(start).place, Place::Stored(_)));
+        pager.fault(touch);
+        assert!(matches!(pager.table.get(start).place, Place::Kept(_)));
+        // SAFETY: it is mapped, and was just brought back.
+        assert_eq!(unsafe { (start as *const u8).read_volatile() }, 1);
+        crate::close(pager.uffd.0);
+    }
+}
