@@ -1,7 +1,6 @@
 /* All memory of a program under a limit (--memory any): what only that way pages, and what the
  * kernel does to pages that are away. any CASE: small, given, robust, written, forked, raw,
- * changed, grows, many, shared, hot,
- * waits, together, unshared. */
+ * unhandled, changed, grows, many, shared, hot, waits, together, unshared. */
 #include "pages.h"
 #include <fcntl.h>
 #include <stdbool.h>
@@ -173,9 +172,28 @@ static void expect_child(pid_t child, const char *what)
         fail(what);
 }
 
+/* Each way through the C library that runs no handlers, in turn. */
+static pid_t unhandled_fork(void)
+{
+    struct {
+        uint64_t flags, pidfd, child, parent, signal, stack, size, tls;
+    } arguments = {.signal = SIGCHLD};
+    static int turn;
+    switch (turn++ % 4) {
+    case 0:
+        return _Fork();
+    case 1:
+        return syscall(SYS_clone3, &arguments, sizeof arguments);
+    case 2:
+        return syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+    default:
+        return syscall(SYS_fork);
+    }
+}
+
 /* A child has all content, of its own, but zeros where it is to have zeros. Also one that nobody
  * announced. */
-static void forked(bool is_raw, int rounds)
+static void forked(pid_t (*copy)(void), int rounds)
 {
     enum { PAGES = 1024 };
     uint64_t *at = (void *)map(PAGES * PAGE), *wiped = (void *)map(PAGES * PAGE);
@@ -188,7 +206,7 @@ static void forked(bool is_raw, int rounds)
         push_out();
         if (round == 1)
             settle();
-        pid_t child = is_raw ? raw_fork() : fork();
+        pid_t child = copy();
         if (child == 0) {
             for (uint64_t page = 0; page < PAGES; page++) {
                 check_page("a child's", at + page * WORDS, page, round);
@@ -409,6 +427,7 @@ static void unshared(void)
 int main(int count, char **words)
 {
     const char *which = count > 1 ? words[1] : "";
+    int rounds = count > 2 ? atoi(words[2]) : 3;
     press = map(pressed);
     if (!strcmp(which, "small"))
         small();
@@ -418,8 +437,12 @@ int main(int count, char **words)
         robust();
     else if (!strcmp(which, "written"))
         written();
-    else if (!strcmp(which, "forked") || !strcmp(which, "raw"))
-        forked(*which == 'r', count > 2 ? atoi(words[2]) : 3);
+    else if (!strcmp(which, "forked"))
+        forked(fork, rounds);
+    else if (!strcmp(which, "raw"))
+        forked(raw_fork, rounds);
+    else if (!strcmp(which, "unhandled"))
+        forked(unhandled_fork, rounds);
     else if (!strcmp(which, "changed"))
         changed();
     else if (!strcmp(which, "grows"))

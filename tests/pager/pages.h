@@ -122,11 +122,13 @@ static inline void need_paged(const void *at)
     }
 }
 
-/* A child that no wrapper of fork hears of. */
+/* A child that no wrapper of any function hears of. */
 static inline pid_t raw_fork(void)
 {
-#ifdef SYS_fork
-    return syscall(SYS_fork);
+#ifdef __x86_64__
+    long child = SYS_fork;
+    __asm__ volatile("syscall" : "+a"(child) : : "rcx", "r11", "memory");
+    return (pid_t)child;
 #else
     return syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
 #endif

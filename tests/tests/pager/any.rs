@@ -325,11 +325,13 @@ fn killed_raw(stage: &Stage) -> Outcome {
         .try_for_each(|round| kill(stage, &["any", "raw", "600"], Which::Serving, 150 + 7 * round))
 }
 
-/// Both tasks at once, as the kernel's out-of-memory killer does: children of libc's fork wait
-/// until they have everything, and end if they do not get it.
+/// Both tasks at once, as the kernel's out-of-memory killer does: children that were made through
+/// the C library wait until they have everything, and end if they do not get it.
 fn killed_both(stage: &Stage) -> Outcome {
-    (0..40)
-        .try_for_each(|round| kill(stage, &["any", "forked", "600"], Which::Both, 150 + 7 * round))
+    (0..80).try_for_each(|round| {
+        let way = if round % 2 == 0 { "forked" } else { "unhandled" };
+        kill(stage, &["any", way, "600"], Which::Both, 150 + 7 * (round / 2))
+    })
 }
 
 /// `odfork run --freeze eager` before or behind `page run`: no byte is lost, and the runtime leaves
@@ -390,7 +392,7 @@ fn refused(stage: &Stage) -> Outcome {
 
 type Case = fn(&Stage) -> Outcome;
 
-pub const CASES: [(&str, Case); 30] = [
+pub const CASES: [(&str, Case); 31] = [
     ("content", |s| paged(s, "8M", &["content", "16", "3", "2", "11", "40"])),
     ("mappings", |s| paged(s, "2M", &["mappings", "600", "9"])),
     ("heap", |s| paged(s, "8M", &["heap", "3", "3", "9"])),
@@ -400,6 +402,7 @@ pub const CASES: [(&str, Case); 30] = [
     ("written", |s| paged(s, "8M", &["any", "written"])),
     ("forked", |s| forked(s, "forked")),
     ("forked_raw", |s| forked(s, "raw")),
+    ("forked_unhandled", |s| forked(s, "unhandled")),
     ("forked_changed", |s| forked(s, "changed")),
     ("forks", |s| paged(s, "2M", &["forks", "6", "2", "5", "2"])),
     ("many", |s| paged(s, "8M", &["any", "many"])),

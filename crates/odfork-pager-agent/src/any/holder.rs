@@ -7,8 +7,8 @@
 //! is killed with it, and what a child misses by then is poisoned as soon as it is touched:
 //! SIGBUS, never zeros. When this task is killed, the program is killed, too.
 //!
-//! The kernel's out-of-memory killer kills both, as they share the memory. Children of libc's fork
-//! find then that the gate is missing.
+//! The kernel's out-of-memory killer kills both, as they share the memory. Children that were made
+//! through the C library find then that the gate is missing.
 
 use core::ffi::c_int;
 

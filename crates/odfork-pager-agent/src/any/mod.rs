@@ -16,6 +16,7 @@
 //! | hand | which pages are taken; what leaves for the store |
 //! | pool, table, store, room | pages in memory but away; where each is; the file; own memory |
 //! | unshare | pages that a fork left shared |
+//! | raw_forks | forks that run no handlers |
 //! | watched | which ranges the kernel reports faults of |
 //! | threads, protected | pages that the kernel uses without waiting for us |
 //! | pager, report | the state; what is said |
@@ -33,6 +34,7 @@ mod holder;
 mod pager;
 mod pool;
 mod protected;
+mod raw_forks;
 mod report;
 mod room;
 mod store;
@@ -175,6 +177,7 @@ pub fn init() -> bool {
             unsafe { (&mut *ORDER.paths.get())[which][..path.len()].copy_from_slice(path) };
         }
     }
+    raw_forks::init();
     begin();
     if !REGISTERED.swap(true, Relaxed) {
         crate::fork_handlers::register_for_child(in_child);
