@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import helpers
+import pytest
 
 import odfork
 
@@ -78,3 +79,41 @@ def test_a_script_sees_what_it_would_see(tmp_path):
     with odfork.Zygote() as zygote:
         child = zygote.start(script="script", argv=["1"], cwd=tmp_path, stdout=subprocess.PIPE)
         assert child.communicate()[0] == plain.stdout
+
+
+@pytest.fixture(scope="module")
+def zygote():
+    with odfork.Zygote(imports=["helpers"]) as made:
+        yield made
+
+
+ENDS = {
+    "error": "def f():\n    1 / 0\nf()",
+    "source": "x =",
+    "hook": "import sys\nsys.excepthook = lambda *e: print('hook', e[0].__name__)\n1 / 0",
+    "broken hook": "import sys\nsys.excepthook = 5\nprint('said')\nsys.exit('text')",
+    "interrupt": "import atexit, os, signal\n"
+    "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    "atexit.register(print, 'at exit')\n"
+    "print('in a buffer')\n"
+    "os.kill(os.getpid(), signal.SIGINT)",
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_script_ends_as_it_would_end(zygote, tmp_path, end):
+    (tmp_path / "script").write_text(ENDS[end])
+    pipes = dict(cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    plain = subprocess.run([sys.executable, "script"], **pipes)
+    child = zygote.start(script="script", **pipes)
+    assert child.communicate() == (plain.stdout, plain.stderr)
+    assert child.returncode == plain.returncode
+
+
+def test_errors_show_the_user_s_frames_alone(zygote):
+    child = zygote.start(helpers.fail, ("x",), stderr=subprocess.PIPE, text=True)
+    said = child.communicate()[1].splitlines()
+    assert 'helpers.py"' in said[1] and said[-1] == "KeyError: 'x'"
+    with pytest.raises(odfork.ZygoteError) as raised:
+        odfork.Zygote(setup="no_colon")
+    assert "recipe.py" not in str(raised.value) and "module:function" in str(raised.value)

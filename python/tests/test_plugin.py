@@ -423,6 +423,30 @@ def test_what_a_test_leaves_ends_with_its_child(pytester):
     assert not os.path.exists(f"/proc/{left['process']}/exe")
 
 
+WARNINGS = """
+import threading, warnings
+
+class Own(UserWarning):
+    def __init__(self, text, more):
+        super().__init__(text)
+
+def test_own():
+    warnings.warn(Own("of the test's", 1))
+
+def test_of_pytest():
+    thread = threading.Thread(target=lambda: 1 / 0)
+    thread.start()
+    thread.join()
+"""
+
+
+def test_warnings_keep_their_names(pytester):
+    pytester.makepyfile(WARNINGS)
+    run(pytester, "--odfork").stdout.fnmatch_lines(
+        ["*: Own: of the test's", "*: PytestUnhandledThreadExceptionWarning: *"]
+    )
+
+
 def test_subtests(pytester):
     if not hasattr(pytest, "Subtests"):
         pytest.skip("pytest has subtests from 9 on")

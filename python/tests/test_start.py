@@ -31,6 +31,16 @@ def test_is_the_interpreter(tmp_path):
     assert (ran.stdout, ran.returncode) == ("['a', '--b'] __main__\n", 7)
 
 
+def test_options():
+    shown = "import os; print(os.environ['ODFORK_FREEZE'], os.environ['ODFORK_IMAGE'])"
+    ran = python("-m", "odfork", "--freeze", "never", "--image=small", "-c", shown)
+    assert (ran.stdout, ran.returncode) == ("never small\n", 0)
+    ran = python("-m", "odfork", "--freeze", "always", "-c", "print('ran')")
+    assert (ran.stdout, ran.returncode) == ("", 2)
+    assert ran.stderr == "odfork: --freeze is auto or eager or never, not 'always'\n"
+    assert python("-m", "odfork", "--stats").returncode == 2
+
+
 def test_says_in_one_line_when_it_cannot_help():
     ran = python("-m", "odfork", "-c", "print('ran')", ODFORK_LIB="/nowhere/libodfork.so")
     assert ran.stdout == "ran\n" and ran.returncode == 0

@@ -142,6 +142,12 @@ def test_surroundings(zygote, tmp_path):
     assert limit == here and group == os.getpgid(0) and session == os.getsid(0)
 
 
+def test_an_empty_environment(zygote):
+    shown = dict(command="import os; print(dict(os.environ))", stdout=subprocess.PIPE)
+    assert zygote.start(**shown, env={}).communicate()[0] == b"{}\n"
+    assert zygote.start(**shown, env={"A": ""}).communicate()[0] == b"{'A': ''}\n"
+
+
 def test_children_have_nothing_of_the_template(zygote):
     others = [zygote.start(time.sleep, (600,)) for _ in range(5)]
     # Newer versions of libffi keep themselves open in every process that has used ctypes.
@@ -191,6 +197,18 @@ def test_a_descriptor_that_is_none(zygote):
     with pytest.raises(OSError, match="Bad file descriptor"):
         zygote.start(helpers.setups, pass_fds=[99999])
     assert zygote.call(helpers.add, 1) == 1 and zygote.pid == before
+
+
+def test_many_descriptors(zygote):
+    before = zygote.pid
+    null = os.open(os.devnull, os.O_RDWR)
+    fds = [os.dup(null) for _ in range(250)]
+    assert zygote.start(helpers.setups, pass_fds=fds).wait() == 0
+    with pytest.raises(protocol.ProtocolError, match="251 descriptors"):
+        zygote.start(helpers.setups, pass_fds=[*fds, null])
+    assert zygote.call(helpers.add, 1) == 1 and zygote.pid == before
+    for fd in [*fds, null]:
+        os.close(fd)
 
 
 @pytest.mark.parametrize("spare", [True, False])

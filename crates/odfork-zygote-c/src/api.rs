@@ -190,7 +190,9 @@ unsafe fn command_of(asked: &odfork_zygote_command) -> Result<Command> {
         for argument in list(asked.argv) {
             command.arg(argument);
         }
-        command.envs(list(asked.envp).filter_map(pair));
+        if !asked.envp.is_null() {
+            command.envs(list(asked.envp).filter_map(pair));
+        }
         if let Some(folder) = text(asked.directory) {
             command.current_dir(folder);
         }

@@ -53,6 +53,7 @@ impl Command {
         K: AsRef<OsStr>,
         V: AsRef<OsStr>,
     {
+        self.frame.add(tag::ENVIRONMENT, []); // none at all is an environment as well
         for (name, value) in variables {
             let mut variable = OsString::from(name.as_ref());
             variable.push("=");

@@ -18,8 +18,8 @@ use crate::error::doing;
 use crate::frame::{Frame, HEADER, INLINE, IN_FILE, LARGEST};
 use crate::{Error, Result};
 
-/// Descriptors one frame may carry.
-const MOST: usize = 65;
+/// Descriptors one frame may carry; the kernel takes 253 (SCM_MAX_FD).
+const MOST: usize = 251;
 
 /// A socket on which each message is a frame.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl Link {
         let mut all: Vec<BorrowedFd<'_>> = file.iter().map(AsFd::as_fd).collect();
         all.extend(descriptors);
         if all.len() > MOST {
-            return Err(Error::Protocol("more than 64 descriptors for one child"));
+            return Err(Error::Protocol("more than 250 descriptors for one child"));
         }
         let header = frame.header(if file.is_some() { IN_FILE } else { 0 });
         let parts = [IoSlice::new(&header), IoSlice::new(if file.is_some() { &[] } else { &body })];

@@ -1,7 +1,8 @@
-"""python -m odfork [--freeze auto|eager|never] [--stats text|json] script.py|-m module|-c code ...
+"""python -m odfork [OPTIONS] script.py|-m module|-c code ...
 
-Starts this interpreter with libodfork.so preloaded. Options of odfork come first; everything else
-is the interpreter's. `python -m odfork` alone says whether the library can help here.
+Starts this interpreter with libodfork.so preloaded. Options of odfork come first: --freeze
+auto|eager|never, --image auto|huge|small, --stats text|json. Everything else is the interpreter's.
+`python -m odfork` alone says whether the library can help here.
 """
 
 import os
@@ -9,7 +10,11 @@ import sys
 
 from . import _start
 
-OPTIONS = {"--freeze": "ODFORK_FREEZE", "--stats": "ODFORK_STATS", "--image": "ODFORK_IMAGE"}
+OPTIONS = {
+    "--freeze": ("auto", "eager", "never"),
+    "--stats": ("text", "json"),
+    "--image": ("auto", "huge", "small"),
+}
 
 
 def main() -> int:
@@ -20,7 +25,11 @@ def main() -> int:
         if not given and not arguments:
             print(f"odfork: {name} needs a value", file=sys.stderr)
             return 2
-        env[OPTIONS[name]] = value if given else arguments.pop(0)
+        value = value if given else arguments.pop(0)
+        if value not in OPTIONS[name]:
+            print(f"odfork: {name} is {' or '.join(OPTIONS[name])}, not {value!r}", file=sys.stderr)
+            return 2
+        env[f"ODFORK_{name[2:].upper()}"] = value
     if arguments and arguments[0] in ("-h", "--help"):
         print(__doc__)
         return 0

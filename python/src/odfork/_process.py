@@ -33,3 +33,11 @@ def flush_streams() -> None:
 def flush_stdio() -> None:
     """What C code has written by printf() and the like; exit() would do it, _exit() does not."""
     _libc.fflush(None)
+
+
+def trim(error: BaseException) -> None:
+    """Takes this package's own frames from the beginning of the traceback."""
+    own, trace = os.path.dirname(__file__) + os.sep, error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(own):
+        trace = trace.tb_next
+    error.__traceback__ = trace

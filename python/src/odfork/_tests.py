@@ -183,10 +183,20 @@ def _plain(warning: Any) -> bool:
 
 
 def _told(warning: Any) -> Any:
-    """A warning that cannot be sent, in words."""
-    text = f"{warning.category.__name__}: {warning.message}"
+    """A warning that cannot be sent, in words: its class is one of the test's, perhaps."""
+    kind = warning.category.__module__, warning.category.__name__
     place = dict(filename=warning.filename, lineno=warning.lineno)
-    return dict(message=UserWarning(text), category=UserWarning, **place)
+    return dict(message=str(warning.message), category=kind, **place)
+
+
+def _warning(told: Any) -> warnings.WarningMessage:
+    """The warning, with a class of the same name when it came in words."""
+    message, category = told["message"], told["category"]
+    if isinstance(message, str):
+        module, name = category
+        category = type(name, (UserWarning,), {"__module__": module})
+        message = category(message)
+    return warnings.WarningMessage(message, category, told["filename"], told["lineno"])
 
 
 def _content(fd: int) -> bytes:
@@ -215,8 +225,7 @@ def _read(config: Any, data: bytes, answers: Answers) -> None:
             hook = config.hook
             answers.reports.append(hook.pytest_report_from_serializable(config=config, data=value))
         elif kind == "warning":
-            names = ("message", "category", "filename", "lineno")
-            answers.warnings.append(warnings.WarningMessage(*(value[n] for n in names)))
+            answers.warnings.append(_warning(value))
         elif kind == "coverage":
             answers.coverage = value
         elif kind == "subtests":

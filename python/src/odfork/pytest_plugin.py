@@ -268,7 +268,8 @@ class Plugin:
         if not self.children:
             return
         fork = statistics.median(self.forks) * 1000
-        line = f"odfork: {self.children} children, {fork:.2f} ms a fork (median)"
+        number = f"{self.children} child{'' if self.children == 1 else 'ren'}"
+        line = f"odfork: {number}, {fork:.2f} ms a fork (median)"
         why = _library.reason()
         if why and not _library.stats().frozen_bytes:
             line += f"; by plain fork: {why}"

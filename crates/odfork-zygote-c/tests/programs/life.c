@@ -46,6 +46,14 @@ int main(void)
     CHECK(read(out[0], said, sizeof said - 1) > 0);
     CHECK(strcmp(said, "['a', '--b'] w=1 /usr\n") == 0);
 
+    struct odfork_zygote_command bare = blank();
+    const char *nothing[] = { NULL };
+    bare.source = "import os, sys; sys.exit(len(os.environ))";
+    bare.envp = nothing;
+    CHECK(odfork_zygote_spawn("test", &bare, &child) == 0);
+    CHECK(odfork_zygote_wait(&child, -1, &status) == 1 && status == 0);
+    odfork_zygote_close(&child);
+
     struct odfork_zygote_command sleeper = blank();
     sleeper.source = "import time; time.sleep(600)";
     CHECK(odfork_zygote_spawn("test", &sleeper, &child) == 0);

@@ -78,8 +78,8 @@ def run(
         _place(frame, targets)
         _surroundings(frame)
         status = _main(frame)
-    except BaseException:
-        status = _uncaught()
+    except BaseException as error:
+        status = _uncaught(error)
     finally:
         _end(status)
 
@@ -167,7 +167,7 @@ def _surroundings(frame: Frame) -> None:
     variables = list(frame.all(Tag.ENVIRONMENT))
     if variables:
         os.environ.clear()
-        for variable in variables:
+        for variable in filter(None, variables):
             name, _, value = os.fsdecode(variable).partition("=")
             os.environ[name] = value
 
@@ -253,16 +253,19 @@ def _become(source: bytes, name: str) -> None:
     exec(compile(source, name, "exec", dont_inherit=True), main.__dict__)
 
 
-def _uncaught() -> int:
-    """The exit status an exception asks for; what it says goes to standard error."""
-    kind, error, _ = sys.exc_info()
+def _uncaught(error: BaseException) -> int:
+    """The exit status an exception asks for; what it says goes where an interpreter says it.
+
+    After an interrupt that is the signal's, negative: it ends the process when all else is done.
+    """
     if isinstance(error, SystemExit):
         return _exit_code(error.code)
-    if isinstance(error, KeyboardInterrupt):
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGINT)
-    traceback.print_exc()
-    return 1
+    try:
+        _process.trim(error)
+        sys.excepthook(type(error), error, error.__traceback__)
+    except BaseException:
+        traceback.print_exc()
+    return -int(signal.SIGINT) if isinstance(error, KeyboardInterrupt) else 1
 
 
 def _exit_code(code: Optional[object]) -> int:
@@ -289,4 +292,7 @@ def _end(status: int) -> NoReturn:
         except (OSError, ValueError):
             status = status or 120
     _process.flush_stdio()
+    if status < 0:
+        signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
     os._exit(status)

@@ -16,7 +16,7 @@ VERSION = 1
 MAGIC = b"OZ"
 INLINE = 64 << 10
 LARGEST = 1 << 30
-MOST_DESCRIPTORS = 64
+MOST_DESCRIPTORS = 250  # the kernel takes 253 (SCM_MAX_FD)
 
 HEADER = struct.Struct("<2sBBII")  # magic, version, kind, request, flags
 FIELD = struct.Struct("<HHI")  # tag, zero, length
@@ -46,7 +46,7 @@ class Tag(IntEnum):
     COMMAND = 4  # Python source, run as with -c
     TEMPLATE = 5  # pickle of a Recipe: the child is a template; its socket is an extra descriptor
     ARGUMENT = 6  # one for each of sys.argv[1:]
-    ENVIRONMENT = 7  # NAME=value, one for each variable; present: replaces all
+    ENVIRONMENT = 7  # NAME=value, one for each variable, or empty; present: replaces all
     DIRECTORY = 8
     TARGETS = 9  # u32 for each of the first descriptors: its number in the child; others are extra
     LIMIT = 10  # u32 resource, u64 soft, u64 hard
@@ -129,6 +129,9 @@ def pack(frame: Frame) -> Tuple[bytes, Optional[int]]:
 
 def send(sock: socket.socket, frame: Frame) -> None:
     """Sends a frame. BlockingIOError: no room, nothing was sent."""
+    if len(frame.descriptors) > MOST_DESCRIPTORS:
+        count = len(frame.descriptors)
+        raise ProtocolError(f"{count} descriptors in a request; the limit is {MOST_DESCRIPTORS}")
     data, fd = pack(frame)
     try:
         send_packed(sock, data, ([] if fd is None else [fd]) + frame.descriptors)

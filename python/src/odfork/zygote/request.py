@@ -85,6 +85,8 @@ class Request:
             frame.add(Tag.ARGUMENT, os.fsencode(argument))
         if options.cwd is not None:
             frame.add(Tag.DIRECTORY, os.fsencode(options.cwd))
+        if options.env is not None:
+            frame.add(Tag.ENVIRONMENT)
         for name, value in (options.env or {}).items():
             frame.add(Tag.ENVIRONMENT, os.fsencode(f"{name}={value}"))
         for which, (soft, hard) in options.limits.items():

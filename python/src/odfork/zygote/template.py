@@ -19,7 +19,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Deque, Dict, List, Optional, Set, Tuple, Union
 
-from .. import _copies
+from .. import _copies, _process
 from . import child, protocol, recipe
 from .protocol import Frame, Kind, Tag
 
@@ -354,8 +354,9 @@ def serve(made: recipe.Recipe, sock: socket.socket, listener: Optional[socket.so
     try:
         original = child.Original()
         state = recipe.cook(made)
-    except BaseException:
+    except BaseException as error:
         # Everything that went wrong, also SystemExit of an import, is the client's to see.
+        _process.trim(error)
         text = traceback.format_exc()
         protocol.send(sock, Frame(Kind.FAILED).add(Tag.MESSAGE, text.encode()))
         return 1
