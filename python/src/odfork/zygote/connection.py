@@ -90,7 +90,8 @@ class Connection:
         try:
             poller = select.poll()
             poller.register(self.sock, select.POLLIN)
-            if poller.poll(None if timeout is None else timeout * 1000):
+            # Longer ones in parts: poll() takes 31 bits of milliseconds.
+            if poller.poll(None if timeout is None else min(timeout, 1e6) * 1000):
                 frame = protocol.receive(self.sock)
                 lost = frame is None
         except (OSError, protocol.ProtocolError):

@@ -102,7 +102,8 @@ class Child(subprocess.Popen):  # type: ignore[type-arg]
         with poller:
             if self._pidfd >= 0:
                 poller.register(self._pidfd, selectors.EVENT_READ)
-                if not poller.select(timeout):
+                # Seconds that fit: a month for all longer ones.
+                if not poller.select(None if timeout is None else min(timeout, 2e6)):
                     raise subprocess.TimeoutExpired(self.args, timeout or 0)
         self._settle(_status_of(self._pidfd, self.pid))
 

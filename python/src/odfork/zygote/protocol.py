@@ -101,7 +101,9 @@ class Frame:
 
     def deadline(self) -> Optional[float]:
         """Seconds until the child is killed."""
-        return None if self.get(Tag.DEADLINE) is None else self.int(Tag.DEADLINE) / 1000
+        if self.get(Tag.DEADLINE) is None:
+            return None
+        return min(self.int(Tag.DEADLINE), 1 << 63) / 1000
 
     def close(self) -> None:
         """Closes the descriptors that came with the frame."""
@@ -111,6 +113,14 @@ class Frame:
 
 class ProtocolError(Exception):
     """The other side does not speak this protocol."""
+
+
+class Incomplete(ProtocolError):
+    """A request came without all of its descriptors: none was free here."""
+
+    def __init__(self, request: int) -> None:
+        super().__init__("no child could be made: Too many open files")
+        self.request = request
 
 
 def pack(frame: Frame) -> Tuple[bytes, Optional[int]]:
@@ -154,6 +164,8 @@ def receive(sock: socket.socket) -> Optional[Frame]:
     try:
         if not data:
             return None
+        if got & socket.MSG_CTRUNC and len(descriptors) <= MOST_DESCRIPTORS and _is_frame(data):
+            raise Incomplete(HEADER.unpack_from(data)[3])
         if got & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
             raise ProtocolError("a frame was longer than the protocol allows")
         return unpack(data, descriptors)
@@ -161,6 +173,10 @@ def receive(sock: socket.socket) -> Optional[Frame]:
         for fd in descriptors:
             os.close(fd)
         raise
+
+
+def _is_frame(data: bytes) -> bool:
+    return len(data) >= HEADER.size and data[:3] == MAGIC + bytes([VERSION])
 
 
 def _descriptors(ancillary: List[Tuple[int, int, bytes]]) -> List[int]:

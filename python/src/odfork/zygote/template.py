@@ -23,6 +23,11 @@ from .. import _copies, _process
 from . import child, protocol, recipe
 from .protocol import Frame, Kind, Tag
 
+# No wait is longer: select() refuses what does not fit 31 bits of milliseconds.
+LONGEST = 3600.0
+# A template without a free descriptor looks for one again after so many seconds.
+PAUSE = 0.1
+
 
 @dataclass(eq=False)
 class Client:
@@ -66,6 +71,7 @@ class Template:
         self.clients: Set[Client] = set()
         self.running: Dict[int, Running] = {}
         self.listener: Optional[socket.socket] = None
+        self.paused: Optional[float] = None  # the listener, until then
         self.spare: Optional[Spare] = None
         self.spares = state.spares
         self.early: Optional[_copies.Early] = None
@@ -98,11 +104,21 @@ class Template:
             sock, _ = self.listener.accept()
         except (BlockingIOError, ConnectionError):
             return
+        except OSError:  # no descriptor is free: who connects waits
+            self.selector.unregister(self.listener)
+            self.paused = time.monotonic() + PAUSE
+            return
         user = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         if int.from_bytes(user[4:8], sys.byteorder) not in (os.getuid(), 0):
             sock.close()
             return
         self.add(sock)
+
+    def _listen_again(self) -> None:
+        if self.paused is not None and self.paused <= time.monotonic():
+            self.paused = None
+            if self.listener is not None:
+                self.selector.register(self.listener, selectors.EVENT_READ, self._accept)
 
     def _gone(self, client: Client) -> None:
         """A client has left: its children do not outlive it, but for the detached."""
@@ -121,8 +137,8 @@ class Template:
         while self.clients or self.listener is not None:
             if self.spares and self.spare is None:
                 self._make_spare()
-            timeout = self._next_deadline()
-            for key, events in self.selector.select(timeout):
+            self._listen_again()
+            for key, events in self.selector.select(self._next_deadline()):
                 if isinstance(key.data, Client):
                     self._client(key.data, events)
                 else:
@@ -147,13 +163,20 @@ class Template:
                 frame = protocol.receive(client.sock)
             except (BlockingIOError, ConnectionResetError):
                 return  # reset: it left with frames unread; those it sent are still to be read
-            except (OSError, protocol.ProtocolError):
+            except protocol.Incomplete as error:
+                self._fail(client, error.request, str(error))
+                return
+            except (OSError, MemoryError, protocol.ProtocolError):
                 frame = None
             if frame is None:
                 self._gone(client)
                 return
             try:
                 self._request(client, frame)
+            except Exception:  # whatever one client asks for, the others' children live
+                traceback.print_exc()
+                if client in self.clients:
+                    self._gone(client)
             finally:
                 frame.close()
 
@@ -170,19 +193,20 @@ class Template:
     def _stop(self) -> None:
         """No new clients; those there are served until they leave."""
         if self.listener is not None:
-            self.selector.unregister(self.listener)
+            if self.paused is None:
+                self.selector.unregister(self.listener)
             self.listener.close()
             self.listener = None
 
     # Children
 
     def _spawn(self, client: Client, frame: Frame) -> None:
+        deadline = frame.deadline()
         try:
             pid, pidfd = self._hand_over(frame) or self._fork(frame)
         except OSError as error:
             self._fail(client, frame.request, f"no child could be made: {error.strerror}")
             return
-        deadline = frame.deadline()
         until = None if deadline is None else time.monotonic() + deadline
         self.running[pid] = Running(frame.request, client, until)
         if frame.get(Tag.DETACHED) is None:
@@ -196,10 +220,9 @@ class Template:
 
         `more`: descriptors that the child does not keep either.
         """
-        parent = os.getpid()
+        parent, closed = os.getpid(), [*self._own_descriptors(), *more]
         pid = os.fork()
         if pid == 0:
-            closed = [*self._own_descriptors(), *more]
             child.run(asked, parent, self.original, closed, self.early)
         try:
             return pid, os.pidfd_open(pid)
@@ -209,7 +232,10 @@ class Template:
 
     def _make_spare(self) -> None:
         """The next request finds a child that is there already, its first pages copied."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError:  # no descriptor is free now
+            return
         ours.setblocking(False)
         try:
             with theirs:
@@ -300,7 +326,8 @@ class Template:
 
     def _next_deadline(self) -> Optional[float]:
         times = [r.deadline for r in self.running.values() if r.deadline is not None]
-        return max(0.0, min(times) - time.monotonic()) if times else None
+        times += [] if self.paused is None else [self.paused]
+        return min(LONGEST, max(0.0, min(times) - time.monotonic())) if times else None
 
     def _enforce(self) -> None:
         now = time.monotonic()
