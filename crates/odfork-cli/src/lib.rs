@@ -27,7 +27,9 @@ mod usage;
 mod zygote;
 
 use std::ffi::{c_int, OsString};
+use std::fs::File;
 use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::path::Path;
 
 use cli::Request;
@@ -75,9 +77,40 @@ fn carry_out(request: Request) -> c_int {
             Ok(text) => print(&text),
             Err(error) => fail(&format!("the page '{page}' could not be made: {error}")),
         },
-        Request::Tool(one, matches) => c_int::from((one.run)(&matches)),
+        Request::Tool(one, matches) => {
+            occupy_standard_descriptors();
+            end_when_output_fails();
+            c_int::from((one.run)(&matches))
+        }
         Request::Options => print(pages::options_markdown().as_bytes()),
     }
+}
+
+/// A file opened in the place of a closed standard output would get what is printed. A program
+/// executed finds them closed again.
+fn occupy_standard_descriptors() {
+    while let Ok(file) = File::options().read(true).write(true).open("/dev/null") {
+        if file.as_raw_fd() > 2 {
+            break;
+        }
+        // Open as long as this program runs.
+        std::mem::forget(file);
+    }
+}
+
+/// `print!` panics where its output cannot be written (a full disk): one line says so instead.
+fn end_when_output_fails() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        let said = info.payload().downcast_ref::<String>();
+        match said.and_then(|said| said.strip_prefix("failed printing to stdout: ")) {
+            Some(why) => {
+                say(&format!("cannot write to standard output: {why}"));
+                std::process::exit(FAILURE)
+            }
+            None => usual(info),
+        }
+    }));
 }
 
 fn write_manuals(folder: &Path) -> c_int {

@@ -209,7 +209,8 @@ fn umask() -> u32 {
 fn list() -> Result<u8> {
     let mut rows = vec![["name", "process", "children", "frozen", "why not"].map(String::from)];
     for (name, state) in odfork_zygote::list()? {
-        let (pid, children) = (state.pid.to_string(), state.children.to_string());
+        let pid = if state.pid == 0 { "-".to_owned() } else { state.pid.to_string() };
+        let children = state.children.to_string();
         rows.push([name, pid, children, text::size(state.frozen_bytes), state.reason]);
     }
     print!("{}", table::columns(&rows));

@@ -28,7 +28,7 @@ const BLOCK: usize = 64 << 10;
 /// Fixed part of an index record; the checksums of its pages follow.
 pub const RECORD: usize = 32;
 /// End of user addresses with five levels of page tables.
-const TOP: u64 = 1 << 56;
+pub const TOP: u64 = 1 << 56;
 
 const FLAG_DELTA: u32 = 1;
 const FLAG_PLACED: u32 = 2;

@@ -8,7 +8,7 @@ mod read;
 
 use std::fs::File;
 use std::io::ErrorKind;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -177,7 +177,10 @@ impl Image {
         let path = path.to_owned();
         let cannot = |e| Error::io(format!("cannot read the image {}", path.display()), e);
         let malformed = |why| Error::Malformed { path: path.clone(), why };
-        let file = File::open(&path).map_err(cannot)?;
+        // A pipe that nobody writes to would be waited for, and no signal ends std's open.
+        let mut options = File::options();
+        options.read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
+        let file = options.open(&path).map_err(cannot)?;
         let status = file.metadata().map_err(cannot)?;
         if !status.is_file() {
             return Err(malformed("an image is a regular file".to_owned()));

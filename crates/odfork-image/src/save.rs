@@ -118,10 +118,11 @@ fn check(regions: &[Region], options: &SaveOptions) -> Result<()> {
         if bytes == 0
             || bytes % page != 0
             || start % page != 0
-            || start.checked_add(bytes).is_none()
+            || start.checked_add(bytes).is_none_or(|end| end > format::TOP)
         {
             return refuse(format!(
-                "the region '{}' at {start:#x} of {bytes} bytes is not whole pages of {PAGE} bytes",
+                "the region '{}' at {start:#x} of {bytes} bytes is not whole pages of {PAGE} bytes \
+                 in the memory of a program",
                 region.name
             ));
         }

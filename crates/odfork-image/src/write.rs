@@ -117,7 +117,7 @@ impl<'f, 'a> Writer<'f, 'a> {
             file,
             path,
             data: BufWriter::with_capacity(1 << 20, file),
-            index: Vec::with_capacity(shape.index_bytes() as usize),
+            index: room_for(shape.index_bytes())?,
             identity,
             packer: Packer::new(options.codec),
             end,
@@ -332,6 +332,18 @@ impl<'f, 'a> Writer<'f, 'a> {
         self.saved.file_bytes = self.head.file_bytes;
         Ok(self.saved)
     }
+}
+
+/// Of sizes that the caller names: no memory is an answer.
+fn room_for(bytes: u64) -> Result<Vec<u8>> {
+    let mut index = Vec::new();
+    let wanted =
+        usize::try_from(bytes).ok().filter(|&bytes| index.try_reserve_exact(bytes).is_ok());
+    wanted.map(|_| ()).ok_or_else(|| {
+        let source = std::io::Error::from_raw_os_error(libc::ENOMEM);
+        Error::io(format!("cannot get {bytes} bytes of memory for the index of the image"), source)
+    })?;
+    Ok(index)
 }
 
 fn file_name(path: &Path) -> Result<String> {

@@ -30,6 +30,9 @@ fn what_is_no_image_is_told_in_a_line() {
     let path = folder.file("x");
     assert!(complaint(&path).contains("No such file"));
     assert!(complaint(folder.0.path()).contains("regular file"));
+    let pipe = folder.file("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    assert!(complaint(&pipe).contains("regular file"));
     for (content, word) in
         [(&b""[..], "no memory image"), (b"ELF", "no memory image"), (b"odfimage", "cut off")]
     {

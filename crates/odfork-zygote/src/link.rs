@@ -26,10 +26,19 @@ const MOST: usize = 251;
 pub struct Link(pub OwnedFd);
 
 impl Link {
+    /// Waits while more clients have connected than the template has let in.
     pub fn connect(path: &Path) -> std::io::Result<Link> {
+        Link::connect_with(path, SocketFlags::CLOEXEC)
+    }
+
+    /// Without that wait, and without any on this connection: `WouldBlock`.
+    pub fn connect_at_once(path: &Path) -> std::io::Result<Link> {
+        Link::connect_with(path, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+    }
+
+    fn connect_with(path: &Path, flags: SocketFlags) -> std::io::Result<Link> {
         let address = SocketAddrUnix::new(path)?;
-        let socket =
-            socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         connect(&socket, &address)?;
         Ok(Link(socket))
     }
@@ -108,11 +117,12 @@ impl Link {
 }
 
 pub fn readable(fd: BorrowedFd<'_>, timeout: Option<std::time::Duration>) -> Result<bool> {
-    let until = timeout.map(|timeout| std::time::Instant::now() + timeout);
+    // Later than the clock can tell: never.
+    let until = timeout.and_then(|timeout| std::time::Instant::now().checked_add(timeout));
     loop {
         let left = until.map(|until| until.saturating_duration_since(std::time::Instant::now()));
         let left = left.map(|left| Timespec {
-            tv_sec: left.as_secs() as i64,
+            tv_sec: left.as_secs().min(i64::MAX as u64) as i64,
             tv_nsec: i64::from(left.subsec_nanos()),
         });
         match poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], left.as_ref()) {
@@ -142,4 +152,19 @@ fn from_file(fd: OwnedFd) -> Result<Vec<u8>> {
     let mut body = vec![0; size as usize];
     file.read_exact_at(&mut body, 0).map_err(doing("reading a large answer"))?;
     Ok(body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_wait_beyond_all_clocks_is_one_without_end() {
+        let (ours, theirs) = Link::pair().unwrap();
+        assert!(!ours.readable(Some(Duration::ZERO)).unwrap());
+        drop(theirs);
+        assert!(ours.readable(Some(Duration::MAX)).unwrap());
+        assert!(ours.readable(Some(Duration::from_secs(i64::MAX as u64 / 2))).unwrap());
+    }
 }

@@ -25,6 +25,20 @@ pub fn socket(name: &str) -> Result<PathBuf> {
     Ok(directory()?.join(format!("{name}.zygote")))
 }
 
+/// Held while a name is taken or given back, so that nobody removes another's socket.
+pub fn lock() -> Result<fs::File> {
+    let path = directory()?.join("lock");
+    let what = format!("locking {}", path.display());
+    let file = fs::File::options().write(true).create(true).truncate(false).open(&path);
+    let file = file.map_err(doing(&what))?;
+    loop {
+        match rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive) {
+            Err(rustix::io::Errno::INTR) => {}
+            done => return done.map(|()| file).map_err(doing(&what)),
+        }
+    }
+}
+
 /// The names that have a socket, sorted; whether somebody listens is another question.
 pub fn names() -> Result<Vec<String>> {
     let folder = directory()?;

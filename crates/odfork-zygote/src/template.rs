@@ -5,9 +5,11 @@ use std::fs;
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{self, Stdio};
+use std::time::Duration;
 
 use rustix::io::{fcntl_setfd, FdFlags};
 use rustix::net::{
@@ -80,13 +82,31 @@ pub struct State {
 /// Makes a template that listens under this name until it is stopped.
 pub fn start(name: &str, recipe: &Recipe) -> Result<State> {
     let path = place::socket(name)?;
-    if Link::connect(&path).is_ok() {
+    let lock = place::lock()?;
+    if !is_left(&path) {
         return Err(Error::Running(name.to_string()));
     }
     let listener = listener(&path)?;
+    let ours = inode(&path);
+    drop(lock);
     first_answer(recipe, &path, listener).inspect_err(|_| {
-        let _ = fs::remove_file(&path);
+        // Stopped and started again meanwhile, it is another's.
+        if let Ok(_lock) = place::lock() {
+            if inode(&path) == ours {
+                let _ = fs::remove_file(&path);
+            }
+        }
     })
+}
+
+/// Nobody listens there. Whoever does, and has no time to let us in, is there.
+fn is_left(path: &Path) -> bool {
+    let connected = Link::connect_at_once(path);
+    connected.is_err_and(|e| matches!(e.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused))
+}
+
+fn inode(path: &Path) -> Option<u64> {
+    fs::symlink_metadata(path).ok().map(|found| found.ino())
 }
 
 fn first_answer(recipe: &Recipe, path: &Path, listener: OwnedFd) -> Result<State> {
@@ -154,7 +174,14 @@ fn answer(link: &Link) -> Result<State> {
 }
 
 fn connected(name: &str) -> Result<Link> {
-    Link::connect(&place::socket(name)?).map_err(|_| Error::NotRunning(name.to_string()))
+    Link::connect(&place::socket(name)?).map_err(|error| unreachable(name, error))
+}
+
+fn unreachable(name: &str, error: std::io::Error) -> Error {
+    match error.kind() {
+        ErrorKind::NotFound | ErrorKind::ConnectionRefused => Error::NotRunning(name.to_string()),
+        _ => doing(&format!("connecting to the zygote '{name}'"))(error),
+    }
 }
 
 /// What the template of this name does now.
@@ -163,26 +190,49 @@ pub fn info(name: &str) -> Result<State> {
     answer(&link) // its first frame says the same as an answer to INFO
 }
 
-/// Every name somebody listens under, and its state. Sockets nobody listens on are removed.
+/// The same of one that may still import, or may have been stopped: it is not waited for.
+fn info_soon(name: &str) -> Result<State> {
+    let silent = || State { reason: "does not answer yet".to_string(), ..State::default() };
+    match Link::connect_at_once(&place::socket(name)?) {
+        Ok(link) if link.readable(Some(SOON))? => answer(&link),
+        Ok(_) => Ok(silent()),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(silent()),
+        Err(error) => Err(unreachable(name, error)),
+    }
+}
+
+/// How long a template that is ready may take for an answer.
+const SOON: Duration = Duration::from_secs(1);
+
+/// Every name somebody listens under, and its state: process 0 of those that do not answer yet.
+/// Sockets nobody listens on are removed.
 pub fn list() -> Result<Vec<(String, State)>> {
     let mut found = Vec::new();
     for name in place::names()? {
-        match info(&name) {
+        match info_soon(&name) {
             Ok(state) => found.push((name, state)),
-            Err(Error::NotRunning(_)) => {
-                let path = place::socket(&name)?;
-                let _ = fs::remove_file(log_of(&path));
-                let _ = fs::remove_file(path);
-            }
+            Err(Error::NotRunning(_)) => remove_if_left(&place::socket(&name)?)?,
+            Err(Error::Ended) => {}
             Err(error) => return Err(error),
         }
     }
     Ok(found)
 }
 
+fn remove_if_left(path: &Path) -> Result<()> {
+    let _lock = place::lock()?;
+    if is_left(path) {
+        let _ = fs::remove_file(log_of(path));
+        let _ = fs::remove_file(path);
+    }
+    Ok(())
+}
+
 /// No new children; the template ends when those it has have ended.
 pub fn stop(name: &str) -> Result<()> {
-    let link = connected(name)?;
+    let _lock = place::lock()?;
+    let link = Link::connect_at_once(&place::socket(name)?);
+    let link = link.map_err(|error| unreachable(name, error))?;
     link.send(&Frame::new(kind::STOP, 1), &[])?;
     let path = place::socket(name)?;
     let _ = fs::remove_file(log_of(&path));

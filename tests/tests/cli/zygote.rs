@@ -98,6 +98,68 @@ fn templates_are_listed_and_stopped() {
 }
 
 #[test]
+fn an_empty_environment_is_not_the_template_s() {
+    let place = warm();
+    let source = "import os; print(sorted(set(os.environ) - {'LC_CTYPE'}))";
+    let mut command = place.odfork(&["run", "test", "--", "-c", source]);
+    command.env_clear().env("XDG_RUNTIME_DIR", place.0.path());
+    assert_eq!(finish(&mut command).silent().out, "['XDG_RUNTIME_DIR']\n");
+}
+
+/// A template that imports for ever hides nobody, and nobody waits for it.
+#[test]
+fn one_that_is_not_ready_is_listed_and_not_waited_for() {
+    let place = warm();
+    let modules = scratch();
+    std::fs::write(modules.path().join("slow.py"), "open('end')").unwrap();
+    let fifo = modules.path().join("end");
+    let made = Command::new("mkfifo").arg(&fifo).status().unwrap();
+    assert!(made.success());
+    let folder = modules.path().to_str().unwrap();
+    let mut command = place.odfork(&["start", "slow", "--path", folder, "--import", "slow"]);
+    let mut starting = start(command.current_dir(modules.path())).unwrap();
+    let socket = place.0.path().join("odfork/slow.zygote");
+    while !socket.exists() {
+        std::thread::yield_now();
+    }
+    let listed = place.run(&["list"]).silent().out;
+    let row = |name: &str| listed.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+    assert!(row("slow").contains("does not answer yet"), "{listed}");
+    assert!(!row("test").contains("does not answer"), "{listed}");
+    assert_eq!(place.run(&["start", "slow"]).code, Some(2));
+    std::fs::write(&fifo, "").unwrap();
+    assert!(starting.wait().unwrap().success());
+    place.run(&["stop", "slow"]).silent();
+}
+
+#[test]
+fn of_two_that_start_at_once_one_starts() {
+    let place = Place(scratch());
+    for _ in 0..5 {
+        let both: Vec<_> =
+            (0..2).map(|_| start(place.odfork(&["start", "test"]).stderr(Stdio::null()))).collect();
+        let codes = both.into_iter().map(|child| child.unwrap().wait().unwrap().code());
+        let mut codes: Vec<_> = codes.collect();
+        codes.sort();
+        assert_eq!(codes, [Some(0), Some(2)]);
+        place.run(&["stop", "test"]).silent();
+    }
+}
+
+#[test]
+fn a_full_disk_is_said_and_no_panic() {
+    let place = Place(scratch());
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut command = place.odfork(&["list"]);
+    command.stdout(full).stderr(Stdio::piped());
+    let ended = start(&mut command).unwrap().wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert!(said.starts_with("odfork: cannot write to standard output: "), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+}
+
+#[test]
 fn what_cannot_be_done_is_said() {
     let place = Place(scratch());
     let ran = place.run(&["start", "a/b"]);

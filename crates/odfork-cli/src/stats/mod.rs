@@ -6,6 +6,7 @@
 mod find;
 
 use std::fmt::Write as _;
+use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
@@ -157,7 +158,10 @@ fn replace(path: &Path, text: &str) -> Result<()> {
     hidden.push(name);
     hidden.push(format!(".{}", std::process::id()));
     let beside = path.with_file_name(hidden);
-    let done = std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, path));
+    // Not through a link that somebody else has put there.
+    let new = File::options().write(true).create_new(true).open(&beside);
+    let mut new = new.with_context(|| beside.display().to_string())?;
+    let done = new.write_all(text.as_bytes()).and_then(|()| std::fs::rename(&beside, path));
     if done.is_err() {
         let _ = std::fs::remove_file(&beside);
     }

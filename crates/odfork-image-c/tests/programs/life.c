@@ -110,6 +110,12 @@ int main(int argc, char **argv)
     CHECK(odfork_image_map(base, NULL, 1 << 20, NULL, NULL) == NULL);
     CHECK(odfork_image_save(NULL, &region, 1, NULL, &error) == EINVAL);
     CHECK(odfork_image_save(base, NULL, 0, NULL, &error) == EINVAL);
+    // Sizes that nobody has are refused, and no end of the program.
+    struct odfork_image_region vast = region;
+    vast.size = 1UL << 60;
+    CHECK(odfork_image_save(base, &vast, 1, NULL, &error) == EINVAL);
+    vast.size = 1UL << 55;
+    CHECK(odfork_image_save(base, &vast, 1, NULL, &error) != 0);
     options.size = 3;
     CHECK(odfork_image_save(base, &region, 1, &options, &error) == EINVAL);
     // Not mapped any more.
