@@ -22,7 +22,8 @@ use odfork_tests::verdict::{judge, judge_alone, Verdict};
 /// In every check.
 const FEW: [&str; 3] = ["mem_dontneed", "proc_errno", "thr_held"];
 /// In longer ones too.
-const MORE: [&str; 5] = ["thr_whole", "mem_realloc", "mem_chains", "proc_fds", "thr_alloc"];
+const MORE: [&str; 6] =
+    ["thr_whole", "thr_written", "mem_realloc", "mem_chains", "proc_fds", "thr_alloc"];
 
 struct Bench {
     stage: Stage,

@@ -23,6 +23,9 @@ pub enum Want {
 /// Number of regions one call returns at most.
 pub const REGIONS: usize = 1024;
 
+/// Pages of one mapping whose being dirty can be noted (4 GB).
+const NOTED: usize = 1 << 20;
+
 /// Buffers of a scan; lives in the helper's scratch memory.
 #[repr(C)]
 pub struct Buffers {
@@ -30,6 +33,25 @@ pub struct Buffers {
     entries: [u64; REGIONS],
     /// PAGEMAP_SCAN was refused once: do not ask again.
     old_kernel: bool,
+    /// The range whose dirty pages `noted` has, a bit each.
+    noted_range: (usize, usize),
+    noted: [u64; NOTED / 64],
+}
+
+impl Buffers {
+    /// The dirty pages of no mapping are known.
+    pub fn forget(&mut self) {
+        self.noted_range = (0, 0);
+    }
+
+    fn notes(&self, (start, end): (usize, usize)) -> bool {
+        self.noted_range.0 <= start && end <= self.noted_range.1
+    }
+
+    fn is_noted(&self, at: usize) -> bool {
+        let page = (at - self.noted_range.0) / PAGE;
+        self.noted[page / 64] >> (page % 64) & 1 != 0
+    }
 }
 
 /// Reads the page tables of this address space through an open
@@ -105,11 +127,19 @@ impl Pagemap<'_> {
         want: Want,
         each: &mut dyn FnMut(&Kernel, usize, usize) -> SysResult<()>,
     ) -> SysResult<usize> {
-        let n = self.read_entries(k, start, end)?;
+        let is_noted = want == Want::DirtyMarked && self.buf.notes((start, end));
+        let n = match is_noted {
+            true => ((end - start) / PAGE).min(REGIONS),
+            false => self.read_entries(k, start, end)?,
+        };
         let mut run: Option<usize> = None;
         for i in 0..n {
             let at = start + i * PAGE;
-            match (wanted(self.buf.entries[i], want), run) {
+            let wanted = match is_noted {
+                true => self.buf.is_noted(at),
+                false => wanted(self.buf.entries[i], want),
+            };
+            match (wanted, run) {
                 (true, None) => run = Some(at),
                 (false, Some(from)) => {
                     run = None;
@@ -122,6 +152,43 @@ impl Pagemap<'_> {
             each(k, from, start + n * PAGE)?;
         }
         Ok(start + n * PAGE)
+    }
+
+    /// Notes the dirty pages of a quiesced mapping, of which smaps counts so many bytes, for
+    /// [`Want::DirtyMarked`]. To ordinary users a marker looks like a page that is swapped out or
+    /// on its way to another place, and every clean page would be written back. Where the pages
+    /// that are surely dirty are as many as smaps counts, no other is: those are the only ones.
+    pub fn note_dirty(
+        &mut self,
+        k: &Kernel,
+        (start, end): (usize, usize),
+        bytes: usize,
+    ) -> SysResult<()> {
+        self.buf.forget();
+        if (end - start) / PAGE > NOTED {
+            return Ok(());
+        }
+        let (mut at, mut count) = (start, 0);
+        while at < end {
+            let n = self.read_entries(k, at, end)?;
+            for i in 0..n {
+                let entry = self.buf.entries[i];
+                if entry & abi::ENTRY_PLACE != 0 {
+                    // The kernel shows us what markers say.
+                    return Ok(());
+                }
+                let page = (at - start) / PAGE + i;
+                let bit = 1 << (page % 64);
+                let word = &mut self.buf.noted[page / 64];
+                *word = if is_surely_dirty(entry) { *word | bit } else { *word & !bit };
+                count += usize::from(is_surely_dirty(entry));
+            }
+            at += n * PAGE;
+        }
+        if count * PAGE == bytes {
+            self.buf.noted_range = (start, end);
+        }
+        Ok(())
     }
 
     /// Bytes of wanted pages that nobody else maps. A page that is swapped out may be anybody's.
@@ -179,6 +246,12 @@ fn wanted(entry: u64, want: Want) -> bool {
     let marker = want == Want::DirtyMarked && is_marker(entry);
     let there = has(abi::ENTRY_PRESENT) || has(abi::ENTRY_SWAPPED);
     there && !marker && (want == Want::Populated || !has(abi::ENTRY_FILE))
+}
+
+/// The zero page is nobody's.
+fn is_surely_dirty(entry: u64) -> bool {
+    let own = abi::ENTRY_PRESENT | abi::ENTRY_EXCLUSIVE;
+    entry & (own | abi::ENTRY_FILE) == own
 }
 
 fn is_marker(entry: u64) -> bool {

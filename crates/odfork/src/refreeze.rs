@@ -139,11 +139,19 @@ fn write_all(s: &mut Scratch, pagemap: i32, file: &BackingFile, views: (usize, u
         if !refreezable(s, &v, file) {
             continue;
         }
+        if s.work.marked {
+            let _ = Pagemap { fd: pagemap, buf: &mut s.work.pagemap }.note_dirty(
+                &s.kernel,
+                (v.start, v.end),
+                v.anon,
+            );
+        }
         let mut at = v.start;
         while at < v.end {
             let part = (at, (at + CHUNK).min(v.end));
             at = write_part(s, pagemap, file, (&v, part), views, Trial::UNLIMITED)?;
         }
+        s.work.pagemap.forget();
     }
     Ok(())
 }

@@ -77,6 +77,7 @@ impl Work {
     pub fn go_on(&mut self) {
         (self.stack_count, self.files_left) = (0, 0);
         self.threads.clear();
+        self.pagemap.forget();
         (self.locks, self.swap, self.marked) = (false, false, false);
     }
 }
