@@ -326,6 +326,7 @@ impl Head {
         let fits = shape.index_bytes() == index_bytes
             && shape.blocks() == self.blocks.len() as u64
             && total == pages
+            && self.stored_pages.checked_add(self.zero_pages).is_some_and(|known| known <= total)
             && self.index >= head as u64
             && self.index.checked_add(index_bytes) == Some(self.file_bytes);
         if fits {

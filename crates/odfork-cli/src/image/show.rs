@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use odfork_image::{Error, Image, Region, Result};
+use odfork_proc::process::printable;
 use serde_json::json;
 
 use super::Progress;
@@ -58,7 +59,8 @@ fn text(image: &Image, verified: bool) -> String {
             region.end(),
             access(region),
             size(region.bytes),
-            region.name
+            // Whoever made the file chose it.
+            printable(&region.name)
         );
     }
     if verified {

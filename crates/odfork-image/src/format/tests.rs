@@ -79,6 +79,16 @@ fn a_forged_head_is_refused_or_sound() {
     assert!(accepted > 0, "no mutation was harmless: the test does not reach the checks");
 }
 
+/// Those who subtract them from all pages get no number below zero.
+#[test]
+fn more_pages_than_there_are_is_no_head() {
+    for (stored, zero) in [(u64::MAX, 1), (1 << 40, 0), (0, 267), (133, 134)] {
+        let forged = Head { stored_pages: stored, zero_pages: zero, ..head() };
+        let parsed = Head::parse(&forged.to_bytes(), forged.file_bytes);
+        assert!(parsed.is_err(), "{stored} {zero}");
+    }
+}
+
 #[test]
 fn complaints_are_clear() {
     let head = head();
