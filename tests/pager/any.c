@@ -1,6 +1,7 @@
 /* All memory of a program under a limit (--memory any): what only that way pages, and what the
  * kernel does to pages that are away. any CASE: small, given, robust, written, forked, raw,
- * unhandled, changed, grows, many, shared, hot, waits, together, unshared. */
+ * unhandled, changed, grows, many, shared, hot, waits, together, unshared,
+ * walks. */
 #include "pages.h"
 #include <fcntl.h>
 #include <stdbool.h>
@@ -424,6 +425,19 @@ static void unshared(void)
     }
 }
 
+/* Walks in several places in turn, as a merge does, over three times what fits. */
+static void walks(void)
+{
+    enum { PLACES = 3, ROUNDS = 3 };
+    size_t part = pressed / PLACES;
+    push_out();
+    for (int round = 0; round < ROUNDS; round++)
+        for (size_t at = 0; at < part; at += PAGE)
+            for (int place = 0; place < PLACES; place++)
+                if (((volatile char *)press)[place * part + at] != 1)
+                    fail("a page of a walk");
+}
+
 int main(int count, char **words)
 {
     const char *which = count > 1 ? words[1] : "";
@@ -459,6 +473,8 @@ int main(int count, char **words)
         together();
     else if (!strcmp(which, "unshared"))
         unshared();
+    else if (!strcmp(which, "walks"))
+        walks();
     else
         fail("no such case");
     puts("ok");

@@ -75,6 +75,17 @@ fn unshared(stage: &Stage) -> Outcome {
     }
 }
 
+/// Most pages of walks in turn come before they are touched: hardly one in 70 is waited for.
+fn walks(stage: &Stage) -> Outcome {
+    let counts = run(stage, "8M", &["any", "walks"])?;
+    let [faults, page_ins, ahead] =
+        ["faults", "page_ins", "ahead"].map(|name| counts[name].as_u64().unwrap_or(0));
+    match page_ins + ahead > 10_000 && faults * 16 < page_ins + ahead {
+        true => Ok(()),
+        false => Err(format!("too many touches were waited for: {counts}")),
+    }
+}
+
 /// The most that was in memory at a time. Memory that is not watched yet grows while the pager
 /// waits for a processor, so on a busy machine a run may exceed a tenth, and another one follows;
 /// but no run reaches thrice the limit. What the program uses is nine times the limit and more.
@@ -392,7 +403,7 @@ fn refused(stage: &Stage) -> Outcome {
 
 type Case = fn(&Stage) -> Outcome;
 
-pub const CASES: [(&str, Case); 31] = [
+pub const CASES: [(&str, Case); 32] = [
     ("content", |s| paged(s, "8M", &["content", "16", "3", "2", "11", "40"])),
     ("mappings", |s| paged(s, "2M", &["mappings", "600", "9"])),
     ("heap", |s| paged(s, "8M", &["heap", "3", "3", "9"])),
@@ -410,6 +421,7 @@ pub const CASES: [(&str, Case); 31] = [
     ("bounded_many", |s| bounded(s, 8, &["any", "many"])),
     ("hot", |s| paged(s, "8M", &["any", "hot"])),
     ("unshared", unshared),
+    ("walks", walks),
     ("together", |s| paged(s, "8M", &["any", "together"])),
     ("pinned", |s| paged(s, "8M", &["pins", "allowed"])),
     ("fuse", fuse),

@@ -141,7 +141,8 @@ impl Pager {
         }
         self.counts.page_ins += (done / PAGE) as u64;
         self.state.resident += (done / PAGE) as u64;
-        self.state.page_ins.expect(page + (done as u64).max(BYTES));
+        // A walk comes to the store again behind the neighbours that are brought, too.
+        self.state.page_ins.expect(page + (done as u64).max(BYTES) + behind * BYTES);
         if done == 0 {
             self.state.must_read |= error == Err(Errno(libc::EAGAIN));
             return false;

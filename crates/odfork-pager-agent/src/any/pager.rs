@@ -38,22 +38,40 @@ pub struct Counts {
     pub peak: u64,
 }
 
-/// How many pages a touch brings: doubled while touches come in a row.
-#[derive(Default)]
-pub struct Stream {
-    next: u64,
-    run: u64,
+/// How many pages a touch brings: doubled while touches come in a row. A program may walk in
+/// several places in turn, as a merge does: it is followed in N of them.
+pub struct Streams<const N: usize> {
+    /// Where the next touch is expected, and how many pages the last one brought.
+    list: [(u64, u64); N],
+    /// The one that was touched last, and the one to be replaced.
+    last: usize,
+    oldest: usize,
 }
 
-impl Stream {
+impl<const N: usize> Default for Streams<N> {
+    fn default() -> Streams<N> {
+        Streams { list: [(0, 0); N], last: 0, oldest: 0 }
+    }
+}
+
+impl<const N: usize> Streams<N> {
     pub fn run(&mut self, page: u64, most: u64) -> u64 {
-        self.run = if page == self.next { (self.run * 2).clamp(1, most) } else { 1 };
-        self.run
+        match self.list.iter().position(|&(next, _)| next == page) {
+            Some(at) => {
+                self.last = at;
+                self.list[at].1 = (self.list[at].1 * 2).clamp(1, most);
+            }
+            None => {
+                (self.last, self.oldest) = (self.oldest, (self.oldest + 1) % N);
+                self.list[self.last] = (page, 1);
+            }
+        }
+        self.list[self.last].1
     }
 
     /// Where the next touch is expected.
     pub fn expect(&mut self, page: u64) {
-        self.next = page;
+        self.list[self.last].0 = page;
     }
 }
 
@@ -82,10 +100,11 @@ pub struct State {
     pub is_protecting: bool,
     /// Standing above the limit was told.
     pub told: bool,
-    pub reclaims: Stream,
+    pub reclaims: Streams<1>,
     pub ahead: Ahead,
-    pub page_ins: Stream,
-    pub fills: Stream,
+    pub page_ins: Streams<8>,
+    /// One: with eight, a growing heap exceeded its limit by a half.
+    pub fills: Streams<1>,
 }
 
 pub struct Pager {
@@ -181,4 +200,25 @@ impl Pager {
 pub fn number(text: &[u8]) -> u64 {
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit());
     digits.fold(0, |sum: u64, &digit| sum.wrapping_mul(10).wrapping_add(u64::from(digit - b'0')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_grow_while_others_are_touched_in_turn() {
+        let mut streams = Streams::<8>::default();
+        let mut places = [0x1000, 0x8000, 0x30000].map(|page: u64| page * PAGE as u64);
+        for round in 0..6 {
+            for at in &mut places {
+                let run = streams.run(*at, 16);
+                assert_eq!(run, 16.min(1 << round));
+                *at += run * PAGE as u64;
+                streams.expect(*at);
+            }
+            // One that is not in a row does not end them.
+            assert_eq!(streams.run(0x7000_0000 + round, 16), 1);
+        }
+    }
 }
