@@ -65,7 +65,7 @@ static void drop_unknown(void)
     while (map && found < 64 && fgets(line, sizeof line, map))
         if (sscanf(line, "%lx-%lx %7s", &start[found], &end[found], rights) == 3 &&
             (!strcmp(rights, "r--p") || !strcmp(rights, "---p")) &&
-            end[found] - start[found] == OD_PAGE && !strchr(line, '/') && !strchr(line, '['))
+            end[found] - start[found] <= 2 * OD_PAGE && !strchr(line, '/') && !strchr(line, '['))
             found++;
     if (map)
         fclose(map);

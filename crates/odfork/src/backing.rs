@@ -63,21 +63,28 @@ pub fn unmap_anchors(file: &BackingFile) {
     }
 }
 
-/// Makes a sharing probe: one private page that every descendant inherits by fork and
-/// nobody ever writes. While it is mapped exclusively, no descendant that could
-/// show a backing file of its time is alive. Nor does anybody read it: back from swap space in one
-/// process it would be exclusive there, whoever else has it in swap space still.
+/// A sharing probe: two pages. The kernel moves pages to other places (compaction, memory nodes),
+/// one after the other, and maps each again in one process before the next: meanwhile a page that
+/// many share seems exclusive. The other one does not, at that moment.
+pub const PROBE: usize = 2 * PAGE;
+
+/// Makes a sharing probe: private pages that every descendant inherits by fork and nobody ever
+/// writes. While both are mapped exclusively, no descendant that could show a backing file of their
+/// time is alive. Nor does anybody read them: back from swap space in one process they would be
+/// exclusive there, whoever else has them in swap space still.
 pub fn make_probe(s: &mut Scratch) -> SysResult<usize> {
     s.kernel.enter(Step::Probe);
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    let hint = s.results.place(PAGE);
+    let hint = s.results.place(PROBE);
     // SAFETY: a new mapping, written once before it is protected.
     unsafe {
-        let at = s.kernel.call(libc::SYS_mmap, args![hint, PAGE, prot, flags, -1isize, 0])?;
-        (at as *mut u64).write_volatile(0x6f64_666f_726b);
-        if let Err(e) = s.kernel.call(libc::SYS_mprotect, args![at, PAGE, libc::PROT_NONE]) {
-            crate::sys::munmap(at, PAGE);
+        let at = s.kernel.call(libc::SYS_mmap, args![hint, PROBE, prot, flags, -1isize, 0])?;
+        for page in [at, at + PAGE] {
+            (page as *mut u64).write_volatile(0x6f64_666f_726b);
+        }
+        if let Err(e) = s.kernel.call(libc::SYS_mprotect, args![at, PROBE, libc::PROT_NONE]) {
+            crate::sys::munmap(at, PROBE);
             return Err(e);
         }
         Ok(at)

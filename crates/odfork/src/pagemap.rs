@@ -225,12 +225,14 @@ impl Pagemap<'_> {
         }
     }
 
-    /// True if the page at `addr` is present and mapped by nobody else.
+    /// True if the two pages from `addr` on are present and mapped by nobody else.
     pub fn exclusive(&mut self, k: &Kernel, addr: usize) -> SysResult<bool> {
-        let mut entry = 0u64;
-        // SAFETY: `entry` is valid for 8 bytes.
-        unsafe { k.call(libc::SYS_pread64, args![self.fd, &mut entry, 8, addr / PAGE * 8]) }?;
-        Ok(entry & abi::ENTRY_PRESENT != 0 && entry & abi::ENTRY_EXCLUSIVE != 0)
+        let mut entries = [0u64; 2];
+        let a = args![self.fd, &mut entries, size_of_val(&entries), addr / PAGE * 8];
+        // SAFETY: the entries are valid for the kernel to fill; what it leaves says no.
+        unsafe { k.call(libc::SYS_pread64, a) }?;
+        let own = abi::ENTRY_PRESENT | abi::ENTRY_EXCLUSIVE;
+        Ok(entries.iter().all(|entry| entry & own == own))
     }
 }
 
@@ -291,5 +293,43 @@ mod tests {
         // The same for an ordinary user.
         assert!(fails(0x4400_0000_0000_0000) && !fails(0x4200_0000_0000_0000));
         assert!(!wanted(protected, Want::DirtyMarked) && wanted(protected, Want::Dirty));
+    }
+
+    /// As while the kernel moves pages: one seems to be ours alone.
+    #[test]
+    fn a_relative_with_one_of_the_pages_counts() {
+        use crate::sys::{Fault, Trace};
+        let (trace, len) = (Trace::new(), 2 * PAGE);
+        let k = Kernel::new(&trace, Fault::None);
+        // SAFETY: a mapping of this test, which it writes; the child makes system calls only.
+        unsafe {
+            let how = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let at = libc::mmap(core::ptr::null_mut(), len, libc::PROT_WRITE, how, -1, 0) as usize;
+            core::ptr::write_bytes(at as *mut u8, 1, len);
+            let fd = libc::open(c"/proc/self/pagemap".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+            let mut buf: Box<Buffers> = Box::new(core::mem::zeroed());
+            let mut is_ours = || Pagemap { fd, buf: &mut buf }.exclusive(&k, at).unwrap();
+            assert!(is_ours());
+            for kept in [at, at + PAGE] {
+                let mut ends = [0; 2];
+                assert_eq!(libc::pipe(ends.as_mut_ptr()), 0);
+                let child = libc::fork();
+                if child == 0 {
+                    libc::munmap((2 * at + PAGE - kept) as *mut _, PAGE);
+                    libc::write(ends[1], [0u8].as_ptr().cast(), 1);
+                    libc::pause();
+                    libc::_exit(0);
+                }
+                assert_eq!(libc::read(ends[0], [0u8].as_mut_ptr().cast(), 1), 1);
+                assert!(!is_ours());
+                libc::kill(child, libc::SIGKILL);
+                assert_eq!(libc::waitpid(child, core::ptr::null_mut(), 0), child);
+                assert!(is_ours());
+                libc::close(ends[0]);
+                libc::close(ends[1]);
+            }
+            libc::munmap(at as *mut _, len);
+            libc::close(fd);
+        }
     }
 }

@@ -396,7 +396,7 @@ pub fn choose_probe(s: &mut Scratch, o: &Order, pagemap: i32) -> usize {
     }
     match backing::make_probe(s) {
         Ok(at) => {
-            s.results.note_view(View::Probe, at, PAGE);
+            s.results.note_view(View::Probe, at, backing::PROBE);
             at
         }
         Err(_) => 0,

@@ -323,7 +323,7 @@ pub fn drop_unseen(registry: &mut Registry, results: &Results) {
 pub fn drop_probe(registry: &Registry, probe: usize) {
     let owed = registry.debt().probes.contains(&probe);
     if probe != 0 && !owed && !registry.live().any(|(_, i)| i.probe == probe) {
-        // SAFETY: our own page, used by no other backing file.
-        unsafe { sys::munmap(probe, PAGE) };
+        // SAFETY: our own pages, used by no other backing file.
+        unsafe { sys::munmap(probe, backing::PROBE) };
     }
 }
