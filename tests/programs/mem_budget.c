@@ -287,15 +287,18 @@ static void steps(void)
     CHECK(peak <= most, "%zu KB were charged, at most %zu may be", peak / 1024, most / 1024);
 }
 
-/* The heap has grown inside the C library, so that copies of what is frozen do not fit any more. A
- * fork does not make them: the program rewrites a part only. */
-static void unseen(void)
+/* The heap has grown by so much inside the C library, so that copies of what is frozen do not fit
+ * any more; that part of the frozen memory is rewritten. */
+static void unseen(size_t more, size_t part)
 {
     size_t bytes = 120 * OD_MB, block = 64 * 1024 - 32;
-    char *memory = filled(bytes, 1);
+    char *memory = od_map(bytes);
+    od_fill(memory, bytes, 1);
     forks(30);
     od_freeze();
-    for (size_t used = 0; used < 110 * OD_MB; used += block) {
+    memset(memory + 30 * OD_MB, 7, OD_MB);
+    od_fill_at(memory + 30 * OD_MB, OD_MB, 1, 30 * OD_MB / 8);
+    for (size_t used = 0; used < more; used += block) {
         char *heap = malloc(block);
         CHECK(heap, "malloc: %s", strerror(errno));
         memset(heap, 5, block);
@@ -305,11 +308,16 @@ static void unseen(void)
         poll(NULL, 0, 120);
         forks(1);
     }
-    memset(memory, 2, bytes / 3);
+    od_verify(memory, bytes, 1, "after the heap has grown");
+    od_fill(memory, part, 2);
     forks(1);
-    for (size_t i = 0; i < bytes; i += OD_PAGE)
-        CHECK(memory[i] == (i < bytes / 3 ? 2 : 1), "page %zu holds %d", i / OD_PAGE, memory[i]);
+    od_verify(memory, part, 2, "rewritten");
+    od_verify_at(memory + part, bytes - part, 1, part / 8, "not rewritten");
 }
+
+static void unseen_and_a_part(void) { unseen(110 * OD_MB, 40 * OD_MB); }
+static void unseen_and_all(void) { unseen(90 * OD_MB, 120 * OD_MB); }
+static void unseen_and_most(void) { unseen(150 * OD_MB, 80 * OD_MB); }
 
 static const struct part {
     const char *name;
@@ -326,7 +334,9 @@ static const struct part {
     { "rewritten", rewritten, 200 * OD_MB },
     { "growth", growth, 320 * OD_MB },
     { "steps", steps, STEPS_LIMIT },
-    { "unseen", unseen, 320 * OD_MB },
+    { "unseen, a part rewritten", unseen_and_a_part, 320 * OD_MB },
+    { "unseen, most rewritten", unseen_and_most, 320 * OD_MB },
+    { "unseen, all rewritten", unseen_and_all, 320 * OD_MB },
 };
 enum { COUNT = sizeof PARTS / sizeof *PARTS };
 

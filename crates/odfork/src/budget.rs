@@ -30,7 +30,7 @@ use crate::registry::{BackingFile, Debt};
 use crate::scan::{self, Subject};
 use crate::scratch::Scratch;
 use crate::step::Step;
-use crate::sys::PAGE;
+use crate::sys::{HUGE, PAGE};
 use crate::vma::Vma;
 
 /// Of the frozen bytes one part in this many may exist twice for living relatives ...
@@ -260,6 +260,8 @@ const MARGIN: usize = 64 << 20;
 const HELD_BACK: usize = 8 << 20;
 /// A thaw takes so much itself (2 MB).
 const OF_A_THAW: usize = 2 << 20;
+/// What is copied at a time takes one part in so many of what is left: others use memory meanwhile.
+const OF_WHAT_IS_LEFT: usize = 2;
 /// Memory takes one part in this many for its page tables.
 const PAGE_TABLES: usize = 512;
 
@@ -293,8 +295,17 @@ fn reserve(s: &Scratch) -> usize {
     s.results.report.shown.get().saturating_sub(s.results.report.dirty.get())
 }
 
+/// Bytes that a thaw may copy before their file gives them back, at least a huge page.
+pub fn piece(s: &mut Scratch) -> usize {
+    s.kernel.enter(Step::Memory);
+    match cgroup::left(&s.kernel, &mut s.work.text) {
+        Left::Unlimited | Left::Unknown => usize::MAX,
+        Left::Bytes(left) => (left / OF_WHAT_IS_LEFT / HUGE * HUGE).max(HUGE),
+    }
+}
+
 /// Notes how much more the control groups let the program use before the reserve is touched. True:
-/// all that is frozen can be thawed in what they leave.
+/// what is frozen can be thawed in what they leave, if nobody else shows its files.
 pub fn note_slack(s: &mut Scratch) -> bool {
     s.kernel.enter(Step::Memory);
     let report = &s.results.report;
@@ -302,11 +313,14 @@ pub fn note_slack(s: &mut Scratch) -> bool {
         report.note_slack(i64::MAX);
         return true;
     }
-    let (copied, untouched) = (copies(reserve(s) + report.frozen.get()), report.untouched.get());
+    let (frozen, untouched) = (reserve(s) + report.frozen.get(), report.untouched.get());
+    // Files are reached through views, which a limit of the address space may refuse.
+    let twice = if report.space_limited.flag() { frozen } else { HUGE * OF_WHAT_IS_LEFT };
+    let needed = twice.min(frozen) + frozen / PAGE_TABLES + OF_A_THAW;
     let (slack, fits) = match cgroup::left(&s.kernel, &mut s.work.text) {
         Left::Unlimited => (i64::MAX, true),
         Left::Bytes(left) => {
-            (left as i64 - (copied + untouched + HELD_BACK) as i64, left >= copied + OF_A_THAW)
+            (left as i64 - (copies(frozen) + untouched + HELD_BACK) as i64, left >= needed)
         }
         Left::Unknown => (-1, true),
     };

@@ -43,6 +43,14 @@ impl Job<'_> {
         matches!(self, Job::Pass(order) if order.slice.is_some_and(|slice| slice.goes_on))
     }
 
+    fn thaws(&self) -> bool {
+        match self {
+            Job::Thaw(_) | Job::Unshare(_) => true,
+            Job::Pass(order) => matches!(order.decide, pass::Decide::Thaw(_)),
+            Job::Measure(_) => false,
+        }
+    }
+
     fn subject(&self) -> &Subject<'_> {
         match self {
             Job::Pass(order) => &order.subject,
@@ -105,9 +113,11 @@ extern "C" fn entry(at: usize) -> i32 {
         scratch.work.begin();
     }
     results.report.space_limited.set(usize::from(is_space_limited()));
-    lift_limits(matches!(start.job, Job::Thaw(_) | Job::Unshare(_)));
+    lift_limits(start.job.thaws());
     let found = match start.job {
-        Job::Pass(_) => open_files::look_and_close(&mut scratch),
+        Job::Pass(_) | Job::Thaw(thaw::Order { content: thaw::Content::Leave, .. }) => {
+            open_files::look_and_close(&mut scratch)
+        }
         _ => {
             open_files::close_all();
             Found::default()
@@ -115,7 +125,7 @@ extern "C" fn entry(at: usize) -> i32 {
     };
     results.end(match start.job {
         Job::Pass(order) => pass::job(&mut scratch, order, found),
-        Job::Thaw(order) => thaw::job(&mut scratch, order),
+        Job::Thaw(order) => thaw::job(&mut scratch, order, found),
         Job::Measure(subject) => budget::measure(&mut scratch, subject),
         Job::Unshare(subject) => share::unshare_all(&mut scratch, subject),
     });

@@ -12,6 +12,7 @@ use crate::reason::{Done, Reason, Stop};
 use crate::refreeze;
 use crate::scan::{self, Subject};
 use crate::scratch::Scratch;
+use crate::sys;
 use crate::thaw;
 use crate::vma::{READ, WRITE};
 
@@ -20,6 +21,10 @@ type Range = (usize, usize);
 
 /// Something in the range shows a backing file, and all that does can be thawed.
 pub fn is_possible(s: &mut Scratch, subject: &Subject, pagemap: i32, range: Range) -> bool {
+    // A file gives memory back through a view of all of it.
+    if sys::is_space_limited() {
+        return false;
+    }
     let mut any = false;
     for i in 0..s.vma_count() {
         let v = s.vma(i);
@@ -50,7 +55,7 @@ pub fn act(s: &mut Scratch, subject: &Subject, pagemap: i32, range: Range) -> Do
         let (start, end) = (v.start.max(range.0), v.end.min(range.1));
         let shows = subject.registry.live().any(|(_, f)| v.shows(f.dev, f.inode));
         if start < end && shows {
-            thaw::part(s, subject, (start, end))?;
+            thaw::part(s, subject, &v, (start, end))?;
             s.results.report.thawed.add(end - start);
         }
     }

@@ -5,11 +5,14 @@
 //! Linux 6.11, else `/proc/self/maps`). Runs in the helper task.
 
 use crate::args;
+use crate::budget;
 use crate::content::Filling;
 use crate::kept;
+use crate::open_files::Found;
 use crate::pagemap::{Pagemap, Want};
 use crate::quiesce::{self, Quiesced};
 use crate::reason::{Done, Reason, Stop};
+use crate::refreeze;
 use crate::registry::Registry;
 use crate::results::View;
 use crate::scan::{self, Subject};
@@ -17,7 +20,7 @@ use crate::scratch::Scratch;
 use crate::step::Step;
 use crate::sys::abi::advice::MADV_GUARD_INSTALL;
 use crate::sys::abi::procmap;
-use crate::sys::{self, Errno, Kernel, SysResult};
+use crate::sys::{self, Errno, Kernel, SysResult, HUGE};
 use crate::vma::{parse_head, Vma, EXEC, READ, SHARED, WRITE};
 
 const CHUNK: usize = 32 << 20;
@@ -30,6 +33,9 @@ const CHUNK_LOCKED: usize = 1 << 20;
 pub enum Content {
     /// Frozen mappings become anonymous with the same bytes.
     Keep,
+    /// The same, and files that nobody else shows give back each part at once: then little exists
+    /// twice.
+    Leave,
     /// Frozen mappings become zeros: the advice of this number gave them up.
     Zero(i32),
     /// The whole range becomes one anonymous mapping with the same bytes, as
@@ -50,14 +56,14 @@ pub struct Order<'a> {
 }
 
 /// The job: every part of the range that shows a backing file becomes anonymous.
-pub fn job(s: &mut Scratch, order: &Order) -> Done<()> {
+pub fn job(s: &mut Scratch, order: &Order, found: Found) -> Done<()> {
     // A copy on the task's own stack: the caller's may be part of what is thawed.
-    let o = *order;
+    let mut o = *order;
     s.kernel.enter(Step::Thaw);
     let fail = |e| Stop::failed(Reason::NoProc, Step::Thaw, e);
     let fd = scan::open(&s.kernel, c"/proc/self/maps").map_err(fail)?;
     s.work.locks = scan::locks_new(s);
-    let quiesced = quiesce(s, &o, fd)?;
+    let quiesced = quiesce(s, &mut o, fd, found)?;
     let done = thaw(s, &o, fd);
     if let Some(quiesced) = quiesced {
         quiesced.release(s, &o.subject);
@@ -67,11 +73,13 @@ pub fn job(s: &mut Scratch, order: &Order) -> Done<()> {
 
 /// Holds whoever could write to what is moved. Content that is given up needs none of it: whoever
 /// writes to it meanwhile races with the program's own call.
-fn quiesce(s: &mut Scratch, o: &Order, fd: i32) -> Done<Option<Quiesced>> {
+fn quiesce(s: &mut Scratch, o: &mut Order, fd: i32, found: Found) -> Done<Option<Quiesced>> {
     if matches!(o.content, Content::Zero(_)) {
         return Ok(None);
     }
     let threads = scan::fences(s, &o.subject)?;
+    // What is read behind the page tables stays in its file.
+    o.subject.spliced |= found.zerocopy || found.forbids(threads).is_err();
     if threads == 1 && o.end - o.start <= CHUNK {
         return Ok(watch(s, o, fd));
     }
@@ -266,7 +274,7 @@ fn replace(s: &mut Scratch, v: &Vma, (start, end): (usize, usize), o: &Order) ->
             Err(stop) if o.content == Content::Zero(MADV_GUARD_INSTALL) => Err(stop),
             Err(stop) => write_zeros(s, (start, end)).map(|()| true).map_err(|_| stop),
         },
-        _ => keep_content(s, o, (start, end), prot).map(|()| false),
+        _ => keep_content(s, o, v, (start, end)).map(|()| false),
     }
 }
 
@@ -307,16 +315,49 @@ fn unlock(s: &Scratch, (start, end): (usize, usize)) {
 }
 
 /// Anonymous memory is filled elsewhere and then moved over the range at once,
-/// so that nobody ever sees it half-filled. `CHUNK` bytes at a time.
-fn keep_content(s: &mut Scratch, o: &Order, (start, end): (usize, usize), prot: i32) -> Done<()> {
-    let chunk = if s.work.locks { CHUNK_LOCKED } else { CHUNK };
+/// so that nobody ever sees it half-filled. `v`: the mapping that the range is part of.
+fn keep_content(s: &mut Scratch, o: &Order, v: &Vma, (start, end): (usize, usize)) -> Done<()> {
     let mut at = start;
     while at < end {
-        let to = (at + chunk).min(end);
-        thaw_chunk(s, o, (at, to), prot, None)?;
+        let to = end_of_chunk(at, chunk(s, o.content)).min(end);
+        thaw_chunk(s, o, (at, to), i32::from(v.perms & 7), None)?;
+        if o.content == Content::Leave {
+            leave_file(s, &o.subject, v, (at, to));
+        }
         at = to;
     }
     Ok(())
+}
+
+/// So many bytes are copied at a time.
+fn chunk(s: &mut Scratch, content: Content) -> usize {
+    match content {
+        _ if s.work.locks => CHUNK_LOCKED,
+        Content::Leave => budget::piece(s).min(CHUNK),
+        _ => CHUNK,
+    }
+}
+
+/// Whole huge pages of a file where a chunk has any: parts of one are not given back.
+fn end_of_chunk(at: usize, chunk: usize) -> usize {
+    match (at + chunk) / HUGE * HUGE {
+        end if end > at => end,
+        _ => at + chunk,
+    }
+}
+
+/// The file gives back what a part of a mapping has just ceased to show. After that no child can
+/// be made that shows it: whoever does was there before, and the probe tells. Where it cannot be
+/// had the part exists twice until the file is gone.
+fn leave_file(s: &mut Scratch, subject: &Subject, v: &Vma, (start, end): (usize, usize)) {
+    let Some(slot) = subject.registry.find(v.dev, v.inode) else { return };
+    let Some(file) = subject.registry.get(slot) else { return };
+    let Ok(pagemap) = scan::open(&s.kernel, c"/proc/self/pagemap") else { return };
+    if refreeze::in_place(s, subject, pagemap, file) {
+        let place = v.offset as usize + (start - v.start);
+        let _ = refreeze::punch(s, file, (place, place + (end - start)));
+    }
+    scan::close(pagemap);
 }
 
 /// `kept`: the properties of all of it; else each part gets its own.
@@ -329,7 +370,7 @@ fn thaw_chunk(
 ) -> Done<()> {
     let fail = |e| Stop::failed(Reason::Step, Step::Thaw, e);
     let (len, rw) = (to - at, libc::PROT_READ | libc::PROT_WRITE);
-    let hint = s.results.zone().next_multiple_of(sys::HUGE) + sys::HUGE;
+    let hint = s.results.zone().next_multiple_of(HUGE) + HUGE;
     let properties = kept.unwrap_or_else(|| o.subject.addresses.kept(at, to).0);
     let fresh = kept::map(&s.kernel, (hint, hint + len), rw, 0, properties).map_err(fail)?;
     s.results.note_view(View::Fresh, fresh, len);
@@ -356,11 +397,11 @@ fn thaw_chunk(
 }
 
 /// A part of one mapping of a backing file, which can be read and written. Everybody is held.
-pub fn part(s: &mut Scratch, subject: &Subject, range: (usize, usize)) -> Done<()> {
+pub fn part(s: &mut Scratch, subject: &Subject, v: &Vma, range: (usize, usize)) -> Done<()> {
     s.kernel.enter(Step::Thaw);
     let (start, end) = range;
     let o = Order { start, end, content: Content::Keep, moves: false, subject: *subject };
-    keep_content(s, &o, range, libc::PROT_READ | libc::PROT_WRITE)
+    keep_content(s, &o, v, range)
 }
 
 /// Copies a range: what a backing file shows as a whole, anonymous parts where they

@@ -9,6 +9,7 @@ use super::account::Account;
 use super::live::{self, make_private};
 use super::state::{Owned, State, ROOM_BYTES};
 use super::subject::subject;
+use super::thaw::thaw_all_of;
 use super::under_way::Rest;
 use crate::args;
 use crate::helper::{self, Finished, Job};
@@ -55,9 +56,12 @@ pub fn pass_or_slice(
     if let Err(stop) = &outcome {
         st.stats.count_stop(stop.reason, stop.errno);
         if matches!(stop.reason, Reason::Seccomp | Reason::RawCalls) {
-            // A filter kills for what the helper does: make no more calls of our own. Code that
-            // calls past us would meet frozen memory.
+            // A filter kills for what the helper does: make no more calls of our own.
             st.set_barred(stop.reason);
+        }
+        // Code that calls past us, or locks what it maps, must not meet frozen memory.
+        if matches!(stop.reason, Reason::RawCalls | Reason::Locked) && st.addresses.any_frozen() {
+            let _ = thaw_all_of(st, owned);
         }
     }
     outcome

@@ -16,7 +16,7 @@ use super::look::share;
 use super::notes::bar;
 use super::slices;
 use super::state::{state, Owned, State};
-use super::thaw::{after, thaw_all};
+use super::thaw::thaw_all;
 use super::waiter::{hold, Task};
 use crate::options::Freeze;
 use crate::pass::{Bid, Decide};
@@ -105,15 +105,11 @@ fn prepare(st: &State) {
         if let Some(decide) = decide {
             slices::open(st, &mut owned, decide);
         }
-        let done = slices::before_fork(st, &mut owned);
-        drop(owned);
-        return after(&done);
+        return slices::before_fork(st, &mut owned);
     }
     if let Some(decide) = decide.filter(|_| !owned.is_beside_calls(st)) {
-        let done = pass(st, &mut owned, decide, began_ns);
+        let _ = pass(st, &mut owned, decide, began_ns);
         st.note_pass();
-        drop(owned);
-        after(&done);
     }
 }
 
@@ -210,11 +206,8 @@ pub fn freeze_now() -> Done<()> {
     if done.is_ok() {
         st.note_pass();
     }
-    let mut last = done;
     if done.is_ok() && is_live_wanted() && !st.live.is_barred() {
-        last = share(st, &mut owned);
+        let _ = share(st, &mut owned);
     }
-    drop(owned);
-    after(&last);
     done
 }

@@ -10,10 +10,9 @@ use super::apply::pass;
 use super::child::detect_child;
 use super::slices;
 use super::state::{state, State};
-use super::thaw::after;
 use super::waiter::hold;
 use crate::pass::Decide;
-use crate::reason::{Done, Reason};
+use crate::reason::Reason;
 use crate::retained::Retained;
 use crate::sys;
 
@@ -30,19 +29,22 @@ pub fn gave_up(start: usize, len: usize) {
     if !(is_much || thaws) || !detect_child() || st.barred() != Reason::None {
         return;
     }
-    after(&if thaws { thaw(st, start, retained) } else { give_back(st) });
+    if thaws {
+        thaw(st, start, retained);
+    } else {
+        give_back(st);
+    }
 }
 
-fn give_back(st: &State) -> Done<()> {
+fn give_back(st: &State) {
     let mut owned = hold();
     // A fork of another thread copies what it finds: the next call looks again.
     if owned.is_beside_calls(st) {
-        return Ok(());
+        return;
     }
     let before = held(&owned.registry);
-    let done = pass(st, &mut owned, Decide::GiveBack, sys::now_ns());
+    let _ = pass(st, &mut owned, Decide::GiveBack, sys::now_ns());
     st.given_up.looked(held(&owned.registry) < before);
-    done
 }
 
 fn held(registry: &crate::registry::Registry) -> usize {
@@ -52,20 +54,19 @@ fn held(registry: &crate::registry::Registry) -> usize {
 /// The memory around an address, or that of which files retain most. Not for a process that has
 /// inherited it: nothing would leave the files, and all of it would exist twice. Nor where pauses
 /// are bounded.
-fn thaw(st: &State, at: usize, retained: bool) -> Done<()> {
+fn thaw(st: &State, at: usize, retained: bool) {
     let began_ns = sys::now_ns();
     let mut owned = hold();
     if owned.is_beside_calls(st) {
-        return Ok(());
+        return;
     }
     let most = owned.retained.most().filter(|_| retained);
     let range = most.unwrap_or(Retained::around(at));
     let here = |start: usize, end: usize| start < range.1 && end > range.0;
     let is_own = owned.registry.live().any(|(_, f)| f.anchor_shared != 0 && here(f.start, f.end));
     let before = st.stats.thaw_bytes.load(Relaxed);
-    let mut done = Ok(());
     if is_own && !slices::is_bounded(st) && st.addresses.may_be_frozen(range.0, range.1) {
-        done = pass(st, &mut owned, Decide::Thaw(range), began_ns);
+        let _ = pass(st, &mut owned, Decide::Thaw(range), began_ns);
     }
     let bytes = st.stats.thaw_bytes.load(Relaxed) - before;
     if bytes > 0 || retained {
@@ -77,5 +78,4 @@ fn thaw(st: &State, at: usize, retained: bool) -> Done<()> {
     if bytes > 0 || !retained {
         st.given_up.thawed(bytes, ns, forks);
     }
-    done
 }

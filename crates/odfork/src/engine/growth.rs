@@ -3,7 +3,7 @@
 //! Owns when the slack (`slack.rs`) is measured again, and what happens when there is none:
 //! everything is thawed, so that the reserve is free. Not while another process shows a file: it
 //! would exist twice, and on stock rewriting takes as much. Nor where so much has grown unseen that
-//! the thaw itself would not fit: the program may never rewrite what is frozen.
+//! the thaw itself would not fit, a few MB: the program may never rewrite what is frozen.
 
 use super::apply::note_mappings;
 use super::child::detect_child;

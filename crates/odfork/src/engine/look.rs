@@ -10,7 +10,6 @@ use super::child::detect_child;
 use super::live::is_live_wanted;
 use super::slices::{self, finish_sharing};
 use super::state::{state, Owned, State};
-use super::thaw::after;
 use super::waiter::hold;
 use crate::pass::Decide;
 use crate::reason::{Done, Reason};
@@ -27,9 +26,7 @@ pub fn after_wait() {
         if slices::is_bounded(st) {
             slices::open_sharing(st, &mut owned);
         } else if !owned.is_beside_calls(st) {
-            let done = share(st, &mut owned);
-            drop(owned);
-            after(&done);
+            let _ = share(st, &mut owned);
         }
     }
 }

@@ -20,7 +20,6 @@ use super::child::detect_child;
 use super::handlers::leave_ignored_open;
 use super::live::is_live_wanted;
 use super::state::{state, Owned, State};
-use super::thaw::after;
 use super::under_way::{Purchase, Rest, MOVING, NONE, SHARING};
 use super::waiter::{begin_call, hold, Stall};
 use crate::args;
@@ -66,8 +65,7 @@ fn make_slice(st: &State) {
     // A new child has no pass under way, and finds that out first.
     let may = st.slices.is_due() && st.barred() == Reason::None && detect_child();
     if may && st.slices.is_open() {
-        let done = slice(st, &mut hold());
-        after(&done);
+        let _ = slice(st, &mut hold());
     }
 }
 
@@ -118,13 +116,11 @@ pub fn hear() {
 }
 
 /// Before a fork: a program that never waits gets its slices here.
-pub fn before_fork(st: &State, owned: &mut Stall) -> Done<()> {
-    let done = match st.slices.driven.swap(0, Relaxed) == 0 && st.slices.is_due() {
-        true => slice(st, owned),
-        false => Ok(()),
-    };
+pub fn before_fork(st: &State, owned: &mut Stall) {
+    if st.slices.driven.swap(0, Relaxed) == 0 && st.slices.is_due() {
+        let _ = slice(st, owned);
+    }
     st.slices.put_off(if is_live_wanted() { AFTER_LIVE_FORK_NS } else { AFTER_FORK_NS });
-    done
 }
 
 /// The program has heard of a child's end: what is frozen may be shared again, by what an earlier

@@ -132,9 +132,12 @@ pub fn thaw_range(
 
 /// Makes all memory anonymous again, and lets go of the backing files.
 pub fn thaw_all() -> Done<()> {
-    let st = state();
-    let mut owned = hold();
-    thaw_range(st, &mut owned, EVERYTHING, Content::Keep, false)?;
+    thaw_all_of(state(), &mut hold())
+}
+
+/// The same, under the lock.
+pub fn thaw_all_of(st: &State, owned: &mut Owned) -> Done<()> {
+    thaw_range(st, owned, EVERYTHING, Content::Leave, false)?;
     for slot in 0..MAX_FILES {
         if let Some(file) = owned.registry.remove(slot) {
             crate::backing::unmap_anchors(&file);
@@ -148,12 +151,4 @@ pub fn thaw_all() -> Done<()> {
     st.stats.image_bytes.store(0, Relaxed);
     st.stats.engine.store(0, Relaxed);
     Ok(())
-}
-
-/// Code was loaded, or a call made past libc, that must not meet frozen memory.
-pub fn after(done: &Done<()>) {
-    let Err(stop) = done else { return };
-    if matches!(stop.reason, Reason::RawCalls | Reason::Locked) && state().addresses.any_frozen() {
-        let _ = thaw_all();
-    }
 }
