@@ -65,7 +65,7 @@ static void child(void *argument)
 }
 
 /* The kernel maps whole pages of whatever length it is asked for, here over frozen memory. */
-static void map_a_part(void)
+static void map_a_part(int fd)
 {
     char *frozen = od_map(SIZE + HUGE_PAGE);
     frozen += HUGE_PAGE - (uintptr_t)frozen % HUGE_PAGE;
@@ -74,13 +74,14 @@ static void map_a_part(void)
     if (pid == 0)
         _exit(0);
     od_join(pid);
-    int flags = MAP_SHARED | MAP_FIXED | MAP_ANONYMOUS | MAP_HUGETLB;
+    int flags = MAP_SHARED | MAP_FIXED | (fd < 0 ? MAP_ANONYMOUS | MAP_HUGETLB : 0);
     char *huge = frozen + 2 * HUGE_PAGE;
-    OK(mmap(huge, OD_PAGE, PROT_READ | PROT_WRITE, flags, -1, 0));
+    OK(mmap(huge, OD_PAGE, PROT_READ | PROT_WRITE, flags, fd, 0));
     od_fill(huge, HUGE_PAGE, 71);
     OK(madvise(huge, HUGE_PAGE, MADV_DONTNEED));
     od_verify(huge, HUGE_PAGE, 71, "shared huge memory that was given up");
     OK(munmap(huge, HUGE_PAGE));
+    OK(munmap(frozen, SIZE));
 }
 
 int main(void)
@@ -107,7 +108,9 @@ int main(void)
         OK(madvise(private_huge, HUGE_PAGE, MADV_DONTNEED));
         od_verify_zero(private_huge, HUGE_PAGE, "after DONTNEED");
     }
-    map_a_part();
+    int file = OK(memfd_create("huge", MFD_HUGETLB));
+    map_a_part(-1);
+    map_a_part(file);
     OK(munmap(private_huge, SIZE));
     OK(munmap(shared_huge, SIZE));
     close(alive[0]);

@@ -16,7 +16,7 @@ pub fn map(a: [usize; 6]) -> isize {
     }
     // SAFETY: the program's own call.
     let call = || unsafe { sys::raw(libc::SYS_mmap, a) };
-    let len = mapped_len(a[1], a[3] as c_int);
+    let len = mapped_len(a[1], a[3] as c_int, a[4] as c_int);
     let answer = match a[3] as c_int & libc::MAP_FIXED {
         0 => engine::map(len, call),
         _ => replace(a[0], len, call),
@@ -31,15 +31,30 @@ pub fn map(a: [usize; 6]) -> isize {
 }
 
 /// How much the kernel maps of that length: of huge pages whole ones.
-fn mapped_len(len: usize, flags: c_int) -> usize {
-    if flags & libc::MAP_HUGETLB == 0 {
-        return len;
-    }
+fn mapped_len(len: usize, flags: c_int, fd: c_int) -> usize {
+    let of_file = flags & libc::MAP_ANONYMOUS == 0;
     let page = match flags as u32 >> libc::MAP_HUGE_SHIFT & libc::MAP_HUGE_MASK as u32 {
+        _ if of_file && (len.is_multiple_of(HUGE) || !engine::anything_frozen()) => PAGE,
+        _ if of_file => page_of(fd),
+        _ if flags & libc::MAP_HUGETLB == 0 => PAGE,
         0 => HUGE,
         bits => 1 << bits,
     };
     len.checked_next_multiple_of(page).unwrap_or(len)
+}
+
+/// What the kernel maps of a file at least.
+fn page_of(fd: c_int) -> usize {
+    // SAFETY: all zeros is valid for plain old data; the kernel fills it.
+    let about = unsafe {
+        let mut about: libc::statfs = core::mem::zeroed();
+        sys::raw(libc::SYS_fstatfs, args![fd, &mut about]);
+        about
+    };
+    match about.f_type {
+        libc::HUGETLBFS_MAGIC => about.f_bsize as usize,
+        _ => PAGE,
+    }
 }
 
 /// A call that puts something new there, or nothing.
