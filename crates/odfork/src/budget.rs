@@ -295,12 +295,13 @@ fn reserve(s: &Scratch) -> usize {
     s.results.report.shown.get().saturating_sub(s.results.report.dirty.get())
 }
 
-/// Bytes that a thaw may copy before their file gives them back, at least a huge page.
-pub fn piece(s: &mut Scratch) -> usize {
+/// Bytes that a thaw may copy before their file gives them back.
+pub fn piece(s: &mut Scratch) -> Done<usize> {
     s.kernel.enter(Step::Memory);
     match cgroup::left(&s.kernel, &mut s.work.text) {
-        Left::Unlimited | Left::Unknown => usize::MAX,
-        Left::Bytes(left) => (left / OF_WHAT_IS_LEFT / HUGE * HUGE).max(HUGE),
+        Left::Bytes(left) if left < HUGE * OF_WHAT_IS_LEFT => Err(Stop::of(Reason::Memory)),
+        Left::Bytes(left) => Ok(left / OF_WHAT_IS_LEFT),
+        Left::Unlimited | Left::Unknown => Ok(usize::MAX),
     }
 }
 

@@ -42,6 +42,7 @@ mod instructions;
 #[cfg(feature = "interpose")]
 pub mod interpose;
 mod kept;
+mod leave;
 mod listing;
 mod live;
 mod lock;

@@ -270,32 +270,26 @@ pub fn punch_unseen(
     if !keeps_unseen(file, seen) || !alone(s, pagemap, file) {
         return Ok(());
     }
+    s.kernel.enter(Step::Punch);
+    let fail = |e| Stop::failed(Reason::Step, Step::Punch, e);
+    let view = backing::shared_view(&s.kernel, s.results.zone(), file).map_err(fail)?;
+    s.results.note_view(View::Shared, view, file.span);
     let mut at = backing::DATA;
     let mut result = Ok(());
     while at < file.span && result.is_ok() {
         let (busy, end) = next_seen(s, file, at);
         if busy > at {
-            result = punch(s, file, (at, busy));
+            let a = args![view + at, busy - at, libc::MADV_REMOVE];
+            // SAFETY: a part of the view that no mapping of any process shows.
+            result = unsafe { s.kernel.call(libc::SYS_madvise, a) }.map(|_| ()).map_err(fail);
         }
         at = end;
     }
+    s.results.drop_view(View::Shared);
     if result.is_ok() {
         s.results.note_punched(slot, seen);
     }
     result
-}
-
-/// Gives back a part of a file that no mapping of any process shows.
-pub fn punch(s: &Scratch, file: &BackingFile, (at, end): (usize, usize)) -> Done<()> {
-    s.kernel.enter(Step::Punch);
-    let fail = |e| Stop::failed(Reason::Step, Step::Punch, e);
-    let view = backing::shared_view(&s.kernel, s.results.zone(), file).map_err(fail)?;
-    s.results.note_view(View::Shared, view, file.span);
-    let a = args![view + at, end - at, libc::MADV_REMOVE];
-    // SAFETY: says the caller of that part of the view.
-    let removed = unsafe { s.kernel.call(libc::SYS_madvise, a) };
-    s.results.drop_view(View::Shared);
-    removed.map(|_| ()).map_err(fail)
 }
 
 /// The next file range at or after `at` that a mapping shows: (start, end),

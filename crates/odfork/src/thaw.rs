@@ -5,14 +5,13 @@
 //! Linux 6.11, else `/proc/self/maps`). Runs in the helper task.
 
 use crate::args;
-use crate::budget;
 use crate::content::Filling;
 use crate::kept;
+use crate::leave::{self, Leaving};
 use crate::open_files::Found;
 use crate::pagemap::{Pagemap, Want};
 use crate::quiesce::{self, Quiesced};
 use crate::reason::{Done, Reason, Stop};
-use crate::refreeze;
 use crate::registry::Registry;
 use crate::results::View;
 use crate::scan::{self, Subject};
@@ -23,6 +22,7 @@ use crate::sys::abi::procmap;
 use crate::sys::{self, Errno, Kernel, SysResult, HUGE};
 use crate::vma::{parse_head, Vma, EXEC, READ, SHARED, WRITE};
 
+/// Bytes that are copied at a time.
 const CHUNK: usize = 32 << 20;
 /// The same where new mappings are locked: each counts against the limit of locked memory, until it
 /// is unlocked.
@@ -33,8 +33,8 @@ const CHUNK_LOCKED: usize = 1 << 20;
 pub enum Content {
     /// Frozen mappings become anonymous with the same bytes.
     Keep,
-    /// The same, and files that nobody else shows give back each part at once: then little exists
-    /// twice.
+    /// The same, and the files give each part back at once, so that little exists twice. Where one
+    /// cannot, or nothing is free, it ends.
     Leave,
     /// Frozen mappings become zeros: the advice of this number gave them up.
     Zero(i32),
@@ -58,12 +58,12 @@ pub struct Order<'a> {
 /// The job: every part of the range that shows a backing file becomes anonymous.
 pub fn job(s: &mut Scratch, order: &Order, found: Found) -> Done<()> {
     // A copy on the task's own stack: the caller's may be part of what is thawed.
-    let mut o = *order;
+    let o = *order;
     s.kernel.enter(Step::Thaw);
     let fail = |e| Stop::failed(Reason::NoProc, Step::Thaw, e);
     let fd = scan::open(&s.kernel, c"/proc/self/maps").map_err(fail)?;
     s.work.locks = scan::locks_new(s);
-    let quiesced = quiesce(s, &mut o, fd, found)?;
+    let quiesced = quiesce(s, &o, fd, found)?;
     let done = thaw(s, &o, fd);
     if let Some(quiesced) = quiesced {
         quiesced.release(s, &o.subject);
@@ -73,13 +73,19 @@ pub fn job(s: &mut Scratch, order: &Order, found: Found) -> Done<()> {
 
 /// Holds whoever could write to what is moved. Content that is given up needs none of it: whoever
 /// writes to it meanwhile races with the program's own call.
-fn quiesce(s: &mut Scratch, o: &mut Order, fd: i32, found: Found) -> Done<Option<Quiesced>> {
+fn quiesce(s: &mut Scratch, o: &Order, fd: i32, found: Found) -> Done<Option<Quiesced>> {
     if matches!(o.content, Content::Zero(_)) {
         return Ok(None);
     }
     let threads = scan::fences(s, &o.subject)?;
-    // What is read behind the page tables stays in its file.
-    o.subject.spliced |= found.zerocopy || found.forbids(threads).is_err();
+    if o.content == Content::Leave {
+        // What is read behind the page tables stays in its file, and a view of a whole file is not
+        // for being locked.
+        found.forbids(threads)?;
+        if found.zerocopy || s.work.locks {
+            return Err(Stop::of(Reason::Pinned));
+        }
+    }
     if threads == 1 && o.end - o.start <= CHUNK {
         return Ok(watch(s, o, fd));
     }
@@ -316,48 +322,22 @@ fn unlock(s: &Scratch, (start, end): (usize, usize)) {
 
 /// Anonymous memory is filled elsewhere and then moved over the range at once,
 /// so that nobody ever sees it half-filled. `v`: the mapping that the range is part of.
-fn keep_content(s: &mut Scratch, o: &Order, v: &Vma, (start, end): (usize, usize)) -> Done<()> {
-    let mut at = start;
+fn keep_content(s: &mut Scratch, o: &Order, v: &Vma, range: (usize, usize)) -> Done<()> {
+    let prot = i32::from(v.perms & 7);
+    if o.content == Content::Leave {
+        let replace = |s: &mut Scratch, range| thaw_chunk(s, o, range, prot, None);
+        let subject = &o.subject;
+        let leaving = Leaving { subject, mapping: v, range, most: CHUNK, replace: &replace };
+        return leave::leave_file(s, &leaving);
+    }
+    let chunk = if s.work.locks { CHUNK_LOCKED } else { CHUNK };
+    let (mut at, end) = range;
     while at < end {
-        let to = end_of_chunk(at, chunk(s, o.content)).min(end);
-        thaw_chunk(s, o, (at, to), i32::from(v.perms & 7), None)?;
-        if o.content == Content::Leave {
-            leave_file(s, &o.subject, v, (at, to));
-        }
+        let to = (at + chunk).min(end);
+        thaw_chunk(s, o, (at, to), prot, None)?;
         at = to;
     }
     Ok(())
-}
-
-/// So many bytes are copied at a time.
-fn chunk(s: &mut Scratch, content: Content) -> usize {
-    match content {
-        _ if s.work.locks => CHUNK_LOCKED,
-        Content::Leave => budget::piece(s).min(CHUNK),
-        _ => CHUNK,
-    }
-}
-
-/// Whole huge pages of a file where a chunk has any: parts of one are not given back.
-fn end_of_chunk(at: usize, chunk: usize) -> usize {
-    match (at + chunk) / HUGE * HUGE {
-        end if end > at => end,
-        _ => at + chunk,
-    }
-}
-
-/// The file gives back what a part of a mapping has just ceased to show. After that no child can
-/// be made that shows it: whoever does was there before, and the probe tells. Where it cannot be
-/// had the part exists twice until the file is gone.
-fn leave_file(s: &mut Scratch, subject: &Subject, v: &Vma, (start, end): (usize, usize)) {
-    let Some(slot) = subject.registry.find(v.dev, v.inode) else { return };
-    let Some(file) = subject.registry.get(slot) else { return };
-    let Ok(pagemap) = scan::open(&s.kernel, c"/proc/self/pagemap") else { return };
-    if refreeze::in_place(s, subject, pagemap, file) {
-        let place = v.offset as usize + (start - v.start);
-        let _ = refreeze::punch(s, file, (place, place + (end - start)));
-    }
-    scan::close(pagemap);
 }
 
 /// `kept`: the properties of all of it; else each part gets its own.

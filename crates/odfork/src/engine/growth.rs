@@ -9,7 +9,7 @@ use super::apply::note_mappings;
 use super::child::detect_child;
 use super::state::{state, Owned, State};
 use super::subject::subject;
-use super::thaw::thaw_all;
+use super::thaw::leave_files;
 use super::waiter::hold;
 use crate::helper::{self, Job};
 use crate::reason::Reason;
@@ -47,14 +47,11 @@ fn keep_reserve(st: &State, len: usize) {
     match measure(st, &mut owned, len) {
         Room::Enough => {}
         Room::Stuck => st.slack.put_off(),
-        Room::Short => {
-            drop(owned);
-            match thaw_all() {
-                Ok(()) => st.stats.count_stop(Reason::Memory, 0),
-                // Threads cannot be held now: else every call would try.
-                Err(_) => st.slack.put_off(),
-            }
-        }
+        Room::Short => match leave_files(st, &mut owned) {
+            Ok(()) => st.stats.count_stop(Reason::Memory, 0),
+            // Threads cannot be held now: else every call would try.
+            Err(_) => st.slack.put_off(),
+        },
     }
 }
 

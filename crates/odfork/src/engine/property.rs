@@ -11,7 +11,7 @@ use super::child::detect_child;
 use super::growth;
 use super::notes::bar;
 use super::state::{state, State};
-use super::thaw::{thaw_all, thaw_range};
+use super::thaw::{leave_files, thaw_all_of, thaw_range};
 use super::waiter::hold;
 use crate::reason::{Done, Reason};
 use crate::thaw::Content;
@@ -44,12 +44,18 @@ fn before_cut(st: &State) {
         return;
     }
     st.cuts.store(0, Relaxed);
-    let (_, stuck) = growth::look(st, &mut hold());
+    let mut owned = hold();
+    let (_, stuck) = growth::look(st, &mut owned);
     let most = if stuck { MOST_STUCK } else { MOST };
-    if st.mappings.load(Relaxed) < most || thaw_all().is_err() {
+    if st.mappings.load(Relaxed) < most {
         return;
     }
-    if st.barred() == Reason::None {
+    let thawed = match stuck {
+        true => thaw_all_of(st, &mut owned),
+        false => leave_files(st, &mut owned),
+    };
+    drop(owned);
+    if thawed.is_ok() && st.barred() == Reason::None {
         bar(Reason::MapLimit);
     }
 }

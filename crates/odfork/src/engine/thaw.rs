@@ -137,7 +137,21 @@ pub fn thaw_all() -> Done<()> {
 
 /// The same, under the lock.
 pub fn thaw_all_of(st: &State, owned: &mut Owned) -> Done<()> {
-    thaw_range(st, owned, EVERYTHING, Content::Leave, false)?;
+    match leave_files(st, owned) {
+        Err(stop) if !matches!(stop.reason, Reason::Threads | Reason::Busy) => {
+            thaw_by(st, owned, Content::Keep)
+        }
+        done => done,
+    }
+}
+
+/// The same, if files can give each part back at once. Else some of it is frozen still.
+pub fn leave_files(st: &State, owned: &mut Owned) -> Done<()> {
+    thaw_by(st, owned, Content::Leave)
+}
+
+fn thaw_by(st: &State, owned: &mut Owned, content: Content) -> Done<()> {
+    thaw_range(st, owned, EVERYTHING, content, false)?;
     for slot in 0..MAX_FILES {
         if let Some(file) = owned.registry.remove(slot) {
             crate::backing::unmap_anchors(&file);

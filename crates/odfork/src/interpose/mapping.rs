@@ -34,7 +34,7 @@ pub fn map(a: [usize; 6]) -> isize {
 fn mapped_len(len: usize, flags: c_int, fd: c_int) -> usize {
     let of_file = flags & libc::MAP_ANONYMOUS == 0;
     let page = match flags as u32 >> libc::MAP_HUGE_SHIFT & libc::MAP_HUGE_MASK as u32 {
-        _ if of_file && (len.is_multiple_of(HUGE) || !engine::anything_frozen()) => PAGE,
+        _ if of_file && (len % HUGE == 0 || !engine::anything_frozen()) => PAGE,
         _ if of_file => page_of(fd),
         _ if flags & libc::MAP_HUGETLB == 0 => PAGE,
         0 => HUGE,
