@@ -260,8 +260,9 @@ const MARGIN: usize = 64 << 20;
 const HELD_BACK: usize = 8 << 20;
 /// A thaw takes so much itself (2 MB).
 const OF_A_THAW: usize = 2 << 20;
-/// What is copied at a time takes one part in so many of what is left: others use memory meanwhile.
-const OF_WHAT_IS_LEFT: usize = 2;
+/// What is copied at a time takes one part in so many of what is left: others use memory meanwhile,
+/// and may thaw too.
+const OF_WHAT_IS_LEFT: usize = 4;
 /// Memory takes one part in this many for its page tables.
 const PAGE_TABLES: usize = 512;
 

@@ -75,8 +75,15 @@ fn leave_part(s: &mut Scratch, leaving: &Leaving, place: &Place, start: usize) -
         }
     };
     nobody(s)?;
-    let most = budget::piece(s)?.min(leaving.most);
-    let end = ((start + most) / HUGE * HUGE).min(leaving.range.1);
+    let len = leaving.range.1 - start;
+    if s.work.may_copy < len.min(HUGE) {
+        s.work.may_copy = budget::piece(s)?.min(leaving.most);
+    }
+    let end = match s.work.may_copy {
+        all if all >= len => start + len,
+        part => (start + part) / HUGE * HUGE,
+    };
+    s.work.may_copy -= end - start;
     (leaving.replace)(s, (start, end))?;
     // A child that shows this part was there before it was replaced, and shares the probe.
     nobody(s)?;

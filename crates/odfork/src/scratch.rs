@@ -43,6 +43,8 @@ pub struct Work {
     pub files_left: usize,
     /// New mappings of the process are locked.
     pub locks: bool,
+    /// Bytes that a thaw may copy before it asks again what is free.
+    pub may_copy: usize,
     /// The machine has swap space.
     pub swap: bool,
     /// Threads run, so quiesced pages carry markers in the page tables.
@@ -79,6 +81,7 @@ impl Work {
         self.threads.clear();
         self.pagemap.forget();
         (self.locks, self.swap, self.marked) = (false, false, false);
+        self.may_copy = 0;
     }
 }
 
