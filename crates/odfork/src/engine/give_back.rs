@@ -29,9 +29,8 @@ pub fn gave_up(start: usize, len: usize) {
     if !(is_much || thaws) || !detect_child() || st.barred() != Reason::None {
         return;
     }
-    if thaws {
-        thaw(st, start, retained);
-    } else {
+    let thawed = thaws && thaw(st, start, retained);
+    if is_much && !thawed {
         give_back(st);
     }
 }
@@ -53,12 +52,12 @@ fn held(registry: &crate::registry::Registry) -> usize {
 
 /// The memory around an address, or that of which files retain most. Not for a process that has
 /// inherited it: nothing would leave the files, and all of it would exist twice. Nor where pauses
-/// are bounded.
-fn thaw(st: &State, at: usize, retained: bool) {
+/// are bounded. True: some of it was thawed.
+fn thaw(st: &State, at: usize, retained: bool) -> bool {
     let began_ns = sys::now_ns();
     let mut owned = hold();
     if owned.is_beside_calls(st) {
-        return;
+        return false;
     }
     let most = owned.retained.most().filter(|_| retained);
     let range = most.unwrap_or(Retained::around(at));
@@ -78,4 +77,5 @@ fn thaw(st: &State, at: usize, retained: bool) {
     if bytes > 0 || !retained {
         st.given_up.thawed(bytes, ns, forks);
     }
+    bytes > 0
 }
