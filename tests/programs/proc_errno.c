@@ -110,7 +110,7 @@ int main(void)
     CHECK(times(&times_now) != (clock_t)-1, "times");
     CHECK(times_now.tms_cutime == 0 && times_now.tms_cstime == 0, "child time before any child");
     gettimeofday(&start, NULL);
-    /* What the process took to start and to fill its memory; freezing takes about five times that. */
+    /* What it took to start and to fill the memory; freezing takes about five times that. */
     double own = spent(RUSAGE_SELF);
     od_freeze();
     CHECK(spent(RUSAGE_CHILDREN) < 50 * own, "a freeze counts as %f s of children, %f s were used",

@@ -155,9 +155,10 @@ impl Pagemap<'_> {
     }
 
     /// Notes the dirty pages of a quiesced mapping, of which smaps counts so many bytes, for
-    /// [`Want::DirtyMarked`]. To ordinary users a marker looks like a page that is swapped out or
-    /// on its way to another place, and every clean page would be written back. Where the pages
-    /// that are surely dirty are as many as smaps counts, no other is: those are the only ones.
+    /// [`Want::DirtyMarked`]. A marker looks like a page that is swapped out or on its way to
+    /// another place: to ordinary users always, on 6.1 to all, where its type has another number.
+    /// Every clean page would be written back. Where the pages that are surely dirty are as many as
+    /// smaps counts, no other is: those are the only ones.
     pub fn note_dirty(
         &mut self,
         k: &Kernel,
@@ -173,10 +174,6 @@ impl Pagemap<'_> {
             let n = self.read_entries(k, at, end)?;
             for i in 0..n {
                 let entry = self.buf.entries[i];
-                if entry & abi::ENTRY_PLACE != 0 {
-                    // The kernel shows us what markers say.
-                    return Ok(());
-                }
                 let page = (at - start) / PAGE + i;
                 let bit = 1 << (page % 64);
                 let word = &mut self.buf.noted[page / 64];

@@ -20,12 +20,10 @@ pub const ENTRY_GUARD: u64 = 1 << 58;
 pub const ENTRY_EXCLUSIVE: u64 = 1 << 56;
 /// Written since `4` was written to `clear_refs` (Linux 3.11, `CONFIG_MEM_SOFT_DIRTY`).
 pub const ENTRY_SOFT_DIRTY: u64 = 1 << 55;
-/// Where the page is: its frame, or its place in swap. All zeros for those without `CAP_SYS_ADMIN`
-/// (Linux 4.2).
-pub const ENTRY_PLACE: u64 = (1 << 55) - 1;
 /// The swap type of an entry that is not present.
 pub const ENTRY_SWAP_TYPE: u64 = 0x1f;
-/// A swap type that is a marker, not a page (SWP_PTE_MARKER, Linux 5.19).
+/// A swap type that is a marker, not a page (SWP_PTE_MARKER, Linux 6.3; 30 on 6.1). Shown to those
+/// with `CAP_SYS_ADMIN` only, as all of the place.
 pub const SWAP_TYPE_MARKER: u64 = 31;
 /// What a marker says: the bits above its type. The lowest is write protection by a userfaultfd;
 /// every other means an access that fails for good: poison (Linux 6.6), a guard (Linux 6.13).
