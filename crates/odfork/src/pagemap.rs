@@ -157,8 +157,9 @@ impl Pagemap<'_> {
     /// Notes the dirty pages of a quiesced mapping, of which smaps counts so many bytes, for
     /// [`Want::DirtyMarked`]. A marker looks like a page that is swapped out or on its way to
     /// another place: to ordinary users always, on 6.1 to all, where its type has another number.
-    /// Every clean page would be written back. Where the pages that are surely dirty are as many as
-    /// smaps counts, no other is: those are the only ones.
+    /// Every clean page would be written back. Where the pages that are surely the process's own are
+    /// as many as smaps counts, none is elsewhere: what is present is all there is. The zero page,
+    /// which smaps does not count, is in the place of a page that was given up.
     pub fn note_dirty(
         &mut self,
         k: &Kernel,
@@ -177,8 +178,9 @@ impl Pagemap<'_> {
                 let page = (at - start) / PAGE + i;
                 let bit = 1 << (page % 64);
                 let word = &mut self.buf.noted[page / 64];
-                *word = if is_surely_dirty(entry) { *word | bit } else { *word & !bit };
-                count += usize::from(is_surely_dirty(entry));
+                let is_here = entry & (abi::ENTRY_PRESENT | abi::ENTRY_FILE) == abi::ENTRY_PRESENT;
+                *word = if is_here { *word | bit } else { *word & !bit };
+                count += usize::from(is_here && entry & abi::ENTRY_EXCLUSIVE != 0);
             }
             at += n * PAGE;
         }
@@ -245,12 +247,6 @@ fn wanted(entry: u64, want: Want) -> bool {
     let marker = want == Want::DirtyMarked && is_marker(entry);
     let there = has(abi::ENTRY_PRESENT) || has(abi::ENTRY_SWAPPED);
     there && !marker && (want == Want::Populated || !has(abi::ENTRY_FILE))
-}
-
-/// The zero page is nobody's.
-fn is_surely_dirty(entry: u64) -> bool {
-    let own = abi::ENTRY_PRESENT | abi::ENTRY_EXCLUSIVE;
-    entry & (own | abi::ENTRY_FILE) == own
 }
 
 fn is_marker(entry: u64) -> bool {

@@ -139,7 +139,8 @@ fn write_all(s: &mut Scratch, pagemap: i32, file: &BackingFile, views: (usize, u
         if !refreezable(s, &v, file) {
             continue;
         }
-        if s.work.marked {
+        // Swapping goes on while the process stands still.
+        if s.work.marked && !s.work.swap {
             let _ = Pagemap { fd: pagemap, buf: &mut s.work.pagemap }.note_dirty(
                 &s.kernel,
                 (v.start, v.end),
