@@ -157,9 +157,9 @@ impl Pagemap<'_> {
     /// Notes the dirty pages of a quiesced mapping, of which smaps counts so many bytes, for
     /// [`Want::DirtyMarked`]. A marker looks like a page that is swapped out or on its way to
     /// another place: to ordinary users always, on 6.1 to all, where its type has another number.
-    /// Every clean page would be written back. Where the pages that are surely the process's own are
-    /// as many as smaps counts, none is elsewhere: what is present is all there is. The zero page,
-    /// which smaps does not count, is in the place of a page that was given up.
+    /// Every clean page would be written back. Where the pages that are surely the process's own
+    /// are as many as smaps counts, none is elsewhere: what is present is all there is. The zero
+    /// page, which smaps does not count, is in the place of a page that was given up.
     pub fn note_dirty(
         &mut self,
         k: &Kernel,
