@@ -188,7 +188,11 @@ static pid_t unhandled_fork(void)
     case 2:
         return syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
     default:
+#ifdef SYS_fork
         return syscall(SYS_fork);
+#else
+        return syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+#endif
     }
 }
 
