@@ -108,8 +108,9 @@ fn prepare(st: &State) {
         return slices::before_fork(st, &mut owned);
     }
     if let Some(decide) = decide.filter(|_| !owned.is_beside_calls(st)) {
-        let _ = pass(st, &mut owned, decide, began_ns);
+        let outcome = pass(st, &mut owned, decide, began_ns);
         st.note_pass();
+        st.retry.note(&outcome, (began_ns, sys::now_ns()));
     }
 }
 
@@ -122,7 +123,8 @@ fn may_be_due(st: &State, freeze: Freeze) -> bool {
         Freeze::Eager => {
             let is_new = || st.touched() >= st.patience.load(Relaxed);
             let never = st.faults.load(Relaxed) == u64::MAX;
-            never || is_new() && (!is_live_wanted() || st.slices.is_turn())
+            let may = never || is_new() && (!is_live_wanted() || st.slices.is_turn());
+            may && st.retry.is_due(sys::now_ns())
         }
         _ => st.unpaid_ns.load(Relaxed) >= SETTLE_NS,
     }

@@ -26,6 +26,7 @@ mod notes;
 mod objects;
 mod property;
 mod relocate;
+mod retry;
 mod slices;
 mod state;
 mod subject;

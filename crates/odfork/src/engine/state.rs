@@ -11,6 +11,7 @@ use core::sync::atomic::{
 };
 
 use super::account::Account;
+use super::retry::Retry;
 use super::under_way::{Purchase, Rest, Slices};
 use crate::absent::Absent;
 use crate::addresses::Addresses;
@@ -172,6 +173,7 @@ pub struct State {
     pub absent: Absent,
     pub slack: Slack,
     pub given_up: GivenUp,
+    pub retry: Retry,
     pub live: Live,
     /// Where the program has made new mappings since the latest look of a pass in slices.
     pub changes: Changes,
@@ -220,6 +222,7 @@ impl State {
             faults: AtomicU64::new(u64::MAX),
             most_pages: AtomicU64::new(0),
             patience: AtomicU64::new(EAGER_FAULTS),
+            retry: Retry::new(),
             unpaid_ns: AtomicU64::new(0),
             unpaid_forks: AtomicU64::new(0),
             slices: Slices::new(),
