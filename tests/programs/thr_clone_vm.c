@@ -3,6 +3,7 @@
  * No lost write by tasks that share the memory without being threads of the process:
  * a raw clone(CLONE_VM) sibling, and a vfork child that works before it ends.
  * Both count in the region while the process forks and freezes; the process sees every count.
+ * A child has memory of its own, and may freeze it.
  */
 #include "proc_region.h"
 #include <pthread.h>
@@ -88,6 +89,15 @@ static void fork_much(const char *when)
     }
 }
 
+/* What it shares with its living parent is not worth it. */
+static void freezes(void *when)
+{
+    int is_covered = od_number("pid") != 0;
+    unsigned char *own = region_new(16 * OD_MB, 6);
+    CHECK(!is_covered || od_call(OD_FREEZE) == 0, "a child's memory cannot be frozen");
+    region_check(own, 16 * OD_MB, 6, 64, when);
+}
+
 static void with_clone_sibling(const char *when)
 {
     static unsigned char stack[65536] __attribute__((aligned(64)));
@@ -96,6 +106,7 @@ static void with_clone_sibling(const char *when)
                           CLONE_VM | CLONE_FS | CLONE_FILES | SIGCHLD, NULL);
     CHECK(sibling > 0, "clone(CLONE_VM)");
     fork_much(when);
+    od_run_child(freezes, (void *)when);
     oracle[1] = 1;
     od_join(sibling);
     check_slots(when);

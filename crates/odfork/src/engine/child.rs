@@ -60,6 +60,7 @@ fn begin_child(st: &State, me: i32) {
         st.addresses.doubt();
     }
     owned.scratch.forget();
+    owned.shared_vm = false;
     st.live.begin_child();
     st.tracer.begin_child();
     st.slices.begin_child();
