@@ -6,10 +6,14 @@
  */
 #include "proc_region.h"
 #include <grp.h>
+#include <linux/capability.h>
 #include <sched.h>
 #include <sys/fsuid.h>
 #include <sys/prctl.h>
 #include <sys/uio.h>
+
+/* The C library's, in no header. */
+int capset(void *head, void *data);
 
 static const size_t BYTES = 16 * OD_MB;
 enum { OLD = 1, NEW = 2 };
@@ -25,8 +29,16 @@ static void by_effective_group(void) { OK(setegid(65534)); }
 static void by_real_user(void) { OK(setreuid(65534, 65534)); }
 static void by_plain_setuid(void) { OK(setuid(65534)); }
 static void by_number(void) { OK(syscall(SYS_setresuid, 65534, 65534, 65534)); }
-/* Returns the one before. */
+static void by_supplementary_groups(void) { OK(initgroups("nobody", 65534)); }
+static void by_all_capabilities(void)
+{
+    struct __user_cap_header_struct head = { _LINUX_CAPABILITY_VERSION_3, 0 };
+    struct __user_cap_data_struct none[2] = { { 0 }, { 0 } };
+    OK(capset(&head, none));
+}
+/* Both return the number before. */
 static void by_file_user(void) { OK(setfsuid(65534)); }
+static void by_file_group(void) { OK(setfsgid(65534)); }
 static void by_chroot(void) { OK(chroot("/tmp")); }
 static void by_capability(void) { OK(prctl(PR_CAPBSET_DROP, 21, 0, 0, 0)); }
 static void by_no_new_privileges(void) { OK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)); }
@@ -53,7 +65,10 @@ static const struct way {
     { "setreuid", by_real_user, 1 },
     { "setuid", by_plain_setuid, 1 },
     { "setresuid by number", by_number, 1 },
+    { "initgroups", by_supplementary_groups, 1 },
+    { "capset", by_all_capabilities, 0 },
     { "setfsuid", by_file_user, 1 },
+    { "setfsgid", by_file_group, 1 },
     { "chroot", by_chroot, 1 },
     { "capability", by_capability, 1 },
 };
