@@ -88,5 +88,8 @@ int main(void)
         od_run_child((void (*)(void *))verify, "child of nothing");
         drop_across_a_hole();
     }
+    /* the statistics show which backing files there are at the end */
+    write_all(5);
+    od_run_child((void (*)(void *))verify, "child at the end");
     return od_done();
 }
