@@ -19,6 +19,9 @@ pub struct Course {
     pub within: usize,
     /// Anonymous pages when memory was moved last, or found to be too thin.
     pub anonymous: usize,
+    /// The same at the look of this pass, and how many of them it has moved since.
+    pub found: usize,
+    pub moved: usize,
     /// Files that descendants showed when it began, and that may be rebuilt.
     pub rebuilds: [bool; MAX_FILES],
 }

@@ -65,6 +65,8 @@ pub struct Report {
     /// 1: a slice has ended, and there is more to do. 1: what was found has to be looked for again.
     pub more: Number,
     pub lost: Number,
+    /// Anonymous pages that came after the look, at the end of a pass in slices.
+    pub arrived: Number,
     /// What a pass that goes on in slices may cost, in ns.
     pub allowance: Number,
     /// 1: code was found that shared memory must not meet.
@@ -150,6 +152,7 @@ impl Report {
             &self.written_back,
             &self.rebuilt,
             &self.refreeze_ns,
+            &self.arrived,
             &self.thawed,
             &self.by_hand,
             &self.refused,

@@ -22,6 +22,10 @@ const SAMPLES: usize = 64;
 const SHARE: usize = 16;
 /// Pages that must be new (4 MB).
 const NEW: usize = 1024;
+/// Pages that come while a pass moves others and make the next one due (16 MB); and so much of what
+/// it has left, which the next look reads too.
+const ARRIVED: usize = 4096;
+const OF_LEFT: usize = 8;
 /// With less memory than that a look is cheaper: 128 MB.
 const FEW: usize = 64;
 /// Files of that size are looked at for what the program does not show any more (64 MB).
@@ -56,8 +60,29 @@ pub fn ask(s: &mut Scratch, subject: &Subject, pagemap: i32) -> Done<()> {
 }
 
 /// So much is left as it is: what is new from here on counts.
-pub fn note_anonymous(s: &mut Scratch) {
+fn note_anonymous(s: &mut Scratch) {
     s.work.course.anonymous = anonymous(s);
+}
+
+/// At the look of a pass in slices: what comes after it is new.
+pub fn note_found(s: &mut Scratch) {
+    (s.work.course.found, s.work.course.moved) = (anonymous(s), 0);
+}
+
+/// After a slice that moves. At the end of the pass what it has found and not moved is left as it
+/// is; the program may have touched much since, which is told where a look is worth that.
+pub fn note_moved(s: &mut Scratch) {
+    let report = &s.results.report;
+    s.work.course.moved += (report.frozen.get() + report.written_back.get()) / PAGE;
+    if s.work.course.open {
+        return;
+    }
+    let now = anonymous(s);
+    let course = &mut s.work.course;
+    let left = course.found.saturating_sub(course.moved).min(now);
+    course.anonymous = left;
+    let is_worth = now - left >= ARRIVED.max(left / OF_LEFT);
+    s.results.report.arrived.set(if is_worth { now - left } else { 0 });
 }
 
 /// Anonymous pages of this memory. Copies of pages of files are among them; after sharing there are

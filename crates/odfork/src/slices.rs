@@ -81,6 +81,7 @@ pub fn begin(s: &mut Scratch, o: &Order, all: (i32, u64, Found), allowance: Tria
     course.known = shares || o.shares_later;
     (course.at, course.slot, course.within) = (0, 0, 0);
     course.rebuilds.fill(false);
+    sample::note_found(s);
     for (slot, file) in o.subject.registry.live() {
         let alone = s.results.is_gone(slot) || refreeze::in_place(s, &o.subject, all.0, file);
         s.work.course.rebuilds[slot] = !alone;
@@ -134,6 +135,9 @@ pub fn go_on(s: &mut Scratch, o: &Order, (pagemap, threads, found): (i32, u64, F
     let report = &s.results.report;
     if report.frozen.get() > 0 { &report.freeze_ns } else { &report.refreeze_ns }.set(spent);
     budget::note_slack(s);
+    if !s.work.course.shares {
+        sample::note_moved(s);
+    }
     done
 }
 
@@ -199,7 +203,6 @@ fn each_range(s: &mut Scratch, o: &Order, tools: &Tools, alone: bool) -> Done<()
         let Some((v, range)) = next(s, s.work.course.at) else {
             s.work.course.open = false;
             s.results.report.more.set(0);
-            sample::note_anonymous(s);
             break Ok(());
         };
         let left = match is_still(s, maps, &v, range) {

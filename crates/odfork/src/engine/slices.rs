@@ -302,7 +302,7 @@ fn end(st: &State, owned: &mut Owned) {
 /// The pass is over; what has become clean may be shared next.
 fn close(st: &State, owned: &mut Owned, spent_ns: u64) {
     let shared = st.slices.open.swap(NONE, SeqCst) == SHARING;
-    owned.purchase.decide = None;
+    let decide = owned.purchase.decide.take();
     if shared {
         finish_sharing(st, owned, spent_ns);
         if st.slices.is_wanted_now() {
@@ -313,7 +313,19 @@ fn close(st: &State, owned: &mut Owned, spent_ns: u64) {
     }
     st.slices.note_end(owned.purchase.moved);
     st.note_pass();
-    if is_live_wanted() && !st.live.is_barred() && st.live.is_due(sys::now_ns()) {
+    if !is_live_wanted() || st.live.is_barred() {
+        return;
+    }
+    let arrived = owned.rest.arrived && owned.purchase.moved;
+    if arrived && matches!(decide, Some(Decide::Always)) {
+        if !st.slices.is_beside_child() {
+            // Nothing else would ask for it: page faults are counted from here on.
+            open(st, owned, Decide::Always);
+            return st.slices.put_off(spent_ns);
+        }
+        st.slices.want();
+    }
+    if st.live.is_due(sys::now_ns()) {
         // With a look: what was frozen just now is not in that of the pass.
         open(st, owned, Decide::Share);
         st.slices.put_off(spent_ns);

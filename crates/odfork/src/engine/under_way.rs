@@ -201,12 +201,21 @@ pub struct Rest {
     pub lost: bool,
     pub waits: bool,
     pub moved: bool,
+    /// So much memory came meanwhile that the next pass is due.
+    pub arrived: bool,
     pub allowance_ns: u64,
 }
 
 impl Rest {
     pub const fn new() -> Self {
-        Rest { more: false, lost: false, waits: false, moved: false, allowance_ns: 0 }
+        Rest {
+            more: false,
+            lost: false,
+            waits: false,
+            moved: false,
+            arrived: false,
+            allowance_ns: 0,
+        }
     }
 
     pub fn of(report: &Report) -> Self {
@@ -215,6 +224,7 @@ impl Rest {
             lost: report.lost.flag(),
             waits: report.waits.flag(),
             moved: report.frozen.get() + report.written_back.get() > 0,
+            arrived: report.arrived.get() > 0,
             allowance_ns: report.allowance.get() as u64,
         }
     }
