@@ -52,6 +52,7 @@ int main(void)
     for (size_t i = 0; i < room; i += 1024)
         *(uint64_t *)(pieces + i * OD_PAGE) = i;
     world = od_map(SIZE);
+    od_small_pages(world, SIZE); /* round 3 is to be noticed by its page faults */
     for (uint64_t gen = 1; gen < 5; gen++) {
         od_fill(world, SIZE, gen);
         if (gen != 3) /* in round 3 memory is frozen first and the limit reached after */
