@@ -100,6 +100,7 @@ extern "C" fn entry(at: usize) -> i32 {
     if !ends_with(&kernel, subject) {
         return 0;
     }
+    leave_group(&kernel);
     let mut scratch = Scratch {
         kernel,
         results,
@@ -146,6 +147,13 @@ fn ends_with(kernel: &Kernel, subject: &Subject) -> bool {
         (Ok(_), Ok(parent)) => parent == subject.pid as usize,
         _ => !subject.borrowed,
     }
+}
+
+/// SIGSTOP to the program's process group must not stop this task: who sends SIGCONT to the program
+/// alone does not know of it, and the program would wait for ever.
+fn leave_group(kernel: &Kernel) {
+    // SAFETY: this task alone, which is no leader of a session.
+    let _ = unsafe { kernel.call(libc::SYS_setpgid, [0; 6]) };
 }
 
 /// This task's own limits. A thaw needs room only until what it replaces is gone: that room is not

@@ -136,7 +136,7 @@ pub struct Trace {
 
 /// Calls that the freeze path goes on without. A filter may kill whoever makes one: the helper
 /// dies of it once, and then none is made any more.
-const SPARED: [i64; 20] = [
+const SPARED: [i64; 21] = [
     libc::SYS_fsopen,
     libc::SYS_fsconfig,
     libc::SYS_fsmount,
@@ -157,6 +157,7 @@ const SPARED: [i64; 20] = [
     libc::SYS_sched_setaffinity,
     libc::SYS_pidfd_open,
     libc::SYS_pidfd_getfd,
+    libc::SYS_setpgid,
 ];
 
 impl Trace {
