@@ -1,7 +1,6 @@
 /* All memory of a program under a limit (--memory any): what only that way pages, and what the
  * kernel does to pages that are away. any CASE: small, given, robust, written, forked, raw,
- * unhandled, changed, grows, many, shared, hot, waits, together, unshared,
- * walks. */
+ * unhandled, changed, grows, many, shared, hot, waits, together, unshared, walks; rush HOW. */
 #include "pages.h"
 #include <fcntl.h>
 #include <stdbool.h>
@@ -442,10 +441,89 @@ static void walks(void)
                     fail("a page of a walk");
 }
 
+/* A block, and what it holds. */
+static void *rushed(char *at, size_t len, size_t number)
+{
+    for (size_t page = 0; page < len; page += PAGE)
+        at[page] = (char)number;
+    at[len - 1] = (char)number;
+    return at;
+}
+
+enum { RUSHED = 24 << 20, RUSHERS = 4, SMALL = 1000, LARGE = 1 << 20, STEP = 64 << 10 };
+
+/* Memory from each way there is to get it, in steps of the size that goes with it. */
+static char *get(const char *how, size_t *len)
+{
+    static const char *last;
+    char *at;
+    *len = STEP;
+    if (!strcmp(how, "mapped"))
+        return map(STEP);
+    if (!strcmp(how, "broken"))
+        return sbrk(STEP);
+    if (!strcmp(how, "protected")) {
+        at = mmap(0, STEP, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        return mprotect(at, STEP, PROT_READ | PROT_WRITE) ? NULL : at;
+    }
+    if (!strcmp(how, "moved")) {
+        at = map(PAGE);
+        return mremap(at, PAGE, STEP, MREMAP_MAYMOVE);
+    }
+    if (!strcmp(how, "once")) {
+        *len = RUSHED;
+        return map(RUSHED);
+    }
+    *len = strcmp(how, "large") ? SMALL : LARGE;
+    at = last != how ? calloc(1, *len) : malloc(*len);
+    last = how;
+    return at;
+}
+
+static const char *how;
+
+static void *rush(void *share)
+{
+    static __thread char *blocks[RUSHED / SMALL];
+    size_t count = 0, len, sum = 0;
+    for (; sum < RUSHED / (size_t)share; sum += len, count++) {
+        blocks[count] = get(how, &len);
+        if (!blocks[count] || blocks[count] == MAP_FAILED)
+            fail("no memory");
+        rushed(blocks[count], len, count);
+    }
+    for (size_t at = 0; at < count; at++)
+        if (blocks[at][0] != (char)at || blocks[at][len - 1] != (char)at)
+            fail("a block that was got in a hurry");
+    return NULL;
+}
+
+/* Makes memory its own as fast as it can, when it is told to. */
+static void rushes(void)
+{
+    pthread_t threads[RUSHERS];
+    bool is_alone = strcmp(how, "threads");
+    puts("ready");
+    fflush(stdout);
+    getchar();
+    if (is_alone)
+        rush((void *)1);
+    for (int at = 0; !is_alone && at < RUSHERS; at++)
+        pthread_create(&threads[at], NULL, rush, (void *)RUSHERS);
+    for (int at = 0; !is_alone && at < RUSHERS; at++)
+        pthread_join(threads[at], NULL);
+}
+
 int main(int count, char **words)
 {
     const char *which = count > 1 ? words[1] : "";
     int rounds = count > 2 ? atoi(words[2]) : 3;
+    if (!strcmp(which, "rush")) {
+        how = words[2];
+        rushes();
+        puts("ok");
+        return 0;
+    }
     press = map(pressed);
     if (!strcmp(which, "small"))
         small();

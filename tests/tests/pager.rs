@@ -24,6 +24,8 @@ use odfork_tests::machine;
 mod alone;
 #[path = "pager/any.rs"]
 mod any;
+#[path = "pager/growth.rs"]
+mod growth;
 #[path = "pager/liar.rs"]
 mod liar;
 #[path = "pager/others.rs"]
@@ -328,6 +330,13 @@ fn obstacle() -> Option<String> {
     (made < 0).then(|| format!("SKIP: no userfaultfd: {}", std::io::Error::last_os_error()))
 }
 
+const PARTS: [(&str, &[others::Case]); 4] = [
+    ("any", &any::CASES),
+    ("growth", &growth::CASES),
+    ("others", &others::CASES),
+    ("surroundings", &surroundings::CASES),
+];
+
 fn trials(stage: &Arc<Stage>) -> Vec<Trial> {
     let mut trials = Vec::new();
     let mut add = |name: String, case: Box<dyn Fn(&Stage) -> Outcome + Send>| {
@@ -379,9 +388,7 @@ fn trials(stage: &Arc<Stage>) -> Vec<Trial> {
     add("unprivileged".into(), Box::new(unprivileged));
     add("collector".into(), Box::new(collector));
     add("overload".into(), Box::new(overload));
-    let parts: [(_, &[others::Case]); 3] =
-        [("any", &any::CASES), ("others", &others::CASES), ("surroundings", &surroundings::CASES)];
-    for (part, cases) in parts {
+    for (part, cases) in PARTS {
         for &(name, case) in cases {
             add(format!("{part}::{name}"), Box::new(case));
         }

@@ -10,7 +10,7 @@
 //! | madvise REMOVE, GUARD, COLLAPSE | change the backing memfd: refused, as by older kernels |
 //! | mlock, mlock2, mlockall | read everything in and lose it all the same: refused |
 //!
-//! `mprotect` needs none: the daemon's work does not depend on the protection.
+//! The daemon's work does not depend on `mprotect`, `brk` and `sbrk`: `any` counts what they bring.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::Relaxed;
@@ -188,7 +188,11 @@ unsafe fn remap(
         }
     }
     // SAFETY: the program's own call.
-    unsafe { raw(libc::SYS_mremap, args![at, old_len, new_len, flags, target]) }
+    let answer = unsafe { raw(libc::SYS_mremap, args![at, old_len, new_len, flags, target]) };
+    if odfork_sys::check(answer).is_ok() {
+        any::growth::grown(new_len.saturating_sub(old_len));
+    }
+    answer
 }
 
 /// # Safety
@@ -243,6 +247,20 @@ unsafe fn move_paged(
         }
         new
     }
+}
+
+/// mprotect(2): what can be written now may be new memory.
+///
+/// # Safety
+/// As for mprotect(2).
+#[no_mangle]
+pub unsafe extern "C" fn mprotect(address: *mut c_void, len: usize, prot: c_int) -> c_int {
+    // SAFETY: the program's own call.
+    let answer = unsafe { raw(libc::SYS_mprotect, args![address, len, prot]) };
+    if answer == 0 && prot & libc::PROT_WRITE != 0 {
+        any::growth::grown(len);
+    }
+    as_libc(answer) as c_int
 }
 
 /// madvise(2).
@@ -395,4 +413,38 @@ pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
 fn holds_paged(address: usize, len: usize) -> bool {
     let look = move || Locked::take().regions().overlaps(address as u64, len as u64);
     state::is_active() && on_unpaged_stack(look)
+}
+
+extern "C" {
+    /// The C library's other name of it.
+    fn __sbrk(more: isize) -> *mut c_void;
+}
+
+/// sbrk(2).
+///
+/// # Safety
+/// As for sbrk(2).
+#[no_mangle]
+pub unsafe extern "C" fn sbrk(more: isize) -> *mut c_void {
+    // SAFETY: the program's own call.
+    let old = unsafe { __sbrk(more) };
+    if old as isize != -1 {
+        any::growth::grown(more.max(0) as usize);
+    }
+    old
+}
+
+/// brk(2).
+///
+/// # Safety
+/// As for brk(2).
+#[no_mangle]
+pub unsafe extern "C" fn brk(end: *mut c_void) -> c_int {
+    // SAFETY: 0 changes nothing; then the program's own call.
+    let moved = unsafe { sbrk((end as isize).wrapping_sub(__sbrk(0) as isize)) };
+    if moved as isize == -1 {
+        -1
+    } else {
+        0
+    }
 }

@@ -16,7 +16,7 @@ use super::others::text;
 use super::world::*;
 
 /// The program under this limit, its store and its report in this folder.
-fn command(stage: &Stage, folder: &Path, limit: &str, words: &[&str]) -> Command {
+pub fn command(stage: &Stage, folder: &Path, limit: &str, words: &[&str]) -> Command {
     let mut command = Command::new(&stage.launcher);
     command.args(["page", "run", "--memory", "any", "--limit", limit, "--store"]);
     command.arg(folder).arg("--").arg(stage.programs.join(words[0])).args(&words[1..]);
@@ -270,7 +270,7 @@ fn saved(stage: &Stage) -> Outcome {
 }
 
 /// The tasks of a program: the one that serves it, and the one that holds descriptors.
-fn tasks_of(pid: u32) -> Option<[i32; 2]> {
+pub fn tasks_of(pid: u32) -> Option<[i32; 2]> {
     let parent = format!("PPid:\t{pid}");
     let folders: Vec<_> = fs::read_dir("/proc").ok()?.flatten().map(|it| it.path()).collect();
     let find = |name: &str| {
@@ -401,7 +401,7 @@ fn refused(stage: &Stage) -> Outcome {
     Ok(())
 }
 
-type Case = fn(&Stage) -> Outcome;
+pub type Case = fn(&Stage) -> Outcome;
 
 pub const CASES: [(&str, Case); 32] = [
     ("content", |s| paged(s, "8M", &["content", "16", "3", "2", "11", "40"])),

@@ -25,6 +25,7 @@ impl Pager {
         self.counts.faults += 1;
         let page = touch.address & !(BYTES - 1);
         let done = match self.table.get(page).place {
+            _ if self.bell.holds(page) => self.ring(page),
             Place::Parked(number) => self.take_back(page, number),
             Place::Stored(slot) => self.page_in(page, slot),
             Place::Here | Place::Kept(_) | Place::Zero => self.fill(page, touch.writes),

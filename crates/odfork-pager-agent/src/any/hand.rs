@@ -107,6 +107,7 @@ impl Pager {
             self.pool.range(),
             (self.probe, self.probe + BYTES),
             (self.gate, self.gate + 2 * BYTES),
+            self.bell.place(),
         ];
         own.iter().any(|&(from, to)| start < to && from < end)
     }
@@ -137,7 +138,8 @@ impl Pager {
 
     /// All that can be taken is watched: it grows no faster than there is room. What is watched is
     /// passed without a question: there may be thousands of mappings.
-    fn watch_all(&mut self) {
+    pub fn watch_all(&mut self) {
+        self.state.searched = self.state.mapped;
         let mut at = 0;
         loop {
             at = self.watched.end_of(at).unwrap_or(at);
@@ -280,7 +282,7 @@ impl Pager {
         };
         let pool = if self.pool.parked < pool - pool / 4 { pool } else { 0 };
         for _ in 0..MOST_PARTS {
-            if self.state.grown > NOTICED {
+            if self.state.grown > NOTICED || self.state.mapped != self.state.searched {
                 self.watch_all();
             }
             let over = (self.state.resident + more).saturating_sub(goal);

@@ -17,6 +17,7 @@
 //! | pool, table, store, room | pages in memory but away; where each is; the file; own memory |
 //! | unshare | pages that a fork left shared |
 //! | raw_forks | forks that run no handlers |
+//! | growth | what the program may map before it is looked at |
 //! | watched | which ranges the kernel reports faults of |
 //! | threads, protected | pages that the kernel uses without waiting for us |
 //! | pager, report | the state; what is said |
@@ -29,6 +30,7 @@ mod ahead;
 mod children;
 mod events;
 mod faults;
+pub mod growth;
 mod hand;
 mod holder;
 mod pager;
@@ -97,8 +99,6 @@ pub struct Order {
     ready: AtomicU32,
     /// The process that is served.
     served: AtomicI32,
-    /// Memory is short.
-    is_tight: AtomicBool,
     gate: Gate,
     uffd: KeptFd,
 }
@@ -135,7 +135,6 @@ static ORDER: Order = Order {
     paths: UnsafeCell::new([[0; LONGEST]; 2]),
     ready: AtomicU32::new(0),
     served: AtomicI32::new(0),
-    is_tight: AtomicBool::new(false),
     gate: Gate { page: AtomicUsize::new(0), is_shut: AtomicBool::new(false) },
     uffd: KeptFd::none(),
 };
@@ -202,6 +201,7 @@ unsafe extern "C" fn in_child() {
     if ORDER.served.swap(0, Relaxed) != 0 {
         ORDER.gate.pass();
         ORDER.uffd.close();
+        growth::end();
         begin();
     }
 }
@@ -259,6 +259,7 @@ fn start() -> Result<(), Failure> {
     }
     ORDER.uffd.keep(uffd.0);
     ORDER.served.store(getpid(), Relaxed);
+    growth::begin();
     Ok(())
 }
 
@@ -299,6 +300,7 @@ fn make(uffd: Userfaultfd, limit: u64) -> Result<*mut Task, Failure> {
         name: name.ok_or_else(short)?,
         zeros: zeros.ok_or_else(short)?,
         gate,
+        bell: growth::Bell::new(uffd).map_err(&no_room)?,
         stack: stack.ok_or_else(short)?,
         room,
     };
@@ -361,15 +363,14 @@ fn open_report() -> c_int {
     fd.map_or(-1, |fd| high(fd as c_int))
 }
 
-/// A new mapping, by its address: while memory is short it is watched from the start, so that it
-/// cannot grow faster than there is room. Only mappings that the program makes by itself come by
-/// here.
+/// A new mapping, by its address: where it does not fit it is watched from the start. Only mappings
+/// that the program makes by itself come by here.
 pub fn watch_new(answer: isize, len: usize, prot: c_int, flags: c_int) -> isize {
     let plain = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let is_plain =
         flags & (plain | libc::MAP_SHARED) == plain && prot == libc::PROT_READ | libc::PROT_WRITE;
-    if let (true, true, Ok(start)) = (ORDER.is_tight.load(Relaxed), is_plain, check(answer)) {
-        if ORDER.uffd.is_there() {
+    if let (true, Ok(start)) = (is_plain, check(answer)) {
+        if !growth::spend(len) && ORDER.uffd.is_there() {
             let len = len.next_multiple_of(PAGE) as u64;
             let uffd = Userfaultfd(ORDER.uffd.number());
             // Refused: the task finds it later.

@@ -1,13 +1,13 @@
 //! All that the serving task knows: one structure, reached by that task only.
 
 use core::ffi::c_int;
-use core::sync::atomic::Ordering::Relaxed;
 
 use odfork_pager_protocol::PAGE;
 use odfork_sys::userfaultfd::Userfaultfd;
 use odfork_sys::{args, call};
 
 use super::ahead::Ahead;
+use super::growth::{self, Bell};
 use super::pool::Pool;
 use super::protected::Protected;
 use super::room::Room;
@@ -15,6 +15,7 @@ use super::store::Store;
 use super::table::{Entry, Place, Table};
 use super::unshare::Unshare;
 use super::watched::Watched;
+use crate::messages::die;
 
 /// What was done, for the report.
 #[derive(Default)]
@@ -82,6 +83,10 @@ pub struct State {
     pub resident: u64,
     /// So many more than what was given: memory that is not watched grows.
     pub grown: u64,
+    /// Pages of private memory that are mapped for writing, without ours; and when it was last
+    /// searched for what is not watched.
+    pub mapped: u64,
+    pub searched: u64,
     /// Pages of shared memory, which are not paged but count.
     pub shared_memory: u64,
     /// Where the hand goes on.
@@ -137,6 +142,7 @@ pub struct Pager {
     pub zeros: *const u8,
     /// Watched, and never there: see `Gate`.
     pub gate: u64,
+    pub bell: Bell,
     /// The task's own.
     pub stack: *mut u8,
 }
@@ -154,8 +160,9 @@ impl Pager {
         self.limit - self.limit / 8
     }
 
+    /// What is in memory, or all that is mapped, may exceed the mark.
     pub fn is_tight(&self) -> bool {
-        self.state.resident >= self.mark()
+        self.state.resident.max(self.state.mapped + self.state.shared_memory) >= self.mark()
     }
 
     /// A page of the pool.
@@ -165,20 +172,44 @@ impl Pager {
         unsafe { core::slice::from_raw_parts(at, PAGE) }
     }
 
-    /// Anonymous pages and shared memory, ours among them.
+    /// Anonymous pages and shared memory, ours among them. How much more may be mapped follows.
     pub fn count_resident(&mut self) {
+        let spent = growth::spent();
         let mut text = [0u8; 128];
         let read = args![self.statm, text.as_mut_ptr(), text.len(), 0];
         // SAFETY: as much room as said.
         let got = unsafe { call(libc::SYS_pread64, read) }.unwrap_or(0);
         let mut words = text[..got].split(|&byte| byte == b' ').skip(1).map(number);
-        if let (Some(all), Some(files)) = (words.next(), words.next()) {
+        if let (Some(all), Some(files), Some(data)) = (words.next(), words.next(), words.nth(2)) {
             let resident = all.saturating_sub(files) + self.state.shared_memory;
             self.state.grown = resident.saturating_sub(self.state.resident);
             self.state.resident = resident;
             self.counts.peak = self.counts.peak.max(resident);
-            super::ORDER.is_tight.store(self.is_tight(), Relaxed);
+            let mapped = data.saturating_sub(self.own());
+            if mapped < self.state.mapped {
+                growth::forget_tops();
+            }
+            self.state.mapped = mapped;
+            let more = if self.is_tight() { 0 } else { self.mark() - mapped };
+            growth::allow(spent, more.saturating_sub(self.state.shared_memory));
         }
+    }
+
+    /// Pages mapped for the pager.
+    fn own(&self) -> u64 {
+        self.room.len as u64 / PAGE as u64 + self.pool.len() + 4
+    }
+
+    /// New memory of the program: it waits until this was looked at.
+    pub fn ring(&mut self, page: u64) -> bool {
+        if !self.bell.turn(self.uffd) {
+            die(b"odfork page: the program cannot be made to wait for memory: ending\n");
+        }
+        self.count_resident();
+        if self.is_tight() {
+            self.watch_all();
+        }
+        self.uffd.zero(page, PAGE as u64).0 > 0
     }
 
     /// The content of a page is nowhere but at its address from now on, if anywhere.

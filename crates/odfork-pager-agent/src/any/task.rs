@@ -203,7 +203,8 @@ fn wait(task: &Task, nap: u64) -> bool {
 fn look(pager: &mut Pager, times: &mut Times, time: u64) {
     pager.count_resident();
     if !pager.is_tight() {
-        let room = pager.mark() - pager.state.resident;
+        let mapped = pager.state.mapped + pager.state.shared_memory;
+        let room = pager.mark() - pager.state.resident.max(mapped);
         times.nap = (room * PAGE_NS).clamp(SHORTEST_NAP, LONGEST_NAP);
         times.above = 0;
         return;

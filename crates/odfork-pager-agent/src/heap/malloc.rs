@@ -6,6 +6,7 @@ use core::ffi::{c_int, c_void};
 use odfork_pager_protocol::PAGE;
 
 use super::{allocate, free_list, header, is_ours, release, wants, HEADER};
+use crate::any::growth;
 use crate::next_symbol::NextSymbol;
 use crate::{set_errno, unlimited};
 
@@ -18,6 +19,7 @@ macro_rules! next {
 }
 
 type Allocate = unsafe extern "C" fn(usize) -> *mut c_void;
+type Size = unsafe extern "C" fn(*mut c_void) -> usize;
 type Allocate2 = unsafe extern "C" fn(usize, usize) -> *mut c_void;
 
 /// malloc(3).
@@ -34,7 +36,7 @@ pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
     }
     let block = next!(c"malloc", Allocate, size);
     unlimited::look(block as usize);
-    block
+    counted(block, size)
 }
 
 /// calloc(3).
@@ -53,7 +55,7 @@ pub unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
             return block;
         }
     }
-    next!(c"calloc", Allocate2, count, size)
+    counted(next!(c"calloc", Allocate2, count, size), count.wrapping_mul(size))
 }
 
 /// free(3).
@@ -84,9 +86,14 @@ pub unsafe extern "C" fn realloc(block: *mut c_void, size: usize) -> *mut c_void
     if !is_ours(block) {
         if !wants(size) {
             type Resize = unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void;
-            return next!(c"realloc", Resize, block, size);
+            if !growth::is_on() {
+                return next!(c"realloc", Resize, block, size);
+            }
+            let old = (block as usize, next!(c"malloc_usable_size", Size, block));
+            let block = next!(c"realloc", Resize, block, size);
+            growth::resized(old, block as usize, size);
+            return block;
         }
-        type Size = unsafe extern "C" fn(*mut c_void) -> usize;
         let old = next!(c"malloc_usable_size", Size, block);
         // SAFETY: a block of the next allocator's.
         return unsafe { move_block(block, old, size) };
@@ -134,7 +141,7 @@ unsafe fn move_block(block: *mut c_void, old: usize, size: usize) -> *mut c_void
 pub unsafe extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
     let block = aligned(align, size);
     match block.is_null() {
-        true => next!(c"memalign", Allocate2, align, size),
+        true => counted(next!(c"memalign", Allocate2, align, size), size),
         false => block,
     }
 }
@@ -147,7 +154,7 @@ pub unsafe extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
 pub unsafe extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut c_void {
     let block = aligned(align, size);
     match block.is_null() {
-        true => next!(c"aligned_alloc", Allocate2, align, size),
+        true => counted(next!(c"aligned_alloc", Allocate2, align, size), size),
         false => block,
     }
 }
@@ -162,11 +169,22 @@ pub unsafe extern "C" fn posix_memalign(to: *mut *mut c_void, align: usize, size
         if align % size_of::<usize>() == 0 { aligned(align, size) } else { core::ptr::null_mut() };
     if block.is_null() {
         type Place = unsafe extern "C" fn(*mut *mut c_void, usize, usize) -> c_int;
-        return next!(c"posix_memalign", Place, to, align, size);
+        let answer = next!(c"posix_memalign", Place, to, align, size);
+        if answer == 0 {
+            // SAFETY: there the block is.
+            counted(unsafe { *to }, size);
+        }
+        return answer;
     }
     // SAFETY: the caller's place for the answer.
     unsafe { to.write(block) };
     0
+}
+
+/// The next allocator's block.
+fn counted(block: *mut c_void, size: usize) -> *mut c_void {
+    growth::handed_out(block as usize, size);
+    block
 }
 
 fn aligned(align: usize, size: usize) -> *mut c_void {
@@ -186,5 +204,5 @@ pub unsafe extern "C" fn malloc_usable_size(block: *mut c_void) -> usize {
         let (start, len) = header(block);
         return start + len - block as usize;
     }
-    next!(c"malloc_usable_size", unsafe extern "C" fn(*mut c_void) -> usize, block)
+    next!(c"malloc_usable_size", Size, block)
 }
