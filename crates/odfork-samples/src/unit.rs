@@ -122,6 +122,7 @@ pub fn digits(value: f64) -> String {
         small if small < 0.9995 => format!("{value:.3}"),
         small if small < 9.995 => format!("{value:.2}"),
         small if small < 99.95 => format!("{value:.1}"),
+        large if large >= 1e15 => format!("{value:.2e}"),
         _ => return digits(value.round()),
     };
     text.replace('-', "−")
@@ -175,6 +176,10 @@ mod tests {
         assert_eq!(digits(-8.0), "−8");
         assert_eq!(digits(12345.6), "12,346");
         assert_eq!(digits(1.349e-4), "1.3e−4");
+        assert_eq!(
+            (digits(999_999_999_999_999.5), digits(-1e300)),
+            ("1.00e15".into(), "−1.00e300".into())
+        );
         assert_eq!(Unit::Times.write(65.0), "65×");
         assert_eq!(Unit::Share.write(0.23), "23 %");
         assert_eq!(
