@@ -3,11 +3,12 @@
  * Cancellation: fork is no cancellation point, so a request that is pending (deferred, or disabled)
  * is not acted on inside it, neither in the parent nor in the child, whatever calls a freeze makes;
  * it is acted on at the next point. A request that arrives while the thread forks in a loop ends it
- * only at its own points, and cleanup handlers run once.
+ * only at its own points, and cleanup handlers run once. vmsplice stays one.
  */
 #include "proc_region.h"
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/uio.h>
 
 static const size_t BYTES = 16 * OD_MB;
 static void *region;
@@ -90,6 +91,23 @@ static void *in_a_loop(void *when)
     return NULL;
 }
 
+/* vmsplice is a point: into a pipe that is full it waits. */
+static void *in_vmsplice(void *when)
+{
+    int ends[2];
+    static char text[4096];
+    struct iovec v = { text, sizeof text };
+    OK(pipe(ends));
+    pthread_cleanup_push(clean, NULL);
+    forks_done += 1000;
+    atomic_store(&go, 1);
+    while (vmsplice(ends[1], &v, 1, 0) > 0) {
+    }
+    FAIL("%s: %s", (char *)when, strerror(errno));
+    pthread_cleanup_pop(0);
+    return NULL;
+}
+
 static void run(void *(*body)(void *), const char *when, int from_here)
 {
     pthread_t thread;
@@ -102,7 +120,10 @@ static void run(void *(*body)(void *), const char *when, int from_here)
         usleep(7000);
         CHECK(pthread_cancel(thread) == 0, "pthread_cancel");
     }
-    pthread_join(thread, &result);
+    struct timespec end;
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += 20;
+    CHECK(pthread_timedjoin_np(thread, &result, &end) == 0, "%s: it goes on", when);
     CHECK(result == PTHREAD_CANCELED, "%s: the thread was not cancelled", when);
     CHECK(cleaned == 1, "%s: cleanup ran %d times", when, cleaned);
     CHECK(forks_done >= 1000, "%s: cancelled inside a fork, after %d", when, forks_done);
@@ -118,6 +139,8 @@ int main(void)
     run(with_disabled, "disabled, late", 0);
     for (int i = 0; i < 10; i++)
         run(in_a_loop, "at any moment", 1);
+    run(in_vmsplice, "in vmsplice", 1);
+    fork_here("after vmsplice");
     region_check(region, BYTES, 61, 1, "at the end");
     return od_done();
 }

@@ -56,7 +56,7 @@ pub use notes::{
 pub use property::with_property;
 pub use relocate::{remap, remap_thawed, Remap};
 pub use slices::{before_mapping, hear, is_pass_under_way, until_slice, with_advice};
-pub use state::{state, Setup, MAX_NEXT};
+pub use state::{state, Setup, FIND_OBJECT, MAX_NEXT};
 pub use thaw::{call_if_plain, keep_in_children, thaw_all, was_ever_frozen, with_thawed};
 pub use wipe::{is_any as is_any_wiped, wipe};
 

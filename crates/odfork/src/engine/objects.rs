@@ -7,7 +7,7 @@
 use core::ffi::c_void;
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::state::state;
+use super::state::{state, FIND_OBJECT};
 use crate::sys::PAGE;
 
 /// `struct dl_find_object` of glibc 2.35.
@@ -25,7 +25,7 @@ type Find = unsafe extern "C" fn(*const c_void, *mut Object) -> i32;
 
 /// Some page of the range is an object's; supposed so where the loader cannot be asked.
 pub fn touches(start: usize, end: usize) -> bool {
-    let find = state().notes.find_object.load(Relaxed);
+    let find = state().notes.next[FIND_OBJECT].load(Relaxed);
     if find == 0 {
         return true;
     }

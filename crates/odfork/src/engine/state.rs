@@ -37,7 +37,9 @@ use crate::sys::{self, Trace, PAGE, ZONE};
 use crate::tracer::Tracer;
 
 /// Room for functions that wrappers stand before.
-pub const MAX_NEXT: usize = 61;
+pub const MAX_NEXT: usize = 62;
+/// The one among them that is the loader's `_dl_find_object` (glibc 2.35); 0 there: it has none.
+pub const FIND_OBJECT: usize = 0;
 
 /// Bytes of memory for more addresses.
 pub const ROOM_BYTES: usize = size_of::<Room>().next_multiple_of(PAGE);
@@ -66,8 +68,6 @@ pub struct Notes {
     pub is_glibc: AtomicBool,
     /// The next realloc is glibc's, whose chunks can be told apart.
     pub realloc_is_glibc: AtomicBool,
-    /// The loader's `_dl_find_object` (glibc 2.35), or 0.
-    pub find_object: AtomicUsize,
     /// Where the code of a sanitizer's runtime is whose system calls are known; zeros: none is.
     pub sanitizer: [AtomicUsize; 2],
     /// The statistics were written.
@@ -85,7 +85,6 @@ impl Notes {
             next: [NOWHERE; MAX_NEXT],
             is_glibc: AtomicBool::new(false),
             realloc_is_glibc: AtomicBool::new(false),
-            find_object: AtomicUsize::new(0),
             sanitizer: [NOWHERE; 2],
             reported: AtomicBool::new(false),
             tells_forks: AtomicBool::new(false),

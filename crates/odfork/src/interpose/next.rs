@@ -3,8 +3,8 @@
 //! Owns looking them up: all of them, once, in the constructor. Later is too late: another thread
 //! may hold the loader's lock, and wait in a library's constructor for the one that asks. Where
 //! they are is remembered in the engine's [`Notes`](engine::Notes). Four have no wrapper
-//! (`RegisterForks` to `FindObject`): where they are, and whether they are there, depends on the C
-//! library and its version.
+//! (`FindObject`, `RegisterForks` to `ClockOf`): where they are, and whether they are there,
+//! depends on the C library and its version.
 
 use core::ffi::CStr;
 use core::ops::Range;
@@ -27,6 +27,7 @@ macro_rules! functions {
 }
 
 functions! {
+    FindObject c"_dl_find_object",
     Fork c"fork",
     Realloc c"realloc",
     Clone c"clone",
@@ -71,7 +72,6 @@ functions! {
     RegisterForks c"__register_atfork",
     StackOf c"pthread_attr_getstack",
     ClockOf c"pthread_getcpuclockid",
-    FindObject c"_dl_find_object",
     EpollWait c"epoll_wait",
     EpollPWait c"epoll_pwait",
     Poll c"poll",
@@ -81,6 +81,7 @@ functions! {
     USleep c"usleep",
     RecvMMsg c"recvmmsg",
     SendMMsg c"sendmmsg",
+    VmSplice c"vmsplice",
     SigTimedWait c"sigtimedwait",
     SemTimedOp c"semtimedop",
     Nanosleep c"nanosleep",
@@ -91,6 +92,7 @@ functions! {
 }
 
 const _: () = assert!(NAMES.len() <= engine::MAX_NEXT);
+const _: () = assert!(Next::FindObject as usize == engine::FIND_OBJECT);
 
 impl Next {
     /// Its address; 0 where there is none.
@@ -140,7 +142,6 @@ fn look_up(numbers: Range<usize>) {
 /// Looks everything up. Called by the constructor.
 pub fn resolve() {
     look_up(0..NAMES.len());
-    engine::state().notes.find_object.store(Next::FindObject.known(), Relaxed);
     engine::state().fork_mark.trust(Next::ClockOf.known());
 }
 

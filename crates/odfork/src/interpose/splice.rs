@@ -7,14 +7,17 @@ use super::errno::answer;
 use super::next::Next;
 use crate::{args, engine, sys};
 
-/// vmsplice(2): pages of ours may go into a pipe and outlive their mappings.
+type Splice = extern "C" fn(c_int, usize, usize, u32) -> isize;
+
+/// vmsplice(2): pages of ours may go into a pipe and outlive their mappings. A cancellation point,
+/// as the two below: the C library's own is called.
 #[no_mangle]
 pub unsafe extern "C" fn vmsplice(fd: c_int, iov: usize, count: usize, flags: u32) -> isize {
     engine::never_overwrite();
     engine::bar_live();
-    // SAFETY: the caller's own call.
-    let call = || unsafe { sys::raw(libc::SYS_vmsplice, args![fd, iov, count, flags]) };
-    answer(|| engine::unmended(call))
+    // SAFETY: the next function in line, with the caller's arguments.
+    let next: Splice = unsafe { core::mem::transmute(Next::VmSplice.get()) };
+    engine::unmended(|| next(fd, iov, count, flags))
 }
 
 type Messages = extern "C" fn(c_int, usize, u32, c_int, usize) -> c_int;
