@@ -320,6 +320,21 @@ static OD_UNUSED int od_mappings(void)
     return lines;
 }
 
+/* No part of a range is a mapping of a file, as frozen memory is. */
+static OD_UNUSED int od_is_anonymous(const void *at, size_t bytes)
+{
+    FILE *file = fopen("/proc/self/maps", "re");
+    char line[512];
+    unsigned long start, end, inode;
+    int files = 0;
+    CHECK(file, "maps: %s", strerror(errno));
+    while (fgets(line, sizeof line, file))
+        if (sscanf(line, "%lx-%lx %*s %*s %*s %lu", &start, &end, &inode) == 3 && inode)
+            files += start < (uintptr_t)at + bytes && end > (uintptr_t)at;
+    fclose(file);
+    return !files;
+}
+
 /* A small generator, the same sequence everywhere. */
 static OD_UNUSED uint32_t od_random(uint32_t *state)
 {

@@ -25,7 +25,10 @@ fn advice_needs(advice: c_int) -> Option<Content> {
 /// Advice that gives a mapping a property. Memory that has one is never frozen, so it
 /// must not be when it gets one: a thaw later would lose it.
 fn is_property(advice: c_int) -> bool {
-    matches!(advice, libc::MADV_WIPEONFORK | libc::MADV_DONTFORK | libc::MADV_DONTDUMP)
+    matches!(
+        advice,
+        libc::MADV_WIPEONFORK | libc::MADV_DONTFORK | libc::MADV_DONTDUMP | libc::MADV_MERGEABLE
+    )
 }
 
 /// The property that an advice gives and anonymous memory has to get again, and the one it takes.

@@ -15,7 +15,7 @@
 //! | madvise DONTNEED, FREE, ... | show the image again instead of zeros, or refuse |
 //! | mmap, munmap, mprotect, pkey_mprotect, shmat, sem_open | put something else where memory was frozen: the runtime forgets it |
 //! | mremap | grow into the image's file instead of zeros |
-//! | madvise DONTFORK, DONTDUMP; mlock, mlock2, mlockall | lose the property when it is thawed: it is thawed first |
+//! | madvise DONTFORK, DONTDUMP, MERGEABLE; mlock, mlock2, mlockall; mseal | lose the property when it is thawed: it is thawed first |
 //! | process_madvise | do as madvise, for this process too (Linux 6.13) |
 //! | realloc | (inside libc) do the same by mremap |
 //! | malloc_trim | (inside libc) show old content where free blocks were given back |

@@ -4,7 +4,7 @@ use core::ffi::{c_int, c_long};
 
 use super::advice::{advise, advise_by_vector};
 use super::environment::after_change;
-use super::errno::{as_libc, get_errno, set_errno};
+use super::errno::{answer, as_libc, get_errno, set_errno};
 use super::execute::execute;
 use super::life::report;
 use super::limits::ends_live;
@@ -45,8 +45,7 @@ pub unsafe extern "C" fn syscall(
         libc::SYS_mlock | libc::SYS_mlock2 => lock(nr, a, b, c),
         libc::SYS_mlockall => lock_all(a),
         libc::SYS_unshare => leave_namespaces(a),
-        // SAFETY: the caller's own call.
-        libc::SYS_mseal => engine::on_private(a, b, || unsafe { sys::raw(nr, [a, b, c, d, e, f]) }),
+        libc::SYS_mseal => seal(a, b, c),
         // SAFETY: the caller's own call.
         libc::SYS_remap_file_pages => {
             engine::on_private(a, b, || unsafe { sys::raw(nr, [a, b, c, d, e, f]) })
@@ -230,7 +229,19 @@ fn before_filter() {
     engine::before_filter();
 }
 
-/// Gives memory a memory policy or a name, which a backing file would not have: thawed before.
+/// mseal by the kernel: sealed memory could be neither thawed nor rebuilt later.
+fn seal(at: usize, len: usize, flags: usize) -> isize {
+    // SAFETY: the program's own call.
+    give_property(at, len, || unsafe { sys::raw(libc::SYS_mseal, args![at, len, flags]) })
+}
+
+/// mseal(2), which later versions of the C library have.
+#[no_mangle]
+pub unsafe extern "C" fn mseal(at: usize, len: usize, flags: usize) -> c_int {
+    answer(|| seal(at, len, flags)) as c_int
+}
+
+/// Gives memory a policy, a name or a seal, which a backing file would not have: thawed before.
 fn give_property(at: usize, len: usize, call: impl FnOnce() -> isize) -> isize {
     let start = at & !(PAGE - 1);
     let pages = len.checked_add(at - start).and_then(|n| n.checked_next_multiple_of(PAGE));
