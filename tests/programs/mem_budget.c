@@ -5,6 +5,7 @@
  * 1, charged bytes; part 2, limits that stock's need just fits into.
  */
 #include "proc_group.h"
+#include <sched.h>
 
 static struct group group;
 #define STEPS_LIMIT (320 * OD_MB)
@@ -254,20 +255,46 @@ static void rewritten(void)
     memset(memory, 3, bytes);
 }
 
+/* The groups above lie outside the namespace, and no mount in it shows the own one. */
+static void in_a_namespace(void)
+{
+    OK(unshare(CLONE_NEWCGROUP));
+    rewritten();
+}
+
+enum way { BY_MMAP, BY_MPROTECT, BY_SBRK, SHARED };
+
+static char *shared(size_t bytes)
+{
+    return OK(mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+}
+
 /* Half of the limit, forks, then nearly the other half, and the first half again. */
-static void growth(void)
+static void grows(enum way way)
 {
     size_t first = 120 * OD_MB, more = 130 * OD_MB;
+    char *two = NULL;
+    if (way == BY_MPROTECT)
+        two = OK(mmap(NULL, more, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     char *one = filled(first, 1);
     forks(30);
     od_freeze();
-    char *two = filled(more, 2);
+    if (way == BY_MPROTECT)
+        OK(mprotect(two, more, PROT_READ | PROT_WRITE));
+    else
+        two = way == BY_SBRK ? OK(sbrk(more)) : way == SHARED ? shared(more) : od_map(more);
+    memset(two, 2, more);
     memset(one, 3, first);
     forks(2);
     memset(one, 4, first);
     memset(two, 4, more);
     CHECK(one[first - 1] == 4 && two[more - 1] == 4, "lost");
 }
+
+static void growth(void) { grows(BY_MMAP); }
+static void growth_by_mprotect(void) { grows(BY_MPROTECT); }
+static void growth_by_sbrk(void) { grows(BY_SBRK); }
+static void growth_of_shared(void) { grows(SHARED); }
 
 /* Steps of one megabyte, as an arena grows, with forks between them. What is charged stays away
  * from the limit: near it, the kernel finds only by chance what it has charged in advance. */
@@ -332,7 +359,11 @@ static const struct part {
     { "orphan", orphan, 0 },
     { "later", later, 200 * OD_MB },
     { "rewritten", rewritten, 200 * OD_MB },
+    { "in a namespace", in_a_namespace, 200 * OD_MB },
     { "growth", growth, 320 * OD_MB },
+    { "growth by mprotect", growth_by_mprotect, 320 * OD_MB },
+    { "growth by sbrk", growth_by_sbrk, 320 * OD_MB },
+    { "growth of shared memory", growth_of_shared, 320 * OD_MB },
     { "steps", steps, STEPS_LIMIT },
     { "unseen, a part rewritten", unseen_and_a_part, 320 * OD_MB },
     { "unseen, most rewritten", unseen_and_most, 320 * OD_MB },

@@ -1,9 +1,9 @@
 // odtest: modes=stock,huge,small expect=any needs=root mem=64
 /*
  * No /proc, no /dev, no /sys: an empty file system mounted over /proc in a mount namespace of the
- * program's own; a chroot into an empty directory; both together with privileges dropped. Put up
- * before the first fork, late, and in the child of a frozen process. Fork has to work as on stock,
- * whatever the runtime can still find out.
+ * program's own; a chroot into an empty directory; both together with privileges dropped; a /proc
+ * that does not tell how much memory is free. Put up before the first fork, late, and in the child
+ * of a frozen process. Fork has to work as on stock, whatever the runtime can still find out.
  */
 #include "proc_region.h"
 #include <grp.h>
@@ -57,6 +57,15 @@ static void false_proc(void)
     }
 }
 
+/* What systemd mounts for ProcSubset=pid. */
+static void processes_alone(void)
+{
+    OK(unshare(CLONE_NEWNS));
+    OK(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL));
+    OK(mount("proc", "/proc", "proc", 0, "subset=pid"));
+    CHECK(access("/proc/meminfo", F_OK) != 0, "/proc/meminfo is there");
+}
+
 static const struct step {
     const char *name;
     void (*go)(void);
@@ -65,6 +74,7 @@ static const struct step {
     { "chroot", go_nowhere },
     { "no /proc, chroot, no privileges", hide_and_drop },
     { "false /proc", false_proc },
+    { "/proc of processes alone", processes_alone },
 };
 enum { COUNT = sizeof STEPS / sizeof *STEPS };
 
@@ -109,6 +119,8 @@ int main(int argc, char **argv)
             region_grow_old(region, BYTES, 16);
         step->go();
         work_inside(step->name);
+        if (!strcmp(argv[1], "early"))
+            CHECK(od_number("frozen_bytes") == 0, "%s: memory is frozen", step->name);
         _exit(0);
     }
     snprintf(empty, sizeof empty, "%s/odprogXXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");

@@ -272,12 +272,13 @@ fn copies(bytes: usize) -> usize {
 }
 
 /// Enough is free for the copies that later writes make: of what is frozen, and of `bytes` more. A
-/// page rewritten after freezing exists twice until it is refrozen. Below the limit of a control
-/// group, memory that is mapped and not yet populated must fit too.
+/// page rewritten after freezing exists twice until it is refrozen. What cannot be read counts as
+/// nothing free. Below the limit of a control group, memory that is mapped and not yet populated
+/// must fit too.
 pub fn room(s: &mut Scratch, bytes: usize) -> Done<()> {
     s.kernel.enter(Step::Memory);
     let text = scan::slurp(&s.kernel, c"/proc/meminfo", &mut s.work.text);
-    let free = text.ok().and_then(|t| scan::field(t, b"MemAvailable:")).unwrap_or(u64::MAX >> 12);
+    let free = text.ok().and_then(|t| scan::field(t, b"MemAvailable:")).unwrap_or(0);
     let needed = copies(bytes.saturating_add(reserve(s))).saturating_add(MARGIN);
     if ((free * 1024) as usize) < needed {
         return Err(Stop::of(Reason::Memory));

@@ -8,6 +8,7 @@
 //! /proc/self/cgroup      4:memory:/a/b   0::/a/b        which group; version 1 goes before 2
 //! /proc/self/mountinfo   ... /a /sys/fs/cgroup/memory ... - cgroup ... memory
 //!                            root of what is mounted, where, and which version
+//! /proc/self/ns/cgroup   the first namespace or another: `/` may lie below a limit in another
 //! ```
 
 use core::ffi::CStr;
@@ -66,10 +67,24 @@ pub fn left(k: &Kernel, text: &mut [u8; TEXT]) -> Left {
         Ok(own) => own,
     };
     let Some((files, group)) = memory_group(own) else { return Left::Unlimited };
-    let unknown = if group == b"/" { Left::Unlimited } else { Left::Unknown };
+    // In a namespace of its own that name says nothing about the groups above.
+    let is_root = group == b"/" && is_in_first_namespace(k);
+    let unknown = if is_root { Left::Unlimited } else { Left::Unknown };
     let Ok(found) = open_mount(k, mounts, files, group) else { return unknown };
     let Some((fd, below)) = found else { return unknown };
     walk(k, fd, files, below)
+}
+
+/// What names the namespace of control groups that the kernel begins with.
+const FIRST_NAMESPACE: &[u8] = b"cgroup:[4026531835]";
+
+fn is_in_first_namespace(k: &Kernel) -> bool {
+    let mut name = [0u8; 32];
+    let link = c"/proc/self/ns/cgroup".as_ptr();
+    let a = args![libc::AT_FDCWD, link, name.as_mut_ptr(), name.len()];
+    // SAFETY: a valid path, and a buffer of the length told.
+    let length = unsafe { k.call(libc::SYS_readlinkat, a) }.unwrap_or(0);
+    name.get(..length) == Some(FIRST_NAMESPACE)
 }
 
 fn read_whole<'a>(k: &Kernel, path: &CStr, buf: &'a mut [u8]) -> SysResult<&'a [u8]> {

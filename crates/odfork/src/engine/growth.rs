@@ -22,13 +22,27 @@ const MEASURE_NS: u64 = 100_000_000;
 /// touch the reserve, the reserve is given back first.
 pub fn before_growth(len: usize) {
     let st = state();
-    if len == 0 || !st.slack.is_limited() {
-        return;
-    }
-    let again = st.slack.is_put_off() && st.slack.age_ns() > MEASURE_NS;
-    if (!st.slack.take(len) || again) && detect_child() {
+    if is_too_much(st, len) && detect_child() {
         keep_reserve(st, len);
     }
+}
+
+/// After a call that lets the program write to `len` bytes. How many of them it has not touched
+/// yet, the measurement finds: access that is taken away and given back is no growth.
+pub fn after_growth(len: usize) {
+    let st = state();
+    if is_too_much(st, len) && detect_child() {
+        keep_reserve(st, 0);
+    }
+}
+
+/// So many bytes more touch the reserve as far as is known, or it is time to measure again.
+fn is_too_much(st: &State, len: usize) -> bool {
+    if len == 0 || !st.slack.is_limited() {
+        return false;
+    }
+    let again = st.slack.is_put_off() && st.slack.age_ns() > MEASURE_NS;
+    !st.slack.take(len) || again
 }
 
 /// Before a fork: what has grown unseen.

@@ -40,7 +40,7 @@ pub use early::before_wait;
 pub use fork::{fork, freeze_now};
 pub use give_back::gave_up;
 pub use give_up::give_up;
-pub use growth::before_growth;
+pub use growth::{after_growth, before_growth};
 pub use handlers::with_handler;
 pub use live::{
     after_copy, after_libc_fork, announced, bar_live, before_libc_fork, forget_mapped,

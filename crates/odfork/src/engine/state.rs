@@ -37,7 +37,7 @@ use crate::sys::{self, Trace, PAGE, ZONE};
 use crate::tracer::Tracer;
 
 /// Room for functions that wrappers stand before.
-pub const MAX_NEXT: usize = 62;
+pub const MAX_NEXT: usize = 63;
 /// The one among them that is the loader's `_dl_find_object` (glibc 2.35); 0 there: it has none.
 pub const FIND_OBJECT: usize = 0;
 
@@ -143,11 +143,6 @@ pub struct State {
     /// Calls under way that change what the kernel says about addresses in `addresses` before
     /// the sets say so.
     pub unsettled: AtomicU32,
-    /// Mappings of the process, as far as it is known: counted by each pass, and what calls have
-    /// made of one since.
-    pub mappings: AtomicU32,
-    /// 1: some memory is to be empty in children that the kernel would not wipe.
-    pub wipes: AtomicU32,
     /// System calls of the freeze path so far.
     pub trace: Trace,
     // What every wrapped call asks is in one line of the processor's cache.
@@ -160,6 +155,11 @@ pub struct State {
     pub ignored: Ignored,
     /// Parts of frozen memory that calls have thawed one by one, since mappings were counted.
     pub cuts: AtomicU32,
+    /// Mappings of the process, as far as it is known: counted by each pass, and what calls have
+    /// made of one since.
+    pub mappings: AtomicU32,
+    /// 1: some memory is to be empty in children that the kernel would not wipe.
+    pub wipes: AtomicU32,
     pub pi_futexes: AtomicU32,
     /// A socket got a limit of time for waits.
     pub timed_sockets: AtomicU32,

@@ -1,5 +1,6 @@
 //! mmap(2), munmap(2), mprotect(2), pkey_mprotect(2), shmat(2): the runtime learns which addresses
-//! do not show a backing file any more, and what access to those is that do.
+//! do not show a backing file any more, and what access to those is that do. sbrk(2) too: what the
+//! program may write more.
 
 use core::ffi::{c_int, c_long, c_void};
 
@@ -65,10 +66,10 @@ fn replace(start: usize, len: usize, call: impl Fn() -> isize) -> isize {
     })
 }
 
-/// Memory of the program's own, which it means to use.
+/// Anonymous memory that the program means to use.
 fn will_be_written(prot: c_int, flags: c_int) -> bool {
-    const MINE: c_int = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    flags & (MINE | libc::MAP_NORESERVE) == MINE && prot & libc::PROT_WRITE != 0
+    const ASKED: c_int = libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    flags & ASKED == libc::MAP_ANONYMOUS && prot & libc::PROT_WRITE != 0
 }
 
 /// mmap(2).
@@ -125,7 +126,7 @@ pub unsafe extern "C" fn munmap(addr: *mut c_void, len: usize) -> c_int {
 pub fn protect(nr: c_long, addr: usize, len: usize, prot: usize, key: usize) -> isize {
     // SAFETY: the program's own call.
     let call = || unsafe { sys::raw(nr, args![addr, len, prot, key]) };
-    engine::on_private(addr, len, || match (nr, key as c_int) {
+    let answer = engine::on_private(addr, len, || match (nr, key as c_int) {
         // A key is a property that frozen memory would lose when it is given up.
         (libc::SYS_pkey_mprotect, 1..) => engine::with_property(
             addr & !(PAGE - 1),
@@ -133,7 +134,22 @@ pub fn protect(nr: c_long, addr: usize, len: usize, prot: usize, key: usize) -> 
             |_| call(),
         ),
         _ => engine::protect(addr, len, prot as i32, call),
-    })
+    });
+    // Barriers of garbage collectors, which protect page by page, must not cost more.
+    if len >= HUGE && prot as c_int & libc::PROT_WRITE != 0 && sys::check(answer).is_ok() {
+        engine::after_growth(len);
+    }
+    answer
+}
+
+/// sbrk(2).
+#[no_mangle]
+pub unsafe extern "C" fn sbrk(by: isize) -> *mut c_void {
+    // SAFETY: the next function of that name.
+    let next: extern "C" fn(isize) -> *mut c_void =
+        unsafe { core::mem::transmute(Next::SBrk.get()) };
+    engine::before_growth(usize::try_from(by).unwrap_or(0));
+    next(by)
 }
 
 /// mprotect(2).

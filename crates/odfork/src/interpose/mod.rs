@@ -14,6 +14,7 @@
 //! | fork | copy page tables that need not be there |
 //! | madvise DONTNEED, FREE, ... | show the image again instead of zeros, or refuse |
 //! | mmap, munmap, mprotect, pkey_mprotect, shmat, sem_open | put something else where memory was frozen: the runtime forgets it |
+//! | sbrk, mprotect, mmap | let the program use what copies of it would take |
 //! | mremap | grow into the image's file instead of zeros |
 //! | madvise DONTFORK, DONTDUMP, MERGEABLE; mlock, mlock2, mlockall; mseal | lose the property when it is thawed: it is thawed first |
 //! | process_madvise | do as madvise, for this process too (Linux 6.13) |

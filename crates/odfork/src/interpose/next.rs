@@ -50,6 +50,7 @@ functions! {
     InitGroups c"initgroups",
     MallocTrim c"malloc_trim",
     SemOpen c"sem_open",
+    SBrk c"sbrk",
     ExecVe c"execve",
     ExecV c"execv",
     ExecVp c"execvp",
