@@ -262,7 +262,7 @@ static void in_a_namespace(void)
     rewritten();
 }
 
-enum way { BY_MMAP, BY_MPROTECT, BY_SBRK, SHARED };
+enum way { BY_MMAP, BY_MPROTECT, BY_SBRK, SHARED, SHARED_BEFORE };
 
 static char *shared(size_t bytes)
 {
@@ -276,12 +276,14 @@ static void grows(enum way way)
     char *two = NULL;
     if (way == BY_MPROTECT)
         two = OK(mmap(NULL, more, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    else if (way == SHARED_BEFORE)
+        two = shared(more);
     char *one = filled(first, 1);
     forks(30);
     od_freeze();
     if (way == BY_MPROTECT)
         OK(mprotect(two, more, PROT_READ | PROT_WRITE));
-    else
+    else if (way != SHARED_BEFORE)
         two = way == BY_SBRK ? OK(sbrk(more)) : way == SHARED ? shared(more) : od_map(more);
     memset(two, 2, more);
     memset(one, 3, first);
@@ -295,6 +297,7 @@ static void growth(void) { grows(BY_MMAP); }
 static void growth_by_mprotect(void) { grows(BY_MPROTECT); }
 static void growth_by_sbrk(void) { grows(BY_SBRK); }
 static void growth_of_shared(void) { grows(SHARED); }
+static void shared_before(void) { grows(SHARED_BEFORE); }
 
 /* Steps of one megabyte, as an arena grows, with forks between them. What is charged stays away
  * from the limit: near it, the kernel finds only by chance what it has charged in advance. */
@@ -364,6 +367,7 @@ static const struct part {
     { "growth by mprotect", growth_by_mprotect, 320 * OD_MB },
     { "growth by sbrk", growth_by_sbrk, 320 * OD_MB },
     { "growth of shared memory", growth_of_shared, 320 * OD_MB },
+    { "shared memory mapped before", shared_before, 320 * OD_MB },
     { "steps", steps, STEPS_LIMIT },
     { "unseen, a part rewritten", unseen_and_a_part, 320 * OD_MB },
     { "unseen, most rewritten", unseen_and_most, 320 * OD_MB },

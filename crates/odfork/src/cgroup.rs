@@ -80,11 +80,7 @@ const FIRST_NAMESPACE: &[u8] = b"cgroup:[4026531835]";
 
 fn is_in_first_namespace(k: &Kernel) -> bool {
     let mut name = [0u8; 32];
-    let link = c"/proc/self/ns/cgroup".as_ptr();
-    let a = args![libc::AT_FDCWD, link, name.as_mut_ptr(), name.len()];
-    // SAFETY: a valid path, and a buffer of the length told.
-    let length = unsafe { k.call(libc::SYS_readlinkat, a) }.unwrap_or(0);
-    name.get(..length) == Some(FIRST_NAMESPACE)
+    scan::read_link(k, c"/proc/self/ns/cgroup", &mut name) == FIRST_NAMESPACE
 }
 
 fn read_whole<'a>(k: &Kernel, path: &CStr, buf: &'a mut [u8]) -> SysResult<&'a [u8]> {

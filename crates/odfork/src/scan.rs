@@ -167,11 +167,12 @@ pub fn fences(s: &mut Scratch, subject: &Subject) -> Done<u64> {
     }
     let text = slurp(&s.kernel, c"/proc/meminfo", &mut s.work.text);
     s.work.swap = text.ok().and_then(|t| field(t, b"SwapTotal:")) != Some(0);
-    let text = slurp(&s.kernel, c"/proc/sys/vm/overcommit_memory", &mut s.work.text);
-    if text.is_ok_and(|t| t.starts_with(b"2")) {
-        return Err(Stop::of(Reason::Overcommit));
+    match slurp(&s.kernel, c"/proc/sys/vm/overcommit_memory", &mut s.work.text) {
+        // How much memory may be promised is not known.
+        Err(_) => Err(Stop::of(Reason::Memory)),
+        Ok(text) if text.starts_with(b"2") => Err(Stop::of(Reason::Overcommit)),
+        Ok(_) => Ok(threads.unwrap_or(1)),
     }
-    Ok(threads.unwrap_or(1))
 }
 
 /// Mappings that the process makes are locked (`MCL_FUTURE`), whoever asked for that. Those of a
@@ -197,10 +198,15 @@ pub fn locks_new(s: &Scratch) -> bool {
 /// this helper's number only in the `/proc` of its own namespace.
 fn is_own_proc(k: &Kernel) -> bool {
     let mut name = [0u8; 20];
-    let a = args![libc::AT_FDCWD, c"/proc/self".as_ptr(), name.as_mut_ptr(), name.len()];
+    dec(read_link(k, c"/proc/self", &mut name)) == Some(sys::getpid() as u64)
+}
+
+/// What a symbolic link says; nothing where it cannot be read.
+pub fn read_link<'a>(k: &Kernel, path: &CStr, text: &'a mut [u8]) -> &'a [u8] {
+    let a = args![libc::AT_FDCWD, path.as_ptr(), text.as_mut_ptr(), text.len()];
     // SAFETY: a valid path, and a buffer of the length told.
     let length = unsafe { k.call(libc::SYS_readlinkat, a) }.unwrap_or(0);
-    name.get(..length).and_then(dec) == Some(sys::getpid() as u64)
+    text.get(..length).unwrap_or(&[])
 }
 
 /// Reads the map of the process into `s.vmas`: what may be frozen, and what

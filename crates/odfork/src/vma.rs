@@ -32,7 +32,8 @@ pub struct Vma {
     pub dev: u64,
     /// Number of the file; 0 for anonymous memory.
     pub inode: u64,
-    /// Anonymous bytes present or swapped: what fork has to copy entries for.
+    /// Anonymous bytes present or swapped: what fork has to copy entries for. Of shared anonymous
+    /// memory all bytes that this process has touched.
     pub anon: usize,
     /// All `VmFlags` seen are known to be harmless for freezing.
     pub plain_flags: bool,
@@ -45,6 +46,8 @@ pub struct Vma {
     pub special: bool,
     /// A mapping by which kernel or device I/O reaches memory on its own.
     pub pins: bool,
+    /// Shared anonymous memory.
+    pub shared_anon: bool,
     /// Code of the program or a library, but the C library's and ours.
     pub code: bool,
 }
@@ -78,8 +81,8 @@ impl Vma {
 
     /// Bytes of it that the program may populate without asking again.
     pub fn untouched(&self) -> usize {
-        let private = self.inode == 0 && self.perms & (WRITE | SHARED) == WRITE;
-        if private && self.kept & NORESERVE == 0 {
+        let anonymous = self.shared_anon || self.inode == 0 && self.perms & SHARED == 0;
+        if anonymous && self.perms & WRITE != 0 && self.kept & NORESERVE == 0 {
             self.len().saturating_sub(self.anon)
         } else {
             0
@@ -191,6 +194,7 @@ pub fn parse_head(line: &[u8]) -> Option<Vma> {
         inode,
         special: is_special(name),
         pins: pins_memory(name),
+        shared_anon: perms & SHARED != 0 && name == b"/dev/zero",
         code: inode != 0 && perms == READ | EXEC && !is_known(line),
         ..Vma::default()
     })
@@ -217,6 +221,7 @@ fn detail(v: &mut Vma, line: &[u8]) {
     let (key, value) = (&line[..colon], &line[colon + 1..]);
     match key {
         b"Anonymous" | b"Swap" => v.anon = v.anon.saturating_add(kilobytes(value)),
+        b"Rss" if v.shared_anon => v.anon = v.anon.saturating_add(kilobytes(value)),
         b"ProtectionKey" if kilobytes(value) != 0 => v.special = true,
         b"VmFlags" => {
             v.plain_flags = true;
