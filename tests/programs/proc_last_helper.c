@@ -8,7 +8,8 @@
 #include <pthread.h>
 #include <sys/prctl.h>
 
-enum { ROUNDS = 4, OWN = 7, EXECS = 12 };
+/* EARLY: killed as the helper begins, rather than while it moves memory */
+enum { ROUNDS = 4, EARLY = 40, OWN = 7, EXECS = 12 };
 static const size_t BYTES = 32 * OD_MB;
 
 static _Noreturn void become(const char *self, const char *what)
@@ -37,7 +38,7 @@ static _Noreturn void slow(void)
         pause();
 }
 
-static void killed(int round)
+static void killed(useconds_t after)
 {
     int ends[2], status;
     char byte;
@@ -50,7 +51,7 @@ static void killed(int round)
     close(ends[1]);
     CHECK(read(ends[0], &byte, 1) == 1, "it did not begin");
     close(ends[0]);
-    usleep(60000 + (useconds_t)round * 20000);
+    usleep(after);
     OK(kill(pid, SIGKILL));
     for (pid_t got; (got = waitpid(-1, &status, __WALL)) > 0;)
         CHECK(WIFSIGNALED(status) ? WTERMSIG(status) == SIGKILL : WEXITSTATUS(status) == OWN,
@@ -93,7 +94,9 @@ int main(int count, char **words)
         executed(words);
     OK(prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0));
     for (int round = 0; round < ROUNDS; round++)
-        killed(round);
+        killed(60000 + (useconds_t)round * 20000);
+    for (int round = 0; round < EARLY; round++)
+        killed((useconds_t)round * 150);
     pid_t pid = OK(fork());
     if (pid == 0)
         OK(execl("/proc/self/exe", "executed", "executed", "12", NULL));
