@@ -25,8 +25,13 @@ static void by_all_ids(void)
     OK(setresuid(65534, 65534, 65534));
 }
 static void by_setgroups(void) { OK(setgroups(0, NULL)); }
+static void by_group(void) { OK(setgid(65534)); }
 static void by_effective_group(void) { OK(setegid(65534)); }
+static void by_real_group(void) { OK(setregid(65534, -1)); }
+static void by_all_groups(void) { OK(setresgid(65534, 65534, 65534)); }
+static void by_effective_user(void) { OK(seteuid(65534)); }
 static void by_real_user(void) { OK(setreuid(65534, 65534)); }
+static void by_all_users(void) { OK(setresuid(65534, 65534, 65534)); }
 static void by_plain_setuid(void) { OK(setuid(65534)); }
 static void by_number(void) { OK(syscall(SYS_setresuid, 65534, 65534, 65534)); }
 static void by_supplementary_groups(void) { OK(initgroups("nobody", 65534)); }
@@ -50,6 +55,13 @@ static void by_namespace(void)
         prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 }
 
+/* Into its own again: the call counts. */
+static void by_setns(void)
+{
+    int name = OK(open("/proc/self/ns/uts", O_RDONLY | O_CLOEXEC));
+    OK(setns(name, CLONE_NEWUTS));
+}
+
 static const struct way {
     const char *name;
     void (*drop)(void);
@@ -61,9 +73,15 @@ static const struct way {
     { "user namespace", by_namespace, 0 },
     { "all ids", by_all_ids, 1 },
     { "setgroups", by_setgroups, 1 },
+    { "setgid", by_group, 1 },
     { "setegid", by_effective_group, 1 },
+    { "setregid", by_real_group, 1 },
+    { "setresgid", by_all_groups, 1 },
+    { "seteuid", by_effective_user, 1 },
     { "setreuid", by_real_user, 1 },
+    { "setresuid", by_all_users, 1 },
     { "setuid", by_plain_setuid, 1 },
+    { "setns", by_setns, 1 },
     { "setresuid by number", by_number, 1 },
     { "initgroups", by_supplementary_groups, 1 },
     { "capset", by_all_capabilities, 0 },
