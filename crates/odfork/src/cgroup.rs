@@ -80,7 +80,7 @@ const FIRST_NAMESPACE: &[u8] = b"cgroup:[4026531835]";
 
 fn is_in_first_namespace(k: &Kernel) -> bool {
     let mut name = [0u8; 32];
-    scan::read_link(k, c"/proc/self/ns/cgroup", &mut name) == FIRST_NAMESPACE
+    scan::read_link(k, c"/proc/self/ns/cgroup", &mut name) == Ok(FIRST_NAMESPACE)
 }
 
 fn read_whole<'a>(k: &Kernel, path: &CStr, buf: &'a mut [u8]) -> SysResult<&'a [u8]> {

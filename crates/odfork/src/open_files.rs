@@ -197,11 +197,8 @@ fn note_name(kernel: &Kernel, found: &mut Found, fd: i32) -> bool {
     let mut number = [0u8; 20];
     let path = Path::join(&[b"/proc/self/fd/", digits(fd as u64, &mut number)]);
     let mut name = [0u8; 64];
-    let a = args![libc::AT_FDCWD, path.c_str().as_ptr(), name.as_mut_ptr(), name.len()];
-    // SAFETY: a valid path, and a buffer of the length told.
-    match unsafe { kernel.call(libc::SYS_readlinkat, a) } {
-        Ok(n) => {
-            let name = &name[..n];
+    match scan::read_link(kernel, path.c_str(), &mut name) {
+        Ok(name) => {
             let userfaultfd = name == b"anon_inode:[userfaultfd]";
             let pins = PINNING.iter().any(|p| name.starts_with(p));
             found.userfaultfd |= userfaultfd;

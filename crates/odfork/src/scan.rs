@@ -198,15 +198,15 @@ pub fn locks_new(s: &Scratch) -> bool {
 /// this helper's number only in the `/proc` of its own namespace.
 fn is_own_proc(k: &Kernel) -> bool {
     let mut name = [0u8; 20];
-    dec(read_link(k, c"/proc/self", &mut name)) == Some(sys::getpid() as u64)
+    read_link(k, c"/proc/self", &mut name).ok().and_then(dec) == Some(sys::getpid() as u64)
 }
 
-/// What a symbolic link says; nothing where it cannot be read.
-pub fn read_link<'a>(k: &Kernel, path: &CStr, text: &'a mut [u8]) -> &'a [u8] {
+/// What a symbolic link says, as far as there is room.
+pub fn read_link<'a>(k: &Kernel, path: &CStr, text: &'a mut [u8]) -> SysResult<&'a [u8]> {
     let a = args![libc::AT_FDCWD, path.as_ptr(), text.as_mut_ptr(), text.len()];
     // SAFETY: a valid path, and a buffer of the length told.
-    let length = unsafe { k.call(libc::SYS_readlinkat, a) }.unwrap_or(0);
-    text.get(..length).unwrap_or(&[])
+    let length = unsafe { k.call(libc::SYS_readlinkat, a) }?;
+    Ok(&text[..length.min(text.len())])
 }
 
 /// Reads the map of the process into `s.vmas`: what may be frozen, and what
