@@ -17,7 +17,7 @@ mkdir -p "$SCRATCH/afl/seeds" "$SCRATCH/afl/inputs" && cd "$SCRATCH/afl" || exit
 # seen in the target.
 export AFL_SKIP_BIN_CHECK=1 __AFL_DEFER_FORKSRV=1
 # SIGTERM lets the fork server leave by _exit, and so its statistics come out
-export AFL_KILL_SIGNAL=15 AFL_FORKSRV_INIT_TMOUT=20000
+export AFL_KILL_SIGNAL=15 AFL_FORKSRV_INIT_TMOUT=$((20000 * slow))
 export AFL_SKIP_CPUFREQ=1 AFL_I_DONT_CARE_ABOUT_MISSING_CRASHES=1 AFL_NO_AFFINITY=1 AFL_NO_UI=1 \
     AFL_NO_COLOR=1
 export AFL_BENCH_UNTIL_CRASH=1
@@ -26,14 +26,16 @@ for number in $(seq 40); do
     awk -v n="$number" 'BEGIN { for (i = 0; i < n; i++) printf "%c", 33 + (i * n * 7 + n) % 90 }' \
         >"inputs/input$number"
 done
-afl-showmap -q -t 5000 -i inputs -o maps -- "${launch[@]}" "$target" >showmap.log 2>&1 ||
+afl-showmap -q -t $((5000 * slow)) -i inputs -o maps -- "${launch[@]}" "$target" \
+    >showmap.log 2>&1 ||
     fail "afl-showmap: $(tail -n 5 showmap.log)"
 echo "maps $(find maps -type f | wc -l) $(cd maps && sha256sum input* | digest)"
 echo 'hello' | run "$target" # no fork server: the target alone
 
 printf 'odf ' >seeds/near # one bit away from the crash
 printf 'hello world' >seeds/plain
-timeout 60 afl-fuzz -D -s 7 -t 5000 -V 25 -i seeds -o out -- "${launch[@]}" "$target" >fuzz.log 2>&1
+timeout $((60 * slow)) afl-fuzz -D -s 7 -t $((5000 * slow)) -V $((25 * slow)) -i seeds -o out \
+    -- "${launch[@]}" "$target" >fuzz.log 2>&1
 echo "afl-fuzz status $?"
 stats=out/default/fuzzer_stats
 [ -s $stats ] || fail "afl-fuzz: $(tail -n 5 fuzz.log)"

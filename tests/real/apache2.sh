@@ -11,7 +11,7 @@ dir=$SCRATCH/apache2
 mkdir -p "$dir/www" "$dir/cgi" && cd "$dir" || exit 1
 port=$(free_port)
 url=http://127.0.0.1:$port
-curl=(/usr/bin/curl --silent --noproxy '*' --max-time 20)
+curl=(/usr/bin/curl --silent --noproxy '*' --max-time $((20 * slow)))
 
 cat >apache2.conf <<CONF
 ServerName localhost
@@ -56,7 +56,7 @@ wait_until 20 "apache2 to answer" "${curl[@]}" "$url/page.html"
 load() { # load REQUESTS NAME [AB-OPTIONS]: prints what must not vary
     local requests=$1 name=$2
     shift 2
-    /usr/bin/ab -q -r -s 20 -n "$requests" -c 4 "$@" "$url/page.html" >ab.log 2>&1 ||
+    /usr/bin/ab -q -r -s $((20 * slow)) -n "$requests" -c 4 "$@" "$url/page.html" >ab.log 2>&1 ||
         fail "ab: $(tail -n 2 ab.log)"
     echo "$name: $(grep -E '^(Complete requests|Failed requests|Non-2xx|HTML transferred)' ab.log | tr -s ' ' | tr '\n' ';')"
 }
@@ -74,7 +74,7 @@ for i in 1 20 300; do "${curl[@]}" "$url/cgi/double?$i"; done
 "${curl[@]}" --compressed "$url/page.html" | digest
 "${curl[@]}" --output /dev/null --write-out 'missing: %{http_code}\n' "$url/nothing"
 
-/usr/bin/ab -q -r -s 20 -n 500 -c 2 "$url/page.html" >during.log 2>&1 &
+/usr/bin/ab -q -r -s $((20 * slow)) -n 500 -c 2 "$url/page.html" >during.log 2>&1 &
 during=$!
 kill -USR1 $server # graceful restart: children finish their request, new ones are forked
 wait_until 20 "the graceful restart" eval "[ \$(grep -c 'resuming normal operations' error.log) -ge 2 ]"

@@ -3,6 +3,7 @@
 # From the caller:  ODFORK_RUN  launcher prefix, words split at blanks (empty: stock)
 #                   SCRATCH     a folder of this run alone (default: a fresh one, removed at the end)
 #                   KEEP        a folder shared by the runs of one test session, for compiled programs
+#                   ODTEST_SLOW how many times slower the machine is: an emulated one
 # Rules: stdout carries only what must be byte-identical with and without odfork; remarks go to
 # stderr; every process is ended by the pid it was started with; exit 77 means "skipped, see the
 # line". shellcheck shell=bash
@@ -19,6 +20,7 @@ if [ -z "${SCRATCH:-}" ]; then
     own_scratch=yes
 fi
 KEEP=${KEEP:-$SCRATCH}
+slow=${ODTEST_SLOW:-1}
 export SCRATCH KEEP
 read -r -a launch <<<"${ODFORK_RUN:-}"
 unset ODFORK_RUN # the launcher warns of ODFORK_ variables it does not know
@@ -56,9 +58,10 @@ digest() { sha256sum | cut -c1-32; }
 alive() { kill -0 "$1" 2>/dev/null && [ "$(sed 's/.*) \(.\).*/\1/' "/proc/$1/stat" 2>/dev/null)" \
     != Z ]; }
 
-# wait_until SECONDS WHAT COMMAND...: polls until COMMAND succeeds, fails the script at the deadline
+# wait_until SECONDS WHAT COMMAND...: polls until COMMAND succeeds, fails the script at the deadline,
+# which is later on a slow machine
 wait_until() {
-    local deadline=$((SECONDS + $1)) what=$2
+    local deadline=$((SECONDS + $1 * slow)) what=$2
     shift 2
     until "$@" >/dev/null 2>&1; do
         [ "$SECONDS" -lt "$deadline" ] || fail "waited too long for $what"
@@ -83,7 +86,7 @@ end_stage() {
         still_runs "$entry" && kill -TERM "${entry%:*}" 2>/dev/null
     done
     for entry in "${started[@]}"; do
-        for ((tries = 0; tries < 100; tries++)); do
+        for ((tries = 0; tries < 100 * slow; tries++)); do
             still_runs "$entry" || continue 2
             sleep 0.05
         done

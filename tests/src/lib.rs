@@ -7,6 +7,8 @@
 //! of trials (`tests/*.rs`). Rule: nothing here links the runtime; it is judged by what it shows.
 #![allow(missing_docs)] // not published
 
+use libtest_mimic::{Completion, Failed, Trial};
+
 pub mod confine;
 pub mod filters;
 pub mod header;
@@ -18,6 +20,22 @@ pub mod places;
 pub mod run;
 pub mod stage;
 pub mod verdict;
+
+/// A trial that says at once why it failed: whoever ends the harness early never sees its end.
+pub fn trial(
+    name: String,
+    run: impl FnOnce() -> Result<Completion, Failed> + Send + 'static,
+) -> Trial {
+    let known = name.clone();
+    Trial::ignorable_test(name, move || {
+        let done = run();
+        if let Err(why) = &done {
+            // Not into stdout, where another trial's line may have begun.
+            eprintln!("{known}: {}", why.message().unwrap_or("no reason given"));
+        }
+        done
+    })
+}
 
 /// How a harness ends: as its trials say, or with the reason why there were none.
 pub fn exit_code(done: Result<std::process::ExitCode, String>) -> std::process::ExitCode {

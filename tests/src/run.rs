@@ -96,10 +96,15 @@ pub fn run(stage: &Stage, order: &Order) -> Result<Outcome, String> {
     Ok(outcome)
 }
 
+/// How many times its own time a program gets.
+pub fn patience() -> u32 {
+    BUSY * slow()
+}
+
 /// `ODTEST_SLOW` says how many times slower the whole machine is, an emulated one for instance.
-fn patience() -> u32 {
+pub fn slow() -> u32 {
     let slow = std::env::var("ODTEST_SLOW").ok().and_then(|number| number.parse().ok());
-    BUSY * slow.unwrap_or(1)
+    slow.unwrap_or(1)
 }
 
 fn file_name(path: &Path) -> String {

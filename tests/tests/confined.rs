@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use odfork_tests::confine::Confinement;
-use odfork_tests::exit_code;
 use odfork_tests::header::{Expect, Header};
 use odfork_tests::machine;
 use odfork_tests::mode::Mode;
@@ -18,6 +17,7 @@ use odfork_tests::places::{Place, PLACES};
 use odfork_tests::run::{run, Order, Outcome};
 use odfork_tests::stage::{find_library, programs_dir, read_program, Program, Stage};
 use odfork_tests::verdict::{judge, judge_alone, Verdict};
+use odfork_tests::{exit_code, trial};
 
 /// In every check.
 const FEW: [&str; 3] = ["mem_dontneed", "proc_errno", "thr_held"];
@@ -51,14 +51,14 @@ fn try_main() -> Result<ExitCode, String> {
     let bench = Arc::new(Bench { programs: programs?, stage });
     let numbers = 0..bench.programs.len();
     let pairs = PLACES.iter().flat_map(|place| numbers.clone().map(move |number| (place, number)));
-    let trials = pairs.map(|(place, number)| trial(&bench, place, number)).collect();
+    let trials = pairs.map(|(place, number)| trial_of(&bench, place, number)).collect();
     Ok(libtest_mimic::run(&args, trials).exit_code())
 }
 
-fn trial(bench: &Arc<Bench>, place: &'static Place, number: usize) -> Trial {
+fn trial_of(bench: &Arc<Bench>, place: &'static Place, number: usize) -> Trial {
     let bench = bench.clone();
     let name = format!("{}::{}", place.name, bench.programs[number].0.name);
-    Trial::ignorable_test(name, move || match try_place(&bench, place, number) {
+    trial(name, move || match try_place(&bench, place, number) {
         Ok(Verdict::Pass) => Ok(Completion::Completed),
         Ok(Verdict::Skip(why)) => Ok(Completion::ignored_with(why)),
         Ok(Verdict::Fail(why)) | Err(why) => Err(Failed::from(why)),

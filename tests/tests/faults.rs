@@ -13,12 +13,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
-use odfork_tests::exit_code;
 use odfork_tests::machine;
 use odfork_tests::mode::Mode;
 use odfork_tests::run::{run, Order};
 use odfork_tests::stage::{find_library, programs_dir, read_program, Program, Stage};
 use odfork_tests::verdict::{judge_alone, number, Verdict};
+use odfork_tests::{exit_code, trial};
 use serde_json::Value;
 
 const ERRNOS: [(&str, i32); 5] = [
@@ -82,7 +82,7 @@ fn all_trials(target: &Arc<Target>) -> Vec<Trial> {
                 let form = if forever { "from" } else { "at" };
                 let target = target.clone();
                 let name = format!("fault_{form}_each_call::{name}::{}", mode.name());
-                trials.push(Trial::ignorable_test(name, move || follow(&target, plan)));
+                trials.push(trial(name, move || follow(&target, plan)));
             }
         }
     }

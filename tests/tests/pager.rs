@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use odfork_pager::crash_points;
-use odfork_tests::machine;
+use odfork_tests::{machine, trial};
 
 #[path = "pager/alone.rs"]
 mod alone;
@@ -341,7 +341,7 @@ fn trials(stage: &Arc<Stage>) -> Vec<Trial> {
     let mut trials = Vec::new();
     let mut add = |name: String, case: Box<dyn Fn(&Stage) -> Outcome + Send>| {
         let stage = stage.clone();
-        trials.push(Trial::ignorable_test(name, move || match obstacle() {
+        trials.push(trial(name, move || match obstacle() {
             Some(why) => Ok(Completion::ignored_with(why)),
             None => case(&stage).map(|()| Completion::Completed).map_err(Failed::from),
         }));

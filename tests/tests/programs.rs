@@ -10,12 +10,12 @@ use std::sync::{Arc, OnceLock, RwLock};
 use std::time::Duration;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
-use odfork_tests::exit_code;
 use odfork_tests::machine;
 use odfork_tests::mode::Mode;
 use odfork_tests::run::{run, Order, Outcome};
 use odfork_tests::stage::{all_programs, find_library, Program, Stage};
 use odfork_tests::verdict::{judge, judge_alone, Verdict};
+use odfork_tests::{exit_code, trial};
 
 /// What a program needs once, however many modes it runs in.
 struct Subject {
@@ -62,16 +62,16 @@ fn trials_of(program: Program, number: usize, bench: &Arc<Bench>) -> Vec<Trial> 
         as_user: OnceLock::new(),
     });
     let modes = modes_of(&subject.program, number);
-    let trial = |mode: Mode| {
+    let in_mode = |mode: Mode| {
         let (subject, bench) = (subject.clone(), bench.clone());
         let name = format!("{}::{}", subject.program.name, mode.name());
-        Trial::ignorable_test(name, move || match try_mode(&subject, &bench, mode) {
+        trial(name, move || match try_mode(&subject, &bench, mode) {
             Ok(Verdict::Pass) => Ok(Completion::Completed),
             Ok(Verdict::Skip(why)) => Ok(Completion::ignored_with(why)),
             Ok(Verdict::Fail(why)) | Err(why) => Err(Failed::from(why)),
         })
     };
-    modes.into_iter().map(trial).collect()
+    modes.into_iter().map(in_mode).collect()
 }
 
 /// The modes of the header that `ODTEST_MODES` asks for. `all` (also ODTEST_FULL=1): every one.

@@ -25,12 +25,12 @@ use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use odfork_tests::mode::Mode;
+use odfork_tests::run::{patience, slow};
 use odfork_tests::stage::find_library;
+use odfork_tests::trial;
 use serde_json::Value;
 
 const SKIP_STATUS: i32 = 77;
-/// How much slower a busy machine may be: a deadline is for what hangs.
-const BUSY: u32 = 5;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expect {
@@ -93,9 +93,7 @@ fn try_main() -> Result<ExitCode, String> {
         for mode in modes {
             let (script, stage) = (script.clone(), stage.clone());
             let name = format!("{}::{}", script.name, mode.name());
-            trials.push(Trial::ignorable_test(name, move || {
-                try_mode(&script, &stage, mode).map_err(Failed::from)
-            }));
+            trials.push(trial(name, move || try_mode(&script, &stage, mode).map_err(Failed::from)));
         }
     }
     let wants_launcher = |t: &Trial| !args.is_filtered_out(t) && !t.name().ends_with("::stock");
@@ -293,7 +291,7 @@ fn run(script: &Script, stage: &Stage, mode: Mode) -> Result<Outcome, String> {
         .process_group(0)
         .spawn()
         .map_err(|e| format!("cannot start {}: {e}", script.path.display()))?;
-    let status = wait_until(&mut child, Instant::now() + script.timeout * BUSY);
+    let status = wait_until(&mut child, Instant::now() + script.timeout * patience());
     let left = end_leftovers(&scratch);
     let read = |path: &Path| fs::read(path).map(|b| String::from_utf8_lossy(&b).into_owned());
     let outcome = Outcome {
@@ -316,7 +314,7 @@ fn wait_until(child: &mut Child, deadline: Instant) -> Option<ExitStatus> {
         if matches!(child.try_wait(), Ok(None)) {
             // SAFETY: plain system call; the script leads its group and is not waited for yet.
             unsafe { libc::kill(-group, signal) };
-            poll_until(child, Instant::now() + Duration::from_secs(6));
+            poll_until(child, Instant::now() + Duration::from_secs(6) * slow());
         }
     }
     status
