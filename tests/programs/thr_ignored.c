@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/sem.h>
 #include <sys/socket.h>
@@ -17,7 +18,7 @@
 enum { ROUNDS = 80, LONG = 1 << 20 };
 static const size_t BYTES = 8 * OD_MB;
 static void *region;
-static atomic_int over, is_main, woken;
+static atomic_int over, is_main, woken, *sent;
 static int nothing, semaphores, stream[2];
 
 static void *sleep_in_epoll(void *unused)
@@ -90,12 +91,13 @@ static void *hold_often(void *forks)
 /* A process that sends signals, after so many microseconds each. */
 static pid_t send_signals(struct od_gate *gate, useconds_t pause)
 {
+    *sent = 0;
     pid_t me = getpid(), storm = OK(fork());
     if (storm == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (gate)
             od_gate_wait(gate);
-        while (getppid() == me && kill(me, SIGWINCH) == 0)
+        for (; getppid() == me && kill(me, SIGWINCH) == 0; ++*sent)
             if (pause)
                 usleep(pause);
         _exit(0);
@@ -119,6 +121,8 @@ int main(void)
     struct epoll_event wanted = { .events = EPOLLIN };
     struct od_gate gate;
     int wake[2];
+    sent = mmap(NULL, sizeof *sent, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(sent != MAP_FAILED, "mmap: %s", strerror(errno));
     od_gate_make(&gate);
     pid_t storm = send_signals(&gate, 0);
     region = region_new(BYTES, 30);
@@ -137,7 +141,9 @@ int main(void)
     storm = send_signals(NULL, 300);
     hold_often(NULL);
     end(storm);
-    CHECK(woken < ROUNDS / 2, "ignored signals woke threads %d times", (int)woken);
+    /* On a slow machine a moment is long, and so is all else. */
+    CHECK(woken < ROUNDS / 2 || woken < *sent / 50, "%d of %d ignored signals woke threads",
+          (int)woken, (int)*sent);
     over = 1;
     OK(write(wake[1], "!", 1));
     OK(semop(semaphores, &gift, 1));
@@ -146,6 +152,7 @@ int main(void)
     region_check(region, BYTES, 30, 1, "at the end");
     OK(semctl(semaphores, 0, IPC_RMID));
     od_gate_drop(&gate);
+    munmap(sent, sizeof *sent);
     close(nothing), close(wake[0]), close(wake[1]), close(stream[1]);
     return od_done();
 }
