@@ -8,6 +8,7 @@
 #include "proc_region.h"
 #include <sched.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 
 static const size_t BYTES = 16 * OD_MB;
 static void *region;
@@ -71,6 +72,56 @@ static void deeper(int depth)
     od_join(pid);
 }
 
+static void hold_namespace(void *made)
+{
+    OK(unshare(CLONE_NEWPID));
+    pid_t first = fork();
+    CHECK(first >= 0, "fork: %s", strerror(errno));
+    if (first == 0)
+        OK(prctl(PR_SET_PDEATHSIG, SIGKILL));
+    else
+        od_gate_open(made, 1);
+    pause();
+}
+
+/* Its next children belong to a namespace that is there: what is given up before is gone, in
+ * memory of the program's own data too. */
+static void join_namespace(void *holder)
+{
+    static char data[8 * 1024 * 1024] __attribute__((aligned(4096)));
+    char path[64];
+    memset(data, 'b', sizeof data);
+    od_freeze();
+    region_look(region, BYTES, 7, "before it joins");
+    snprintf(path, sizeof path, "/proc/%d/ns/pid_for_children", (int)(intptr_t)holder);
+    int name = OK(open(path, O_RDONLY | O_CLOEXEC));
+    errno = 77;
+    CHECK(setns(name, 0) == 0 && errno == 77, "setns: %s", strerror(errno));
+    close(name);
+    OK(madvise(data + OD_PAGE, 2 * OD_PAGE, MADV_DONTNEED));
+    od_verify_zero(data + OD_PAGE, 2 * OD_PAGE, "given up");
+    OK(madvise((char *)region + OD_PAGE, 2 * OD_PAGE, MADV_WIPEONFORK));
+    pid_t pid = fork();
+    CHECK(pid >= 0, "fork: %s", strerror(errno));
+    if (pid == 0) {
+        od_verify_zero((char *)region + OD_PAGE, 2 * OD_PAGE, "wiped");
+        _exit(getpid() == 1);
+    }
+    od_join(pid);
+}
+
+static void join(void)
+{
+    struct od_gate made;
+    od_gate_make(&made);
+    pid_t holder = od_spawn(hold_namespace, &made);
+    od_gate_wait(&made);
+    od_run_child(join_namespace, (void *)(intptr_t)holder);
+    OK(kill(holder, SIGKILL));
+    OK(waitpid(holder, NULL, 0));
+    od_gate_drop(&made);
+}
+
 int main(void)
 {
     region = region_new(BYTES, 7);
@@ -78,6 +129,7 @@ int main(void)
     errno = 77;
     CHECK(unshare(-1) == -1 && errno == EINVAL, "a call that is refused: %s", strerror(errno));
     live(5);
+    join();
     deeper(0);
     return od_done();
 }

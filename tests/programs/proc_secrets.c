@@ -7,7 +7,9 @@
 #include "proc_region.h"
 #include <grp.h>
 #include <linux/capability.h>
+#include <linux/sched.h>
 #include <sched.h>
+#include <setjmp.h>
 #include <sys/fsuid.h>
 #include <sys/prctl.h>
 #include <sys/uio.h>
@@ -62,6 +64,44 @@ static void by_setns(void)
     OK(setns(name, CLONE_NEWUTS));
 }
 
+static void by_handle(void)
+{
+    int (*change)(uid_t, uid_t, uid_t) = (int (*)(uid_t, uid_t, uid_t))dlsym(
+        OK(dlopen("libc.so.6", RTLD_NOW | RTLD_NOLOAD)), "setresuid");
+    OK(change(65534, 65534, 65534));
+}
+/* Its children are born with other rights. */
+static pid_t born_by_number(void)
+{
+    fflush(NULL);
+    return (pid_t)syscall(SYS_clone, CLONE_NEWUSER | SIGCHLD, 0, 0, 0, 0);
+}
+static pid_t born_by_arguments(void)
+{
+    struct clone_args arguments;
+    memset(&arguments, 0, sizeof arguments);
+    arguments.flags = CLONE_NEWUSER;
+    arguments.exit_signal = SIGCHLD;
+    fflush(NULL);
+    return (pid_t)syscall(SYS_clone3, &arguments, sizeof arguments);
+}
+
+/* The C library's clone wants a function: it goes back to where the parent was. */
+static jmp_buf place;
+static int go_back(void *unused)
+{
+    (void)unused;
+    longjmp(place, 1);
+}
+static pid_t born_by_clone(void)
+{
+    static char stack[65536] __attribute__((aligned(64)));
+    fflush(NULL);
+    if (setjmp(place))
+        return 0;
+    return clone(go_back, stack + sizeof stack, CLONE_NEWUSER | SIGCHLD, NULL);
+}
+
 static const struct way {
     const char *name;
     void (*drop)(void);
@@ -89,8 +129,13 @@ static const struct way {
     { "setfsgid", by_file_group, 1 },
     { "chroot", by_chroot, 1 },
     { "capability", by_capability, 1 },
+    { "libc's own setresuid", by_handle, 1 },
 };
-enum { COUNT = sizeof WAYS / sizeof *WAYS };
+static pid_t (*const BIRTHS[])(void) = { born_by_number, born_by_arguments, born_by_clone };
+enum {
+    COUNT = sizeof WAYS / sizeof *WAYS,
+    BORN = COUNT + sizeof BIRTHS / sizeof *BIRTHS,
+};
 
 /* Unmaps private pages that nobody writes and that lie alone: one may say who shares memory. */
 static void drop_unknown(void)
@@ -118,12 +163,18 @@ static void write_secrets(void)
         region_look(region, BYTES, NEW, "the parent's own");
 }
 
-static void watch_by_mapping(const struct way *way)
+static void nothing(void) {}
+
+static void watch_by_mapping(pid_t (*birth)(void), const struct way *way)
 {
     struct od_gate ready, written;
     od_gate_make(&ready);
     od_gate_make(&written);
-    pid_t child = od_fork();
+    pid_t child = birth();
+    if (child < 0) {
+        printf("%s: %s\n", way->name, strerror(errno));
+        return;
+    }
     if (child == 0) {
         way->drop();
         drop_unknown();
@@ -169,8 +220,11 @@ static void attempt(size_t way)
     region_look(region, BYTES, OLD, "before");
     region_touch(region, BYTES, OLD, 0);
     region_look(region, BYTES, OLD, "folded");
+    const struct way other = { "another namespace", nothing, 0 };
     if (way < COUNT)
-        watch_by_mapping(&WAYS[way]);
+        watch_by_mapping(od_fork, &WAYS[way]);
+    else if (way < BORN)
+        watch_by_mapping(BIRTHS[way - COUNT], &other);
     else
         watch_by_pipe();
 }
@@ -189,8 +243,8 @@ int main(int argc, char **argv)
         attempt((size_t)atol(argv[1]));
         return 0;
     }
-    for (size_t way = 0; way <= COUNT; way++)
-        if (way == COUNT || !WAYS[way].needs_root || geteuid() == 0)
+    for (size_t way = 0; way <= BORN; way++)
+        if (way >= COUNT || !WAYS[way].needs_root || geteuid() == 0)
             od_run_child(begin_family, (void *)(uintptr_t)way);
     region_look(region_new(BYTES, 3), BYTES, 3, "a freeze for the statistics");
     return od_done();

@@ -131,6 +131,10 @@ fn follow(chain: &mut Vec<PathBuf>, environment: &Environment) -> Answer {
 }
 
 fn head_of(path: &Path) -> std::io::Result<Vec<u8>> {
+    // A pipe would be waited for.
+    if !path.metadata()?.is_file() {
+        return Err(std::io::Error::other("it is no regular file"));
+    }
     let mut head = Vec::new();
     File::open(path)?.take(script::HEAD_BYTES as u64).read_to_end(&mut head)?;
     Ok(head)

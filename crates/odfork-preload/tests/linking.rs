@@ -85,6 +85,47 @@ fn a_fork_in_an_earlier_constructor_freezes_nothing() {
     assert_eq!(String::from_utf8_lossy(&run(&mut command).stdout), "0\n");
 }
 
+/// A library behind this one may look the C library's functions up; or be bound to them without a
+/// look; or stand before one, and must not be given itself to go on to.
+#[test]
+fn lookups_of_other_libraries_find_the_wrappers() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lookups");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let source = Path::new(LIBRARY.here).join("tests/programs/lookups.c");
+    let compile = |words: &[&str], out: &Path| {
+        let mut command = Command::new("cc");
+        command.args(STRICT).arg("-Wno-pedantic").args(words).arg("-o").arg(out).arg(&source);
+        command.arg("-L").arg(&folder).arg("-Wl,--disable-new-dtags,-rpath").arg(&folder);
+        command
+    };
+    let library = folder.join("liblookups.so");
+    let before = folder.join("libbefore.so");
+    let deep = folder.join("libdeep.so");
+    run(&mut compile(&["-shared", "-fPIC"], &library));
+    run(&mut compile(&["-shared", "-fPIC", "-DLOOKUPS_BEFORE"], &before));
+    let hook = folder.join("libhook.so");
+    run(&mut compile(&["-shared", "-fPIC", "-DLOOKUPS_HOOK"], &hook));
+    std::fs::copy(&library, &deep).expect("a copy");
+    let (plain, wrapped) = (folder.join("plain"), folder.join("wrapped"));
+    run(compile(&["-DLOOKUPS_PROGRAM"], &plain).args(["-llookups", "-ldl"]));
+    run(compile(&["-DLOOKUPS_PROGRAM"], &wrapped).args(["-lbefore", "-ldl"]));
+    let deep = deep.display().to_string();
+    let library = LIBRARY.folder().join("libodfork.so");
+    let both = format!("{}:{}", library.display(), hook.display());
+    let library = library.display().to_string();
+    for (program, way, preloaded) in [
+        (&plain, "next", &library),
+        (&plain, deep.as_str(), &library),
+        (&wrapped, "before", &library),
+        (&plain, "none", &both),
+    ] {
+        let mut command = Command::new(program);
+        command.arg(way).env("LD_PRELOAD", preloaded);
+        let said = run(&mut command).stdout;
+        assert_eq!(String::from_utf8_lossy(&said), "ok\n", "{way}");
+    }
+}
+
 #[test]
 fn the_shared_library_names_itself() {
     LIBRARY.check_soname();

@@ -70,8 +70,11 @@ pub fn is_known(path: &[u8]) -> bool {
         .any(|k| file.starts_with(k))
 }
 
+/// Calls by which the kernel keeps pages beyond their mappings.
+const KEEPING: [i64; 2] = [libc::SYS_vmsplice, libc::SYS_io_uring_setup];
+
 /// Calls that copy the process, change mappings, pin memory or wait on a word of it.
-const UNFIT: [i64; 20] = [
+const UNFIT: [i64; 18] = [
     libc::SYS_mmap,
     libc::SYS_mprotect,
     libc::SYS_munmap,
@@ -87,9 +90,7 @@ const UNFIT: [i64; 20] = [
     libc::SYS_pkey_mprotect,
     libc::SYS_remap_file_pages,
     libc::SYS_process_madvise,
-    libc::SYS_vmsplice,
     libc::SYS_io_setup,
-    libc::SYS_io_uring_setup,
     libc::SYS_futex,
     libc::SYS_futex_waitv,
 ];
@@ -100,6 +101,8 @@ pub enum Unseen {
     Nothing,
     /// Calls that live memory must not meet.
     Unfit,
+    /// The same, and no file may be overwritten any more.
+    Keeps,
     /// Calls that no frozen memory may meet.
     Gives,
 }
@@ -121,6 +124,7 @@ pub fn unseen(code: &[u8]) -> Unseen {
 fn kind(call: i64) -> Unseen {
     match call {
         libc::SYS_mremap | libc::SYS_madvise => Unseen::Gives,
+        number if KEEPING.contains(&number) => Unseen::Keeps,
         number if UNFIT.contains(&number) => Unseen::Unfit,
         _ => Unseen::Nothing,
     }

@@ -69,6 +69,10 @@ fn search(
         match unseen(part) {
             Unseen::Nothing => {}
             Unseen::Unfit => s.results.report.unfit.set(1),
+            Unseen::Keeps => {
+                s.results.report.unfit.set(1);
+                s.results.report.keeps.set(1);
+            }
             Unseen::Gives => return (at, Err(Stop::of(Reason::RawCalls))),
         }
         at = end;

@@ -15,7 +15,7 @@ use crate::scan::{self, digits, field, Path, Subject};
 use crate::scratch::Scratch;
 use crate::sys::{self, Errno, Fault, Kernel, SysResult, Trace};
 use crate::task;
-use crate::threads;
+use crate::{threads, vma};
 
 /// Tables up to this size are walked by number; in larger ones `/proc` says what is in use.
 const WALKED: u64 = 65536;
@@ -200,7 +200,7 @@ fn note_name(kernel: &Kernel, found: &mut Found, fd: i32) -> bool {
     match scan::read_link(kernel, path.c_str(), &mut name) {
         Ok(name) => {
             let userfaultfd = name == b"anon_inode:[userfaultfd]";
-            let pins = PINNING.iter().any(|p| name.starts_with(p));
+            let pins = vma::pins_memory(name);
             found.userfaultfd |= userfaultfd;
             found.pins |= pins;
             !userfaultfd && !pins
@@ -211,9 +211,6 @@ fn note_name(kernel: &Kernel, found: &mut Found, fd: i32) -> bool {
         }
     }
 }
-
-/// What registers memory with the kernel or a device.
-const PINNING: [&[u8]; 3] = [b"anon_inode:[io_uring]", b"/dev/infiniband/", b"/dev/vfio/"];
 
 /// Looks at the descriptors of every task of the process, while they are held. Tables that are
 /// the caller's own are read once.

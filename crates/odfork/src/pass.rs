@@ -116,6 +116,7 @@ pub fn job(s: &mut Scratch, order: &Order, found: Found) -> Done<()> {
         return Ok(());
     }
     let Some((plan, debt)) = look(s, &o, (pagemap, threads, found))? else { return Ok(()) };
+    o.subject.spliced |= s.results.report.keeps.flag();
     if is_sliced(&o, &plan, threads) {
         s.results.note_debt(&debt);
         return slices::begin(s, &o, (pagemap, threads, found), plan.trial);
@@ -177,7 +178,7 @@ fn look(
         _ => Trial::UNLIMITED,
     };
     scan::scan(s, &o.subject, false, look)?;
-    s.results.report.zerocopy.set(usize::from(found.zerocopy));
+    s.results.report.keeps.set(usize::from(found.zerocopy));
     let due = due(s, o, pagemap, threads);
     let plan = due.ok().flatten().map(|(plan, _)| plan);
     s.results.report.acted.set(usize::from(plan.is_some_and(|plan| plan.scope == Scope::All)));

@@ -58,8 +58,8 @@ pub struct Report {
     pub by_hand: Number,
     /// 1: thawing stopped at memory whose content the kernel will not give up.
     pub refused: Number,
-    /// 1: a socket sends from memory without copying.
-    pub zerocopy: Number,
+    /// 1: the kernel may keep pages beyond their mappings, as a socket that sends without copying.
+    pub keeps: Number,
     /// 1: some memory cannot be shared yet, because a child may show its file.
     pub waits: Number,
     /// 1: a slice has ended, and there is more to do. 1: what was found has to be looked for again.
@@ -156,7 +156,7 @@ impl Report {
             &self.thawed,
             &self.by_hand,
             &self.refused,
-            &self.zerocopy,
+            &self.keeps,
             &self.waits,
             &self.more,
             &self.lost,

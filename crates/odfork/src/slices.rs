@@ -125,6 +125,9 @@ pub fn go_on(s: &mut Scratch, o: &Order, (pagemap, threads, found): (i32, u64, F
         Err(Stop { reason: Reason::Price, .. }) => return Ok(()),
         other => other?,
     }
+    let mut o = *o;
+    o.subject.spliced |= s.results.report.keeps.flag();
+    let o = &o;
     s.results.report.acted.set(usize::from(!s.work.course.shares));
     let begin = now_ns();
     let done = match s.work.course.shares {

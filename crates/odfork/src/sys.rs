@@ -5,7 +5,7 @@
 //! does not own any policy. Calls of the freeze path go through [`Kernel`], which
 //! counts them and lets a test make the N-th one fail (`ODFORK_FAULT`).
 
-use core::sync::atomic::{AtomicU32, AtomicU8, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, AtomicU8, AtomicUsize, Ordering::Relaxed};
 
 pub use odfork_sys::*;
 
@@ -45,12 +45,32 @@ pub const PAGE: usize = 4096;
 /// What one last-level page table maps, and the size of a huge page, in bytes.
 pub const HUGE: usize = 2 << 20;
 
+/// No function.
+const BY_NAME: usize = 1;
+
+/// The C library's clock_gettime, once it was looked for. Not zero: the library has no memory that
+/// the loader must clear.
+static CLOCK: AtomicUsize = AtomicUsize::new(BY_NAME);
+
+type Clock = unsafe extern "C" fn(libc::clockid_t, *mut libc::timespec) -> i32;
+
+/// The time is asked by that function from now on. By its name another library's may be found
+/// (libfaketime), whose memory the helper task waits for while it moves it.
+pub fn use_clock(function: usize) {
+    CLOCK.store(function, Relaxed);
+}
+
 /// Monotonic time in nanoseconds.
 pub fn now_ns() -> u64 {
+    let clock: Clock = match CLOCK.load(Relaxed) {
+        BY_NAME => libc::clock_gettime,
+        // SAFETY: the C library's function of this type.
+        function => unsafe { core::mem::transmute::<usize, Clock>(function) },
+    };
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `t` is valid for writing; libc's version uses the vDSO, sets no
     // errno on success and is async-signal-safe.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut t) };
+    unsafe { clock(libc::CLOCK_MONOTONIC, &mut t) };
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 

@@ -204,10 +204,21 @@ fn is_special(name: &[u8]) -> bool {
     name.starts_with(b"[") && name != b"[heap]"
 }
 
-/// Rings and devices whose operations write to memory behind the page tables.
-fn pins_memory(name: &[u8]) -> bool {
-    const RINGS: [&[u8]; 5] =
-        [b"/[aio]", b"anon_inode:[io_uring]", b"/dev/infiniband", b"/dev/vfio", b"anon_inode:kvm"];
+/// Rings and devices whose operations write to memory behind the page tables: of networks, virtual
+/// machines, graphics, cameras. Names as a mapping or a descriptor has them.
+pub fn pins_memory(name: &[u8]) -> bool {
+    const RINGS: [&[u8]; 10] = [
+        b"/[aio]",
+        b"anon_inode:[io_uring]",
+        b"anon_inode:kvm",
+        b"/dev/infiniband",
+        b"/dev/vfio",
+        b"/dev/nvidia",
+        b"/dev/dri/",
+        b"/dev/kfd",
+        b"/dev/accel/",
+        b"/dev/video",
+    ];
     RINGS.iter().any(|r| name.starts_with(r))
 }
 

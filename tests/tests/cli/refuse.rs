@@ -56,6 +56,20 @@ fn static_programs() {
     assert_eq!(check(&program).code, Some(1));
 }
 
+/// A pipe would be waited for. The kernel refuses it.
+#[test]
+fn a_script_whose_interpreter_is_a_pipe() {
+    let folder = scratch();
+    let pipe = folder.path().join("pipe");
+    let name = CString::new(pipe.as_os_str().as_bytes()).unwrap();
+    // SAFETY: a valid path.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o755) }, 0);
+    let program = script(folder.path(), "script", format!("#!{}\n", pipe.display()));
+    let answer = check(&program);
+    assert!(format!("{answer:?}").contains("it is no regular file"), "{answer:?}");
+    assert_ne!(finish(&mut run(&program, &[])).code, Some(0));
+}
+
 #[test]
 fn dynamic_programs_of_every_shape_are_taken() {
     is_accelerated(&compiled("no-pie", "witness.c", &["-no-pie"]));

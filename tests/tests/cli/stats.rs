@@ -3,12 +3,15 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::stage::{bare, compiled, finish, odfork, odfork_path, scratch, skip, start, Outcome};
+use crate::stage::{
+    bare, compiled, finish, mode, odfork, odfork_path, scratch, skip, start, Outcome,
+};
 
 /// The library beside the binary; other tests use a stub in its place.
 fn library() -> Option<PathBuf> {
@@ -111,12 +114,27 @@ fn a_collector_reads_a_file_that_is_replaced_at_once() {
     let folder = scratch();
     let file = folder.path().join("odfork.prom");
     fs::write(&file, "old").unwrap();
+    mode(&file, 0o640);
     let words = ["--format", "prometheus", "--output", file.to_str().unwrap()];
     assert_eq!(forker.stats(&words).silent().out, "");
     let text = fs::read_to_string(&file).unwrap();
     let pid = forker.child.id();
     assert!(text.contains(&format!("odfork_forks_total{{pid=\"{pid}\",program=\"forker\"}} 1\n")));
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    let refused = forker.stats(&["--output", link.to_str().unwrap()]);
+    assert!(one_line(&refused).contains("is a link") && link.is_symlink(), "{refused:?}");
+    let pipe = folder.path().join("pipe");
+    let name = std::ffi::CString::new(pipe.to_str().unwrap()).unwrap();
+    // SAFETY: a valid path.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+    let mut reader = start(bare("cat").arg(&pipe).stdout(Stdio::piped())).unwrap();
+    forker.stats(&["--format", "json", "--output", pipe.to_str().unwrap()]).silent();
+    let read = std::io::read_to_string(reader.stdout.take().unwrap()).unwrap();
+    assert!(reader.wait().unwrap().success() && read.contains("forker"), "{read}");
+    assert!(pipe.metadata().unwrap().file_type().is_fifo());
     let all = finish(&mut odfork(&["stats", "--all"])).silent().out;
     assert!(all.contains(&format!("forker (pid {pid})")), "{all}");
 }
@@ -137,6 +155,27 @@ fn one_line(outcome: &Outcome) -> &str {
     assert!(outcome.err.starts_with("odfork stats: "), "{outcome:?}");
     assert_eq!(outcome.err.lines().count(), 1, "{outcome:?}");
     &outcome.err
+}
+
+/// The report at the end is written where nobody reads, or where no file may be so long: on stock
+/// the program would have ended well.
+#[test]
+fn a_report_that_cannot_be_written_ends_no_program() {
+    let Some(library) = library() else {
+        return skip("a_report_that_cannot_be_written", "libodfork.so is not built");
+    };
+    let (reader, writer) = std::os::unix::net::UnixStream::pair().unwrap();
+    drop(reader);
+    let mut silent = Command::new("true");
+    silent.stderr(std::os::fd::OwnedFd::from(writer));
+    let mut small = Command::new("sh");
+    let folder = scratch();
+    small.args(["-c", "ulimit -f 0; exec true"]);
+    small.env("ODFORK_STATS_FILE", folder.path().join("report"));
+    for command in [&mut silent, &mut small] {
+        let status = command.env("LD_PRELOAD", &library).env("ODFORK_STATS", "json").status();
+        assert_eq!(status.unwrap().code(), Some(0));
+    }
 }
 
 #[test]

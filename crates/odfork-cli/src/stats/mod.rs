@@ -151,8 +151,23 @@ fn write_one(text: &mut String, found: &Found, json: bool) -> Result<()> {
     Ok(())
 }
 
-/// Writes a file beside it and renames that, so that nobody reads half of it.
+/// Writes a file beside it and renames that, so that nobody reads half of it. A pipe or device is
+/// written to instead. A link is neither followed nor replaced: it may be somebody else's, or the
+/// machine's (/dev/stdout).
 fn replace(path: &Path, text: &str) -> Result<()> {
+    let there = path.symlink_metadata().ok();
+    match there.as_ref().map(std::fs::Metadata::file_type) {
+        Some(kind) if kind.is_symlink() => {
+            bail!("{} is a link: name the file that it leads to", path.display())
+        }
+        Some(kind) if !kind.is_file() && !kind.is_dir() => {
+            let written = File::options().write(true).open(path);
+            return written
+                .and_then(|mut file| file.write_all(text.as_bytes()))
+                .with_context(|| path.display().to_string());
+        }
+        _ => {}
+    }
     let Some(name) = path.file_name() else { bail!("{}: not a file", path.display()) };
     let mut hidden = std::ffi::OsString::from(".");
     hidden.push(name);
@@ -161,7 +176,10 @@ fn replace(path: &Path, text: &str) -> Result<()> {
     // Not through a link that somebody else has put there.
     let new = File::options().write(true).create_new(true).open(&beside);
     let mut new = new.with_context(|| beside.display().to_string())?;
-    let done = new.write_all(text.as_bytes()).and_then(|()| std::fs::rename(&beside, path));
+    let mode = there.map_or(Ok(()), |there| new.set_permissions(there.permissions()));
+    let done = mode
+        .and_then(|()| new.write_all(text.as_bytes()))
+        .and_then(|()| std::fs::rename(&beside, path));
     if done.is_err() {
         let _ = std::fs::remove_file(&beside);
     }

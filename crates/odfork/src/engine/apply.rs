@@ -38,6 +38,10 @@ pub fn pass_or_slice(
     what: (Decide, Option<Slice>),
     began_ns: u64,
 ) -> Done<()> {
+    // Another thread may have barred the process while this one waited for the lock.
+    if st.barred() != Reason::None {
+        return Err(Stop::of(st.barred()));
+    }
     settle(st);
     // Who asks meanwhile whether anything is frozen waits until the answer is known: other threads
     // go on before their memory is in the sets.
@@ -155,7 +159,7 @@ fn take_over(
     if report.unfit.flag() {
         st.live.bar();
     }
-    if report.zerocopy.flag() {
+    if report.keeps.flag() {
         st.never_overwrite();
     }
     note_mappings(st, report);

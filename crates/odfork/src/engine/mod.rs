@@ -49,11 +49,12 @@ pub use live::{
 pub use look::after_wait;
 pub use mapping::{keep, map, protect, replace};
 pub use notes::{
-    away_from_passes, bar, before_filter, before_raw_fork, beside_no_pass, is_interrupting,
-    name_tracer, never_overwrite, note_delicate_socket, note_pi_futex, note_shared_vm,
-    note_timed_socket, unmended, with_new_namespace,
+    away_from_passes, before_filter, before_raw_fork, before_unseen_code, beside_no_pass,
+    is_interrupting, name_tracer, never_overwrite, note_delicate_socket, note_pi_futex,
+    note_shared_vm, note_timed_socket, stay_plain, unmended, with_new_namespace,
 };
-pub use property::with_property;
+pub use objects::{is_behind, is_libcs};
+pub use property::{note_special, with_property};
 pub use relocate::{remap, remap_thawed, Remap};
 pub use slices::{before_mapping, hear, is_pass_under_way, until_slice, with_advice};
 pub use state::{state, Setup, FIND_OBJECT, MAX_NEXT};

@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use super::child::detect_child;
 use super::state::state;
-use super::thaw::thaw_all;
+use super::thaw::thaw_all_of;
 use super::waiter::{begin_absence, hold, Task};
 use crate::begun;
 use crate::held::Holding;
@@ -22,12 +22,33 @@ pub fn bar(reason: Reason) {
     st.stats.count_stop(reason, 0);
 }
 
+/// Thaws everything, and never freezes again in this process: in one go, so that no pass of
+/// another thread comes in between.
+pub fn stay_plain(reason: Reason) {
+    let st = state();
+    let mut owned = hold();
+    let _ = thaw_all_of(st, &mut owned);
+    st.set_barred(reason);
+    st.stats.count_stop(reason, 0);
+}
+
 /// The program is about to install a system-call filter: give back what later
 /// needs system calls of ours, and make none from now on.
 pub fn before_filter() {
     if !state().is_fenced() {
-        let _ = thaw_all();
-        bar(Reason::Seccomp);
+        stay_plain(Reason::Seccomp);
+    }
+}
+
+/// The program is about to load code whose calls will not be seen: no memory may be frozen then.
+pub fn before_unseen_code() {
+    if state().setup.get().is_none() {
+        // An earlier constructor than ours: nothing is frozen yet.
+        return state().set_barred(Reason::RawCalls);
+    }
+    // A helper may be had again in children, which have that code too.
+    if detect_child() && matches!(state().barred(), Reason::None | Reason::Helper) {
+        stay_plain(Reason::RawCalls);
     }
 }
 
@@ -39,11 +60,10 @@ pub fn with_new_namespace(call: impl FnOnce() -> isize) -> isize {
     if !detect_child() || state().barred() != Reason::None {
         return call();
     }
-    let _ = thaw_all();
-    bar(Reason::Helper);
+    stay_plain(Reason::Helper);
     let ret = call();
     if ret < 0 {
-        state().set_barred(Reason::None);
+        state().unbar(Reason::Helper);
     }
     ret
 }

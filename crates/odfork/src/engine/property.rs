@@ -38,6 +38,12 @@ pub fn with_property<T>(start: usize, len: usize, call: impl FnOnce(Done<bool>) 
     call(thawed)
 }
 
+/// The program has mapped memory there that has a property from the beginning, or moved some.
+pub fn note_special(start: usize, len: usize) {
+    let _owned = hold();
+    state().addresses.note_special(start, start.saturating_add(len));
+}
+
 /// Parts that were thawed before may have made too many mappings.
 fn before_cut(st: &State) {
     if st.cuts.load(Relaxed) < MANY_CUTS || !detect_child() {

@@ -7,6 +7,7 @@
 
 use super::give_up::NOT_HERE;
 use super::mapping::{map, replace, Unsettled};
+use super::property::note_special;
 use super::state::{state, State};
 use super::thaw::{call_if_plain, with_thawed};
 use super::waiter::hold;
@@ -61,10 +62,14 @@ pub fn remap(r: &Remap, call: impl Fn() -> isize) -> Option<isize> {
         true => replace(r.new, r.new_len, &call),
         false => map(r.new_len, &call),
     };
+    let st = state();
+    let is_special = st.addresses.may_be_special(r.old, r.old + r.len);
     if let Some(answer) = call_if_plain(r.old, r.len, true, to_target) {
+        if let (true, Ok(at)) = (is_special, sys::check(answer)) {
+            note_special(at, r.new_len);
+        }
         return Some(answer);
     }
-    let st = state();
     let owned = hold();
     if !st.addresses.is_exact() {
         return None;
@@ -96,10 +101,14 @@ pub fn remap_thawed(r: &Remap, call: impl Fn() -> isize) -> isize {
             addresses.doubt();
             return call();
         }
+        let is_special = addresses.may_be_special(r.old, r.old + r.len);
         let answer = call();
         if let Ok(at) = sys::check(answer) {
             addresses.forget(r.old, r.old + r.len);
             addresses.forget(at, at + r.new_len);
+            if is_special {
+                addresses.note_special(at, at + r.new_len);
+            }
         }
         answer
     })
@@ -159,10 +168,14 @@ impl Call<'_> {
 
     /// Everything is anonymous, at its new place.
     fn arrived(&self, at: usize) -> usize {
+        let is_special = self.st.addresses.may_be_special(self.r.old, self.r.old + self.r.len);
         if !self.r.has(libc::MREMAP_DONTUNMAP) && at != self.r.old {
             self.st.addresses.forget(self.r.old, self.r.old + self.r.len);
         }
         self.st.addresses.forget(at, at + self.r.new_len);
+        if is_special {
+            self.st.addresses.note_special(at, at + self.r.new_len);
+        }
         at
     }
 

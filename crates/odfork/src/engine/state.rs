@@ -37,7 +37,7 @@ use crate::sys::{self, Trace, PAGE, ZONE};
 use crate::tracer::Tracer;
 
 /// Room for functions that wrappers stand before.
-pub const MAX_NEXT: usize = 63;
+pub const MAX_NEXT: usize = 66;
 /// The one among them that is the loader's `_dl_find_object` (glibc 2.35); 0 there: it has none.
 pub const FIND_OBJECT: usize = 0;
 
@@ -68,8 +68,6 @@ pub struct Notes {
     pub is_glibc: AtomicBool,
     /// The next realloc is glibc's, whose chunks can be told apart.
     pub realloc_is_glibc: AtomicBool,
-    /// Where the code of a sanitizer's runtime is whose system calls are known; zeros: none is.
-    pub sanitizer: [AtomicUsize; 2],
     /// The statistics were written.
     pub reported: AtomicBool,
     /// The C library tells of its own forks, and children of them too.
@@ -85,7 +83,6 @@ impl Notes {
             next: [NOWHERE; MAX_NEXT],
             is_glibc: AtomicBool::new(false),
             realloc_is_glibc: AtomicBool::new(false),
-            sanitizer: [NOWHERE; 2],
             reported: AtomicBool::new(false),
             tells_forks: AtomicBool::new(false),
             tells_children: AtomicBool::new(false),
@@ -139,10 +136,6 @@ pub struct State {
     /// A reason (its number) never to freeze in this process.
     barred: AtomicU32,
     pub inspection: RunOnce,
-    pub tracer: Tracer,
-    /// Calls under way that change what the kernel says about addresses in `addresses` before
-    /// the sets say so.
-    pub unsettled: AtomicU32,
     /// System calls of the freeze path so far.
     pub trace: Trace,
     // What every wrapped call asks is in one line of the processor's cache.
@@ -153,6 +146,10 @@ pub struct State {
     pub lock: Lock<Owned>,
     pub addresses: Addresses,
     pub ignored: Ignored,
+    pub tracer: Tracer,
+    /// Calls under way that change what the kernel says about addresses in `addresses` before
+    /// the sets say so.
+    pub unsettled: AtomicU32,
     /// Parts of frozen memory that calls have thawed one by one, since mappings were counted.
     pub cuts: AtomicU32,
     /// Mappings of the process, as far as it is known: counted by each pass, and what calls have
@@ -176,6 +173,8 @@ pub struct State {
     pub live: Live,
     /// Where the program has made new mappings since the latest look of a pass in slices.
     pub changes: Changes,
+    /// Where the code of a sanitizer's runtime is whose system calls are known; zeros: none is.
+    pub sanitizer: [AtomicUsize; 2],
 }
 
 const _: () = assert!(
@@ -247,6 +246,7 @@ impl State {
             given_up: GivenUp::new(),
             live: Live::new(),
             changes: Changes::new(),
+            sanitizer: [const { AtomicUsize::new(0) }; 2],
         }
     }
 
@@ -270,6 +270,11 @@ impl State {
     /// Sets that reason.
     pub fn set_barred(&self, reason: Reason) {
         self.barred.store(reason as u32, Relaxed);
+    }
+
+    /// Takes back that reason, if it is still the one.
+    pub fn unbar(&self, reason: Reason) {
+        let _ = self.barred.compare_exchange(reason as u32, Reason::None as u32, Relaxed, Relaxed);
     }
 
     /// A pass is over: the next fork need not look again at what is clean now. The faults are

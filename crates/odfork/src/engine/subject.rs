@@ -27,7 +27,7 @@ pub fn subject<'a>(st: &'a State, registry: &'a Registry, searched: &'a Searched
         mapped: &st.live.mapped,
         changes: &st.changes,
         own: st.own_ranges(),
-        sanitizer: [0, 1].map(|end| st.notes.sanitizer[end].load(Relaxed)),
+        sanitizer: [0, 1].map(|end| st.sanitizer[end].load(Relaxed)),
         min_bytes: MIN_BYTES,
         pi_futexes: st.pi_futexes.load(Relaxed) != 0,
         timed_sockets: st.timed_sockets.load(Relaxed) != 0,

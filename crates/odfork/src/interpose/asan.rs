@@ -37,7 +37,7 @@ pub fn look() {
         let place = |name| object.function(name).unwrap_or(0);
         let (start, end) = (place(BEFORE), place(BEHIND));
         if start != 0 && end > start && end - start < LONGEST {
-            let [from, to] = &engine::state().notes.sanitizer;
+            let [from, to] = &engine::state().sanitizer;
             from.store(start, Relaxed);
             to.store(end, Relaxed);
         }
@@ -46,7 +46,7 @@ pub fn look() {
 
 /// `look` found everything as it must be.
 pub fn is_fit() -> bool {
-    engine::state().notes.sanitizer[1].load(Relaxed) != 0
+    engine::state().sanitizer[1].load(Relaxed) != 0
 }
 
 /// Freed memory stays with the process. The last of equal options counts.

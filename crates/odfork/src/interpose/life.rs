@@ -117,15 +117,32 @@ fn open_report(file: &[u8; 256], pid: i32) -> Option<i32> {
     unsafe { sys::call(libc::SYS_openat, a) }.ok().map(|fd| fd as i32)
 }
 
+/// As far as it can be written. A reader that is gone, or a file that is full, sends a signal that
+/// would be the program's end: it is taken back.
 fn write_all(fd: i32, mut bytes: &[u8]) {
+    let mask = sys::block_signals();
     while !bytes.is_empty() {
         // SAFETY: the buffer is valid for its length.
         match unsafe { sys::call(libc::SYS_write, args![fd, bytes.as_ptr(), bytes.len()]) } {
             Ok(n) if n > 0 => bytes = &bytes[n.min(bytes.len())..],
             Err(sys::Errno(libc::EINTR)) => {}
-            _ => return,
+            Err(sys::Errno(libc::EPIPE | libc::EFBIG)) => {
+                take_signal();
+                break;
+            }
+            _ => break,
         }
     }
+    sys::restore_signals(mask);
+}
+
+/// Takes back what such a write has sent to this thread.
+fn take_signal() {
+    let bit = |signal: c_int| 1u64 << (signal - 1);
+    let (set, now) = (bit(libc::SIGPIPE) | bit(libc::SIGXFSZ), [0i64; 2]);
+    let a = args![&raw const set, 0, &raw const now, size_of_val(&set)];
+    // SAFETY: asks for one of two blocked signals, without waiting.
+    unsafe { sys::raw(libc::SYS_rt_sigtimedwait, a) };
 }
 
 /// _exit(2): the report of a program that leaves without exit(3).

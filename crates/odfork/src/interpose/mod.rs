@@ -36,6 +36,8 @@
 //! | _Fork, clone, syscall | copy what a pass has moved before the sets say so |
 //! | wait, waitpid, wait3, wait4, waitid | (live) tell that memory may be shared again |
 //! | open, openat, fcntl, setsockopt | (live) reach memory behind the page tables |
+//! | dlsym, dlvsym | get past all of these, by the C library's own functions |
+//! | dlopen, dlmopen | load code whose calls get past them |
 //! | setrlimit, prlimit | (live) leave no room to make memory private again |
 //! | sem_init, pthread_mutexattr_setpshared, ... (`futexes`) | (live) wait by a place in a file |
 
@@ -51,6 +53,7 @@ mod handlers;
 mod life;
 mod limits;
 mod locking;
+mod lookups;
 mod mapping;
 mod next;
 mod polls;

@@ -90,6 +90,9 @@ functions! {
     Signal c"signal",
     SysVSignal c"sysv_signal",
     SigSet c"sigset",
+    LibcClone c"__clone",
+    LibcRealloc c"__libc_realloc",
+    DlSym c"dlsym",
 }
 
 const _: () = assert!(NAMES.len() <= engine::MAX_NEXT);
@@ -140,9 +143,47 @@ fn look_up(numbers: Range<usize>) {
     }
 }
 
-/// Looks everything up. Called by the constructor.
+/// The C library's dlsym. Not that of a library which stands before it, and asks us for this one.
+/// Asked at the first call, which may come before any constructor, and from another library's
+/// dl_iterate_phdr.
+pub fn dlsym() -> usize {
+    match Next::DlSym.known() {
+        0 => match symbols::of_libc(c"dlsym") {
+            Some(at) => {
+                engine::state().notes.next[Next::DlSym as usize].store(at, Relaxed);
+                at
+            }
+            None => Next::DlSym.get(),
+        },
+        at => at,
+    }
+}
+
+/// Names of wrappers that go on to a function of another name.
+const OTHERS: [&CStr; 9] = [
+    c"open64",
+    c"openat64",
+    c"__open64_2",
+    c"__openat64_2",
+    c"fcntl64",
+    c"bsd_signal",
+    c"ssignal",
+    c"__sigaction",
+    c"__sysv_signal",
+];
+
+/// A wrapper of that name goes on to this function, or makes the call itself.
+pub fn leads_to(name: &CStr, function: usize) -> bool {
+    if OTHERS.contains(&name) {
+        return false;
+    }
+    let number = NAMES.iter().position(|&other| other == name);
+    number.is_none_or(|number| engine::state().notes.next[number].load(Relaxed) == function)
+}
+
+/// Looks everything up, but for dlsym. Called by the constructor.
 pub fn resolve() {
-    look_up(0..NAMES.len());
+    look_up(0..Next::DlSym as usize);
     engine::state().fork_mark.trust(Next::ClockOf.known());
 }
 

@@ -1,8 +1,8 @@
 //! Which programs are left alone from the start.
 
-use super::{asan, fork, next};
+use super::{asan, fork, next, symbols};
 use crate::reason::Reason;
-use crate::sys::PAGE;
+use crate::sys::{self, PAGE};
 
 /// In the constructor, when the environment is as the program got it.
 pub fn look() {
@@ -16,6 +16,9 @@ pub fn look() {
 pub fn inspect() -> Reason {
     let reason = unfit();
     if reason == Reason::None {
+        if let Some(clock) = symbols::of_libc(c"clock_gettime") {
+            sys::use_clock(clock);
+        }
         fork::watch_forks();
     }
     reason

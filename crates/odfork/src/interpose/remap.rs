@@ -5,6 +5,7 @@ use core::ffi::{c_int, c_void};
 
 use super::errno::answer;
 use super::next::{realloc_is_glibc, Next};
+use super::symbols;
 use crate::args;
 use crate::engine::{self, Remap};
 use crate::sys::{self, PAGE};
@@ -79,13 +80,51 @@ const IS_MMAPPED: usize = 2;
 /// would run into the backing file, or fail where one mapping has become several.
 #[no_mangle]
 pub unsafe extern "C" fn realloc(p: *mut c_void, size: usize) -> *mut c_void {
-    // SAFETY: the next realloc in line, with the caller's arguments.
-    let next: Realloc = unsafe { core::mem::transmute(Next::Realloc.get()) };
+    // SAFETY: the caller's word.
+    unsafe { resize(Next::Realloc, realloc_is_glibc(), p, size, preloaded_allocator) }
+}
+
+/// realloc(3) by the name that stays glibc's where another allocator is preloaded.
+#[no_mangle]
+pub unsafe extern "C" fn __libc_realloc(p: *mut c_void, size: usize) -> *mut c_void {
+    // SAFETY: the caller's word.
+    unsafe { resize(Next::LibcRealloc, true, p, size, own_allocator) }
+}
+
+type Allocator = (unsafe extern "C" fn(usize) -> *mut c_void, unsafe extern "C" fn(*mut c_void));
+
+fn preloaded_allocator() -> Allocator {
+    (libc::malloc, libc::free)
+}
+
+/// glibc's own malloc and free, of which another allocator may make its blocks.
+fn own_allocator() -> Allocator {
+    let found = (symbols::of_libc(c"__libc_malloc"), symbols::of_libc(c"__libc_free"));
+    match found {
+        // SAFETY: functions of these types.
+        (Some(malloc), Some(free)) => unsafe {
+            core::mem::transmute::<(usize, usize), Allocator>((malloc, free))
+        },
+        _ => (libc::malloc, libc::free),
+    }
+}
+
+/// # Safety
+/// As for realloc(3).
+unsafe fn resize(
+    next: Next,
+    is_glibc: bool,
+    p: *mut c_void,
+    size: usize,
+    allocator: fn() -> Allocator,
+) -> *mut c_void {
+    // SAFETY: a function of this type, with the caller's arguments.
+    let next: Realloc = unsafe { core::mem::transmute(next.get()) };
     if p.is_null()
         || size == 0
         || size > isize::MAX as usize - 2 * PAGE
         || !engine::anything_frozen()
-        || !realloc_is_glibc()
+        || !is_glibc
     {
         return next(p, size);
     }
@@ -98,7 +137,7 @@ pub unsafe extern "C" fn realloc(p: *mut c_void, size: usize) -> *mut c_void {
     if whole < chunk.whole {
         shrink(&chunk, whole, || next(p, size))
     } else {
-        grow(&chunk, whole).unwrap_or_else(|| copy(&chunk, size))
+        grow(&chunk, whole).unwrap_or_else(|| copy(&chunk, size, allocator()))
     }
 }
 
@@ -175,15 +214,15 @@ fn grow(chunk: &Chunk, whole: usize) -> Option<*mut c_void> {
 }
 
 /// Where no mapping can be had, as glibc does then too.
-fn copy(chunk: &Chunk, size: usize) -> *mut c_void {
+fn copy(chunk: &Chunk, size: usize, (malloc, free): Allocator) -> *mut c_void {
     // SAFETY: malloc and free of the allocator the chunk is of; the block is smaller than `size`.
     unsafe {
-        let fresh = libc::malloc(size);
+        let fresh = malloc(size);
         if !fresh.is_null() {
             let from = chunk.pointer() as *const u8;
             let usable = chunk.whole - chunk.offset - 2 * WORD;
             core::ptr::copy_nonoverlapping(from, fresh as *mut u8, usable.min(size));
-            libc::free(chunk.pointer() as *mut c_void);
+            free(chunk.pointer() as *mut c_void);
         }
         fresh
     }

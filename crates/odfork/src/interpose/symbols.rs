@@ -4,12 +4,40 @@
 //! library which most programs do not load. And for a name that is nowhere it allocates the text of
 //! an error, which stays for the program's dlerror().
 //!
-//! Rules: the loader's lock is taken while objects are visited: in the constructor.
+//! Rules: the loader's lock is taken while objects are visited: in the constructor, and where the
+//! program asks the loader itself.
 
+use core::arch::global_asm;
 use core::ffi::{c_int, c_void, CStr};
 
 /// How its path ends.
 const GLIBC: &[u8] = b"libc.so.6";
+/// What the C library calls itself, and the part of it that had dlsym before glibc 2.34.
+const LIBC: [&CStr; 2] = [c"libc.so.6", c"libdl.so.2"];
+/// What the shared library calls itself.
+const OWN: &[u8] = b"libodfork.so";
+
+// What the linker knows of the object that this code is part of: its table for the loader, and its
+// first byte. Weak: a static program has no such table.
+global_asm!(
+    ".pushsection .data.rel.ro.odfork_own,\"aw\",@progbits",
+    ".balign 8",
+    ".globl odfork_own",
+    ".hidden odfork_own",
+    ".type odfork_own,@object",
+    "odfork_own:",
+    ".weak _DYNAMIC",
+    ".hidden _DYNAMIC",
+    ".quad _DYNAMIC",
+    ".weak __ehdr_start",
+    ".hidden __ehdr_start",
+    ".quad __ehdr_start",
+    // The loader's, for debuggers: where its list of objects begins.
+    ".weak _r_debug",
+    ".quad _r_debug",
+    ".size odfork_own, . - odfork_own",
+    ".popsection",
+);
 
 /// A loaded program or library, as long as it is visited.
 pub struct Object {
@@ -21,6 +49,8 @@ pub struct Object {
     names: *const u8,
     /// Of each symbol; null in an object without versions.
     versions: *const u16,
+    /// Where its name is among the names; 0: it has none.
+    title: usize,
 }
 
 /// Which objects, in the order in which the loader searches them.
@@ -46,6 +76,61 @@ pub fn visit(which: Which, visitor: &mut dyn FnMut(&Object)) {
     unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut visit).cast()) };
 }
 
+extern "C" {
+    static odfork_own: [usize; 3];
+}
+
+/// The C library's function of that name, by the loader's list for debuggers: no lock is taken, no
+/// function called. What comes before the C library there is never unloaded.
+pub fn of_libc(name: &CStr) -> Option<usize> {
+    /// In `struct r_debug`.
+    const FIRST: usize = 1;
+    /// In `struct link_map`.
+    const OFFSET: usize = 0;
+    const DYNAMIC: usize = 2;
+    const NEXT: usize = 3;
+    // SAFETY: words written by the loader before any constructor; null where it has no such list.
+    let list = unsafe { odfork_own[2] as *const usize };
+    if list.is_null() {
+        return None;
+    }
+    // SAFETY: the loader's list, and tables of objects in it.
+    unsafe {
+        let mut map = *list.add(FIRST) as *const usize;
+        while !map.is_null() {
+            if let Some(object) = Object::read(*map.add(OFFSET), *map.add(DYNAMIC)) {
+                if LIBC.contains(&object.title()) {
+                    if let found @ Some(_) = object.function(name) {
+                        return found;
+                    }
+                }
+            }
+            map = *map.add(NEXT) as *const usize;
+        }
+    }
+    None
+}
+
+/// The shared library itself. None where its code was linked into a program or another library:
+/// the names there are not ours alone. Takes no lock.
+pub fn own() -> Option<Object> {
+    // SAFETY: words written by the loader before any constructor.
+    let [dynamic, base, _] = unsafe { odfork_own };
+    if dynamic == 0 {
+        return None;
+    }
+    // SAFETY: this object's own tables.
+    let object = unsafe { Object::read(base, dynamic) }?;
+    (object.title().to_bytes() == OWN).then_some(object)
+}
+
+/// The first function of that name behind the library.
+pub fn behind(name: &CStr) -> Option<usize> {
+    let mut found = None;
+    visit(Which::Behind, &mut |object| found = found.or_else(|| object.function(name)));
+    found
+}
+
 unsafe extern "C" fn look(
     info: *mut libc::dl_phdr_info,
     _size: usize,
@@ -57,7 +142,7 @@ unsafe extern "C" fn look(
         visit.passed = true;
     } else if visit.passed == (visit.which == Which::Behind) {
         // SAFETY: as above.
-        if let Some(object) = unsafe { Object::read(info) } {
+        if let Some(object) = unsafe { Object::of(info) } {
             (visit.visitor)(&object);
         }
     }
@@ -82,15 +167,29 @@ impl Object {
     ///
     /// # Safety
     /// The loader's description of a loaded object.
-    unsafe fn read(info: &libc::dl_phdr_info) -> Option<Object> {
-        const STRINGS: usize = 5;
-        const SYMBOLS: usize = 6;
-        const HASH: usize = 0x6fff_fef5;
-        const VERSIONS: usize = 0x6fff_fff0;
+    unsafe fn of(info: &libc::dl_phdr_info) -> Option<Object> {
         let base = info.dlpi_addr as usize;
         let dynamic = headers(info).iter().find(|header| header.p_type == libc::PT_DYNAMIC)?;
-        let mut entry = (base + dynamic.p_vaddr as usize) as *const [usize; 2];
-        let (mut names, mut symbols, mut hash, mut versions) = (0, 0, 0, 0);
+        // SAFETY: the caller's word.
+        let object = unsafe { Object::read(base, base + dynamic.p_vaddr as usize) }?;
+        let is_glibc = !info.dlpi_name.is_null()
+            // SAFETY: the loader's text.
+            && unsafe { CStr::from_ptr(info.dlpi_name) }.to_bytes().ends_with(GLIBC);
+        Some(Object { is_glibc, ..object })
+    }
+
+    /// The same, of which only the tables are known.
+    ///
+    /// # Safety
+    /// Where an object begins, and the table that it has for the loader.
+    unsafe fn read(base: usize, dynamic: usize) -> Option<Object> {
+        const STRINGS: usize = 5;
+        const SYMBOLS: usize = 6;
+        const TITLE: usize = 14;
+        const HASH: usize = 0x6fff_fef5;
+        const VERSIONS: usize = 0x6fff_fff0;
+        let mut entry = dynamic as *const [usize; 2];
+        let (mut names, mut symbols, mut hash, mut versions, mut title) = (0, 0, 0, 0, 0);
         loop {
             // SAFETY: a table of the object that ends with a zero.
             let [tag, value] = unsafe { *entry };
@@ -102,22 +201,27 @@ impl Object {
                 SYMBOLS => symbols = at,
                 HASH => hash = at,
                 VERSIONS => versions = at,
+                TITLE => title = value,
                 _ => {}
             }
             // SAFETY: not the end.
             entry = unsafe { entry.add(1) };
         }
-        let is_glibc = !info.dlpi_name.is_null()
-            // SAFETY: the loader's text.
-            && unsafe { CStr::from_ptr(info.dlpi_name) }.to_bytes().ends_with(GLIBC);
         (hash != 0 && symbols != 0 && names != 0).then_some(Object {
-            is_glibc,
+            is_glibc: false,
             base,
             hash: hash as *const u32,
             symbols: symbols as *const libc::Elf64_Sym,
             names: names as *const u8,
             versions: versions as *const u16,
+            title,
         })
+    }
+
+    /// What it calls itself; empty where it does not.
+    fn title(&self) -> &CStr {
+        // SAFETY: a text among the object's own.
+        unsafe { CStr::from_ptr(self.names.add(self.title).cast()) }
     }
 
     /// Where its function of that name is, in the newest version.

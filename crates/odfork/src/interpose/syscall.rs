@@ -10,10 +10,10 @@ use super::life::report;
 use super::limits::ends_live;
 use super::locking::{lock, lock_all};
 use super::mapping::{attach, map, protect, unmap};
-use super::privileges::{is_change, is_limiting};
+use super::privileges::{enter, is_change, is_limiting};
 use super::remap::remap;
 use super::splice::{note_option, note_value, reaches_memory};
-use super::tasks::{is_pi, leave_namespaces, shares_memory};
+use super::tasks::{is_pi, leave_namespaces, leaves, shares_memory};
 use super::waits::{heard, wait};
 use crate::begun::timed;
 use crate::calls;
@@ -45,6 +45,7 @@ pub unsafe extern "C" fn syscall(
         libc::SYS_mlock | libc::SYS_mlock2 => lock(nr, a, b, c),
         libc::SYS_mlockall => lock_all(a),
         libc::SYS_unshare => leave_namespaces(a),
+        libc::SYS_setns => enter(a, b),
         libc::SYS_mseal => seal(a, b, c),
         // SAFETY: the caller's own call.
         libc::SYS_remap_file_pages => {
@@ -162,7 +163,7 @@ fn before_syscall(nr: c_long, a: usize, b: usize, c: usize) {
     if engine::is_live_wanted() && bars_live(nr, a, b, c) {
         engine::bar_live();
     }
-    if is_change(nr, a) {
+    if is_change(nr, a) || leaves_or_keeps(nr, a) {
         engine::never_overwrite();
     }
     match nr {
@@ -171,16 +172,26 @@ fn before_syscall(nr: c_long, a: usize, b: usize, c: usize) {
         libc::SYS_userfaultfd => before_userfaultfd(),
         libc::SYS_ioctl if b as u64 == userfaultfd::NEW => before_userfaultfd(),
         libc::SYS_io_uring_setup if is_unseen_ring(b) => {
-            let _ = engine::thaw_all();
-            engine::bar(Reason::Pinned);
+            engine::stay_plain(Reason::Pinned);
         }
-        libc::SYS_vmsplice => engine::never_overwrite(),
         libc::SYS_setsockopt => note_option(b as c_int, c as c_int),
         libc::SYS_futex if is_pi(b) => engine::note_pi_futex(),
         libc::SYS_clone if shares_memory(a as c_int) => engine::note_shared_vm(),
         old::SYS_fork | libc::SYS_clone | libc::SYS_clone3 => engine::before_raw_fork(),
         libc::SYS_exit_group => report(),
         _ => {}
+    }
+}
+
+/// The call makes a task with other privileges, or lets the kernel keep pages beyond their
+/// mappings: a ring sends without copying.
+fn leaves_or_keeps(nr: c_long, a: usize) -> bool {
+    match nr {
+        libc::SYS_vmsplice | libc::SYS_io_uring_setup => true,
+        libc::SYS_clone => leaves(a as c_int),
+        // The first word of `struct clone_args`.
+        libc::SYS_clone3 => sys::read_word(sys::getpid(), a).is_none_or(leaves),
+        _ => false,
     }
 }
 
@@ -194,8 +205,7 @@ fn is_filter(op: usize, program: usize) -> bool {
 /// A userfaultfd is about to be made: memory it may watch must be anonymous.
 fn before_userfaultfd() {
     if engine::anything_frozen() {
-        let _ = engine::thaw_all();
-        engine::bar(Reason::Userfaultfd);
+        engine::stay_plain(Reason::Userfaultfd);
     }
 }
 

@@ -13,6 +13,18 @@ pub fn shares_memory(flags: c_int) -> bool {
     flags & libc::CLONE_VM != 0 && flags & (libc::CLONE_THREAD | libc::CLONE_VFORK) == 0
 }
 
+/// The task has other privileges than its maker: it may not read that one's memory.
+pub fn leaves(flags: c_int) -> bool {
+    const ELSEWHERE: c_int = libc::CLONE_NEWNS
+        | libc::CLONE_NEWCGROUP
+        | libc::CLONE_NEWUTS
+        | libc::CLONE_NEWIPC
+        | libc::CLONE_NEWUSER
+        | libc::CLONE_NEWPID
+        | libc::CLONE_NEWNET;
+    flags & ELSEWHERE != 0
+}
+
 /// clone(3).
 #[no_mangle]
 pub unsafe extern "C" fn clone(
@@ -24,14 +36,35 @@ pub unsafe extern "C" fn clone(
     b: usize,
     c: usize,
 ) -> c_int {
+    make(Next::Clone, [f, stack, arg, a, b, c], flags)
+}
+
+/// clone(3) by its other name, by which no other library has one.
+#[no_mangle]
+pub unsafe extern "C" fn __clone(
+    f: usize,
+    stack: usize,
+    flags: c_int,
+    arg: usize,
+    a: usize,
+    b: usize,
+    c: usize,
+) -> c_int {
+    make(Next::LibcClone, [f, stack, arg, a, b, c], flags)
+}
+
+fn make(next: Next, [f, stack, arg, a, b, c]: [usize; 6], flags: c_int) -> c_int {
+    if leaves(flags) {
+        engine::never_overwrite();
+    }
     if shares_memory(flags) {
         engine::note_shared_vm();
     } else {
         engine::before_raw_fork();
     }
-    // SAFETY: the next clone in line, with the caller's arguments.
+    // SAFETY: a function of this type, with the caller's arguments.
     let next: extern "C" fn(usize, usize, c_int, usize, usize, usize, usize) -> c_int =
-        unsafe { core::mem::transmute(Next::Clone.get()) };
+        unsafe { core::mem::transmute(next.get()) };
     let call = || next(f, stack, flags, arg, a, b, c);
     if flags & libc::CLONE_VM != 0 {
         return call();
