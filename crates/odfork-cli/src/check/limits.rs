@@ -136,16 +136,17 @@ fn judge_huge_pages(anonymous: &str, shared: &str, disabled: bool) -> Seen {
 }
 
 pub fn memory() -> Seen {
-    let available = setting("/proc/meminfo").ok().and_then(|text| available_of(&text));
-    let room = cgroup_room();
-    let Some(free) = available.into_iter().chain(room).min() else {
-        return Seen::partly("unknown without /proc/meminfo");
+    // Where it is unknown how much is free, nothing is frozen.
+    let Some(available) = setting("/proc/meminfo").ok().and_then(|text| available_of(&text)) else {
+        return Seen::no("unknown: /proc/meminfo cannot be read");
     };
+    let room = cgroup_room();
+    let free = available.min(room.unwrap_or(available));
     let limit = match room {
         Some(room) => format!("{} left in the cgroup", amount(room)),
         None => "no cgroup limit".to_owned(),
     };
-    let found = format!("{}, {limit}", available.map_or("unknown".to_owned(), amount));
+    let found = format!("{}, {limit}", amount(available));
     if free > FREEZE_HEADROOM {
         Seen::yes(found)
     } else {
