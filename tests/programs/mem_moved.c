@@ -5,6 +5,7 @@
  * children is not there in a child, or empty; what was locked or grows down is and does still.
  */
 #include "odtest.h"
+#include <sys/resource.h>
 
 enum { SMALL = 65536 };
 static const size_t BYTES = 8 * OD_MB;
@@ -95,6 +96,66 @@ static void map_beside(int flags, const char *flag)
     od_verify(world, BYTES, 2, "beside it");
 }
 
+/* Memory that is empty in children by its kind (Linux 6.11). */
+static void map_droppable(void)
+{
+    enum { MAP_DROPPABLE_KIND = 8 };
+    char *world = map_at(reserve(), BYTES, 0), *secret = world + BYTES;
+    od_fill(world, BYTES, 3);
+    const int flags = MAP_ANONYMOUS | MAP_FIXED | MAP_DROPPABLE_KIND;
+    if (mmap(secret, SMALL, PROT_READ | PROT_WRITE, flags, -1, 0) == MAP_FAILED)
+        return;
+    freeze_once();
+    memset(secret, 's', SMALL);
+    OK(madvise(secret - SMALL, 2 * SMALL, MADV_DONTDUMP));
+    od_run_child(finds_nothing, secret);
+    od_verify(world, BYTES, 3, "beside it");
+}
+
+/* A part is not for children; all of it moves, and leaves an empty mapping that still is not. */
+static void leave_behind(void)
+{
+    char *world = map_at(reserve(), BYTES, 0), *target = reserve();
+    od_fill(world, BYTES, 4);
+    od_freeze();
+    OK(madvise(world + OD_MB, SMALL, MADV_WIPEONFORK));
+    const int how = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
+    if (mremap(world, BYTES, BYTES, how, target) == MAP_FAILED)
+        return;
+    od_verify(target, BYTES, 4, "what moved");
+    od_fill(world, BYTES, 5);
+    od_freeze();
+    memset(world + OD_MB, 's', SMALL);
+    OK(madvise(world, BYTES, MADV_DONTDUMP));
+    od_run_child(finds_nothing, world + OD_MB);
+}
+
+/* A property that was refused, or taken back, is none: memory grows as if it had not been. */
+static void take_back(int way)
+{
+    if (way == 0) {
+        struct rlimit none = { 0, 0 }, before;
+        OK(getrlimit(RLIMIT_MEMLOCK, &before));
+        OK(setrlimit(RLIMIT_MEMLOCK, &none));
+        if (mlockall(MCL_CURRENT) == 0)
+            OK(munlockall());
+        setrlimit(RLIMIT_MEMLOCK, &before);
+    }
+    char *memory = od_map(BYTES);
+    od_fill(memory, BYTES, 6);
+    od_freeze();
+    if (way == 1) {
+        OK(madvise(memory + OD_MB, OD_PAGE, MADV_DONTFORK));
+        OK(madvise(memory + OD_MB, OD_PAGE, MADV_DOFORK));
+    } else if (way == 2 && mlock(memory + OD_MB, OD_PAGE) == 0) {
+        OK(munlock(memory + OD_MB, OD_PAGE));
+    }
+    char *grown = OK(mremap(memory, BYTES, 2 * BYTES, MREMAP_MAYMOVE));
+    od_verify(grown, BYTES, 6, "grown");
+    od_verify_zero(grown + BYTES, BYTES, "the new part");
+    OK(munmap(grown, 2 * BYTES));
+}
+
 int main(void)
 {
     for (enum call call = 0; call < CALLS; call++) {
@@ -103,5 +164,9 @@ int main(void)
     }
     map_beside(MAP_LOCKED, " lo");
     map_beside(MAP_GROWSDOWN, " gd");
+    map_droppable();
+    leave_behind();
+    for (int way = 0; way < 3; way++)
+        take_back(way);
     return od_done();
 }

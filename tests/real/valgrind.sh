@@ -9,6 +9,6 @@ compile() { /usr/bin/gcc -O1 -g0 -o "$OUT.tmp" "$input/fork_leak.c" && mv "$OUT.
 build_once fork_leak compile
 for tool in memcheck none; do
     run /usr/bin/valgrind -q --tool=$tool "$OUT" 2>&1 |
-        sed -E 's/^==[0-9]+==/==/; s/0x[0-9A-F]+/0x/g'
+        sed -E 's/^==[0-9]+==/==/; s/0x[0-9A-Fa-f]+/0x/g'
     echo "$tool: exit status ${PIPESTATUS[0]}"
 done

@@ -105,6 +105,11 @@ fn lookups_of_other_libraries_find_the_wrappers() {
     run(&mut compile(&["-shared", "-fPIC", "-DLOOKUPS_BEFORE"], &before));
     let hook = folder.join("libhook.so");
     run(&mut compile(&["-shared", "-fPIC", "-DLOOKUPS_HOOK"], &hook));
+    let (raw, again) = (folder.join("libraw.so"), folder.join("libagain.so"));
+    run(&mut compile(&["-shared", "-fPIC", "-DLOOKUPS_RAW"], &raw));
+    std::fs::copy(&library, &again).expect("a copy");
+    let raw = raw.display().to_string();
+    let again = again.display().to_string();
     std::fs::copy(&library, &deep).expect("a copy");
     let (plain, wrapped) = (folder.join("plain"), folder.join("wrapped"));
     run(compile(&["-DLOOKUPS_PROGRAM"], &plain).args(["-llookups", "-ldl"]));
@@ -114,15 +119,16 @@ fn lookups_of_other_libraries_find_the_wrappers() {
     let both = format!("{}:{}", library.display(), hook.display());
     let library = library.display().to_string();
     for (program, way, preloaded) in [
-        (&plain, "next", &library),
-        (&plain, deep.as_str(), &library),
-        (&wrapped, "before", &library),
-        (&plain, "none", &both),
+        (&plain, vec!["next"], &library),
+        (&plain, vec![deep.as_str()], &library),
+        (&plain, vec![again.as_str(), raw.as_str()], &library),
+        (&wrapped, vec!["before"], &library),
+        (&plain, vec!["none"], &both),
     ] {
         let mut command = Command::new(program);
-        command.arg(way).env("LD_PRELOAD", preloaded);
+        command.args(&way).env("LD_PRELOAD", preloaded);
         let said = run(&mut command).stdout;
-        assert_eq!(String::from_utf8_lossy(&said), "ok\n", "{way}");
+        assert_eq!(String::from_utf8_lossy(&said), "ok\n", "{way:?}");
     }
 }
 

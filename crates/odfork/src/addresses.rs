@@ -11,7 +11,10 @@ use crate::spans::{Room, Spans};
 const ACCESSES: usize = 8;
 
 /// Properties of memory that its backing file's mapping has not.
-const PROPERTIES: usize = 3;
+const PROPERTIES: usize = 6;
+/// Those from this one on must not be given to other memory: from sets that are not exact none is
+/// taken.
+const STRICT: usize = 3;
 
 /// Reading and writing, as all memory has when it is frozen.
 const READ_WRITE: usize = 3;
@@ -35,7 +38,7 @@ pub struct Addresses {
     /// [`READ_WRITE`]: the access is not known, a change of it failed half-way.
     access: [Spans<1024>; ACCESSES],
     /// It was frozen, and had a property that anonymous memory there gets again, by its bit
-    /// (`kept.rs`). Too much is no harm.
+    /// (`kept.rs`). Too much of most is no harm.
     kept: [Spans<256>; PROPERTIES],
 }
 
@@ -145,6 +148,9 @@ impl Addresses {
         self.freeze(start, end);
         self.forget_access(start, end);
         self.keep(start, end, kept, !kept);
+        if self.wiped.touches(start, end) {
+            self.wiped.uncover(start, end);
+        }
     }
 
     /// Anonymous memory at `start..end` gets these properties again, and not those.
@@ -162,6 +168,9 @@ impl Addresses {
     pub fn kept(&self, start: usize, end: usize) -> (u32, usize) {
         let (mut bits, mut until) = (0, end);
         for (i, spans) in self.kept.iter().enumerate() {
+            if i >= STRICT && !spans.is_exact() {
+                continue;
+            }
             match spans.first(start, end) {
                 Some((from, to)) if from == start => {
                     bits |= 1 << i;

@@ -35,6 +35,11 @@ impl Searched {
         Searched { objects: [nothing; MAX_OBJECTS], count: 0 }
     }
 
+    /// All of it has to be searched again.
+    pub fn forget(&mut self) {
+        self.count = 0;
+    }
+
     /// Where to go on in that mapping: its start if it is not known.
     pub fn reached(&self, code: &Code) -> usize {
         let known = self.objects[..self.count].iter();

@@ -12,6 +12,10 @@ use crate::sys::{self, Kernel, SysResult};
 pub const HUGEPAGE: u32 = 1;
 pub const NOHUGEPAGE: u32 = 2;
 pub const NORESERVE: u32 = 4;
+/// What the program asked for while no thaw was to be had.
+pub const DONTFORK: u32 = 8;
+pub const DONTDUMP: u32 = 16;
+pub const WIPEONFORK: u32 = 32;
 
 /// Maps anonymous memory at `range`, privately, with the properties of such a place: of the range
 /// itself, or of memory that grows into it. `how`: further flags. Where it lies now.
@@ -42,7 +46,13 @@ pub fn advise_again(addresses: &Addresses, (start, end): (usize, usize)) {
 }
 
 fn advise((start, end): (usize, usize), kept: u32) {
-    for (bit, advice) in [(HUGEPAGE, libc::MADV_HUGEPAGE), (NOHUGEPAGE, libc::MADV_NOHUGEPAGE)] {
+    for (bit, advice) in [
+        (HUGEPAGE, libc::MADV_HUGEPAGE),
+        (NOHUGEPAGE, libc::MADV_NOHUGEPAGE),
+        (DONTFORK, libc::MADV_DONTFORK),
+        (DONTDUMP, libc::MADV_DONTDUMP),
+        (WIPEONFORK, libc::MADV_WIPEONFORK),
+    ] {
         if kept & bit != 0 {
             // SAFETY: advice without effect on content; where it is refused nothing is lost.
             let _ = unsafe { sys::call(libc::SYS_madvise, args![start, end - start, advice]) };

@@ -274,6 +274,35 @@ pub fn scan(s: &mut Scratch, subject: &Subject, quiesced: bool, look: Trial) -> 
     Ok(())
 }
 
+/// No mapping of the range has a property that another mapping in its place would lose, but for
+/// those that show backing files.
+pub fn are_plain(
+    s: &mut Scratch,
+    registry: &Registry,
+    (start, end): (usize, usize),
+) -> SysResult<bool> {
+    let fd = open(&s.kernel, c"/proc/self/smaps")?;
+    let (mut parser, mut plain, mut passed) = (SmapsParser::new(), true, false);
+    let done = loop {
+        let read = read(&s.kernel, fd, &mut s.work.text);
+        let mut each = |v: &Vma| {
+            passed |= v.start >= end;
+            let concerns = v.start < end && v.end > start && file_of(v, registry).is_none();
+            plain &= !concerns || v.plain_flags && !v.special;
+        };
+        match read {
+            Ok(0) => parser.finish(&mut each),
+            Ok(n) => parser.feed(&s.work.text[..n], &mut each),
+            Err(e) => break Err(e),
+        }
+        if passed || read == Ok(0) {
+            break Ok(());
+        }
+    };
+    close(fd);
+    done.map(|()| plain)
+}
+
 /// Counts the mappings again, after many of them were joined.
 pub fn count_mappings(s: &mut Scratch) {
     const MANY: usize = 512;

@@ -183,14 +183,15 @@ fn advise_others(s: &mut Scratch, o: &Order, fd: i32) -> SysResult<()> {
 /// One anonymous mapping over the range, if all of it is private, anonymous (or
 /// was, before freezing), equally protected and advised; false if it is not. Then its parts
 /// are thawed one by one: the kernel may move mixed mappings too (Linux 6.17), and an
-/// backing file that moved or grew unseen would show its file. Properties are known of what is
-/// frozen: the rest of one mapping has the same.
+/// backing file that moved or grew unseen would show its file. What is frozen has no property but
+/// those that are known; what lies beside it may be anything, and the kernel is asked.
 fn join(s: &mut Scratch, o: &Order, fd: i32) -> Done<bool> {
     let fail = |e| Stop::failed(Reason::NoProc, Step::Thaw, e);
-    if o.subject.addresses.may_be_special(o.start, o.end) {
+    if o.subject.addresses.first_wiped(o.start, o.end).is_some() {
         return Ok(false);
     }
     let (mut at, mut perms, mut kept, mut parts) = (o.start, None, None, 0);
+    let mut others = false;
     while at < o.end {
         let Some(v) = covering_or_next(s, fd, at).map_err(fail)? else { return Ok(false) };
         let ours = is_backed(&v, o.subject.registry);
@@ -198,6 +199,7 @@ fn join(s: &mut Scratch, o: &Order, fd: i32) -> Done<bool> {
         if v.start > at || !like || perms.is_some_and(|p| p != v.perms) {
             return Ok(false);
         }
+        others |= !ours;
         if ours {
             let end = v.end.min(o.end);
             let (bits, until) = o.subject.addresses.kept(at, end);
@@ -207,6 +209,9 @@ fn join(s: &mut Scratch, o: &Order, fd: i32) -> Done<bool> {
             kept = Some(bits);
         }
         (at, perms, parts) = (v.end, Some(v.perms), parts + 1);
+    }
+    if others && !scan::are_plain(s, o.subject.registry, (o.start, o.end)).map_err(fail)? {
+        return Ok(false);
     }
     let prot = i32::from(perms.unwrap_or(0) & 7);
     let first = covering_or_next(s, fd, o.start).map_err(fail)?.unwrap_or_default();

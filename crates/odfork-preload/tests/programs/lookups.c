@@ -80,6 +80,25 @@ static void give_up_deep(const char *path)
     give_up_by((int (*)(void *, size_t))dlsym(library, "give_up"), memory);
 }
 
+/* Another library at the same addresses, in the same file: what was known of the code is not true
+ * any more. */
+static void reload(const char *path, const char *other)
+{
+    char command[1024];
+    char *memory = frozen();
+    void *library = dlopen(path, RTLD_NOW);
+    check(library != NULL, "the library cannot be loaded");
+    int (*freeze)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "odfork_freeze");
+    freeze();
+    dlclose(library);
+    snprintf(command, sizeof command, "cat '%s' >'%s'", other, path);
+    check(system(command) == 0, "the library cannot be written");
+    library = dlopen(path, RTLD_NOW);
+    check(library != NULL, "the other library cannot be loaded");
+    freeze();
+    give_up_by((int (*)(void *, size_t))dlsym(library, "give_up"), memory);
+}
+
 int main(int argc, char **argv)
 {
     check(argc > 1, "which way?");
@@ -89,6 +108,8 @@ int main(int argc, char **argv)
         fork_by_handle();
     else if (!strcmp(argv[1], "none"))
         frozen();
+    else if (argc > 2)
+        reload(argv[1], argv[2]);
     else
         give_up_deep(argv[1]);
     printf("ok\n");
@@ -99,7 +120,27 @@ static int forks;
 
 int calls_of_fork(void) { return forks; }
 
+#ifdef LOOKUPS_RAW
+/* By the instruction itself. */
+int give_up(void *at, size_t bytes)
+{
+#ifdef __x86_64__
+    long result;
+    __asm__ volatile("mov $28, %%eax; syscall"
+                     : "=&a"(result)
+                     : "D"(at), "S"(bytes), "d"(4L)
+                     : "rcx", "r11", "memory");
+    return (int)result;
+#else
+    register long x8 __asm__("x8") = 233, x0 __asm__("x0") = (long)at;
+    register long x1 __asm__("x1") = (long)bytes, x2 __asm__("x2") = 4;
+    __asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2) : "memory");
+    return (int)x0;
+#endif
+}
+#else
 int give_up(void *at, size_t bytes) { return madvise(at, bytes, MADV_DONTNEED); }
+#endif
 
 int give_up_by_next(void *at, size_t bytes)
 {

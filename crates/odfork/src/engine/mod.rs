@@ -49,16 +49,19 @@ pub use live::{
 pub use look::after_wait;
 pub use mapping::{keep, map, protect, replace};
 pub use notes::{
-    away_from_passes, before_filter, before_raw_fork, before_unseen_code, beside_no_pass,
-    is_interrupting, name_tracer, never_overwrite, note_delicate_socket, note_pi_futex,
-    note_shared_vm, note_timed_socket, stay_plain, unmended, with_new_namespace,
+    away_from_passes, before_filter, before_loading, before_raw_fork, before_unloading,
+    before_unseen_code, beside_no_pass, is_interrupting, name_tracer, never_overwrite,
+    note_delicate_socket, note_pi_futex, note_shared_vm, note_timed_socket, stay_plain, unmended,
+    with_new_namespace,
 };
 pub use objects::{is_behind, is_libcs};
-pub use property::{note_special, with_property};
+pub use property::with_property;
 pub use relocate::{remap, remap_thawed, Remap};
 pub use slices::{before_mapping, hear, is_pass_under_way, until_slice, with_advice};
 pub use state::{state, Setup, FIND_OBJECT, MAX_NEXT};
-pub use thaw::{call_if_plain, keep_in_children, thaw_all, was_ever_frozen, with_thawed};
+pub use thaw::{
+    call_if_plain, keep_in_children, thaw_all, was_ever_frozen, with_all_thawed, with_thawed,
+};
 pub use wipe::{is_any as is_any_wiped, wipe};
 
 use core::sync::atomic::Ordering::Relaxed;

@@ -52,6 +52,19 @@ pub fn before_unseen_code() {
     }
 }
 
+/// Code is about to be loaded. What was searched may have been unloaded, and its addresses and file
+/// be those of other code now.
+pub fn before_loading() {
+    if state().unloads.load(Relaxed) && detect_child() {
+        hold().searched.forget();
+    }
+}
+
+/// The program unloads a library.
+pub fn before_unloading() {
+    state().unloads.store(true, Relaxed);
+}
+
 /// Makes a call after which the next child is the first of a new pid namespace, or in a time
 /// namespace where nobody may share this memory. A helper of ours must not be that child: the
 /// namespace would end with it, and every fork after it fail. So memory that may need one is

@@ -173,6 +173,8 @@ pub struct State {
     pub live: Live,
     /// Where the program has made new mappings since the latest look of a pass in slices.
     pub changes: Changes,
+    /// The program has unloaded libraries: where one was another may lie, in the same file.
+    pub unloads: AtomicBool,
     /// Where the code of a sanitizer's runtime is whose system calls are known; zeros: none is.
     pub sanitizer: [AtomicUsize; 2],
 }
@@ -246,6 +248,7 @@ impl State {
             given_up: GivenUp::new(),
             live: Live::new(),
             changes: Changes::new(),
+            unloads: AtomicBool::new(false),
             sanitizer: [const { AtomicUsize::new(0) }; 2],
         }
     }

@@ -5,6 +5,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
+use super::child::detect_child;
 use super::live::make_private;
 use super::state::{state, Owned, State};
 use super::subject::subject;
@@ -87,7 +88,7 @@ pub fn thaw_range(
 ) -> Done<bool> {
     let end = start.saturating_add(len);
     let join = content == Content::Join;
-    // What has a property of its own is not joined.
+    // What has a property of its own was thawed when it got it.
     let joins =
         join && st.addresses.may_be_split(start, end) && !st.addresses.may_be_special(start, end);
     if !(st.addresses.may_be_frozen(start, end) || joins) {
@@ -128,6 +129,17 @@ pub fn thaw_range(
         st.cuts.fetch_add(1, Relaxed);
     }
     Ok(by_hand)
+}
+
+/// Makes a call of the program's while nothing is frozen.
+pub fn with_all_thawed<T>(call: impl FnOnce() -> T) -> T {
+    let st = state();
+    if !st.was_frozen() || st.is_fenced() || !detect_child() {
+        return call();
+    }
+    let mut owned = hold();
+    let _ = thaw_all_of(st, &mut owned);
+    call()
 }
 
 /// Makes all memory anonymous again, and lets go of the backing files.

@@ -85,6 +85,10 @@ pub fn in_child(st: &State) {
 /// Where nothing can be mapped zeros are written, and again in its own children.
 fn empty(st: &State, range: (usize, usize), access: i32) {
     let (addresses, kernel) = (&st.addresses, Kernel::new(&st.trace, st.options().fault));
+    // Anonymous: other memory by now, or the kernel has emptied it.
+    if advise(range, libc::MADV_REMOVE) == Err(Errno(libc::EINVAL)) {
+        return addresses.keep_wiped(range.0, range.1);
+    }
     let (kept, _) = addresses.kept(range.0, range.1);
     if kept::map(&kernel, range, access, libc::MAP_FIXED, kept).is_ok() {
         let _ = advise(range, libc::MADV_WIPEONFORK);

@@ -5,7 +5,7 @@ use core::ffi::{c_int, c_void};
 
 use super::errno::answer;
 use super::fork::watch_children;
-use crate::kept::{HUGEPAGE, NOHUGEPAGE};
+use crate::kept::{DONTDUMP, DONTFORK, HUGEPAGE, NOHUGEPAGE, WIPEONFORK};
 use crate::sys::abi::advice::MADV_GUARD_INSTALL;
 use crate::sys::{self, PAGE};
 use crate::thaw::Content;
@@ -36,6 +36,9 @@ fn kept_by(advice: c_int) -> Option<(u32, u32)> {
     match advice {
         libc::MADV_HUGEPAGE => Some((HUGEPAGE, NOHUGEPAGE)),
         libc::MADV_NOHUGEPAGE => Some((NOHUGEPAGE, HUGEPAGE)),
+        libc::MADV_DOFORK => Some((0, DONTFORK)),
+        libc::MADV_DODUMP => Some((0, DONTDUMP)),
+        libc::MADV_KEEPONFORK => Some((0, WIPEONFORK)),
         _ => None,
     }
 }
@@ -94,8 +97,19 @@ fn gives_up(advice: c_int) -> bool {
 /// Other advice, where what is not given up is private.
 fn advise_private(addr: usize, pages: usize, advice: c_int, call: impl Fn() -> isize) -> isize {
     if is_property(advice) {
+        // What is still frozen gets it again when it is thawed.
+        let later = |bit, answer| {
+            if answer == 0 {
+                engine::state().addresses.keep(addr, addr + pages, bit, 0);
+            }
+            answer
+        };
         return engine::with_property(addr, pages, |thawed| match (thawed, advice) {
-            (Err(_), libc::MADV_WIPEONFORK) => as_answer(engine::wipe(addr, addr + pages)),
+            (Err(_), libc::MADV_WIPEONFORK) => {
+                later(WIPEONFORK, as_answer(engine::wipe(addr, addr + pages)))
+            }
+            (Err(_), libc::MADV_DONTFORK) => later(DONTFORK, call()),
+            (Err(_), libc::MADV_DONTDUMP) => later(DONTDUMP, call()),
             _ => call(),
         });
     }

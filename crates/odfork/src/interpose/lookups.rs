@@ -1,5 +1,5 @@
 //! dlsym(3), dlvsym(3), dlopen(3), dlmopen(3): ways to the C library's functions that pass by the
-//! wrappers.
+//! wrappers. And dlclose(3), after which other code may lie where known code was.
 //!
 //! Owns what a program gets instead of the function that a wrapper stands before: the wrapper.
 //! `dlsym` finds libc's own in libc's handle (Python's ctypes, Ruby's Fiddle) and, from a library
@@ -7,7 +7,7 @@
 //! its own, is bound to libc's without being asked: then memory is thawed, and stays so.
 //!
 //! The loader asks who called: from there `RTLD_NEXT` and `RTLD_DEFAULT` search, and `dlopen` finds
-//! the caller's `$ORIGIN`. So these four do not call the C library's functions but jump to them,
+//! the caller's `$ORIGIN`. So these do not call the C library's functions but jump to them,
 //! with the stack and the arguments as they were. Rust has no such jump before its version 1.88.
 
 use core::arch::global_asm;
@@ -106,6 +106,7 @@ jumps! {
     "dlvsym" asks ask_version,
     "dlopen" asks ask_open,
     "dlmopen" asks ask_open_in,
+    "dlclose" asks ask_close,
 }
 
 /// The compiler tells the linker which names of the shared library others may see. It does not know
@@ -128,6 +129,7 @@ exports! {
     "dlvsy[m]" dlvsym,
     "dlope[n]" dlopen,
     "dlmope[n]" dlmopen,
+    "dlclos[e]" dlclose,
 }
 
 type Find = unsafe extern "C" fn(usize, *const c_char, *const c_char) -> usize;
@@ -229,10 +231,18 @@ extern "C" fn ask_open_in(namespace: isize, path: usize, flags: c_int) -> Way {
     Way { goes_to: next(c"dlmopen"), answer: 0 }
 }
 
+extern "C" fn ask_close(_handle: usize) -> Way {
+    engine::before_unloading();
+    Way { goes_to: next(c"dlclose"), answer: 0 }
+}
+
 /// Code is about to be loaded; its calls may pass by the wrappers.
 fn before_loading(path: usize, elsewhere: bool, flags: c_int) {
     // What is loaded already stays bound as it is; so does the program itself.
     let loads = path != 0 && flags & libc::RTLD_NOLOAD == 0;
+    if loads {
+        engine::before_loading();
+    }
     if loads && (elsewhere || flags & libc::RTLD_DEEPBIND != 0) {
         engine::before_unseen_code();
     }

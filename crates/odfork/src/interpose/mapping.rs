@@ -23,13 +23,9 @@ pub fn map(a: [usize; 6]) -> isize {
         _ => replace(a[0], len, call),
     };
     const MINE: c_int = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    const SPECIAL: c_int = libc::MAP_LOCKED | libc::MAP_GROWSDOWN;
     if let Ok(at) = sys::check(answer) {
         if a[3] as c_int & (MINE | libc::MAP_GROWSDOWN) == MINE {
             engine::note_mapped(at, a[1]);
-        }
-        if a[3] as c_int & SPECIAL != 0 {
-            engine::note_special(at, len.next_multiple_of(PAGE));
         }
     }
     answer

@@ -37,7 +37,7 @@
 //! | wait, waitpid, wait3, wait4, waitid | (live) tell that memory may be shared again |
 //! | open, openat, fcntl, setsockopt | (live) reach memory behind the page tables |
 //! | dlsym, dlvsym | get past all of these, by the C library's own functions |
-//! | dlopen, dlmopen | load code whose calls get past them |
+//! | dlopen, dlmopen, dlclose | load code whose calls get past them |
 //! | setrlimit, prlimit | (live) leave no room to make memory private again |
 //! | sem_init, pthread_mutexattr_setpshared, ... (`futexes`) | (live) wait by a place in a file |
 

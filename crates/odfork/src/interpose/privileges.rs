@@ -61,6 +61,7 @@ macro_rules! calls {
 calls! {
     capset SYS_capset (header, data),
     chroot SYS_chroot (path),
+    pivot_root SYS_pivot_root (new, old),
     // They answer with the number before, for which there is no error.
     setfsuid SYS_setfsuid (user),
     setfsgid SYS_setfsgid (group),

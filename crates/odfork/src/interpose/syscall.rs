@@ -89,7 +89,10 @@ fn other(nr: c_long, a: [usize; 6]) -> isize {
     before_syscall(nr, a[0], a[1], a[2]);
     // SAFETY: the caller's own call.
     let call = || unsafe { sys::raw(nr, a) };
-    let ret = if copies(nr, a[0]) {
+    let ret = if nr == libc::SYS_io_uring_setup {
+        // Advice that a ring takes would meet frozen memory. A pass that finds one freezes nothing.
+        engine::with_all_thawed(call)
+    } else if copies(nr, a[0]) {
         engine::announced(call, |errno| -(errno as isize))
     } else if is_unmended(nr, a[1]) {
         engine::unmended(call)
@@ -171,9 +174,7 @@ fn before_syscall(nr: c_long, a: usize, b: usize, c: usize) {
         libc::SYS_seccomp if is_filter(a, c) => before_filter(),
         libc::SYS_userfaultfd => before_userfaultfd(),
         libc::SYS_ioctl if b as u64 == userfaultfd::NEW => before_userfaultfd(),
-        libc::SYS_io_uring_setup if is_unseen_ring(b) => {
-            engine::stay_plain(Reason::Pinned);
-        }
+        libc::SYS_io_uring_setup if is_unseen_ring(b) => engine::stay_plain(Reason::Pinned),
         libc::SYS_setsockopt => note_option(b as c_int, c as c_int),
         libc::SYS_futex if is_pi(b) => engine::note_pi_futex(),
         libc::SYS_clone if shares_memory(a as c_int) => engine::note_shared_vm(),
