@@ -6,70 +6,24 @@
  * pipe) while the memory below them is frozen, and fixed writes that take their bytes from there.
  */
 #include "proc_region.h"
-#include <linux/io_uring.h>
+#include "ring.h"
 #include <sys/uio.h>
 
 enum { ENTRIES = 16, BUFFER = 256 * 1024 };
 static const size_t BYTES = 16 * OD_MB, FILE_BYTES = OD_MB;
 static unsigned char *region;
-static int ring_fd, file;
-
-static struct {
-    unsigned *tail, *mask, *array, *chead, *ctail, *cmask;
-    struct io_uring_sqe *entries;
-    struct io_uring_cqe *done;
-} ring;
-
-static void make_ring(void)
-{
-    struct io_uring_params p;
-    memset(&p, 0, sizeof p);
-    ring_fd = (int)syscall(SYS_io_uring_setup, ENTRIES, &p);
-    if (ring_fd < 0 && (errno == ENOSYS || errno == EPERM || errno == EACCES || errno == ENOMEM))
-        od_skip("io_uring_setup: %s; set kernel.io_uring_disabled=0", strerror(errno));
-    CHECK(ring_fd >= 0, "io_uring_setup: %s", strerror(errno));
-    size_t bytes = p.sq_off.array + p.sq_entries * 4;
-    char *s =
-        OK(mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, ring_fd, IORING_OFF_SQ_RING));
-    char *c = OK(mmap(NULL, p.cq_off.cqes + p.cq_entries * sizeof *ring.done,
-                      PROT_READ | PROT_WRITE, MAP_SHARED, ring_fd, IORING_OFF_CQ_RING));
-    ring.entries = OK(mmap(NULL, p.sq_entries * sizeof *ring.entries, PROT_READ | PROT_WRITE,
-                           MAP_SHARED, ring_fd, IORING_OFF_SQES));
-    ring.tail = (unsigned *)(s + p.sq_off.tail);
-    ring.mask = (unsigned *)(s + p.sq_off.ring_mask);
-    ring.array = (unsigned *)(s + p.sq_off.array);
-    ring.chead = (unsigned *)(c + p.cq_off.head);
-    ring.ctail = (unsigned *)(c + p.cq_off.tail);
-    ring.cmask = (unsigned *)(c + p.cq_off.ring_mask);
-    ring.done = (struct io_uring_cqe *)(c + p.cq_off.cqes);
-}
+static int file;
 
 static void submit(int op, int fd, void *memory, unsigned bytes, uint64_t offset, int buffer)
 {
-    unsigned tail = *ring.tail, at = tail & *ring.mask;
-    struct io_uring_sqe *e = &ring.entries[at];
-    memset(e, 0, sizeof *e);
+    struct io_uring_sqe *e = next_entry();
     e->opcode = (uint8_t)op;
     e->fd = fd;
     e->addr = (uintptr_t)memory;
     e->len = bytes;
     e->off = offset;
     e->buf_index = (uint16_t)(buffer < 0 ? 0 : buffer);
-    ring.array[at] = at;
-    __atomic_store_n(ring.tail, tail + 1, __ATOMIC_RELEASE);
-    long n = syscall(SYS_io_uring_enter, ring_fd, 1, 0, 0, NULL, 0);
-    CHECK(n == 1, "io_uring_enter: %ld, %s", n, strerror(errno));
-}
-
-static int complete(void)
-{
-    while (__atomic_load_n(ring.ctail, __ATOMIC_ACQUIRE) == *ring.chead) {
-        long n = syscall(SYS_io_uring_enter, ring_fd, 0, 1, IORING_ENTER_GETEVENTS, NULL, 0);
-        CHECK(n >= 0 || errno == EINTR, "io_uring_enter: %s", strerror(errno));
-    }
-    int result = ring.done[*ring.chead & *ring.cmask].res;
-    __atomic_store_n(ring.chead, *ring.chead + 1, __ATOMIC_RELEASE);
-    return result;
+    submit_entry();
 }
 
 /* Registers two buffers, at the start and beyond the middle of the region; not page-aligned on
@@ -169,7 +123,7 @@ int main(void)
 {
     struct iovec v[2];
     char name[] = "uring.XXXXXX";
-    make_ring();
+    make_ring(ENTRIES);
     file = OK(mkstemp(name));
     OK(unlink(name));
     region = od_map(BYTES);

@@ -25,32 +25,28 @@ pub fn leaves(flags: c_int) -> bool {
     flags & ELSEWHERE != 0
 }
 
-/// clone(3).
-#[no_mangle]
-pub unsafe extern "C" fn clone(
-    f: usize,
-    stack: usize,
-    flags: c_int,
-    arg: usize,
-    a: usize,
-    b: usize,
-    c: usize,
-) -> c_int {
-    make(Next::Clone, [f, stack, arg, a, b, c], flags)
+macro_rules! clones {
+    ($($name:ident $next:ident,)*) => {$(
+        #[doc = concat!(stringify!($name), "(3).")]
+        #[no_mangle]
+        pub unsafe extern "C" fn $name(
+            f: usize,
+            stack: usize,
+            flags: c_int,
+            arg: usize,
+            a: usize,
+            b: usize,
+            c: usize,
+        ) -> c_int {
+            make(Next::$next, [f, stack, arg, a, b, c], flags)
+        }
+    )*};
 }
 
-/// clone(3) by its other name, by which no other library has one.
-#[no_mangle]
-pub unsafe extern "C" fn __clone(
-    f: usize,
-    stack: usize,
-    flags: c_int,
-    arg: usize,
-    a: usize,
-    b: usize,
-    c: usize,
-) -> c_int {
-    make(Next::LibcClone, [f, stack, arg, a, b, c], flags)
+clones! {
+    clone Clone,
+    // By this name no other library has one.
+    __clone LibcClone,
 }
 
 fn make(next: Next, [f, stack, arg, a, b, c]: [usize; 6], flags: c_int) -> c_int {
