@@ -26,6 +26,8 @@ mod alone;
 mod any;
 #[path = "pager/growth.rs"]
 mod growth;
+#[path = "pager/killed.rs"]
+mod killed;
 #[path = "pager/liar.rs"]
 mod liar;
 #[path = "pager/others.rs"]
@@ -330,9 +332,10 @@ fn obstacle() -> Option<String> {
     (made < 0).then(|| format!("SKIP: no userfaultfd: {}", std::io::Error::last_os_error()))
 }
 
-const PARTS: [(&str, &[others::Case]); 4] = [
+const PARTS: [(&str, &[others::Case]); 5] = [
     ("any", &any::CASES),
     ("growth", &growth::CASES),
+    ("killed", &killed::CASES),
     ("others", &others::CASES),
     ("surroundings", &surroundings::CASES),
 ];

@@ -13,16 +13,13 @@ use super::daemon;
 pub fn variables(given: &ArgMatches) -> Result<[(&'static str, OsString); 3]> {
     let text = |name: &str| given.get_one::<String>(name).map(String::as_str);
     let limit = daemon::limit_of(given)?;
-    let store = text("store").unwrap_or("/var/tmp");
-    if store == "memory" || text("compress") != Some("none") || text("store-size").is_some() {
-        bail!("--memory any has its store in a folder, without compression or a size");
+    if text("compress") == Some("zstd") || text("store-size").is_some() {
+        bail!("--memory any has no --store-size, and compresses by lz4 alone");
     }
     if given.contains_id("socket") || given.get_flag("allow-user-mode") {
         bail!("--memory any has no daemon: --socket and --allow-user-mode do not go with it");
     }
-    if !Path::new(store).is_dir() {
-        bail!("the store cannot be made in {store}: with --memory any it is a folder");
-    }
+    let store = place_of(text("store").unwrap_or("/var/tmp"), text("compress") == Some("lz4"))?;
     if !given.get_flag("allow-pinning") {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         if let Some(kind) = reference_holder(&mounts) {
@@ -32,13 +29,28 @@ pub fn variables(given: &ArgMatches) -> Result<[(&'static str, OsString); 3]> {
             );
         }
     }
-    // A trial of what the store needs: this fails where the program would go unpaged.
-    drop(odfork_pager::store::create_on_disk(Path::new(store))?);
     Ok([
         ("ODFORK_PAGE_MEMORY", "any".into()),
         ("ODFORK_PAGE_LIMIT", limit.to_string().into()),
-        ("ODFORK_PAGE_STORE", std::path::absolute(store)?.into()),
+        ("ODFORK_PAGE_STORE", store),
     ])
+}
+
+/// The library's word for a store. A folder is tried: it fails where the program would go unpaged.
+fn place_of(store: &str, compresses: bool) -> Result<OsString> {
+    match (store, compresses) {
+        ("memory", true) => return Ok("lz4".into()),
+        ("memory", false) => return Ok("memory".into()),
+        (_, true) => {
+            bail!("with --memory any only a store in memory is compressed: --store memory")
+        }
+        (_, false) => {}
+    }
+    if !Path::new(store).is_dir() {
+        bail!("the store cannot be made in {store}: with --memory any it is a folder, or memory");
+    }
+    drop(odfork_pager::store::create_on_disk(Path::new(store))?);
+    Ok(std::path::absolute(store)?.into())
 }
 
 /// A file system whose plain reads write to pages by their frames, without a pin that the kernel

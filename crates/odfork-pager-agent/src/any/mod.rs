@@ -14,7 +14,8 @@
 //! | faults | touches of pages that are away |
 //! | ahead | neighbours of a page that is read |
 //! | hand | which pages are taken; what leaves for the store |
-//! | pool, table, store, room | pages in memory but away; where each is; the file; own memory |
+//! | pool, table, room | pages in memory but away; where each is; own memory |
+//! | store, packed | pages out of memory: in a file; or compressed, in memory |
 //! | unshare | pages that a fork left shared |
 //! | raw_forks | forks that run no handlers |
 //! | growth | what the program may map before it is looked at |
@@ -33,6 +34,7 @@ mod faults;
 pub mod growth;
 mod hand;
 mod holder;
+mod packed;
 mod pager;
 mod pool;
 mod protected;
@@ -75,9 +77,9 @@ const REPORT: &CStr = c"ODFORK_PAGE_REPORT";
 /// As long as the name of a mapping can be.
 const NAME: usize = 8192;
 const STACK: usize = 256 << 10;
-/// Of the pager's own, beside what depends on the limit: checksums of the store, and a table for
-/// 32 GB of memory in one piece.
-const OWN: usize = 128 << 20;
+/// Of the pager's own, beside what depends on the limit: checksums of the store, what is packed
+/// where, and a table for 32 GB of memory in one piece.
+const OWN: usize = 256 << 20;
 const LONGEST: usize = 1024;
 
 const FEATURES: u64 = abi::FEATURE_EVENT_FORK
@@ -284,7 +286,7 @@ fn make(uffd: Userfaultfd, limit: u64) -> Result<*mut Task, Failure> {
             .map_err(&no_room)?
             .ok_or_else(short)?,
         store: store::Store::new(ORDER.path(0), &mut room)
-            .map_err(why("its store cannot be made in the folder of --store"))?,
+            .map_err(why("its store cannot be made"))?,
         protected: protected::Protected::new(tasks, &mut room).ok_or_else(short)?,
         unshare: unshare::Unshare::new(&mut room).ok_or_else(short)?,
         maps,

@@ -1,4 +1,5 @@
-//! The store: a file without a name, in slots of one page, and the checksum of each.
+//! The store: slots of one page, in a file without a name or packed in memory, and the checksum of
+//! each.
 
 use core::ffi::{c_int, CStr};
 
@@ -6,6 +7,7 @@ use odfork_pager_protocol::PAGE;
 use odfork_sys::{args, call, Errno, SysResult};
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::packed::Packed;
 use super::room::Room;
 
 /// Most pages written or read by one call.
@@ -13,8 +15,13 @@ pub const MOST: usize = 256;
 /// 16 GB.
 pub const SLOTS: u64 = 4 << 20;
 
+enum Medium {
+    File(c_int),
+    Memory(Packed),
+}
+
 pub struct Store {
-    fd: c_int,
+    medium: Medium,
     used: *mut u64,
     sums: *mut u64,
     next: u64,
@@ -24,25 +31,24 @@ pub struct Store {
 }
 
 impl Store {
-    /// In this folder.
-    pub fn new(folder: &CStr, room: &mut Room) -> SysResult<Store> {
-        let flags = libc::O_TMPFILE | libc::O_RDWR | libc::O_CLOEXEC;
-        let open = |flags: c_int| {
-            let arguments = args![libc::AT_FDCWD, folder.as_ptr(), flags, 0o600];
-            // SAFETY: a valid path.
-            unsafe { call(libc::SYS_openat, arguments) }
+    /// In this folder; "memory" is memory, "lz4" memory in which pages are compressed.
+    pub fn new(place: &CStr, room: &mut Room) -> SysResult<Store> {
+        let medium = match place.to_bytes() {
+            name @ (b"memory" | b"lz4") => {
+                Medium::Memory(Packed::new(SLOTS, name == b"lz4", room)?)
+            }
+            _ => Medium::File(file_in(place)?),
         };
-        let fd = match open(flags | libc::O_DIRECT) {
-            Err(Errno(libc::EINVAL)) => open(flags)?,
-            other => other?,
-        } as c_int;
         let (used, sums) = (room.take(SLOTS as usize / 64), room.take(SLOTS as usize));
         let (Some(used), Some(sums)) = (used, sums) else { return Err(Errno(libc::ENOMEM)) };
-        Ok(Store { fd, used, sums, next: 0, taken: 0, is_full: false })
+        Ok(Store { medium, used, sums, next: 0, taken: 0, is_full: false })
     }
 
     pub fn fd(&self) -> c_int {
-        self.fd
+        match &self.medium {
+            Medium::File(fd) => *fd,
+            Medium::Memory(packed) => packed.fd(),
+        }
     }
 
     fn is_used(&self, slot: u64) -> bool {
@@ -78,6 +84,9 @@ impl Store {
             // SAFETY: below SLOTS.
             unsafe { *self.used.add(slot as usize / 64) &= !(1 << (slot % 64)) };
             self.taken -= 1;
+            if let Medium::Memory(packed) = &mut self.medium {
+                packed.free(slot);
+            }
         }
     }
 
@@ -91,15 +100,13 @@ impl Store {
     pub fn write(&mut self, pages: &[&[u8]]) -> Option<u64> {
         let count = pages.len() as u64;
         let first = self.take(count)?;
-        let mut parts = [libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 }; MOST];
-        for (part, page) in parts.iter_mut().zip(pages) {
-            *part = libc::iovec { iov_base: page.as_ptr().cast_mut().cast(), iov_len: PAGE };
-        }
-        let at = first as usize * PAGE;
-        let write = args![self.fd, parts.as_ptr(), pages.len(), at, 0];
-        // SAFETY: as many valid parts as said.
-        let done = unsafe { call(libc::SYS_pwritev, write) };
-        self.is_full = done != Ok(pages.len() * PAGE);
+        let is_done = match &mut self.medium {
+            Medium::File(fd) => write(*fd, first, pages),
+            Medium::Memory(packed) => {
+                (first..).zip(pages).all(|(slot, page)| packed.write(slot, page))
+            }
+        };
+        self.is_full = !is_done;
         if self.is_full {
             (first..first + count).for_each(|slot| self.free(slot));
             return None;
@@ -112,12 +119,45 @@ impl Store {
     }
 
     /// Reads slots that lie side by side; how many pages are whole.
-    pub fn read(&self, first: u64, room: &mut [u8]) -> usize {
-        let at = first as usize * PAGE;
-        // SAFETY: the room is as large as said.
-        let got =
-            unsafe { call(libc::SYS_pread64, args![self.fd, room.as_mut_ptr(), room.len(), at]) };
-        let pages = room[..got.unwrap_or(0).min(room.len())].chunks_exact(PAGE);
+    pub fn read(&mut self, first: u64, room: &mut [u8]) -> usize {
+        let got = match &mut self.medium {
+            Medium::File(fd) => {
+                let read = args![*fd, room.as_mut_ptr(), room.len(), first as usize * PAGE];
+                // SAFETY: the room is as large as said.
+                unsafe { call(libc::SYS_pread64, read) }.unwrap_or(0).min(room.len())
+            }
+            Medium::Memory(packed) => {
+                let pages = room.chunks_exact_mut(PAGE).zip(first..);
+                pages.map_while(|(page, slot)| packed.read(slot, page).then_some(PAGE)).sum()
+            }
+        };
+        let pages = room[..got].chunks_exact(PAGE);
         pages.zip(first..).take_while(|(page, slot)| self.holds(*slot, page)).count()
     }
+}
+
+/// A file without a name in this folder, past the page cache where the file system allows it.
+fn file_in(folder: &CStr) -> SysResult<c_int> {
+    let flags = libc::O_TMPFILE | libc::O_RDWR | libc::O_CLOEXEC;
+    let open = |flags: c_int| {
+        let arguments = args![libc::AT_FDCWD, folder.as_ptr(), flags, 0o600];
+        // SAFETY: a valid path.
+        unsafe { call(libc::SYS_openat, arguments) }
+    };
+    match open(flags | libc::O_DIRECT) {
+        Err(Errno(libc::EINVAL)) => open(flags),
+        other => other,
+    }
+    .map(|fd| fd as c_int)
+}
+
+/// Writes pages side by side, at most MOST.
+fn write(fd: c_int, first: u64, pages: &[&[u8]]) -> bool {
+    let mut parts = [libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 }; MOST];
+    for (part, page) in parts.iter_mut().zip(pages) {
+        *part = libc::iovec { iov_base: page.as_ptr().cast_mut().cast(), iov_len: PAGE };
+    }
+    let write = args![fd, parts.as_ptr(), pages.len(), first as usize * PAGE, 0];
+    // SAFETY: as many valid parts as said.
+    unsafe { call(libc::SYS_pwritev, write) == Ok(pages.len() * PAGE) }
 }

@@ -20,7 +20,10 @@ const PAGE_NS: u64 = 500;
 const SHORTEST_NAP: u64 = 250 * MICROSECOND;
 const LONGEST_NAP: u64 = 200 * MILLISECOND;
 /// While faults come that closely, the next one is polled for.
-const CLOSE: u64 = 30 * MICROSECOND;
+const CLOSE: u64 = 80 * MICROSECOND;
+/// If a fault has waited that long behind somebody else's turn, nothing is polled for a while.
+const TURN: u64 = 500 * MICROSECOND;
+const CROWDED: u64 = 500 * MILLISECOND;
 /// Time above the limit, before it is told.
 const PATIENCE: u64 = 200 * MILLISECOND;
 
@@ -49,6 +52,9 @@ struct Times {
     nap: u64,
     message: u64,
     gap: u64,
+    /// The last yield took so long; and nothing is polled until then.
+    yielded: u64,
+    crowded: u64,
     exec: u64,
     seen: (u64, u64),
     /// Above the limit since then; 0: it is not.
@@ -61,12 +67,15 @@ pub extern "C" fn serve(task: usize) -> i32 {
     // SAFETY: the caller of clone made it for us.
     let task = unsafe { &mut *(task as *mut Task) };
     settle(task);
+    let mut rank = Rank::default();
     let start = now();
     let mut times = Times {
         look: start,
         nap: MILLISECOND,
         message: 0,
         gap: u64::MAX,
+        yielded: 0,
+        crowded: 0,
         exec: start,
         seen: (0, 0),
         above: 0,
@@ -77,7 +86,11 @@ pub extern "C" fn serve(task: usize) -> i32 {
         if was_any {
             times.gap = time - times.message;
             times.message = time;
+            if times.yielded > TURN {
+                times.crowded = time + CROWDED;
+            }
         }
+        times.yielded = 0;
         if task.pager.state.is_unprotected {
             task.pager.state.is_unprotected = !task.pager.protect();
         }
@@ -93,9 +106,12 @@ pub extern "C" fn serve(task: usize) -> i32 {
                 stay_behind(task);
             }
         }
-        if was_any || times.gap < CLOSE && time < times.message + CLOSE {
+        let polls = times.gap.max(time - times.message) < CLOSE && time >= times.crowded;
+        rank.set(!polls);
+        if polls {
             // SAFETY: no arguments.
             unsafe { raw(libc::SYS_sched_yield, [0; 6]) };
+            times.yielded = now() - time;
             continue;
         }
         if wait(task, times.look.saturating_sub(time)) {
@@ -136,7 +152,7 @@ fn settle(task: &mut Task) {
         raw(libc::SYS_chdir, args![c"/".as_ptr()]);
         raw(libc::SYS_prctl, args![libc::PR_SET_NAME, c"odfork-page".as_ptr()]);
     }
-    hurry();
+    no_limits();
     // Of this task: the program's first thread may end before the others.
     pager.statm = crate::descriptors::open_high(c"/proc/self/statm");
     let serves = task.holder.start().is_ok();
@@ -146,45 +162,54 @@ fn settle(task: &mut Task) {
     }
 }
 
-/// The program waits for this task, or makes memory its own until this task looks: both want it to
-/// run at once when it wakes. And the program's limits are not meant for it. What is not allowed is
-/// done without.
-fn hurry() {
-    #[repr(C)]
-    struct Schedule {
-        size: u32,
-        policy: u32,
-        flags: u64,
-        nice: i32,
-        priority: u32,
-        /// Linux 6.12: a short slice comes to its turn sooner.
-        slice: u64,
-        rest: [u64; 2],
-    }
-    let schedule = Schedule {
-        size: size_of::<Schedule>() as u32,
-        policy: 0,
-        flags: 0,
-        nice: -20,
-        priority: 0,
-        slice: 100 * MICROSECOND,
-        rest: [0; 2],
-    };
+/// The program's limits are not meant for this task. What is not allowed is done without.
+fn no_limits() {
     const NONE: [u64; 2] = [libc::RLIM_INFINITY; 2];
-    // SAFETY: structures of the sizes said, a constant path, a descriptor of ours.
+    // SAFETY: structures of the sizes said.
     unsafe {
-        raw(libc::SYS_sched_setattr, args![0, &schedule, 0]);
         raw(libc::SYS_prctl, args![libc::PR_SET_TIMERSLACK, 1]);
         for kind in [libc::RLIMIT_FSIZE, libc::RLIMIT_CPU] {
             raw(libc::SYS_prlimit64, args![0, kind as usize, &NONE, 0]);
         }
-        // A session of its own has a share of its own, whatever the priority in it.
-        let path = c"/proc/self/autogroup".as_ptr();
-        let open = args![libc::AT_FDCWD, path, libc::O_WRONLY | libc::O_CLOEXEC, 0];
-        if let Ok(fd) = call(libc::SYS_openat, open) {
-            raw(libc::SYS_write, args![fd, c"-20".as_ptr(), 3]);
-            close(fd as c_int);
+    }
+}
+
+/// How this task competes for a processor: it has a high rank, or not. The program waits for it, or
+/// makes memory its own until it looks: when it wakes it must run at once. While it polls it must
+/// not: a task of a high rank that yields keeps its processor, and whoever it has just served wakes
+/// on another one, which sleeps. That takes longer than all the rest.
+#[derive(Default)]
+struct Rank(bool);
+
+impl Rank {
+    /// What is not allowed is done without.
+    fn set(&mut self, is_high: bool) {
+        #[repr(C)]
+        struct Schedule {
+            size: u32,
+            policy: u32,
+            flags: u64,
+            nice: i32,
+            priority: u32,
+            /// Linux 6.12: a short slice comes to its turn sooner.
+            slice: u64,
+            rest: [u64; 2],
         }
+        if self.0 == is_high {
+            return;
+        }
+        self.0 = is_high;
+        let schedule = Schedule {
+            size: size_of::<Schedule>() as u32,
+            policy: 0,
+            flags: 0,
+            nice: if is_high { -20 } else { 0 },
+            priority: 0,
+            slice: 100 * MICROSECOND,
+            rest: [0; 2],
+        };
+        // SAFETY: a structure of the size said.
+        unsafe { raw(libc::SYS_sched_setattr, args![0, &schedule, 0]) };
     }
 }
 
