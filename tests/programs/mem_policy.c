@@ -51,6 +51,21 @@ static void bind_or_name(char *memory, int by_name, int late)
     od_verify(memory, SIZE, 4, "at the end");
 }
 
+/* A part has a policy, all of it gets another property then. */
+static void bind_a_part(void)
+{
+    char *memory = od_map(SIZE), *part = memory + 2 * OD_MB;
+    unsigned long nodes = 1;
+    od_fill(memory, SIZE, 4);
+    od_run_child(look, memory);
+    od_freeze();
+    OK(syscall(SYS_mbind, part, OD_MB, BIND, &nodes, 64, 0));
+    OK(madvise(memory, SIZE, MADV_DONTDUMP));
+    CHECK(policy_of(part) == BIND, "policy %d of the part that was bound", policy_of(part));
+    CHECK(policy_of(memory) != BIND, "the policy of a part is that of all");
+    od_run_child(look, memory);
+}
+
 int main(void)
 {
     char *plain = od_map(SIZE);
@@ -65,5 +80,6 @@ int main(void)
         bind_or_name(memory, kind & 1, kind >> 1);
         od_run_child(look, plain);
     }
+    bind_a_part();
     return od_done();
 }

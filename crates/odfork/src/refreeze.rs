@@ -89,6 +89,7 @@ fn refreezable(s: &Scratch, v: &Vma, file: &BackingFile) -> bool {
 pub fn is_replaceable(s: &Scratch, v: &Vma) -> bool {
     crate::quiesce::excluded_range(s, v, v.start).is_none()
         && v.plain_flags
+        && !v.hinted
         && !v.watched
         && !v.special
         && matches!(v.perms, p if p == READ | WRITE || p == READ)

@@ -274,21 +274,27 @@ pub fn scan(s: &mut Scratch, subject: &Subject, quiesced: bool, look: Trial) -> 
     Ok(())
 }
 
-/// No mapping of the range has a property that another mapping in its place would lose, but for
-/// those that show backing files.
-pub fn are_plain(
+/// The properties that all mappings of the range have, but for those that show backing files, of
+/// which they are known to be `kept`. None: they are not the same, or another mapping in the place
+/// of one would lose some.
+pub fn common_properties(
     s: &mut Scratch,
     registry: &Registry,
     (start, end): (usize, usize),
-) -> SysResult<bool> {
+    mut kept: Option<u32>,
+) -> SysResult<Option<u32>> {
     let fd = open(&s.kernel, c"/proc/self/smaps")?;
     let (mut parser, mut plain, mut passed) = (SmapsParser::new(), true, false);
+    let kernel = s.kernel;
     let done = loop {
         let read = read(&s.kernel, fd, &mut s.work.text);
         let mut each = |v: &Vma| {
             passed |= v.start >= end;
             let concerns = v.start < end && v.end > start && file_of(v, registry).is_none();
-            plain &= !concerns || v.plain_flags && !v.special;
+            if concerns && plain {
+                let same = *kept.get_or_insert(v.kept) == v.kept;
+                plain = same && v.plain_flags && !v.special && has_default_policy(&kernel, v.start);
+            }
         };
         match read {
             Ok(0) => parser.finish(&mut each),
@@ -300,7 +306,7 @@ pub fn are_plain(
         }
     };
     close(fd);
-    done.map(|()| plain)
+    done.map(|()| kept.filter(|_| plain))
 }
 
 /// Counts the mappings again, after many of them were joined.

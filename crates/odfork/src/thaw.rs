@@ -210,8 +210,12 @@ fn join(s: &mut Scratch, o: &Order, fd: i32) -> Done<bool> {
         }
         (at, perms, parts) = (v.end, Some(v.perms), parts + 1);
     }
-    if others && !scan::are_plain(s, o.subject.registry, (o.start, o.end)).map_err(fail)? {
-        return Ok(false);
+    if others {
+        let range = (o.start, o.end);
+        kept = scan::common_properties(s, o.subject.registry, range, kept).map_err(fail)?;
+        if kept.is_none() {
+            return Ok(false);
+        }
     }
     let prot = i32::from(perms.unwrap_or(0) & 7);
     let first = covering_or_next(s, fd, o.start).map_err(fail)?.unwrap_or_default();

@@ -35,8 +35,10 @@ pub struct Vma {
     /// Anonymous bytes present or swapped: what fork has to copy entries for. Of shared anonymous
     /// memory all bytes that this process has touched.
     pub anon: usize,
-    /// All `VmFlags` seen are known to be harmless for freezing.
+    /// All `VmFlags` seen are known to be harmless for freezing, or hints.
     pub plain_flags: bool,
+    /// It has a hint how it is read (`MADV_RANDOM`, `MADV_SEQUENTIAL`).
+    pub hinted: bool,
     /// Watched by a userfaultfd.
     pub watched: bool,
     /// Properties that anonymous memory there gets again (`kept.rs`).
@@ -71,6 +73,7 @@ impl Vma {
             && self.perms == READ | WRITE
             && !self.watched
             && self.plain_flags
+            && !self.hinted
             && !self.special
     }
 
@@ -107,6 +110,9 @@ impl Vma {
 /// mapping as it is.
 const HARMLESS: [&[u8]; 11] =
     [b"rd", b"wr", b"mr", b"mw", b"me", b"ac", b"nr", b"hg", b"nh", b"sd", b"ms"];
+
+/// How a file is read ahead: anonymous memory can do without when its mappings are joined.
+const HINTS: [&[u8]; 2] = [b"sr", b"rr"];
 
 /// Those that the runtime gives back with the memory.
 const KEPT: [(&[u8], u32); 3] = [(b"hg", HUGEPAGE), (b"nh", NOHUGEPAGE), (b"nr", NORESERVE)];
@@ -239,7 +245,9 @@ fn detail(v: &mut Vma, line: &[u8]) {
             for flag in value.split(|&b| b == b' ').filter(|w| !w.is_empty()) {
                 v.kept |= KEPT.iter().find(|(name, _)| flag == *name).map_or(0, |(_, bit)| *bit);
                 v.watched |= WATCHED.contains(&flag);
-                v.plain_flags &= HARMLESS.contains(&flag) || WATCHED.contains(&flag);
+                v.hinted |= HINTS.contains(&flag);
+                v.plain_flags &=
+                    [&HARMLESS[..], &WATCHED, &HINTS].iter().any(|known| known.contains(&flag));
             }
         }
         _ => {}
