@@ -72,10 +72,17 @@ fn settle(
     answer
 }
 
-/// A call that gives a range a property that anonymous memory has to get again, and takes another.
+/// The kernel has carried out an advice, over holes too: it goes on behind them, and tells of them
+/// at the end.
+pub fn is_done(answer: isize) -> bool {
+    answer == 0 || answer == -(libc::ENOMEM as isize)
+}
+
+/// An advice that gives a range a property that anonymous memory has to get again, and takes
+/// another.
 pub fn keep(start: usize, len: usize, kept: (u32, u32), call: impl Fn() -> isize) -> isize {
     change(start, len, call, |st, end, answer| {
-        if sys::check(answer).is_ok() {
+        if is_done(answer) {
             st.addresses.keep(start, end, kept.0, kept.1);
         }
     })

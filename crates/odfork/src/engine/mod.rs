@@ -47,7 +47,7 @@ pub use live::{
     is_live_wanted, note_mapped, on_private,
 };
 pub use look::after_wait;
-pub use mapping::{keep, map, protect, replace};
+pub use mapping::{is_done, keep, map, protect, replace};
 pub use notes::{
     away_from_passes, before_filter, before_loading, before_raw_fork, before_unloading,
     before_unseen_code, beside_no_pass, is_interrupting, name_tracer, never_overwrite,

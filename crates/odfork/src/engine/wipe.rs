@@ -13,7 +13,7 @@ use super::zero;
 use crate::addresses::Addresses;
 use crate::args;
 use crate::kept;
-use crate::sys::{self, Errno, Kernel, SysResult};
+use crate::sys::{self, Errno, Kernel, SysResult, PAGE};
 
 /// The advice for a range that is frozen, at least in part. Under the lock.
 pub fn wipe(start: usize, end: usize) -> SysResult<()> {
@@ -43,6 +43,7 @@ fn keep_away(addresses: &Addresses, range: (usize, usize)) -> SysResult<()> {
     if !addresses.note_wiped(range.0, range.1) {
         return Err(Errno(libc::EAGAIN));
     }
+    addresses.keep(range.0, range.1, kept::WIPEONFORK, 0);
     state().wipes.store(1, Relaxed);
     // What is kept out of a child might find no room there.
     match sys::is_space_limited() {
@@ -75,9 +76,17 @@ pub fn in_child(st: &State) {
     while let Some((start, end)) = addresses.first_wiped(at, usize::MAX) {
         at = start;
         while at < end {
-            let (access, until) = addresses.access(at, end);
-            empty(st, (at, until), access.unwrap_or(libc::PROT_READ | libc::PROT_WRITE));
-            at = until;
+            let (a, b) = addresses.first_frozen(at, end).unwrap_or((end, end));
+            // Thawed since: it has the advice, and the kernel has emptied it.
+            if at < a {
+                addresses.keep_wiped(at, a);
+            }
+            at = a;
+            while at < b {
+                let (access, until) = addresses.access(at, b);
+                empty(st, (at, until), access.unwrap_or(libc::PROT_READ | libc::PROT_WRITE));
+                at = until;
+            }
         }
     }
 }
@@ -85,9 +94,14 @@ pub fn in_child(st: &State) {
 /// Where nothing can be mapped zeros are written, and again in its own children.
 fn empty(st: &State, range: (usize, usize), access: i32) {
     let (addresses, kernel) = (&st.addresses, Kernel::new(&st.trace, st.options().fault));
-    // Anonymous: other memory by now, or the kernel has emptied it.
+    // Anonymous, at least in part: other memory by now, or the kernel has emptied it.
     if advise(range, libc::MADV_REMOVE) == Err(Errno(libc::EINVAL)) {
-        return addresses.keep_wiped(range.0, range.1);
+        if addresses.is_exact() || range.1 - range.0 == PAGE {
+            return addresses.keep_wiped(range.0, range.1);
+        }
+        let middle = range.0 + (range.1 - range.0) / PAGE / 2 * PAGE;
+        empty(st, (range.0, middle), access);
+        return empty(st, (middle, range.1), access);
     }
     let (kept, _) = addresses.kept(range.0, range.1);
     if kept::map(&kernel, range, access, libc::MAP_FIXED, kept).is_ok() {

@@ -97,17 +97,15 @@ fn gives_up(advice: c_int) -> bool {
 /// Other advice, where what is not given up is private.
 fn advise_private(addr: usize, pages: usize, advice: c_int, call: impl Fn() -> isize) -> isize {
     if is_property(advice) {
-        // What is still frozen gets it again when it is thawed.
+        // What is still frozen gets it again when it is thawed (`engine/wipe.rs` sees to its own).
         let later = |bit, answer| {
-            if answer == 0 {
+            if engine::is_done(answer) {
                 engine::state().addresses.keep(addr, addr + pages, bit, 0);
             }
             answer
         };
         return engine::with_property(addr, pages, |thawed| match (thawed, advice) {
-            (Err(_), libc::MADV_WIPEONFORK) => {
-                later(WIPEONFORK, as_answer(engine::wipe(addr, addr + pages)))
-            }
+            (Err(_), libc::MADV_WIPEONFORK) => as_answer(engine::wipe(addr, addr + pages)),
             (Err(_), libc::MADV_DONTFORK) => later(DONTFORK, call()),
             (Err(_), libc::MADV_DONTDUMP) => later(DONTDUMP, call()),
             _ => call(),
