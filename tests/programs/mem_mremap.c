@@ -168,6 +168,36 @@ static void shrinks_over_mixed_access(uint64_t gen)
     }
 }
 
+/* A property of a page that is taken back, or a hint: what was one mapping is one again. */
+static void grow_after(const char *what, uint64_t gen)
+{
+    char *at = frozen(gen, 0), *page = at + SIZE / 2;
+    size_t empty = 0;
+    if (!strcmp(what, "a lock")) {
+        OK(mlock(page, OD_PAGE));
+        OK(munlock(page, OD_PAGE));
+        od_thaw();
+    } else if (!strcmp(what, "MADV_DONTFORK")) {
+        OK(madvise(page, OD_PAGE, MADV_DONTFORK));
+        OK(madvise(page, OD_PAGE, MADV_DOFORK));
+        od_thaw();
+    } else {
+        empty = OD_MB;
+        OK(madvise(page, empty, MADV_DONTNEED));
+        if (!strcmp(what, "MADV_RANDOM"))
+            OK(madvise(at, SIZE, MADV_RANDOM));
+        else
+            CHECK(mlockall(99) == -1, "mlockall accepts what is no flag");
+    }
+    char *now = remap(at, SIZE, SIZE + MORE, MREMAP_MAYMOVE, NULL);
+    CHECK(now != MAP_FAILED, "growing after %s: %s", what, strerror(errno));
+    od_verify(now, SIZE / 2, gen, what);
+    od_verify_zero(now + SIZE / 2, empty, what);
+    od_verify_at(now + SIZE / 2 + empty, SIZE / 2 - empty, gen, (SIZE / 2 + empty) / 8, what);
+    od_verify_zero(now + SIZE, MORE, what);
+    OK(munmap(now, SIZE + MORE));
+}
+
 int main(void)
 {
     for (by_syscall = 0; by_syscall < 2; by_syscall++)
@@ -180,6 +210,10 @@ int main(void)
             move_a_piece(gen);
             refusals(gen);
             shrinks_over_mixed_access(gen);
+            grow_after("a lock", gen);
+            grow_after("MADV_DONTFORK", gen);
+            grow_after("MADV_RANDOM", gen);
         }
+    grow_after("a refused mlockall", 12);
     return od_done();
 }

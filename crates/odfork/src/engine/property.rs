@@ -33,8 +33,14 @@ pub fn with_property<T>(start: usize, len: usize, call: impl FnOnce(Done<bool>) 
     before_cut(st);
     let mut owned = hold();
     st.slices.doubt();
-    let thawed = thaw_range(st, &mut owned, (start, len), Content::Join, false);
-    st.addresses.note_special(start, start.saturating_add(len));
+    let end = start.saturating_add(len);
+    // What has a property of its own was thawed, and joined, when it got it.
+    let had = st.addresses.may_be_special(start, end) && !st.addresses.may_be_frozen(start, end);
+    let thawed = match had {
+        true => Ok(false),
+        false => thaw_range(st, &mut owned, (start, len), Content::Join, false),
+    };
+    st.addresses.note_special(start, end);
     call(thawed)
 }
 

@@ -88,9 +88,7 @@ pub fn thaw_range(
 ) -> Done<bool> {
     let end = start.saturating_add(len);
     let join = content == Content::Join;
-    // What has a property of its own was thawed when it got it.
-    let joins =
-        join && st.addresses.may_be_split(start, end) && !st.addresses.may_be_special(start, end);
+    let joins = join && st.addresses.may_be_split(start, end);
     if !(st.addresses.may_be_frozen(start, end) || joins) {
         return Ok(false);
     }
