@@ -51,6 +51,25 @@ static void lock_and_drop(uint64_t gen)
     show("munlock across a hole", munlock(other, 3 * SIZE));
 }
 
+/* The kernel does not come to what lies behind the lock. A change of access that was refused
+ * half-way leaves it to the helper task to find that out. */
+static void drop_up_to_a_lock(uint64_t gen)
+{
+    char *at = od_map(SIZE);
+    const size_t from = 4 * OD_MB, lock = 8 * OD_MB, end = SIZE - OD_PAGE;
+    od_fill(at, SIZE, gen);
+    od_freeze();
+    od_run_child((void (*)(void *))od_refreeze, NULL);
+    OK(munmap(at + end, OD_PAGE));
+    CHECK(mprotect(at + from, SIZE - from, PROT_READ | PROT_WRITE) < 0, "mprotect of a hole");
+    show("mlock a page", mlock(at + lock, OD_PAGE));
+    show("DONTNEED up to it and on", madvise(at + from, 2 * lock - from - OD_PAGE, MADV_DONTNEED));
+    od_verify(at, from, gen, "before what is dropped");
+    od_verify_zero(at + from, lock - from, "what is dropped");
+    od_verify_at(at + lock, end - lock, gen, lock / 8, "from the lock on");
+    OK(munmap(at, end));
+}
+
 /* A soft limit of 8 MB, and no privilege to ignore it: only a child drops it. */
 static void limited(void *argument)
 {
@@ -101,6 +120,7 @@ int main(void)
         printf("the limit stays as it was\n");
     for (uint64_t gen = 1; gen < 4; gen++) {
         lock_and_drop(gen);
+        drop_up_to_a_lock(gen);
         od_run_child(limited, &gen);
         od_run_child(all_locked, &gen);
     }

@@ -129,30 +129,37 @@ fn thaw(s: &mut Scratch, o: &Order, fd: i32) -> Done<()> {
     while at < o.end {
         let Some(v) = covering_or_next(s, fd, at).map_err(fail)? else { break };
         let (start, end) = (v.start.max(at), v.end.min(o.end));
-        if start < end && is_backed(&v, o.subject.registry) {
-            if refuses(s, (start, end), o.content) {
+        if start < end {
+            let ours = is_backed(&v, o.subject.registry);
+            if refuses(s, (start, end), o.content, ours) {
                 s.results.report.refused.set(1);
                 break;
             }
-            by_hand |= replace(s, &v, (start, end), o)?;
+            if ours {
+                by_hand |= replace(s, &v, (start, end), o)?;
+            }
         }
         at = v.end.max(at + 1);
     }
+    // After zeros were written by hand the kernel must not hear the advice for those pages: it
+    // would show the backing file. All others have heard it.
     if by_hand {
-        advise_others(s, o, fd).map_err(fail)?;
+        s.results.report.by_hand.set(1);
     }
     Ok(())
 }
 
-/// A locked mapping keeps its content: the kernel refuses DONTNEED and FREE for
-/// it, and so it refuses MADV_COLD, which changes nothing (Linux 5.4).
-fn refuses(s: &mut Scratch, (start, end): (usize, usize), content: Content) -> bool {
-    if !matches!(content, Content::Zero(libc::MADV_DONTNEED | libc::MADV_FREE)) {
-        return false;
-    }
-    let a = args![start, end - start, libc::MADV_COLD];
-    // SAFETY: advice without effect on content.
-    let answer = unsafe { s.kernel.call(libc::SYS_madvise, a) };
+/// The kernel refuses the advice for this mapping, and does not come to what lies behind. What is
+/// not ours (`ours`) hears the advice here. A locked mapping of ours keeps its content: it refuses
+/// DONTNEED and FREE, and so it refuses MADV_COLD, which changes nothing (Linux 5.4).
+fn refuses(s: &Scratch, (start, end): (usize, usize), content: Content, ours: bool) -> bool {
+    let advice = match content {
+        Content::Zero(advice) if !ours => advice,
+        Content::Zero(libc::MADV_DONTNEED | libc::MADV_FREE) => libc::MADV_COLD,
+        _ => return false,
+    };
+    // SAFETY: the program's own advice for its own memory, or one without effect on content.
+    let answer = unsafe { s.kernel.call(libc::SYS_madvise, args![start, end - start, advice]) };
     answer == Err(Errno(libc::EINVAL))
 }
 
@@ -162,27 +169,9 @@ fn is_backed(v: &Vma, registry: &Registry) -> bool {
         && !registry.live().any(|(_, i)| i.anchor_private == v.start)
 }
 
-/// After zeros were written by hand the kernel must not hear the advice for
-/// those pages again (it would show the backing file): the rest of the range hears it here.
-fn advise_others(s: &mut Scratch, o: &Order, fd: i32) -> SysResult<()> {
-    s.results.report.by_hand.set(1);
-    let Content::Zero(advice) = o.content else { return Ok(()) };
-    let mut at = o.start;
-    while at < o.end {
-        let Some(v) = covering_or_next(s, fd, at)? else { break };
-        let (start, end) = (v.start.max(at), v.end.min(o.end));
-        if start < end && !is_backed(&v, o.subject.registry) {
-            // SAFETY: the program's own advice for its own memory.
-            let _ = unsafe { sys::call(libc::SYS_madvise, args![start, end - start, advice]) };
-        }
-        at = v.end.max(at + 1);
-    }
-    Ok(())
-}
-
 /// One anonymous mapping over the range, if all of it is private, anonymous (or
 /// was, before freezing), equally protected and advised; false if it is not. Then its parts
-/// are thawed one by one: the kernel may move mixed mappings too (Linux 6.17), and an
+/// are thawed one by one: the kernel may move mixed mappings too (Linux 6.17), and a
 /// backing file that moved or grew unseen would show its file. What is frozen has no property but
 /// those that are known; what lies beside it may be anything, and the kernel is asked.
 fn join(s: &mut Scratch, o: &Order, fd: i32) -> Done<bool> {
