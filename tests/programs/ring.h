@@ -5,6 +5,8 @@
 #include <linux/io_uring.h>
 
 static int ring_fd;
+/* How the kernel is called: by the C library, else by the instruction itself. */
+static long (*ring_call)(long, ...) = syscall;
 
 static struct {
     unsigned *tail, *mask, *array, *chead, *ctail, *cmask;
@@ -16,7 +18,7 @@ static void make_ring(unsigned count)
 {
     struct io_uring_params p;
     memset(&p, 0, sizeof p);
-    ring_fd = (int)syscall(SYS_io_uring_setup, count, &p);
+    ring_fd = (int)ring_call(SYS_io_uring_setup, count, &p);
     if (ring_fd < 0 && (errno == ENOSYS || errno == EPERM || errno == EACCES || errno == ENOMEM))
         od_skip("io_uring_setup: %s; set kernel.io_uring_disabled=0", strerror(errno));
     CHECK(ring_fd >= 0, "io_uring_setup: %s", strerror(errno));
@@ -48,14 +50,14 @@ static struct io_uring_sqe *next_entry(void)
 static void submit_entry(void)
 {
     __atomic_store_n(ring.tail, *ring.tail + 1, __ATOMIC_RELEASE);
-    long n = syscall(SYS_io_uring_enter, ring_fd, 1, 0, 0, NULL, 0);
+    long n = ring_call(SYS_io_uring_enter, ring_fd, 1, 0, 0, NULL, 0);
     CHECK(n == 1, "io_uring_enter: %ld, %s", n, strerror(errno));
 }
 
 static int complete(void)
 {
     while (__atomic_load_n(ring.ctail, __ATOMIC_ACQUIRE) == *ring.chead) {
-        long n = syscall(SYS_io_uring_enter, ring_fd, 0, 1, IORING_ENTER_GETEVENTS, NULL, 0);
+        long n = ring_call(SYS_io_uring_enter, ring_fd, 0, 1, IORING_ENTER_GETEVENTS, NULL, 0);
         CHECK(n >= 0 || errno == EINTR, "io_uring_enter: %s", strerror(errno));
     }
     int result = ring.done[*ring.chead & *ring.cmask].res;

@@ -3,9 +3,11 @@
  * No lost write by tasks that share the memory without being threads of the process:
  * a raw clone(CLONE_VM) sibling, and a vfork child that works before it ends.
  * Both count in the region while the process forks and freezes; the process sees every count.
- * A child has memory of its own, and may freeze it.
+ * A child has memory of its own, and may freeze it. Calls that make memory anonymous again lose no
+ * count either: of the process, and of a vfork child beside another thread.
  */
 #include "proc_region.h"
+#include <malloc.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -63,6 +65,13 @@ static void check_slots(const char *when)
     region_check(region, BYTES, 5, 64, when);
 }
 
+static void make_anonymous(void)
+{
+    OK(madvise(region, BYTES, MADV_DONTDUMP));
+    OK(madvise(region, BYTES, MADV_DODUMP));
+    malloc_trim(0);
+}
+
 static void fork_much(const char *when)
 {
     while (!oracle[2])
@@ -82,6 +91,8 @@ static void fork_much(const char *when)
         od_join(pid);
         if (i % 10 == 5)
             od_refreeze();
+        if (i % 10 == 7)
+            make_anonymous();
         if (i == 30)
             od_thaw();
         if (i == 40)
@@ -139,10 +150,42 @@ static void with_vfork_sibling(const char *when)
     check_slots(when);
 }
 
+static void *count(void *unused)
+{
+    count_without_libc(unused);
+    return NULL;
+}
+
+static void with_a_borrower(const char *when)
+{
+    pthread_t thread;
+    clear_slots();
+    CHECK(pthread_create(&thread, NULL, count, NULL) == 0, "pthread_create");
+    while (!oracle[2])
+        sched_yield();
+    for (int i = 0; i < 10; i++) {
+        od_freeze();
+        od_refreeze();
+        pid_t pid = OK(vfork());
+        if (pid == 0) {
+            make_anonymous();
+            _exit(0);
+        }
+        od_join(pid);
+        for (uint64_t was = oracle[0]; oracle[0] < was + 500;)
+            sched_yield();
+    }
+    oracle[1] = 1;
+    pthread_join(thread, NULL);
+    check_slots(when);
+}
+
 int main(void)
 {
     region = region_new(BYTES, 5);
     oracle = mmap(NULL, OD_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    region_grow_old(region, OD_PAGE, 5);
+    with_a_borrower("a vfork child's calls");
     with_clone_sibling(__clone, "__clone sibling, early");
     with_clone_sibling(clone, "clone sibling, early");
     region_grow_old(region, OD_PAGE, 5);

@@ -116,9 +116,8 @@ extern "C" fn entry(at: usize) -> i32 {
     results.report.space_limited.set(usize::from(is_space_limited()));
     lift_limits(start.job.thaws());
     let found = match start.job {
-        Job::Pass(_) | Job::Thaw(thaw::Order { content: thaw::Content::Leave, .. }) => {
-            open_files::look_and_close(&mut scratch)
-        }
+        Job::Pass(_) => open_files::look_and_close(&mut scratch),
+        Job::Thaw(order) if order.keeps() => open_files::look_and_close(&mut scratch),
         _ => {
             open_files::close_all();
             Found::default()

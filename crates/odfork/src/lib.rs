@@ -48,6 +48,7 @@ mod live;
 mod lock;
 #[cfg(test)]
 mod lock_tests;
+mod maps;
 #[cfg_attr(not(target_arch = "x86_64"), path = "mend_nothing.rs")]
 mod mend;
 mod once;

@@ -42,6 +42,12 @@ impl Found {
         self.userfaultfd |= more.userfaultfd;
     }
 
+    /// The kernel may write to memory by itself, in a process with so many threads. What could not
+    /// be read may say so.
+    pub fn may_pin(&self, threads: u64) -> bool {
+        self.unknown || self.pins || self.direct && threads > 1
+    }
+
     /// A reason not to freeze in a process with so many threads.
     pub fn forbids(&self, threads: u64) -> Done<()> {
         match self {

@@ -79,8 +79,6 @@ pub struct Order<'a> {
     pub allowed: Allowed,
     /// Where the user wants files of huge pages, or empty.
     pub directory: &'a CStr,
-    /// A task outside the process runs in its memory (seen by the clone wrapper).
-    pub shared_vm: bool,
     pub decide: Decide,
     /// A slice of it; none: in one piece.
     pub slice: Option<Slice>,
@@ -156,7 +154,7 @@ pub fn job(s: &mut Scratch, order: &Order, found: Found) -> Done<()> {
 
 /// The step `fences`: how many threads there are, if nothing forbids a pass.
 fn fences(s: &mut Scratch, o: &Order) -> Done<u64> {
-    if o.shared_vm {
+    if o.subject.shared_vm {
         return Err(Stop::of(Reason::SharedVm));
     }
     let threads = scan::fences(s, &o.subject)?;

@@ -35,6 +35,9 @@ pub struct Subject<'a> {
     pub tid: i32,
     /// It borrows the memory it works in: it may be killed, and the memory lives on.
     pub borrowed: bool,
+    /// Tasks outside the process run in its memory: whoever made a borrower, or who was made by
+    /// clone.
+    pub shared_vm: bool,
     pub registry: &'a Registry,
     /// Code that needs no inspection any more.
     pub searched: &'a Searched,

@@ -22,6 +22,7 @@ use crate::freeze::{self, Content, Tools};
 use crate::grow;
 use crate::held::Holding;
 use crate::inspect;
+use crate::maps::covering_or_next;
 use crate::open_files::Found;
 use crate::pass::{self, Order};
 use crate::plan::{Kind, Piece};
@@ -36,7 +37,6 @@ use crate::share;
 use crate::source::Source;
 use crate::step::Step;
 use crate::sys::{now_ns, HUGE, PAGE};
-use crate::thaw;
 use crate::vma::Vma;
 
 /// Bytes at most that are at work at once: about what moves in 5 ms. What is asked of a range grows
@@ -255,7 +255,7 @@ fn next(s: &Scratch, at: usize) -> Option<(Vma, (usize, usize))> {
 
 /// The range lies in one mapping like the one that the look has found there.
 fn is_still(s: &mut Scratch, maps: i32, v: &Vma, (from, to): (usize, usize)) -> bool {
-    let Ok(Some(now)) = thaw::covering_or_next(s, maps, from) else { return false };
+    let Ok(Some(now)) = covering_or_next(s, maps, from) else { return false };
     let place = |v: &Vma| (v.offset as usize).wrapping_sub(v.start);
     now.start <= from
         && now.end >= to

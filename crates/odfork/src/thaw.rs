@@ -8,6 +8,7 @@ use crate::args;
 use crate::content::Filling;
 use crate::kept;
 use crate::leave::{self, Leaving};
+use crate::maps::{self, covering_or_next};
 use crate::open_files::Found;
 use crate::pagemap::{Pagemap, Want};
 use crate::quiesce::{self, Quiesced};
@@ -18,9 +19,8 @@ use crate::scan::{self, Subject};
 use crate::scratch::Scratch;
 use crate::step::Step;
 use crate::sys::abi::advice::MADV_GUARD_INSTALL;
-use crate::sys::abi::procmap;
 use crate::sys::{self, Errno, Kernel, SysResult, HUGE};
-use crate::vma::{parse_head, Vma, EXEC, READ, SHARED, WRITE};
+use crate::vma::{Vma, SHARED};
 
 /// Bytes that are copied at a time.
 const CHUNK: usize = 32 << 20;
@@ -55,7 +55,15 @@ pub struct Order<'a> {
     pub subject: Subject<'a>,
 }
 
-/// The job: every part of the range that shows a backing file becomes anonymous.
+impl Order<'_> {
+    /// Content is copied, and the copy takes its place.
+    pub fn keeps(&self) -> bool {
+        !matches!(self.content, Content::Zero(_))
+    }
+}
+
+/// The job: every part of the range that shows a backing file becomes anonymous. What the kernel
+/// may write to by itself stays: a copy would miss it.
 pub fn job(s: &mut Scratch, order: &Order, found: Found) -> Done<()> {
     // A copy on the task's own stack: the caller's may be part of what is thawed.
     let o = *order;
@@ -63,7 +71,18 @@ pub fn job(s: &mut Scratch, order: &Order, found: Found) -> Done<()> {
     let fail = |e| Stop::failed(Reason::NoProc, Step::Thaw, e);
     let fd = scan::open(&s.kernel, c"/proc/self/maps").map_err(fail)?;
     s.work.locks = scan::locks_new(s);
-    let quiesced = quiesce(s, &o, fd, found)?;
+    let mut threads = 1;
+    if o.keeps() {
+        threads = scan::fences(s, &o.subject)?;
+        if found.may_pin(threads) || maps::pin(s, fd).map_err(fail)? {
+            // Without it nothing need be copied, and the kernel answers.
+            return match shows_backed(s, &o, fd).map_err(fail)? {
+                true => Err(Stop::of(Reason::Pinned)),
+                false => Ok(()),
+            };
+        }
+    }
+    let quiesced = quiesce(s, &o, (fd, threads), found)?;
     let done = thaw(s, &o, fd);
     if let Some(quiesced) = quiesced {
         quiesced.release(s, &o.subject);
@@ -73,11 +92,15 @@ pub fn job(s: &mut Scratch, order: &Order, found: Found) -> Done<()> {
 
 /// Holds whoever could write to what is moved. Content that is given up needs none of it: whoever
 /// writes to it meanwhile races with the program's own call.
-fn quiesce(s: &mut Scratch, o: &Order, fd: i32, found: Found) -> Done<Option<Quiesced>> {
-    if matches!(o.content, Content::Zero(_)) {
+fn quiesce(
+    s: &mut Scratch,
+    o: &Order,
+    (fd, threads): (i32, u64),
+    found: Found,
+) -> Done<Option<Quiesced>> {
+    if !o.keeps() {
         return Ok(None);
     }
-    let threads = scan::fences(s, &o.subject)?;
     if o.content == Content::Leave {
         // What is read behind the page tables stays in its file, and a view of a whole file is not
         // for being locked.
@@ -86,11 +109,12 @@ fn quiesce(s: &mut Scratch, o: &Order, fd: i32, found: Found) -> Done<Option<Qui
             return Err(Stop::of(Reason::Pinned));
         }
     }
-    if threads == 1 && o.end - o.start <= CHUNK {
+    let is_alone = threads == 1 && !o.subject.shared_vm;
+    if is_alone && o.end - o.start <= CHUNK {
         return Ok(watch(s, o, fd));
     }
     match Quiesced::begin(s, &o.subject, threads, true) {
-        Err(stop) if threads > 1 && !o.moves => Err(stop),
+        Err(stop) if !(is_alone || o.moves) => Err(stop),
         quiesced => Ok(quiesced.ok()),
     }
 }
@@ -147,6 +171,19 @@ fn thaw(s: &mut Scratch, o: &Order, fd: i32) -> Done<()> {
         s.results.report.by_hand.set(1);
     }
     Ok(())
+}
+
+/// Some of the range shows a backing file.
+fn shows_backed(s: &mut Scratch, o: &Order, fd: i32) -> SysResult<bool> {
+    let mut at = o.start;
+    while at < o.end {
+        let Some(v) = covering_or_next(s, fd, at)?.filter(|v| v.start < o.end) else { break };
+        if is_backed(&v, o.subject.registry) {
+            return Ok(true);
+        }
+        at = v.end;
+    }
+    Ok(false)
 }
 
 /// The kernel refuses the advice for this mapping, and does not come to what lies behind. What is
@@ -213,58 +250,6 @@ fn join(s: &mut Scratch, o: &Order, fd: i32) -> Done<bool> {
         s.results.report.thawed.add(o.end - o.start);
     }
     Ok(true)
-}
-
-pub fn covering_or_next(s: &mut Scratch, fd: i32, addr: usize) -> SysResult<Option<Vma>> {
-    let mut q = procmap::Query {
-        size: size_of::<procmap::Query>() as u64,
-        flags: procmap::COVERING_OR_NEXT_VMA,
-        address: addr as u64,
-        ..Default::default()
-    };
-    // SAFETY: the query is valid for the kernel to read and fill.
-    match unsafe { s.kernel.call(libc::SYS_ioctl, args![fd, procmap::QUERY, &mut q]) } {
-        Ok(_) => Ok(Some(Vma {
-            start: q.start as usize,
-            end: q.end as usize,
-            perms: (q.vma_flags as u8) & (READ | WRITE | EXEC | SHARED),
-            offset: q.offset,
-            dev: (u64::from(q.device_major) << 32) | u64::from(q.device_minor),
-            inode: q.inode,
-            ..Vma::default()
-        })),
-        Err(Errno(libc::ENOENT)) => Ok(None),
-        Err(Errno(libc::ENOTTY)) => from_text(s, addr),
-        Err(e) => Err(e),
-    }
-}
-
-/// The same from the text of the map, for kernels before 6.11.
-fn from_text(s: &mut Scratch, addr: usize) -> SysResult<Option<Vma>> {
-    let fd = scan::open(&s.kernel, c"/proc/self/maps")?;
-    let (mut found, mut keep) = (None, 0);
-    while found.is_none() {
-        let room = &mut s.work.text[keep..];
-        // SAFETY: the buffer is valid for its length.
-        let n = match unsafe {
-            s.kernel.call(libc::SYS_read, args![fd, room.as_mut_ptr(), room.len()])
-        } {
-            Ok(0) => break,
-            Ok(n) => n,
-            Err(e) => {
-                scan::close(fd);
-                return Err(e);
-            }
-        };
-        let filled = keep + n;
-        let last = s.work.text[..filled].iter().rposition(|&b| b == b'\n').map_or(0, |p| p + 1);
-        let lines = s.work.text[..last].split(|&b| b == b'\n');
-        found = lines.filter_map(parse_head).find(|v| v.end > addr);
-        s.work.text.copy_within(last..filled, 0);
-        keep = filled - last;
-    }
-    scan::close(fd);
-    Ok(found)
 }
 
 /// Replaces a part of such a mapping; true if zeros were written by hand instead.

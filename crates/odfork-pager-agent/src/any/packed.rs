@@ -15,8 +15,8 @@ const UNIT: usize = 256;
 /// Units of a block: which of its pieces are used is one word.
 const UNITS: u32 = 64;
 const BLOCK: usize = UNIT * UNITS as usize;
-/// As many blocks as pages take that do not get smaller, times this: blocks of another size may stay
-/// empty.
+/// As many blocks as pages take that do not get smaller, times this: blocks of another size may
+/// stay empty.
 const SPARE: usize = 2;
 /// Sizes of pieces, in units, from 1 on.
 const SIZES: usize = PAGE / UNIT + 1;

@@ -8,6 +8,9 @@ pub const QUERY: u64 = iowr::<Query>(b'f', 17);
 /// Flag: the mapping that holds the address, or the next one above it.
 pub const COVERING_OR_NEXT_VMA: u64 = 0x10;
 
+/// Flag: mappings of files only.
+pub const FILE_BACKED_VMA: u64 = 0x20;
+
 /// Bits of `vma_flags`.
 pub const VMA_READABLE: u64 = 1;
 /// May be written.

@@ -93,10 +93,9 @@ fn pass_once(
     let changes = st.ignored.changes();
     let Owned { shared_vm, account, scratch, zone, registry, searched, waits, rest, .. } = owned;
     let order = pass::Order {
-        subject: subject(st, registry, searched),
+        subject: subject(st, *shared_vm, registry, searched),
         allowed: st.options().image,
         directory: CStr::from_bytes_until_nul(&st.options().image_dir).unwrap_or_default(),
-        shared_vm: *shared_vm,
         decide,
         slice,
         shares_later: live::is_live_wanted() && !st.live.is_barred(),

@@ -90,9 +90,9 @@ fn measure(st: &State, owned: &mut Owned, len: usize) -> Room {
 /// Measures what is free, and counts the mappings. Whether that was to be had, and whether what is
 /// frozen cannot be thawed now.
 pub fn look(st: &State, owned: &mut Owned) -> (bool, bool) {
-    let Owned { scratch, zone, registry, searched, .. } = owned;
+    let Owned { shared_vm, scratch, zone, registry, searched, .. } = owned;
     let mut stuck = false;
-    let subject = subject(st, registry, searched);
+    let subject = subject(st, *shared_vm, registry, searched);
     let door = (&st.trace, st.options().fault);
     let measured = helper::run(door, scratch, zone, Job::Measure(&subject)).is_ok_and(|done| {
         st.slack.learn(&done.results.report);

@@ -85,8 +85,8 @@ fn again(
 
 /// By the helper task: limits are the program's, not its. All that is shared becomes private.
 fn by_helper(st: &State, owned: &mut Owned, refusal: Errno) -> SysResult<()> {
-    let Owned { scratch, zone, registry, searched, .. } = owned;
-    let subject = subject(st, registry, searched);
+    let Owned { shared_vm, scratch, zone, registry, searched, .. } = owned;
+    let subject = subject(st, *shared_vm, registry, searched);
     let door = (&st.trace, st.options().fault);
     let done = match helper::run(door, scratch, zone, Job::Unshare(&subject)) {
         Ok(finished) => finished.outcome().is_ok(),

@@ -14,12 +14,18 @@ use crate::sys;
 const MIN_BYTES: usize = 1 << 20;
 
 /// What the helper needs to know about the process.
-pub fn subject<'a>(st: &'a State, registry: &'a Registry, searched: &'a Searched) -> Subject<'a> {
+pub fn subject<'a>(
+    st: &'a State,
+    shared_vm: bool,
+    registry: &'a Registry,
+    searched: &'a Searched,
+) -> Subject<'a> {
     // Not the stored pid: after a fork past the wrappers that is the parent's.
     let pid = sys::getpid();
     Subject {
         pid,
         borrowed: !st.owner.is(pid),
+        shared_vm: shared_vm || !st.owner.is(pid),
         tid: sys::gettid(),
         registry,
         searched,

@@ -94,8 +94,9 @@ pub fn thaw_range(
     }
     make_private(st, owned, (start, end))
         .map_err(|e| Stop::failed(Reason::Step, Step::Switch, e))?;
-    let Owned { scratch, zone, registry, searched, .. } = owned;
-    let mut order = Order { start, end, content, moves, subject: subject(st, registry, searched) };
+    let Owned { shared_vm, scratch, zone, registry, searched, .. } = owned;
+    let subject = subject(st, *shared_vm, registry, searched);
+    let mut order = Order { start, end, content, moves, subject };
     let door = (&st.trace, st.options().fault);
     let mut tries = 0;
     let (outcome, by_hand, refused, bytes) = loop {
