@@ -79,7 +79,8 @@ pub fn pin(s: &mut Scratch, fd: i32) -> SysResult<bool> {
             Ok(_) if pins_memory(&s.work.text) => return Ok(true),
             Ok(_) => at = q.end,
             Err(Errno(libc::ENOENT)) => return Ok(false),
-            Err(Errno(libc::ENOTTY)) => break,
+            // A name may be longer.
+            Err(Errno(libc::ENOTTY | libc::ENAMETOOLONG)) => break,
             Err(e) => return Err(e),
         }
     }

@@ -67,8 +67,6 @@ impl Quiesced {
             Err(e) if threads == 1 || subject.holding == Holding::Userfaultfd => {
                 return Err(refuse(e));
             }
-            // It stops no task outside the process.
-            _ if subject.shared_vm => return Err(Stop::of(Reason::SharedVm)),
             _ => return stop_threads(s, subject),
         };
         let quiesced = Quiesced::Watched(uffd);

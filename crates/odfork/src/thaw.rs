@@ -74,10 +74,18 @@ pub fn job(s: &mut Scratch, order: &Order, found: Found) -> Done<()> {
     let mut threads = 1;
     if o.keeps() {
         threads = scan::fences(s, &o.subject)?;
-        if found.may_pin(threads) || maps::pin(s, fd).map_err(fail)? {
+        let refusal = match o.subject.shared_vm {
+            // Who is held is the threads of the process.
+            true => Some(Reason::SharedVm),
+            false if found.may_pin(threads) || maps::pin(s, fd).map_err(fail)? => {
+                Some(Reason::Pinned)
+            }
+            false => None,
+        };
+        if let Some(reason) = refusal {
             // Without it nothing need be copied, and the kernel answers.
             return match shows_backed(s, &o, fd).map_err(fail)? {
-                true => Err(Stop::of(Reason::Pinned)),
+                true => Err(Stop::of(reason)),
                 false => Ok(()),
             };
         }
@@ -109,12 +117,11 @@ fn quiesce(
             return Err(Stop::of(Reason::Pinned));
         }
     }
-    let is_alone = threads == 1 && !o.subject.shared_vm;
-    if is_alone && o.end - o.start <= CHUNK {
+    if threads == 1 && o.end - o.start <= CHUNK {
         return Ok(watch(s, o, fd));
     }
     match Quiesced::begin(s, &o.subject, threads, true) {
-        Err(stop) if !(is_alone || o.moves) => Err(stop),
+        Err(stop) if threads > 1 && !o.moves => Err(stop),
         quiesced => Ok(quiesced.ok()),
     }
 }
