@@ -1,11 +1,14 @@
 // odtest: expect=any user=any timeout=60 mem=200
+// odtest: link=-lpthread
 /*
  * A ring of io_uring writes to buffers by their frames. Whatever the program does to memory that
- * was frozen before: what the ring reads later lies where the program looks.
+ * was frozen before: what the ring reads later lies where the program looks. So it does where a
+ * thread reads with O_DIRECT and a vfork child gives the memory a property.
  */
 #include "raw_call.h"
 #include "ring.h"
 #include <malloc.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <sys/resource.h>
 
@@ -93,6 +96,50 @@ static void one(const struct way *way)
     OK(close(ring_fd));
 }
 
+static char *direct;
+static int direct_file;
+static volatile int begun;
+
+static void *read_direct(void *unused)
+{
+    begun = 1;
+    for (size_t at = 0; at < BYTES;) {
+        ssize_t got = pread(direct_file, direct + at, BYTES - at, (off_t)at);
+        CHECK(got > 0, "read with O_DIRECT: %s", strerror(errno));
+        at += (size_t)got;
+    }
+    return unused;
+}
+
+static void beside_a_borrower(void)
+{
+    direct_file = open("/var/tmp", O_TMPFILE | O_RDWR | O_DIRECT, 0600);
+    if (direct_file < 0)
+        return;
+    direct = od_map(BYTES);
+    od_fill(direct, BYTES, 7);
+    CHECK(write(direct_file, direct, BYTES) == (ssize_t)BYTES, "write: %s", strerror(errno));
+    for (unsigned nap = 0; nap < 8000; nap = 2 * nap + 250) {
+        pthread_t thread;
+        od_fill(direct, BYTES, 1);
+        od_freeze();
+        begun = 0;
+        CHECK(pthread_create(&thread, NULL, read_direct, NULL) == 0, "pthread_create");
+        while (!begun)
+            usleep(100);
+        usleep(nap);
+        pid_t pid = OK(vfork());
+        if (pid == 0) {
+            if (madvise(direct, BYTES, MADV_DONTFORK) || madvise(direct, BYTES, MADV_DOFORK))
+                _exit(1);
+            _exit(0);
+        }
+        od_join(pid);
+        pthread_join(thread, NULL);
+        od_verify(direct, BYTES, 7, "read with O_DIRECT");
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 3) {
@@ -100,6 +147,7 @@ int main(int argc, char **argv)
         one(&ways[atoi(argv[2])]);
         return 0;
     }
+    beside_a_borrower();
     struct rlimit all = {RLIM_INFINITY, RLIM_INFINITY};
     (void)setrlimit(RLIMIT_MEMLOCK, &all);
     for (int at = 0; at < 2 * (int)(sizeof ways / sizeof *ways); at++) {
