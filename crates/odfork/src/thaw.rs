@@ -74,13 +74,13 @@ pub fn job(s: &mut Scratch, order: &Order, found: Found) -> Done<()> {
     let mut threads = 1;
     if o.keeps() {
         threads = scan::fences(s, &o.subject)?;
-        let refusal = match o.subject.shared_vm {
-            // Who is held is the threads of the process.
-            true => Some(Reason::SharedVm),
-            false if found.may_pin(threads) || maps::pin(s, fd).map_err(fail)? => {
-                Some(Reason::Pinned)
-            }
-            false => None,
+        // Who is held is the threads of the process.
+        let refusal = if o.subject.shared_vm {
+            Some(Reason::SharedVm)
+        } else if found.may_pin(threads) || maps::pin(s, fd).map_err(fail)? {
+            Some(Reason::Pinned)
+        } else {
+            None
         };
         if let Some(reason) = refusal {
             // Without it nothing need be copied, and the kernel answers.

@@ -22,10 +22,11 @@ pub fn subject<'a>(
 ) -> Subject<'a> {
     // Not the stored pid: after a fork past the wrappers that is the parent's.
     let pid = sys::getpid();
+    let borrowed = !st.owner.is(pid);
     Subject {
         pid,
-        borrowed: !st.owner.is(pid),
-        shared_vm: shared_vm || !st.owner.is(pid),
+        borrowed,
+        shared_vm: shared_vm || borrowed,
         tid: sys::gettid(),
         registry,
         searched,

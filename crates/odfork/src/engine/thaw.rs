@@ -149,7 +149,7 @@ pub fn thaw_all() -> Done<()> {
 /// The same, under the lock.
 pub fn thaw_all_of(st: &State, owned: &mut Owned) -> Done<()> {
     match leave_files(st, owned) {
-        Err(stop) if !matches!(stop.reason, Reason::Threads | Reason::Busy) => {
+        Err(stop) if !matches!(stop.reason, Reason::Threads | Reason::Busy | Reason::SharedVm) => {
             thaw_by(st, owned, Content::Keep)
         }
         done => done,
