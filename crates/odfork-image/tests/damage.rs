@@ -291,3 +291,33 @@ fn nothing_is_replaced_that_is_needed_or_no_file() {
         .unwrap();
     open(&newer).verify(|_, _| true).unwrap();
 }
+
+/// The touch of a lost page ends the program: the line that says why is out before.
+#[test]
+fn the_reason_is_told_before_the_signal() {
+    const TEST: &str = "the_reason_is_told_before_the_signal";
+    const FILE: &str = "ODTEST_DAMAGED";
+    if let Some(path) = std::env::var_os(FILE) {
+        let wish = MapOptions { form: Form::Faulted, ..MapOptions::default() };
+        let mapped = open(Path::new(&path)).map(None, &wish).unwrap();
+        // SAFETY: mapped; what comes is SIGBUS.
+        unsafe { mapped.address("state").unwrap().add(30 * PAGE).read_volatile() };
+        return;
+    }
+    if !can_fault(TEST) {
+        return;
+    }
+    let folder = Folder::new();
+    let path = folder.file("image");
+    image(&path, 100, 1, options(Codec::None, 16));
+    let mut file = fs::read(&path).unwrap();
+    let at = place_of(&file, &page(31));
+    file[at] ^= 1;
+    fs::write(&path, &file).unwrap();
+    for _ in 0..10 {
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        let out = command.args(["--exact", TEST, "--nocapture"]).env(FILE, &path).output().unwrap();
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert!(said.contains("is lost (its checksum is wrong)"), "{:?} {said}", out.status);
+    }
+}

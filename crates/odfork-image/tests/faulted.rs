@@ -315,3 +315,97 @@ fn everything_at_once_and_the_end() {
     // SAFETY: kept for the process; this test has done with it.
     unsafe { libc::munmap(region.address as *mut libc::c_void, region.bytes as usize) };
 }
+
+/// What was unmapped is zeros when memory grows there again, and what is moved over pages that have
+/// not come is there instead of them.
+#[test]
+fn unmapped_content_never_comes_back() {
+    if !can_fault("unmapped_content_never_comes_back") {
+        return;
+    }
+    let folder = Folder::new();
+    let path = folder.file("image");
+    image(&path, 600, 1, options(Codec::None, 16));
+    let image = open(&path);
+    for populate in [false, true] {
+        let mapped = faulted(&image, 16);
+        let at = mapped.address("state").unwrap();
+        // SAFETY: our own mappings; sizes and addresses are whole pages of them.
+        unsafe {
+            let whole = 600 * PAGE;
+            assert_eq!(libc::mremap(at.cast(), whole, 300 * PAGE, 0).cast(), at);
+            assert_eq!(libc::mremap(at.cast(), 300 * PAGE, whole, 0).cast(), at);
+            let fixed = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+            let onto = |page, count, left, target| {
+                let to = at.add(target * PAGE);
+                assert_eq!(
+                    libc::mremap(at.add(page * PAGE).cast(), count, left, fixed, to),
+                    to.cast()
+                );
+            };
+            onto(10, PAGE, PAGE, 250);
+            // It is shortened as well: pages 22 and 23 are nowhere.
+            onto(20, 4 * PAGE, 2 * PAGE, 100);
+            if populate {
+                mapped.populate();
+            }
+            expect_page(at, 250, &page(11));
+            expect(at.add(100 * PAGE), 2, 21);
+            expect(at.add(102 * PAGE), 148, 103);
+            expect(at.add(251 * PAGE), 49, 252);
+            (300..600).for_each(|n| expect_page(at, n, &[0; PAGE]));
+        }
+        mapped.populate();
+        assert!(mapped.status().unwrap().complete);
+    }
+}
+
+/// Another image where one was unmapped: the thread of the first puts nothing there.
+#[test]
+fn two_images_at_one_address() {
+    if !can_fault("two_images_at_one_address") {
+        return;
+    }
+    let folder = Folder::new();
+    let (first, second) = (folder.file("first"), folder.file("second"));
+    let region = image(&first, 100, 1, options(Codec::None, 16));
+    assert_eq!(image(&second, 100, 1001, options(Codec::None, 16)).address, region.address);
+    let (first, second) = (open(&first), open(&second));
+    for _ in 0..20 {
+        let old = faulted(&first, 16);
+        let at = old.address("state").unwrap();
+        touch(at, 50);
+        // SAFETY: a mapping of ours that nobody looks into any more.
+        assert_eq!(unsafe { libc::munmap(at.cast(), 100 * PAGE) }, 0);
+        let new = faulted(&second, 16);
+        assert_eq!(new.address("state").unwrap(), at);
+        old.populate();
+        new.populate();
+        expect(at, 100, 1001);
+        // Its own memory is gone, and what is there is not its business.
+        let _ = old.keep();
+    }
+}
+
+/// Memory that has grown before all was in: a child has all of it.
+#[test]
+fn grown_memory_is_there_in_a_child() {
+    if !can_fault("grown_memory_is_there_in_a_child") {
+        return;
+    }
+    let folder = Folder::new();
+    let path = folder.file("image");
+    image(&path, 100, 1, options(Codec::None, 16));
+    let mapped = faulted(&open(&path), 16);
+    let at = mapped.address("state").unwrap();
+    // SAFETY: our own mapping; the new one is ours, too.
+    unsafe {
+        let to = libc::mremap(at.cast(), 100 * PAGE, 200 * PAGE, libc::MREMAP_MAYMOVE);
+        assert_ne!(to, libc::MAP_FAILED);
+        let last = to.cast::<u8>().add(199 * PAGE);
+        last.write_volatile(7);
+        assert_eq!(in_child(false, || last.read_volatile() == 7), 0);
+        libc::munmap(to, 200 * PAGE);
+    }
+    let _ = mapped.keep();
+}

@@ -32,7 +32,7 @@ pub fn complain(image: &Image, address: u64, why: Lost) {
         line,
         "odfork: the page at {address:#x} of image {name} is lost ({why}); touching it is a SIGBUS"
     );
-    // SAFETY: a static path; the descriptor is ours and closed here; the buffer is valid.
+    // SAFETY: a static path; the descriptors are ours and closed here; the buffer is valid.
     unsafe {
         let fd = libc::open(
             c"/proc/self/fd/2".as_ptr(),
@@ -40,6 +40,15 @@ pub fn complain(image: &Image, address: u64, why: Lost) {
         );
         if fd >= 0 {
             libc::write(fd, line.bytes.as_ptr().cast(), line.len);
+            libc::close(fd);
+            return;
+        }
+        // A socket, as services have it, cannot be opened. Linux 5.6.
+        let process = libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) as i32;
+        let fd = libc::syscall(libc::SYS_pidfd_getfd, process, 2, 0) as i32;
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        libc::send(fd, line.bytes.as_ptr().cast(), line.len, flags);
+        for fd in [fd, process] {
             libc::close(fd);
         }
     }

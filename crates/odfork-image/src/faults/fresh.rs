@@ -1,5 +1,6 @@
 //! Which pages are still in the image only: one bit each.
 
+use super::slots::Slot;
 use crate::memory::Memory;
 
 #[derive(Debug)]
@@ -30,6 +31,10 @@ impl Fresh {
             self.bits[(bit / 8) as usize] &= !(1 << (bit % 8));
             self.left -= 1;
         }
+    }
+
+    pub fn consume_all(&mut self, part: &Slot) {
+        (part.bit..part.bit + part.pages).for_each(|bit| self.consume(bit));
     }
 
     /// The first of so many from `bit` on, and how many follow each other, at most `most`.

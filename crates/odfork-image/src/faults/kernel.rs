@@ -49,7 +49,7 @@ pub fn open(user_faults: bool) -> Result<(OwnedFd, bool)> {
     let made = open_any(user_faults).map_err(io_error)?;
     // SAFETY: new and ours.
     let owned = unsafe { OwnedFd::from_raw_fd(made.0) };
-    let events = abi::FEATURE_EVENT_REMAP | abi::FEATURE_EVENT_REMOVE;
+    let events = abi::FEATURE_EVENT_REMAP | abi::FEATURE_EVENT_REMOVE | abi::FEATURE_EVENT_UNMAP;
     for (features, poison) in [(events | abi::FEATURE_POISON, true), (events, false)] {
         if made.enable(features).is_ok() {
             return Ok((owned, poison));

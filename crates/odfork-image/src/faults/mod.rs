@@ -16,7 +16,9 @@
 mod complaint;
 mod fork;
 mod fresh;
+mod grave;
 mod kernel;
+mod mappings;
 mod server;
 mod slots;
 

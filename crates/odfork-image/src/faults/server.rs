@@ -14,9 +14,10 @@
 //! ```
 //!
 //! So the memory behaves as anonymous memory does: what the program dropped is zeros, what it moved
-//! (mremap) is there.
+//! (mremap) is there, and what it unmapped is nobody's business any more. That matters most: the
+//! kernel does not ask whose userfaultfd a page belongs to. It would put ours into a mapping that
+//! another session has made at the same address.
 
-use std::fs::File;
 use std::io::Error as IoError;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -28,12 +29,13 @@ use odfork_sys::{Errno, SysResult};
 
 use super::complaint::complain;
 use super::fresh::Fresh;
+use super::grave::Grave;
 use super::slots::{Slot, Slots, PAGE64};
-use super::{kernel, Shared, STOP};
+use super::{kernel, mappings, Shared, STOP};
 use crate::error::{Error, Result};
 use crate::format::Region;
 use crate::image::{Fate, Image, Lost, Room};
-use crate::memory::{self, At, Memory, What};
+use crate::memory::{self, Memory};
 use crate::options::MapOptions;
 use crate::PAGE;
 
@@ -45,8 +47,8 @@ pub struct Server {
     shared: Arc<Shared>,
     image: Image,
     uffd: OwnedFd,
-    poison: bool,
-    empty: File,
+    /// `None` where the kernel can poison pages.
+    grave: Option<Grave>,
     slots: Slots,
     fresh: Fresh,
     prefetch: u64,
@@ -80,17 +82,21 @@ impl Server {
         kernel::own_table().map_err(cannot)?;
         let image = image.duplicate().map_err(cannot)?;
         let (uffd, poison) = kernel::open(options.user_faults).map_err(forbidden)?;
-        let empty = kernel::empty_file().map_err(cannot)?;
         let mut keep: Vec<i32> = image.chain().map(|image| image.file.as_raw_fd()).collect();
-        keep.extend([uffd.as_raw_fd(), empty.as_raw_fd()]);
+        keep.push(uffd.as_raw_fd());
         kernel::close_others(&keep);
+        let grave = match poison {
+            true => None,
+            false => Some(kernel::empty_file().and_then(Grave::dig).map_err(cannot)?),
+        };
         let mut slots = Slots::new();
         let (mut left, mut bit) = (0, 0);
         for (saved, now) in saved.iter().zip(now) {
-            slots.add(Slot { now: now.address, pages: now.pages(), saved: saved.address, bit });
-            left += now.pages();
+            let (now, pages, saved) = (now.address, now.pages(), saved.address);
+            slots.add(Slot { now, pages, saved, bit, moves: 0 });
+            left += pages;
             // Clusters count from the start of a region: `window` sees that in the bit's number.
-            bit += now.pages().next_multiple_of(STEP as u64);
+            bit += pages.next_multiple_of(STEP as u64);
         }
         let fresh = Fresh::new(left, bit).map_err(cannot)?;
         let bell = (shared.bell.as_ptr() as u64, PAGE64);
@@ -107,8 +113,7 @@ impl Server {
             shared,
             image,
             uffd,
-            poison,
-            empty,
+            grave,
             slots,
             fresh,
             prefetch: options.prefetch as u64,
@@ -124,22 +129,46 @@ impl Server {
 
     /// Serves until everything is in, or nobody wants it any more.
     pub fn run(mut self) {
-        while self.fresh.left() > 0 && !self.given_up {
-            let mut message = [Message::default()];
-            match self.requests().read(&mut message) {
-                Ok(1..) => {
-                    if self.take(&message[0]) {
-                        break;
-                    }
-                }
-                Ok(0) if self.waiting > 0 => self.let_try_again(),
-                Ok(0) if self.populating => self.populate(),
-                Ok(0) => kernel::wait(self.uffd.as_fd()),
-                // Never give up: closing the descriptor would turn what is missing into zeros.
-                Err(_) => std::thread::yield_now(),
+        let mut stop = false;
+        while !stop && self.fresh.left() > 0 && !self.given_up {
+            match self.news() {
+                Some(message) => stop = self.take(&message),
+                None if self.waiting > 0 => self.let_try_again(),
+                None if self.slots.is_moving() => self.look_for_the_end(),
+                None if self.populating => self.populate(),
+                None => kernel::wait(self.uffd.as_fd()),
             }
         }
         self.finish();
+    }
+
+    fn news(&self) -> Option<Message> {
+        let mut message = [Message::default()];
+        match self.requests().read(&mut message) {
+            Ok(1..) => Some(message[0]),
+            Ok(0) => None,
+            // Never give up: closing the descriptor would turn what is missing into zeros.
+            Err(_) => {
+                std::thread::yield_now();
+                None
+            }
+        }
+    }
+
+    /// Whether somebody changes the map and will tell, or has told and not gone on.
+    fn is_changing(&self) -> bool {
+        // Into a buffer of ours, which is no place to put pages: the kernel sees that afterwards.
+        let (_, result) =
+            self.requests().copy(self.content.as_ptr() as u64, &self.content[..PAGE], 0);
+        result == Err(Errno(libc::EAGAIN))
+    }
+
+    /// A move that leaves its old place as it is (MREMAP_DONTUNMAP) ends without a word.
+    fn look_for_the_end(&mut self) {
+        match self.is_changing() {
+            true => std::thread::yield_now(),
+            false => self.slots.settle(),
+        }
     }
 
     fn requests(&self) -> Userfaultfd {
@@ -161,6 +190,11 @@ impl Server {
             userfaultfd::EVENT_REMOVE => self.forget(message.flags, message.address),
             userfaultfd::EVENT_REMAP => {
                 self.slots.moved(message.flags, message.address, message.thread)
+            }
+            userfaultfd::EVENT_UNMAP => {
+                let fresh = &mut self.fresh;
+                self.slots
+                    .unmapped(message.flags, message.address, |part| fresh.consume_all(&part));
             }
             _ => {}
         }
@@ -267,28 +301,27 @@ impl Server {
         Put::Done
     }
 
-    /// Makes touching the page a SIGBUS, and says so once.
+    /// Makes touching the page a SIGBUS, and says so once: before, for that may end the program.
     fn lose(&mut self, address: u64, why: Lost) -> (usize, SysResult<()>) {
-        let result = if self.poison { self.poison(address) } else { self.map_nothing(address) };
-        if result.is_err() {
-            return (0, result);
-        }
-        let _ = self.requests().wake(address, PAGE64);
         if self.shared.lost_why.load(Relaxed) == 0 {
             self.shared.lost_at.store(address, Relaxed);
             self.shared.lost_why.store(why.number(), Release);
             complain(&self.image, address, why);
         }
+        if let Some(grave) = &self.grave {
+            if !grave.is_busy() {
+                self.shared.lost_pages.fetch_add(1, Relaxed);
+                grave.bury(address);
+            }
+            // Until the page is unmapped, which is told as news, whoever touches it tries again.
+            return (0, Err(Errno(libc::EAGAIN)));
+        }
+        let result = self.poison(address);
+        if result.is_err() {
+            return (0, result);
+        }
+        let _ = self.requests().wake(address, PAGE64);
         (PAGE, Ok(()))
-    }
-
-    /// Before Linux 6.6: a mapping of an empty file there.
-    fn map_nothing(&self, address: u64) -> SysResult<()> {
-        let prot = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a page of a region of ours that has no content yet.
-        unsafe { memory::map(At::Over(address), PAGE, prot as u32, What::Private(&self.empty, 0)) }
-            .map(drop)
-            .map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)))
     }
 
     fn put_zeros(&self, address: u64, len: usize) -> (usize, SysResult<()>) {
@@ -325,7 +358,7 @@ impl Server {
     /// The program drops the content of `start..end`: zeros from now on.
     fn forget(&mut self, start: u64, end: u64) {
         for part in self.slots.all().iter().filter_map(|slot| slot.cut(start, end)) {
-            (0..part.pages).for_each(|page| self.fresh.consume(part.bit + page));
+            self.fresh.consume_all(&part);
         }
     }
 
@@ -349,10 +382,27 @@ impl Server {
 
     /// Nothing is missing any more (or wanted): the memory is the program's alone. The bell wakes
     /// by the close.
-    fn finish(self) {
-        for slot in self.slots.all() {
-            // Parts may be gone or mapped over: then this is nobody's business.
-            let _ = memory::advise(slot.now, (slot.pages * PAGE64) as usize, libc::MADV_DOFORK);
+    fn finish(mut self) {
+        // What moves just now is to be found where it ends; a page to be buried is still there.
+        while self.is_changing() || self.grave.as_ref().is_some_and(Grave::is_busy) {
+            match self.news() {
+                Some(message) => drop(self.take(&message)),
+                None => std::thread::yield_now(),
+            }
+        }
+        let inherit = |start, end| {
+            // Mapped over in the meantime: then this is nobody's business.
+            let _ = memory::advise(start, (end - start) as usize, libc::MADV_DOFORK);
+        };
+        let slots = &self.slots;
+        // A mapping with a part of ours is all ours, and longer where the program has let it grow.
+        let seen = mappings::each(&mut self.content, |start, end| {
+            if slots.all().iter().any(|slot| slot.now < end && start < slot.end()) {
+                inherit(start, end);
+            }
+        });
+        if seen.is_err() {
+            slots.all().iter().for_each(|slot| inherit(slot.now, slot.end()));
         }
         self.shared.complete.store(true, Release);
         drop(self.uffd);
