@@ -39,7 +39,7 @@ Examples:
 
 The interpreter needs the Python package odfork. A child has the standard
 streams, folder, environment and umask of 'odfork zygote run', which passes
-signals on to it and ends with its status.
+INT, TERM, HUP, QUIT and USR1 on to it and ends with its status.
 
 Exit status: that of the child, 128 and the signal that ended it, or 2 after
 one line that says what went wrong.";
@@ -140,7 +140,6 @@ fn start(asked: &Start) -> Result<u8> {
 }
 
 fn run(asked: &Run) -> Result<u8> {
-    let signals = passed_on().context("signalfd")?;
     let (first, rest) = asked.words.split_first().context("a script is needed")?;
     let (mut command, arguments) = match (first.to_str(), rest.split_first()) {
         (Some("-m"), Some((module, rest))) => (Command::module(&module.to_string_lossy()), rest),
@@ -156,7 +155,10 @@ fn run(asked: &Run) -> Result<u8> {
     if let Some(after) = asked.deadline {
         command.deadline(after);
     }
+    // A signal while a template does not answer ends this as usual: the template sees it, and kills
+    // what it has started.
     let mut child = command.spawn(&asked.name)?;
+    let signals = passed_on().context("signalfd")?;
     let status = wait(&mut child, signals.as_fd())?;
     Ok(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)) as u8)
 }

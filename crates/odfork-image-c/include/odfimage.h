@@ -99,7 +99,8 @@ extern "C" {
 // Returns 0, or an errno and fills `error` (may be NULL). errno itself is not kept.
 //
 // Nobody should write to the regions meanwhile: what is saved of a page that changes is the page
-// before, after or in between. A forked child may save while its parent goes on.
+// before, after or in between. A forked child may save while its parent goes on. No function here
+// is a cancellation point.
 //
 // # Safety
 // The pointers point to what is said here.
@@ -111,7 +112,8 @@ int odfork_image_save(const char *path,
 
 // Puts the regions named `name` (NULL: all) of the image `path` into memory, at the addresses
 // where they were saved, and returns where the first one begins, and its size; NULL on failure.
-// path NULL: the file that `odfork image load` named (the variable ODFORK_IMAGE_FILE). Pages are
+// path NULL: the file that `odfork image load` named (the variable ODFORK_IMAGE_FILE; never in a
+// program with more rights than its caller, set-user-ID for example). Pages are
 // read when they are touched; pages that are written to become the process's own. flags: 0, or
 // ODFORK_IMAGE_ANYWHERE and others, added. size and error may be NULL.
 //

@@ -3,6 +3,9 @@
 //! Owns the reading of what C says, errors as numbers and words, and which memory was mapped by
 //! whom. Nothing here panics on bad input: it is EINVAL with words. The comments are the text of
 //! odfimage.h.
+//!
+//! A cancelled thread would unwind from inside libc's functions through Rust's frames, which must
+//! not be: no function is a cancellation point.
 
 use core::ffi::{c_char, c_int, c_uint, c_void, CStr};
 use std::ffi::OsStr;
@@ -14,6 +17,7 @@ use odfork_image::{
     Codec, Delta, Error, Form, Image, MapOptions, Mapped, Place, Process, Read, Region, Result,
     SaveOptions,
 };
+use odfork_spawn::CancellationGuard;
 
 /// Size of `text` of struct odfork_image_error, the closing zero byte included.
 pub const ODFORK_IMAGE_TEXT: usize = 512;
@@ -184,7 +188,8 @@ fn save_options<'a>(
 /// Returns 0, or an errno and fills `error` (may be NULL). errno itself is not kept.
 ///
 /// Nobody should write to the regions meanwhile: what is saved of a page that changes is the page
-/// before, after or in between. A forked child may save while its parent goes on.
+/// before, after or in between. A forked child may save while its parent goes on. No function here
+/// is a cancellation point.
 ///
 /// # Safety
 /// The pointers point to what is said here.
@@ -196,6 +201,7 @@ pub unsafe extern "C" fn odfork_image_save(
     options: *const odfork_image_options,
     error: *mut odfork_image_error,
 ) -> c_int {
+    let _guard = CancellationGuard::enter();
     // SAFETY: passed on from the caller.
     let done = unsafe { save(path, regions, count, options) };
     answer(done, error)
@@ -239,7 +245,8 @@ unsafe fn save(
 
 /// Puts the regions named `name` (NULL: all) of the image `path` into memory, at the addresses
 /// where they were saved, and returns where the first one begins, and its size; NULL on failure.
-/// path NULL: the file that `odfork image load` named (the variable ODFORK_IMAGE_FILE). Pages are
+/// path NULL: the file that `odfork image load` named (the variable ODFORK_IMAGE_FILE; never in a
+/// program with more rights than its caller, set-user-ID for example). Pages are
 /// read when they are touched; pages that are written to become the process's own. flags: 0, or
 /// ODFORK_IMAGE_ANYWHERE and others, added. size and error may be NULL.
 ///
@@ -258,6 +265,7 @@ pub unsafe extern "C" fn odfork_image_map(
     size: *mut usize,
     error: *mut odfork_image_error,
 ) -> *mut c_void {
+    let _guard = CancellationGuard::enter();
     // SAFETY: passed on from the caller.
     match unsafe { map(path, name, flags) } {
         Ok(mapped) => {
@@ -287,13 +295,12 @@ unsafe fn map(file: *const c_char, name: *const c_char, flags: c_int) -> Result<
         return refused("flags has bits that mean nothing");
     }
     let file = if file.is_null() {
-        match std::env::var_os("ODFORK_IMAGE_FILE") {
-            Some(file) => PathBuf::from(file),
-            None => {
-                return refused(
-                    "no file is given, and ODFORK_IMAGE_FILE is not set (odfork image load)",
-                )
-            }
+        match odfork_image::given() {
+            Some(file) => file,
+            None => return refused(
+                "no file is given, and ODFORK_IMAGE_FILE is not set (odfork image load), or not \
+                     for a program with more rights than its caller",
+            ),
         }
     } else {
         // SAFETY: passed on from the caller.
@@ -324,6 +331,7 @@ unsafe fn map(file: *const c_char, name: *const c_char, flags: c_int) -> Result<
 /// or EINVAL.
 #[no_mangle]
 pub extern "C" fn odfork_image_unmap(address: *mut c_void) -> c_int {
+    let _guard = CancellationGuard::enter();
     let mut mapped = MAPPED.lock().unwrap_or_else(PoisonError::into_inner);
     match mapped.iter().position(|(at, _)| *at == address as usize) {
         Some(at) => {
@@ -339,6 +347,7 @@ pub extern "C" fn odfork_image_unmap(address: *mut c_void) -> c_int {
 /// Brings in everything that has not come yet. 0, or EINVAL.
 #[no_mangle]
 pub extern "C" fn odfork_image_populate(address: *mut c_void) -> c_int {
+    let _guard = CancellationGuard::enter();
     let mapped = MAPPED.lock().unwrap_or_else(PoisonError::into_inner);
     match mapped.iter().find(|(at, _)| *at == address as usize) {
         Some((_, mapped)) => {
@@ -354,6 +363,7 @@ pub extern "C" fn odfork_image_populate(address: *mut c_void) -> c_int {
 /// addresses. NULL: none is to be had. It is the caller's, to be given back by munmap().
 #[no_mangle]
 pub extern "C" fn odfork_image_reserve(size: usize) -> *mut c_void {
+    let _guard = CancellationGuard::enter();
     odfork_image::reserve(size).map_or(core::ptr::null_mut(), <*mut u8>::cast)
 }
 
@@ -370,6 +380,7 @@ pub unsafe extern "C" fn odfork_image_delta(
     options: *const odfork_image_options,
     error: *mut odfork_image_error,
 ) -> c_int {
+    let _guard = CancellationGuard::enter();
     let act = || {
         // SAFETY: passed on from the caller.
         let (base, newer, file, (options, codec, _)) = unsafe {
@@ -398,6 +409,7 @@ pub unsafe extern "C" fn odfork_image_apply(
     options: *const odfork_image_options,
     error: *mut odfork_image_error,
 ) -> c_int {
+    let _guard = CancellationGuard::enter();
     let act = || {
         // SAFETY: passed on from the caller.
         let (delta, file, (options, codec, _)) = unsafe {

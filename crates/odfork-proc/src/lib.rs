@@ -7,6 +7,7 @@
 #[cfg(feature = "cli")]
 pub mod command;
 pub mod cow_fork;
+pub mod environment;
 pub mod folder;
 pub mod interrupt;
 pub mod libraries;

@@ -84,7 +84,8 @@ int odfork_zygote_spawn(const char *name,
                         struct odfork_zygote_child *child);
 
 // Waits at most `timeout_ms` for the child's end, -1: for ever. 1 with its status as waitpid(2)
-// gives it, 0 while it runs, -1 with errno.
+// gives it, 0 while it runs, -1 with errno. It is no cancellation point. When the template has
+// died, it waits until the child has ended, whatever the timeout; the status is SIGKILL's then.
 //
 // # Safety
 // `child` was filled by odfork_zygote_spawn and not closed; `status` is NULL or points to room.

@@ -2,6 +2,9 @@
 //!
 //! Owns the reading of what C says, and errors as numbers and words. Nothing here panics on bad
 //! input: it is EINVAL with words. The comments are the text of odfzygote.h.
+//!
+//! A cancelled thread would unwind from inside libc's functions through Rust's frames, which must
+//! not be: no function is a cancellation point.
 
 use core::ffi::{c_char, c_int, c_uint, c_void, CStr};
 use std::cell::RefCell;
@@ -12,6 +15,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::ptr;
 use std::time::Duration;
 
+use odfork_spawn::CancellationGuard;
 use odfork_zygote::{Child, Command, Error, Result};
 
 /// Flags of struct odfork_zygote_command. The child outlives its handle and the template.
@@ -78,6 +82,7 @@ pub unsafe extern "C" fn odfork_zygote_spawn(
     command: *const odfork_zygote_command,
     child: *mut odfork_zygote_child,
 ) -> c_int {
+    let _guard = CancellationGuard::enter();
     if child.is_null() {
         return failed(&Error::Protocol("no room for the child"));
     }
@@ -95,7 +100,8 @@ pub unsafe extern "C" fn odfork_zygote_spawn(
 }
 
 /// Waits at most `timeout_ms` for the child's end, -1: for ever. 1 with its status as waitpid(2)
-/// gives it, 0 while it runs, -1 with errno.
+/// gives it, 0 while it runs, -1 with errno. It is no cancellation point. When the template has
+/// died, it waits until the child has ended, whatever the timeout; the status is SIGKILL's then.
 ///
 /// # Safety
 /// `child` was filled by odfork_zygote_spawn and not closed; `status` is NULL or points to room.
@@ -105,6 +111,7 @@ pub unsafe extern "C" fn odfork_zygote_wait(
     timeout_ms: c_int,
     status: *mut c_int,
 ) -> c_int {
+    let _guard = CancellationGuard::enter();
     // SAFETY: as the caller promises; closing makes the handle NULL.
     let Some(made) = (unsafe { child.as_ref().and_then(|c| c.handle.cast::<Child>().as_mut()) })
     else {
@@ -130,6 +137,7 @@ pub unsafe extern "C" fn odfork_zygote_wait(
 /// `child` is NULL or was filled by odfork_zygote_spawn.
 #[no_mangle]
 pub unsafe extern "C" fn odfork_zygote_close(child: *mut odfork_zygote_child) {
+    let _guard = CancellationGuard::enter();
     // SAFETY: as the caller promises.
     let Some(child) = (unsafe { child.as_mut() }) else { return };
     if !child.handle.is_null() {
@@ -152,7 +160,7 @@ fn failed(error: &Error) -> c_int {
     let number = match error {
         Error::NotRunning(_) => libc::ENOENT,
         Error::Refused(_) | Error::Ended => libc::EREMOTEIO,
-        Error::Folder(_) => libc::EPERM,
+        Error::Folder(error) => error.raw_os_error().unwrap_or(libc::EPERM),
         Error::System(_, error) => error.raw_os_error().unwrap_or(libc::EIO),
         _ => libc::EINVAL,
     };

@@ -46,9 +46,9 @@ fn lives(compiler: &str, language: &[&str], kind: Kind) {
 
 #[test]
 fn programs_in_c_and_cpp_shared_and_static() {
-    lives("cc", &["-std=gnu11"], Kind::Shared);
+    lives("cc", &["-std=gnu11", "-pthread"], Kind::Shared);
     lives("c++", &["-x", "c++", "-std=gnu++17"], Kind::Shared);
-    lives("cc", &["-std=gnu11"], Kind::Static);
+    lives("cc", &["-std=gnu11", "-pthread"], Kind::Static);
     odfork_zygote::stop("test").unwrap();
 }
 

@@ -65,7 +65,8 @@ impl Child {
         Ok(self.wait_for(None)?.unwrap_or_else(lost))
     }
 
-    /// The same, for at most so long; `None` while it runs.
+    /// The same, for at most so long; `None` while it runs. When the template has died, it waits
+    /// until the child has ended: for ever for a detached one that runs on.
     pub fn wait_for(&mut self, timeout: Option<Duration>) -> Result<Option<Exit>> {
         if self.exit.is_none() {
             if !self.link.readable(timeout)? {

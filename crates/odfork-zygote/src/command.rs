@@ -9,8 +9,7 @@ use std::time::Duration;
 use crate::child::Child;
 use crate::error::doing;
 use crate::frame::{kind, tag, Frame};
-use crate::link::Link;
-use crate::{place, Error, Result};
+use crate::{template, Result};
 
 /// What a child runs, where and with what. What is not given is the template's.
 #[derive(Debug)]
@@ -126,8 +125,7 @@ impl Command {
 
     /// Starts the child in the template of this name.
     pub fn spawn(&self, name: &str) -> Result<Child> {
-        let path = place::socket(name)?;
-        let link = Link::connect(&path).map_err(|_| Error::NotRunning(name.to_string()))?;
+        let link = template::connected(name)?;
         let mut frame = self.frame.clone();
         let targets: Vec<u8> =
             self.descriptors.iter().flat_map(|(_, theirs)| theirs.to_le_bytes()).collect();

@@ -48,7 +48,7 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Error::Folder(error) | Error::System(_, error) => Some(error),
+            Error::System(_, error) => Some(error),
             _ => None,
         }
     }

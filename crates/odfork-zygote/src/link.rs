@@ -39,8 +39,12 @@ impl Link {
     fn connect_with(path: &Path, flags: SocketFlags) -> std::io::Result<Link> {
         let address = SocketAddrUnix::new(path)?;
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        connect(&socket, &address)?;
-        Ok(Link(socket))
+        loop {
+            match connect(&socket, &address) {
+                Err(rustix::io::Errno::INTR) => {}
+                done => return done.map(|()| Link(socket)).map_err(Into::into),
+            }
+        }
     }
 
     pub fn pair() -> Result<(Link, OwnedFd)> {

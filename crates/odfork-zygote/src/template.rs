@@ -5,7 +5,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{self, Stdio};
@@ -19,7 +19,8 @@ use rustix::net::{
 use crate::error::doing;
 use crate::frame::{kind, tag, Frame};
 use crate::link::Link;
-use crate::{place, Error, Result};
+use crate::place::{self, Place};
+use crate::{Error, Result};
 
 const PROGRAM: &str =
     "import sys; from odfork.zygote.template import main; sys.exit(main(int(sys.argv[1])))";
@@ -79,21 +80,23 @@ pub struct State {
     pub reason: String,
 }
 
-/// Makes a template that listens under this name until it is stopped.
+/// Makes a template that listens under this name until it is stopped. It is a child of the caller,
+/// who does not wait for it: one that has ended, also in a start that failed, stays a zombie while
+/// the caller lives, unless that ignores SIGCHLD.
 pub fn start(name: &str, recipe: &Recipe) -> Result<State> {
-    let path = place::socket(name)?;
+    let place = place::of(name)?;
     let lock = place::lock()?;
-    if !is_left(&path) {
+    if !is_left(&place.socket) {
         return Err(Error::Running(name.to_string()));
     }
-    let listener = listener(&path)?;
-    let ours = inode(&path);
+    let listener = listener(&place)?;
+    let ours = inode(&place.socket);
     drop(lock);
-    first_answer(recipe, &path, listener).inspect_err(|_| {
+    first_answer(recipe, &place, listener).inspect_err(|_| {
         // Stopped and started again meanwhile, it is another's.
         if let Ok(_lock) = place::lock() {
-            if inode(&path) == ours {
-                let _ = fs::remove_file(&path);
+            if inode(&place.socket) == ours {
+                let _ = fs::remove_file(&place.socket);
             }
         }
     })
@@ -109,16 +112,16 @@ fn inode(path: &Path) -> Option<u64> {
     fs::symlink_metadata(path).ok().map(|found| found.ino())
 }
 
-fn first_answer(recipe: &Recipe, path: &Path, listener: OwnedFd) -> Result<State> {
+fn first_answer(recipe: &Recipe, place: &Place, listener: OwnedFd) -> Result<State> {
     let (ours, theirs) = Link::pair()?;
-    execute(recipe, path, &theirs)?;
+    execute(recipe, place, &theirs)?;
     drop(theirs);
     ours.send(&recipe.frame, &[listener.as_fd()])?;
     answer(&ours)
 }
 
-fn listener(path: &Path) -> Result<OwnedFd> {
-    let what = format!("listening at {}", path.display());
+fn listener(place: &Place) -> Result<OwnedFd> {
+    let (path, what) = (&place.socket, format!("listening at {}", place.shown.display()));
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(doing(&what)(error)),
         _ => {}
@@ -132,9 +135,11 @@ fn listener(path: &Path) -> Result<OwnedFd> {
 }
 
 /// The template is a session of its own; what it says on standard error goes to a file.
-fn execute(recipe: &Recipe, path: &Path, theirs: &OwnedFd) -> Result<()> {
-    let log = log_of(path);
-    let file = fs::File::create(&log).map_err(doing(&log.display().to_string()))?;
+fn execute(recipe: &Recipe, place: &Place, theirs: &OwnedFd) -> Result<()> {
+    let mut options = fs::File::options();
+    options.write(true).create(true).truncate(true).custom_flags(libc::O_NOFOLLOW);
+    let shown = place.shown.with_extension("log").display().to_string();
+    let file = options.open(&place.log).map_err(doing(&shown))?;
     let number = theirs.as_raw_fd();
     let mut command = process::Command::new(&recipe.python);
     command.args(["-c", PROGRAM, &number.to_string()]);
@@ -153,11 +158,6 @@ fn execute(recipe: &Recipe, path: &Path, theirs: &OwnedFd) -> Result<()> {
     command.spawn().map(drop).map_err(doing(&what))
 }
 
-/// Beside the socket.
-fn log_of(path: &Path) -> PathBuf {
-    path.with_extension("log")
-}
-
 fn answer(link: &Link) -> Result<State> {
     let (frame, _) = link.receive()?;
     match frame.kind {
@@ -173,8 +173,8 @@ fn answer(link: &Link) -> Result<State> {
     }
 }
 
-fn connected(name: &str) -> Result<Link> {
-    Link::connect(&place::socket(name)?).map_err(|error| unreachable(name, error))
+pub(crate) fn connected(name: &str) -> Result<Link> {
+    Link::connect(&place::of(name)?.socket).map_err(|error| unreachable(name, error))
 }
 
 fn unreachable(name: &str, error: std::io::Error) -> Error {
@@ -193,7 +193,7 @@ pub fn info(name: &str) -> Result<State> {
 /// The same of one that may still import, or may have been stopped: it is not waited for.
 fn info_soon(name: &str) -> Result<State> {
     let silent = || State { reason: "does not answer yet".to_string(), ..State::default() };
-    match Link::connect_at_once(&place::socket(name)?) {
+    match Link::connect_at_once(&place::of(name)?.socket) {
         Ok(link) if link.readable(Some(SOON))? => answer(&link),
         Ok(_) => Ok(silent()),
         Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(silent()),
@@ -211,7 +211,7 @@ pub fn list() -> Result<Vec<(String, State)>> {
     for name in place::names()? {
         match info_soon(&name) {
             Ok(state) => found.push((name, state)),
-            Err(Error::NotRunning(_)) => remove_if_left(&place::socket(&name)?)?,
+            Err(Error::NotRunning(_)) => remove_if_left(&place::of(&name)?)?,
             Err(Error::Ended) => {}
             Err(error) => return Err(error),
         }
@@ -219,11 +219,11 @@ pub fn list() -> Result<Vec<(String, State)>> {
     Ok(found)
 }
 
-fn remove_if_left(path: &Path) -> Result<()> {
+fn remove_if_left(place: &Place) -> Result<()> {
     let _lock = place::lock()?;
-    if is_left(path) {
-        let _ = fs::remove_file(log_of(path));
-        let _ = fs::remove_file(path);
+    if is_left(&place.socket) {
+        let _ = fs::remove_file(&place.log);
+        let _ = fs::remove_file(&place.socket);
     }
     Ok(())
 }
@@ -231,12 +231,12 @@ fn remove_if_left(path: &Path) -> Result<()> {
 /// No new children; the template ends when those it has have ended.
 pub fn stop(name: &str) -> Result<()> {
     let _lock = place::lock()?;
-    let link = Link::connect_at_once(&place::socket(name)?);
+    let place = place::of(name)?;
+    let link = Link::connect_at_once(&place.socket);
     let link = link.map_err(|error| unreachable(name, error))?;
     link.send(&Frame::new(kind::STOP, 1), &[])?;
-    let path = place::socket(name)?;
-    let _ = fs::remove_file(log_of(&path));
-    fs::remove_file(&path).or_else(|error| match error.kind() {
+    let _ = fs::remove_file(&place.log);
+    fs::remove_file(&place.socket).or_else(|error| match error.kind() {
         ErrorKind::NotFound => Ok(()),
         _ => Err(doing("removing the socket")(error)),
     })

@@ -3,6 +3,7 @@
 #include "odfimage.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,24 @@
 enum { PAGES = 700, PAGE = 4096 };
 
 static struct odfork_image_error error;
+
+static const char *cancelled_file;
+static int came_back;
+
+/* A request to end is pending over the calls: none ends in one of them. */
+static void *cancelled(void *region)
+{
+    struct odfork_image_error none;
+    pthread_cancel(pthread_self());
+    came_back += odfork_image_save(cancelled_file, (struct odfork_image_region *)region, 1, NULL,
+                                   &none) == 0;
+    void *at = odfork_image_map(cancelled_file, NULL, ODFORK_IMAGE_ANYWHERE | ODFORK_IMAGE_READ_IN,
+                                NULL, &none);
+    came_back += at != NULL && odfork_image_populate(at) == 0;
+    came_back += odfork_image_unmap(at) == 0;
+    pthread_testcancel();
+    return NULL;
+}
 
 static unsigned char value(int page, int generation)
 {
@@ -72,6 +91,11 @@ int main(int argc, char **argv)
     // The place is taken.
     CHECK(odfork_image_map(base, NULL, 0, NULL, &error) == NULL && error.errnum == EINVAL);
     CHECK(strstr(error.text, "in use") != NULL);
+    pthread_t thread;
+    void *ended;
+    cancelled_file = whole;
+    CHECK(pthread_create(&thread, NULL, cancelled, &region) == 0);
+    CHECK(pthread_join(thread, &ended) == 0 && ended == PTHREAD_CANCELED && came_back == 3);
     munmap(at, PAGES * PAGE);
 
     const char *files[] = { base, newer, delta, whole };

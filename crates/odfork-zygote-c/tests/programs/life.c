@@ -2,8 +2,10 @@
  * Prints "ok" at the end; a line and status 1 for the first thing that is not as it should be. */
 #include <errno.h>
 #include <odfzygote.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,6 +21,22 @@ static struct odfork_zygote_command blank(void)
     memset(&command, 0, sizeof command);
     command.size = sizeof command;
     return command;
+}
+
+static int came_back;
+
+/* A request to end is pending over the calls: none ends in one of them. */
+static void *cancelled(void *command)
+{
+    struct odfork_zygote_child child;
+    int status = -1;
+    pthread_cancel(pthread_self());
+    came_back += odfork_zygote_spawn("test", (struct odfork_zygote_command *)command, &child) == 0;
+    came_back += odfork_zygote_wait(&child, -1, &status) == 1;
+    odfork_zygote_close(&child);
+    came_back++;
+    pthread_testcancel();
+    return NULL;
 }
 
 int main(void)
@@ -54,6 +72,11 @@ int main(void)
     CHECK(odfork_zygote_wait(&child, -1, &status) == 1 && status == 0);
     odfork_zygote_close(&child);
 
+    pthread_t thread;
+    void *ended;
+    CHECK(pthread_create(&thread, NULL, cancelled, &bare) == 0);
+    CHECK(pthread_join(thread, &ended) == 0 && ended == PTHREAD_CANCELED && came_back == 3);
+
     struct odfork_zygote_command sleeper = blank();
     sleeper.source = "import time; time.sleep(600)";
     CHECK(odfork_zygote_spawn("test", &sleeper, &child) == 0);
@@ -63,6 +86,14 @@ int main(void)
     CHECK(odfork_zygote_spawn("test", &sleeper, &child) == 0);
     CHECK(odfork_zygote_wait(&child, -1, &status) == 1 && WTERMSIG(status) == 9);
     odfork_zygote_close(&child);
+
+    /* No descriptor is left for the connection: that is what is said. */
+    struct rlimit limit, none;
+    CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    none = limit, none.rlim_cur = 3;
+    CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    CHECK(odfork_zygote_spawn("test", &sleeper, &child) == -1 && errno == EMFILE);
+    CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
     puts("ok");
     return 0;
 }
