@@ -200,6 +200,8 @@ struct Ends {
 
 impl Ends {
     fn open(request: &Request, standard: [&Source; 3]) -> Result<Ends, PrepareError> {
+        let given = request.descriptors.iter().map(|(_, source)| source);
+        require_open(request.standard.iter().flatten().chain(standard).chain(given))?;
         let mut ends = Ends { moves: Vec::new(), _childs: Vec::new(), parents: [None, None, None] };
         for (to, unsaid) in (0..3).zip(standard) {
             let source = request.standard[to as usize].as_ref().unwrap_or(unsaid);
@@ -238,6 +240,19 @@ impl Ends {
     fn parents(&mut self) -> [Option<OwnedFd>; 3] {
         std::mem::take(&mut self.parents)
     }
+}
+
+/// Before anything is opened here: it would get the number, and be given to the program.
+fn require_open<'a>(sources: impl Iterator<Item = &'a Source>) -> Result<(), PrepareError> {
+    let numbers = sources.filter_map(Source::number).filter(|&fd| fd >= 0);
+    for fd in numbers {
+        // SAFETY: asks for flags.
+        if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
+            let detail = format!("descriptor {fd}");
+            return Err(PrepareError { step: Step::Descriptors, errno: libc::EBADF, detail });
+        }
+    }
+    Ok(())
 }
 
 fn pipe() -> std::io::Result<(OwnedFd, OwnedFd)> {

@@ -54,6 +54,15 @@ static void check_bad_input(void)
     CHECK(refused(NULL, argv, NULL, "file is NULL"));
     CHECK(refused("/bin/true", NULL, NULL, "argv is NULL or empty"));
     CHECK(refused("/bin/true", empty, NULL, "argv is NULL or empty"));
+    /* A number that is not open does not become the library's own pipe. */
+    int number = dup(0);
+    close(number);
+    struct odf_fd closed = { number, number + 9 };
+    struct odf_process p;
+    struct odf_spawn_options piped = plain();
+    piped.fds = &closed, piped.fd_count = 1, piped.in.kind = ODF_STDIO_PIPE;
+    CHECK(odf_spawn(&p, "/bin/true", argv, NULL, &piped, &error) == EBADF &&
+          error.step == ODF_STEP_DESCRIPTORS);
     REFUSES(o.size = 0, "size");
     REFUSES(o.size -= 8, "too small");
     REFUSES(o.size = (size_t)-1, "no size");
@@ -85,7 +94,6 @@ static void check_bad_input(void)
         struct odf_spawn_options known;
         uint64_t unknown;
     } newer;
-    struct odf_process p;
     memset(&newer, 0, sizeof newer);
     newer.known.size = sizeof newer;
     CHECK(odf_spawn(&p, "/bin/true", argv, NULL, &newer.known, &error) == 0 && odf_pclose(&p) == 0);
