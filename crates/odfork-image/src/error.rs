@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use odfork_proc::process::printable;
+
 use crate::format::Id;
 
 /// What a call of this crate gives.
@@ -81,27 +83,32 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
+        // Names in it may be those of a file, which anybody may have made.
+        out.write_str(&printable(&self.text()))
+    }
+}
+
+impl Error {
+    fn text(&self) -> String {
         match self {
-            Error::Io { what, source } => write!(out, "{what}: {source}"),
-            Error::Malformed { path, why } => write!(out, "{}: {why}", path.display()),
-            Error::NoBase { delta, name, id } => write!(
-                out,
+            Error::Io { what, source } => format!("{what}: {source}"),
+            Error::Malformed { path, why } => format!("{}: {why}", path.display()),
+            Error::NoBase { delta, name, id } => format!(
                 "{} is a delta and its base '{name}' (id {id}) is not beside it: put it there or \
-                 name it with --base",
+                 name it with --base-file",
                 delta.display()
             ),
-            Error::WrongBase { delta, needed, base, found } => write!(
-                out,
+            Error::WrongBase { delta, needed, base, found } => format!(
                 "{} is a delta against image {needed}, but {} is image {found}: give the base it \
                  was made from",
                 delta.display(),
                 base.display()
             ),
-            Error::Refused(why) => out.write_str(why),
+            Error::Refused(why) => why.clone(),
             Error::Lost { path, address, why } => {
-                write!(out, "{}: the page of address {address:#x} is lost: {why}", path.display())
+                format!("{}: the page of address {address:#x} is lost: {why}", path.display())
             }
-            Error::Interrupted => out.write_str("interrupted; nothing was written"),
+            Error::Interrupted => "interrupted; nothing was written".to_owned(),
         }
     }
 }

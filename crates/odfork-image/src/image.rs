@@ -351,14 +351,14 @@ fn find_base(delta: &Image, base: &format::Base, given: &[PathBuf]) -> Result<Im
         }
         wrong.get_or_insert(found);
     }
-    // A name from a file must not lead out of the folder.
+    // A name from a file must not lead out of the folder: opening alone does things to a device.
     let plain = Path::new(&base.name).file_name().is_some_and(|name| name == base.name.as_str());
     let beside = delta.path.parent().unwrap_or(Path::new("")).join(&base.name);
     let missing =
         || Error::NoBase { delta: delta.path.clone(), name: base.name.clone(), id: base.id };
-    let found = match Image::open_alone(&beside) {
-        Ok(found) if plain => found,
-        Err(error) if plain && !is_missing(&error) => return Err(error),
+    let found = match plain.then(|| Image::open_alone(&beside)) {
+        Some(Ok(found)) => found,
+        Some(Err(error)) if !is_missing(&error) => return Err(error),
         _ => wrong.ok_or_else(missing)?,
     };
     if found.head.id == base.id {

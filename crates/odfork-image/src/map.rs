@@ -73,6 +73,22 @@ impl Mapped {
         }
     }
 
+    /// The regions as they were before anything was put there. Given back first: at the limit of
+    /// mappings the kernel maps nothing over them.
+    fn reserve_again(&mut self) -> Result<()> {
+        let regions = std::mem::take(&mut self.regions);
+        for region in &regions {
+            // SAFETY: reserved by `map`, known to nobody else.
+            unsafe { memory::unmap(region.address, region.bytes as usize) }
+                .map_err(|e| Error::io("cannot give back mappings", e))?;
+        }
+        for region in regions {
+            reserve(&region, Place::Saved)?;
+            self.regions.push(region);
+        }
+        Ok(())
+    }
+
     /// The memory stays until the process ends.
     pub fn keep(mut self) -> Vec<Region> {
         self.kept = true;
@@ -149,6 +165,12 @@ impl Image {
                     mapped.note = Some(why);
                     form = Form::Faulted;
                 }
+                // So many mappings the process may not have: others of the program count.
+                Err(error) if form == Form::Auto && error.errno() == libc::ENOMEM => {
+                    mapped.reserve_again()?;
+                    mapped.note = Some(error.to_string());
+                    form = Form::Faulted;
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -174,8 +196,10 @@ impl Image {
             return Err(Error::Refused(why));
         }
         let cannot = |e| Error::io(format!("cannot map {}", self.path().display()), e);
-        let plans: Vec<Overlay> =
-            saved.iter().map(|region| Overlay::plan(self, region)).collect::<Result<_>>()?;
+        let mut plans: Vec<Overlay> = Vec::new();
+        for region in saved {
+            plans.push(Overlay::plan(self, region, &plans)?);
+        }
         for ((plan, region), now) in plans.iter().zip(saved).zip(&mapped.regions) {
             // SAFETY: reserved by `map`, known to nobody else.
             unsafe { plan.put(region, now.address) }.map_err(cannot)?;

@@ -39,9 +39,12 @@ pub fn obstacle(image: &Image) -> Option<String> {
 }
 
 impl<'a> Overlay<'a> {
+    /// `others`: the plans made for other regions of the same call.
+    ///
     /// # Errors
-    /// The index is damaged, or there would be too many pieces.
-    pub fn plan(image: &'a Image, region: &Region) -> Result<Overlay<'a>> {
+    /// The index is damaged, a page is in no image, or there would be too many pieces.
+    pub fn plan(image: &'a Image, region: &Region, others: &[Overlay<'a>]) -> Result<Overlay<'a>> {
+        let most = MOST.saturating_sub(others.iter().map(|other| other.pieces.len()).sum());
         let chain: Vec<&Image> = image.chain().collect();
         let mut pieces = Vec::new();
         for image in chain.into_iter().rev() {
@@ -75,7 +78,7 @@ impl<'a> Overlay<'a> {
                         }
                     })?;
                 }
-                if pieces.len() > MOST {
+                if pieces.len() > most {
                     return Err(Error::Refused(format!(
                         "{} changes so many scattered pages that mapping it would take more than \
                          {MOST} mappings",
@@ -84,7 +87,13 @@ impl<'a> Overlay<'a> {
                 }
             }
         }
-        Ok(Overlay { pieces })
+        match uncovered(&pieces, region) {
+            None => Ok(Overlay { pieces }),
+            Some(address) => Err(Error::Refused(format!(
+                "{}: no image of the chain has the page of address {address:#x}",
+                image.path().display()
+            ))),
+        }
     }
 
     /// Maps the pieces into memory of our own at `address`.
@@ -101,6 +110,21 @@ impl<'a> Overlay<'a> {
         }
         Ok(())
     }
+}
+
+/// The first address of the region that lies in no piece: anonymous memory there would be zeros
+/// that nobody saved.
+fn uncovered(pieces: &[Piece], region: &Region) -> Option<u64> {
+    let mut ranges: Vec<_> = pieces.iter().map(|p| (p.address, p.address + p.bytes)).collect();
+    ranges.sort_unstable();
+    let mut done = region.address;
+    for (start, end) in ranges {
+        if start > done {
+            break;
+        }
+        done = done.max(end);
+    }
+    (done < region.end()).then_some(done)
 }
 
 /// Adds a piece cut to `start`, or lengthens the last one of this delta.

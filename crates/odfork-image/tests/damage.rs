@@ -321,3 +321,93 @@ fn the_reason_is_told_before_the_signal() {
         assert!(said.contains("is lost (its checksum is wrong)"), "{:?} {said}", out.status);
     }
 }
+
+/// The head's checksum made right again.
+fn resum(file: &mut [u8]) {
+    let length = u32::from_le_bytes(file[12..16].try_into().unwrap()) as usize;
+    file[120..128].fill(0);
+    let sum = xxhash_rust::xxh3::xxh3_64(&file[..length]);
+    file[120..128].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// Opening alone does things to a device: a base's name that leads out of the folder is not even
+/// opened, and what it says to a terminal is harmless.
+#[test]
+fn a_name_of_a_base_leads_nowhere_else() {
+    let folder = Folder::new();
+    let inside = folder.file("inside");
+    fs::create_dir(&inside).unwrap();
+    let (outside, base) = (folder.file("beside"), inside.join("a_beside."));
+    image(&outside, 10, 1, options(Codec::None, 16));
+    fs::copy(&outside, &base).unwrap();
+    let (old, delta) = (open(&base), inside.join("delta"));
+    let wish = Delta { base: &old, trust_checksums: false };
+    old.save_delta(&delta, wish, options(Codec::None, 16)).unwrap();
+    let whole = fs::read(&delta).unwrap();
+    let at = place_in(&whole, b"a_beside.");
+    let named = |name: &[u8; 9]| {
+        let mut file = whole.clone();
+        file[at..at + 9].copy_from_slice(name);
+        resum(&mut file);
+        fs::write(&delta, &file).unwrap();
+    };
+    named(b"../beside");
+    let path = std::ffi::CString::new(outside.to_str().unwrap()).unwrap();
+    // SAFETY: a string; the descriptor is ours, room for an event.
+    let opened = unsafe {
+        let watch = libc::inotify_init1(libc::IN_NONBLOCK | libc::IN_CLOEXEC);
+        assert!(libc::inotify_add_watch(watch, path.as_ptr(), libc::IN_OPEN) >= 0);
+        assert!(complaint(&delta).contains("is not beside it"));
+        let count = libc::read(watch, [0u64; 64].as_mut_ptr().cast(), 512);
+        libc::close(watch);
+        count
+    };
+    assert_eq!(opened, -1, "it was opened");
+    named(b"\x1b]0;own\x07d");
+    let line = complaint(&delta);
+    assert!(line.contains("?]0;own?d") && !line.contains('\x1b'), "{line}");
+}
+
+fn place_in(file: &[u8], bytes: &[u8]) -> usize {
+    file.windows(bytes.len()).position(|window| window == bytes).unwrap()
+}
+
+/// A delta that lacks a page its base has not: zeros would be a wrong page.
+#[test]
+fn a_page_in_no_image_is_not_zeros() {
+    let folder = Folder::new();
+    let (base, delta) = (folder.file("base"), folder.file("delta"));
+    image(&base, 50, 1, options(Codec::None, 16));
+    let mut built = Built::filled(100, 1);
+    built.memory()[90 * PAGE] ^= 1;
+    let old = open(&base);
+    let wish = Some(Delta { base: &old, trust_checksums: false });
+    let wish = SaveOptions { delta: wish, ..options(Codec::None, 16) };
+    save_own(&delta, &[built.region("state")], wish);
+    drop(built);
+    open(&delta).map(None, &MapOptions { form: Form::Mapped, ..MapOptions::default() }).unwrap();
+    let mut file = fs::read(&delta).unwrap();
+    let word = |file: &[u8], at: usize| u64::from_le_bytes(file[at..at + 8].try_into().unwrap());
+    let head = u32::from_le_bytes(file[12..16].try_into().unwrap()) as usize;
+    let (index, bytes) = (word(&file, 32) as usize, word(&file, 40) as usize);
+    let record = index + 90 / 16 * (32 + 8 * 16);
+    // Its last page with content goes.
+    let present = word(&file, record + 16);
+    let page = 90 / 16 * 16 + present.ilog2() as usize;
+    let less = present & !(1 << present.ilog2());
+    let stored = u32::from_le_bytes(file[record + 8..record + 12].try_into().unwrap());
+    file[record + 8..record + 12].copy_from_slice(&(stored - PAGE as u32).to_le_bytes());
+    file[record + 16..record + 24].copy_from_slice(&less.to_le_bytes());
+    let sum = xxhash_rust::xxh3::xxh3_64(&file[index..index + bytes]);
+    file[head - 8..head].copy_from_slice(&sum.to_le_bytes());
+    resum(&mut file);
+    fs::write(&delta, &file).unwrap();
+    let image = open(&delta);
+    assert!(image.verify(|_, _| true).unwrap_err().to_string().contains("no image of the chain"));
+    let line = image
+        .map(None, &MapOptions { form: Form::Mapped, ..MapOptions::default() })
+        .unwrap_err()
+        .to_string();
+    let address = image.regions().next().unwrap().address + (page * PAGE) as u64;
+    assert!(line.contains("no image") && line.contains(&format!("{address:#x}")), "{line}");
+}

@@ -237,3 +237,66 @@ fn the_file_is_its_owners_alone_and_appears_whole() {
     assert_eq!(open(&path).id(), first);
     assert_eq!(std::fs::read_dir(folder.0.path()).unwrap().count(), 1);
 }
+
+/// A delta in which every second page of the regions differs, and what it should hold.
+fn scattered(folder: &Folder, regions: usize, pages: usize) -> std::path::PathBuf {
+    let (base, delta) = (folder.file("base"), folder.file("delta"));
+    let mut built: Vec<Built> = (0..regions).map(|_| Built::new(pages)).collect();
+    let named: Vec<_> =
+        built.iter().enumerate().map(|(n, built)| built.region(&n.to_string())).collect();
+    save_own(&base, &named, options(Codec::None, 16));
+    for built in &mut built {
+        built.memory().chunks_mut(2 * PAGE).for_each(|pages| pages[0] = 7);
+    }
+    let old = open(&base);
+    let wish = Some(Delta { base: &old, trust_checksums: false });
+    save_own(&delta, &named, SaveOptions { delta: wish, ..options(Codec::None, 16) });
+    delta
+}
+
+fn is_scattered(mapped: &odfork_image::Mapped) {
+    for region in mapped.regions() {
+        for n in 0..region.pages() as usize {
+            // SAFETY: mapped.
+            let byte = unsafe { (region.address as *const u8).add(n * PAGE).read_volatile() };
+            assert_eq!(byte, if n % 2 == 0 { 7 } else { 0 }, "page {n}");
+        }
+    }
+}
+
+/// Pieces count over all regions, and those of the rest of the program do, too.
+#[test]
+fn more_mappings_than_a_process_may_have() {
+    let folder = Folder::new();
+    let delta = scattered(&folder, 3, 6000);
+    let mapped = open(&delta).map(None, &MapOptions::default()).unwrap();
+    assert_ne!(mapped.form(), Form::Mapped);
+    assert!(mapped.note().unwrap().contains("more than"), "{:?}", mapped.note());
+    is_scattered(&mapped);
+    drop(mapped);
+
+    let most = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap();
+    let most: usize = most.trim().parse().unwrap();
+    if most > 200_000 {
+        return eprintln!("skipped: a process may have {most} mappings here");
+    }
+    let delta = scattered(&folder, 1, 6000);
+    let many = most - 2000;
+    // SAFETY: a mapping of our own, cut to pieces and given back.
+    unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let at = libc::mmap(std::ptr::null_mut(), many * PAGE, libc::PROT_NONE, flags, -1, 0);
+        assert_ne!(at, libc::MAP_FAILED);
+        for n in (0..many).step_by(2) {
+            if libc::mprotect(at.add(n * PAGE), PAGE, libc::PROT_READ) != 0 {
+                break;
+            }
+        }
+        let mapped = open(&delta).map(None, &MapOptions::default());
+        libc::munmap(at, many * PAGE);
+        let mapped = mapped.unwrap();
+        assert_ne!(mapped.form(), Form::Mapped);
+        assert!(mapped.note().unwrap().contains("memory"), "{:?}", mapped.note());
+        is_scattered(&mapped);
+    }
+}

@@ -27,7 +27,8 @@ fn text(image: &Image, verified: bool) -> String {
     let summary = image.summary();
     let mut out = format!("{}\n  id        {}\n", image.path().display(), summary.id);
     for base in image.chain().skip(1) {
-        out += &format!("  base      {} {}\n", base.id(), base.path().display());
+        out +=
+            &format!("  base      {} {}\n", base.id(), printable(&base.path().to_string_lossy()));
     }
     let form = match (summary.placed, summary.base.is_some()) {
         (true, _) => "whole, can be mapped",
