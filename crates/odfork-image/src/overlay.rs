@@ -44,7 +44,9 @@ impl<'a> Overlay<'a> {
     /// # Errors
     /// The index is damaged, a page is in no image, or there would be too many pieces.
     pub fn plan(image: &'a Image, region: &Region, others: &[Overlay<'a>]) -> Result<Overlay<'a>> {
-        let most = MOST.saturating_sub(others.iter().map(|other| other.pieces.len()).sum());
+        // A region is a mapping in any form.
+        let more = others.iter().map(|other| other.pieces.len().saturating_sub(1)).sum();
+        let most = MOST.saturating_sub(more);
         let chain: Vec<&Image> = image.chain().collect();
         let mut pieces = Vec::new();
         for image in chain.into_iter().rev() {
