@@ -167,13 +167,8 @@ fn sleep_until_told(child: &mut Child) -> Outcome {
     BufReader::new(stderr).read_line(&mut line).map_err(text)?;
     let ended = child.kill().and_then(|()| child.wait());
     ended.map_err(text)?;
-    // On a busy machine before all of it is touched.
-    let shared = line.split_once("above the limit of 8 MB: 0 MB shared with children or pinned, ");
-    let shared = shared.and_then(|(_, rest)| rest.split_once(" MB of shared memory"));
-    match shared.and_then(|(megabytes, _)| megabytes.parse().ok()) {
-        Some(8..=24) => Ok(()),
-        _ => Err(format!("it said: {line}")),
-    }
+    let why = "above the limit of 8 MB: 0 MB shared with children or pinned, 24 MB of shared memory";
+    line.contains(why).then_some(()).ok_or(format!("it said: {line}"))
 }
 
 /// The limits of whoever starts the program are not the pager's: its store grows beyond the largest
