@@ -9,7 +9,7 @@ use std::path::Path;
 use odfork_proc::cow_fork::{self, Support};
 
 use crate::words::words;
-use crate::workload::memory::Layout;
+use crate::workload::memory::{Layout, THP_MODE};
 use crate::workload::protocol::Command;
 
 words! {
@@ -36,7 +36,6 @@ use Configuration::{Hugetlb, Image, Kernel, Null, Plain, Thp};
 /// Under it no configuration but one would be what it is called.
 const SHARED_BY_ALL: &str = "with vm.cow_fork=2 every fork shares page tables, so only the kernel \
                              engine is itself; sysctl vm.cow_fork=1";
-const THP_MODE: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 
 impl Configuration {
     /// Why it cannot be had here; None when it can.

@@ -167,7 +167,8 @@ fn sleep_until_told(child: &mut Child) -> Outcome {
     BufReader::new(stderr).read_line(&mut line).map_err(text)?;
     let ended = child.kill().and_then(|()| child.wait());
     ended.map_err(text)?;
-    let why = "above the limit of 8 MB: 0 MB shared with children or pinned, 24 MB of shared memory";
+    let why =
+        "above the limit of 8 MB: 0 MB shared with children or pinned, 24 MB of shared memory";
     line.contains(why).then_some(()).ok_or(format!("it said: {line}"))
 }
 

@@ -2,6 +2,8 @@
 //!
 //! Does not own what is in the memory (`memory`) nor the pool of huge pages (`hugetlb`).
 
+use std::fs;
+
 use anyhow::{anyhow, bail, Result};
 
 use super::children::is_harness_alone;
@@ -13,10 +15,13 @@ use crate::words::words;
 /// Blocks of the malloc layout: below glibc's mmap threshold, so they come from the brk heap.
 pub(super) const BLOCK: usize = 64 * 1024;
 
+/// Who gets transparent huge pages.
+pub const THP_MODE: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+
 words! {
     /// How the memory is obtained.
     Layout: 4 {
-        /// One anonymous private mapping of 4 KB pages (MADV_NOHUGEPAGE).
+        /// One anonymous private mapping of 4 KB pages.
         Mapped = "mapped",
         /// The same with MADV_HUGEPAGE: what transparent huge pages do for a fork.
         Huge = "huge",
@@ -37,15 +42,26 @@ pub(super) struct Extent {
 /// At least `size` bytes of it, rounded down to pages, untouched.
 pub(super) fn obtain(size: usize, layout: Layout) -> Result<Vec<Extent>> {
     match layout {
-        Layout::Mapped => map(size, libc::MADV_NOHUGEPAGE),
+        Layout::Mapped => map(size, small_pages()),
         Layout::Huge => map(size, libc::MADV_HUGEPAGE),
         Layout::Malloced => allocate_blocks(size),
         // Nothing is accessed: it need not be of the pool.
-        Layout::Hugetlb if is_harness_alone() => map(size, libc::MADV_NOHUGEPAGE),
+        Layout::Hugetlb if is_harness_alone() => map(size, small_pages()),
         Layout::Hugetlb => {
             let start = hugetlb::map(size)?;
             Ok(vec![Extent { start, pages: size / PAGE }])
         }
+    }
+}
+
+/// The advice that brings 4 KB pages: none where nobody gets others unasked. Memory with advice
+/// about huge pages is never live.
+fn small_pages() -> libc::c_int {
+    let mode = fs::read_to_string(THP_MODE).unwrap_or_default();
+    if mode.contains("[always]") {
+        libc::MADV_NOHUGEPAGE
+    } else {
+        libc::MADV_NORMAL
     }
 }
 

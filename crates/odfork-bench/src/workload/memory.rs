@@ -9,7 +9,7 @@
 use anyhow::{bail, Result};
 
 use super::children::is_harness_alone;
-pub use super::layout::{map_anonymous, warm_free_memory, Layout};
+pub use super::layout::{map_anonymous, warm_free_memory, Layout, THP_MODE};
 use super::layout::{obtain, Extent, BLOCK};
 use super::PAGE;
 

@@ -266,7 +266,7 @@ mod tests {
         assert!(refusal("fork 4294967296").contains("4294967296"));
         assert!(refusal("grid 1 1001").contains("at most 1000"));
         assert!(refusal("touch 500").contains("missing"));
-        assert!(refusal("rounds 10").contains("fork, vfork, spawn"));
+        assert!(refusal("rounds 10").contains("fork, fork-kept, vfork, spawn"));
         assert!(refusal("rounds fork 1001").contains("at most 1000"));
         assert!(refusal("exec").contains("missing"));
         assert!(refusal("exec spawn 10").contains("plain, chdir"));

@@ -8,8 +8,10 @@ use crate::words::words;
 
 words! {
     /// How a process is created between two series of rounds.
-    Via: 3 {
+    Via: 4 {
         Fork = "fork",
+        /// The child lives until the second series is over.
+        Kept = "fork-kept",
         Vfork = "vfork",
         Spawn = "spawn",
     }
