@@ -17,7 +17,8 @@
 //! prefers, is traced and stops last, and goes on first: it takes what came meanwhile.
 //!
 //! A thread that ends is not held: it is waited for until the kernel has written its last words.
-//! The rules of `helper` apply. Waits are looks, 0.2 ms apart, and end by `progress`.
+//! The rules of `helper` apply. Waits are looks, 0.2 ms apart or when one has stopped, and end by
+//! `progress`.
 
 use crate::args;
 use crate::begun::Begun;
@@ -26,7 +27,7 @@ use crate::held::{Held, Pipe, Process, Stage};
 use crate::listing::each_number;
 use crate::mend::{self, Stopped};
 use crate::open_files;
-use crate::progress::Progress;
+use crate::progress::{self, Progress};
 use crate::reason::{Done, Reason, Stop};
 use crate::scan::{self, Subject};
 use crate::scratch::{Scratch, Thread};
@@ -47,6 +48,9 @@ const FREE_NS: u64 = 100_000_000;
 const STOP_NS: u64 = 500_000_000;
 /// And so long for the end of a stop that was asked for, when nobody else stands.
 const LATE_NS: u64 = 10_000_000_000;
+
+/// The clock of this task's own processor time: nobody sleeps by that.
+const OWN_TIME: i32 = -2;
 
 /// Where a look at a thread has left it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -69,12 +73,13 @@ pub fn begin(s: &mut Scratch, subject: &Subject) -> Done<()> {
         return Err(Stop::of(Reason::Busy));
     }
     rehearse(s)?;
+    progress::hear_of_stops(&s.kernel);
     s.work.held.pipe = Pipe::new(&s.kernel).map_err(refuse)?;
     s.work.held.process = Process::open(&s.kernel, subject.pid);
     let until = |ns| sys::now_ns() + ns;
     let free = wait_until_free(s, subject, Progress::until(until(FREE_NS), STILL_BEFORE));
     let held =
-        free.and_then(|()| hold_all(s, subject, Progress::until(until(STOP_NS), STILL_AMONG)));
+        free.and_then(|()| hold_all(s, subject, Progress::of_stops(until(STOP_NS), STILL_AMONG)));
     if held.is_err() {
         release(s, subject);
     }
@@ -89,13 +94,16 @@ fn refuse(e: Errno) -> Stop {
 /// make this call on going on, which else few programs make.
 fn rehearse(s: &Scratch) -> Done<()> {
     // A task inherits what its maker was interrupted in before, a poll that has ended long ago: to
-    // begin that again would be to wait, and to write to memory. Any sleep makes it forgotten.
-    let none = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: sleeps for no time.
-    unsafe { s.kernel.call(libc::SYS_nanosleep, args![&none, 0]) }.map_err(refuse)?;
-    let nobody = args![libc::PTRACE_SEIZE, 0, 0, 0];
-    let calls =
-        [(libc::SYS_ptrace, nobody, libc::ESRCH), (libc::SYS_restart_syscall, [0; 6], libc::EINTR)];
+    // begin that again would be to wait, and to write to memory. Any sleep makes it forgotten, also
+    // one that is refused. A sleep of no time would give the processor away: for milliseconds where
+    // others wait for it.
+    let (none, stops) = (libc::timespec { tv_sec: 0, tv_nsec: 0 }, progress::STOPS);
+    let calls = [
+        (libc::SYS_clock_nanosleep, args![OWN_TIME, 0, &none, 0], libc::EINVAL),
+        (libc::SYS_rt_sigtimedwait, args![&stops, 0, &none, size_of_val(&stops)], libc::EAGAIN),
+        (libc::SYS_ptrace, args![libc::PTRACE_SEIZE, 0, 0, 0], libc::ESRCH),
+        (libc::SYS_restart_syscall, [0; 6], libc::EINTR),
+    ];
     for (call, a, answer) in calls {
         // SAFETY: traces nobody; begins nothing again in a task that was not interrupted.
         match unsafe { s.kernel.call(call, a) } {

@@ -8,7 +8,7 @@
 
 use crate::args;
 use crate::scratch::Scratch;
-use crate::sys::{self, now_ns};
+use crate::sys::{self, now_ns, Kernel};
 use crate::task::{self, State};
 
 /// Processor time in which a thread comes to rest, or does not: in ticks of 10 ms.
@@ -19,14 +19,17 @@ const BEGIN: u64 = 1;
 const SOON: u32 = 8;
 const SOON_NS: i64 = 20_000;
 const PAUSE_NS: i64 = 200_000;
+/// What tells that a thread has stopped, as a set of signals.
+pub const STOPS: u64 = 1 << (libc::SIGCHLD - 1);
 /// Everybody waits meanwhile: not longer, whatever happens.
 const FAR_NS: u64 = 2_000_000_000;
 
 /// What looks at threads have shown so far.
 pub struct Progress {
     until_ns: u64,
-    /// Looks so far, of those that come soon after one another.
+    /// Looks so far, of those that come soon after one another, and how soon.
     soon: u32,
+    soon_ns: i64,
     /// Looks in a row at which nothing has changed and nobody could have run; and how many end it.
     still: u32,
     most: u32,
@@ -53,6 +56,7 @@ impl Progress {
         Progress {
             until_ns,
             soon: 0,
+            soon_ns: SOON_NS,
             still: 0,
             most,
             found: 0,
@@ -62,6 +66,12 @@ impl Progress {
             first: None,
             in_front: (0, 0),
         }
+    }
+
+    /// The same for threads that were asked to stop: they tell. A task that wakes before gets no
+    /// processor at once where others wait for it; one that is told has that of the thread.
+    pub fn of_stops(until_ns: u64, most: u32) -> Self {
+        Progress { soon_ns: PAUSE_NS, ..Progress::until(until_ns, most) }
     }
 
     /// This thread is not at rest; `call` is what the kernel says it does.
@@ -108,21 +118,34 @@ impl Progress {
         (self.runs, self.old) = (false, false);
         let goes_on = self.still < self.most && !spins && now_ns() < self.until_ns;
         if goes_on {
-            pause_for(if is_soon { SOON_NS } else { PAUSE_NS });
+            wait_for_stop(if is_soon { self.soon_ns } else { PAUSE_NS });
         }
         goes_on
     }
 }
 
-/// Gives others 0.2 ms.
-pub fn pause() {
-    pause_for(PAUSE_NS);
+/// Has the signal sent, whatever the program does with its own. Best effort: without it, waits take
+/// their time.
+pub fn hear_of_stops(k: &Kernel) {
+    let default = [0u64; 4];
+    // SAFETY: of this task alone; the kernel reads 32 bytes.
+    let _ = unsafe {
+        k.call(libc::SYS_rt_sigaction, args![libc::SIGCHLD, &default, 0, size_of_val(&STOPS)])
+    };
 }
 
-fn pause_for(ns: i64) {
-    let t = libc::timespec { tv_sec: 0, tv_nsec: ns };
+/// Gives others 0.2 ms.
+pub fn pause() {
+    let t = libc::timespec { tv_sec: 0, tv_nsec: PAUSE_NS };
     // SAFETY: sleeps.
     unsafe { sys::raw(libc::SYS_nanosleep, args![&t, 0]) };
+}
+
+/// The same, or until a thread has stopped that this task traces.
+fn wait_for_stop(ns: i64) {
+    let (t, stops) = (libc::timespec { tv_sec: 0, tv_nsec: ns }, STOPS);
+    // SAFETY: sleeps, and takes a signal of this task's.
+    unsafe { sys::raw(libc::SYS_rt_sigtimedwait, args![&stops, 0, &t, size_of_val(&stops)]) };
 }
 
 #[cfg(test)]
