@@ -208,7 +208,8 @@ fn slice(st: &State, owned: &mut Stall) -> Done<()> {
         st.changes.clear();
     }
     let left_ns = if looks { u64::MAX } else { owned.purchase.left_ns };
-    let trial = Trial::new(began_ns, left_ns.min(st.slices.work_ns(st.options().max_pause_ns)));
+    let work_ns = st.slices.work_ns(st.options().max_pause_ns, is_sharing(st));
+    let trial = Trial::new(began_ns, left_ns.min(work_ns));
     let decide = match decide {
         Decide::Rental(bid) => {
             Decide::Rental(Bid { began_ns, look: bid.rental.look(began_ns), ..bid })
@@ -242,10 +243,10 @@ fn beside_calls(st: &State, owned: &mut Owned) {
 
 /// After a slice: when the next one is due, or that there is none.
 fn conclude(st: &State, owned: &mut Owned, done: &Done<()>, looked: bool, spent_ns: u64) {
-    if !looked {
-        st.slices.learn(spent_ns, st.options().max_pause_ns);
-    }
     let (rest, purchase) = (owned.rest, &mut owned.purchase);
+    if !looked && rest.more {
+        st.slices.learn(spent_ns, st.options().max_pause_ns, is_sharing(st));
+    }
     purchase.spent_ns += spent_ns;
     if looked && rest.more && !rest.lost {
         (purchase.looks, purchase.left_ns) = (false, rest.allowance_ns);
