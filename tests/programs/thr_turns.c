@@ -59,8 +59,9 @@ int main(void)
     world = od_map(SIZE);
     for (uint64_t generation = 1; generation < 3; generation++) {
         size_t within = fork_beside(generation);
-        /* Stock locks a page in less time than it takes to look. */
-        if (getenv("LD_PRELOAD"))
+        /* Stock locks a page in less time than it takes to look. So does a process whose forks
+         * leave the freezing to its waits. */
+        if (getenv("LD_PRELOAD") && !getenv("ODFORK_MAX_PAUSE"))
             CHECK(within < FORKS * MOST, "%zu pages were locked within %d forks", within, FORKS);
     }
     return od_done();

@@ -153,6 +153,14 @@ pub fn block_signals() -> u64 {
     old
 }
 
+/// Blocks these signals too, and returns the previous mask.
+pub fn block_more_signals(more: u64) -> u64 {
+    let mut old = 0u64;
+    // SAFETY: both masks are 8 bytes, the kernel's sigset size.
+    unsafe { raw(libc::SYS_rt_sigprocmask, args![libc::SIG_BLOCK, &more, &mut old, 8]) };
+    old
+}
+
 /// Restores a mask taken by [`block_signals`].
 pub fn restore_signals(mask: u64) {
     // SAFETY: as above.

@@ -1,22 +1,23 @@
-//! Signals that the program ignores stay without effect while a pass holds the lock.
+//! Signals that the program ignores stay without effect while the lock is held.
 //!
 //! Owns which of three they are: those that are ignored unless they have a handler. The kernel
 //! drops such a signal when it is sent, but not if the thread that it is for blocks it: a handler
 //! might come. Then it looks for another thread that does not, and wakes it, so that its call
-//! answers EINTR or is cut short. So a thread that holds the lock for a pass leaves them open, all
+//! answers EINTR or is cut short. So a thread leaves them open from before it takes the lock, all
 //! but those that have handlers. One that gets a handler is closed first:
 //!
 //! ```text
 //! thread A: a pass                     thread B: sigaction
-//!   lock, all blocked                    changes += 1, under way += 1, out of `set`
-//!   open `set`                           locked? -> wait
+//!   the lock's word, then `set`          changes += 1, under way += 1, out of `set`
+//!   blocked: all but those               the lock's word += 1
+//!   lock, if the word is as it was       locked? -> wait
 //!   handlers as the kernel tells them:   the program's own call
 //!     into `set` what has none, and      under way -= 1
 //!     all out if B was here meanwhile
-//!   all closed, unlock
+//!   unlock, all as before
 //! ```
-//! Where A comes after B has looked at the lock, it finds the signal taken out. The first pass
-//! knows none. A handler that was set past the wrappers is known from the next pass on, and then no
+//! Where A takes the lock after B has looked at it, it finds another word, and looks again: then
+//! the signal is out. The first pass knows none. A handler that was set past the wrappers is known from the next pass on, and then no
 //! signal is left open any more. A call that never ends (its task was killed, a handler has jumped
 //! out of it, or fork has copied it from another thread) stays under way: from then on all are
 //! blocked, as in the first pass.
@@ -66,6 +67,11 @@ impl Ignored {
         } else {
             0
         }
+    }
+
+    /// The same, of whichever process.
+    pub fn all(&self) -> u64 {
+        self.set.load(SeqCst)
     }
 
     /// That one is about to get a handler. Who holds the lock must have let go before it does.

@@ -3,7 +3,9 @@
 //! Owns the lock, the protocol that keeps a fork from copying a half-changed state, and the cell
 //! with that state: the guard that [`Lock::hold`] returns is the only way to it.
 //!
-//! Rules: the holder has all signals blocked, so no handler that forks waits for its own thread.
+//! Rules: the holder has all signals blocked but those that are ignored (`ignored.rs`), so no
+//! handler that forks waits for its own thread. One that gets a handler while somebody is about to
+//! take the lock changes its word: that one looks again.
 //! It runs no code of the program, so waiting for it always ends. It is never held across the
 //! program's fork: handlers of `pthread_atfork` take the program's locks, whose owners may be
 //! waiting here. A thread does not take it twice. A borrower of the memory (a vfork child) takes it
@@ -28,13 +30,24 @@ use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::Ordering::SeqCst;
 
-use crate::sync::{self, AtomicI32, AtomicU32};
+use crate::sync::{self, AtomicU32, AtomicU64};
+
+/// Of the lock's word: how many signals have got handlers.
+const HANDLERS: u64 = !0 << 32;
+
+/// What a task has seen of the lock, and the signals that it blocked before.
+struct Look {
+    word: u64,
+    mask: u64,
+    process: i32,
+}
 
 /// The lock, and the state it guards.
 #[repr(C)]
 pub struct Lock<T> {
-    /// The pid of the holder's process; 0 when free.
-    held: AtomicI32,
+    /// Below the pid of the holder's process, 0 when free; above how many signals have got handlers
+    /// that were ignored.
+    held: AtomicU64,
     /// Calls of the program under way that no change may overlap.
     calls: AtomicU32,
     /// Rounds that a waiter has waited for, the most; 0: nobody does.
@@ -52,11 +65,18 @@ pub trait Waiter {
     /// The pid of its process. Asked with signals blocked, before it takes the lock.
     fn process(&self) -> i32;
 
+    /// Signals that are ignored, as this memory knows it: they stay open. The kernel drops them
+    /// then; blocked ones would wake another thread.
+    fn ignored(&self) -> u64;
+
+    /// Those that are in this process.
+    fn ignored_by(&self, process: i32) -> u64;
+
     /// The holder, of another process, never lets go. Asked after each round but the first ones.
     fn may_overrule(&self, holder: i32, rounds: u32) -> bool;
 }
 
-/// The lock is held and signals are blocked (but see `open`); dropped, both end.
+/// The lock is held and signals are blocked; dropped, both end.
 ///
 /// It stays in its thread, whose signal mask it keeps.
 pub struct Held<'a, T> {
@@ -90,7 +110,7 @@ impl<T> Lock<T> {
     /// Free.
     pub const fn new(guarded: T) -> Self {
         Lock {
-            held: AtomicI32::new(0),
+            held: AtomicU64::new(0),
             calls: AtomicU32::new(0),
             oldest: AtomicU32::new(0),
             guarded: UnsafeCell::new(guarded),
@@ -99,41 +119,76 @@ impl<T> Lock<T> {
 
     /// Waits for the lock.
     pub fn hold(&self, waiter: &impl Waiter) -> Held<'_, T> {
-        let mask = sync::block_signals();
-        let process = waiter.process();
-        let is_free = self.oldest.load(SeqCst) == 0
-            && self.held.compare_exchange(0, process, SeqCst, SeqCst).is_ok();
-        let overruled = !is_free && self.wait_for_turn(waiter, process);
+        let mut look = self.look(waiter);
+        let is_free = self.oldest.load(SeqCst) == 0 && self.take(&look);
+        let overruled = !is_free && self.wait_for_turn(waiter, &mut look);
+        let Look { mask, process, .. } = look;
         Held { lock: self, mask, process, overruled, in_this_thread: PhantomData }
     }
 
+    /// Blocks signals, and looks at the lock. In this order: what gets a handler is taken out of
+    /// what may stay open before the word changes.
+    fn look(&self, waiter: &impl Waiter) -> Look {
+        let word = self.held.load(SeqCst);
+        let open = waiter.ignored();
+        let mask = sync::block_signals(!open);
+        let process = waiter.process();
+        if open & !waiter.ignored_by(process) != 0 {
+            sync::block_signals(!0);
+        }
+        Look { word, mask, process }
+    }
+
+    /// Takes it if it is free, and no signal has got a handler since the look.
+    fn take(&self, look: &Look) -> bool {
+        holder_of(look.word) == 0 && self.change(look.word, look.process)
+    }
+
+    fn change(&self, word: u64, process: i32) -> bool {
+        let taken = word & HANDLERS | u64::from(process as u32);
+        self.held.compare_exchange(word, taken, SeqCst, SeqCst).is_ok()
+    }
+
     /// Takes it when it is free and nobody has waited longer. True: its holder was overruled.
+    ///
+    /// Signals are blocked at looks only: who sleeps blocks none but those of the program.
     #[cold]
-    fn wait_for_turn(&self, waiter: &impl Waiter, process: i32) -> bool {
+    fn wait_for_turn(&self, waiter: &impl Waiter, look: &mut Look) -> bool {
         let (mut rounds, mut vain) = (0u32, 0u32);
         loop {
             let is_turn = self.oldest.load(SeqCst) <= rounds || vain >= sync::PATIENCE;
-            let holder = match is_turn {
-                true => self.held.compare_exchange(0, process, SeqCst, SeqCst),
-                false => Err(self.held.load(SeqCst)),
-            };
-            let Err(holder) = holder else {
+            if is_turn && self.take(look) {
                 self.oldest.store(0, SeqCst);
                 return false;
-            };
+            }
+            let holder = holder_of(look.word);
             if holder == 0 {
                 // Another's turn: to stand aside is not to wait.
                 vain += 1;
+                sync::restore_signals(look.mask);
                 sync::pause(sync::SPINS);
+                *look = self.look(waiter);
                 continue;
             }
-            if is_gone(waiter, holder, process, rounds)
-                && self.held.compare_exchange(holder, process, SeqCst, SeqCst).is_ok()
+            if is_gone(waiter, holder, look.process, rounds) && self.change(look.word, look.process)
             {
                 return true;
             }
+            let word = self.held.load(SeqCst);
+            if rounds < sync::SPINS && word & HANDLERS == look.word & HANDLERS {
+                self.pause(&mut rounds);
+                look.word = word;
+                continue;
+            }
+            sync::restore_signals(look.mask);
             self.pause(&mut rounds);
+            *look = self.look(waiter);
         }
+    }
+
+    /// A signal has got out of what may stay open, and is about to get a handler.
+    pub fn note_handler(&self) {
+        self.held.fetch_add(1 << 32, SeqCst);
     }
 
     /// Until the next look. Whom the lock passes over meanwhile says so again then.
@@ -147,8 +202,9 @@ impl<T> Lock<T> {
 
     /// The lock as a new process takes it, however fork has copied it.
     pub fn take_over(&self, process: i32, _: OnlyTask) -> Held<'_, T> {
-        let mask = sync::block_signals();
-        self.held.store(process, SeqCst);
+        let mask = sync::block_signals(!0);
+        let word = self.held.load(SeqCst);
+        self.held.store(word & HANDLERS | u64::from(process as u32), SeqCst);
         self.calls.store(0, SeqCst);
         self.oldest.store(0, SeqCst);
         Held { lock: self, mask, process, overruled: true, in_this_thread: PhantomData }
@@ -176,7 +232,7 @@ impl<T> Lock<T> {
         let process = waiter.process();
         let mut rounds = 0u32;
         loop {
-            let holder = self.held.load(SeqCst);
+            let holder = holder_of(self.held.load(SeqCst));
             if holder == 0 || is_gone(waiter, holder, process, rounds) {
                 break;
             }
@@ -189,8 +245,12 @@ impl<T> Lock<T> {
 
     /// Somebody holds it, in this process or in the one that this is a copy of.
     pub fn is_held(&self) -> bool {
-        self.held.load(SeqCst) != 0
+        holder_of(self.held.load(SeqCst)) != 0
     }
+}
+
+fn holder_of(word: u64) -> i32 {
+    word as u32 as i32
 }
 
 /// A holder of the waiter's own process always lets go: its threads do not end one by one.
@@ -199,16 +259,6 @@ fn is_gone(waiter: &impl Waiter, holder: i32, process: i32, rounds: u32) -> bool
 }
 
 impl<T> Held<'_, T> {
-    /// From now on all signals but those are blocked, and what the program blocks.
-    pub fn open(&self, signals: u64) {
-        sync::restore_signals(self.mask | !signals);
-    }
-
-    /// The pid of the process that holds it.
-    pub fn process(&self) -> i32 {
-        self.process
-    }
-
     /// Some thread is inside such a call right now.
     pub fn calls_under_way(&self) -> bool {
         self.lock.calls.load(SeqCst) != 0
@@ -239,7 +289,8 @@ impl<T> DerefMut for Held<'_, T> {
 impl<T> Drop for Held<'_, T> {
     fn drop(&mut self) {
         // Where this one was overruled, the lock is another's.
-        let _ = self.lock.held.compare_exchange(self.process, 0, SeqCst, SeqCst);
+        let is_mine = |word| (holder_of(word) == self.process).then_some(word & HANDLERS);
+        let _ = self.lock.held.fetch_update(SeqCst, SeqCst, is_mine);
         sync::restore_signals(self.mask);
     }
 }

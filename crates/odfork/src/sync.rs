@@ -3,10 +3,10 @@
 //! Owns nothing else. It is a file of its own so that the lock's model test can put others in
 //! their place, and because Miri knows no system calls.
 
-pub use core::sync::atomic::{AtomicI32, AtomicU32};
+pub use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 
 #[cfg(not(all(miri, test)))]
-pub use crate::sys::{block_signals, restore_signals};
+pub use crate::sys::{block_more_signals as block_signals, restore_signals};
 
 /// Rounds that spin.
 pub const SPINS: u32 = 50;
@@ -33,7 +33,7 @@ pub fn pause(rounds: u32) {
 #[cfg(all(miri, test))]
 mod without_kernel {
     /// Miri delivers no signals.
-    pub fn block_signals() -> u64 {
+    pub fn block_signals(_more: u64) -> u64 {
         0
     }
 

@@ -15,7 +15,7 @@ mod owner;
 
 /// Stands in for the runtime's file of the same name.
 mod sync {
-    pub use shuttle::sync::atomic::{AtomicI32, AtomicU32};
+    pub use shuttle::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 
     /// Every round but the first asks.
     pub const SPINS: u32 = 1;
@@ -27,19 +27,20 @@ mod sync {
         shuttle::thread::yield_now();
     }
 
-    pub fn block_signals() -> u64 {
+    pub fn block_signals(_more: u64) -> u64 {
         0
     }
 
     pub fn restore_signals(_mask: u64) {}
 }
 
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering::SeqCst};
 use std::sync::Arc;
 
 use lock::{Lock, OnlyTask, Waiter};
 use once::{RunOnce, SetOnce};
 use owner::Owner;
+use shuttle::sync::atomic::{AtomicBool, AtomicU64};
 use shuttle::thread::{spawn, yield_now, JoinHandle};
 
 const PARENT: i32 = 100;
@@ -61,6 +62,14 @@ struct Task<'a> {
 impl Waiter for Task<'_> {
     fn process(&self) -> i32 {
         self.process
+    }
+
+    fn ignored(&self) -> u64 {
+        0
+    }
+
+    fn ignored_by(&self, _process: i32) -> u64 {
+        0
     }
 
     fn may_overrule(&self, holder: i32, rounds: u32) -> bool {
@@ -167,6 +176,14 @@ impl Waiter for Patient<'_> {
         BORROWER
     }
 
+    fn ignored(&self) -> u64 {
+        0
+    }
+
+    fn ignored_by(&self, _process: i32) -> u64 {
+        0
+    }
+
     fn may_overrule(&self, _holder: i32, _rounds: u32) -> bool {
         self.0.fetch_add(1, SeqCst);
         false
@@ -188,6 +205,65 @@ fn who_waits_has_its_turn_before_the_holder_has_another() {
         assert_eq!(*shared.0.hold(&task(PARENT)), 1, "the holder came first again");
         join(vec![waits]);
         assert_eq!(*shared.0.hold(&task(PARENT)), 1);
+    });
+}
+
+/// A signal that may get a handler, and what a task has left open when it blocked signals.
+#[derive(Default)]
+struct Signal {
+    ignored: AtomicU64,
+    has_handler: AtomicBool,
+}
+
+struct Opener<'a>(&'a Signal, AtomicU64);
+
+impl Waiter for Opener<'_> {
+    fn process(&self) -> i32 {
+        PARENT
+    }
+
+    fn ignored(&self) -> u64 {
+        let open = self.0.ignored.load(SeqCst);
+        self.1.store(open, SeqCst);
+        open
+    }
+
+    fn ignored_by(&self, _process: i32) -> u64 {
+        !0
+    }
+
+    fn may_overrule(&self, _holder: i32, _rounds: u32) -> bool {
+        false
+    }
+}
+
+#[test]
+fn no_signal_with_a_handler_is_open_under_the_lock() {
+    check(|| {
+        let shared = Arc::new((Lock::new(()), Signal::default()));
+        shared.1.ignored.store(1, SeqCst);
+        let hold = |shared: Arc<(Lock<()>, Signal)>| {
+            spawn(move || {
+                let waiter = Opener(&shared.1, AtomicU64::new(0));
+                let _held = shared.0.hold(&waiter);
+                for _ in 0..2 {
+                    let open = waiter.1.load(SeqCst) != 0;
+                    assert!(!open || !shared.1.has_handler.load(SeqCst), "a handler runs");
+                    yield_now();
+                }
+            })
+        };
+        let set = |shared: Arc<(Lock<()>, Signal)>| {
+            spawn(move || {
+                shared.1.ignored.store(0, SeqCst);
+                shared.0.note_handler();
+                if shared.0.is_held() {
+                    shared.0.wait_until_free(&task(PARENT));
+                }
+                shared.1.has_handler.store(true, SeqCst);
+            })
+        };
+        join(vec![hold(shared.clone()), set(shared.clone()), hold(shared.clone())]);
     });
 }
 

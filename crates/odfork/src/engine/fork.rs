@@ -10,7 +10,6 @@ use odfork_model::Trial;
 use super::apply::{pass, publish};
 use super::child::detect_child;
 use super::growth;
-use super::handlers::leave_ignored_open;
 use super::live::{copying, is_live_wanted};
 use super::look::share;
 use super::notes::bar;
@@ -95,7 +94,6 @@ fn prepare(st: &State) {
         return;
     }
     let mut owned = hold();
-    leave_ignored_open(st, &owned);
     let decide = match freeze {
         _ if under_way => None,
         Freeze::Eager => Some(Decide::Always),
@@ -196,7 +194,6 @@ pub fn freeze_now() -> Done<()> {
         return Err(Stop::of(if under_way { Reason::Threads } else { st.barred() }));
     }
     let mut owned = hold();
-    leave_ignored_open(st, &owned);
     if owned.is_beside_calls(st) {
         return Err(Stop::of(Reason::Threads));
     }

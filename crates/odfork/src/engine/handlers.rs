@@ -1,14 +1,9 @@
-//! Signals that get a handler, and those that stay open while a pass holds the lock (`ignored.rs`).
+//! Signals that get a handler: until then they stay open while the lock is held (`ignored.rs`).
 
 use super::child::detect_child;
-use super::state::{state, State};
-use super::waiter::{Stall, Task};
+use super::state::state;
+use super::waiter::Task;
 use crate::ignored::Ignored;
-
-/// Before a pass, which holds the lock for long.
-pub fn leave_ignored_open(st: &State, held: &Stall) {
-    held.open(st.ignored.set(held.process()));
-}
 
 /// Makes a call that may give a signal a handler.
 pub fn with_handler<T>(signal: i32, call: impl FnOnce() -> T) -> T {
@@ -17,6 +12,7 @@ pub fn with_handler<T>(signal: i32, call: impl FnOnce() -> T) -> T {
     }
     let st = state();
     st.ignored.begin(signal);
+    st.lock.note_handler();
     if st.lock.is_held() {
         // A lock that fork has copied while it was held would never be free.
         detect_child();

@@ -17,7 +17,6 @@ use odfork_model::Trial;
 
 use super::apply::pass_or_slice;
 use super::child::detect_child;
-use super::handlers::leave_ignored_open;
 use super::live::is_live_wanted;
 use super::state::{state, Owned, State};
 use super::under_way::{Purchase, Rest, MOVING, NONE, SHARING};
@@ -197,7 +196,6 @@ fn slice(st: &State, owned: &mut Stall) -> Done<()> {
         beside_calls(st, owned);
         return Ok(());
     }
-    leave_ignored_open(st, owned);
     let began_ns = sys::now_ns();
     let doubted = st.slices.doubted.load(SeqCst) != 0 || st.changes.are_too_many();
     let looks = owned.purchase.looks || doubted;

@@ -101,6 +101,14 @@ impl Waiter for Task {
         process_here().0
     }
 
+    fn ignored(&self) -> u64 {
+        state().ignored.all()
+    }
+
+    fn ignored_by(&self, process: i32) -> u64 {
+        state().ignored.set(process)
+    }
+
     fn may_overrule(&self, holder: i32, rounds: u32) -> bool {
         let st = state();
         is_gone(st, holder) || rounds >= LONG && may_be_a_copy(st, holder)
