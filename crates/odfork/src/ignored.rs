@@ -17,10 +17,10 @@
 //!   unlock, all as before
 //! ```
 //! Where A takes the lock after B has looked at it, it finds another word, and looks again: then
-//! the signal is out. The first pass knows none. A handler that was set past the wrappers is known from the next pass on, and then no
-//! signal is left open any more. A call that never ends (its task was killed, a handler has jumped
-//! out of it, or fork has copied it from another thread) stays under way: from then on all are
-//! blocked, as in the first pass.
+//! the signal is out. The first pass knows none. A handler that was set past the wrappers is known
+//! from the next pass on, and then no signal is left open any more. A call that never ends (its
+//! task was killed, a handler has jumped out of it, or fork has copied it from another thread)
+//! stays under way: from then on all are blocked, as in the first pass.
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::SeqCst};
 

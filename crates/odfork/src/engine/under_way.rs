@@ -122,7 +122,7 @@ impl Slices {
         most_ns / 1000 * u64::from(self.work[usize::from(shares)].load(Relaxed))
     }
 
-    /// A slice that was not the last one took so long: the next one works less if that was too long.
+    /// A slice took so long, and was not the last one: the next works less if that was too long.
     pub fn learn(&self, spent_ns: u64, most_ns: u64, shares: bool) {
         let word = &self.work[usize::from(shares)];
         let work = word.load(Relaxed);
