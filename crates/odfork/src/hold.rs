@@ -72,8 +72,8 @@ pub fn begin(s: &mut Scratch, subject: &Subject) -> Done<()> {
     if subject.delicate_sockets {
         return Err(Stop::of(Reason::Busy));
     }
-    rehearse(s)?;
     progress::hear_of_stops(&s.kernel);
+    rehearse(s)?;
     s.work.held.pipe = Pipe::new(&s.kernel).map_err(refuse)?;
     s.work.held.process = Process::open(&s.kernel, subject.pid);
     let until = |ns| sys::now_ns() + ns;

@@ -1,4 +1,4 @@
-//! Signals that the program ignores stay without effect while the lock is held.
+//! Signals that the program ignores stay without effect while a pass holds the lock.
 //!
 //! Owns which of three they are: those that are ignored unless they have a handler. The kernel
 //! drops such a signal when it is sent, but not if the thread that it is for blocks it: a handler

@@ -3,9 +3,9 @@
 //! Owns the lock, the protocol that keeps a fork from copying a half-changed state, and the cell
 //! with that state: the guard that [`Lock::hold`] returns is the only way to it.
 //!
-//! Rules: the holder has all signals blocked but those that are ignored (`ignored.rs`), so no
-//! handler that forks waits for its own thread. One that gets a handler while somebody is about to
-//! take the lock changes its word: that one looks again.
+//! Rules: the holder has all signals blocked, so no handler that forks waits for its own thread. Who
+//! makes a pass leaves those open that are ignored (`ignored.rs`): one that gets a handler while
+//! that one is about to take the lock changes its word.
 //! It runs no code of the program, so waiting for it always ends. It is never held across the
 //! program's fork: handlers of `pthread_atfork` take the program's locks, whose owners may be
 //! waiting here. A thread does not take it twice. A borrower of the memory (a vfork child) takes it
@@ -40,6 +40,8 @@ struct Look {
     word: u64,
     mask: u64,
     process: i32,
+    /// Ignored signals stay open.
+    is_open: bool,
 }
 
 /// The lock, and the state it guards.
@@ -67,10 +69,14 @@ pub trait Waiter {
 
     /// Signals that are ignored, as this memory knows it: they stay open. The kernel drops them
     /// then; blocked ones would wake another thread.
-    fn ignored(&self) -> u64;
+    fn ignored(&self) -> u64 {
+        0
+    }
 
     /// Those that are in this process.
-    fn ignored_by(&self, process: i32) -> u64;
+    fn ignored_by(&self, _process: i32) -> u64 {
+        0
+    }
 
     /// The holder, of another process, never lets go. Asked after each round but the first ones.
     fn may_overrule(&self, holder: i32, rounds: u32) -> bool;
@@ -133,10 +139,11 @@ impl<T> Lock<T> {
         let open = waiter.ignored();
         let mask = sync::block_signals(!open);
         let process = waiter.process();
-        if open & !waiter.ignored_by(process) != 0 {
+        let is_open = open != 0 && open & !waiter.ignored_by(process) == 0;
+        if open != 0 && !is_open {
             sync::block_signals(!0);
         }
-        Look { word, mask, process }
+        Look { word, mask, process, is_open }
     }
 
     /// Takes it if it is free, and no signal has got a handler since the look.
@@ -174,10 +181,9 @@ impl<T> Lock<T> {
             {
                 return true;
             }
-            let word = self.held.load(SeqCst);
-            if rounds < sync::SPINS && word & HANDLERS == look.word & HANDLERS {
+            if rounds < sync::SPINS && !look.is_open {
                 self.pause(&mut rounds);
-                look.word = word;
+                look.word = self.held.load(SeqCst);
                 continue;
             }
             sync::restore_signals(look.mask);

@@ -11,14 +11,6 @@ impl Waiter for Thread {
         1
     }
 
-    fn ignored(&self) -> u64 {
-        0
-    }
-
-    fn ignored_by(&self, _process: i32) -> u64 {
-        0
-    }
-
     fn may_overrule(&self, _holder: i32, _rounds: u32) -> bool {
         false
     }
@@ -30,14 +22,6 @@ struct Heir;
 impl Waiter for Heir {
     fn process(&self) -> i32 {
         2
-    }
-
-    fn ignored(&self) -> u64 {
-        0
-    }
-
-    fn ignored_by(&self, _process: i32) -> u64 {
-        0
     }
 
     fn may_overrule(&self, holder: i32, _rounds: u32) -> bool {

@@ -124,8 +124,8 @@ impl Progress {
     }
 }
 
-/// Has the signal sent, whatever the program does with its own. Best effort: without it, waits take
-/// their time.
+/// Has the signal sent, whatever the program does with its own; one that came before is forgotten.
+/// Best effort: without it, waits take their time.
 pub fn hear_of_stops(k: &Kernel) {
     let default = [0u64; 4];
     // SAFETY: of this task alone; the kernel reads 32 bytes.

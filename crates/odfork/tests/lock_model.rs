@@ -64,14 +64,6 @@ impl Waiter for Task<'_> {
         self.process
     }
 
-    fn ignored(&self) -> u64 {
-        0
-    }
-
-    fn ignored_by(&self, _process: i32) -> u64 {
-        0
-    }
-
     fn may_overrule(&self, holder: i32, rounds: u32) -> bool {
         self.killed.is_some_and(|killed| killed.load(SeqCst) == holder)
             || rounds >= LONG && !self.marked
@@ -174,14 +166,6 @@ struct Patient<'a>(&'a AtomicUsize);
 impl Waiter for Patient<'_> {
     fn process(&self) -> i32 {
         BORROWER
-    }
-
-    fn ignored(&self) -> u64 {
-        0
-    }
-
-    fn ignored_by(&self, _process: i32) -> u64 {
-        0
     }
 
     fn may_overrule(&self, _holder: i32, _rounds: u32) -> bool {

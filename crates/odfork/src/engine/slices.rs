@@ -20,7 +20,7 @@ use super::child::detect_child;
 use super::live::is_live_wanted;
 use super::state::{state, Owned, State};
 use super::under_way::{Purchase, Rest, MOVING, NONE, SHARING};
-use super::waiter::{begin_call, hold, Stall};
+use super::waiter::{begin_call, hold, hold_for_pass, Stall};
 use crate::args;
 use crate::options::Freeze;
 use crate::pass::{Bid, Decide};
@@ -64,7 +64,7 @@ fn make_slice(st: &State) {
     // A new child has no pass under way, and finds that out first.
     let may = st.slices.is_due() && st.barred() == Reason::None && detect_child();
     if may && st.slices.is_open() {
-        let _ = slice(st, &mut hold());
+        let _ = slice(st, &mut hold_for_pass());
     }
 }
 
@@ -206,8 +206,7 @@ fn slice(st: &State, owned: &mut Stall) -> Done<()> {
         st.changes.clear();
     }
     let left_ns = if looks { u64::MAX } else { owned.purchase.left_ns };
-    let work_ns = st.slices.work_ns(st.options().max_pause_ns, is_sharing(st));
-    let trial = Trial::new(began_ns, left_ns.min(work_ns));
+    let trial = Trial::new(began_ns, left_ns.min(st.slices.work_ns(st.options().max_pause_ns)));
     let decide = match decide {
         Decide::Rental(bid) => {
             Decide::Rental(Bid { began_ns, look: bid.rental.look(began_ns), ..bid })
@@ -241,10 +240,10 @@ fn beside_calls(st: &State, owned: &mut Owned) {
 
 /// After a slice: when the next one is due, or that there is none.
 fn conclude(st: &State, owned: &mut Owned, done: &Done<()>, looked: bool, spent_ns: u64) {
-    let (rest, purchase) = (owned.rest, &mut owned.purchase);
-    if !looked && rest.more {
-        st.slices.learn(spent_ns, st.options().max_pause_ns, is_sharing(st));
+    if !looked {
+        st.slices.learn(spent_ns, st.options().max_pause_ns);
     }
+    let (rest, purchase) = (owned.rest, &mut owned.purchase);
     purchase.spent_ns += spent_ns;
     if looked && rest.more && !rest.lost {
         (purchase.looks, purchase.left_ns) = (false, rest.allowance_ns);

@@ -4,7 +4,7 @@
 //! Owns the values; `slices.rs` has the order of things.
 
 use core::sync::atomic::{
-    AtomicU16, AtomicU32, AtomicU64,
+    AtomicU32, AtomicU64,
     Ordering::{Relaxed, SeqCst},
 };
 
@@ -16,13 +16,10 @@ pub const NONE: u32 = 0;
 pub const MOVING: u32 = 1;
 pub const SHARING: u32 = 2;
 
-/// Bounds of the part of a slice that works, where it begins, and how fast it changes, in
-/// thousandths. What a slice takes besides is most of a short one: few long ones hold the program
-/// less in all.
-const MOST_WORK: u16 = 600;
-const FIRST_WORK: u16 = 300;
-const LEAST_WORK: u16 = 200;
-const STEP: u16 = 80;
+/// Bounds of the part of a slice that works, and how fast it changes, in thousandths.
+const MOST_WORK: u32 = 300;
+const LEAST_WORK: u32 = 100;
+const STEP: u32 = 80;
 
 const MOST_IN_VAIN: u32 = 6;
 
@@ -43,9 +40,9 @@ pub struct Slices {
     /// 1: a fork has found something new. It is frozen once what is frozen is shared again: a look
     /// before would be one at every page that was copied beside the child.
     wanted: AtomicU32,
-    /// How long a slice works, in thousandths, when it moves memory and when it shares: what it
-    /// takes besides is not known before.
-    work: [AtomicU16; 2],
+    /// How much less than it may a slice works, in thousandths: what it takes besides is not known
+    /// before.
+    less: AtomicU32,
 }
 
 impl Slices {
@@ -59,7 +56,7 @@ impl Slices {
             skipped: AtomicU32::new(0),
             beside_child: AtomicU32::new(0),
             wanted: AtomicU32::new(0),
-            work: [const { AtomicU16::new(FIRST_WORK) }; 2],
+            less: AtomicU32::new(0),
         }
     }
 
@@ -118,18 +115,17 @@ impl Slices {
 
     /// How long a slice of at most `most_ns` works; mapping and freeing what was copied, holding
     /// and letting go come on top.
-    pub fn work_ns(&self, most_ns: u64, shares: bool) -> u64 {
-        most_ns / 1000 * u64::from(self.work[usize::from(shares)].load(Relaxed))
+    pub fn work_ns(&self, most_ns: u64) -> u64 {
+        most_ns / 1000 * u64::from(MOST_WORK - self.less.load(Relaxed).min(MOST_WORK - LEAST_WORK))
     }
 
-    /// A slice took so long, and was not the last one: the next works less if that was too long.
-    pub fn learn(&self, spent_ns: u64, most_ns: u64, shares: bool) {
-        let word = &self.work[usize::from(shares)];
-        let work = word.load(Relaxed);
+    /// A slice took so long: the next one works less if that was too long.
+    pub fn learn(&self, spent_ns: u64, most_ns: u64) {
+        let less = self.less.load(Relaxed);
         if spent_ns > most_ns {
-            word.store(work.saturating_sub(STEP).max(LEAST_WORK), Relaxed);
+            self.less.store((less + STEP).min(MOST_WORK - LEAST_WORK), Relaxed);
         } else if spent_ns < most_ns / 4 * 3 {
-            word.store((work + STEP / 4).min(MOST_WORK), Relaxed);
+            self.less.store(less.saturating_sub(STEP / 4), Relaxed);
         }
     }
 
@@ -255,14 +251,14 @@ mod tests {
     #[test]
     fn slices_that_take_too_long_work_less() {
         let (slices, most_ns) = (Slices::new(), 5_000_000);
-        let tenths_of_ms = || [false, true].map(|shares| slices.work_ns(most_ns, shares) / 100_000);
-        assert_eq!(tenths_of_ms(), [15, 15]);
-        slices.learn(most_ns + 1, most_ns, false);
-        assert_eq!(tenths_of_ms(), [11, 15]);
-        (0..100).for_each(|_| slices.learn(10 * most_ns, most_ns, false));
-        (0..100).for_each(|_| slices.learn(1_000_000, most_ns, true));
-        assert_eq!(tenths_of_ms(), [10, 30]);
-        slices.learn(most_ns - 1, most_ns, true);
-        assert_eq!(tenths_of_ms(), [10, 30]);
+        assert_eq!(slices.work_ns(most_ns), 1_500_000);
+        slices.learn(most_ns + 1, most_ns);
+        assert!(slices.work_ns(most_ns) < 1_500_000);
+        (0..100).for_each(|_| slices.learn(10 * most_ns, most_ns));
+        assert_eq!(slices.work_ns(most_ns), 500_000);
+        (0..100).for_each(|_| slices.learn(1_000_000, most_ns));
+        assert_eq!(slices.work_ns(most_ns), 1_500_000);
+        slices.learn(most_ns - 1, most_ns);
+        assert_eq!(slices.work_ns(most_ns), 1_500_000);
     }
 }
