@@ -3,14 +3,14 @@
 //! Owns the lock, the protocol that keeps a fork from copying a half-changed state, and the cell
 //! with that state: the guard that [`Lock::hold`] returns is the only way to it.
 //!
-//! Rules: the holder has all signals blocked, so no handler that forks waits for its own thread. Who
-//! makes a pass leaves those open that are ignored (`ignored.rs`): one that gets a handler while
-//! that one is about to take the lock changes its word.
-//! It runs no code of the program, so waiting for it always ends. It is never held across the
-//! program's fork: handlers of `pthread_atfork` take the program's locks, whose owners may be
-//! waiting here. A thread does not take it twice. A borrower of the memory (a vfork child) takes it
-//! like a thread. Its holder is known by its process: who waits for another process asks its
-//! [`Waiter`] whether that one can still let go, and overrules it if not.
+//! Rules: the holder has all signals blocked, so no handler that forks waits for its own thread.
+//! Who makes a pass leaves those open that are ignored (`ignored.rs`): one that gets a handler
+//! while that one is about to take the lock changes its word. The holder runs no code of the
+//! program, so waiting for it always ends. It is never held across the program's fork: handlers of
+//! `pthread_atfork` take the program's locks, whose owners may be waiting here. A thread does not
+//! take it twice. A borrower of the memory (a vfork child) takes it like a thread. Its holder is
+//! known by its process: who waits for another process asks its [`Waiter`] whether that one can
+//! still let go, and overrules it if not.
 //!
 //! ```text
 //! thread A: freeze                 thread B: fork
