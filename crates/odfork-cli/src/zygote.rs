@@ -13,7 +13,7 @@ use clap::{Args, FromArgMatches as _, Parser, Subcommand as Inner};
 use odfork_proc::command::{cannot, Subcommand};
 use odfork_proc::{table, text};
 use odfork_zygote::{Child, Command, Recipe};
-use rustix::event::{poll, PollFd, PollFlags};
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
 
 use crate::environment::Environment;
 use crate::library::{preload_list, search, PRELOAD};
@@ -155,12 +155,68 @@ fn run(asked: &Run) -> Result<u8> {
     if let Some(after) = asked.deadline {
         command.deadline(after);
     }
-    // A signal while a template does not answer ends this as usual: the template sees it, and kills
-    // what it has started.
-    let mut child = command.spawn(&asked.name)?;
     let signals = passed_on().context("signalfd")?;
+    let mut child = spawn(command, &asked.name, signals.as_fd())?;
     let status = wait(&mut child, signals.as_fd())?;
     Ok(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)) as u8)
+}
+
+/// Starts the child; a signal that comes meanwhile is passed on then. While the template does not
+/// answer it ends this process, as it would without us: the template sees that, and kills what it
+/// has started.
+fn spawn(command: Command, name: &str, signals: BorrowedFd<'_>) -> Result<Child> {
+    let (over, ends) = rustix::pipe::pipe().context("pipe")?;
+    let name = name.to_owned();
+    let starting = std::thread::spawn(move || {
+        let child = command.spawn(&name);
+        drop(ends);
+        child
+    });
+    let mut early = None;
+    loop {
+        let of_signals = if early.is_none() { PollFlags::IN } else { PollFlags::empty() };
+        let mut both = [
+            PollFd::from_borrowed_fd(over.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(signals, of_signals),
+        ];
+        let found = match poll(&mut both, early.is_some().then_some(&ANSWER)) {
+            Err(rustix::io::Errno::INTR) => continue,
+            found => found.context("poll")?,
+        };
+        if !both[0].revents().is_empty() {
+            break;
+        }
+        if let (0, Some(signal)) = (found, early.take()) {
+            end_by(signal);
+        } else {
+            early = next_of(signals)?;
+        }
+    }
+    let child = starting.join().map_err(|_| anyhow::anyhow!("the start panicked"))??;
+    early.map_or(Ok(()), |signal| child.signal(signal))?;
+    Ok(child)
+}
+
+/// So long a template has for its answer after a signal.
+const ANSWER: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+/// The signal does what it would have done, unless it is ignored.
+fn end_by(signal: i32) {
+    // SAFETY: a zeroed set is valid memory for sigemptyset; the rest changes this thread alone.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, signal);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());
+        libc::raise(signal);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+    }
+}
+
+fn next_of(signals: BorrowedFd<'_>) -> Result<Option<i32>> {
+    let mut one = [0; size_of::<libc::signalfd_siginfo>()];
+    let read = rustix::io::read(signals, &mut one).context("signalfd")?;
+    Ok((read == one.len()).then(|| i32::from_ne_bytes([one[0], one[1], one[2], one[3]])))
 }
 
 /// Waits for the child, and passes the signals on that come meanwhile.
@@ -177,9 +233,8 @@ fn wait(child: &mut Child, signals: BorrowedFd<'_>) -> Result<std::process::Exit
         if both[1].revents().contains(PollFlags::IN) {
             return Ok(child.wait()?.status);
         }
-        let mut one = [0; size_of::<libc::signalfd_siginfo>()];
-        if rustix::io::read(signals, &mut one).context("signalfd")? == one.len() {
-            child.signal(i32::from_ne_bytes([one[0], one[1], one[2], one[3]]))?;
+        if let Some(signal) = next_of(signals)? {
+            child.signal(signal)?;
         }
     }
 }

@@ -84,6 +84,23 @@ fn signals_and_deadlines_end_the_child() {
 }
 
 #[test]
+fn a_signal_ends_a_run_whose_template_does_not_answer() {
+    use rustix::process::{kill_process, Pid, Signal};
+    let place = Place(scratch());
+    let started = place.run(&["start", "test"]).silent().out;
+    let number = started.split([' ', ',']).nth(2).and_then(|word| word.parse().ok());
+    let template = Pid::from_raw(number.unwrap()).unwrap();
+    kill_process(template, Signal::STOP).unwrap();
+    let mut running = start(&mut place.odfork(&["run", "test", "--", "-c", ""])).unwrap();
+    // Until it blocks the signal, it is ended by that anyway.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    kill_process(Pid::from_child(&running), Signal::TERM).unwrap();
+    let status = running.wait().unwrap();
+    kill_process(template, Signal::CONT).unwrap();
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(15));
+}
+
+#[test]
 fn templates_are_listed_and_stopped() {
     let place = warm();
     let twice = place.run(&["start", "test"]);
