@@ -1,4 +1,4 @@
-//! Signals that get a handler: until then they stay open while the lock is held (`ignored.rs`).
+//! Signals that get a handler: until then they stay open under the lock of a pass (`ignored.rs`).
 
 use super::child::detect_child;
 use super::state::state;
