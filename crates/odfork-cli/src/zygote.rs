@@ -202,11 +202,9 @@ const ANSWER: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// The signal does what it would have done, unless it is ignored.
 fn end_by(signal: i32) {
-    // SAFETY: a zeroed set is valid memory for sigemptyset; the rest changes this thread alone.
+    let set = set_of(&[signal]);
+    // SAFETY: changes this thread alone.
     unsafe {
-        let mut set: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&mut set);
-        libc::sigaddset(&mut set, signal);
         libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());
         libc::raise(signal);
         libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
@@ -241,18 +239,27 @@ fn wait(child: &mut Child, signals: BorrowedFd<'_>) -> Result<std::process::Exit
 
 /// From here on these signals come by a descriptor.
 fn passed_on() -> std::io::Result<OwnedFd> {
-    // SAFETY: a zeroed set is valid memory for sigemptyset; the descriptor is new and owned here.
+    let signals = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1];
+    let set = set_of(&signals);
+    // SAFETY: the descriptor is new and owned here.
     unsafe {
-        let mut set: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&mut set);
-        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1] {
-            libc::sigaddset(&mut set, signal);
-        }
         let fd = libc::signalfd(-1, &set, libc::SFD_CLOEXEC);
         if fd < 0 || libc::sigprocmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) != 0 {
             return Err(std::io::Error::last_os_error());
         }
         Ok(OwnedFd::from_raw_fd(fd))
+    }
+}
+
+fn set_of(signals: &[i32]) -> libc::sigset_t {
+    // SAFETY: a zeroed set is valid memory for sigemptyset.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        for &signal in signals {
+            libc::sigaddset(&mut set, signal);
+        }
+        set
     }
 }
 

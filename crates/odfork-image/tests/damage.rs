@@ -5,7 +5,7 @@ mod common;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use common::{can_fault, image, in_child, open, options, page, save_own, Built, Folder};
+use common::{can_fault, image, in_child, open, options, page, run_alone, save_own, Built, Folder};
 use odfork_image::{Codec, Delta, Form, Image, Lost, MapOptions, SaveOptions, PAGE};
 
 fn complaint(path: &Path) -> String {
@@ -315,8 +315,7 @@ fn the_reason_is_told_before_the_signal() {
     file[at] ^= 1;
     fs::write(&path, &file).unwrap();
     for _ in 0..10 {
-        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-        let out = command.args(["--exact", TEST, "--nocapture"]).env(FILE, &path).output().unwrap();
+        let out = run_alone(TEST, FILE, &path);
         let said = String::from_utf8_lossy(&out.stderr);
         assert!(said.contains("is lost (its checksum is wrong)"), "{:?} {said}", out.status);
     }

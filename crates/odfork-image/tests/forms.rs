@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{can_fault, expect, image, open, options, page, save_own, Built, Folder};
+use common::{can_fault, expect, image, open, options, page, run_alone, save_own, Built, Folder};
 use odfork_image::{Codec, Delta, Form, MapOptions, Place, Read, SaveOptions, PAGE};
 
 fn forms(test: &str) -> Vec<Form> {
@@ -282,8 +282,7 @@ fn a_process_with_too_many_mappings_already() {
     const TEST: &str = "a_process_with_too_many_mappings_already";
     const ALONE: &str = "ODTEST_ALONE";
     if std::env::var_os(ALONE).is_none() {
-        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-        let out = command.args(["--exact", TEST, "--nocapture"]).env(ALONE, "1").output().unwrap();
+        let out = run_alone(TEST, ALONE, "1");
         eprint!("{}", String::from_utf8_lossy(&out.stderr));
         return assert!(out.status.success(), "{out:?}");
     }

@@ -146,11 +146,7 @@ pub fn getpid() -> i32 {
 /// Blocks every signal of the calling thread, including those reserved by the
 /// C library, and returns the previous mask.
 pub fn block_signals() -> u64 {
-    let all = u64::MAX;
-    let mut old = 0u64;
-    // SAFETY: both masks are 8 bytes, the kernel's sigset size.
-    unsafe { raw(libc::SYS_rt_sigprocmask, args![libc::SIG_SETMASK, &all, &mut old, 8]) };
-    old
+    block_more_signals(u64::MAX)
 }
 
 /// Blocks these signals too, and returns the previous mask.

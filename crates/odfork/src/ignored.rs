@@ -3,8 +3,8 @@
 //! Owns which of three they are: those that are ignored unless they have a handler. The kernel
 //! drops such a signal when it is sent, but not if the thread that it is for blocks it: a handler
 //! might come. Then it looks for another thread that does not, and wakes it, so that its call
-//! answers EINTR or is cut short. So a thread leaves them open from before it takes the lock, all
-//! but those that have handlers. One that gets a handler is closed first:
+//! answers EINTR or is cut short. So who makes a pass leaves them open from before it takes the
+//! lock, all but those that have handlers. One that gets a handler is closed first:
 //!
 //! ```text
 //! thread A: a pass                     thread B: sigaction

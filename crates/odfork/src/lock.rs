@@ -137,11 +137,11 @@ impl<T> Lock<T> {
     fn look(&self, waiter: &impl Waiter) -> Look {
         let word = self.held.load(SeqCst);
         let open = waiter.ignored();
-        let mask = sync::block_signals(!open);
+        let mask = sync::block_more_signals(!open);
         let process = waiter.process();
         let is_open = open != 0 && open & !waiter.ignored_by(process) == 0;
         if open != 0 && !is_open {
-            sync::block_signals(!0);
+            sync::block_more_signals(!0);
         }
         Look { word, mask, process, is_open }
     }
@@ -208,7 +208,7 @@ impl<T> Lock<T> {
 
     /// The lock as a new process takes it, however fork has copied it.
     pub fn take_over(&self, process: i32, _: OnlyTask) -> Held<'_, T> {
-        let mask = sync::block_signals(!0);
+        let mask = sync::block_more_signals(!0);
         let word = self.held.load(SeqCst);
         self.held.store(word & HANDLERS | u64::from(process as u32), SeqCst);
         self.calls.store(0, SeqCst);

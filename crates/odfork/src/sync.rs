@@ -6,7 +6,7 @@
 pub use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 
 #[cfg(not(all(miri, test)))]
-pub use crate::sys::{block_more_signals as block_signals, restore_signals};
+pub use crate::sys::{block_more_signals, restore_signals};
 
 /// Rounds that spin.
 pub const SPINS: u32 = 50;
@@ -33,7 +33,7 @@ pub fn pause(rounds: u32) {
 #[cfg(all(miri, test))]
 mod without_kernel {
     /// Miri delivers no signals.
-    pub fn block_signals(_more: u64) -> u64 {
+    pub fn block_more_signals(_more: u64) -> u64 {
         0
     }
 
@@ -44,4 +44,4 @@ mod without_kernel {
     }
 }
 #[cfg(all(miri, test))]
-pub use without_kernel::{block_signals, pause, restore_signals};
+pub use without_kernel::{block_more_signals, pause, restore_signals};

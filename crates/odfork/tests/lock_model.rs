@@ -27,7 +27,7 @@ mod sync {
         shuttle::thread::yield_now();
     }
 
-    pub fn block_signals(_more: u64) -> u64 {
+    pub fn block_more_signals(_more: u64) -> u64 {
         0
     }
 

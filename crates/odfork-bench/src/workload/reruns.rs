@@ -95,23 +95,24 @@ impl Subject {
             self.memory.mark(self.memory.pages(), 0);
         }
         self.write_rounds(rounds, &mut times);
-        let gate = Gate::shut()?;
         let mut kept = None;
         match via {
             Via::Fork => fork_and_wait(|| true).map(drop)?,
             // It must see what was there at the fork.
             Via::Kept => {
-                kept = Some(Child::fork(|| {
+                let gate = Gate::shut()?;
+                let child = Child::fork(|| {
                     gate.wait();
                     rounds == 0 || self.memory.unmark(rounds as u8).is_none()
-                })?);
+                })?;
+                kept = Some((gate, child));
             }
             Via::Vfork => Program::make()?.run(Method::VforkExec, Actions::Plain)?,
             Via::Spawn => Program::make()?.run(Method::PosixSpawn, Actions::Plain)?,
         }
         self.write_rounds(rounds, &mut times);
-        gate.open();
-        if let Some(child) = kept {
+        if let Some((gate, child)) = kept {
+            gate.open();
             child.reap()?;
         }
         if rounds > 0 {

@@ -1,7 +1,9 @@
 //! Memory with a known pattern, files to save it to, and children to touch it in.
 #![allow(dead_code)]
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use odfork_image::{reserve, save, Codec, Image, Process, Region, SaveOptions, Saved, PAGE};
@@ -151,6 +153,12 @@ pub fn in_child(raw: bool, act: impl FnOnce() -> bool) -> i32 {
         assert_eq!(libc::waitpid(pid, &mut status, 0), pid);
         status
     }
+}
+
+/// Runs one test of this program in a process of its own, which knows by the variable.
+pub fn run_alone(test: &str, variable: &str, value: impl AsRef<OsStr>) -> Output {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture"]).env(variable, value).output().unwrap()
 }
 
 /// True when userfaultfd can be had; else says what is skipped.
