@@ -1,5 +1,8 @@
 //! `where FILE`: measures in every place what freezing, forking and giving memory back cost, stock
-//! and odfork in turn, and writes the table of it. Owns the document and its words.
+//! and odfork in turn, and writes the table of it: one section of the document for each kernel.
+//! `where FILE OTHER` takes the sections of OTHER, which a guest has written, into FILE.
+//!
+//! Owns the document and its words.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -24,12 +27,18 @@ const HEAD: &str = "\
 What `make where` found, with the program `tests/confine/cost.c`. Filters and privileges are
 emulated from the lists their makers publish (`tests/confine`, `tests/src/places.rs`); file systems,
 cgroups and other namespaces around them are not. \"Threads\": how those of a program with a second
-one are held; \"no\": it stays plain. Times are medians of pairs, stock and odfork in turn, on a
-machine that did other work too: read them as ratios. Nothing is killed in any of these places but
-the helper task.
+one are held; \"no\": it stays plain. Times are medians of pairs, stock and odfork in turn: read
+them as ratios. Emulated guests (`STEPS=where .ci/kernels`) take some ten times as long for
+everything. Nothing is killed in any of these places but the helper task.
 ";
 
+/// The heading of each kernel's section, before its version; and that of what follows them all.
+const SECTION: &str = "\n## Linux ";
+const AFTER: &str = "\n## What else";
+
 const TAIL: &str = "
+## What else to know
+
 **gVisor** answers system calls by a kernel of its own, without `userfaultfd`, `fsopen` and page
 tables to copy as Linux does. It was not tried. What is missing there means plain fork.
 
@@ -62,11 +71,11 @@ struct Found {
 }
 
 fn main() -> ExitCode {
-    let made = match std::env::args().nth(1) {
-        None => Err("where FILE".to_owned()),
-        Some(file) => document().and_then(|text| {
-            std::fs::write(&file, text).map_err(|error| format!("{file}: {error}"))
-        }),
+    let args = Vec::from_iter(std::env::args().skip(1));
+    let made = match &args[..] {
+        [file] => section().and_then(|own| merge(file, &own)),
+        [file, other] => read(other).and_then(|text| merge(file, &text)),
+        _ => Err("usage: where FILE [OTHER]".to_owned()),
     };
     match made {
         Ok(()) => ExitCode::SUCCESS,
@@ -77,7 +86,32 @@ fn main() -> ExitCode {
     }
 }
 
-fn document() -> Result<String, String> {
+fn read(file: &str) -> Result<String, String> {
+    std::fs::read_to_string(file).map_err(|error| format!("{file}: {error}"))
+}
+
+/// Writes the document, with the sections of `new` in place of those of the same kernel.
+fn merge(file: &str, new: &str) -> Result<(), String> {
+    let mut all = BTreeMap::new();
+    let old = if Path::new(file).exists() { read(file)? } else { String::new() };
+    for text in [&old[..], new] {
+        let text = text.split(AFTER).next().unwrap_or_default();
+        for one in text.split(SECTION).skip(1) {
+            all.insert(version(one), format!("{SECTION}{}\n", one.trim_end()));
+        }
+    }
+    let sections = String::from_iter(all.into_values().rev());
+    std::fs::write(file, format!("{HEAD}{sections}{TAIL}"))
+        .map_err(|error| format!("{file}: {error}"))
+}
+
+/// The two numbers that a section begins with.
+fn version(section: &str) -> Vec<u32> {
+    let numbers = section.split(|letter: char| !letter.is_ascii_digit());
+    numbers.take(2).filter_map(|number| number.parse().ok()).collect()
+}
+
+fn section() -> Result<String, String> {
     if !machine::is_root() {
         return Err("needs root to put on what others put on".to_owned());
     }
@@ -88,12 +122,10 @@ fn document() -> Result<String, String> {
     let _ = std::fs::remove_dir_all(&cache);
     let (kernel, date) = (said("uname", "-r")?, said("date", "+%F")?);
     // Without what a distribution puts behind the number.
-    let kernel = kernel.split('-').next().unwrap_or_default();
-    let size = format!(
-        "\nLinux {kernel}, {date}, load {before} to {}, {MEGABYTES} MB of memory in use.\n\n",
-        load()?
-    );
-    Ok(format!("{HEAD}{size}{}{TAIL}", made?))
+    let kernel = kernel.split(['-', '+']).next().unwrap_or_default();
+    let emulated = if read("/proc/cpuinfo")?.contains("QEMU TCG") { ", emulated" } else { "" };
+    let conditions = format!("load {before} to {}, {MEGABYTES} MB of memory in use", load()?);
+    Ok(format!("{SECTION}{kernel}{emulated}\n\n{date}, {conditions}.\n\n{}", made?))
 }
 
 fn program(stage: &Stage) -> Result<std::path::PathBuf, String> {

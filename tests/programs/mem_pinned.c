@@ -82,7 +82,9 @@ static void one(const struct way *way)
     od_fill(memory, BYTES, 1);
     od_freeze();
     od_run_child((void (*)(void *))od_refreeze, NULL);
-    int file = OK(open("/tmp", O_TMPFILE | O_RDWR, 0600));
+    char name[] = "/tmp/odfork-pinned-XXXXXX"; /* O_TMPFILE is missing in overlayfs before 6.3 */
+    int file = OK(mkstemp(name));
+    OK(unlink(name));
     make_ring(4);
     struct iovec range = {memory + AT, BUFFER};
     if (ring_call(SYS_io_uring_register, ring_fd, IORING_REGISTER_BUFFERS, (long)&range, 1L, 0L,

@@ -30,26 +30,25 @@ static void *open_again(void *unused)
     return NULL;
 }
 
-static int sleeps(int thread, const char *call)
+/* In the kernel's function, which Yama does not hide as it hides the call. */
+static int waits(int thread)
 {
     char path[64], line[256] = "";
-    snprintf(path, sizeof path, "/proc/%d/task/%d/syscall", (int)getppid(), thread);
+    snprintf(path, sizeof path, "/proc/%d/task/%d/wchan", (int)getppid(), thread);
     FILE *file = fopen(path, "re");
     if (file) {
         if (!fgets(line, sizeof line, file))
             *line = 0;
         fclose(file);
     }
-    return strncmp(line, call, strlen(call)) == 0;
+    return strcmp(line, "wait_for_partner") == 0;
 }
 
 static void visit(void *unused)
 {
-    char call[16];
     (void)unused;
-    snprintf(call, sizeof call, "%d ", SYS_openat);
     for (int i = 0; i < TURNS; i++) {
-        while (*turns < i || !*tid || !sleeps(*tid, call))
+        while (*turns < i || !*tid || !waits(*tid))
             usleep(500);
         usleep(20000); /* it has waited for long */
         int fd = open("pipe", O_WRONLY | O_NONBLOCK | O_CLOEXEC);
