@@ -1,4 +1,4 @@
-// odtest: modes=stock,huge,small,auto expect=any needs=root mem=500 serial=yes timeout=120
+// odtest: modes=stock,huge,small,auto expect=any needs=root mem=500 serial=yes timeout=200
 /*
  * What a process holds above stock is bounded, whatever it does to frozen memory: bytes charged to
  * a memory control group are counted. On stock the same program stays below the same bounds. Part
@@ -262,7 +262,7 @@ static void in_a_namespace(void)
     rewritten();
 }
 
-enum way { BY_MMAP, BY_MPROTECT, BY_SBRK, SHARED, SHARED_BEFORE };
+enum way { BY_MMAP, AFTER_REFREEZE, BY_MPROTECT, BY_SBRK, SHARED, SHARED_BEFORE };
 
 static char *shared(size_t bytes)
 {
@@ -281,6 +281,10 @@ static void grows(enum way way)
     char *one = filled(first, 1);
     forks(30);
     od_freeze();
+    if (way == AFTER_REFREEZE) {
+        memset(one, 5, first);
+        od_refreeze();
+    }
     if (way == BY_MPROTECT)
         OK(mprotect(two, more, PROT_READ | PROT_WRITE));
     else if (way != SHARED_BEFORE)
@@ -294,6 +298,7 @@ static void grows(enum way way)
 }
 
 static void growth(void) { grows(BY_MMAP); }
+static void growth_after_refreeze(void) { grows(AFTER_REFREEZE); }
 static void growth_by_mprotect(void) { grows(BY_MPROTECT); }
 static void growth_by_sbrk(void) { grows(BY_SBRK); }
 static void growth_of_shared(void) { grows(SHARED); }
@@ -364,6 +369,7 @@ static const struct part {
     { "rewritten", rewritten, 200 * OD_MB },
     { "in a namespace", in_a_namespace, 200 * OD_MB },
     { "growth", growth, 320 * OD_MB },
+    { "growth after a refreeze", growth_after_refreeze, 320 * OD_MB },
     { "growth by mprotect", growth_by_mprotect, 320 * OD_MB },
     { "growth by sbrk", growth_by_sbrk, 320 * OD_MB },
     { "growth of shared memory", growth_of_shared, 320 * OD_MB },

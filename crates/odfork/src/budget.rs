@@ -292,9 +292,10 @@ pub fn room(s: &mut Scratch, bytes: usize) -> Done<()> {
     }
 }
 
-/// Bytes that rewriting all frozen memory would take.
+/// Bytes that rewriting all frozen memory would take. What the pass has written back is clean.
 fn reserve(s: &Scratch) -> usize {
-    s.results.report.shown.get().saturating_sub(s.results.report.dirty.get())
+    let report = &s.results.report;
+    report.shown.get().saturating_sub(report.still_dirty())
 }
 
 /// Bytes that a thaw may copy before their file gives them back.

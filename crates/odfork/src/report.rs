@@ -128,12 +128,18 @@ impl Report {
 
     /// Forgets what an earlier slice did, and keeps what the look before it has found.
     pub fn go_on(&self) {
-        let Report { eligible, dirty, left, untouched, shown, frozen, .. } = self;
-        let found = [eligible, dirty, left, untouched].map(Number::get);
-        let shows = shown.get() + frozen.get();
+        let Report { eligible, left, untouched, shown, frozen, .. } = self;
+        let found = [eligible, left, untouched].map(Number::get);
+        let (shows, dirty) = (shown.get() + frozen.get(), self.still_dirty());
         self.clear();
-        [eligible, dirty, left, untouched].into_iter().zip(found).for_each(|(n, was)| n.set(was));
+        [eligible, left, untouched].into_iter().zip(found).for_each(|(n, was)| n.set(was));
         shown.set(shows);
+        self.dirty.set(dirty);
+    }
+
+    /// Bytes that were dirty, less what was written back.
+    pub fn still_dirty(&self) -> usize {
+        self.dirty.get().saturating_sub(self.written_back.get())
     }
 
     /// Forgets what an earlier job left.
