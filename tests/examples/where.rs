@@ -4,6 +4,7 @@
 //!
 //! Owns the document and its words.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
@@ -36,6 +37,7 @@ entry for 2 MB. Nothing is killed in any of these places but the helper task.
 /// The heading of each kernel's section, before its version; and that of what follows them all.
 const SECTION: &str = "\n## Linux ";
 const AFTER: &str = "\n## What else";
+const EMULATED: &str = ", emulated";
 
 const TAIL: &str = "
 ## What else to know
@@ -98,18 +100,20 @@ fn merge(file: &str, new: &str) -> Result<(), String> {
     for text in [&old[..], new] {
         let text = text.split(AFTER).next().unwrap_or_default();
         for one in text.split(SECTION).skip(1) {
-            all.insert(version(one), format!("{SECTION}{}\n", one.trim_end()));
+            all.insert(place(one), format!("{SECTION}{}\n", one.trim_end()));
         }
     }
-    let sections = String::from_iter(all.into_values().rev());
+    let sections = String::from_iter(all.into_values());
     std::fs::write(file, format!("{HEAD}{sections}{TAIL}"))
         .map_err(|error| format!("{file}: {error}"))
 }
 
-/// The two numbers that a section begins with.
-fn version(section: &str) -> Vec<u32> {
-    let numbers = section.split(|letter: char| !letter.is_ascii_digit());
-    numbers.take(2).filter_map(|number| number.parse().ok()).collect()
+/// Where a section stands: machines before emulated ones, newer kernels before older ones.
+fn place(section: &str) -> (bool, Reverse<Vec<u32>>) {
+    let heading = section.lines().next().unwrap_or_default();
+    let numbers = heading.split(|letter: char| !letter.is_ascii_digit());
+    let version = numbers.take(2).filter_map(|number| number.parse().ok()).collect();
+    (heading.ends_with(EMULATED), Reverse(version))
 }
 
 fn section() -> Result<String, String> {
@@ -124,7 +128,7 @@ fn section() -> Result<String, String> {
     let (kernel, date) = (said("uname", "-r")?, said("date", "+%F")?);
     // Without what a distribution puts behind the number.
     let kernel = kernel.split(['-', '+']).next().unwrap_or_default();
-    let emulated = if read("/proc/cpuinfo")?.contains("QEMU TCG") { ", emulated" } else { "" };
+    let emulated = if read("/proc/cpuinfo")?.contains("QEMU TCG") { EMULATED } else { "" };
     let huge = read("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
     let huge = huge.split(['[', ']']).nth(1).unwrap_or("none");
     let conditions = format!(

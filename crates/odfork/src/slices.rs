@@ -137,7 +137,10 @@ pub fn go_on(s: &mut Scratch, o: &Order, (pagemap, threads, found): (i32, u64, F
     let spent = (now_ns() - begin) as usize;
     let report = &s.results.report;
     if report.frozen.get() > 0 { &report.freeze_ns } else { &report.refreeze_ns }.set(spent);
-    budget::note_slack(s);
+    // Sharing frees as much as rewriting it would take.
+    if !s.work.course.shares || !s.results.report.more.flag() {
+        budget::note_slack(s);
+    }
     if !s.work.course.shares {
         sample::note_moved(s);
     }

@@ -17,8 +17,8 @@ pub const MOVING: u32 = 1;
 pub const SHARING: u32 = 2;
 
 /// Bounds of the part of a slice that works, and how fast it changes, in thousandths.
-const MOST_WORK: u32 = 300;
-const LEAST_WORK: u32 = 100;
+const MOST_WORK: u32 = 600;
+const LEAST_WORK: u32 = 200;
 const STEP: u32 = 80;
 
 const MOST_IN_VAIN: u32 = 6;
@@ -251,14 +251,14 @@ mod tests {
     #[test]
     fn slices_that_take_too_long_work_less() {
         let (slices, most_ns) = (Slices::new(), 5_000_000);
-        assert_eq!(slices.work_ns(most_ns), 1_500_000);
+        assert_eq!(slices.work_ns(most_ns), 3_000_000);
         slices.learn(most_ns + 1, most_ns);
-        assert!(slices.work_ns(most_ns) < 1_500_000);
+        assert!(slices.work_ns(most_ns) < 3_000_000);
         (0..100).for_each(|_| slices.learn(10 * most_ns, most_ns));
-        assert_eq!(slices.work_ns(most_ns), 500_000);
+        assert_eq!(slices.work_ns(most_ns), 1_000_000);
         (0..100).for_each(|_| slices.learn(1_000_000, most_ns));
-        assert_eq!(slices.work_ns(most_ns), 1_500_000);
+        assert_eq!(slices.work_ns(most_ns), 3_000_000);
         slices.learn(most_ns - 1, most_ns);
-        assert_eq!(slices.work_ns(most_ns), 1_500_000);
+        assert_eq!(slices.work_ns(most_ns), 3_000_000);
     }
 }
