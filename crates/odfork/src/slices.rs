@@ -58,6 +58,9 @@ pub struct Slice {
     pub samples: bool,
 }
 
+/// The descriptor of the page tables, how many threads there are, what the open files forbid.
+type Asked = (i32, u64, Found);
+
 /// How a range was left.
 enum Left {
     /// Done up to there.
@@ -73,7 +76,7 @@ pub fn is_sliced(o: &Order, threads: u64) -> bool {
 }
 
 /// The first slice, behind the look, if there is time left.
-pub fn begin(s: &mut Scratch, o: &Order, all: (i32, u64, Found), allowance: Trial) -> Done<()> {
+pub fn begin(s: &mut Scratch, o: &Order, all: Asked, allowance: Trial) -> Done<()> {
     let shares = matches!(o.decide, pass::Decide::Share);
     s.results.report.allowance.set(allowance.limit_ns() as usize);
     let course = &mut s.work.course;
@@ -98,7 +101,7 @@ pub fn begin(s: &mut Scratch, o: &Order, all: (i32, u64, Found), allowance: Tria
 }
 
 /// One slice: what is left to do afterwards is in the report.
-pub fn go_on(s: &mut Scratch, o: &Order, (pagemap, threads, found): (i32, u64, Found)) -> Done<()> {
+pub fn go_on(s: &mut Scratch, o: &Order, (pagemap, threads, found): Asked) -> Done<()> {
     s.results.report.more.set(1);
     if o.slice.is_some_and(|slice| slice.again) && s.work.course.known {
         share::look_again(s)?;
@@ -128,20 +131,18 @@ pub fn go_on(s: &mut Scratch, o: &Order, (pagemap, threads, found): (i32, u64, F
     let mut o = *o;
     o.subject.spliced |= s.results.report.keeps.flag();
     let o = &o;
-    s.results.report.acted.set(usize::from(!s.work.course.shares));
-    let begin = now_ns();
-    let done = match s.work.course.shares {
-        true => share_some(s, o, (pagemap, threads, found)),
-        false => move_some(s, o, (pagemap, threads, found)),
-    };
+    let shares = s.work.course.shares;
+    s.results.report.acted.set(usize::from(!shares));
+    let (begin, asked) = (now_ns(), (pagemap, threads, found));
+    let done = if shares { share_some(s, o, asked) } else { move_some(s, o, asked) };
     let spent = (now_ns() - begin) as usize;
     let report = &s.results.report;
     if report.frozen.get() > 0 { &report.freeze_ns } else { &report.refreeze_ns }.set(spent);
     // Sharing frees as much as rewriting it would take.
-    if !s.work.course.shares || !s.results.report.more.flag() {
+    if !shares || !s.results.report.more.flag() {
         budget::note_slack(s);
     }
-    if !s.work.course.shares {
+    if !shares {
         sample::note_moved(s);
     }
     done
@@ -151,7 +152,7 @@ fn trial_of(o: &Order) -> Trial {
     o.slice.map_or(Trial::UNLIMITED, |slice| slice.trial)
 }
 
-fn move_some(s: &mut Scratch, o: &Order, (pagemap, threads, found): (i32, u64, Found)) -> Done<()> {
+fn move_some(s: &mut Scratch, o: &Order, (pagemap, threads, found): Asked) -> Done<()> {
     pass::rehearse(s);
     s.work.course.shares_later = o.shares_later && share::is_allowed(s, &found);
     s.work.files_left = o.subject.registry.room().min(MAX_FILES);
@@ -378,11 +379,7 @@ fn freeze_new(
 }
 
 /// Files become shared from their beginning on.
-fn share_some(
-    s: &mut Scratch,
-    o: &Order,
-    (pagemap, threads, found): (i32, u64, Found),
-) -> Done<()> {
+fn share_some(s: &mut Scratch, o: &Order, (pagemap, threads, found): Asked) -> Done<()> {
     if !share::is_allowed(s, &found) {
         s.work.course.open = false;
         s.results.report.more.set(0);
