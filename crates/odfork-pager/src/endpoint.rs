@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use odfork_pager_protocol::wire::{Kind, Message, OPTION_USER_MODE};
-use odfork_proc::folder;
+use odfork_proc::{environment, folder};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use rustix::net::{sockopt, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -34,7 +34,7 @@ pub fn socket_path(given: Option<&Path>) -> io::Result<PathBuf> {
     if let Some(given) = given {
         return std::path::absolute(given);
     }
-    match std::env::var_os(SOCKET).filter(|value| !value.is_empty()) {
+    match environment::trusted(SOCKET).filter(|value| !value.is_empty()) {
         Some(set) => std::path::absolute(set),
         None => Ok(folder::own()?.join(FILE)),
     }
