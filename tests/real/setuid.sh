@@ -21,3 +21,19 @@ for argument in identity one killed; do
     "${nobody[@]}" "${launch[@]}" "$OUT" $argument 2>/dev/null
     echo "$argument: exit status $?"
 done
+
+# Loaded into every program (ld.so(8), /etc/ld.so.preload), it takes no file's name from a caller
+# who has fewer rights.
+library=$("${launch[@]}" /bin/sh -c 'echo "${LD_PRELOAD:-}"')
+there=$SCRATCH/everywhere
+mkdir "$there" && export there library OUT
+# shellcheck disable=SC2016
+unshare -m bash -c '
+    mount -t tmpfs none "$there" && mkdir -m 700 "$there"/{new,work,secret} &&
+        mount -t overlay -o "lowerdir=/etc,upperdir=$there/new,workdir=$there/work" none /etc ||
+        { echo "setuid.sh: no mounts: /etc/ld.so.preload was not tried" >&2; echo "0 made"; exit; }
+    chmod 755 "$there" "$there/new"
+    [ -z "$library" ] || echo "$library" >/etc/ld.so.preload
+    export ODFORK_STATS=json ODFORK_STATS_FILE=$there/secret/made
+    "$@" "$OUT" one >/dev/null 2>&1
+    echo "$(find "$there/secret" -type f | wc -l) made"' bash "${nobody[@]}"

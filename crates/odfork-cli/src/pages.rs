@@ -142,7 +142,8 @@ pub fn options_markdown() -> String {
          Every option of `odfork run` is also a variable in the environment, for programs that\n\
          preload `libodfork.so` themselves. A flag wins over a variable. An `ODFORK_` variable \
          that\n\
-         is not in this table gets a warning with the nearest name.\n\n\
+         is not in this table gets a warning with the nearest name. A program with more rights\n\
+         than whoever runs it, which only /etc/ld.so.preload reaches, reads none.\n\n\
          | flag of `odfork run` | variable | values | default | what it sets |\n| --- | --- | --- \
          | --- | --- |\n",
     );
