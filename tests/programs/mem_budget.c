@@ -262,11 +262,21 @@ static void in_a_namespace(void)
     rewritten();
 }
 
-enum way { BY_MMAP, AFTER_REFREEZE, BY_MPROTECT, BY_SBRK, SHARED, SHARED_BEFORE };
+enum way {
+    BY_MMAP, AFTER_REFREEZE, BESIDE_CACHE, OF_ZEROS, BY_MPROTECT, BY_SBRK, SHARED, SHARED_BEFORE
+};
 
 static char *shared(size_t bytes)
 {
     return OK(mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+}
+
+static char *copy_of_zeros(size_t bytes)
+{
+    int fd = OK(open("/dev/zero", O_RDWR | O_CLOEXEC));
+    char *memory = OK(mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0));
+    close(fd);
+    return memory;
 }
 
 /* Half of the limit, forks, then nearly the other half, and the first half again. */
@@ -285,10 +295,15 @@ static void grows(enum way way)
         memset(one, 5, first);
         od_refreeze();
     }
+    if (way == BESIDE_CACHE)
+        group_fill_cache(300 * OD_MB);
     if (way == BY_MPROTECT)
         OK(mprotect(two, more, PROT_READ | PROT_WRITE));
     else if (way != SHARED_BEFORE)
-        two = way == BY_SBRK ? OK(sbrk(more)) : way == SHARED ? shared(more) : od_map(more);
+        two = way == BY_SBRK    ? OK(sbrk(more))
+              : way == SHARED   ? shared(more)
+              : way == OF_ZEROS ? copy_of_zeros(more)
+                                : od_map(more);
     memset(two, 2, more);
     memset(one, 3, first);
     forks(2);
@@ -299,6 +314,8 @@ static void grows(enum way way)
 
 static void growth(void) { grows(BY_MMAP); }
 static void growth_after_refreeze(void) { grows(AFTER_REFREEZE); }
+static void growth_beside_cache(void) { grows(BESIDE_CACHE); }
+static void growth_of_zeros(void) { grows(OF_ZEROS); }
 static void growth_by_mprotect(void) { grows(BY_MPROTECT); }
 static void growth_by_sbrk(void) { grows(BY_SBRK); }
 static void growth_of_shared(void) { grows(SHARED); }
@@ -370,6 +387,8 @@ static const struct part {
     { "in a namespace", in_a_namespace, 200 * OD_MB },
     { "growth", growth, 320 * OD_MB },
     { "growth after a refreeze", growth_after_refreeze, 320 * OD_MB },
+    { "growth beside page cache", growth_beside_cache, 320 * OD_MB },
+    { "growth of a copy of zeros", growth_of_zeros, 320 * OD_MB },
     { "growth by mprotect", growth_by_mprotect, 320 * OD_MB },
     { "growth by sbrk", growth_by_sbrk, 320 * OD_MB },
     { "growth of shared memory", growth_of_shared, 320 * OD_MB },

@@ -112,6 +112,18 @@ static OD_UNUSED void group_run(const struct group *g, const char *name)
     CHECK(status == 0, "%s: status %d", name, WEXITSTATUS(status));
 }
 
+/* Page cache that is charged to the group: the kernel drops it before it kills. */
+static OD_UNUSED void group_fill_cache(size_t bytes)
+{
+    char name[] = "/var/tmp/odfork-budget-XXXXXX", block[4096] = "x";
+    int fd = OK(mkstemp(name));
+    OK(unlink(name));
+    for (size_t at = 0; at < bytes; at += sizeof block)
+        CHECK(write(fd, block, sizeof block) == (ssize_t)sizeof block, "write: %s",
+              strerror(errno));
+    OK(fsync(fd)); /* It stays open, so the cache stays. */
+}
+
 /* Removes a group once its last process is gone. */
 static OD_UNUSED void group_drop(const char *dir)
 {

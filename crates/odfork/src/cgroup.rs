@@ -45,17 +45,27 @@ impl Left {
     }
 }
 
-/// The names of a version's files: what is used, and limits on it.
+/// The names of a version's files: what is used, and limits on it; and what `memory.stat` calls the
+/// page cache that nobody has used lately, of the group and those below.
 struct Files {
     kind: &'static [u8],
     used: &'static CStr,
     limits: &'static [&'static CStr],
+    cache: &'static [u8],
 }
 
-const V1: Files =
-    Files { kind: b"cgroup", used: c"memory.usage_in_bytes", limits: &[c"memory.limit_in_bytes"] };
-const V2: Files =
-    Files { kind: b"cgroup2", used: c"memory.current", limits: &[c"memory.max", c"memory.high"] };
+const V1: Files = Files {
+    kind: b"cgroup",
+    used: c"memory.usage_in_bytes",
+    limits: &[c"memory.limit_in_bytes"],
+    cache: b"total_inactive_file ",
+};
+const V2: Files = Files {
+    kind: b"cgroup2",
+    used: c"memory.current",
+    limits: &[c"memory.max", c"memory.high"],
+    cache: b"inactive_file ",
+};
 
 /// Asks the kernel.
 pub fn left(k: &Kernel, text: &mut [u8; TEXT]) -> Left {
@@ -72,7 +82,7 @@ pub fn left(k: &Kernel, text: &mut [u8; TEXT]) -> Left {
     let unknown = if is_root { Left::Unlimited } else { Left::Unknown };
     let Ok(found) = open_mount(k, mounts, files, group) else { return unknown };
     let Some((fd, below)) = found else { return unknown };
-    walk(k, fd, files, below)
+    walk(k, fd, files, below, mounts)
 }
 
 /// What names the namespace of control groups that the kernel begins with.
@@ -196,8 +206,8 @@ fn open_below(k: &Kernel, dir: i32, name: &[u8]) -> SysResult<i32> {
 }
 
 /// The tightest limit from the mount's root down to the group; closes `fd`.
-fn walk(k: &Kernel, mut fd: i32, files: &Files, below: &[u8]) -> Left {
-    let mut least = of_group(k, fd, files);
+fn walk(k: &Kernel, mut fd: i32, files: &Files, below: &[u8], text: &mut [u8]) -> Left {
+    let mut least = of_group(k, fd, files, text);
     let names = below.split(|&b| b == b'/').filter(|n| !n.is_empty());
     for (depth, name) in names.enumerate() {
         let mut buf = [0u8; 256];
@@ -210,21 +220,23 @@ fn walk(k: &Kernel, mut fd: i32, files: &Files, below: &[u8]) -> Left {
         scan::close(fd);
         let Ok(next) = next else { return Left::Unknown };
         fd = next;
-        least = least.min(of_group(k, fd, files));
+        least = least.min(of_group(k, fd, files, text));
     }
     scan::close(fd);
     least
 }
 
 /// What one group leaves. A file that is not there is no limit: the root group of version 2 has
-/// none, nor has a group whose parent does not pass the memory controller on.
-fn of_group(k: &Kernel, fd: i32, files: &Files) -> Left {
+/// none, nor has a group whose parent does not pass the memory controller on. Page cache counts as
+/// free: the kernel drops it before it kills.
+fn of_group(k: &Kernel, fd: i32, files: &Files, text: &mut [u8]) -> Left {
     let mut least = Left::Unlimited;
     for limit in files.limits {
         least = least.min(match (number(k, fd, limit), number(k, fd, files.used)) {
             (Ok(None), _) | (Err(Errno(libc::ENOENT)), _) => Left::Unlimited,
             (Ok(Some(limit)), Ok(used)) => {
-                Left::Bytes(limit.saturating_sub(used.unwrap_or(0)) as usize)
+                let used = used.unwrap_or(0).saturating_sub(cache(k, fd, files, text));
+                Left::Bytes(limit.saturating_sub(used) as usize)
             }
             _ => Left::Unknown,
         });
@@ -232,18 +244,27 @@ fn of_group(k: &Kernel, fd: i32, files: &Files) -> Left {
     least
 }
 
+/// Bytes of page cache in a group; none where that cannot be read.
+fn cache(k: &Kernel, dir: i32, files: &Files, text: &mut [u8]) -> u64 {
+    let read = read_at(k, dir, c"memory.stat", text);
+    read.ok().and_then(|n| scan::field(&text[..n], files.cache)).unwrap_or(0)
+}
+
 /// The number in a file of a group; `None` for `max`, and for what version 1 says instead.
 fn number(k: &Kernel, dir: i32, name: &CStr) -> SysResult<Option<u64>> {
-    let flags = libc::O_RDONLY | libc::O_CLOEXEC;
     let mut text = [0u8; 32];
-    // SAFETY: a valid name; the buffer is valid for its length.
-    let n = unsafe {
-        let fd = k.call(libc::SYS_openat, args![dir, name.as_ptr(), flags, 0])? as i32;
-        let n = k.call(libc::SYS_read, args![fd, text.as_mut_ptr(), text.len()]);
-        scan::close(fd);
-        n?
-    };
+    let n = read_at(k, dir, name, &mut text)?;
     parse(&text[..n]).ok_or(Errno(libc::EIO))
+}
+
+/// What one call reads of a file in a folder: all of it, where the kernel makes it up.
+fn read_at(k: &Kernel, dir: i32, name: &CStr, text: &mut [u8]) -> SysResult<usize> {
+    let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+    // SAFETY: a valid name.
+    let fd = unsafe { k.call(libc::SYS_openat, args![dir, name.as_ptr(), flags, 0]) }? as i32;
+    let n = read(k, fd, text);
+    scan::close(fd);
+    n
 }
 
 fn parse(text: &[u8]) -> Option<Option<u64>> {

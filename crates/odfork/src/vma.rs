@@ -82,10 +82,10 @@ impl Vma {
         self.watched && self.perms & SHARED == 0 && (self.start..self.end).contains(&address)
     }
 
-    /// Bytes of it that the program may populate without asking again.
+    /// Bytes of it that the program may populate without asking again; nothing of a backing file.
     pub fn untouched(&self) -> usize {
-        let anonymous = self.shared_anon || self.inode == 0 && self.perms & SHARED == 0;
-        if anonymous && self.perms & WRITE != 0 && self.kept & NORESERVE == 0 {
+        let charged = self.shared_anon || self.perms & SHARED == 0;
+        if charged && self.perms & WRITE != 0 && self.kept & NORESERVE == 0 {
             self.len().saturating_sub(self.anon)
         } else {
             0

@@ -66,10 +66,10 @@ fn replace(start: usize, len: usize, call: impl Fn() -> isize) -> isize {
     })
 }
 
-/// Anonymous memory that the program means to use.
+/// Memory that the program means to use: anonymous, or its own copy of a file.
 fn will_be_written(prot: c_int, flags: c_int) -> bool {
-    const ASKED: c_int = libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    flags & ASKED == libc::MAP_ANONYMOUS && prot & libc::PROT_WRITE != 0
+    let own = flags & (libc::MAP_ANONYMOUS | libc::MAP_PRIVATE) != 0;
+    own && flags & libc::MAP_NORESERVE == 0 && prot & libc::PROT_WRITE != 0
 }
 
 /// mmap(2).
