@@ -296,7 +296,7 @@ static void grows(enum way way)
         od_refreeze();
     }
     if (way == BESIDE_CACHE)
-        group_fill_cache(300 * OD_MB);
+        group_fill_cache(&group, 300 * OD_MB);
     if (way == BY_MPROTECT)
         OK(mprotect(two, more, PROT_READ | PROT_WRITE));
     else if (way != SHARED_BEFORE)
