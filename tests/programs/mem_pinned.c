@@ -46,12 +46,7 @@ static void keep_out(char *memory) { OK(madvise(memory, BYTES, MADV_DONTDUMP)); 
 static void move(char *memory)
 {
     char *target = od_map(BYTES);
-    /* Before Linux 6.17 no call moves several mappings, which frozen memory may be. */
-    if (mremap(memory, BYTES, BYTES, MREMAP_MAYMOVE | MREMAP_FIXED, target) == MAP_FAILED) {
-        CHECK(errno == EFAULT && getenv("LD_PRELOAD"), "mremap: %s", strerror(errno));
-        fprintf(stderr, "not moved: %s\n", strerror(errno));
-        return;
-    }
+    OK(mremap(memory, BYTES, BYTES, MREMAP_MAYMOVE | MREMAP_FIXED, target));
     OK(mremap(target, BYTES, BYTES, MREMAP_MAYMOVE | MREMAP_FIXED, memory));
 }
 

@@ -230,18 +230,20 @@ fn walk(k: &Kernel, mut fd: i32, files: &Files, below: &[u8], text: &mut [u8]) -
 /// none, nor has a group whose parent does not pass the memory controller on. Page cache counts as
 /// free: the kernel drops it before it kills.
 fn of_group(k: &Kernel, fd: i32, files: &Files, text: &mut [u8]) -> Left {
-    let mut least = Left::Unlimited;
+    let mut least = u64::MAX;
     for limit in files.limits {
-        least = least.min(match (number(k, fd, limit), number(k, fd, files.used)) {
-            (Ok(None), _) | (Err(Errno(libc::ENOENT)), _) => Left::Unlimited,
-            (Ok(Some(limit)), Ok(used)) => {
-                let used = used.unwrap_or(0).saturating_sub(cache(k, fd, files, text));
-                Left::Bytes(limit.saturating_sub(used) as usize)
-            }
-            _ => Left::Unknown,
-        });
+        match number(k, fd, limit) {
+            Ok(Some(limit)) => least = least.min(limit),
+            Ok(None) | Err(Errno(libc::ENOENT)) => {}
+            Err(_) => return Left::Unknown,
+        }
     }
-    least
+    if least == u64::MAX {
+        return Left::Unlimited;
+    }
+    let Ok(used) = number(k, fd, files.used) else { return Left::Unknown };
+    let used = used.unwrap_or(0).saturating_sub(cache(k, fd, files, text));
+    Left::Bytes(least.saturating_sub(used) as usize)
 }
 
 /// Bytes of page cache in a group; none where that cannot be read.

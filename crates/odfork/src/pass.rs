@@ -36,7 +36,7 @@ use crate::sample;
 use crate::scan::{self, Subject};
 use crate::scratch::Scratch;
 use crate::share;
-use crate::slices::{self, Slice};
+use crate::slices::{self, Asked, Slice};
 use crate::source::{Allowed, Source};
 use crate::step::Step;
 use crate::sys::{now_ns, HUGE, PAGE};
@@ -169,7 +169,7 @@ fn fences(s: &mut Scratch, o: &Order) -> Done<u64> {
 fn look(
     s: &mut Scratch,
     o: &Order,
-    (pagemap, threads, found): (i32, u64, Found),
+    (pagemap, threads, found): Asked,
 ) -> Done<Option<(Plan, Debt)>> {
     let look = match &o.decide {
         Decide::Rental(bid) => bid.look,

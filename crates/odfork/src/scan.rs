@@ -212,16 +212,6 @@ pub fn read_link<'a>(k: &Kernel, path: &CStr, text: &'a mut [u8]) -> SysResult<&
     Ok(&text[..length.min(text.len())])
 }
 
-/// Of one mapping, what the program may populate; of backing files the reserve has it.
-fn untouched(subject: &Subject, v: &Vma) -> usize {
-    let is_ours = v.inode != 0 && subject.registry.find(v.dev, v.inode).is_some();
-    if is_ours {
-        0
-    } else {
-        v.untouched()
-    }
-}
-
 /// Reads the map of the process into `s.vmas`: what may be frozen, and what
 /// shows a backing file. Notes backing files that nothing shows any more.
 ///
@@ -249,11 +239,12 @@ pub fn scan(s: &mut Scratch, subject: &Subject, quiesced: bool, look: Trial) -> 
             let v = &if quiesced { v.as_if_unwatched() } else { *v };
             map_count += 1;
             pins |= v.pins;
-            results.report.untouched.add(untouched(subject, v));
+            let slot = file_of(v, subject.registry);
+            results.report.untouched.add(if slot.is_some() { 0 } else { v.untouched() });
             let fits = v.can_freeze() && v.anon >= subject.min_bytes && v.start >= lowest;
             if fits && has_default_policy(&kernel, v.start) {
                 note_eligible(results, &mut kept, subject, v);
-            } else if let Some(slot) = file_of(v, subject.registry) {
+            } else if let Some(slot) = slot {
                 note_shown(results, &mut kept, slot, v);
             } else if v.code {
                 kept.push_code(v);

@@ -59,7 +59,7 @@ pub struct Slice {
 }
 
 /// The descriptor of the page tables, how many threads there are, what the open files forbid.
-type Asked = (i32, u64, Found);
+pub type Asked = (i32, u64, Found);
 
 /// How a range was left.
 enum Left {

@@ -82,7 +82,8 @@ impl Vma {
         self.watched && self.perms & SHARED == 0 && (self.start..self.end).contains(&address)
     }
 
-    /// Bytes of it that the program may populate without asking again; nothing of a backing file.
+    /// Bytes of it that the program may populate without asking again, and is charged for. What
+    /// shows a backing file is in the reserve instead.
     pub fn untouched(&self) -> usize {
         let charged = self.shared_anon || self.perms & SHARED == 0;
         if charged && self.perms & WRITE != 0 && self.kept & NORESERVE == 0 {

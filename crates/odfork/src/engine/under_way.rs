@@ -16,7 +16,7 @@ pub const NONE: u32 = 0;
 pub const MOVING: u32 = 1;
 pub const SHARING: u32 = 2;
 
-/// Bounds of the part of a slice that works, and how fast it changes, in thousandths.
+/// When a slice stops working, in thousandths of the bound, and how fast that changes.
 const MOST_WORK: u32 = 600;
 const LEAST_WORK: u32 = 200;
 const STEP: u32 = 80;
@@ -113,8 +113,8 @@ impl Slices {
         self.next_ns.store(sys::now_ns() + ns, Relaxed);
     }
 
-    /// How long a slice of at most `most_ns` works; mapping and freeing what was copied, holding
-    /// and letting go come on top.
+    /// How long after its beginning a slice of at most `most_ns` stops working, holding included;
+    /// mapping and freeing what was copied, and letting go, come on top.
     pub fn work_ns(&self, most_ns: u64) -> u64 {
         most_ns / 1000 * u64::from(MOST_WORK - self.less.load(Relaxed).min(MOST_WORK - LEAST_WORK))
     }
