@@ -3,8 +3,7 @@
  * Signals that the program ignores come all the time: for the process, from another one, and for a
  * thread, from its children. They wake nobody. So threads that sleep in calls that a wakened thread
  * would leave with EINTR stay in them, and a long write is not cut short, however often threads
- * are held meanwhile. Where the main thread holds them they are rarely woken: the library blocks
- * signals for moments there, as pthread_create does.
+ * are held meanwhile, by the main thread too, to which signals for the process are told first.
  */
 #include "proc_region.h"
 #include <pthread.h>
@@ -18,15 +17,13 @@
 enum { ROUNDS = 80, LONG = 1 << 20 };
 static const size_t BYTES = 8 * OD_MB;
 static void *region;
-static atomic_int over, is_main, woken, *sent;
+static atomic_int over, *sent;
 static int nothing, semaphores, stream[2];
 
 static void *sleep_in_epoll(void *unused)
 {
     struct epoll_event e;
-    int n;
-    while ((n = epoll_wait(nothing, &e, 1, -1)) < 0 && errno == EINTR && is_main)
-        woken++;
+    int n = epoll_wait(nothing, &e, 1, -1);
     CHECK(n == 1 && over, "epoll_wait: %d, %s", n, strerror(errno));
     return unused;
 }
@@ -34,9 +31,7 @@ static void *sleep_in_epoll(void *unused)
 static void *sleep_in_semop(void *unused)
 {
     struct sembuf wish = { 0, -1, 0 };
-    int n;
-    while ((n = semop(semaphores, &wish, 1)) < 0 && errno == EINTR && is_main)
-        woken++;
+    int n = semop(semaphores, &wish, 1);
     CHECK(n == 0 && over, "semop: %d, %s", n, strerror(errno));
     return unused;
 }
@@ -46,10 +41,7 @@ static void *write_much(void *unused)
     static char much[LONG];
     while (!over) {
         ssize_t n = write(stream[0], much, LONG);
-        if (n > 0 && n < LONG && is_main)
-            woken++;
-        else
-            CHECK(n == LONG, "write: %zd of %d, %s", n, LONG, strerror(errno));
+        CHECK(n == LONG, "write: %zd of %d, %s", n, LONG, strerror(errno));
     }
     close(stream[0]);
     return unused;
@@ -137,13 +129,10 @@ int main(void)
     od_gate_open(&gate, 1);
     pthread_join(thread[COUNT - 1], NULL);
     end(storm);
-    is_main = 1;
     storm = send_signals(NULL, 300);
     hold_often(NULL);
     end(storm);
-    /* On a slow machine a moment is long, and so is all else. */
-    CHECK(woken < ROUNDS / 2 || woken < *sent / 50, "%d of %d ignored signals woke threads",
-          (int)woken, (int)*sent);
+    CHECK(*sent > 0, "no signal was sent");
     over = 1;
     OK(write(wake[1], "!", 1));
     OK(semop(semaphores, &gift, 1));

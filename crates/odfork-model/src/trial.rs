@@ -36,6 +36,13 @@ impl Trial {
         self.limit_ns
     }
 
+    /// The same, but ended when half as much again has passed as until this time, if that is
+    /// sooner.
+    pub fn half_as_long_again(&self, now_ns: u64) -> Self {
+        let spent_ns = now_ns.saturating_sub(self.began_ns);
+        Self { limit_ns: self.limit_ns.min(spent_ns + spent_ns / 2), ..*self }
+    }
+
     /// Whether the next step may begin at this time.
     pub const fn affords(&self, now_ns: u64) -> bool {
         now_ns.saturating_sub(self.began_ns) < self.limit_ns

@@ -223,7 +223,6 @@ fn advance(
 /// What it does, and whether that may be interrupted.
 fn look(s: &mut Scratch, subject: &Subject, tid: u64, progress: &mut Progress) -> SysResult<Look> {
     let mut text = [0u8; 256];
-    let letter = task::state(&s.kernel, subject.pid, tid).letter;
     let line = match task::call_of(&s.kernel, subject.pid, tid, &mut text) {
         // One that ends has no memory any more, and its files are root's.
         Err(Errno(libc::EACCES | libc::EPERM)) => None,
@@ -239,10 +238,10 @@ fn look(s: &mut Scratch, subject: &Subject, tid: u64, progress: &mut Progress) -
             Care::Timed => {
                 begun.since(blocked.call.unwrap_or_default(), blocked.stack as u64).is_some()
             }
-            Care::Deaf => letter == UNINTERRUPTIBLE,
+            Care::Deaf => is_deaf(s, subject, tid),
             Care::Descriptor(fd) => {
                 let process = s.work.held.process;
-                may_be_cut(s, subject, tid as i32, fd, letter)
+                may_be_cut(s, subject, tid as i32, fd)
                     && !(calls::sends(&blocked) && sockets::is_stream(process, tid as i32, fd))
             }
             Care::Leave => false,
@@ -254,14 +253,16 @@ fn look(s: &mut Scratch, subject: &Subject, tid: u64, progress: &mut Progress) -
     Ok(Look::Refuses)
 }
 
-/// The state of a thread that no signal wakes.
-const UNINTERRUPTIBLE: u8 = b'D';
+/// No signal wakes it.
+fn is_deaf(s: &Scratch, subject: &Subject, tid: u64) -> bool {
+    task::state(&s.kernel, subject.pid, tid).letter == b'D'
+}
 
 /// A call on this descriptor may be begun again: it is no terminal, which may answer with a part of
 /// what was typed, and no socket with limits that would begin anew. A file is read and written
 /// deaf, or a server hears of the interruption.
-fn may_be_cut(s: &Scratch, subject: &Subject, tid: i32, fd: i32, letter: u8) -> bool {
-    letter == UNINTERRUPTIBLE
+fn may_be_cut(s: &Scratch, subject: &Subject, tid: i32, fd: i32) -> bool {
+    is_deaf(s, subject, tid as u64)
         || !open_files::is_terminal_or_file(subject.pid, tid, fd)
             && sockets::has_no_limits(s.work.held.process, subject, tid, fd)
 }
@@ -311,12 +312,12 @@ fn wait(s: &mut Scratch, subject: &Subject, at: usize, counted: bool) -> SysResu
     };
     // SAFETY: what a wait fills in.
     let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
-    let waits = answer.is_ok() && pid == 0;
-    let has_ended = waits && task::has_ended(&s.kernel, subject.pid, tid as u64)?;
+    // A main thread's end is not told before that of the others.
+    let is_untold = answer.is_ok() && pid == 0 && tid == subject.pid;
+    let has_ended = is_untold && task::has_ended(&s.kernel, subject.pid, tid as u64)?;
     let held = &mut s.work.held.all[at];
     match answer {
-        // A main thread's end is not told before that of the others.
-        Ok(_) if pid == 0 && has_ended => held.stage = Stage::Gone,
+        Ok(_) if has_ended => held.stage = Stage::Gone,
         Ok(_) if pid == 0 => {}
         Ok(_) if !matches!(info.si_code, libc::CLD_STOPPED | libc::CLD_TRAPPED) => {
             held.stage = Stage::Gone;

@@ -3,9 +3,9 @@
 //! Owns the lock, the protocol that keeps a fork from copying a half-changed state, and the cell
 //! with that state: the guard that [`Lock::hold`] returns is the only way to it.
 //!
-//! Rules: the holder has all signals blocked, so no handler that forks waits for its own thread.
-//! Who makes a pass leaves those open that are ignored (`ignored.rs`): one that gets a handler
-//! while that one is about to take the lock changes its word. The holder runs no code of the
+//! Rules: the holder has all signals blocked but those that are ignored (`ignored.rs`), so no
+//! handler that forks waits for its own thread: one that is set while somebody is about to take the
+//! lock changes its word. The holder runs no code of the
 //! program, so waiting for it always ends. It is never held across the program's fork: handlers of
 //! `pthread_atfork` take the program's locks, whose owners may be waiting here. A thread does not
 //! take it twice. A borrower of the memory (a vfork child) takes it like a thread. Its holder is
@@ -67,14 +67,9 @@ pub trait Waiter {
     /// The pid of its process. Asked with signals blocked, before it takes the lock.
     fn process(&self) -> i32;
 
-    /// Signals that are ignored, as this memory knows it: they stay open. The kernel drops them
-    /// then; blocked ones would wake another thread.
+    /// Signals that are ignored stay open. The kernel drops them then; blocked ones would wake
+    /// another thread.
     fn ignored(&self) -> u64 {
-        0
-    }
-
-    /// Those that are in this process.
-    fn ignored_by(&self, _process: i32) -> u64 {
         0
     }
 
@@ -132,18 +127,13 @@ impl<T> Lock<T> {
         Held { lock: self, mask, process, overruled, in_this_thread: PhantomData }
     }
 
-    /// Blocks signals, and looks at the lock. In this order: what gets a handler is taken out of
-    /// what may stay open before the word changes.
+    /// Blocks signals, and looks at the lock. In this order: who sets a handler says so before the
+    /// word changes.
     fn look(&self, waiter: &impl Waiter) -> Look {
         let word = self.held.load(SeqCst);
         let open = waiter.ignored();
         let mask = sync::block_more_signals(!open);
-        let process = waiter.process();
-        let is_open = open != 0 && open & !waiter.ignored_by(process) == 0;
-        if open != 0 && !is_open {
-            sync::block_more_signals(!0);
-        }
-        Look { word, mask, process, is_open }
+        Look { word, mask, process: waiter.process(), is_open: open != 0 }
     }
 
     /// Takes it if it is free, and no signal has got a handler since the look.

@@ -79,9 +79,6 @@ pub struct Report {
     pub scanned: Number,
     /// Mappings of the process.
     pub mappings: Number,
-    /// Signals with a handler, bit `n - 1` for signal `n`; 1: that was asked.
-    caught: Number,
-    asked: Number,
     /// 1: what is frozen cannot be thawed: another process shows a file, or it would not fit.
     pub stuck: Number,
     /// 1: the address space is limited (RLIMIT_AS): what is left is the program's.
@@ -113,17 +110,6 @@ impl Report {
     /// That number, if it was measured.
     pub fn slack(&self) -> Option<i64> {
         self.measured.flag().then(|| self.slack.get() as i64)
-    }
-
-    /// Notes which signals have handlers.
-    pub fn note_caught(&self, signals: u64) {
-        self.caught.set(signals as usize);
-        self.asked.set(1);
-    }
-
-    /// Those, if that was asked.
-    pub fn caught(&self) -> Option<u64> {
-        self.asked.flag().then(|| self.caught.get() as u64)
     }
 
     /// Forgets what an earlier slice did, and keeps what the look before it has found.
@@ -172,8 +158,6 @@ impl Report {
             &self.acted,
             &self.scanned,
             &self.mappings,
-            &self.caught,
-            &self.asked,
             &self.stuck,
             &self.space_limited,
         ];

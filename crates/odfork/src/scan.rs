@@ -19,7 +19,7 @@ use crate::results::Results;
 use crate::scratch::{Kept, Scratch, MAX_VMAS};
 use crate::step::Step;
 use crate::sys::{self, Errno, Kernel, SysResult, PAGE};
-use crate::vma::{dec, hex, SmapsParser, Vma, SHARED};
+use crate::vma::{dec, SmapsParser, Vma, SHARED};
 
 /// AddressSanitizer's shadow ends there, and the heap of programs at fixed addresses is below.
 const SHADOW_END: usize = 0x1000_7fff_8000;
@@ -101,13 +101,9 @@ pub fn slurp<'a>(k: &Kernel, path: &CStr, buf: &'a mut [u8]) -> SysResult<&'a [u
 
 /// The number after `key` in the text of a status-like file.
 pub fn field(text: &[u8], key: &[u8]) -> Option<u64> {
-    text_of(text, key).and_then(dec)
-}
-
-fn text_of<'a>(text: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
     let line = text.split(|&b| b == b'\n').find(|l| l.starts_with(key))?;
     let mut words = line[key.len()..].split(|b| b" \t:".contains(b)).filter(|w| !w.is_empty());
-    words.next()
+    words.next().and_then(dec)
 }
 
 /// A path such as `/proc/123/status`, built without heap.
@@ -161,9 +157,6 @@ pub fn fences(s: &mut Scratch, subject: &Subject) -> Done<u64> {
     let (tracer, threads) = (field(text, b"TracerPid:"), field(text, b"Threads:"));
     if pid != Some(subject.pid as u64) || threads.is_none() || !is_own_proc(&s.kernel) {
         return Err(Stop::of(Reason::NoProc));
-    }
-    if let Some(caught) = text_of(text, b"SigCgt:").and_then(hex) {
-        s.results.report.note_caught(caught);
     }
     if tracer != Some(0) {
         return Err(Stop::of(Reason::Traced));

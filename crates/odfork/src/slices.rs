@@ -385,10 +385,15 @@ fn share_some(s: &mut Scratch, o: &Order, (pagemap, threads, found): Asked) -> D
         s.results.report.more.set(0);
         return Ok(());
     }
-    holding(s, o, threads, |s| each_file(s, o, pagemap, threads == 1))
+    holding(s, o, threads, |s| {
+        // A server's requests wait for a slice, and there are many: each ends soon after everybody
+        // stands.
+        let trial = trial_of(o).half_as_long_again(now_ns());
+        each_file(s, o, pagemap, trial, threads == 1)
+    })
 }
 
-fn each_file(s: &mut Scratch, o: &Order, pagemap: i32, alone: bool) -> Done<()> {
+fn each_file(s: &mut Scratch, o: &Order, pagemap: i32, trial: Trial, alone: bool) -> Done<()> {
     let fail = |e| Stop::failed(Reason::NoProc, Step::Scan, e);
     let maps = scan::open(&s.kernel, c"/proc/self/maps").map_err(fail)?;
     let mut done = Ok(());
@@ -397,7 +402,7 @@ fn each_file(s: &mut Scratch, o: &Order, pagemap: i32, alone: bool) -> Done<()> 
         let file = o.subject.registry.get(slot).copied();
         let mut more = false;
         if let Some(file) = file.filter(|_| !s.results.is_gone(slot)) {
-            let shared = share_on(s, o, maps, pagemap, alone, (slot, &file));
+            let shared = share_on(s, o, (maps, pagemap, trial), alone, (slot, &file));
             more = matches!(shared, Ok(true));
             done = shared.map(|_| ());
         }
@@ -418,12 +423,10 @@ fn each_file(s: &mut Scratch, o: &Order, pagemap: i32, alone: bool) -> Done<()> 
 fn share_on(
     s: &mut Scratch,
     o: &Order,
-    maps: i32,
-    pagemap: i32,
+    (maps, pagemap, trial): (i32, i32, Trial),
     alone: bool,
     (slot, file): (usize, &BackingFile),
 ) -> Done<bool> {
-    let trial = trial_of(o);
     if !refreeze::in_place(s, &o.subject, pagemap, file) {
         s.results.report.waits.set(1);
         return Ok(false);

@@ -192,10 +192,10 @@ fn who_waits_has_its_turn_before_the_holder_has_another() {
     });
 }
 
-/// A signal that may get a handler, and what a task has left open when it blocked signals.
+/// A signal that gets a handler, and whether that is under way.
 #[derive(Default)]
 struct Signal {
-    ignored: AtomicU64,
+    under_way: AtomicBool,
     has_handler: AtomicBool,
 }
 
@@ -207,13 +207,9 @@ impl Waiter for Opener<'_> {
     }
 
     fn ignored(&self) -> u64 {
-        let open = self.0.ignored.load(SeqCst);
-        self.1.store(open, SeqCst);
-        open
-    }
-
-    fn ignored_by(&self, _process: i32) -> u64 {
-        !0
+        let is_open = !self.0.under_way.load(SeqCst) && !self.0.has_handler.load(SeqCst);
+        self.1.store(u64::from(is_open), SeqCst);
+        u64::from(is_open)
     }
 
     fn may_overrule(&self, _holder: i32, _rounds: u32) -> bool {
@@ -225,7 +221,6 @@ impl Waiter for Opener<'_> {
 fn no_signal_with_a_handler_is_open_under_the_lock() {
     check(|| {
         let shared = Arc::new((Lock::new(()), Signal::default()));
-        shared.1.ignored.store(1, SeqCst);
         let hold = |shared: Arc<(Lock<()>, Signal)>| {
             spawn(move || {
                 let waiter = Opener(&shared.1, AtomicU64::new(0));
@@ -239,12 +234,13 @@ fn no_signal_with_a_handler_is_open_under_the_lock() {
         };
         let set = |shared: Arc<(Lock<()>, Signal)>| {
             spawn(move || {
-                shared.1.ignored.store(0, SeqCst);
+                shared.1.under_way.store(true, SeqCst);
                 shared.0.note_handler();
                 if shared.0.is_held() {
                     shared.0.wait_until_free(&task(PARENT));
                 }
                 shared.1.has_handler.store(true, SeqCst);
+                shared.1.under_way.store(false, SeqCst);
             })
         };
         join(vec![hold(shared.clone()), set(shared.clone()), hold(shared.clone())]);

@@ -90,7 +90,6 @@ fn pass_once(
     make_spliced_word(st, owned)?;
     make_room(st, owned);
     owned.zeroed = 0;
-    let changes = st.ignored.changes();
     let Owned { shared_vm, account, scratch, zone, registry, searched, waits, rest, .. } = owned;
     let order = pass::Order {
         subject: subject(st, *shared_vm, registry, searched),
@@ -100,7 +99,7 @@ fn pass_once(
         slice,
         shares_later: live::is_live_wanted() && !st.live.is_barred(),
     };
-    let (me, door) = (order.subject.pid, (&st.trace, st.options().fault));
+    let door = (&st.trace, st.options().fault);
     let _named = st.tracer.name();
     let outcome = match helper::run(door, scratch, zone, Job::Pass(&order)) {
         Ok(finished) => {
@@ -108,7 +107,6 @@ fn pass_once(
             finished.results.inspected().for_each(|code| searched.note(code));
             *waits = finished.results.report.waits.flag();
             *rest = Rest::of(&finished.results.report);
-            st.ignored.learn(me, changes, finished.results.report.caught());
             let outcome = take_over(st, registry, account, &finished, goes_on);
             take_thawed(st, &decide, &outcome, &finished.results.report);
             // What others cost is not paid by forks.

@@ -16,7 +16,7 @@ use super::notes::bar;
 use super::slices;
 use super::state::{state, Owned, State};
 use super::thaw::thaw_all;
-use super::waiter::{hold_for_pass, Task};
+use super::waiter::{hold, Task};
 use crate::options::Freeze;
 use crate::pass::{Bid, Decide};
 use crate::reason::{Done, Reason, Stop};
@@ -93,7 +93,7 @@ fn prepare(st: &State) {
     if !passes_inspection(st) {
         return;
     }
-    let mut owned = hold_for_pass();
+    let mut owned = hold();
     let decide = match freeze {
         _ if under_way => None,
         Freeze::Eager => Some(Decide::Always),
@@ -193,7 +193,7 @@ pub fn freeze_now() -> Done<()> {
         let under_way = st.barred() == Reason::None;
         return Err(Stop::of(if under_way { Reason::Threads } else { st.barred() }));
     }
-    let mut owned = hold_for_pass();
+    let mut owned = hold();
     if owned.is_beside_calls(st) {
         return Err(Stop::of(Reason::Threads));
     }

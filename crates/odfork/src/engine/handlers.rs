@@ -1,4 +1,4 @@
-//! Signals that get a handler: until then they stay open under the lock of a pass (`ignored.rs`).
+//! Signals that get a handler: until then they stay open under the lock (`ignored.rs`).
 
 use super::child::detect_child;
 use super::state::state;
@@ -11,7 +11,7 @@ pub fn with_handler<T>(signal: i32, call: impl FnOnce() -> T) -> T {
         return call();
     }
     let st = state();
-    st.ignored.begin(signal);
+    st.ignored.begin();
     st.lock.note_handler();
     if st.lock.is_held() {
         // A lock that fork has copied while it was held would never be free.

@@ -20,7 +20,7 @@ use super::child::detect_child;
 use super::live::is_live_wanted;
 use super::state::{state, Owned, State};
 use super::under_way::{Purchase, Rest, MOVING, NONE, SHARING};
-use super::waiter::{begin_call, hold, hold_for_pass, Stall};
+use super::waiter::{begin_call, hold, Stall};
 use crate::args;
 use crate::options::Freeze;
 use crate::pass::{Bid, Decide};
@@ -64,7 +64,7 @@ fn make_slice(st: &State) {
     // A new child has no pass under way, and finds that out first.
     let may = st.slices.is_due() && st.barred() == Reason::None && detect_child();
     if may && st.slices.is_open() {
-        let _ = slice(st, &mut hold_for_pass());
+        let _ = slice(st, &mut hold());
     }
 }
 

@@ -20,17 +20,8 @@ const KCMP_VM: i32 = 1;
 
 /// Waits for the lock of this process's state, or of the one whose memory this task borrows.
 pub fn hold() -> Stall {
-    hold_as(&Task)
-}
-
-/// The same for a pass, which takes long: signals that are ignored stay open.
-pub fn hold_for_pass() -> Stall {
-    hold_as(&Passing)
-}
-
-fn hold_as(waiter: &impl Waiter) -> Stall {
     let began_ns = sys::now_ns();
-    let mut held = state().lock.hold(waiter);
+    let mut held = state().lock.hold(&Task);
     if held.has_overruled() {
         // A helper of the one that is gone may still end: it shares nothing with the next one.
         held.scratch.forget();
@@ -110,30 +101,13 @@ impl Waiter for Task {
         process_here().0
     }
 
+    fn ignored(&self) -> u64 {
+        state().ignored.set()
+    }
+
     fn may_overrule(&self, holder: i32, rounds: u32) -> bool {
         let st = state();
         is_gone(st, holder) || rounds >= LONG && may_be_a_copy(st, holder)
-    }
-}
-
-/// The same, about to make a pass.
-struct Passing;
-
-impl Waiter for Passing {
-    fn process(&self) -> i32 {
-        Task.process()
-    }
-
-    fn ignored(&self) -> u64 {
-        state().ignored.all()
-    }
-
-    fn ignored_by(&self, process: i32) -> u64 {
-        state().ignored.set(process)
-    }
-
-    fn may_overrule(&self, holder: i32, rounds: u32) -> bool {
-        Task.may_overrule(holder, rounds)
     }
 }
 

@@ -1,6 +1,6 @@
 //! sigaction(2), signal(2) and their kin: a signal that was ignored may get a handler.
 //!
-//! While a pass holds the lock such a signal is not blocked (`engine::with_handler`). The C library
+//! While the lock is held such a signal is not blocked (`engine::with_handler`). The C library
 //! has some of them under more than one name.
 
 use core::ffi::c_int;
