@@ -385,15 +385,12 @@ fn share_some(s: &mut Scratch, o: &Order, (pagemap, threads, found): Asked) -> D
         s.results.report.more.set(0);
         return Ok(());
     }
-    holding(s, o, threads, |s| {
-        // A server's requests wait for a slice, and there are many: each ends soon after everybody
-        // stands.
-        let trial = trial_of(o).half_as_long_again(now_ns());
-        each_file(s, o, pagemap, trial, threads == 1)
-    })
+    holding(s, o, threads, |s| each_file(s, o, pagemap, threads == 1))
 }
 
-fn each_file(s: &mut Scratch, o: &Order, pagemap: i32, trial: Trial, alone: bool) -> Done<()> {
+fn each_file(s: &mut Scratch, o: &Order, pagemap: i32, alone: bool) -> Done<()> {
+    // A server's requests wait for a slice, and there are many: each ends soon after all stand.
+    let trial = trial_of(o).half_as_long_again(now_ns());
     let fail = |e| Stop::failed(Reason::NoProc, Step::Scan, e);
     let maps = scan::open(&s.kernel, c"/proc/self/maps").map_err(fail)?;
     let mut done = Ok(());
