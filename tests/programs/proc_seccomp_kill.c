@@ -45,6 +45,10 @@ static void work_inside(const char *what)
         CHECK(block, "malloc");
         memset(block, 1, 3 * OD_MB);
         free(block);
+        OK(madvise(region, OD_PAGE, MADV_DONTFORK));
+        OK(madvise(region, OD_PAGE, MADV_DOFORK));
+        OK(mprotect(region, OD_PAGE, PROT_READ));
+        OK(mprotect(region, OD_PAGE, PROT_READ | PROT_WRITE));
         if (round == 3)
             od_refreeze();
         if (round == 4)

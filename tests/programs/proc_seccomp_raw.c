@@ -6,6 +6,7 @@
  * child of a frozen process.
  */
 #include "proc_region.h"
+#define UNANNOUNCED
 #include "proc_strict.h"
 #include "raw_call.h"
 

@@ -1,6 +1,6 @@
 /*
  * A strict allow-list: what fork, wait and allocation need under stock fork; any other call kills
- * the process.
+ * the process. Who installs it unannounced allows `rt_sigaction`, which the library's lock calls.
  */
 #ifndef PROC_STRICT_H
 #define PROC_STRICT_H
@@ -15,9 +15,12 @@
 static const int ALLOWED[] = {
     SYS_read,         SYS_write,           SYS_close,           SYS_clone,   SYS_clone3,
     SYS_exit,         SYS_exit_group,      SYS_wait4,           SYS_waitid,  SYS_rt_sigprocmask,
-    SYS_rt_sigaction, SYS_rt_sigreturn,    SYS_set_robust_list, SYS_rseq,    SYS_getpid,
-    SYS_gettid,       SYS_munmap,          SYS_mprotect,        SYS_madvise, SYS_brk,
-    SYS_futex,        SYS_restart_syscall, SYS_getrandom,
+    SYS_rt_sigreturn, SYS_set_robust_list, SYS_rseq,            SYS_getpid,  SYS_gettid,
+    SYS_munmap,       SYS_mprotect,        SYS_madvise,         SYS_brk,     SYS_futex,
+    SYS_restart_syscall, SYS_getrandom,
+#ifdef UNANNOUNCED
+    SYS_rt_sigaction,
+#endif
 };
 enum { COUNT = sizeof ALLOWED / sizeof *ALLOWED };
 

@@ -18,8 +18,8 @@
 //! the word after A has read it: before A takes the lock, A looks again; after that, B waits.
 //!
 //! A handler that another thread sets past the wrappers while the lock is held is not known. A call
-//! that never ends (its task was killed, a handler has jumped out of it, or fork has copied it from
-//! another thread) stays under way: from then on all signals are blocked.
+//! that never ends (its task was killed, or a handler has jumped out of it) stays under way: from
+//! then on all signals are blocked, in this process.
 
 use core::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
@@ -61,15 +61,24 @@ impl Ignored {
         self.under_way.fetch_add(1, SeqCst);
     }
 
-    /// It has one, or not.
+    /// It has one, or not. In a child it may be the only thread's call, and forgotten.
     pub fn end(&self) {
-        self.under_way.fetch_sub(1, SeqCst);
+        let _ = self.under_way.fetch_update(SeqCst, SeqCst, |n| n.checked_sub(1));
+    }
+
+    /// In a child, which has none of the threads that made such calls. A page that says so already
+    /// is left alone.
+    pub fn begin_child(&self) {
+        if self.under_way.load(SeqCst) != 0 {
+            self.under_way.store(0, SeqCst);
+        }
     }
 }
 
-/// Of one that cannot be asked about it is supposed.
+/// Of one that cannot be asked about it is supposed; so it is where a filter answers 0 and asks
+/// nobody.
 fn has_handler(signal: i32) -> bool {
-    let mut action: Action = [0; 4];
+    let mut action: Action = [usize::MAX; 4];
     let a = args![signal, 0, &mut action, size_of::<u64>()];
     // SAFETY: only asks; the kernel writes no more than that.
     let answer = unsafe { sys::raw(libc::SYS_rt_sigaction, a) };

@@ -64,6 +64,7 @@ fn begin_child(st: &State, me: i32) {
     st.live.begin_child();
     st.tracer.begin_child();
     st.slices.begin_child();
+    st.ignored.begin_child();
     owned.spare.forget();
     owned.account.begin_child();
     owned.retained.clear();
