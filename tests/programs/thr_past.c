@@ -1,13 +1,12 @@
 // odtest: expect=froze timeout=60 mem=64
 /*
- * A handler of SIGCHLD that was set by the C library's own function, past any wrapper, concerns
- * frozen memory.
- * The signal comes all the time, before that and after: in passes and between them.
+ * A handler of SIGCHLD that was set by the C library's own function, past any wrapper, changes
+ * the access to frozen memory. The signal comes all the time, before that and after: in passes and
+ * between them.
  */
 #include "proc_region.h"
 #include <dlfcn.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 
 enum { ROUNDS = 60 };
@@ -56,8 +55,7 @@ int main(void)
         usleep(1000);
     }
     OK(kill(storm, SIGKILL));
-    while (waitpid(storm, NULL, 0) < 0 && errno == EINTR) {
-    }
+    CHECK(waitpid(storm, NULL, 0) == storm, "waitpid: %s", strerror(errno));
     CHECK(handled > 0, "no handler ran");
     region_check(region, BYTES, 30, 1, "at the end");
     return od_done();

@@ -38,6 +38,12 @@ impl Trial {
 
     /// The same, but ended when half as much again has passed as until this time, if that is
     /// sooner.
+    ///
+    /// ```
+    /// let trial = odfork_model::Trial::new(1_000, 50);
+    /// assert_eq!(trial.half_as_long_again(1_020).limit_ns(), 30);
+    /// assert_eq!(trial.half_as_long_again(1_040).limit_ns(), 50);
+    /// ```
     pub fn half_as_long_again(&self, now_ns: u64) -> Self {
         let spent_ns = now_ns.saturating_sub(self.began_ns);
         Self { limit_ns: self.limit_ns.min(spent_ns + spent_ns / 2), ..*self }

@@ -262,9 +262,10 @@ fn is_deaf(s: &Scratch, subject: &Subject, tid: u64) -> bool {
 /// what was typed, and no socket with limits that would begin anew. A file is read and written
 /// deaf, or a server hears of the interruption.
 fn may_be_cut(s: &Scratch, subject: &Subject, tid: i32, fd: i32) -> bool {
-    is_deaf(s, subject, tid as u64)
-        || !open_files::is_terminal_or_file(subject.pid, tid, fd)
-            && sockets::has_no_limits(s.work.held.process, subject, tid, fd)
+    // The state is asked for last: that reads a file, and most threads wait for sockets and pipes.
+    !open_files::is_terminal_or_file(subject.pid, tid, fd)
+        && sockets::has_no_limits(s.work.held.process, subject, tid, fd)
+        || is_deaf(s, subject, tid as u64)
 }
 
 /// Becomes the tracer of a thread.
