@@ -36,12 +36,6 @@ pub struct Found {
 }
 
 impl Found {
-    fn add(&mut self, more: Found) {
-        self.pins |= more.pins;
-        self.direct |= more.direct;
-        self.userfaultfd |= more.userfaultfd;
-    }
-
     /// The kernel may write to memory by itself, in a process with so many threads. What could not
     /// be read may say so.
     pub fn may_pin(&self, threads: u64) -> bool {
@@ -184,7 +178,8 @@ fn look_at(found: &mut Found, common: &mut Common, fd: i32) {
         _ if common.is(&file) => {}
         // Anonymous inodes have no type.
         0 | libc::S_IFCHR => {
-            let harmless = note_name(common.kernel, found, fd);
+            let path = Path::join(&[b"/proc/self/fd/", digits(fd as u64, &mut [0u8; 20])]);
+            let harmless = note_name(common.kernel, found, &path);
             common.learn(&file, harmless);
         }
         _ => {}
@@ -199,9 +194,7 @@ pub fn option_of<T: Default + Copy>(fd: i32, name: i32) -> Option<T> {
 }
 
 /// True for one that does no harm.
-fn note_name(kernel: &Kernel, found: &mut Found, fd: i32) -> bool {
-    let mut number = [0u8; 20];
-    let path = Path::join(&[b"/proc/self/fd/", digits(fd as u64, &mut number)]);
+fn note_name(kernel: &Kernel, found: &mut Found, path: &Path) -> bool {
     let mut name = [0u8; 64];
     match scan::read_link(kernel, path.c_str(), &mut name) {
         Ok(name) => {
@@ -376,15 +369,15 @@ fn look_at_table(s: &mut Scratch, pid: i32, tid: i32, found: &mut Found) -> SysR
         if file.as_ref().is_some_and(|file| is_no_store(file.kind) || common.is(file)) {
             return Ok(true);
         }
-        let path = task::descriptor_of(pid, tid, b"/fdinfo/", fd as i32);
+        let path = |kind| task::descriptor_of(pid, tid, kind, fd as i32);
         let mut text = [0u8; 512];
-        let Ok(info) = scan::slurp(&s.kernel, path.c_str(), &mut text) else { return Ok(true) };
-        let mut this = Found::default();
-        note_info(&mut this, info);
-        if let Some(file) = file {
-            common.learn(&file, this == Found::default());
+        if let Some(file) = file.filter(|file| file.kind == 0) {
+            // An event queue's `fdinfo` waits for who takes events, and that one may wait for us.
+            let harmless = note_name(&s.kernel, found, &path(b"/fd/"));
+            common.learn(&file, harmless);
+        } else if let Ok(info) = scan::slurp(&s.kernel, path(b"/fdinfo/").c_str(), &mut text) {
+            note_info(found, info);
         }
-        found.add(this);
         Ok(true)
     });
     scan::close(folder);
