@@ -2,9 +2,10 @@
 //!
 //! Owns: reading a program's header (`header`), the modes (`mode`), compiling and staging
 //! (`stage`), running with a deadline (`run`), looking from outside (`observe`), what this machine
-//! can do (`machine`), places with fewer rights (`places`, `filters`, `confine`, `host`), and the
-//! judgement (`verdict`). Does not own the programs (`programs/*.c`) or the list
-//! of trials (`tests/*.rs`). Rule: nothing here links the runtime; it is judged by what it shows.
+//! can do (`machine`), places with fewer rights (`places`, `filters`, `confine`, `host`), the
+//! judgement (`verdict`), and a limit for trials that have none (`watch`). Does not own the
+//! programs (`programs/*.c`) or the list of trials (`tests/*.rs`). Rule: nothing here links the
+//! runtime; it is judged by what it shows.
 #![allow(missing_docs)] // not published
 
 use libtest_mimic::{Completion, Failed, Trial};
@@ -20,6 +21,7 @@ pub mod places;
 pub mod run;
 pub mod stage;
 pub mod verdict;
+pub mod watch;
 
 /// A trial that says at once why it failed: whoever ends the harness early never sees its end.
 pub fn trial(

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use odfork_pager::crash_points;
-use odfork_tests::{machine, trial};
+use odfork_tests::{machine, trial, watch};
 
 #[path = "pager/alone.rs"]
 mod alone;
@@ -41,6 +41,9 @@ mod world;
 
 use stores::{damaged, full, huge_pages, no_room_to_fork};
 use world::*;
+
+/// Several waits of `PATIENCE`: what takes longer hangs where nothing has a limit of its own.
+const LONGEST: Duration = Duration::from_secs(600);
 
 /// Every page as it was written, with each kind of store.
 fn content(stage: &Stage, options: &[&str]) -> Outcome {
@@ -344,9 +347,11 @@ fn trials(stage: &Arc<Stage>) -> Vec<Trial> {
     let mut trials = Vec::new();
     let mut add = |name: String, case: Box<dyn Fn(&Stage) -> Outcome + Send>| {
         let stage = stage.clone();
-        trials.push(trial(name, move || match obstacle() {
+        trials.push(trial(name.clone(), move || match obstacle() {
             Some(why) => Ok(Completion::ignored_with(why)),
-            None => case(&stage).map(|()| Completion::Completed).map_err(Failed::from),
+            None => watch::limited(&name, LONGEST, || case(&stage))
+                .map(|()| Completion::Completed)
+                .map_err(Failed::from),
         }));
     };
     const MEMORY: [&str; 5] = ["--store", "memory", "--store-size", "400M", "--compress"];

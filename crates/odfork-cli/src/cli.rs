@@ -114,7 +114,7 @@ Examples:
   odfork check --json | python3 -m json.tool
   odfork check /usr/bin/sudo
 
-Exit status: 0 when an image can be made (with PROGRAM: when it can be
+Exit status: 0 when memory can be frozen (with PROGRAM: when it can be
 accelerated), 1 when not; 126 or 127 when PROGRAM cannot run at all.";
 
 /// The whole command line.
@@ -197,7 +197,14 @@ fn flag_argument(flag: &'static str, setting: &'static Setting) -> Arg {
                     setting.default
                 ))
         }
-        Values::File | Values::Words(_) => argument
+        Values::Words(..) => argument
+            .value_name(setting.metavar)
+            .value_parser(|value: &str| match setting.accepts(value) {
+                true => Ok(value.to_owned()),
+                false => Err(format!("it should be {}", setting.accepted())),
+            })
+            .help(format!("{} [default: {}]", setting.help, setting.default)),
+        Values::File => argument
             .value_name(setting.metavar)
             .value_parser(clap::value_parser!(OsString))
             .value_hint(ValueHint::FilePath)
@@ -284,11 +291,11 @@ fn run_request(matches: &ArgMatches) -> Run {
     for (flag, setting) in options::flags() {
         match setting.values {
             Values::Switch => run.quiet |= matches.get_flag(flag),
-            Values::OneOf(_) => {
+            Values::OneOf(_) | Values::Words(..) => {
                 let value = matches.get_one::<String>(flag).map(OsString::from);
                 run.settings.extend(value.map(|value| (setting.variable, value)));
             }
-            Values::File | Values::Words(_) => {
+            Values::File => {
                 let value = matches.get_one::<OsString>(flag).cloned();
                 run.settings.extend(value.map(|value| (setting.variable, value)));
             }

@@ -13,6 +13,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::ptr;
 
+use rustix::fs::{Access, AtFlags};
+
 use odfork_proc::cow_fork;
 
 use crate::cli::Run;
@@ -40,7 +42,8 @@ pub fn run(mut request: Run, environment: &Environment) -> i32 {
     }
     if !quiet {
         let given: Vec<&str> = request.settings.iter().map(|(variable, _)| *variable).collect();
-        environment.slips(&given).iter().for_each(|line| say(line));
+        let file = unwritable_variable(&given, environment);
+        environment.slips(&given).iter().chain(&file).for_each(|line| say(line));
     }
     let choice = match engine::choose(&request, environment, cow_fork::support) {
         Ok(choice) => choice,
@@ -231,22 +234,42 @@ fn settle_stats_file(request: &mut Run, environment: &Environment) -> Result<(),
     }
     let path = std::path::absolute(&*file)
         .map_err(|error| format!("--stats-file '{}': {error}", file.to_string_lossy()))?;
-    let folder = path.parent().unwrap_or(&path);
-    if path.is_dir() {
-        return Err(format!(
-            "--stats-file '{}' is a directory; name a file in it",
-            file.to_string_lossy()
-        ));
-    }
-    if !folder.is_dir() && !folder.to_string_lossy().contains("%p") {
-        return Err(format!(
-            "--stats-file '{}': there is no directory {}; make it first",
-            file.to_string_lossy(),
-            folder.display()
-        ));
+    if let Some(why) = unwritable(&path) {
+        return Err(format!("--stats-file '{}' {why}", file.to_string_lossy()));
     }
     *file = OsString::from(path);
     Ok(())
+}
+
+/// The same of the variable, where statistics are asked for: a warning, since the program may be
+/// one of many that inherit it. The library takes a relative path where it ends.
+fn unwritable_variable(given: &[&str], environment: &Environment) -> Option<String> {
+    let path = Path::new(environment.get(STATS_FILE)?);
+    let wanted = given.contains(&STATS) || is_set(environment.get(STATS));
+    let counts = wanted && !given.contains(&STATS_FILE) && path.is_absolute();
+    let why = unwritable(path).filter(|_| counts)?;
+    Some(format!("{STATS_FILE} '{}' {why}", path.display()))
+}
+
+/// Why no file can be written there, as far as that can be told before the program runs.
+fn unwritable(path: &Path) -> Option<String> {
+    let folder = path.parent().unwrap_or(path);
+    if path.is_dir() {
+        return Some("is a directory; name a file in it".to_owned());
+    }
+    if folder.to_string_lossy().contains("%p") {
+        return None;
+    }
+    if !folder.is_dir() {
+        return Some(format!("has no directory {}; make it first", folder.display()));
+    }
+    let (place, wanted) = match path.exists() {
+        true => (path, Access::WRITE_OK),
+        false => (folder, Access::WRITE_OK | Access::EXEC_OK),
+    };
+    let allowed = rustix::fs::accessat(rustix::fs::CWD, place, wanted, AtFlags::EACCESS);
+    let error = Error::from(allowed.err()?);
+    Some(format!("cannot be written: {}: {error}; name another place", place.display()))
 }
 
 /// Replaces this process; comes back only with the reason why not.

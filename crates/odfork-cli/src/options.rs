@@ -16,7 +16,8 @@ pub enum Values {
     OneOf(&'static [Choice]),
     File,
     Switch,
-    Words(&'static str),
+    /// What it should be, and whether it is.
+    Words(&'static str, fn(&str) -> bool),
 }
 
 /// Who acts on a setting, and so who must know its variable.
@@ -196,7 +197,7 @@ pub static SETTINGS: [Setting; 13] = [
         short: None,
         variable: MAX_PAUSE,
         metavar: "MS",
-        values: Values::Words("milliseconds"),
+        values: Values::Words("whole milliseconds", is_number),
         default: "no bound",
         reader: Reader::Library,
         help: "Freeze and refreeze outside of forks, in slices no longer than this",
@@ -261,7 +262,7 @@ pub static SETTINGS: [Setting; 13] = [
         short: None,
         variable: PID,
         metavar: "PID",
-        values: Values::Words("a process id"),
+        values: Values::Words("a process id", is_number),
         default: "unset",
         reader: Reader::Library,
         help: "Only the process with this id reports statistics",
@@ -273,15 +274,24 @@ pub static SETTINGS: [Setting; 13] = [
         short: None,
         variable: "ODFORK_FAULT",
         metavar: "WHERE:ERRNO",
-        values: Values::Words("N:ERRNO, N+:ERRNO or STEP:ERRNO"),
+        values: Values::Words("N:ERRNO, N+:ERRNO, STEP:ERRNO or slow:MS", is_fault),
         default: "unset",
         reader: Reader::Tests,
         help: "Tests only: make a call of the freeze path fail",
         detail:
             "The N-th call, every call from the N-th on, or every call of the named step fails \
-             with that errno number.",
+                 with that errno number; `slow` delays every call of the step `copy`.",
     },
 ];
+
+/// As the library reads numbers: decimal digits alone.
+fn is_number(value: &str) -> bool {
+    value.bytes().all(|byte| byte.is_ascii_digit()) && value.parse::<u64>().is_ok()
+}
+
+fn is_fault(value: &str) -> bool {
+    value.split_once(':').is_some_and(|(place, errno)| !place.is_empty() && is_number(errno))
+}
 
 /// The setting behind an environment variable.
 pub fn by_variable(variable: &str) -> Option<&'static Setting> {
@@ -302,15 +312,16 @@ impl Setting {
             }
             Values::File => "a path".to_owned(),
             Values::Switch => "1".to_owned(),
-            Values::Words(words) => (*words).to_owned(),
+            Values::Words(words, _) => (*words).to_owned(),
         }
     }
 
-    /// Whether the value is one the table knows; free text always is.
+    /// Whether the value is one that its reader understands.
     pub fn accepts(&self, value: &str) -> bool {
         match &self.values {
             Values::OneOf(choices) => choices.iter().any(|choice| choice.name == value),
-            Values::File | Values::Switch | Values::Words(_) => true,
+            Values::File | Values::Switch => true,
+            Values::Words(_, fits) => fits(value),
         }
     }
 

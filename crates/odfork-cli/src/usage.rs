@@ -57,6 +57,12 @@ fn complaint(error: &Error, words: &[String]) -> String {
                 option_name(&Some(other))
             )
         }
+        ErrorKind::ValueValidation => format!(
+            "{} cannot be '{}': {}",
+            option_name(&argument),
+            text(error, ContextKind::InvalidValue).unwrap_or_default(),
+            std::error::Error::source(error).map(ToString::to_string).unwrap_or_default()
+        ),
         ErrorKind::TooManyValues => format!("{} takes no value", option_name(&argument)),
         _ => error
             .to_string()

@@ -63,10 +63,11 @@ const SCAN_SHARE: u64 = 2;
 ///    logarithmic in the rent. What they cost is a debt, which rent must pay first.
 /// 6. **A price believed too low**, by any factor: the same bounds against hindsight that knows the
 ///    true price, plus one step of the purchase ([`Trial::STEP_BYTES`]), plus twice the fixed part
-///    of every purchase that was stopped. A purchase stops when it has cost as much as the rent
-///    that was paid, less what earlier parts have cost. So all parts together never cost more than
-///    the rent; and the rent never exceeds the true price, because the last part would have been
-///    bought before. It holds without learning; learning makes the parts fewer.
+///    of every purchase that goes on where one was stopped. A purchase stops when it has cost as
+///    much as the rent that was paid, less what earlier parts have cost. So all parts together
+///    never cost more than the rent; and the rent never exceeds the true price, because the last
+///    part would have been bought before. It holds without learning; learning makes the parts
+///    fewer.
 ///
 /// All of it counts rent as charged: what [`limit`](Self::limit) forgives was no rent but an error
 /// of measurement.

@@ -70,10 +70,11 @@ pub struct Outcome {
     pub purchases: u64,
     /// Number of purchases stopped half-way because of their price.
     pub stops: u64,
-    /// The longest step of a purchase that was stopped: it was under way when the limit was
-    /// reached, nanoseconds.
+    /// The longest step that was under way when a purchase reached its limit, nanoseconds. It is
+    /// made to its end, and where it was the last one, so is the purchase.
     pub step_ns: u64,
-    /// The fixed parts of purchases that were stopped: they are paid again, nanoseconds.
+    /// The fixed parts of the purchases that go on where one was stopped, made or still to be
+    /// made, nanoseconds.
     pub again_ns: u64,
     /// Number of looks that did not lead to a purchase.
     pub looks: u64,
@@ -200,7 +201,6 @@ impl Player<'_> {
         let slack_ns = self.slack_ns();
         let (truth, new_bytes) = (self.replay.truth, self.memory.new_bytes());
         // Folding and the fixed part come first, and are not divided.
-        let again_ns = truth.refreeze_ns(0, self.memory.frozen_bytes);
         let begun_ns = truth.clean_ns(0, self.memory.dirty_pages, self.memory.frozen_bytes);
         self.memory.dirty_pages = 0;
         let (mut bytes, mut freezing_ns, mut step_ns) = (0_u64, 0, begun_ns);
@@ -212,12 +212,15 @@ impl Player<'_> {
         }
         let spent_ns = begun_ns.saturating_add(freezing_ns);
         self.outcome.bought_ns = self.outcome.bought_ns.saturating_add(spent_ns);
+        if !trial.affords(spent_ns) {
+            self.outcome.step_ns = self.outcome.step_ns.max(step_ns);
+        }
         if self.memory.new_bytes() == 0 {
             return self.bought(slack_ns);
         }
         self.replay.belief.observe_freeze(bytes, freezing_ns);
+        let again_ns = truth.refreeze_ns(0, self.memory.frozen_bytes);
         self.outcome.stops = self.outcome.stops.saturating_add(1);
-        self.outcome.step_ns = self.outcome.step_ns.max(step_ns);
         self.outcome.again_ns = self.outcome.again_ns.saturating_add(again_ns);
         self.rental.stopped(spent_ns);
     }

@@ -73,7 +73,7 @@ fn hindsight(trace: &[ForkRecord], truth: &CostModel, rewrites: Rewrites) -> u64
 }
 
 /// Whether the outcome is within `factor` times hindsight, plus `slacks` times its slack, plus its
-/// looks, plus what stopping purchases loses (point 6 of the guarantee).
+/// looks, plus what the limits of purchases cost (point 6 of the guarantee).
 fn within(outcome: &Outcome, hindsight_ns: u64, factor: f64, slacks: f64) -> bool {
     let allowed = factor * hindsight_ns as f64
         + slacks * outcome.slack_ns as f64

@@ -26,6 +26,8 @@ fn open() -> Result<Folder> {
 pub struct Place {
     pub socket: PathBuf,
     pub log: PathBuf,
+    /// The socket's path until it listens; used by whoever holds the lock.
+    pub unnamed: PathBuf,
     /// The socket's path that means something to others.
     pub shown: PathBuf,
     /// The paths lead there as long as this is open.
@@ -42,6 +44,7 @@ pub fn of(name: &str) -> Result<Place> {
     Ok(Place {
         socket: folder.inside(&file),
         log: folder.inside(&format!("{name}.log")),
+        unnamed: folder.inside("new"),
         shown: folder.path().join(&file),
         _folder: folder,
     })

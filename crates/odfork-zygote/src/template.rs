@@ -120,8 +120,9 @@ fn first_answer(recipe: &Recipe, place: &Place, listener: OwnedFd) -> Result<Sta
     answer(&ours)
 }
 
+/// Its socket has the name only when it listens: a name that refuses is nobody's.
 fn listener(place: &Place) -> Result<OwnedFd> {
-    let (path, what) = (&place.socket, format!("listening at {}", place.shown.display()));
+    let (path, what) = (&place.unnamed, format!("listening at {}", place.shown.display()));
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(doing(&what)(error)),
         _ => {}
@@ -131,6 +132,7 @@ fn listener(place: &Place) -> Result<OwnedFd> {
         .map_err(doing(&what))?;
     bind(&socket, &SocketAddrUnix::new(path).map_err(doing(&what))?).map_err(doing(&what))?;
     listen(&socket, 128).map_err(doing(&what))?;
+    fs::rename(path, &place.socket).map_err(doing(&what))?;
     Ok(socket)
 }
 

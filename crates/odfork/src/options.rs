@@ -115,16 +115,17 @@ impl Options {
     /// What depends on the profile where nothing was said. Live memory in one piece, or by the
     /// rental rule, or of 4 KB pages, was slower than stock (docs/experiments/redis.md).
     fn complete(&mut self, [freeze, image, pause]: [&[u8]; 3]) {
-        let (otherwise, kind, pause_ms) = match (self.profile, freeze) {
-            (Profile::Live, b"") => (Freeze::Eager, Allowed::Huge, LIVE_PAUSE_MS),
+        let said = match freeze {
+            b"eager" => Some(Freeze::Eager),
+            b"never" => Some(Freeze::Never),
+            b"auto" => Some(Freeze::Auto),
+            _ => None,
+        };
+        let (otherwise, kind, pause_ms) = match (self.profile, said) {
+            (Profile::Live, None) => (Freeze::Eager, Allowed::Huge, LIVE_PAUSE_MS),
             _ => (Freeze::Auto, Allowed::Auto, 0),
         };
-        self.freeze = match freeze {
-            b"eager" => Freeze::Eager,
-            b"never" => Freeze::Never,
-            b"auto" => Freeze::Auto,
-            _ => otherwise,
-        };
+        self.freeze = said.unwrap_or(otherwise);
         self.image = match image {
             b"huge" => Allowed::Huge,
             b"small" => Allowed::Small,
@@ -229,7 +230,7 @@ mod tests {
         assert_eq!(complete(live, ["", "auto", "0"]), (eager, any, 0));
         assert_eq!(complete(live, ["auto", "", ""]), (auto, any, 0));
         assert_eq!(complete(live, ["eager", "small", "1"]), (eager, Allowed::Small, ms));
-        assert_eq!(complete(live, ["odd", "odd", "odd"]), (auto, any, 0));
+        assert_eq!(complete(live, ["odd", "odd", "odd"]), (eager, huge, 5 * ms));
     }
 
     #[test]

@@ -141,6 +141,49 @@ fn an_ordinary_user_cannot_mount_but_learns_what_to_do() {
     assert_eq!(report["uid"], NOBODY);
 }
 
+/// What the conclusion and the exit status are made worse by.
+fn worse_table(prepare: fn() -> io::Result<()>, library: &str) -> (Option<i32>, String) {
+    let mut command = odfork(&["check"]);
+    // SAFETY: the functions below only make system calls.
+    unsafe { command.env("ODFORK_LIB", library).pre_exec(prepare) };
+    let outcome = finish(&mut command);
+    (outcome.code, outcome.out)
+}
+
+#[test]
+fn nothing_is_promised_without_the_library() {
+    let (status, table) = worse_table(|| Ok(()), "/nowhere/libodfork.so");
+    assert_eq!(status, Some(1), "{table}");
+    assert!(table.ends_with("every fork stays plain: there is no libodfork.so.\n"), "{table}");
+}
+
+#[test]
+fn nothing_is_promised_without_proc() {
+    if !root() {
+        return skip("nothing_is_promised_without_proc", "needs root to cover /proc");
+    }
+    let cover = || {
+        // SAFETY: mounts of a namespace of this process's own.
+        let covered = unsafe {
+            let (none, none_c) = (std::ptr::null(), std::ptr::null());
+            libc::unshare(libc::CLONE_NEWNS)
+                | libc::mount(none_c, c"/".as_ptr(), none_c, libc::MS_REC | libc::MS_PRIVATE, none)
+                | libc::mount(c"x".as_ptr(), c"/proc".as_ptr(), c"tmpfs".as_ptr(), 0, none)
+        };
+        if covered == 0 {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
+        }
+    };
+    let (status, table) = worse_table(cover, stub().to_str().unwrap());
+    assert_eq!(status, Some(1), "{table}");
+    let end = "For any frozen memory, any of these:\n        - Mount it: mount -t proc proc /proc";
+    assert!(table.contains(end) && !table.contains("For 2 MB pages"), "{table}");
+    assert!(table.ends_with("every fork stays plain: /proc readable: no.\n"), "{table}");
+    assert_eq!(worse(cover)["image"], "none");
+}
+
 fn in_directory(folder: &str) -> Value {
     json(odfork(&["check", "--json"]).env("ODFORK_IMAGE_DIR", folder))
 }

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::stage::{
-    bare, copy, finish, install, mode, odfork, odfork_path, run, scratch, script, start, stub,
-    text, witness,
+    bare, copy, finish, install, mode, odfork, odfork_path, root, run, scratch, script, start,
+    stub, text, witness,
 };
 
 /// The entries a program printed, each ended by a zero byte.
@@ -271,8 +271,27 @@ fn slips_in_the_environment_get_one_line_unless_quiet() {
 }
 
 #[test]
+fn values_that_the_library_does_not_understand_are_told() {
+    for (variable, value, expected) in [
+        ("ODFORK_MAX_PAUSE", "5ms", "should be whole milliseconds"),
+        ("ODFORK_PID", "abc", "should be a process id"),
+        ("ODFORK_FAULT", "copy", "STEP:ERRNO or slow:MS"),
+        ("ODFORK_STATS_FILE", "/nowhere/x", "has no directory /nowhere"),
+    ] {
+        let mut command = run(witness(), &["preloaded"]);
+        let outcome = finish(command.env("ODFORK_STATS", "text").env(variable, value));
+        assert_eq!(outcome.out, "yes\n");
+        assert!(outcome.only_line().contains(expected), "{outcome:?}");
+        let mut command = odfork(&["run", "--max-pause", "5", "--stats-file"]);
+        command.args(["/dev/null", "--stats=text", "--"]).arg(witness()).arg("preloaded");
+        let outcome = finish(command.env(variable, value));
+        assert_eq!(outcome.err.is_empty(), !matches!(variable, "ODFORK_PID" | "ODFORK_FAULT"));
+    }
+}
+
+#[test]
 fn wrong_options_are_2_and_one_line() {
-    let cases: [(&[&str], &str); 5] = [
+    let cases: [(&[&str], &str); 9] = [
         (&["run", "--freez", "auto", "true"], "did you mean '--freeze'?"),
         (&["run", "--image", "hugh", "true"], "did you mean 'huge'?"),
         (&["run", "--stats-file", "x", "true"], "needs --stats text or --stats json"),
@@ -280,6 +299,10 @@ fn wrong_options_are_2_and_one_line() {
             &["run", "--stats", "json", "--stats-file", "/nowhere/x", "true"],
             "no directory /nowhere",
         ),
+        (&["run", "--max-pause", "5ms", "true"], "'5ms': it should be whole milliseconds"),
+        (&["run", "--max-pause=-1", "true"], "'-1': it should be whole milliseconds"),
+        (&["run", "--max-pause", "0.5", "true"], "'0.5': it should be whole milliseconds"),
+        (&["run", "--max-pause", "99999999999999999999", "true"], "whole milliseconds"),
         (&["true"], "odfork run -- true"),
     ];
     for (words, expected) in cases {
@@ -287,6 +310,26 @@ fn wrong_options_are_2_and_one_line() {
         assert_eq!((outcome.code, outcome.out.as_str()), (Some(2), ""), "{outcome:?}");
         assert!(outcome.only_line().contains(expected), "{outcome:?}");
     }
+}
+
+#[test]
+fn a_statistics_file_that_cannot_be_written_is_told_at_the_start() {
+    let nobody = |command: &mut Command| {
+        if root() {
+            command.uid(65534).gid(65534);
+        }
+        finish(command)
+    };
+    let reason = "cannot be written: /: Permission denied";
+    let outcome = nobody(&mut odfork(&["run", "--stats=json", "--stats-file", "/x", "true"]));
+    assert_eq!(outcome.code, Some(2), "{outcome:?}");
+    assert!(outcome.only_line().contains(reason), "{outcome:?}");
+    let mut command = run(witness(), &["preloaded"]);
+    command.env("ODFORK_STATS_FILE", "/x");
+    finish(&mut command).silent();
+    let outcome = nobody(command.env("ODFORK_STATS", "text"));
+    assert_eq!((outcome.code, outcome.out.as_str()), (Some(0), "yes\n"));
+    assert!(outcome.only_line().contains(reason), "{outcome:?}");
 }
 
 /// A command whose environment has about `total` bytes.

@@ -9,6 +9,7 @@ use rustix::process::{getrlimit, Resource};
 
 use odfork_proc::cow_fork::{self, Support};
 
+use super::group::{self, Left};
 use super::Seen;
 
 const MIB: u64 = 1 << 20;
@@ -140,14 +141,13 @@ pub fn memory() -> Seen {
     let Some(available) = setting("/proc/meminfo").ok().and_then(|text| available_of(&text)) else {
         return Seen::no("unknown: /proc/meminfo cannot be read");
     };
-    let room = cgroup_room();
-    let free = available.min(room.unwrap_or(available));
-    let limit = match room {
-        Some(room) => format!("{} left in the cgroup", amount(room)),
-        None => "no cgroup limit".to_owned(),
+    let (left, limit) = match group::left() {
+        Left::Bytes(left) => (left, format!("{} left in the cgroup", amount(left))),
+        Left::Unlimited => (u64::MAX, "no cgroup limit".to_owned()),
+        Left::Unknown => (0, "the cgroup's limits cannot be read".to_owned()),
     };
     let found = format!("{}, {limit}", amount(available));
-    if free > FREEZE_HEADROOM {
+    if available.min(left) > FREEZE_HEADROOM {
         Seen::yes(found)
     } else {
         Seen::no(found)
@@ -157,29 +157,6 @@ pub fn memory() -> Seen {
 fn available_of(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     line.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib * 1024)
-}
-
-/// What the tightest cgroup above this process still gives (version 2 hierarchy).
-fn cgroup_room() -> Option<u64> {
-    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let own = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    let root = std::path::Path::new("/sys/fs/cgroup");
-    let number =
-        |path: std::path::PathBuf| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
-    let mut folder = root.join(own);
-    let mut tightest = None;
-    while folder.starts_with(root) {
-        if let (Some(limit), Some(used)) =
-            (number(folder.join("memory.max")), number(folder.join("memory.current")))
-        {
-            let room = limit.saturating_sub(used);
-            tightest = Some(tightest.map_or(room, |other: u64| other.min(room)));
-        }
-        if !folder.pop() {
-            break;
-        }
-    }
-    tightest
 }
 
 /// Bytes in the unit a person would choose.

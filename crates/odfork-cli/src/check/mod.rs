@@ -6,6 +6,7 @@
 //! is an answer too and leaves nothing behind.
 
 mod child;
+mod group;
 mod image;
 mod kernel;
 mod limits;
@@ -61,8 +62,17 @@ pub fn look() -> Vec<Finding> {
     PROBES.iter().map(|probe| Finding { probe, seen: child::observe(probe.look) }).collect()
 }
 
+/// What keeps every fork plain, whatever image could be made.
+pub fn obstacle(findings: &[Finding]) -> Option<&Finding> {
+    const NEEDED: [&str; 3] = ["proc", "memory", "tracer"];
+    findings.iter().find(|one| NEEDED.contains(&one.probe.id) && one.seen.mark == Mark::No)
+}
+
 /// The kind of image that `--image auto` will find.
 pub fn image_kind(findings: &[Finding]) -> &'static str {
+    if obstacle(findings).is_some() {
+        return "none";
+    }
     let is = |id: &str, mark: Mark| {
         findings.iter().any(|finding| finding.probe.id == id && finding.seen.mark == mark)
     };
@@ -235,7 +245,9 @@ pub static PROBES: [Probe; 19] = [
         look: limits::memory,
         if_yes: "A freeze moves memory chunk by chunk and needs only 64 MB more.",
         if_not: "Too little to freeze anything of size; forks stay plain.",
-        change: "Free some memory, or raise the memory limit of the cgroup (memory.max).",
+        change:
+            "Free some memory, or raise the memory limit of the cgroup (memory.max, memory.high; \
+                 version 1: memory.limit_in_bytes).",
     },
     Probe {
         id: "tracer",

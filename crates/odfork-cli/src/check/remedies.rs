@@ -6,11 +6,12 @@
 use std::io::Error;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
-use super::{child, image_kind, Finding, Mark, Seen};
+use super::{child, image_kind, obstacle, Finding, Mark, Seen};
 
 /// What a change would bring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Aim {
+    Freezing,
     Pages,
     Threads,
 }
@@ -18,6 +19,7 @@ pub enum Aim {
 impl Aim {
     pub fn words(self) -> &'static str {
         match self {
+            Aim::Freezing => "For any frozen memory",
             Aim::Pages => "For 2 MB pages",
             Aim::Threads => "For programs with threads",
         }
@@ -102,6 +104,9 @@ fn forbidden(calls: &[Call]) -> Option<String> {
 /// What would bring more than was found.
 pub fn remedies(findings: &[Finding]) -> Vec<Remedy> {
     let mark = |id: &str| findings.iter().find(|f| f.probe.id == id).map(|f| f.seen.mark);
+    if let Some(one) = obstacle(findings) {
+        return vec![Remedy { aim: Aim::Freezing, change: one.probe.change.to_owned() }];
+    }
     let mut all = Vec::new();
     let mut add = |aim, change: &str| all.push(Remedy { aim, change: change.to_owned() });
     if !image_kind(findings).starts_with("huge") && mark("thp") == Some(Mark::Yes) {

@@ -8,7 +8,7 @@ use std::fmt::Write;
 use serde_json::{json, Value};
 
 use super::remedies::{remedies, threads, Aim, Remedy};
-use super::{image_kind, look, Finding, Mark};
+use super::{image_kind, look, obstacle, Finding, Mark};
 use odfork_proc::cow_fork;
 
 use crate::eligibility::{inspect, Answer, Eligibility, Refusal};
@@ -40,7 +40,7 @@ pub fn check(
     let status = match &eligibility {
         Some(eligibility) if by_kernel(eligibility, environment) => 0,
         Some(eligibility) => check_status(&eligibility.answer),
-        None => i32::from(image_kind(&findings) == "none"),
+        None => i32::from(image_kind(&findings) == "none" || library.outcome.is_err()),
     };
     let text = match &eligibility {
         _ if as_json => {
@@ -109,12 +109,12 @@ fn table(findings: &[Finding], library: &Search) -> String {
         text.push_str("\nForks share page tables here (kernel engine). With --engine image:");
     }
     advice(&mut text, &remedies(findings));
-    let _ = writeln!(text, "\n{}", conclusion(image_kind(findings), threads(findings)));
+    let _ = writeln!(text, "\n{}", conclusion(findings, library));
     text
 }
 
 fn advice(text: &mut String, remedies: &[Remedy]) {
-    for aim in [Aim::Pages, Aim::Threads] {
+    for aim in [Aim::Freezing, Aim::Pages, Aim::Threads] {
         let mut changes = remedies.iter().filter(|remedy| remedy.aim == aim).peekable();
         if changes.peek().is_some() {
             let _ = writeln!(text, "\n{}, any of these:", aim.words());
@@ -124,8 +124,14 @@ fn advice(text: &mut String, remedies: &[Remedy]) {
 }
 
 /// What holds for programs without threads, and for those with.
-fn conclusion(kind: &str, threads: bool) -> String {
-    let image = match kind {
+fn conclusion(findings: &[Finding], library: &Search) -> String {
+    if let Some(Finding { probe, .. }) = obstacle(findings) {
+        return format!("In short: every fork stays plain: {}: no.", probe.title);
+    }
+    if library.outcome.is_err() {
+        return "In short: every fork stays plain: there is no libodfork.so.".to_owned();
+    }
+    let image = match image_kind(findings) {
         "huge" => "a huge image",
         "huge-userns" => "a huge image (user namespace)",
         "huge-memfd" => "a huge image (memfd)",
@@ -133,7 +139,7 @@ fn conclusion(kind: &str, threads: bool) -> String {
         "small" => "a 4 KB image",
         _ => return "In short: no image can be made here; every fork stays plain.".to_owned(),
     };
-    match threads {
+    match threads(findings) {
         true => format!("In short: {image}, for programs with threads too."),
         false => format!("In short: {image}; programs with threads stay plain."),
     }
