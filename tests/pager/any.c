@@ -295,16 +295,19 @@ static void many(void)
 /* Shared memory is not paged, but counts. */
 static void shared(void)
 {
-    size_t len = 24 << 20;
-    /* At once: while it is touched, less is told of on a busy machine. */
-    int flags = MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE;
-    char *at = mmap(NULL, len, PROT_READ | PROT_WRITE, flags, -1, 0);
-    if (at == MAP_FAILED)
-        fail("no memory");
-    memset(at, 1, len);
-    puts("ready");
-    fflush(stdout);
-    getchar();
+    for (size_t len = 24 << 20; len < 100 << 20; len *= 3) {
+        /* At once: while it is touched, less is told of on a busy machine. */
+        int flags = MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE;
+        char *at = mmap(NULL, len, PROT_READ | PROT_WRITE, flags, -1, 0);
+        if (at == MAP_FAILED)
+            fail("no memory");
+        memset(at, 1, len);
+        puts("ready");
+        fflush(stdout);
+        char line[8];
+        if (!fgets(line, sizeof line, stdin))
+            pause();
+    }
 }
 
 /* How many of these pages are not in memory. */
@@ -443,6 +446,34 @@ static void walks(void)
                     fail("a page of a walk");
 }
 
+/* Reads all of its half, and writes to more of its pages in each round. */
+static char *half_written;
+
+static void *read_and_write(void *half)
+{
+    enum { COUNT = 8 << 10, STEP_OF_WRITES = 7 };
+    volatile char *at = half_written + (size_t)half * COUNT * PAGE;
+    for (int round = 1; round < STEP_OF_WRITES; round++)
+        for (int walk = 0; walk < 2; walk++)
+            for (int page = 0; page < COUNT; page++) {
+                bool is_written = page % STEP_OF_WRITES < round - !walk;
+                if (at[page * PAGE] != (is_written ? (char)(page | 1) : 0))
+                    fail("a page that is half written");
+                if (!walk && page % STEP_OF_WRITES < round)
+                    at[page * PAGE] = (char)(page | 1);
+            }
+    return NULL;
+}
+
+static void unwritten(void)
+{
+    pthread_t other;
+    half_written = map(64 << 20);
+    pthread_create(&other, NULL, read_and_write, (void *)1);
+    read_and_write(NULL);
+    pthread_join(other, NULL);
+}
+
 /* A block, and what it holds. */
 static void *rushed(char *at, size_t len, size_t number)
 {
@@ -454,6 +485,8 @@ static void *rushed(char *at, size_t len, size_t number)
 
 enum { RUSHED = 24 << 20, RUSHERS = 4, SMALL = 1000, LARGE = 1 << 20, STEP = 64 << 10 };
 
+static char *was_read;
+
 /* Memory from each way there is to get it, in steps of the size that goes with it. */
 static char *get(const char *how, size_t *len)
 {
@@ -462,6 +495,10 @@ static char *get(const char *how, size_t *len)
     *len = STEP;
     if (!strcmp(how, "mapped"))
         return map(STEP);
+    if (!strcmp(how, "read")) {
+        *len = RUSHED;
+        return was_read;
+    }
     if (!strcmp(how, "broken"))
         return sbrk(STEP);
     if (!strcmp(how, "protected")) {
@@ -505,6 +542,12 @@ static void rushes(void)
 {
     pthread_t threads[RUSHERS];
     bool is_alone = strcmp(how, "threads");
+    if (!strcmp(how, "read")) {
+        was_read = map(RUSHED);
+        for (int at = 0; at < RUSHED; at += PAGE)
+            if (((volatile char *)was_read)[at])
+                fail("a page that nobody wrote");
+    }
     puts("ready");
     fflush(stdout);
     getchar();
@@ -557,6 +600,8 @@ int main(int count, char **words)
         together();
     else if (!strcmp(which, "unshared"))
         unshared();
+    else if (!strcmp(which, "unwritten"))
+        unwritten();
     else if (!strcmp(which, "walks"))
         walks();
     else

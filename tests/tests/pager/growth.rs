@@ -21,6 +21,7 @@ fn waits(stage: &Stage) -> Outcome {
         ("protected", 0),
         ("moved", 0),
         ("once", 0),
+        ("read", 8),
     ] {
         let folder = tempfile::tempdir().map_err(text)?;
         let words = ["any", "rush", how];

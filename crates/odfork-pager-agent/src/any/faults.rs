@@ -9,7 +9,8 @@ use super::store::MOST;
 use super::table::{Entry, Place};
 
 const BYTES: u64 = PAGE as u64;
-/// Most pages of zeros for one touch: they are all the kernel's one, and take no memory.
+/// Most pages of zeros for one touch: they are all the kernel's one, and take no memory
+/// (`unwritten`).
 const MOST_ZEROS: u64 = 512;
 /// The same for a touch that writes: they are memory at once, and the next ones are not asked for.
 pub const MOST_COPIED: u64 = 32;
@@ -203,7 +204,13 @@ impl Pager {
     /// Zeros; false: it was there already, or not now.
     fn fill(&mut self, page: u64, writes: bool) -> bool {
         let most = if writes { MOST_COPIED } else { MOST_ZEROS };
-        let most = self.state.fills.run(page, most);
+        let mut most = self.state.fills.run(page, most);
+        if !writes {
+            most = self.make_room_for_zeros(most);
+        }
+        // Where no more of the kernel's can be had, as if it was written.
+        let writes = writes || most == 0;
+        most = most.max(1);
         if writes {
             // It takes pages, perhaps this one: another thread's touch may have brought it here
             // since this one was told. So what is here is looked at behind it.
@@ -221,8 +228,10 @@ impl Pager {
             // The mapping ends before, or what follows is there.
             (done, error) = self.put_zeros(page, 1, writes);
         }
-        if writes {
-            self.state.resident += done / BYTES;
+        match writes {
+            true => self.state.resident += done / BYTES,
+            false if done > 0 => self.unwritten.add(page, page + done),
+            false => {}
         }
         for at in (page..page + done).step_by(PAGE) {
             // What was stale here has been given up by now: the page was missing.
@@ -254,7 +263,7 @@ impl Pager {
     }
 
     fn is_untouched(&self, page: u64) -> bool {
-        self.table.get(page).place == Place::Here
+        matches!(self.table.get(page).place, Place::Here | Place::Zero)
     }
 }
 

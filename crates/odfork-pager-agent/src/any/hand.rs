@@ -217,7 +217,11 @@ impl Pager {
     /// Moves pages to the pool.
     fn take(&mut self, mut at: u64, end: u64) -> Left {
         while at < end {
-            if self.pool.room() == 0 && self.evict(MOST as u64) == 0 {
+            if self.pool.room() == 0 {
+                // It may be full of places that hold nothing.
+                self.evict(MOST as u64);
+            }
+            if self.pool.room() == 0 {
                 return Left::Later;
             }
             let len = (end - at).min(self.pool.room() * BYTES);
@@ -367,6 +371,70 @@ impl Pager {
         }
         self.counts.page_outs += count as u64;
         true
+    }
+
+    /// Room for a run of so many pages; how many there may be.
+    pub fn make_room_for_zeros(&mut self, most: u64) -> u64 {
+        let most = most.min(self.unwritten.most);
+        while self.unwritten.count + most > self.unwritten.most {
+            let Some((start, end)) = self.unwritten.oldest() else { break };
+            if !self.take_zeros(start, end) {
+                self.unwritten.add(start, end);
+                return 0;
+            }
+        }
+        most
+    }
+
+    /// Takes those of a run that nobody has written since; false: not now.
+    fn take_zeros(&mut self, start: u64, end: u64) -> bool {
+        if self.state.is_blind || self.state.is_protecting || !self.protect() {
+            return false;
+        }
+        let (mut at, mut is_done) = (start, true);
+        while let (true, Some((from, stop))) = (is_done, self.zeros_in(at, end)) {
+            let (from, to) = self.takeable(from, stop);
+            let first = self.pool.head;
+            // What is not watched would not be asked for.
+            if self.watched.covers(from, to) {
+                is_done = !matches!(self.take(from, to), Left::Later);
+            }
+            // Some may have left the pool already.
+            for number in first.max(self.pool.tail)..self.pool.head {
+                self.note_zero(number);
+            }
+            at = to.max(from + BYTES);
+        }
+        self.state.is_unprotected = !self.protect();
+        is_done
+    }
+
+    /// A page that was just taken. If somebody wrote to it before, it is one as all others.
+    fn note_zero(&mut self, number: u64) {
+        let page = self.pool.page(number);
+        if page != 0 && self.pool.kept(number).is_none() && is_zero(self.parked(number)) {
+            self.pool.forget(number);
+            self.table.set(page, Entry::at(Place::Zero));
+            self.counts.zeros += 1;
+        }
+    }
+
+    /// The first run of such pages in a range.
+    fn zeros_in(&self, start: u64, end: u64) -> Option<(u64, u64)> {
+        let wanted = pagemap::IS_PRESENT | pagemap::IS_PFNZERO;
+        let mut found = [pagemap::Region::default(); 1];
+        let mut scan = pagemap::ScanArg {
+            size: size_of::<pagemap::ScanArg>() as u64,
+            start,
+            end,
+            vec: found.as_mut_ptr() as u64,
+            vec_len: found.len() as u64,
+            category_mask: wanted,
+            return_mask: wanted,
+            ..pagemap::ScanArg::default()
+        };
+        let count = (start < end).then(|| ioctl(self.pagemap, pagemap::SCAN, &mut scan))?.ok()?;
+        (count > 0).then_some((found[0].start, found[0].end))
     }
 }
 

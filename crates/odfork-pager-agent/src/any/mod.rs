@@ -18,6 +18,7 @@
 //! | store, packed | pages out of memory: in a file; or compressed, in memory |
 //! | unshare | pages that a fork left shared |
 //! | raw_forks | forks that run no handlers |
+//! | unwritten | pages that were only read |
 //! | growth | what the program may map before it is looked at |
 //! | watched | which ranges the kernel reports faults of |
 //! | threads, protected | pages that the kernel uses without waiting for us |
@@ -46,6 +47,7 @@ mod table;
 mod task;
 mod threads;
 mod unshare;
+mod unwritten;
 mod watched;
 
 use core::cell::UnsafeCell;
@@ -288,6 +290,7 @@ fn make(uffd: Userfaultfd, limit: u64) -> Result<*mut Task, Failure> {
         store: store::Store::new(ORDER.path(0), &mut room)
             .map_err(why("its store cannot be made"))?,
         protected: protected::Protected::new(tasks, &mut room).ok_or_else(short)?,
+        unwritten: unwritten::Unwritten::new(limit, &mut room).ok_or_else(short)?,
         unshare: unshare::Unshare::new(&mut room).ok_or_else(short)?,
         maps,
         pagemap,

@@ -14,7 +14,9 @@ use super::room::Room;
 use super::store::Store;
 use super::table::{Entry, Place, Table};
 use super::unshare::Unshare;
+use super::unwritten::Unwritten;
 use super::watched::Watched;
+
 use crate::messages::die;
 
 /// What was done, for the report.
@@ -103,8 +105,6 @@ pub struct State {
     pub is_unprotected: bool,
     /// Pages are being brought back for the kernel's sake: no room is made meanwhile.
     pub is_protecting: bool,
-    /// Standing above the limit was told.
-    pub told: bool,
     pub reclaims: Streams<1>,
     pub ahead: Ahead,
     pub page_ins: Streams<8>,
@@ -120,6 +120,7 @@ pub struct Pager {
     pub pool: Pool,
     pub store: Store,
     pub protected: Protected,
+    pub unwritten: Unwritten,
     pub unshare: Unshare,
     /// Of the program: /proc/PID/task; of this memory: maps, pagemap, statm, smaps.
     pub maps: c_int,

@@ -36,6 +36,43 @@ pub fn status_file() -> c_int {
     made.map_or(-1, |fd| high(fd as c_int))
 }
 
+const SECOND: u64 = 1_000_000_000;
+/// Time above the limit, before it is told.
+const PATIENCE: u64 = SECOND / 5;
+const LONGEST_PAUSE: u64 = 3_600 * SECOND;
+
+/// When standing above the limit is told: once, and again when it is more than twice as much, or
+/// when the program was below in between. Then a pause is kept, each twice as long as the last.
+#[derive(Default)]
+pub struct Tellings {
+    /// Above since then; 0: it is not.
+    above: u64,
+    /// The last time, and how many pages it was.
+    told: (u64, u64),
+    pause: u64,
+}
+
+impl Tellings {
+    /// So many pages are above it at that time.
+    pub fn is_due(&mut self, time: u64, excess: u64) -> bool {
+        if excess == 0 {
+            self.above = 0;
+            return false;
+        }
+        if self.above == 0 {
+            self.above = time;
+        }
+        let (at, pages) = self.told;
+        let is_anew = self.above > at && time >= at + self.pause;
+        let is_due = time > self.above + PATIENCE && (is_anew || excess > 2 * pages);
+        if is_due {
+            self.told = (time, excess);
+            self.pause = (2 * self.pause).clamp(SECOND, LONGEST_PAUSE);
+        }
+        is_due
+    }
+}
+
 /// What stays in memory above the limit, in pages.
 struct Excess {
     all: u64,
@@ -163,6 +200,37 @@ impl Pager {
         // SAFETY: valid bytes; a descriptor of ours, or -1.
         unsafe {
             raw(libc::SYS_pwrite64, args![to, line.bytes().as_ptr(), line.bytes().len(), 0]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_excess_is_told_again_when_it_is_another_one() {
+        let mut tellings = Tellings::default();
+        // Seconds, pages, whether it is told.
+        for (time, excess, is_due) in [
+            (10.0, 5, false),
+            (10.1, 0, false),
+            (10.2, 5, false),
+            (10.3, 5, false),
+            (10.5, 5, true),
+            (50.0, 10, false),
+            (50.1, 11, true),
+            (90.0, 11, false),
+            (90.1, 0, false),
+            (90.2, 4, false),
+            (90.5, 4, true),
+            (90.6, 0, false),
+            (90.7, 4, false),
+            (92.0, 4, false),
+            (94.6, 4, true),
+        ] {
+            let time = (time * SECOND as f64) as u64;
+            assert_eq!(tellings.is_due(time, excess), is_due, "{time} {excess}");
         }
     }
 }

@@ -8,6 +8,7 @@ use odfork_sys::{args, call, raw};
 use super::events::Batch;
 use super::holder::Holder;
 use super::pager::Pager;
+use super::report::Tellings;
 use super::Order;
 use crate::line::Line;
 use crate::{close, kernel_munmap};
@@ -24,8 +25,6 @@ const CLOSE: u64 = 80 * MICROSECOND;
 /// If a fault has waited that long behind somebody else's turn, nothing is polled for a while.
 const TURN: u64 = 500 * MICROSECOND;
 const CROWDED: u64 = 500 * MILLISECOND;
-/// Time above the limit, before it is told.
-const PATIENCE: u64 = 200 * MILLISECOND;
 
 /// What `serve` gets.
 pub struct Task {
@@ -57,8 +56,7 @@ struct Times {
     crowded: u64,
     exec: u64,
     seen: (u64, u64),
-    /// Above the limit since then; 0: it is not.
-    above: u64,
+    excess: Tellings,
 }
 
 /// # Safety
@@ -78,7 +76,7 @@ pub extern "C" fn serve(task: usize) -> i32 {
         crowded: 0,
         exec: start,
         seen: (0, 0),
-        above: 0,
+        excess: Tellings::default(),
     };
     loop {
         let was_any = task.pager.turn(&mut task.batch);
@@ -231,7 +229,7 @@ fn look(pager: &mut Pager, times: &mut Times, time: u64) {
         let mapped = pager.state.mapped + pager.state.shared_memory;
         let room = pager.mark() - pager.state.resident.max(mapped);
         times.nap = (room * PAGE_NS).clamp(SHORTEST_NAP, LONGEST_NAP);
-        times.above = 0;
+        times.excess.is_due(time, 0);
         return;
     }
     let nap = (pager.limit / 16 * PAGE_NS).clamp(SHORTEST_NAP, 16 * MILLISECOND);
@@ -242,12 +240,11 @@ fn look(pager: &mut Pager, times: &mut Times, time: u64) {
     };
     times.seen = seen;
     pager.reduce(0);
-    if pager.state.resident <= pager.limit + pager.limit / 10 {
-        times.above = 0;
-    } else if times.above == 0 {
-        times.above = time;
-    } else if time > times.above + PATIENCE && !pager.state.told {
-        pager.state.told = true;
+    let excess = match pager.state.resident.saturating_sub(pager.limit) {
+        few if few <= pager.limit / 10 => 0,
+        excess => excess,
+    };
+    if times.excess.is_due(time, excess) {
         pager.tell_excess();
     }
 }
