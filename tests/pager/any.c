@@ -1,9 +1,15 @@
 /* All memory of a program under a limit (--memory any): what only that way pages, and what the
  * kernel does to pages that are away. any CASE: small, given, robust, written, forked, raw,
- * unhandled, changed, grows, many, shared, hot, waits, together, unshared, walks; rush HOW. */
+ * unhandled, changed, grows, many, shared, hot, waits, together, unshared, walks,
+ * unwritten, filtered; rush HOW. */
 #include "pages.h"
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <stdbool.h>
+#include <stddef.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 
@@ -474,6 +480,43 @@ static void unwritten(void)
     pthread_join(other, NULL);
 }
 
+/* From now on userfaultfd and its ioctl kill, as in a jail. */
+static void confine(void)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_userfaultfd, 1, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, 2, &program))
+        fail("no filter");
+}
+
+/* A program that jails itself goes on, and so do its children. */
+static void filtered(void)
+{
+    if (mlockall(MCL_CURRENT) != -1 || errno != ENOMEM)
+        fail("the pager's own memory was locked");
+    push_out();
+    confine();
+    char *more = map(pressed);
+    memset(more, 3, pressed);
+    pid_t child = fork();
+    if (!child)
+        for (size_t at = 0; at < pressed; at += PAGE)
+            if (more[at] != 3)
+                _exit(1);
+    if (!child)
+        _exit(0);
+    expect_child(child, "a child behind a filter");
+    for (size_t at = 0; at < pressed; at += PAGE)
+        if (more[at] != 3)
+            fail("a page behind a filter");
+}
+
 /* A block, and what it holds. */
 static void *rushed(char *at, size_t len, size_t number)
 {
@@ -600,6 +643,8 @@ int main(int count, char **words)
         together();
     else if (!strcmp(which, "unshared"))
         unshared();
+    else if (!strcmp(which, "filtered"))
+        filtered();
     else if (!strcmp(which, "unwritten"))
         unwritten();
     else if (!strcmp(which, "walks"))

@@ -42,11 +42,12 @@ pub fn warn_not_paged(why: Errno) {
 
 /// Ends the process at once, with one line on standard error.
 pub fn die(why: &[u8]) -> ! {
+    if !crate::any::tell(why) {
+        // SAFETY: valid bytes.
+        unsafe { raw(libc::SYS_write, args![2, why.as_ptr(), why.len()]) };
+    }
     loop {
-        // SAFETY: writes valid bytes; then this process ends.
-        unsafe {
-            raw(libc::SYS_write, args![2, why.as_ptr(), why.len()]);
-            raw(libc::SYS_kill, args![getpid(), libc::SIGKILL]);
-        }
+        // SAFETY: ends this process.
+        unsafe { raw(libc::SYS_kill, args![getpid(), libc::SIGKILL]) };
     }
 }

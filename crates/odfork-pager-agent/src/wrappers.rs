@@ -392,13 +392,14 @@ pub unsafe extern "C" fn mlock2(address: *const c_void, len: usize, flags: libc:
     as_libc(unsafe { raw(libc::SYS_mlock2, args![address, len, flags]) }) as c_int
 }
 
-/// mlockall(2): refused once something is paged; before that, nothing will be.
+/// mlockall(2): refused once something is paged; before that, nothing will be. It would lock the
+/// pager's own memory, too.
 ///
 /// # Safety
 /// As for mlockall(2).
 #[no_mangle]
 pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
-    if state::is_active() {
+    if state::is_active() || any::is_active() {
         set_errno(libc::ENOMEM);
         return -1;
     }

@@ -19,6 +19,7 @@
 //! | unshare | pages that a fork left shared |
 //! | raw_forks | forks that run no handlers |
 //! | unwritten | pages that were only read |
+//! | filters | filters of system calls that the program puts on itself |
 //! | growth | what the program may map before it is looked at |
 //! | watched | which ranges the kernel reports faults of |
 //! | threads, protected | pages that the kernel uses without waiting for us |
@@ -32,6 +33,7 @@ mod ahead;
 mod children;
 mod events;
 mod faults;
+mod filters;
 pub mod growth;
 mod hand;
 mod holder;
@@ -104,6 +106,8 @@ pub struct Order {
     /// The process that is served.
     served: AtomicI32,
     gate: Gate,
+    /// If both tasks are killed at once, what is away must not become zeros before the program is
+    /// killed.
     uffd: KeptFd,
 }
 
@@ -163,6 +167,17 @@ pub fn is_active() -> bool {
     served != 0 && served == getpid()
 }
 
+/// A task of the pager tells by the standard error of the program, as it has none of its own;
+/// false: this is no such task.
+pub fn tell(line: &[u8]) -> bool {
+    let served = ORDER.served.load(Relaxed);
+    let is_task = served != 0 && served != getpid();
+    if is_task {
+        report::say(served, line);
+    }
+    is_task
+}
+
 /// Reads the options; true: all memory is to be paged, and was taken care of.
 pub fn init() -> bool {
     // SAFETY: constructors run; nobody changes the environment. The strings are the environment's.
@@ -181,6 +196,7 @@ pub fn init() -> bool {
         }
     }
     raw_forks::init();
+    filters::init();
     begin();
     if !REGISTERED.swap(true, Relaxed) {
         crate::fork_handlers::register_for_child(in_child);
@@ -200,13 +216,15 @@ fn begin() {
     }
 }
 
-/// A forked child has its memory already, and a pager of its own from now on.
+/// A forked child has its memory already, and a pager of its own from now on, if it may make one.
 unsafe extern "C" fn in_child() {
     if ORDER.served.swap(0, Relaxed) != 0 {
         ORDER.gate.pass();
         ORDER.uffd.close();
         growth::end();
-        begin();
+        if !filters::is_filtered() {
+            begin();
+        }
     }
 }
 
@@ -368,19 +386,15 @@ fn open_report() -> c_int {
     fd.map_or(-1, |fd| high(fd as c_int))
 }
 
-/// A new mapping, by its address: where it does not fit it is watched from the start. Only mappings
-/// that the program makes by itself come by here.
+/// A new mapping, by its address: where it does not fit it is watched when this returns. Only
+/// mappings that the program makes by itself come by here. No system call is made: the program may
+/// have forbidden itself those of the pager.
 pub fn watch_new(answer: isize, len: usize, prot: c_int, flags: c_int) -> isize {
     let plain = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let is_plain =
         flags & (plain | libc::MAP_SHARED) == plain && prot == libc::PROT_READ | libc::PROT_WRITE;
-    if let (true, Ok(start)) = (is_plain, check(answer)) {
-        if !growth::spend(len) && ORDER.uffd.is_there() {
-            let len = len.next_multiple_of(PAGE) as u64;
-            let uffd = Userfaultfd(ORDER.uffd.number());
-            // Refused: the task finds it later.
-            let _ = uffd.register(start as u64, len, WATCHED);
-        }
+    if is_plain && check(answer).is_ok() {
+        growth::grown(len);
     }
     answer
 }

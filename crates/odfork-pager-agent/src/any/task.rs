@@ -6,6 +6,7 @@ use core::ffi::c_int;
 use odfork_sys::{args, call, raw};
 
 use super::events::Batch;
+use super::filters::Filters;
 use super::holder::Holder;
 use super::pager::Pager;
 use super::report::Tellings;
@@ -66,6 +67,7 @@ pub extern "C" fn serve(task: usize) -> i32 {
     let task = unsafe { &mut *(task as *mut Task) };
     settle(task);
     let mut rank = Rank::default();
+    let mut filters = Filters::of(task.pager.program);
     let start = now();
     let mut times = Times {
         look: start,
@@ -99,6 +101,7 @@ pub extern "C" fn serve(task: usize) -> i32 {
         if time >= times.exec {
             times.exec = time + 1_000 * MILLISECOND;
             task.pager.count_shared_memory();
+            filters.look();
             task.pager.publish(task.status);
             if has_left(&task.pager) {
                 stay_behind(task);
