@@ -44,6 +44,7 @@ mod panic;
 mod pins;
 mod proc_lines;
 mod regions;
+mod saying;
 mod setup;
 mod stack;
 mod state;

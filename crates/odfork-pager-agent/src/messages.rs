@@ -42,7 +42,7 @@ pub fn warn_not_paged(why: Errno) {
 
 /// Ends the process at once, with one line on standard error.
 pub fn die(why: &[u8]) -> ! {
-    if !crate::any::tell(why) {
+    if !crate::saying::tell(why) {
         // SAFETY: valid bytes.
         unsafe { raw(libc::SYS_write, args![2, why.as_ptr(), why.len()]) };
     }

@@ -392,8 +392,7 @@ pub unsafe extern "C" fn mlock2(address: *const c_void, len: usize, flags: libc:
     as_libc(unsafe { raw(libc::SYS_mlock2, args![address, len, flags]) }) as c_int
 }
 
-/// mlockall(2): refused once something is paged; before that, nothing will be. It would lock the
-/// pager's own memory, too.
+/// mlockall(2): refused once something is paged; before that, nothing will be.
 ///
 /// # Safety
 /// As for mlockall(2).

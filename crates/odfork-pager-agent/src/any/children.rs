@@ -20,7 +20,6 @@ use odfork_sys::userfaultfd::Userfaultfd;
 use odfork_sys::{Errno, SysResult};
 
 use super::pager::Pager;
-use super::report;
 use super::room::Room;
 use super::store::MOST;
 use super::table::Place;
@@ -269,7 +268,7 @@ impl Pager {
         let buffer = unsafe { core::slice::from_raw_parts_mut(self.buffer, run as usize * PAGE) };
         let whole = self.store.read(slot, buffer);
         if whole < run as usize {
-            report::say(self.program, b"odfork page: a page cannot be read for a child\n");
+            crate::saying::say(self.program, b"odfork page: a page cannot be read for a child\n");
         }
         for (at, content) in buffer.chunks_exact(PAGE).enumerate() {
             let content = if at < whole { Ok(content) } else { Err(Errno(libc::EIO)) };

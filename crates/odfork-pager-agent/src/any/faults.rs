@@ -197,7 +197,7 @@ impl Pager {
 
     /// The store does not give the page: a touch is SIGBUS from now on, never zeros.
     fn is_lost(&mut self, page: u64) -> bool {
-        super::report::say(self.program, b"odfork page: a page cannot be read from the store\n");
+        crate::saying::say(self.program, b"odfork page: a page cannot be read from the store\n");
         self.uffd.poison(page, BYTES).0 > 0
     }
 

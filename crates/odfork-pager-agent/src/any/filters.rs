@@ -7,10 +7,10 @@ use core::ffi::{c_int, CStr};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::pager::number;
-use super::report::say;
 use crate::line::Line;
 use crate::next_symbol::NextSymbol;
 use crate::proc_lines::Lines;
+use crate::saying::say;
 
 /// In this process or in one that it is a copy of.
 static IS_FILTERED: AtomicBool = AtomicBool::new(false);

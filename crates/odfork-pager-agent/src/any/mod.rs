@@ -69,7 +69,7 @@ use odfork_sys::{
 use crate::descriptors::{high, open_high, KeptFd};
 use crate::line::Line;
 use crate::messages::{die, NOT_PAGED};
-use crate::{close, kernel_madvise, kernel_mmap, kernel_munmap, options};
+use crate::{close, kernel_madvise, kernel_mmap, kernel_munmap, options, saying};
 use pager::Pager;
 use task::Task;
 
@@ -167,17 +167,6 @@ pub fn is_active() -> bool {
     served != 0 && served == getpid()
 }
 
-/// A task of the pager tells by the standard error of the program, as it has none of its own;
-/// false: this is no such task.
-pub fn tell(line: &[u8]) -> bool {
-    let served = ORDER.served.load(Relaxed);
-    let is_task = served != 0 && served != getpid();
-    if is_task {
-        report::say(served, line);
-    }
-    is_task
-}
-
 /// Reads the options; true: all memory is to be paged, and was taken care of.
 pub fn init() -> bool {
     // SAFETY: constructors run; nobody changes the environment. The strings are the environment's.
@@ -219,6 +208,7 @@ fn begin() {
 /// A forked child has its memory already, and a pager of its own from now on, if it may make one.
 unsafe extern "C" fn in_child() {
     if ORDER.served.swap(0, Relaxed) != 0 {
+        saying::set_served(0);
         ORDER.gate.pass();
         ORDER.uffd.close();
         growth::end();
@@ -281,6 +271,7 @@ fn start() -> Result<(), Failure> {
     }
     ORDER.uffd.keep(uffd.0);
     ORDER.served.store(getpid(), Relaxed);
+    saying::set_served(getpid());
     growth::begin();
     Ok(())
 }
