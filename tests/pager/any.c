@@ -1,7 +1,7 @@
 /* All memory of a program under a limit (--memory any): what only that way pages, and what the
  * kernel does to pages that are away. any CASE: small, given, robust, written, forked, raw,
  * unhandled, changed, grows, many, shared, hot, waits, together, unshared, walks,
- * unwritten, filtered; rush HOW. */
+ * unwritten, filtered, replaced; rush HOW. */
 #include "pages.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -602,6 +602,49 @@ static void rushes(void)
         pthread_join(threads[at], NULL);
 }
 
+enum { REPLACERS = 4, REPLACED = 256 };
+static pthread_barrier_t all_ready;
+
+/* Moves its memory away and maps new memory, by a fixed address, where it came to. */
+static void *replace(void *unused)
+{
+    size_t len = REPLACED * PAGE;
+    char *from = map(2 * len + 4 * PAGE), *to = from + len + 4 * PAGE;
+    int prot = PROT_READ | PROT_WRITE, flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+    mprotect(from + len, 4 * PAGE, PROT_NONE);
+    pthread_barrier_wait(&all_ready);
+    for (int round = 1; round < 100; round++) {
+        for (int page = 0; page < REPLACED; page++)
+            from[page * PAGE] = (char)round;
+        if (mremap(from, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, to) != to ||
+            mmap(to, len, prot, flags, -1, 0) != to)
+            fail("no memory");
+        for (int page = 0; page < REPLACED; page++)
+            if (((volatile char *)to)[page * PAGE])
+                fail("an old page in new memory");
+        if (mmap(from, len, prot, flags, -1, 0) != from)
+            fail("no memory");
+    }
+    return unused;
+}
+
+/* Under a limit of 16 MB they are what does not fit. */
+static void replaced(void)
+{
+    pthread_t threads[REPLACERS];
+    size_t len = 14 << 20;
+    char *rest = map(len);
+    memset(rest, 1, len);
+    pthread_barrier_init(&all_ready, NULL, REPLACERS);
+    for (int at = 0; at < REPLACERS; at++)
+        pthread_create(&threads[at], NULL, replace, NULL);
+    for (int at = 0; at < REPLACERS; at++)
+        pthread_join(threads[at], NULL);
+    for (size_t at = 0; at < len; at++)
+        if (rest[at] != 1)
+            fail("what was not moved");
+}
+
 int main(int count, char **words)
 {
     const char *which = count > 1 ? words[1] : "";
@@ -609,6 +652,11 @@ int main(int count, char **words)
     if (!strcmp(which, "rush")) {
         how = words[2];
         rushes();
+        puts("ok");
+        return 0;
+    }
+    if (!strcmp(which, "replaced")) {
+        replaced();
         puts("ok");
         return 0;
     }

@@ -373,24 +373,30 @@ impl Pager {
         true
     }
 
-    /// Room for a run of so many pages; how many there may be.
+    /// Room for a run of so many pages; how many there may be. Half of all goes at a time: to look
+    /// at what the kernel uses has its price.
     pub fn make_room_for_zeros(&mut self, most: u64) -> u64 {
         let most = most.min(self.unwritten.most);
-        while self.unwritten.count + most > self.unwritten.most {
+        if self.unwritten.count + most <= self.unwritten.most {
+            return most;
+        }
+        if self.state.is_blind || self.state.is_protecting || !self.protect() {
+            return 0;
+        }
+        let mut is_done = true;
+        while is_done && self.unwritten.count > self.unwritten.most / 2 {
             let Some((start, end)) = self.unwritten.oldest() else { break };
-            if !self.take_zeros(start, end) {
+            is_done = self.take_zeros(start, end);
+            if !is_done {
                 self.unwritten.add(start, end);
-                return 0;
             }
         }
-        most
+        self.state.is_unprotected = !self.protect();
+        most.min(self.unwritten.most.saturating_sub(self.unwritten.count))
     }
 
     /// Takes those of a run that nobody has written since; false: not now.
     fn take_zeros(&mut self, start: u64, end: u64) -> bool {
-        if self.state.is_blind || self.state.is_protecting || !self.protect() {
-            return false;
-        }
         let (mut at, mut is_done) = (start, true);
         while let (true, Some((from, stop))) = (is_done, self.zeros_in(at, end)) {
             let (from, to) = self.takeable(from, stop);
@@ -405,7 +411,6 @@ impl Pager {
             }
             at = to.max(from + BYTES);
         }
-        self.state.is_unprotected = !self.protect();
         is_done
     }
 

@@ -25,6 +25,10 @@ pub struct Store {
     used: *mut u64,
     sums: *mut u64,
     next: u64,
+    /// Behind the last slot that was ever used.
+    end: u64,
+    /// Slots given out since the search last began anew.
+    given: u64,
     pub taken: u64,
     /// The last write failed: it is tried again later.
     pub is_full: bool,
@@ -41,7 +45,7 @@ impl Store {
         };
         let (used, sums) = (room.take(SLOTS as usize / 64), room.take(SLOTS as usize));
         let (Some(used), Some(sums)) = (used, sums) else { return Err(Errno(libc::ENOMEM)) };
-        Ok(Store { medium, used, sums, next: 0, taken: 0, is_full: false })
+        Ok(Store { medium, used, sums, next: 0, end: 0, given: 0, taken: 0, is_full: false })
     }
 
     pub fn fd(&self) -> c_int {
@@ -56,8 +60,13 @@ impl Store {
         unsafe { *self.used.add(slot as usize / 64) >> (slot % 64) & 1 == 1 }
     }
 
-    /// A run of free slots, marked as used.
+    /// A run of free slots, marked as used. Where half of all that were used are free again, the
+    /// file does not grow; a search that found few does not begin anew for each page.
     fn take(&mut self, count: u64) -> Option<u64> {
+        let is_worth_it = self.taken < self.end / 2 && self.given >= self.end / 4;
+        if self.next >= self.end && is_worth_it {
+            self.begin_anew();
+        }
         let (mut at, mut run, mut looked) = (self.next, 0, 0);
         while looked < SLOTS + count {
             if at == SLOTS {
@@ -72,11 +81,17 @@ impl Store {
                     unsafe { *self.used.add(slot as usize / 64) |= 1 << (slot % 64) };
                 }
                 self.next = at;
+                self.end = self.end.max(at);
+                self.given += count;
                 self.taken += count;
                 return Some(at - count);
             }
         }
         None
+    }
+
+    fn begin_anew(&mut self) {
+        (self.next, self.given) = (0, 0);
     }
 
     pub fn free(&mut self, slot: u64) {
@@ -98,6 +113,14 @@ impl Store {
 
     /// Writes pages side by side; the first slot.
     pub fn write(&mut self, pages: &[&[u8]]) -> Option<u64> {
+        self.put(pages).or_else(|| {
+            // It cannot grow. There may be room between what is in it.
+            self.begin_anew();
+            self.put(pages)
+        })
+    }
+
+    fn put(&mut self, pages: &[&[u8]]) -> Option<u64> {
         let count = pages.len() as u64;
         let first = self.take(count)?;
         let is_done = match &mut self.medium {
@@ -160,4 +183,31 @@ fn write(fd: c_int, first: u64, pages: &[&[u8]]) -> bool {
     let write = args![fd, parts.as_ptr(), pages.len(), first as usize * PAGE, 0];
     // SAFETY: as many valid parts as said.
     unsafe { call(libc::SYS_pwritev, write) == Ok(pages.len() * PAGE) }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+
+    /// Pages come and go in turn, as they do of a program that walks over its memory.
+    #[test]
+    fn what_is_free_again_is_used_again() {
+        const LIVE: u64 = 1000;
+        let mut room = Room::new(256 << 20).unwrap();
+        let mut store = Store::new(c"/tmp", &mut room).unwrap();
+        let page = room.take::<[u8; PAGE]>(1).unwrap();
+        // SAFETY: it was just made, and stays.
+        let page = unsafe { &(&*page)[..] };
+        let mut slots = std::collections::VecDeque::new();
+        for _ in 0..20 * LIVE {
+            slots.push_back(store.write(&[page]).unwrap());
+            if slots.len() as u64 > LIVE {
+                store.free(slots.pop_front().unwrap());
+            }
+        }
+        assert!(store.end < 3 * LIVE, "{} slots for {LIVE} pages", store.end);
+        assert_eq!(store.taken, LIVE);
+    }
 }
