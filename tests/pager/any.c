@@ -1,7 +1,7 @@
 /* All memory of a program under a limit (--memory any): what only that way pages, and what the
  * kernel does to pages that are away. any CASE: small, given, robust, written, forked, raw,
  * unhandled, changed, grows, many, shared, hot, waits, together, unshared, walks,
- * unwritten, filtered, replaced; rush HOW. */
+ * unwritten, filtered, crowded, replaced; rush HOW. */
 #include "pages.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -602,6 +602,29 @@ static void rushes(void)
         pthread_join(threads[at], NULL);
 }
 
+/* As many mappings as there may be. */
+static void crowded(void)
+{
+    enum { MOST = 80000, LEN = 2 * PAGE };
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, count = 0;
+    char *place = mmap(NULL, (size_t)MOST * LEN, PROT_NONE, flags, -1, 0);
+    push_out();
+    /* Past the C library: each would be looked at. */
+    while (count < MOST && !syscall(SYS_mprotect, place + count * LEN, PAGE, PROT_READ | PROT_WRITE))
+        count++;
+    for (int round = 0; round < 2; round++) {
+        push_out();
+        for (int at = 0; at < count; at++) {
+            if (round && place[at * LEN] != (char)at)
+                fail("one of many mappings");
+            place[at * LEN] = (char)at;
+        }
+    }
+    for (size_t at = PAGE; at < pressed; at += PAGE)
+        if (press[at] != press[0])
+            fail("what lies beside many mappings");
+}
+
 enum { REPLACERS = 4, REPLACED = 256 };
 static pthread_barrier_t all_ready;
 
@@ -691,6 +714,8 @@ int main(int count, char **words)
         together();
     else if (!strcmp(which, "unshared"))
         unshared();
+    else if (!strcmp(which, "crowded"))
+        crowded();
     else if (!strcmp(which, "filtered"))
         filtered();
     else if (!strcmp(which, "unwritten"))

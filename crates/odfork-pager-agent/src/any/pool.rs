@@ -198,21 +198,19 @@ impl Pool {
     }
 
     /// Gives the memory of the oldest places back, of which nothing is wanted any more. Watched
-    /// memory cannot be given up by whoever watches it, so it is not watched meanwhile.
+    /// memory cannot be given up by whoever watches it, so it is not watched meanwhile: all of it,
+    /// as a part would be a mapping more, and there may be as many as there can be.
     pub fn clear(&mut self, uffd: Userfaultfd, to: u64) {
-        while self.tail < to {
+        let (all, all_len) = (self.start, self.len * PAGE as u64);
+        let mut done = uffd.unregister(all, all_len);
+        while self.tail < to && done.is_ok() {
             let run = (to - self.tail).min(self.len - self.tail % self.len);
-            let (start, len) = (self.address(self.tail), run * PAGE as u64);
-            let done = uffd
-                .unregister(start, len)
-                .and_then(|()| {
-                    check(kernel_madvise(start as usize, len as usize, libc::MADV_DONTNEED))
-                })
-                .and_then(|_| uffd.register(start, len, REGISTER_MODE_MISSING));
-            if done.is_err() {
-                crate::messages::die(b"odfork page: the pool cannot be emptied: ending\n");
-            }
+            let (start, len) = (self.address(self.tail) as usize, run as usize * PAGE);
+            done = check(kernel_madvise(start, len, libc::MADV_DONTNEED)).map(drop);
             self.tail += run;
+        }
+        if done.and_then(|()| uffd.register(all, all_len, REGISTER_MODE_MISSING)).is_err() {
+            crate::messages::die(b"odfork page: the pool cannot be emptied: ending\n");
         }
     }
 }

@@ -7,14 +7,16 @@ use odfork_pager_protocol::PAGE;
 use super::room::Room;
 
 const BYTES: u64 = PAGE as u64;
-const MOST: usize = 8192;
+/// Three for each of as many threads as a process may well have.
+const MOST: usize = 1 << 17;
 
 pub struct Protected {
     /// /proc/PID/task
     pub tasks: c_int,
+    /// Two lists, one behind the other, each in the order of addresses. The pages of the first one
+    /// are so for ever.
     pages: *mut u64,
     pub count: usize,
-    /// The first ones are so for ever.
     pub always: usize,
 }
 
@@ -59,27 +61,59 @@ impl Protected {
         is_whole.then_some(found)
     }
 
-    fn list(&self) -> &[u64] {
+    fn lists(&self) -> [&[u64]; 2] {
         // SAFETY: `count` of MOST are set.
-        unsafe { core::slice::from_raw_parts(self.pages, self.count) }
+        let all = unsafe { core::slice::from_raw_parts(self.pages, self.count) };
+        all.split_at(self.always).into()
     }
 
     pub fn add(&mut self, address: u64) -> bool {
         let page = address & !(BYTES - 1);
-        if self.list().contains(&page) {
+        if self.first(page, page + BYTES).is_some() {
             return true;
         }
-        if self.count < MOST {
-            // SAFETY: below MOST.
-            unsafe { *self.pages.add(self.count) = page };
-            self.count += 1;
-            return true;
+        if self.count == MOST {
+            return false;
         }
-        false
+        let at = self.always + self.lists()[1].partition_point(|&other| other < page);
+        // SAFETY: one more than `count` fits.
+        unsafe {
+            let place = self.pages.add(at);
+            core::ptr::copy(place, place.add(1), self.count - at);
+            *place = page;
+        }
+        self.count += 1;
+        true
     }
 
     /// The first protected page of a range.
     pub fn first(&self, start: u64, end: u64) -> Option<u64> {
-        self.list().iter().copied().filter(|&page| page >= start && page < end).min()
+        let found = self.lists().map(|list| {
+            let at = list.partition_point(|&page| page < start);
+            list.get(at).copied().filter(|&page| page < end)
+        });
+        found.into_iter().flatten().min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+
+    #[test]
+    fn the_first_of_both_lists_is_found() {
+        let mut room = Room::new(4 << 20).unwrap();
+        let pages = room.take(MOST).unwrap();
+        let mut protected = Protected { tasks: -1, pages, count: 0, always: 0 };
+        let page = |number: u64| number * BYTES;
+        assert!([9, 5, 7].into_iter().all(|number| protected.add(page(number) + 8)));
+        protected.always = protected.count;
+        assert!([6, 1, 5, 20].into_iter().all(|number| protected.add(page(number))));
+        assert_eq!((protected.count, protected.always), (6, 3));
+        let first = |from, to| protected.first(page(from), page(to)).map(|at| at / BYTES);
+        assert_eq!([first(0, 30), first(2, 6), first(6, 30)], [Some(1), Some(5), Some(6)]);
+        assert_eq!([first(7, 30), first(10, 20), first(21, 30)], [Some(7), None, None]);
     }
 }
