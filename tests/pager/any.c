@@ -610,7 +610,8 @@ static void crowded(void)
     char *place = mmap(NULL, (size_t)MOST * LEN, PROT_NONE, flags, -1, 0);
     push_out();
     /* Past the C library: each would be looked at. */
-    while (count < MOST && !syscall(SYS_mprotect, place + count * LEN, PAGE, PROT_READ | PROT_WRITE))
+    int prot = PROT_READ | PROT_WRITE;
+    while (count < MOST && !syscall(SYS_mprotect, place + count * LEN, PAGE, prot))
         count++;
     for (int round = 0; round < 2; round++) {
         push_out();

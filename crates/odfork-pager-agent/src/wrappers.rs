@@ -189,9 +189,7 @@ unsafe fn remap(
     }
     // SAFETY: the program's own call.
     let answer = unsafe { raw(libc::SYS_mremap, args![at, old_len, new_len, flags, target]) };
-    if odfork_sys::check(answer).is_ok() {
-        any::growth::grown(new_len.saturating_sub(old_len));
-    }
+    any::remapped((at, old_len), answer, new_len);
     answer
 }
 

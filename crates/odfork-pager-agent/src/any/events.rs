@@ -7,7 +7,7 @@ use odfork_sys::abi::userfaultfd::{
     Message, EVENT_FORK, EVENT_PAGEFAULT, EVENT_REMAP, EVENT_REMOVE, EVENT_UNMAP,
     PAGEFAULT_FLAG_WRITE,
 };
-use odfork_sys::Errno;
+use odfork_sys::{Errno, SysResult};
 
 use super::children::{ranges, Children};
 use super::pager::Pager;
@@ -24,6 +24,8 @@ const MOST_EVENTS: usize = 64;
 const MOST_FAULTS: usize = 64;
 /// Most of both that are read by one call.
 const MOST_READ: usize = 16;
+/// Looks until changes of mappings end that nobody tells of: some seconds.
+const MOST_LOOKS: u32 = 100_000;
 /// Most pages of one answer about what is in memory.
 const MOST_SEEN: u64 = 1024;
 
@@ -70,15 +72,15 @@ impl Pager {
     /// Reads and answers what there is; whether there was anything.
     ///
     /// Events of two threads may come in another order than what they tell happened: one thread
-    /// has unmapped a range and not told yet, another has moved memory there. So after a move or a
-    /// fork all that happened is read before anything is believed.
+    /// has unmapped a range and not told yet, another has moved memory there. So all that happened
+    /// is read before anything is believed.
     pub fn turn(&mut self, batch: &mut Batch) -> bool {
         (batch.count, batch.waiting) = (0, 0);
         self.state.must_read = false;
         self.read(batch);
         while batch.events[..batch.count]
             .iter()
-            .any(|event| matches!(event.event, EVENT_REMAP | EVENT_FORK))
+            .any(|event| matches!(event.event, EVENT_UNMAP | EVENT_REMAP | EVENT_FORK))
             && self.is_changing()
             && batch.count < MOST_EVENTS
         {
@@ -86,8 +88,10 @@ impl Pager {
             self.read(batch);
         }
         let was_any = batch.count + batch.waiting > 0;
-        for at in 0..batch.count {
+        let mut at = 0;
+        while at < batch.count {
             self.apply(batch, at);
+            at += 1;
         }
         // Once more: a child may have it where it is by now.
         if batch.has_moved_after_fork() {
@@ -132,7 +136,7 @@ impl Pager {
     }
 
     /// Somebody has changed mappings, and has not told or not gone on yet.
-    fn is_changing(&self) -> bool {
+    pub fn is_changing(&self) -> bool {
         self.uffd.zero(self.probe, BYTES).1 == Err(Errno(libc::EAGAIN))
     }
 
@@ -168,16 +172,25 @@ impl Pager {
 
     /// What an earlier event of this batch brought into the range: if it is mapped there now, this
     /// event is about what was there before. Then it is given back at once.
-    fn keep_what_came(&mut self, batch: &Batch, upto: usize, source: (u64, u64)) {
-        for event in &batch.events[..upto] {
-            let (_, came) = ranges(&Message { event: event.event & !APPLIED, ..*event });
+    fn keep_what_came(&mut self, batch: &mut Batch, upto: usize, source: (u64, u64)) {
+        for earlier in 0..upto {
+            let event = batch.events[earlier];
+            let (_, came) = ranges(&Message { event: event.event & !APPLIED, ..event });
             if event.event & APPLIED == 0 || !overlap(came, source) {
                 continue;
             }
             let (mut at, end) = (came.0.max(source.0), came.1.min(source.1));
             while let Some((page, entry)) = self.table.next(at, end) {
                 at = page + BYTES;
-                self.give_back(page, entry);
+                let mut looks = 0;
+                // While others change mappings the kernel does not answer.
+                while self.give_back(page, entry) == Err(Errno(libc::EAGAIN)) {
+                    self.read(batch);
+                    looks = odfork_sys::pause(looks);
+                    if looks > MOST_LOOKS {
+                        crate::messages::die(b"odfork page: mappings change for ever: ending\n");
+                    }
+                }
             }
         }
     }
@@ -198,22 +211,23 @@ impl Pager {
     }
 
     /// Puts content to its address if memory of ours is there.
-    fn give_back(&mut self, page: u64, entry: Entry) {
-        let given = match entry.place {
-            Place::Parked(number) => {
-                let content = self.parked(number);
-                self.uffd.copy(page, content, 0).0 == PAGE
-            }
+    fn give_back(&mut self, page: u64, entry: Entry) -> SysResult<()> {
+        let (done, error) = match entry.place {
+            Place::Parked(number) => self.uffd.copy(page, self.parked(number), 0),
             Place::Stored(slot) => {
                 // SAFETY: MOST pages, of this task only.
                 let buffer = unsafe { core::slice::from_raw_parts_mut(self.buffer, PAGE) };
-                self.store.read(slot, buffer) == 1 && self.uffd.copy(page, buffer, 0).0 == PAGE
+                match self.store.read(slot, buffer) {
+                    1 => self.uffd.copy(page, buffer, 0),
+                    _ => return Ok(()),
+                }
             }
-            Place::Here | Place::Kept(_) | Place::Zero => false,
+            Place::Here | Place::Kept(_) | Place::Zero => return Ok(()),
         };
-        if given {
+        if done == PAGE {
             self.drop_entry(page, entry);
         }
+        error
     }
 
     /// The content of the range is given up.

@@ -34,7 +34,7 @@ const PAUSE: u32 = 100;
 const SPARED: u64 = 8;
 
 /// How a run of pages was left.
-enum Left {
+pub enum Left {
     Done,
     /// Nothing can be moved just now.
     Later,
@@ -112,13 +112,15 @@ impl Pager {
         own.iter().any(|&(from, to)| start < to && from < end)
     }
 
-    /// What is missing in a mapping is asked of us from now on.
+    /// What is missing in a mapping is asked of us from now on. Not while mappings are changing:
+    /// what was noted of this place may have moved, which is not told yet.
     fn watch(&mut self, start: u64, end: u64) -> bool {
         if self.watched.covers(start, end) {
             return true;
         }
-        let is_done =
-            self.shut_gate() && self.uffd.register(start, end - start, super::WATCHED).is_ok();
+        let is_done = self.shut_gate()
+            && !self.is_changing()
+            && self.uffd.register(start, end - start, super::WATCHED).is_ok();
         if is_done {
             self.watched.add(start, end);
         }
@@ -137,15 +139,16 @@ impl Pager {
     }
 
     /// All that can be taken is watched: it grows no faster than there is room. What is watched is
-    /// passed without a question: there may be thousands of mappings.
-    pub fn watch_all(&mut self) {
+    /// passed without a question: there may be thousands of mappings. False: not now.
+    pub fn watch_all(&mut self) -> bool {
         self.state.searched = self.state.mapped;
         let mut at = 0;
         loop {
             at = self.watched.end_of(at).unwrap_or(at);
-            let Some((start, end, fits)) = self.mapping(at) else { return };
-            if fits {
-                self.watch(start, end);
+            let Some((start, end, fits)) = self.mapping(at) else { return !self.is_changing() };
+            if fits && !self.watch(start, end) && self.is_changing() {
+                self.state.must_read = true;
+                return false;
             }
             at = end;
         }
@@ -201,7 +204,7 @@ impl Pager {
     }
 
     /// The first run of pages in a range that may be taken.
-    fn takeable(&mut self, mut at: u64, end: u64) -> (u64, u64) {
+    pub fn takeable(&mut self, mut at: u64, end: u64) -> (u64, u64) {
         let may = |pager: &Pager, page| !pager.table.get(page).stale;
         while at < end && (!may(self, at) || self.protected.first(at, at + BYTES).is_some()) {
             at += BYTES;
@@ -215,7 +218,7 @@ impl Pager {
     }
 
     /// Moves pages to the pool.
-    fn take(&mut self, mut at: u64, end: u64) -> Left {
+    pub fn take(&mut self, mut at: u64, end: u64) -> Left {
         while at < end {
             if self.pool.room() == 0 {
                 // It may be full of places that hold nothing.
@@ -372,78 +375,9 @@ impl Pager {
         self.counts.page_outs += count as u64;
         true
     }
-
-    /// Room for a run of so many pages; how many there may be. Half of all goes at a time: to look
-    /// at what the kernel uses has its price.
-    pub fn make_room_for_zeros(&mut self, most: u64) -> u64 {
-        let most = most.min(self.unwritten.most);
-        if self.unwritten.count + most <= self.unwritten.most {
-            return most;
-        }
-        if self.state.is_blind || self.state.is_protecting || !self.protect() {
-            return 0;
-        }
-        let mut is_done = true;
-        while is_done && self.unwritten.count > self.unwritten.most / 2 {
-            let Some((start, end)) = self.unwritten.oldest() else { break };
-            is_done = self.take_zeros(start, end);
-            if !is_done {
-                self.unwritten.add(start, end);
-            }
-        }
-        self.state.is_unprotected = !self.protect();
-        most.min(self.unwritten.most.saturating_sub(self.unwritten.count))
-    }
-
-    /// Takes those of a run that nobody has written since; false: not now.
-    fn take_zeros(&mut self, start: u64, end: u64) -> bool {
-        let (mut at, mut is_done) = (start, true);
-        while let (true, Some((from, stop))) = (is_done, self.zeros_in(at, end)) {
-            let (from, to) = self.takeable(from, stop);
-            let first = self.pool.head;
-            // What is not watched would not be asked for.
-            if self.watched.covers(from, to) {
-                is_done = !matches!(self.take(from, to), Left::Later);
-            }
-            // Some may have left the pool already.
-            for number in first.max(self.pool.tail)..self.pool.head {
-                self.note_zero(number);
-            }
-            at = to.max(from + BYTES);
-        }
-        is_done
-    }
-
-    /// A page that was just taken. If somebody wrote to it before, it is one as all others.
-    fn note_zero(&mut self, number: u64) {
-        let page = self.pool.page(number);
-        if page != 0 && self.pool.kept(number).is_none() && is_zero(self.parked(number)) {
-            self.pool.forget(number);
-            self.table.set(page, Entry::at(Place::Zero));
-            self.counts.zeros += 1;
-        }
-    }
-
-    /// The first run of such pages in a range.
-    fn zeros_in(&self, start: u64, end: u64) -> Option<(u64, u64)> {
-        let wanted = pagemap::IS_PRESENT | pagemap::IS_PFNZERO;
-        let mut found = [pagemap::Region::default(); 1];
-        let mut scan = pagemap::ScanArg {
-            size: size_of::<pagemap::ScanArg>() as u64,
-            start,
-            end,
-            vec: found.as_mut_ptr() as u64,
-            vec_len: found.len() as u64,
-            category_mask: wanted,
-            return_mask: wanted,
-            ..pagemap::ScanArg::default()
-        };
-        let count = (start < end).then(|| ioctl(self.pagemap, pagemap::SCAN, &mut scan))?.ok()?;
-        (count > 0).then_some((found[0].start, found[0].end))
-    }
 }
 
-fn is_zero(page: &[u8]) -> bool {
+pub fn is_zero(page: &[u8]) -> bool {
     // SAFETY: a page is aligned, and any bytes are words.
     unsafe { page.align_to::<u64>() }.1.iter().all(|&word| word == 0)
 }

@@ -18,7 +18,7 @@
 //! | store, packed | pages out of memory: in a file; or compressed, in memory |
 //! | unshare | pages that a fork left shared |
 //! | raw_forks | forks that run no handlers |
-//! | unwritten | pages that were only read |
+//! | unwritten, zeros | pages that were only read |
 //! | filters | filters of system calls that the program puts on itself |
 //! | growth | what the program may map before it is looked at |
 //! | watched | which ranges the kernel reports faults of |
@@ -51,6 +51,7 @@ mod threads;
 mod unshare;
 mod unwritten;
 mod watched;
+mod zeros;
 
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, CStr};
@@ -388,6 +389,15 @@ pub fn watch_new(answer: isize, len: usize, prot: c_int, flags: c_int) -> isize 
         growth::grown(len);
     }
     answer
+}
+
+/// What mremap of the program brought may be more than there was. Also where it has only moved,
+/// that is known when this returns: what is unmapped at either place from now on comes later.
+pub fn remapped(old: (usize, usize), answer: isize, len: usize) {
+    if let Ok(at) = check(answer) {
+        let more = len.saturating_sub(old.1);
+        growth::grown(if at == old.0 { more } else { more.max(PAGE) });
+    }
 }
 
 /// madvise of a program that is paged so: what keeps pages in place while it gives their content

@@ -201,14 +201,15 @@ impl Pager {
         self.room.len as u64 / PAGE as u64 + self.pool.len() + 4
     }
 
-    /// New memory of the program: it waits until this was looked at.
+    /// New memory of the program: it waits until this was looked at, and until all that was changed
+    /// before is known.
     pub fn ring(&mut self, page: u64) -> bool {
         if !self.bell.turn(self.uffd) {
             die(b"odfork page: the program cannot be made to wait for memory: ending\n");
         }
         self.count_resident();
-        if self.is_tight() {
-            self.watch_all();
+        if self.is_tight() && !self.watch_all() {
+            return false;
         }
         self.uffd.zero(page, PAGE as u64).0 > 0
     }
