@@ -258,7 +258,8 @@ impl Pager {
         }
     }
 
-    /// Runs of private pages in memory, which of them were written, and how far was looked.
+    /// Runs of private pages in memory, which of them were written and are watched, and how far was
+    /// looked.
     pub fn present(&self, at: u64, end: u64, found: &mut [pagemap::Region]) -> (usize, u64) {
         let unwanted = pagemap::IS_FILE | pagemap::IS_PFNZERO;
         let mut scan = pagemap::ScanArg {
@@ -269,7 +270,7 @@ impl Pager {
             vec_len: found.len() as u64,
             category_mask: pagemap::IS_PRESENT | unwanted,
             category_inverted: unwanted,
-            return_mask: pagemap::IS_PRESENT | pagemap::IS_WRITTEN,
+            return_mask: pagemap::IS_PRESENT | pagemap::IS_WRITTEN | pagemap::IS_WPALLOWED,
             max_pages: MOST_SEEN,
             ..pagemap::ScanArg::default()
         };

@@ -156,10 +156,20 @@ impl Pager {
 
     fn sweep_mapping(&mut self, (start, end): (u64, u64), want: u64, spared: &mut u64) {
         let mut found = [pagemap::Region::default(); 64];
-        let (count, reached) = self.present(self.state.hand, end, &mut found);
+        let (mut count, mut reached) = self.present(self.state.hand, end, &mut found);
         if count > 0 && !self.watch(start, end) {
             self.state.hand = end;
             return;
+        }
+        if found[..count].iter().any(|one| one.categories & pagemap::IS_WPALLOWED == 0) {
+            // Watched since, or noted wrongly: a range may have changed while it was registered.
+            (count, reached) = self.present(self.state.hand, end, &mut found);
+            let unwatched = |one: &pagemap::Region| one.categories & pagemap::IS_WPALLOWED == 0;
+            if found[..count].iter().any(unwatched) {
+                self.watched.remove(start, end);
+                self.state.hand = end;
+                return;
+            }
         }
         let goal = self.counts.taken + want;
         for region in &found[..count] {

@@ -39,10 +39,7 @@ impl Pager {
         while let (true, Some((from, stop))) = (is_done, self.zeros_in(at, end)) {
             let (from, to) = self.takeable(from, stop);
             let first = self.pool.head;
-            // What is not watched would not be asked for.
-            if self.watched.covers(from, to) {
-                is_done = !matches!(self.take(from, to), Left::Later);
-            }
+            is_done = !matches!(self.take(from, to), Left::Later);
             // Some may have left the pool already.
             for number in first.max(self.pool.tail)..self.pool.head {
                 self.note_zero(number);
@@ -62,9 +59,9 @@ impl Pager {
         }
     }
 
-    /// The first run of such pages in a range.
+    /// The first run of such pages in a range; what is not watched would not be asked for.
     fn zeros_in(&self, start: u64, end: u64) -> Option<(u64, u64)> {
-        let wanted = pagemap::IS_PRESENT | pagemap::IS_PFNZERO;
+        let wanted = pagemap::IS_PRESENT | pagemap::IS_PFNZERO | pagemap::IS_WPALLOWED;
         let mut found = [pagemap::Region::default(); 1];
         let mut scan = pagemap::ScanArg {
             size: size_of::<pagemap::ScanArg>() as u64,

@@ -37,6 +37,8 @@ pub const SCAN_WP_MATCHING: u64 = 1 << 0;
 /// An error where the memory is not watched in the WP_ASYNC way.
 pub const SCAN_CHECK_WPASYNC: u64 = 1 << 1;
 
+/// Its mapping is watched by a userfaultfd that notes writes.
+pub const IS_WPALLOWED: u64 = 1;
 /// Written since a userfaultfd write-protected it, or never protected.
 pub const IS_WRITTEN: u64 = 1 << 1;
 /// A page of the file itself: in a private mapping one that was never written.
