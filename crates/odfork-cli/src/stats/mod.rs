@@ -129,6 +129,7 @@ fn format_all(all: &[Found], format: &str) -> Result<String> {
                 .collect();
             write_prometheus(&mut text, &metrics)?;
         }
+        "text" if all.is_empty() => text.push_str("no process that may be read has odfork\n"),
         _ => {
             for one in all {
                 write_one(&mut text, one, format == "json")?;
@@ -175,7 +176,7 @@ fn replace(path: &Path, text: &str) -> Result<()> {
     let beside = path.with_file_name(hidden);
     // Not through a link that somebody else has put there.
     let new = File::options().write(true).create_new(true).open(&beside);
-    let mut new = new.with_context(|| beside.display().to_string())?;
+    let mut new = new.with_context(|| path.display().to_string())?;
     let mode = there.map_or(Ok(()), |there| new.set_permissions(there.permissions()));
     let done = mode
         .and_then(|()| new.write_all(text.as_bytes()))
