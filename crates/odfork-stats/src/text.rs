@@ -170,7 +170,7 @@ pub(crate) fn why(s: &Stats) -> &'static str {
         (2, _) => "memory is in a backing file of huge pages",
         (1, _) => "memory is in a backing file of 4 KB pages",
         (_, Reason::None) if s.thaws.load(Relaxed) > 0 => "what was frozen was thawed again",
-        (_, Reason::None) => "no freeze was due yet: forks have cost less than freezing would",
+        (_, Reason::None) => "nothing was frozen yet: no freeze was due, or none was worth it",
         (_, r) => r.explain(),
     }
 }
