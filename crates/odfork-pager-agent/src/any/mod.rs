@@ -175,6 +175,7 @@ pub fn init() -> bool {
         let value = libc::getenv(name.as_ptr());
         (!value.is_null()).then(|| CStr::from_ptr(value).to_bytes())
     };
+    filters::init();
     if text(MEMORY) != Some(b"any") {
         return false;
     }
@@ -186,7 +187,6 @@ pub fn init() -> bool {
         }
     }
     raw_forks::init();
-    filters::init();
     begin();
     if !REGISTERED.swap(true, Relaxed) {
         crate::fork_handlers::register_for_child(in_child);
