@@ -19,8 +19,8 @@ pub fn limited<T>(name: &str, limit: Duration, run: impl FnOnce() -> T) -> T {
         while waits.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
             let all = below(std::process::id());
             eprintln!("{name}: no end after {} s; all are ended:", limit.as_secs());
+            tell();
             for pid in all {
-                eprint!("{}", told(pid));
                 // SAFETY: a process that this one started, or one of theirs.
                 unsafe { libc::kill(pid as i32, libc::SIGKILL) };
             }
@@ -30,6 +30,11 @@ pub fn limited<T>(name: &str, limit: Duration, run: impl FnOnce() -> T) -> T {
     drop(done);
     let _ = watcher.join();
     result
+}
+
+/// What every process below this one waits for, on standard error.
+pub fn tell() {
+    below(std::process::id()).into_iter().for_each(|pid| eprint!("{}", told(pid)));
 }
 
 /// The processes below one.

@@ -11,6 +11,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use odfork_tests::stage::released;
+use odfork_tests::watch;
 use serde_json::Value;
 
 pub type Outcome = Result<(), String>;
@@ -205,6 +206,7 @@ pub fn finish(mut child: Child) -> Outcome {
     let deadline = Instant::now() + PATIENCE;
     while child.try_wait().map_err(|e| e.to_string())?.is_none() {
         if Instant::now() > deadline {
+            watch::tell();
             let _ = child.kill();
             let _ = child.wait();
             return Err("it did not end in time".into());
