@@ -6,10 +6,9 @@
 use core::ffi::{c_int, CStr};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use super::pager::number;
+use super::report::status_number;
 use crate::line::Line;
 use crate::next_symbol::NextSymbol;
-use crate::proc_lines::Lines;
 use crate::saying::say;
 
 /// In this process or in one that it is a copy of.
@@ -71,11 +70,5 @@ fn count(program: c_int) -> u64 {
     let mut path = Line::new();
     path.text(b"/proc/").number(program as u64).text(b"/status\0");
     let path = CStr::from_bytes_until_nul(path.bytes()).unwrap_or_default();
-    let Ok(mut lines) = Lines::open(path) else { return 0 };
-    while let Some(line) = lines.next() {
-        if let Some(rest) = line.strip_prefix(b"Seccomp_filters:") {
-            return number(rest.trim_ascii_start());
-        }
-    }
-    0
+    status_number(path, b"Seccomp_filters:")
 }

@@ -161,11 +161,11 @@ impl Pager {
             self.state.hand = end;
             return;
         }
-        if found[..count].iter().any(|one| one.categories & pagemap::IS_WPALLOWED == 0) {
+        let is_watched = |one: &pagemap::Region| one.categories & pagemap::IS_WPALLOWED != 0;
+        if !found[..count].iter().all(is_watched) {
             // Watched since, or noted wrongly: a range may have changed while it was registered.
             (count, reached) = self.present(self.state.hand, end, &mut found);
-            let unwatched = |one: &pagemap::Region| one.categories & pagemap::IS_WPALLOWED == 0;
-            if found[..count].iter().any(unwatched) {
+            if !found[..count].iter().all(is_watched) {
                 self.watched.remove(start, end);
                 self.state.hand = end;
                 return;

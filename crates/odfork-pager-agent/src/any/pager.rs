@@ -16,7 +16,6 @@ use super::table::{Entry, Place, Table};
 use super::unshare::Unshare;
 use super::unwritten::Unwritten;
 use super::watched::Watched;
-
 use crate::messages::die;
 
 /// What was done, for the report.

@@ -1,6 +1,6 @@
 //! What the pager says: lines on the program's standard error, and counts in a file.
 
-use core::ffi::c_int;
+use core::ffi::{c_int, CStr};
 
 use odfork_pager_protocol::PAGE;
 use odfork_sys::abi::pagemap;
@@ -11,6 +11,17 @@ use crate::descriptors::high;
 use crate::line::Line;
 use crate::proc_lines::Lines;
 use crate::saying::say;
+
+/// The number in a line of such a file; 0 without that line. Sizes are in KB.
+pub fn status_number(path: &CStr, name: &[u8]) -> u64 {
+    let Ok(mut lines) = Lines::open(path) else { return 0 };
+    while let Some(line) = lines.next() {
+        if let Some(rest) = line.strip_prefix(name) {
+            return number(rest.trim_ascii_start());
+        }
+    }
+    0
+}
 
 /// Where others find the counts of this task: a memory file among its descriptors. -1: nowhere.
 pub fn status_file() -> c_int {
@@ -78,7 +89,7 @@ impl Pager {
             }
         }
         let refused = self.state.shared[0].max(self.state.shared[1]);
-        let locked = self.status_number(b"VmLck:") / 4;
+        let locked = status_number(c"/proc/self/status", b"VmLck:") / 4;
         let all = self.state.resident.saturating_sub(self.limit);
         Excess { all, refused, locked, other }
     }
@@ -95,20 +106,9 @@ impl Pager {
         sum
     }
 
-    /// A line of /proc/self/status, in KB.
-    fn status_number(&self, name: &[u8]) -> u64 {
-        let Ok(mut lines) = Lines::open(c"/proc/self/status") else { return 0 };
-        while let Some(line) = lines.next() {
-            if let Some(rest) = line.strip_prefix(name) {
-                return number(rest.trim_ascii_start());
-            }
-        }
-        0
-    }
-
     /// It changes behind our back, and not often.
     pub fn count_shared_memory(&mut self) {
-        self.state.shared_memory = self.status_number(b"RssShmem:") / 4;
+        self.state.shared_memory = status_number(c"/proc/self/status", b"RssShmem:") / 4;
     }
 
     /// Pages above the limit, and why they stay.
