@@ -93,11 +93,13 @@ mod tests {
     fn what_hangs_is_told_and_ended() {
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         let (pid, begun) = (child.id(), Instant::now());
-        let mut text = String::new();
-        while !text.contains(" S call ") && begun.elapsed() < Duration::from_secs(60) {
+        let (words, mut text) = (format!("  {pid} sleep 1000 \n"), String::new());
+        // Its words and its state are read one after the other, and it may still be starting.
+        let complete = |text: &str| text.starts_with(&words) && text.contains(" S call ");
+        while !complete(&text) && begun.elapsed() < Duration::from_secs(60) {
             text = told(pid);
         }
-        assert!(text.starts_with(&format!("  {pid} sleep 1000 \n")), "{text}");
+        assert!(complete(&text), "{text}");
         let status = limited("a sleep", Duration::from_millis(300), || {
             Command::new("sh").args(["-c", "sleep 1000; exit 3"]).status().unwrap()
         });
