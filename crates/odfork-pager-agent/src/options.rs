@@ -19,11 +19,17 @@ unsafe impl Sync for Path {}
 
 static PATH: Path = Path(UnsafeCell::new([0; LONGEST]));
 
+/// The program has more rights than who started it, and the environment is theirs: nothing is read.
+pub fn is_privileged() -> bool {
+    // SAFETY: asks for a number.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
 /// Copies the socket's path; false when none is named. A path that is no address is kept as empty.
 pub fn read_socket_path() -> bool {
     // SAFETY: the environment is not changed by anybody while constructors run.
     let path = unsafe { libc::getenv(SOCKET.as_ptr()) };
-    if path.is_null() {
+    if path.is_null() || is_privileged() {
         return false;
     }
     // SAFETY: a string of the environment; nobody else is here.

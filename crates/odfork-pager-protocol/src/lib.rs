@@ -17,6 +17,9 @@ pub const PAGE: usize = 4096;
 /// size. The page table beside it takes 16 bytes a page, sparse as well.
 pub const BACKING_BYTES: u64 = 1 << 40;
 
+/// Bytes of the file through which the processes of a `page run --memory any` have one limit.
+pub const GROUP_BYTES: usize = 16384;
+
 /// All that paging needs of userfaultfd; the last one is of Linux 6.7.
 pub const USERFAULTFD_FEATURES: u64 = userfaultfd::FEATURE_PAGEFAULT_FLAG_WP
     | userfaultfd::FEATURE_MISSING_SHMEM

@@ -43,18 +43,18 @@ fn published(task: &Path) -> Option<Value> {
 /// A line for each, and one more for each that is above its limit.
 pub fn table(programs: &[Value]) -> String {
     let mut text = format!(
-        "{:>8} {:<16} {:>9} {:>9} {:>9} {:>10} {:>9} {:>10}\n",
-        "pid", "program", "limit MB", "resident", "peak", "faults", "page-ins", "reclaims"
+        "{:>8} {:<16} {:>9} {:>9} {:>9} {:>9} {:>10} {:>9} {:>10}\n",
+        "pid", "program", "limit MB", "share", "resident", "peak", "faults", "page-ins", "reclaims"
     );
     for program in programs {
-        let [limit, resident, peak] =
-            ["limit", "resident", "peak"].map(|name| megabytes(&program[name]));
+        let [limit, share, resident, peak] =
+            ["limit", "share", "resident", "peak"].map(|name| megabytes(&program[name]));
         let [pid, faults, page_ins, reclaims] =
             ["pid", "faults", "page_ins", "reclaims"].map(|name| program[name].to_string());
         let name = program["name"].as_str().unwrap_or("?");
         let _ = writeln!(
             text,
-            "{pid:>8} {name:<16} {limit:>9} {resident:>9} {peak:>9} {faults:>10} {page_ins:>9} \
+            "{pid:>8} {name:<16} {limit:>9} {share:>9} {resident:>9} {peak:>9} {faults:>10} {page_ins:>9} \
              {reclaims:>10}"
         );
         if program["refused"].is_u64() {
@@ -64,16 +64,14 @@ pub fn table(programs: &[Value]) -> String {
     text
 }
 
-/// Why it is above its limit.
+/// Why all together are above the limit, as far as it is this one's.
 fn why(program: &Value) -> String {
-    let pages = |name: &str| program[name].as_u64().unwrap_or(0);
-    let over = pages("resident").saturating_sub(pages("limit"));
-    let [refused, shared, locked, other] =
-        ["refused", "shared_memory", "locked", "other"].map(|name| megabytes(&program[name]));
+    let [above, refused, shared, locked, other] =
+        ["above", "refused", "shared_memory", "locked", "other"]
+            .map(|name| megabytes(&program[name]));
     let full = if program["store_full"] == 1 { "the store is full; " } else { "" };
     format!(
-        "{} MB above the limit: {full}{refused} MB shared with children or pinned, {shared} MB of \
-         shared memory, {locked} MB locked, {other} MB of stacks and libraries",
-        megabytes(&over.into())
+        "{above} MB above the limit: {full}{refused} MB shared with children or pinned, {shared} MB of \
+         shared memory, {locked} MB locked, {other} MB of stacks and libraries"
     )
 }

@@ -65,7 +65,7 @@ pub fn command() -> Command {
                 .value_name("WHICH")
                 .value_parser(["large", "any"])
                 .default_value("large")
-                .help("any: all anonymous memory, under a limit for each process (a trial; root)")
+                .help("any: all anonymous memory, of all processes under one limit (a trial; root)")
                 .hide_possible_values(true)
                 .hide_default_value(true),
         )

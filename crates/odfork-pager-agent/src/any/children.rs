@@ -184,6 +184,7 @@ impl Pager {
         let from = children.count;
         children.add(descriptor, NOBODY);
         self.give(children, from);
+        self.share_with_child();
     }
 
     /// What is away now to all children from this one on, and to those that they make meanwhile.

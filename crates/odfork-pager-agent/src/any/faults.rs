@@ -271,6 +271,8 @@ impl Pager {
 mod tests {
     extern crate std;
 
+    use core::sync::atomic::Ordering::Relaxed;
+
     use odfork_sys::check;
 
     use super::*;
@@ -285,7 +287,8 @@ mod tests {
         let uffd = uffd()?;
         // SAFETY: nobody else reads or writes the path.
         unsafe { (&mut *ORDER.paths.get())[0][..5].copy_from_slice(b"/tmp\0") };
-        let task = make(uffd, LIMIT).unwrap();
+        ORDER.group.store(crate::any::group::found(LIMIT).unwrap(), Relaxed);
+        let task = make(uffd).unwrap();
         // SAFETY: it was just made, and is nobody else's.
         Ok(unsafe { &mut (*task).pager })
     }

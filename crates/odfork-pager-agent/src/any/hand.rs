@@ -276,8 +276,12 @@ impl Pager {
         if self.state.resident + count <= self.allowed() || self.state.is_protecting {
             return;
         }
+        self.renew_doubles();
         self.count_resident();
-        self.reduce(count);
+        let over = (self.state.resident + count).saturating_sub(self.allowed());
+        if over > 0 && !self.enlarge(over) {
+            self.reduce(count);
+        }
     }
 
     /// Makes what is in memory, with so many pages more, less by what exceeds the limit. Then the
@@ -289,7 +293,11 @@ impl Pager {
         self.counts.unshared += unshared;
         // They are counted again if the kernel still refuses them.
         self.state.shared = self.state.shared.map(|pages| pages.saturating_sub(unshared));
-        let pool = if self.state.pause > 0 { 0 } else { self.limit / POOL };
+        // What is shared with a child would be copied to be taken.
+        let pool = match self.state.pause > 0 || self.share.has_doubles() {
+            true => 0,
+            false => self.limit / POOL,
+        };
         self.state.pause = self.state.pause.saturating_sub(1);
         let allowed = self.allowed();
         // A little more than must, and not for each page: a sweep has its price.

@@ -23,6 +23,7 @@
 //! | growth | what the program may map before it is looked at |
 //! | watched | which ranges the kernel reports faults of |
 //! | threads, protected | pages that the kernel uses without waiting for us |
+//! | group, share | the limit of several processes, and which part of it this one has |
 //! | pager, report | the state; what is said |
 //!
 //! Rules: the task uses no thread-local storage, no libc wrapper, no heap, and never touches memory
@@ -34,6 +35,7 @@ mod children;
 mod events;
 mod faults;
 mod filters;
+mod group;
 pub mod growth;
 mod hand;
 mod holder;
@@ -44,6 +46,7 @@ mod protected;
 mod raw_forks;
 mod report;
 mod room;
+mod share;
 mod store;
 mod table;
 mod task;
@@ -56,9 +59,7 @@ mod zeros;
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, CStr};
 use core::sync::atomic::{AtomicBool, Ordering::Release};
-use core::sync::atomic::{
-    AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed,
-};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering::Acquire, Ordering::Relaxed};
 
 use odfork_pager_protocol::PAGE;
 use odfork_sys::abi::userfaultfd as abi;
@@ -78,6 +79,9 @@ const MEMORY: &CStr = c"ODFORK_PAGE_MEMORY";
 const LIMIT: &CStr = c"ODFORK_PAGE_LIMIT";
 const STORE: &CStr = c"ODFORK_PAGE_STORE";
 const REPORT: &CStr = c"ODFORK_PAGE_REPORT";
+const GROUP: &CStr = c"ODFORK_PAGE_GROUP";
+/// Of the paths in an order.
+const GROUP_PATH: usize = 2;
 
 /// As long as the name of a mapping can be.
 const NAME: usize = 8192;
@@ -101,8 +105,11 @@ const WATCHED: u64 = abi::REGISTER_MODE_MISSING | abi::REGISTER_MODE_WP;
 
 /// What was asked for; read once, for forked children too.
 pub struct Order {
-    limit: AtomicU64,
-    paths: UnsafeCell<[[u8; LONGEST]; 2]>,
+    paths: UnsafeCell<[[u8; LONGEST]; 3]>,
+    /// Where the memory is that the processes of a group share; the limit is in it.
+    group: AtomicUsize,
+    /// This process was forked by one that was served.
+    is_forked: AtomicBool,
     ready: AtomicU32,
     /// The process that is served.
     served: AtomicI32,
@@ -140,8 +147,9 @@ impl Gate {
 unsafe impl Sync for Order {}
 
 static ORDER: Order = Order {
-    limit: AtomicU64::new(0),
-    paths: UnsafeCell::new([[0; LONGEST]; 2]),
+    paths: UnsafeCell::new([[0; LONGEST]; 3]),
+    group: AtomicUsize::new(0),
+    is_forked: AtomicBool::new(false),
     ready: AtomicU32::new(0),
     served: AtomicI32::new(0),
     gate: Gate { page: AtomicUsize::new(0), is_shut: AtomicBool::new(false) },
@@ -176,17 +184,17 @@ pub fn init() -> bool {
         (!value.is_null()).then(|| CStr::from_ptr(value).to_bytes())
     };
     filters::init();
-    if text(MEMORY) != Some(b"any") {
+    if text(MEMORY) != Some(b"any") || options::is_privileged() {
         return false;
     }
-    ORDER.limit.store(options::number(LIMIT).unwrap_or(0) as u64 / PAGE as u64, Relaxed);
-    for (which, name) in [STORE, REPORT].into_iter().enumerate() {
+    for (which, name) in [STORE, REPORT, GROUP].into_iter().enumerate() {
         if let Some(path) = text(name).filter(|path| path.len() < LONGEST) {
             // SAFETY: only this thread runs.
             unsafe { (&mut *ORDER.paths.get())[which][..path.len()].copy_from_slice(path) };
         }
     }
     raw_forks::init();
+    join_group();
     begin();
     if !REGISTERED.swap(true, Relaxed) {
         crate::fork_handlers::register_for_child(in_child);
@@ -194,15 +202,35 @@ pub fn init() -> bool {
     true
 }
 
+/// The group of who started this program; a new one if there is none, or if its file is gone.
+fn join_group() {
+    let limit = options::number(LIMIT).unwrap_or(0) as u64 / PAGE as u64;
+    let path = ORDER.path(GROUP_PATH);
+    let joined = group::join_file(path, limit).or_else(|_| {
+        if !path.is_empty() {
+            tell(
+                b"odfork page: this program has a limit of its own: the file of the common one is \
+                   gone, or not this user's\n",
+            );
+        }
+        // SAFETY: only this thread runs.
+        unsafe { (&mut *ORDER.paths.get())[GROUP_PATH][0] = 0 };
+        group::found(limit)
+    });
+    ORDER.group.store(joined.unwrap_or(0), Relaxed);
+}
+
+fn tell(line: &[u8]) {
+    // SAFETY: valid bytes.
+    unsafe { odfork_sys::raw(libc::SYS_write, args![2, line.as_ptr(), line.len()]) };
+}
+
 fn begin() {
     if let Err((what, error)) = start() {
         let mut line = Line::new();
         line.text(NOT_PAGED).text(what);
         line.text(b" (errno ").number(error.0 as u64).text(b")\n");
-        // SAFETY: valid bytes.
-        unsafe {
-            odfork_sys::raw(libc::SYS_write, args![2, line.bytes().as_ptr(), line.bytes().len()])
-        };
+        tell(line.bytes());
     }
 }
 
@@ -213,6 +241,7 @@ unsafe extern "C" fn in_child() {
         ORDER.gate.pass();
         ORDER.uffd.close();
         growth::end();
+        ORDER.is_forked.store(true, Relaxed);
         if !filters::is_filtered() {
             begin();
         }
@@ -236,11 +265,10 @@ fn uffd() -> SysResult<Userfaultfd> {
 
 /// Starts the serving task. On failure the descriptors stay until the program ends: it is told.
 fn start() -> Result<(), Failure> {
-    let limit = ORDER.limit.load(Relaxed);
     let uffd = uffd().map_err(why(
         "it needs userfaultfd with events of fork, that is CAP_SYS_PTRACE, and Linux 6.11",
     ))?;
-    let task = make(uffd, limit.max(512))?;
+    let task = make(uffd)?;
     let mask = block_signals();
     ORDER.ready.store(0, Relaxed);
     let flags = libc::CLONE_VM | libc::CLONE_UNTRACED | libc::SIGKILL;
@@ -278,8 +306,13 @@ fn start() -> Result<(), Failure> {
 }
 
 /// All that the task needs, in memory of our own.
-fn make(uffd: Userfaultfd, limit: u64) -> Result<*mut Task, Failure> {
+fn make(uffd: Userfaultfd) -> Result<*mut Task, Failure> {
     let no_room = why("no address space for the pager's own tables");
+    let group = match ORDER.group.load(Relaxed) {
+        0 => return Err(no_room(Errno(libc::ENOMEM))),
+        group => group::Group::at(group),
+    };
+    let limit = group.limit();
     let mut room = room::Room::new(OWN + limit as usize * 16).map_err(&no_room)?;
     let short = || no_room(Errno(libc::ENOMEM));
     let task: *mut Task = room.take(1).ok_or_else(short)?;
@@ -307,7 +340,8 @@ fn make(uffd: Userfaultfd, limit: u64) -> Result<*mut Task, Failure> {
         statm: -1,
         smaps,
         program,
-        limit,
+        limit: group::LEAST,
+        share: share::Share::new(group, ORDER.is_forked.load(Relaxed)),
         probe: probe(uffd).map_err(&no_room)?,
         state: Default::default(),
         counts: Default::default(),

@@ -11,6 +11,7 @@ use super::growth::{self, Bell};
 use super::pool::Pool;
 use super::protected::Protected;
 use super::room::Room;
+use super::share::Share;
 use super::store::Store;
 use super::table::{Entry, Place, Table};
 use super::unshare::Unshare;
@@ -127,8 +128,9 @@ pub struct Pager {
     pub statm: c_int,
     pub smaps: c_int,
     pub program: c_int,
-    /// In pages.
+    /// In pages: this process' share of the limit.
     pub limit: u64,
+    pub share: Share,
     /// A page of ours that is watched: what the kernel answers about it tells whether mappings are
     /// changing.
     pub probe: u64,
@@ -149,10 +151,16 @@ pub struct Pager {
 
 impl Pager {
     /// Pages that may be in memory. What is shared with children or pinned, and shared memory,
-    /// cannot leave: the rest has half of the limit at least.
+    /// cannot leave: the rest has half of the limit at least. What several processes have together
+    /// is copied to be taken, and counts for one more often when another one has ended: so it may
+    /// stay as long as all of the group have no more than the limit.
     pub fn allowed(&self) -> u64 {
         let shared = self.state.shared[0].max(self.state.shared[1]).min(self.state.resident);
-        self.limit.max(shared + self.state.shared_memory + self.limit / 2)
+        let allowed = self.limit.max(shared + self.state.shared_memory + self.limit / 2);
+        match self.share.has_doubles() {
+            true => allowed.max(self.state.resident + self.share.group.free()),
+            false => allowed,
+        }
     }
 
     /// From so many pages on all memory is watched: what grows waits for room.
@@ -181,7 +189,8 @@ impl Pager {
         let got = unsafe { call(libc::SYS_pread64, read) }.unwrap_or(0);
         let mut words = text[..got].split(|&byte| byte == b' ').skip(1).map(number);
         if let (Some(all), Some(files), Some(data)) = (words.next(), words.next(), words.nth(2)) {
-            let resident = all.saturating_sub(files) + self.state.shared_memory;
+            let anonymous = all.saturating_sub(files).saturating_sub(self.share.doubles());
+            let resident = anonymous + self.state.shared_memory;
             self.state.grown = resident.saturating_sub(self.state.resident);
             self.state.resident = resident;
             self.counts.peak = self.counts.peak.max(resident);
@@ -207,6 +216,9 @@ impl Pager {
             die(b"odfork page: the program cannot be made to wait for memory: ending\n");
         }
         self.count_resident();
+        if self.enlarge_for_mapped() {
+            self.count_resident();
+        }
         if self.is_tight() && !self.watch_all() {
             return false;
         }

@@ -70,7 +70,6 @@ impl Tellings {
 
 /// What stays in memory above the limit, in pages.
 struct Excess {
-    all: u64,
     /// Shared with children, or pinned: the kernel refused.
     refused: u64,
     locked: u64,
@@ -90,8 +89,7 @@ impl Pager {
         }
         let refused = self.state.shared[0].max(self.state.shared[1]);
         let locked = status_number(c"/proc/self/status", b"VmLck:") / 4;
-        let all = self.state.resident.saturating_sub(self.limit);
-        Excess { all, refused, locked, other }
+        Excess { refused, locked, other }
     }
 
     fn count_present(&self, start: u64, end: u64) -> u64 {
@@ -106,17 +104,13 @@ impl Pager {
         sum
     }
 
-    /// It changes behind our back, and not often.
-    pub fn count_shared_memory(&mut self) {
-        self.state.shared_memory = status_number(c"/proc/self/status", b"RssShmem:") / 4;
-    }
-
-    /// Pages above the limit, and why they stay.
-    pub fn tell_excess(&mut self) {
+    /// So many pages are above the limit: why they stay.
+    pub fn tell_excess(&mut self, pages: u64) {
         let excess = self.excess();
+        let limit = self.share.group.limit();
         let mut line = Line::new();
-        line.text(b"odfork page: ").number(excess.all >> 8);
-        line.text(b" MB above the limit of ").number(self.limit >> 8).text(b" MB: ");
+        line.text(b"odfork page: ").number(pages >> 8);
+        line.text(b" MB above the limit of ").number(limit >> 8).text(b" MB: ");
         if self.store.is_full {
             line.text(b"the store is full; ");
         }
@@ -133,7 +127,8 @@ impl Pager {
         let mut line = Line::new();
         line.text(b"{\"pid\":").number(self.program as u64);
         for (name, value) in [
-            (b",\"limit\":".as_slice(), self.limit),
+            (b",\"limit\":".as_slice(), self.share.group.limit()),
+            (b",\"share\":", self.limit),
             (b",\"peak\":", counts.peak),
             (b",\"resident\":", self.state.resident),
             (b",\"faults\":", counts.faults),
@@ -167,10 +162,12 @@ impl Pager {
     /// For `page status`: the counts, and why there is more in memory than the limit.
     pub fn publish(&self, to: c_int) {
         let mut line = self.counts();
-        if self.state.resident > self.limit {
+        let above = self.above_limit();
+        if above > 0 {
             let excess = self.excess();
             for (name, value) in [
-                (b",\"refused\":".as_slice(), excess.refused),
+                (b",\"above\":".as_slice(), above),
+                (b",\"refused\":", excess.refused),
                 (b",\"shared_memory\":", self.state.shared_memory),
                 (b",\"locked\":", excess.locked),
                 (b",\"other\":", excess.other),

@@ -7,6 +7,7 @@ use odfork_sys::{args, call, raw};
 
 use super::events::Batch;
 use super::filters::Filters;
+use super::group::now;
 use super::holder::Holder;
 use super::pager::Pager;
 use super::report::Tellings;
@@ -36,13 +37,6 @@ pub struct Task {
     pub holder: Holder,
     pub report: c_int,
     pub status: c_int,
-}
-
-fn now() -> u64 {
-    let mut time = [0u64; 2];
-    // SAFETY: room for a timespec.
-    unsafe { raw(libc::SYS_clock_gettime, args![libc::CLOCK_MONOTONIC, &mut time]) };
-    time[0] * 1_000_000_000 + time[1]
 }
 
 /// When things are due.
@@ -118,6 +112,7 @@ pub extern "C" fn serve(task: usize) -> i32 {
         if wait(task, times.look.saturating_sub(time)) {
             task.pager.count_resident();
             task.pager.write_counts(task.report);
+            leave_group(&mut task.pager, task.order);
             return 0;
         }
     }
@@ -156,6 +151,7 @@ fn settle(task: &mut Task) {
     no_limits();
     // Of this task: the program's first thread may end before the others.
     pager.statm = crate::descriptors::open_high(c"/proc/self/statm");
+    pager.join_group();
     let serves = task.holder.start().is_ok();
     task.order.ready(serves);
     if !serves {
@@ -228,27 +224,37 @@ fn wait(task: &Task, nap: u64) -> bool {
 /// memory its own that the limit is exceeded by far.
 fn look(pager: &mut Pager, times: &mut Times, time: u64) {
     pager.count_resident();
-    if !pager.is_tight() {
+    let is_wished = pager.settle_share(time);
+    let seen = (pager.state.resident, pager.counts.faults);
+    let (nap, longest) = if pager.is_tight() {
+        let nap = (pager.limit / 16 * PAGE_NS).clamp(SHORTEST_NAP, 16 * MILLISECOND);
+        (nap, 4 * nap)
+    } else {
+        pager.enlarge_for_mapped();
         let mapped = pager.state.mapped + pager.state.shared_memory;
         let room = pager.mark() - pager.state.resident.max(mapped);
-        times.nap = (room * PAGE_NS).clamp(SHORTEST_NAP, LONGEST_NAP);
-        times.excess.is_due(time, 0);
-        return;
-    }
-    let nap = (pager.limit / 16 * PAGE_NS).clamp(SHORTEST_NAP, 16 * MILLISECOND);
-    let seen = (pager.state.resident, pager.counts.faults);
+        let nap = (room * PAGE_NS).clamp(SHORTEST_NAP, LONGEST_NAP);
+        (nap, nap.max(64 * MILLISECOND))
+    };
     times.nap = match seen == times.seen {
-        true => (times.nap * 2).min(4 * nap),
+        true => (times.nap * 2).clamp(nap, longest),
         false => nap,
     };
+    if is_wished {
+        times.nap = times.nap.min(16 * MILLISECOND);
+        // What was left by exec is given up at once.
+        times.exec = time;
+    }
+    times.nap = times.nap.min(pager.share.due().saturating_sub(time).max(SHORTEST_NAP));
     times.seen = seen;
-    pager.reduce(0);
-    let excess = match pager.state.resident.saturating_sub(pager.limit) {
-        few if few <= pager.limit / 10 => 0,
-        excess => excess,
-    };
+    let mut excess = 0;
+    if pager.is_tight() {
+        pager.make_room(0);
+        pager.reduce(0);
+        excess = pager.above_limit();
+    }
     if times.excess.is_due(time, excess) {
-        pager.tell_excess();
+        pager.tell_excess(excess);
     }
 }
 
@@ -278,6 +284,9 @@ fn has_left(pager: &Pager) -> bool {
 /// signal to the new program.
 fn stay_behind(task: &mut Task) -> ! {
     let pager = &mut task.pager;
+    // Before the rest: some of our own variables lie in what is given back.
+    pager.write_counts(task.report);
+    leave_group(pager, task.order);
     let own = (pager.room.start as u64, (pager.room.start + pager.room.len) as u64);
     pager.state.hand = 0;
     while let Some((start, end, fits)) = pager.mapping(pager.state.hand) {
@@ -288,11 +297,18 @@ fn stay_behind(task: &mut Task) -> ! {
             kernel_munmap(start as usize, (end - start) as usize);
         }
     }
-    pager.write_counts(task.report);
     let all = [pager.uffd.0, pager.store.fd(), pager.maps, pager.pagemap, pager.smaps];
     all.into_iter().chain([task.report, task.status]).for_each(close);
     pager.uffd.0 = -1;
     sleep_on(task)
+}
+
+/// The last one removes the group's file.
+fn leave_group(pager: &mut Pager, order: &Order) {
+    if pager.share.group.leave() {
+        // SAFETY: a valid path, perhaps an empty one.
+        let _ = unsafe { call(libc::SYS_unlink, args![order.path(super::GROUP_PATH).as_ptr()]) };
+    }
 }
 
 /// Until the program ends.

@@ -21,15 +21,17 @@ pub struct Unwritten {
     tail: u64,
     /// Pages in all runs.
     pub count: u64,
-    /// As many as there may be.
-    pub most: u64,
+}
+
+/// As many as there may be under a limit.
+pub fn most(limit: u64) -> u64 {
+    limit / PART
 }
 
 impl Unwritten {
     pub fn new(limit: u64, room: &mut Room) -> Option<Unwritten> {
-        let most = limit / PART;
-        let len = most + 2;
-        Some(Unwritten { runs: room.take(len as usize)?, len, head: 0, tail: 0, count: 0, most })
+        let len = most(limit) + 2;
+        Some(Unwritten { runs: room.take(len as usize)?, len, head: 0, tail: 0, count: 0 })
     }
 
     /// Each has a page at least, so there is room: what is too much goes at once.

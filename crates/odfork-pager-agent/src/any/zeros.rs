@@ -6,6 +6,7 @@ use odfork_sys::abi::pagemap;
 use super::hand::{is_zero, Left};
 use super::pager::Pager;
 use super::table::{Entry, Place};
+use super::unwritten;
 use crate::ioctl;
 
 const BYTES: u64 = PAGE as u64;
@@ -14,15 +15,16 @@ impl Pager {
     /// Room for a run of so many pages; how many there may be. Half of all goes at a time: to look
     /// at what the kernel uses has its price.
     pub fn make_room_for_zeros(&mut self, most: u64) -> u64 {
-        let most = most.min(self.unwritten.most);
-        if self.unwritten.count + most <= self.unwritten.most {
+        let all = unwritten::most(self.limit);
+        let most = most.min(all);
+        if self.unwritten.count + most <= all {
             return most;
         }
         if self.state.is_blind || self.state.is_protecting || !self.protect() {
             return 0;
         }
         let mut is_done = true;
-        while is_done && self.unwritten.count > self.unwritten.most / 2 {
+        while is_done && self.unwritten.count > all / 2 {
             let Some((start, end)) = self.unwritten.oldest() else { break };
             is_done = self.take_zeros(start, end);
             if !is_done {
@@ -30,7 +32,7 @@ impl Pager {
             }
         }
         self.state.is_unprotected = !self.protect();
-        most.min(self.unwritten.most.saturating_sub(self.unwritten.count))
+        most.min(all.saturating_sub(self.unwritten.count))
     }
 
     /// Takes those of a run that nobody has written since; false: not now.
