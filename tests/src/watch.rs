@@ -38,7 +38,7 @@ pub fn tell() {
 }
 
 /// The processes below one.
-fn below(top: u32) -> Vec<u32> {
+pub fn below(top: u32) -> Vec<u32> {
     let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {

@@ -24,6 +24,8 @@ use odfork_tests::{machine, trial, watch};
 mod alone;
 #[path = "pager/any.rs"]
 mod any;
+#[path = "pager/group.rs"]
+mod group;
 #[path = "pager/growth.rs"]
 mod growth;
 #[path = "pager/killed.rs"]
@@ -335,8 +337,9 @@ fn obstacle() -> Option<String> {
     (made < 0).then(|| format!("SKIP: no userfaultfd: {}", std::io::Error::last_os_error()))
 }
 
-const PARTS: [(&str, &[others::Case]); 5] = [
+const PARTS: [(&str, &[others::Case]); 6] = [
     ("any", &any::CASES),
+    ("group", &group::CASES),
     ("growth", &growth::CASES),
     ("killed", &killed::CASES),
     ("others", &others::CASES),

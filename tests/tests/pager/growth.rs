@@ -51,7 +51,7 @@ fn waits(stage: &Stage) -> Outcome {
     Ok(())
 }
 
-fn has_ended(pid: u32) -> bool {
+pub fn has_ended(pid: u32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |stat| stat.contains(") Z "))
 }
 
@@ -66,7 +66,7 @@ fn waits_for_memory(pid: u32) -> bool {
 }
 
 /// The most that was in memory, without files.
-fn most_private_pages(pid: u32) -> u64 {
+pub fn most_private_pages(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let field = |name: &str| -> u64 {
         let line = status.lines().find_map(|line| line.strip_prefix(name));

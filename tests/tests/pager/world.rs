@@ -52,6 +52,7 @@ impl Stage {
             "direct",
             "unlimited",
             "any",
+            "group",
         ] {
             let file = source.join(format!("{name}.c"));
             if !file.exists() {

@@ -1,0 +1,123 @@
+//! `page run --memory any` of several processes: they have one limit together.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use odfork_tests::watch::below;
+use serde_json::Value;
+
+use super::any::{command, Case};
+use super::growth::{has_ended, most_private_pages};
+use super::others::text;
+use super::world::*;
+
+const LIMIT: u64 = 24;
+
+/// The program, its folder of sockets and its report in this folder.
+fn start(stage: &Stage, folder: &Path, words: &[&str]) -> Result<Child, String> {
+    let mut command = command(stage, folder, &format!("{LIMIT}M"), words);
+    command.env("XDG_RUNTIME_DIR", folder).spawn().map_err(text)
+}
+
+/// Private memory of a process in MB, its part of what is shared. A task has its program's memory.
+fn private(pid: u32) -> u64 {
+    let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+    if matches!(read("comm").trim(), "odfork-page" | "odfork-hold") {
+        return 0;
+    }
+    let rollup = read("smaps_rollup");
+    let line = rollup.lines().find_map(|line| line.strip_prefix("Pss_Anon:"));
+    line.and_then(|rest| rest.trim_end_matches("kB").trim().parse::<u64>().ok()).unwrap_or(0) >> 10
+}
+
+/// The most that the program and all below it had; it must say ok.
+fn most(mut child: Child) -> Result<u64, String> {
+    let mut most = 0;
+    wait_for("the end", || {
+        let all = below(child.id()).into_iter().chain([child.id()]);
+        most = most.max(all.map(private).sum());
+        !matches!(child.try_wait(), Ok(None))
+    })?;
+    finish(child).map(|()| most)
+}
+
+/// The sum of a count of all processes.
+fn sum(folder: &Path, name: &str) -> u64 {
+    let said = fs::read_to_string(folder.join("report")).unwrap_or_default();
+    let lines = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    lines.filter_map(|line| line[name].as_u64()).sum()
+}
+
+/// The last process removes the file.
+fn is_removed(folder: &Path) -> Outcome {
+    wait_for("the group's file to be removed", || {
+        fs::read_dir(folder.join("odfork")).is_ok_and(|mut files| files.next().is_none())
+    })
+}
+
+/// Four processes of the size of the limit each, that are executed. What is seen of one is older
+/// than what is seen of the next, so it may be somewhat more.
+fn together(stage: &Stage) -> Outcome {
+    let folder = tempfile::tempdir().map_err(text)?;
+    let words = ["group", "together", "4", &LIMIT.to_string(), "3"];
+    let most = most(start(stage, folder.path(), &words)?)?;
+    is_removed(folder.path())?;
+    match sum(folder.path(), "page_ins") {
+        0 => Err("nothing came back".into()),
+        _ if most >= 2 * LIMIT => Err(format!("{most} MB in memory under {LIMIT}")),
+        _ => Ok(()),
+    }
+}
+
+/// One that does nothing gives what it has to one that needs it.
+fn idle(stage: &Stage) -> Outcome {
+    let folder = tempfile::tempdir().map_err(text)?;
+    let child = start(stage, folder.path(), &["group", "idle", "20", "10000"])?;
+    let pid = child.id();
+    let gives = wait_for("it gives its memory", || {
+        has_ended(pid) || most_private_pages(pid) >= 18 << 8 && private(pid) <= 6
+    });
+    let ended = has_ended(pid);
+    finish(child).and(gives)?;
+    if ended {
+        return Err("it ended before it was seen".into());
+    }
+    is_removed(folder.path())
+}
+
+/// What a parent has filled counts once, although its children read all of it: hardly anything of
+/// it is copied.
+fn kin(stage: &Stage) -> Outcome {
+    let folder = tempfile::tempdir().map_err(text)?;
+    let child = start(stage, folder.path(), &["group", "kin", "3", "16", "200"])?;
+    let most = most(child)?;
+    is_removed(folder.path())?;
+    let unshared = sum(folder.path(), "unshared");
+    match unshared < 3 * 16 * 256 / 2 && most <= 2 * LIMIT {
+        true => Ok(()),
+        false => Err(format!("{unshared} pages copied, {most} MB in memory")),
+    }
+}
+
+/// Without the file a program has a limit of its own, and says so.
+fn alone(stage: &Stage) -> Outcome {
+    let folder = tempfile::tempdir().map_err(text)?;
+    let group = stage.programs.join("group");
+    let line = format!("rm $ODFORK_PAGE_GROUP; exec {} fill 8 1", group.display());
+    let mut command = Command::new(&stage.launcher);
+    command.args(["page", "run", "--memory", "any", "--limit", "8M", "--", "sh", "-c", &line]);
+    let output = command
+        .env("XDG_RUNTIME_DIR", folder.path())
+        .stdin(Stdio::null())
+        .output()
+        .map_err(text)?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    match output.stdout == b"ok\n" && said.contains("a limit of its own: the file") {
+        true => Ok(()),
+        false => Err(format!("{}: {said}", output.status)),
+    }
+}
+
+pub const CASES: [(&str, Case); 4] =
+    [("together", together), ("idle", idle), ("kin", kin), ("alone", alone)];
