@@ -40,11 +40,16 @@ pub fn warn_not_paged(why: Errno) {
     unsafe { raw(libc::SYS_writev, args![2, line.as_ptr(), line.len()]) };
 }
 
+/// One line on standard error.
+pub fn say(line: &[u8]) {
+    // SAFETY: valid bytes.
+    unsafe { raw(libc::SYS_write, args![2, line.as_ptr(), line.len()]) };
+}
+
 /// Ends the process at once, with one line on standard error.
 pub fn die(why: &[u8]) -> ! {
     if !crate::saying::tell(why) {
-        // SAFETY: valid bytes.
-        unsafe { raw(libc::SYS_write, args![2, why.as_ptr(), why.len()]) };
+        say(why);
     }
     loop {
         // SAFETY: ends this process.

@@ -1,10 +1,16 @@
-//! Lines of a file of /proc, without a heap.
+//! Lines of a file of /proc, and numbers in them, without a heap.
 
 use core::ffi::{c_int, CStr};
 
 use odfork_sys::{args, call, SysResult};
 
 use crate::close;
+
+/// Digits at the start of a text.
+pub fn number(text: &[u8]) -> u64 {
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit());
+    digits.fold(0, |sum: u64, &digit| sum.wrapping_mul(10).wrapping_add(u64::from(digit - b'0')))
+}
 
 /// Lines one after the other; of one that is longer than the buffer, pieces.
 pub struct Lines {

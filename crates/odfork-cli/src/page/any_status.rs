@@ -54,8 +54,8 @@ pub fn table(programs: &[Value]) -> String {
         let name = program["name"].as_str().unwrap_or("?");
         let _ = writeln!(
             text,
-            "{pid:>8} {name:<16} {limit:>9} {share:>9} {resident:>9} {peak:>9} {faults:>10} {page_ins:>9} \
-             {reclaims:>10}"
+            "{pid:>8} {name:<16} {limit:>9} {share:>9} {resident:>9} {peak:>9} {faults:>10} \
+             {page_ins:>9} {reclaims:>10}"
         );
         if program["refused"].is_u64() {
             let _ = writeln!(text, "{:>8} {}", "", why(program));
@@ -71,7 +71,7 @@ fn why(program: &Value) -> String {
             .map(|name| megabytes(&program[name]));
     let full = if program["store_full"] == 1 { "the store is full; " } else { "" };
     format!(
-        "{above} MB above the limit: {full}{refused} MB shared with children or pinned, {shared} MB of \
-         shared memory, {locked} MB locked, {other} MB of stacks and libraries"
+        "{above} MB above the limit: {full}{refused} MB shared with children or pinned, {shared} \
+         MB of shared memory, {locked} MB locked, {other} MB of stacks and libraries"
     )
 }

@@ -52,6 +52,30 @@ struct Memory {
 
 const _: () = assert!(size_of::<Memory>() == GROUP_BYTES);
 
+/// What a process asks for.
+#[derive(Default)]
+pub struct Need {
+    /// Pages in a second.
+    pub rate: u64,
+    measured: u64,
+    asked: u64,
+}
+
+impl Need {
+    /// So many pages were asked for until then.
+    pub fn measure(&mut self, time: u64, asked: u64) {
+        const MILLISECOND: u64 = 1_000_000;
+        const WHOLE: u64 = 500;
+        let passed = time.saturating_sub(self.measured) / MILLISECOND;
+        if passed < 10 {
+            return;
+        }
+        let (rate, part) = ((asked - self.asked) * 1_000 / passed, passed.min(WHOLE));
+        self.rate = (self.rate * (WHOLE - part) + rate * part) / WHOLE;
+        (self.measured, self.asked) = (time, asked);
+    }
+}
+
 /// What others want.
 pub struct Wish {
     pub pages: u64,
@@ -148,9 +172,9 @@ impl Slot {
 }
 
 impl Group {
-    /// Without a slot yet.
-    pub fn at(address: usize) -> Group {
-        Group { memory: of(address), slot: None }
+    /// Of that memory, without a slot yet. None: there was no memory (0).
+    pub fn at(address: usize) -> Option<Group> {
+        (address != 0).then(|| Group { memory: of(address), slot: None })
     }
 
     /// The task that calls has a slot from now on, if there is one.
@@ -261,7 +285,7 @@ mod tests {
     #[test]
     fn shares_are_never_more_than_the_limit() {
         let address = group(8192);
-        let [mut one, mut other] = [(); 2].map(|()| Group::at(address));
+        let [mut one, mut other] = [(); 2].map(|()| Group::at(address).unwrap());
         one.join();
         other.join();
         assert_eq!(one.claim(6000), 6000);
@@ -286,7 +310,7 @@ mod tests {
             for thread in 0..4u64 {
                 scope.spawn(move || {
                     for round in 0..20_000u64 {
-                        let mut group = Group::at(address);
+                        let mut group = Group::at(address).unwrap();
                         group.join();
                         group.claim((thread * 7919 + round * 104_729) % 4096);
                         group.give_up(round % 100);
@@ -308,7 +332,7 @@ mod tests {
         gone.share.store(4096, Relaxed);
         // No process has such a number.
         gone.task.store(1 << 30, Relaxed);
-        let mut group = Group::at(address);
+        let mut group = Group::at(address).unwrap();
         group.join();
         assert_eq!(group.claim(3000), LEAST);
         let _ = group.wish(now() + SILENCE + 1);
@@ -319,7 +343,7 @@ mod tests {
     fn a_process_without_a_slot_has_the_least() {
         let address = group(1 << 20);
         of(address).slots.iter().for_each(|slot| slot.task.store(1, Relaxed));
-        let mut group = Group::at(address);
+        let mut group = Group::at(address).unwrap();
         group.join();
         assert_eq!(group.claim(1 << 19), LEAST);
         assert_eq!(group.claim(0), LEAST);

@@ -276,7 +276,7 @@ impl Pager {
         if self.state.resident + count <= self.allowed() || self.state.is_protecting {
             return;
         }
-        self.renew_doubles();
+        self.renew_parts();
         self.count_resident();
         let over = (self.state.resident + count).saturating_sub(self.allowed());
         if over > 0 && !self.enlarge(over) {
@@ -294,7 +294,7 @@ impl Pager {
         // They are counted again if the kernel still refuses them.
         self.state.shared = self.state.shared.map(|pages| pages.saturating_sub(unshared));
         // What is shared with a child would be copied to be taken.
-        let pool = match self.state.pause > 0 || self.share.has_doubles() {
+        let pool = match self.state.pause > 0 || self.parts.are_any {
             true => 0,
             false => self.limit / POOL,
         };

@@ -24,6 +24,7 @@
 //! | watched | which ranges the kernel reports faults of |
 //! | threads, protected | pages that the kernel uses without waiting for us |
 //! | group, share | the limit of several processes, and which part of it this one has |
+//! | parts | pages that a fork left shared: who counts them |
 //! | pager, report | the state; what is said |
 //!
 //! Rules: the task uses no thread-local storage, no libc wrapper, no heap, and never touches memory
@@ -41,6 +42,7 @@ mod hand;
 mod holder;
 mod packed;
 mod pager;
+mod parts;
 mod pool;
 mod protected;
 mod raw_forks;
@@ -70,7 +72,7 @@ use odfork_sys::{
 
 use crate::descriptors::{high, open_high, KeptFd};
 use crate::line::Line;
-use crate::messages::{die, NOT_PAGED};
+use crate::messages::{die, say, NOT_PAGED};
 use crate::{close, kernel_madvise, kernel_mmap, kernel_munmap, options, saying};
 use pager::Pager;
 use task::Task;
@@ -208,7 +210,7 @@ fn join_group() {
     let path = ORDER.path(GROUP_PATH);
     let joined = group::join_file(path, limit).or_else(|_| {
         if !path.is_empty() {
-            tell(
+            say(
                 b"odfork page: this program has a limit of its own: the file of the common one is \
                    gone, or not this user's\n",
             );
@@ -220,17 +222,12 @@ fn join_group() {
     ORDER.group.store(joined.unwrap_or(0), Relaxed);
 }
 
-fn tell(line: &[u8]) {
-    // SAFETY: valid bytes.
-    unsafe { odfork_sys::raw(libc::SYS_write, args![2, line.as_ptr(), line.len()]) };
-}
-
 fn begin() {
     if let Err((what, error)) = start() {
         let mut line = Line::new();
         line.text(NOT_PAGED).text(what);
         line.text(b" (errno ").number(error.0 as u64).text(b")\n");
-        tell(line.bytes());
+        say(line.bytes());
     }
 }
 
@@ -308,13 +305,10 @@ fn start() -> Result<(), Failure> {
 /// All that the task needs, in memory of our own.
 fn make(uffd: Userfaultfd) -> Result<*mut Task, Failure> {
     let no_room = why("no address space for the pager's own tables");
-    let group = match ORDER.group.load(Relaxed) {
-        0 => return Err(no_room(Errno(libc::ENOMEM))),
-        group => group::Group::at(group),
-    };
+    let short = || no_room(Errno(libc::ENOMEM));
+    let group = group::Group::at(ORDER.group.load(Relaxed)).ok_or_else(short)?;
     let limit = group.limit();
     let mut room = room::Room::new(OWN + limit as usize * 16).map_err(&no_room)?;
-    let short = || no_room(Errno(libc::ENOMEM));
     let task: *mut Task = room.take(1).ok_or_else(short)?;
     let sizes =
         [STACK, holder::STACK, store::MOST * PAGE, NAME, faults::MOST_COPIED as usize * PAGE];
@@ -341,7 +335,8 @@ fn make(uffd: Userfaultfd) -> Result<*mut Task, Failure> {
         smaps,
         program,
         limit: group::LEAST,
-        share: share::Share::new(group, ORDER.is_forked.load(Relaxed)),
+        group,
+        parts: parts::Parts::new(ORDER.is_forked.load(Relaxed)),
         probe: probe(uffd).map_err(&no_room)?,
         state: Default::default(),
         counts: Default::default(),

@@ -7,17 +7,19 @@ use odfork_sys::userfaultfd::Userfaultfd;
 use odfork_sys::{args, call};
 
 use super::ahead::Ahead;
+use super::group::{Group, Need};
 use super::growth::{self, Bell};
+use super::parts::Parts;
 use super::pool::Pool;
 use super::protected::Protected;
 use super::room::Room;
-use super::share::Share;
 use super::store::Store;
 use super::table::{Entry, Place, Table};
 use super::unshare::Unshare;
 use super::unwritten::Unwritten;
 use super::watched::Watched;
 use crate::messages::die;
+use crate::proc_lines::number;
 
 /// What was done, for the report.
 #[derive(Default)]
@@ -105,6 +107,7 @@ pub struct State {
     pub is_unprotected: bool,
     /// Pages are being brought back for the kernel's sake: no room is made meanwhile.
     pub is_protecting: bool,
+    pub need: Need,
     pub reclaims: Streams<1>,
     pub ahead: Ahead,
     pub page_ins: Streams<8>,
@@ -130,7 +133,8 @@ pub struct Pager {
     pub program: c_int,
     /// In pages: this process' share of the limit.
     pub limit: u64,
-    pub share: Share,
+    pub group: Group,
+    pub parts: Parts,
     /// A page of ours that is watched: what the kernel answers about it tells whether mappings are
     /// changing.
     pub probe: u64,
@@ -157,8 +161,8 @@ impl Pager {
     pub fn allowed(&self) -> u64 {
         let shared = self.state.shared[0].max(self.state.shared[1]).min(self.state.resident);
         let allowed = self.limit.max(shared + self.state.shared_memory + self.limit / 2);
-        match self.share.has_doubles() {
-            true => allowed.max(self.state.resident + self.share.group.free()),
+        match self.parts.are_any {
+            true => allowed.max(self.state.resident + self.group.free()),
             false => allowed,
         }
     }
@@ -189,7 +193,7 @@ impl Pager {
         let got = unsafe { call(libc::SYS_pread64, read) }.unwrap_or(0);
         let mut words = text[..got].split(|&byte| byte == b' ').skip(1).map(number);
         if let (Some(all), Some(files), Some(data)) = (words.next(), words.next(), words.nth(2)) {
-            let anonymous = all.saturating_sub(files).saturating_sub(self.share.doubles());
+            let anonymous = all.saturating_sub(files).saturating_sub(self.parts.others);
             let resident = anonymous + self.state.shared_memory;
             self.state.grown = resident.saturating_sub(self.state.resident);
             self.state.resident = resident;
@@ -238,12 +242,6 @@ impl Pager {
         }
         self.table.set(page, Entry::at(Place::Here));
     }
-}
-
-/// Digits at the start of a text.
-pub fn number(text: &[u8]) -> u64 {
-    let digits = text.iter().take_while(|byte| byte.is_ascii_digit());
-    digits.fold(0, |sum: u64, &digit| sum.wrapping_mul(10).wrapping_add(u64::from(digit - b'0')))
 }
 
 #[cfg(test)]

@@ -6,10 +6,10 @@ use odfork_pager_protocol::PAGE;
 use odfork_sys::abi::pagemap;
 use odfork_sys::{args, call, raw};
 
-use super::pager::{number, Pager};
+use super::pager::Pager;
 use crate::descriptors::high;
 use crate::line::Line;
-use crate::proc_lines::Lines;
+use crate::proc_lines::{number, Lines};
 use crate::saying::say;
 
 /// The number in a line of such a file; 0 without that line. Sizes are in KB.
@@ -107,7 +107,7 @@ impl Pager {
     /// So many pages are above the limit: why they stay.
     pub fn tell_excess(&mut self, pages: u64) {
         let excess = self.excess();
-        let limit = self.share.group.limit();
+        let limit = self.group.limit();
         let mut line = Line::new();
         line.text(b"odfork page: ").number(pages >> 8);
         line.text(b" MB above the limit of ").number(limit >> 8).text(b" MB: ");
@@ -127,7 +127,7 @@ impl Pager {
         let mut line = Line::new();
         line.text(b"{\"pid\":").number(self.program as u64);
         for (name, value) in [
-            (b",\"limit\":".as_slice(), self.share.group.limit()),
+            (b",\"limit\":".as_slice(), self.group.limit()),
             (b",\"share\":", self.limit),
             (b",\"peak\":", counts.peak),
             (b",\"resident\":", self.state.resident),

@@ -40,6 +40,7 @@ pub struct Task {
 }
 
 /// When things are due.
+#[derive(Default)]
 struct Times {
     look: u64,
     /// Between two looks.
@@ -63,17 +64,8 @@ pub extern "C" fn serve(task: usize) -> i32 {
     let mut rank = Rank::default();
     let mut filters = Filters::of(task.pager.program);
     let start = now();
-    let mut times = Times {
-        look: start,
-        nap: MILLISECOND,
-        message: 0,
-        gap: u64::MAX,
-        yielded: 0,
-        crowded: 0,
-        exec: start,
-        seen: (0, 0),
-        excess: Tellings::default(),
-    };
+    let nap = MILLISECOND;
+    let mut times = Times { look: start, nap, gap: u64::MAX, exec: start, ..Times::default() };
     loop {
         let was_any = task.pager.turn(&mut task.batch);
         let time = now();
@@ -111,8 +103,7 @@ pub extern "C" fn serve(task: usize) -> i32 {
         }
         if wait(task, times.look.saturating_sub(time)) {
             task.pager.count_resident();
-            task.pager.write_counts(task.report);
-            leave_group(&mut task.pager, task.order);
+            leave(task);
             return 0;
         }
     }
@@ -245,7 +236,7 @@ fn look(pager: &mut Pager, times: &mut Times, time: u64) {
         // What was left by exec is given up at once.
         times.exec = time;
     }
-    times.nap = times.nap.min(pager.share.due().saturating_sub(time).max(SHORTEST_NAP));
+    times.nap = times.nap.min(pager.parts.due().saturating_sub(time).max(SHORTEST_NAP));
     times.seen = seen;
     let mut excess = 0;
     if pager.is_tight() {
@@ -283,10 +274,9 @@ fn has_left(pager: &Pager) -> bool {
 /// After exec: gives the old memory back and sleeps until the program ends. Ending now would be a
 /// signal to the new program.
 fn stay_behind(task: &mut Task) -> ! {
-    let pager = &mut task.pager;
     // Before the rest: some of our own variables lie in what is given back.
-    pager.write_counts(task.report);
-    leave_group(pager, task.order);
+    leave(task);
+    let pager = &mut task.pager;
     let own = (pager.room.start as u64, (pager.room.start + pager.room.len) as u64);
     pager.state.hand = 0;
     while let Some((start, end, fits)) = pager.mapping(pager.state.hand) {
@@ -303,11 +293,13 @@ fn stay_behind(task: &mut Task) -> ! {
     sleep_on(task)
 }
 
-/// The last one removes the group's file.
-fn leave_group(pager: &mut Pager, order: &Order) {
-    if pager.share.group.leave() {
+/// The report, and the share to others. The last one removes the group's file.
+fn leave(task: &mut Task) {
+    task.pager.write_counts(task.report);
+    if task.pager.group.leave() {
+        let path = task.order.path(super::GROUP_PATH);
         // SAFETY: a valid path, perhaps an empty one.
-        let _ = unsafe { call(libc::SYS_unlink, args![order.path(super::GROUP_PATH).as_ptr()]) };
+        let _ = unsafe { call(libc::SYS_unlink, args![path.as_ptr()]) };
     }
 }
 
