@@ -17,8 +17,13 @@ pub const PAGE: usize = 4096;
 /// size. The page table beside it takes 16 bytes a page, sparse as well.
 pub const BACKING_BYTES: u64 = 1 << 40;
 
-/// Bytes of the file through which the processes of a `page run --memory any` have one limit.
-pub const GROUP_BYTES: usize = 16384;
+/// Bytes of the file through which the processes of a group (`page run --memory any`) have one
+/// limit. Its first word is the limit in pages.
+pub const GROUP_BYTES: usize = 32768;
+
+/// Bytes of a slot of that file, from the second one on: of a process, whose number is the first
+/// word, or of nobody (0).
+pub const GROUP_SLOT: usize = 128;
 
 /// All that paging needs of userfaultfd; the last one is of Linux 6.7.
 pub const USERFAULTFD_FEATURES: u64 = userfaultfd::FEATURE_PAGEFAULT_FLAG_WP

@@ -17,7 +17,7 @@ pub const BACKENDS: [&str; 9] = [
 ];
 
 /// Who pages in the experiment `sessions`.
-pub const SESSION_MODES: [&str; 3] = ["kernel", "pager", "swapping"];
+pub const SESSION_MODES: [&str; 4] = ["kernel", "pager", "any", "swapping"];
 
 /// Position of an configuration in `CONFIGURATIONS`; unknown words come last.
 pub fn rank(configuration: &str) -> usize {

@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Instant;
 
+use odfork_pager_protocol::GROUP_SLOT;
 use odfork_tests::watch::below;
 use serde_json::Value;
 
@@ -119,5 +121,69 @@ fn alone(stage: &Stage) -> Outcome {
     }
 }
 
-pub const CASES: [(&str, Case); 4] =
-    [("together", together), ("idle", idle), ("kin", kin), ("alone", alone)];
+/// Two that fit one after the other and not together: one is put out, and has its turn.
+fn turns(stage: &Stage) -> Outcome {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let folder = tempfile::tempdir().map_err(text)?;
+        finish(start(stage, folder.path(), &["group", "together", "2", "20", "400"])?)?;
+        is_removed(folder.path())?;
+        if sum(folder.path(), "outs") > 0 {
+            return Ok(());
+        }
+        // On a busy machine one may have ended before the other had its memory.
+        if Instant::now() > deadline {
+            return Err("none was put out".into());
+        }
+    }
+}
+
+/// Programs that are started one by one and name the same group.
+fn named(stage: &Stage) -> Outcome {
+    let folder = tempfile::tempdir().map_err(text)?;
+    let run = |options: &[&str], words: &[&str]| {
+        let mut command = Command::new(&stage.launcher);
+        command.args(["page", "run"]).args(options).arg("--").args(words);
+        command.env("XDG_RUNTIME_DIR", folder.path());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    };
+    let any = |limit: &'static str| ["--memory", "any", "--limit", limit, "--group", "a-group"];
+    let mut waiting = Vec::new();
+    for _ in 0..4 {
+        waiting.push(run(&any("16M"), &["sh", "-c", "read line; echo ok"]).spawn().map_err(text)?);
+    }
+    let file = folder.path().join("odfork/limit-of-a-group");
+    let tasks = || {
+        let words = fs::read(&file).unwrap_or_default();
+        let slots = words.chunks_exact(GROUP_SLOT).skip(1);
+        slots.filter(|slot| slot[..8].iter().any(|&byte| byte != 0)).count()
+    };
+    let joined = wait_for("all to join", || tasks() == 4);
+    let mut refused = Ok(());
+    for (options, why) in [
+        (&any("8M")[..], "group a-group has a limit of 16384K"),
+        (&["--limit", "8M", "--group", "a"], "--group goes with --memory any"),
+        (&["--memory", "any", "--limit", "8M", "--group", "a/b"], "a name has up to 64"),
+    ] {
+        let output = run(options, &["true"]).output().map_err(text)?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        if output.status.code() != Some(2) || !said.contains(why) {
+            refused = Err(format!("{options:?}: {}: {said}", output.status));
+        }
+    }
+    for mut child in waiting {
+        go(&mut child).and_then(|()| finish(child))?;
+    }
+    joined.and(refused)?;
+    is_removed(folder.path())
+}
+
+pub const CASES: [(&str, Case); 6] = [
+    ("together", together),
+    ("idle", idle),
+    ("kin", kin),
+    ("alone", alone),
+    ("turns", turns),
+    ("named", named),
+];

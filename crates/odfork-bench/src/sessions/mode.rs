@@ -25,10 +25,11 @@ use odfork_samples::samples::Params;
 pub enum Mode {
     Kernel,
     Pager,
+    Any,
     Swapping,
 }
 
-pub const ALL: [Mode; 3] = [Mode::Kernel, Mode::Pager, Mode::Swapping];
+pub const ALL: [Mode; 4] = [Mode::Kernel, Mode::Pager, Mode::Any, Mode::Swapping];
 pub use odfork_samples::configurations::SESSION_MODES as WORDS;
 const READ_WRITE: u32 = (libc::PROT_READ | libc::PROT_WRITE) as u32;
 /// A session's turn under whole-process swapping.
@@ -36,10 +37,13 @@ pub const TURN: Duration = Duration::from_secs(1);
 /// A process's own memory beside what it is told to use.
 const PROCESS: u64 = 1 << 20;
 const START_TIMEOUT: Duration = Duration::from_secs(10);
+const REPORTS: &str = "sessions.reports";
 
 /// What the sessions of a point need. Fields drop in this order: processes, then limit, then swap.
 pub struct Environment {
     daemon: Option<Link>,
+    /// Where processes that are paged without a daemon report what they counted; and how many.
+    reports: Option<(PathBuf, u64)>,
     pub group: Option<Group>,
     _swap: Swap,
 }
@@ -71,6 +75,15 @@ impl Settings {
         self.folder.join("sessions.sock")
     }
 
+    /// An empty file for reports.
+    fn reports(&self) -> Result<PathBuf, String> {
+        let path = self.folder.join(REPORTS);
+        match fs::write(&path, "") {
+            Ok(()) => Ok(path),
+            Err(error) => Err(format!("{}: {error}", path.display())),
+        }
+    }
+
     /// Page-ins the pager has made for all programs so far; None: no pager answers.
     fn page_ins(&self) -> Option<u64> {
         status(&self.program, &self.socket())?.pointer("/totals/page_ins")?.as_u64()
@@ -86,7 +99,7 @@ impl Mode {
     pub fn refusal(self) -> Option<String> {
         match self {
             Mode::Kernel | Mode::Swapping => swap::refusal(),
-            Mode::Pager => None,
+            Mode::Pager | Mode::Any => None,
         }
     }
 
@@ -97,19 +110,22 @@ impl Mode {
         (parent, journal): (&Result<Parent, String>, &Journal),
         sessions: u64,
     ) -> Result<Environment, String> {
-        if self == Mode::Pager {
+        if matches!(self, Mode::Pager | Mode::Any) {
             let group = match parent {
                 Ok(parent) => Some(parent.make(journal, "sessions", Limit::None)?),
                 Err(_) => None,
             };
-            let daemon = Some(daemon(settings, group.as_ref())?);
-            return Ok(Environment { daemon, group, _swap: Vec::new() });
+            let (daemon, reports) = match self {
+                Mode::Pager => (Some(daemon(settings, group.as_ref())?), None),
+                _ => (None, Some((settings.reports()?, 2 * sessions))),
+            };
+            return Ok(Environment { daemon, reports, group, _swap: Vec::new() });
         }
         let bytes = sessions * settings.bytes * 2 + (64 << 20);
         let swap = swap::on_file(journal, &settings.store, bytes)?;
         let limit = Limit::Wait(settings.limit + 2 * sessions * PROCESS);
         let group = parent.clone()?.make(journal, "sessions", limit)?;
-        Ok(Environment { daemon: None, group: Some(group), _swap: swap })
+        Ok(Environment { daemon: None, reports: None, group: Some(group), _swap: swap })
     }
 
     /// A process of a session, not yet started.
@@ -117,6 +133,12 @@ impl Mode {
         let mut command = plain(&settings.program);
         if self == Mode::Pager {
             command.args(["page", "run", "--socket"]).arg(settings.socket());
+            command.arg("--").arg(&settings.program);
+        } else if self == Mode::Any {
+            let own = format!("sessions-{}", std::process::id());
+            command.env("ODFORK_PAGE_REPORT", settings.folder.join(REPORTS));
+            command.args(["page", "run", "--memory", "any", "--group", &own, "--limit"]);
+            command.arg(settings.limit.to_string()).arg("--store").arg(&settings.store);
             command.arg("--").arg(&settings.program);
         }
         command.arg("session");
@@ -147,9 +169,31 @@ fn daemon(settings: &Settings, group: Option<&Group>) -> Result<Link, String> {
 }
 
 impl Environment {
-    /// Page-ins of the pager so far; None: there is no pager.
+    /// Page-ins of the pager before the sessions; None: there is no pager.
+    pub fn page_ins_before(&self, settings: &Settings) -> Option<u64> {
+        match &self.reports {
+            Some(_) => Some(0),
+            None => self.daemon.as_ref().and_then(|_| settings.page_ins()),
+        }
+    }
+
+    /// The same when all have ended: a report is written a moment after its process' end.
     pub fn page_ins(&self, settings: &Settings) -> Option<u64> {
-        self.daemon.as_ref().and_then(|_| settings.page_ins())
+        let Some((path, processes)) = &self.reports else {
+            return self.page_ins_before(settings);
+        };
+        let begin = Instant::now();
+        loop {
+            let text = fs::read_to_string(path).unwrap_or_default();
+            let counts = text.lines().filter_map(|line| {
+                serde_json::from_str::<serde_json::Value>(line).ok()?["page_ins"].as_u64()
+            });
+            let counts: Vec<u64> = counts.collect();
+            if counts.len() as u64 >= *processes || begin.elapsed() > START_TIMEOUT {
+                return Some(counts.iter().sum());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 }
 

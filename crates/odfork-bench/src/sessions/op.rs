@@ -60,15 +60,17 @@ impl Op {
     /// Runs it in its environment.
     pub fn run(self, settings: &Settings, environment: &Environment) -> Reply {
         let mut sessions = Vec::new();
-        let before = environment.page_ins(settings);
+        let before = environment.page_ins_before(settings);
         let begin = Instant::now();
         let started = self.start(settings, environment, &mut sessions);
         let ended = started.and_then(|()| self.wait(settings, &mut sessions, begin));
-        let page_ins = environment.page_ins(settings).zip(before);
+        let is_done = matches!(ended, Ok(true));
+        let after = if is_done { environment.page_ins(settings) } else { None };
+        let page_ins = after.zip(before);
         let page_ins = page_ins.map(|(after, before)| after.saturating_sub(before));
         let killed = environment.group.as_ref().map_or(0, |group| group.kills());
         let mut reply = Reply::numbers(vec![Number::new("killed", "count", killed as f64)]);
-        if matches!(ended, Ok(true)) && killed == 0 {
+        if is_done && killed == 0 {
             reply.numbers.extend(numbers(&sessions, page_ins));
         } else {
             // Nobody waits for a process that is stopped or slow.

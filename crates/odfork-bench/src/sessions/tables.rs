@@ -40,22 +40,24 @@ pub fn tables(samples: &[Sample], most: u64) -> String {
     TABLES.map(table).concat() + &ratios(&digest, most)
 }
 
-/// Paired over rounds: pager against the two others.
+/// Paired over rounds: our pagers against the two others.
 fn ratios(digest: &Digest, most: u64) -> String {
     let mut text = String::new();
     for (metric, caption) in
         [("throughput", "throughput"), ("response-p99", "response, 99th percentile")]
     {
-        for other in ["kernel", "swapping"] {
+        for (ours, other) in
+            ["pager", "any"].into_iter().flat_map(|ours| [(ours, "kernel"), (ours, "swapping")])
+        {
             for sessions in 1..=most {
                 let of = |mode| point(digest, metric, (mode, sessions));
-                let pair = of("pager").zip(of(other));
-                let Some(ratio) = pair.and_then(|(ours, theirs)| paired_ratio(ours, theirs)) else {
+                let pair = of(ours).zip(of(other));
+                let Some(ratio) = pair.and_then(|(one, another)| paired_ratio(one, another)) else {
                     continue;
                 };
                 let interval = ratio.interval.map(|(low, high)| format!(" [{low:.3}, {high:.3}]"));
                 let words = format!("{:.3}{}", ratio.value, interval.unwrap_or_default());
-                text += &format!("  {caption}, {sessions} sessions: pager / {other} {words}\n");
+                text += &format!("  {caption}, {sessions} sessions: {ours} / {other} {words}\n");
             }
         }
     }

@@ -1,17 +1,13 @@
 //! `odfork page run --memory any`: no daemon; the library pages all memory of its own process.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{bail, Result};
 use clap::ArgMatches;
-use odfork_pager_protocol::GROUP_BYTES;
-use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 
-use super::daemon;
+use super::{daemon, group};
 
 /// Refuses what this way does not know; the variables that tell the library the rest.
 pub fn variables(given: &ArgMatches) -> Result<[(&'static str, OsString); 4]> {
@@ -23,6 +19,7 @@ pub fn variables(given: &ArgMatches) -> Result<[(&'static str, OsString); 4]> {
     if given.contains_id("socket") || given.get_flag("allow-user-mode") {
         bail!("--memory any has no daemon: --socket and --allow-user-mode do not go with it");
     }
+    let group = group::file(text("group"), limit)?.into();
     let store = place_of(text("store").unwrap_or("/var/tmp"), text("compress") == Some("lz4"))?;
     if !given.get_flag("allow-pinning") {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -37,31 +34,8 @@ pub fn variables(given: &ArgMatches) -> Result<[(&'static str, OsString); 4]> {
         ("ODFORK_PAGE_MEMORY", "any".into()),
         ("ODFORK_PAGE_LIMIT", limit.to_string().into()),
         ("ODFORK_PAGE_STORE", store),
-        ("ODFORK_PAGE_GROUP", group()?),
+        ("ODFORK_PAGE_GROUP", group),
     ])
-}
-
-/// A new file of zeros: all processes started from here have one limit through it. The last of
-/// them removes it.
-fn group() -> Result<OsString> {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let name = format!("limit-{}-{}", std::process::id(), since.as_nanos());
-    let path = std::path::absolute(odfork_proc::folder::own()?.join(name))?;
-    let file = File::options().write(true).create_new(true).mode(0o600).open(&path)?;
-    // Whatever limit of file sizes the program is to have.
-    let given = getrlimit(Resource::Fsize);
-    let is_enough = |most: Option<u64>| most.is_none_or(|most| most >= GROUP_BYTES as u64);
-    let raised = match is_enough(given.maximum) {
-        true => Rlimit { current: given.maximum, ..given },
-        false => Rlimit { current: None, maximum: None },
-    };
-    if !is_enough(given.current) && setrlimit(Resource::Fsize, raised).is_err() {
-        let _ = fs::remove_file(&path);
-        bail!("--memory any needs a file of {GROUP_BYTES} bytes: raise the limit (ulimit -f)");
-    }
-    file.set_len(GROUP_BYTES as u64)?;
-    setrlimit(Resource::Fsize, given)?;
-    Ok(path.into())
 }
 
 /// The library's word for a store. A folder is tried: it fails where the program would go unpaged.

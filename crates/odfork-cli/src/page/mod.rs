@@ -8,6 +8,7 @@ mod any;
 mod any_status;
 mod compare;
 mod daemon;
+mod group;
 mod probe;
 mod results;
 mod run;

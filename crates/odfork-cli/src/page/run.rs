@@ -70,6 +70,12 @@ pub fn command() -> Command {
                 .hide_default_value(true),
         )
         .arg(
+            Arg::new("group")
+                .long("group")
+                .value_name("NAME")
+                .help("With --memory any: one limit with all programs that name the same group"),
+        )
+        .arg(
             Arg::new("allow-pinning")
                 .long("allow-pinning")
                 .help(
@@ -110,6 +116,9 @@ pub fn run(given: &ArgMatches) -> Result<u8> {
         }
         set(PRELOAD, &preload_list(&library, std::env::var_os(PRELOAD).as_deref()));
         return exec(&words);
+    }
+    if given.contains_id("group") {
+        bail!("--group goes with --memory any: all programs of a daemon have one limit");
     }
     let Some(lease) = lease(given, &socket)? else { return exec(&words) };
     probe::check(&lease)?;

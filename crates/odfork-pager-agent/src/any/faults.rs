@@ -4,6 +4,7 @@ use odfork_pager_protocol::PAGE;
 use odfork_sys::{Errno, SysResult};
 
 use super::events::Touch;
+use super::group::now;
 use super::pager::Pager;
 use super::store::MOST;
 use super::table::{Entry, Place};
@@ -23,12 +24,21 @@ const LEAST_RECLAIMS: u64 = 4;
 impl Pager {
     /// Somebody waits for this page.
     pub fn fault(&mut self, touch: Touch) {
+        // It asks again when this process has its turn.
+        if self.state.is_out {
+            return;
+        }
         self.counts.faults += 1;
         let page = touch.address & !(BYTES - 1);
         let done = match self.table.get(page).place {
             _ if self.bell.holds(page) => self.ring(page),
             Place::Parked(number) => self.take_back(page, number),
-            Place::Stored(slot) => self.page_in(page, slot),
+            Place::Stored(slot) => {
+                let begin = now();
+                let done = self.page_in(page, slot);
+                self.state.need.waited += now() - begin;
+                done
+            }
             Place::Here | Place::Kept(_) | Place::Zero => self.fill(page, touch.writes),
         };
         if !done {

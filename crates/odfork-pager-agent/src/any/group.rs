@@ -9,7 +9,7 @@
 use core::ffi::{c_int, CStr};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
-use odfork_pager_protocol::GROUP_BYTES;
+use odfork_pager_protocol::{GROUP_BYTES, GROUP_SLOT};
 use odfork_sys::{args, call, check, getpid, raw, Errno, SysResult};
 
 use crate::{close, kernel_mmap};
@@ -25,23 +25,30 @@ const WISH: u64 = 250_000_000;
 const EMPTYING: u64 = u64::MAX;
 
 /// A process. All zeros: nobody.
-#[repr(C, align(64))]
-struct Slot {
+#[repr(C, align(128))]
+pub struct Slot {
     /// Its task, by process number.
-    task: AtomicU64,
+    pub task: AtomicU64,
     /// In pages; so are the next two.
     share: AtomicU64,
-    resident: AtomicU64,
+    pub resident: AtomicU64,
     /// More that it could not have; and when.
     wish: AtomicU64,
     wished: AtomicU64,
     /// Pages that it asks for in a second.
     need: AtomicU64,
     /// When its task had its last look.
-    looked: AtomicU64,
+    pub looked: AtomicU64,
+    /// Thousandths of the time in which somebody waits for pages that were away.
+    pub waits: AtomicU64,
+    /// When it got its turn; and when it was put out, or 0: its touches are answered.
+    pub since: AtomicU64,
+    pub out: AtomicU64,
+    /// When it came back the last time, or 0.
+    pub returned: AtomicU64,
 }
 
-#[repr(C, align(64))]
+#[repr(C, align(128))]
 struct Memory {
     /// In pages; 0: nobody was here yet.
     limit: AtomicU64,
@@ -50,18 +57,27 @@ struct Memory {
     slots: [Slot; SLOTS],
 }
 
-const _: () = assert!(size_of::<Memory>() == GROUP_BYTES);
+const _: () = assert!(size_of::<Memory>() == GROUP_BYTES && size_of::<Slot>() == GROUP_SLOT);
 
 /// What a process asks for.
 #[derive(Default)]
 pub struct Need {
     /// Pages in a second.
     pub rate: u64,
+    /// Thousandths of the time in which it waited for pages that were away; and nanoseconds since
+    /// that was measured.
+    pub waits: u64,
+    pub waited: u64,
     measured: u64,
     asked: u64,
 }
 
 impl Need {
+    /// Nothing was measured before.
+    pub fn since(measured: u64, asked: u64) -> Need {
+        Need { measured, asked, ..Need::default() }
+    }
+
     /// So many pages were asked for until then.
     pub fn measure(&mut self, time: u64, asked: u64) {
         const MILLISECOND: u64 = 1_000_000;
@@ -71,7 +87,9 @@ impl Need {
             return;
         }
         let (rate, part) = ((asked - self.asked) * 1_000 / passed, passed.min(WHOLE));
-        self.rate = (self.rate * (WHOLE - part) + rate * part) / WHOLE;
+        let waits = core::mem::take(&mut self.waited) / (passed * 1_000);
+        let mean = |old: u64, new: u64| (old * (WHOLE - part) + new * part) / WHOLE;
+        (self.rate, self.waits) = (mean(self.rate, rate), mean(self.waits, waits));
         (self.measured, self.asked) = (time, asked);
     }
 }
@@ -88,7 +106,7 @@ pub struct Wish {
 pub struct Group {
     memory: &'static Memory,
     /// None: all slots are taken; it has the least share.
-    slot: Option<&'static Slot>,
+    pub slot: Option<&'static Slot>,
 }
 
 pub fn now() -> u64 {
@@ -164,8 +182,9 @@ impl Slot {
     /// Nobody's, if the task is gone that it was of.
     fn empty(&self, task: u64) {
         if self.task.compare_exchange(task, EMPTYING, SeqCst, Relaxed).is_ok() {
-            let all = [&self.share, &self.resident, &self.wish, &self.wished, &self.need];
-            all.into_iter().for_each(|one| one.store(0, SeqCst));
+            let counts = [&self.share, &self.resident, &self.wish, &self.need, &self.waits];
+            let times = [&self.out, &self.returned];
+            counts.into_iter().chain(times).for_each(|one| one.store(0, SeqCst));
             self.task.store(0, SeqCst);
         }
     }
@@ -185,6 +204,7 @@ impl Group {
         self.slot = slots.by_ref().find(is_free);
         if let Some(slot) = self.slot {
             slot.looked.store(now(), Relaxed);
+            slot.since.store(now(), Relaxed);
             self.memory.top.fetch_max((SLOTS - slots.len()) as u64, SeqCst);
         }
     }
@@ -195,6 +215,15 @@ impl Group {
             slot.empty(getpid() as u64);
         }
         self.memory.used().iter().all(|slot| slot.task.load(SeqCst) == 0)
+    }
+
+    /// Of all processes whose tasks had a look lately.
+    pub fn slots(&self, time: u64) -> impl Iterator<Item = &'static Slot> {
+        let is_there = move |slot: &&Slot| {
+            let passed = time.saturating_sub(slot.looked.load(Relaxed));
+            slot.task.load(Relaxed) != 0 && passed <= SILENCE
+        };
+        self.memory.used().iter().filter(is_there)
     }
 
     pub fn limit(&self) -> u64 {
@@ -234,10 +263,11 @@ impl Group {
         }
     }
 
-    pub fn publish(&self, resident: u64, need: u64, time: u64) {
+    pub fn publish(&self, resident: u64, need: &Need, time: u64) {
         if let Some(slot) = self.slot {
             slot.resident.store(resident, Relaxed);
-            slot.need.store(need, Relaxed);
+            slot.need.store(need.rate, Relaxed);
+            slot.waits.store(need.waits, Relaxed);
             slot.looked.store(time, Relaxed);
         }
     }

@@ -24,6 +24,7 @@
 //! | watched | which ranges the kernel reports faults of |
 //! | threads, protected | pages that the kernel uses without waiting for us |
 //! | group, share | the limit of several processes, and which part of it this one has |
+//! | turns | load control: who may have memory at a time |
 //! | parts | pages that a fork left shared: who counts them |
 //! | pager, report | the state; what is said |
 //!
@@ -53,6 +54,7 @@ mod store;
 mod table;
 mod task;
 mod threads;
+mod turns;
 mod unshare;
 mod unwritten;
 mod watched;

@@ -37,6 +37,8 @@ pub struct Counts {
     pub busy: u64,
     pub unshared: u64,
     pub forks: u64,
+    /// Turns that it gave up.
+    pub outs: u64,
     /// Left for one more revolution.
     pub spared: u64,
     /// Most pages at a time.
@@ -108,6 +110,8 @@ pub struct State {
     /// Pages are being brought back for the kernel's sake: no room is made meanwhile.
     pub is_protecting: bool,
     pub need: Need,
+    /// It has no turn: touches are not answered.
+    pub is_out: bool,
     pub reclaims: Streams<1>,
     pub ahead: Ahead,
     pub page_ins: Streams<8>,

@@ -145,6 +145,7 @@ impl Pager {
             (b",\"uncounted\":", self.pool.uncounted),
             (b",\"unshared\":", counts.unshared),
             (b",\"forks\":", counts.forks),
+            (b",\"outs\":", counts.outs),
             (b",\"stored\":", self.store.taken),
         ] {
             line.text(name).number(value);

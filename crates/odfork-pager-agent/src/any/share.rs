@@ -8,8 +8,9 @@ use super::group::{now, urgency, LEAST};
 use super::pager::Pager;
 use super::report::status_number;
 
-/// A share grows by this part of the limit.
-const STEP: u64 = 16;
+/// A share grows by this part of its own, and at most by that of the limit.
+const STEP: u64 = 8;
+const STEP_OF_ALL: u64 = 16;
 /// It becomes smaller by this part of its own at a time.
 const PART: u64 = 16;
 /// Somebody else is that much more urgent before it gets something.
@@ -22,7 +23,7 @@ impl Pager {
         self.count_parts(now());
         self.count_resident();
         self.limit = self.group.claim(LEAST.max(self.used()));
-        self.group.publish(self.state.resident, 0, now());
+        self.group.publish(self.state.resident, &self.state.need, now());
     }
 
     /// A child has all of this memory, too: each counts half of it. So there is room in the limit
@@ -31,7 +32,7 @@ impl Pager {
         self.parts.begin();
         self.count_parts(now());
         self.count_resident();
-        self.group.publish(self.state.resident, self.state.need.rate, now());
+        self.group.publish(self.state.resident, &self.state.need, now());
         if self.limit > self.used().max(LEAST) {
             self.shrink(self.used());
         }
@@ -43,13 +44,13 @@ impl Pager {
     }
 
     /// Pages that were brought into memory.
-    fn asked(&self) -> u64 {
+    pub fn asked(&self) -> u64 {
         self.counts.filled + self.counts.page_ins
     }
 
     /// A larger share, for so many pages more; false: there is none.
     pub fn enlarge(&mut self, more: u64) -> bool {
-        self.claim(self.limit + more.max(self.group.limit() / STEP))
+        self.claim(self.limit + more.max((self.limit / STEP).min(self.group.limit() / STEP_OF_ALL)))
     }
 
     fn claim(&mut self, share: u64) -> bool {
@@ -74,7 +75,7 @@ impl Pager {
     pub fn settle_share(&mut self, time: u64) -> bool {
         let asked = self.asked();
         self.state.need.measure(time, asked);
-        self.group.publish(self.state.resident, self.state.need.rate, time);
+        self.group.publish(self.state.resident, &self.state.need, time);
         let over = self.state.resident.saturating_sub(self.limit);
         if over > 0 {
             self.enlarge(over);

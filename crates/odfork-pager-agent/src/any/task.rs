@@ -216,6 +216,7 @@ fn wait(task: &Task, nap: u64) -> bool {
 fn look(pager: &mut Pager, times: &mut Times, time: u64) {
     pager.count_resident();
     let is_wished = pager.settle_share(time);
+    pager.take_turns(time);
     let seen = (pager.state.resident, pager.counts.faults);
     let (nap, longest) = if pager.is_tight() {
         let nap = (pager.limit / 16 * PAGE_NS).clamp(SHORTEST_NAP, 16 * MILLISECOND);
@@ -231,7 +232,7 @@ fn look(pager: &mut Pager, times: &mut Times, time: u64) {
         true => (times.nap * 2).clamp(nap, longest),
         false => nap,
     };
-    if is_wished {
+    if is_wished || pager.state.is_out {
         times.nap = times.nap.min(16 * MILLISECOND);
         // What was left by exec is given up at once.
         times.exec = time;

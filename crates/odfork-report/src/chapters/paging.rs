@@ -110,7 +110,7 @@ pub fn build_sessions(digest: &Digest, id: &str) -> Content {
             name: format!("{id}-{metric}"),
             title: title.into(),
             about: "One line for each way of sharing the memory: by the kernel's paging, by our \
-                    pager, by whole-process swapping."
+                    pagers (a daemon's; of any memory), by whole-process swapping."
                 .into(),
             caption: "Median and 95 % interval over rounds; faint dots are single rounds.".into(),
             x: Axis::new("sessions at once", Kind::Linear, Unit::Count),

@@ -1,0 +1,216 @@
+//! Load control: where several processes wait for their pages most of the time, one is put out, and
+//! they take turns.
+//!
+//! The paper swaps out the oldest of the four largest. A process that is out is not stopped: its
+//! touches are not answered, so it stalls at its next one. Its pages leave, and nothing is read
+//! before it touches it again. It comes back when no other large process is left, or when the others
+//! had their turns. Small processes take no part.
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+
+use super::group::{now, Group, Need, Slot, LEAST};
+use super::holder::{ALL, LOWEST};
+use super::pager::Pager;
+
+const MILLISECOND: u64 = 1_000_000;
+/// A turn takes as long, and longer for a process with much memory to read and write.
+const TURN: u64 = 1_000 * MILLISECOND;
+const TURN_OF_PAGE: u64 = 20_000;
+
+/// Who has a smaller part of the limit than this does not compete for it.
+const SMALL: u64 = 8;
+/// The oldest of so many is put out: when two at least wait for pages most of the time.
+const LARGEST: usize = 4;
+const MOST_WAITS: u64 = 500;
+
+impl Group {
+    /// Those who have a turn and compete for memory at that time.
+    fn rivals(&self, time: u64, turn: u64) -> impl Iterator<Item = &'static Slot> {
+        let least = self.limit() / SMALL;
+        let is_one = move |slot: &&Slot| {
+            let returned = slot.returned.load(Relaxed);
+            // Who has just come back has nothing yet.
+            let is_back = returned > 0 && time.saturating_sub(returned) < turn;
+            let is_large = slot.resident.load(Relaxed) >= least;
+            let waits = slot.waits.load(Relaxed) >= MOST_WAITS;
+            slot.out.load(Relaxed) == 0 && (is_back || is_large || waits)
+        };
+        self.slots(time).filter(is_one)
+    }
+
+    /// The one that came first to wait outside.
+    fn first_out(&self, time: u64) -> Option<&'static Slot> {
+        let is_out = |slot: &&Slot| slot.out.load(Relaxed) != 0;
+        self.slots(time).filter(is_out).min_by_key(|slot| slot.out.load(Relaxed))
+    }
+
+    /// This process is to give up its turn: somebody outside has waited for one, and it had its own
+    /// for longer than others; or several wait for pages, and it is the oldest of the four largest.
+    pub fn must_leave(&self, time: u64, turn: u64) -> bool {
+        let Some(own) = self.slot else { return false };
+        let is_own = |slot: &Slot| core::ptr::eq(own, slot);
+        let had = |since: &AtomicU64| time.saturating_sub(since.load(Relaxed)) >= turn;
+        let oldest = self.rivals(time, turn).min_by_key(|slot| slot.since.load(Relaxed));
+        if self.first_out(time).is_some_and(|out| had(&out.out)) {
+            return oldest.is_some_and(is_own) && had(&own.since);
+        }
+        let mut largest: [Option<&Slot>; LARGEST] = [None; LARGEST];
+        let mut count = 0;
+        for slot in self.rivals(time, turn).filter(|slot| slot.waits.load(Relaxed) >= MOST_WAITS) {
+            count += 1;
+            let size = |slot: Option<&Slot>| slot.map_or(0, |slot| slot.resident.load(Relaxed));
+            let mut next = Some(slot);
+            for place in &mut largest {
+                if size(next) > size(*place) {
+                    core::mem::swap(place, &mut next);
+                }
+            }
+        }
+        let oldest = largest.into_iter().flatten().min_by_key(|slot| slot.since.load(Relaxed));
+        count > 1 && oldest.is_some_and(is_own)
+    }
+
+    /// This process is outside, and is to come back: nobody else competes, or all who do had their
+    /// turns. A moment later than they see that, so that one of them leaves.
+    pub fn may_return(&self, time: u64, turn: u64) -> bool {
+        const MOMENT: u64 = 50_000_000;
+        let Some(own) = self.slot else { return true };
+        if !self.first_out(time).is_some_and(|slot| core::ptr::eq(own, slot)) {
+            return false;
+        }
+        let passed = |since: &AtomicU64| time.saturating_sub(since.load(Relaxed));
+        let mut rivals = self.rivals(time, turn);
+        let waited = passed(&own.out) >= turn + MOMENT;
+        rivals.all(|rival| waited && passed(&rival.since) >= turn)
+    }
+
+    pub fn go_out(&self, time: u64) {
+        self.slot.into_iter().for_each(|slot| slot.out.store(time, SeqCst));
+    }
+
+    pub fn come_back(&self, time: u64) {
+        if let Some(slot) = self.slot {
+            slot.since.store(time, Relaxed);
+            slot.returned.store(time, Relaxed);
+            slot.out.store(0, SeqCst);
+        }
+    }
+}
+
+impl Pager {
+    /// At each look: takes part, or not.
+    pub fn take_turns(&mut self, time: u64) {
+        let turn = TURN + self.group.limit() * TURN_OF_PAGE;
+        if self.state.is_out {
+            if self.group.may_return(time, turn) {
+                self.state.is_out = false;
+                self.state.need = Need::since(time, self.asked());
+                self.group.come_back(time);
+                // Whoever touches a page that is away asks again.
+                let _ = self.uffd.wake(LOWEST, ALL);
+            } else if self.state.resident > self.limit.max(LEAST) {
+                self.put_out();
+            }
+        } else if self.group.must_leave(time, turn) {
+            self.state.is_out = true;
+            self.counts.outs += 1;
+            self.group.go_out(time);
+            self.put_out();
+        }
+    }
+
+    /// All that can leave does. Until all is watched nothing is somebody else's.
+    fn put_out(&mut self) {
+        self.limit = LEAST;
+        self.count_resident();
+        if !self.watch_all() {
+            // At the next look.
+            return;
+        }
+        loop {
+            let before = self.state.resident;
+            self.state.shared = [0; 2];
+            self.reduce(0);
+            self.count_resident();
+            if self.state.resident <= LEAST || self.state.resident >= before {
+                break;
+            }
+        }
+        self.limit = self.state.resident.max(LEAST);
+        self.group.give_up(self.limit);
+        self.group.publish(self.state.resident, &self.state.need, now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::any::group::found;
+
+    const LIMIT: u64 = 8192;
+    const SECOND: u64 = 1_000 * MILLISECOND;
+
+    /// Of processes with so many pages that wait so much, and came one after the other.
+    fn groups<const N: usize>(processes: [(u64, u64); N]) -> [Group; N] {
+        let address = found(LIMIT).unwrap();
+        let mut came = 0;
+        processes.map(|(resident, waits)| {
+            let mut group = Group::at(address).unwrap();
+            group.join();
+            came += 1;
+            let slot = group.slot.unwrap();
+            slot.resident.store(resident, Relaxed);
+            slot.waits.store(waits, Relaxed);
+            slot.since.store(came, Relaxed);
+            slot.looked.store(u64::MAX, Relaxed);
+            group
+        })
+    }
+
+    fn leaving<const N: usize>(groups: &[Group; N], time: u64) -> [bool; N] {
+        core::array::from_fn(|at| groups[at].must_leave(time, SECOND))
+    }
+
+    fn returning<const N: usize>(groups: &[Group; N], time: u64) -> [bool; N] {
+        core::array::from_fn(|at| groups[at].may_return(time, SECOND))
+    }
+
+    #[test]
+    fn the_oldest_of_the_four_largest_that_wait_is_put_out() {
+        let all = groups([(900, 900), (1500, 800), (1400, 700), (1300, 600), (2000, 600)]);
+        assert_eq!(leaving(&all, 100), [false, true, false, false, false]);
+        // One that waits alone has nobody to make room for.
+        let all = groups([(3000, 900), (3000, 100), (100, 0)]);
+        assert_eq!(leaving(&all, 100), [false; 3]);
+    }
+
+    #[test]
+    fn turns_pass_from_one_to_the_next() {
+        let all = groups([(3000, 900), (3000, 900), (100, 0)]);
+        all[0].go_out(SECOND);
+        all[0].slot.unwrap().resident.store(LEAST, Relaxed);
+        assert_eq!(leaving(&all, SECOND + 1), [false; 3]);
+        assert_eq!(returning(&all, SECOND + 1), [false; 3]);
+        // It has waited for as long as a turn takes: the other one goes, it comes.
+        let time = 2 * SECOND + 60 * MILLISECOND;
+        assert_eq!(leaving(&all, time), [false, true, false]);
+        all[1].go_out(time);
+        all[1].slot.unwrap().resident.store(LEAST, Relaxed);
+        assert_eq!(returning(&all, time), [true, false, false]);
+        all[0].come_back(time);
+        // It has nothing yet, but it has its turn.
+        assert_eq!(returning(&all, time + 1), [false; 3]);
+        assert_eq!(leaving(&all, time + SECOND / 2), [false; 3]);
+        assert_eq!(leaving(&all, time + 2 * SECOND), [true, false, false]);
+    }
+
+    #[test]
+    fn who_is_out_comes_back_when_nobody_competes() {
+        let all = groups([(3000, 900), (3000, 900)]);
+        all[0].go_out(5);
+        assert_eq!(returning(&all, 6), [false; 2]);
+        all[1].slot.unwrap().resident.store(100, Relaxed);
+        all[1].slot.unwrap().waits.store(0, Relaxed);
+        assert_eq!(returning(&all, 6), [true, false]);
+    }
+}
