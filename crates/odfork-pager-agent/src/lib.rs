@@ -26,6 +26,7 @@
 mod advice;
 mod any;
 mod calls;
+mod clock;
 mod connection;
 mod descriptors;
 mod files;

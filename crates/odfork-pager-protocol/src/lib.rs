@@ -18,7 +18,8 @@ pub const PAGE: usize = 4096;
 pub const BACKING_BYTES: u64 = 1 << 40;
 
 /// Bytes of the file through which the processes of a group (`page run --memory any`) have one
-/// limit. Its first word is the limit in pages.
+/// limit. Its first word is the limit in pages, the third one the time at which the last process
+/// came or went (monotonic, nanoseconds).
 pub const GROUP_BYTES: usize = 32768;
 
 /// Bytes of a slot of that file, from the second one on: of a process, whose number is the first

@@ -1,11 +1,12 @@
 //! `page run --memory any` of several processes: they have one limit together.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 
-use odfork_pager_protocol::GROUP_SLOT;
+use odfork_pager_protocol::{GROUP_BYTES, GROUP_SLOT};
 use odfork_tests::watch::below;
 use serde_json::Value;
 
@@ -51,20 +52,12 @@ fn sum(folder: &Path, name: &str) -> u64 {
     lines.filter_map(|line| line[name].as_u64()).sum()
 }
 
-/// The last process removes the file.
-fn is_removed(folder: &Path) -> Outcome {
-    wait_for("the group's file to be removed", || {
-        fs::read_dir(folder.join("odfork")).is_ok_and(|mut files| files.next().is_none())
-    })
-}
-
 /// Four processes of the size of the limit each, that are executed. What is seen of one is older
 /// than what is seen of the next, so it may be somewhat more.
 fn together(stage: &Stage) -> Outcome {
     let folder = tempfile::tempdir().map_err(text)?;
     let words = ["group", "together", "4", &LIMIT.to_string(), "3"];
     let most = most(start(stage, folder.path(), &words)?)?;
-    is_removed(folder.path())?;
     match sum(folder.path(), "page_ins") {
         0 => Err("nothing came back".into()),
         _ if most >= 2 * LIMIT => Err(format!("{most} MB in memory under {LIMIT}")),
@@ -82,10 +75,10 @@ fn idle(stage: &Stage) -> Outcome {
     });
     let ended = has_ended(pid);
     finish(child).and(gives)?;
-    if ended {
-        return Err("it ended before it was seen".into());
+    match ended {
+        true => Err("it ended before it was seen".into()),
+        false => Ok(()),
     }
-    is_removed(folder.path())
 }
 
 /// What a parent has filled counts once, although its children read all of it: hardly anything of
@@ -94,7 +87,6 @@ fn kin(stage: &Stage) -> Outcome {
     let folder = tempfile::tempdir().map_err(text)?;
     let child = start(stage, folder.path(), &["group", "kin", "3", "16", "200"])?;
     let most = most(child)?;
-    is_removed(folder.path())?;
     let unshared = sum(folder.path(), "unshared");
     match unshared < 3 * 16 * 256 / 2 && most <= 2 * LIMIT {
         true => Ok(()),
@@ -127,7 +119,6 @@ fn turns(stage: &Stage) -> Outcome {
     loop {
         let folder = tempfile::tempdir().map_err(text)?;
         finish(start(stage, folder.path(), &["group", "together", "2", "20", "400"])?)?;
-        is_removed(folder.path())?;
         if sum(folder.path(), "outs") > 0 {
             return Ok(());
         }
@@ -175,11 +166,34 @@ fn named(stage: &Stage) -> Outcome {
     for mut child in waiting {
         go(&mut child).and_then(|()| finish(child))?;
     }
-    joined.and(refused)?;
-    is_removed(folder.path())
+    joined.and(refused)
 }
 
-pub const CASES: [(&str, Case); 6] = [
+/// The next group removes files of groups that are over, and no others.
+fn left(stage: &Stage) -> Outcome {
+    let folder = tempfile::tempdir().map_err(text)?;
+    let own = folder.path().join("odfork");
+    fs::create_dir(&own)
+        .and_then(|()| fs::set_permissions(&own, Permissions::from_mode(0o700)))
+        .map_err(text)?;
+    let hour_ago = SystemTime::now() - Duration::from_secs(3600);
+    for (name, task) in [("limit-of-old", 0), ("limit-of-a-living", std::process::id())] {
+        let mut words = vec![0; GROUP_BYTES];
+        words[GROUP_SLOT..][..4].copy_from_slice(&task.to_ne_bytes());
+        fs::write(own.join(name), words).map_err(text)?;
+        let file = fs::File::options().write(true).open(own.join(name)).map_err(text)?;
+        file.set_modified(hour_ago).map_err(text)?;
+    }
+    finish(start(stage, folder.path(), &["group", "fill", "1", "1"])?)?;
+    let exists = |name: &str| own.join(name).exists();
+    match (exists("limit-of-old"), exists("limit-of-a-living")) {
+        (false, true) => Ok(()),
+        found => Err(format!("{found:?} are there")),
+    }
+}
+
+pub const CASES: [(&str, Case); 7] = [
+    ("left", left),
     ("together", together),
     ("idle", idle),
     ("kin", kin),

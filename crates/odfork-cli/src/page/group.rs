@@ -1,8 +1,7 @@
 //! The group of a `page run --memory any`: a file through which all its processes have one limit.
-//! The last of them removes it.
 
 use std::fs::{self, File};
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -11,8 +10,11 @@ use anyhow::{bail, Result};
 use odfork_pager_protocol::{GROUP_BYTES, GROUP_SLOT, PAGE};
 use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 
-/// A file that nobody is in yet is new for so long: its first program is about to start.
-const NEW: Duration = Duration::from_secs(10);
+/// A group without a process may get one for so long: a program is about to start, or forks and
+/// ends.
+const EMPTY: Duration = Duration::from_secs(10);
+/// The library knows no longer path.
+const LONGEST: usize = 1023;
 
 /// Of the group with this name, if there is one; else a new one.
 pub fn file(name: Option<&str>, limit: u64) -> Result<PathBuf> {
@@ -20,6 +22,10 @@ pub fn file(name: Option<&str>, limit: u64) -> Result<PathBuf> {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let own = folder.join(format!("limit-{}-{}", std::process::id(), since.as_nanos()));
     let pages = limit / PAGE as u64;
+    if own.as_os_str().len() > LONGEST - 64 {
+        bail!("{} is too long a path: set XDG_RUNTIME_DIR", folder.display());
+    }
+    remove_what_is_left(&folder);
     let Some(name) = name else {
         create(&own, pages)?;
         return Ok(own);
@@ -29,7 +35,6 @@ pub fn file(name: Option<&str>, limit: u64) -> Result<PathBuf> {
         bail!("--group {name}: a name has up to 64 letters, digits, - and _");
     }
     let path = folder.join(format!("limit-of-{name}"));
-    remove_if_left(&path)?;
     // It has its name when it is complete: another program may start at the same moment.
     create(&own, pages)?;
     let linked = fs::hard_link(&own, &path);
@@ -44,21 +49,23 @@ pub fn file(name: Option<&str>, limit: u64) -> Result<PathBuf> {
     }
 }
 
-/// Removes the file of a group whose last process was ended before it could.
-fn remove_if_left(path: &Path) -> Result<()> {
-    let gone = |error: &io::Error| error.kind() == ErrorKind::NotFound;
-    let words = match fs::read(path) {
-        Err(error) if gone(&error) => return Ok(()),
-        words => words?,
-    };
-    let made = fs::metadata(path).and_then(|meta| meta.modified());
-    let is_new = made.is_ok_and(|made| made.elapsed().unwrap_or_default() < NEW);
-    if is_alive(&words) || is_new {
-        return Ok(());
-    }
-    match fs::remove_file(path) {
-        Err(error) if !gone(&error) => Err(error.into()),
-        _ => Ok(()),
+/// Removes files of groups that are over. No process of a group knows that it is the last one: a
+/// child may be about to join. So the next group that begins does it.
+fn remove_what_is_left(folder: &Path) {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let now = Duration::new(now.tv_sec as u64, now.tv_nsec as u32);
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if !entry.file_name().as_encoded_bytes().starts_with(b"limit-") {
+            continue;
+        }
+        let Ok(words) = fs::read(&path) else { continue };
+        let made = entry.metadata().and_then(|meta| meta.modified());
+        let is_new = made.is_ok_and(|made| made.elapsed().unwrap_or_default() < EMPTY);
+        let changed = Duration::from_nanos(word(&words, 16));
+        if !is_new && !is_alive(&words) && now.saturating_sub(changed) > EMPTY {
+            let _ = fs::remove_file(&path);
+        }
     }
 }
 

@@ -4,10 +4,10 @@ use odfork_pager_protocol::PAGE;
 use odfork_sys::{Errno, SysResult};
 
 use super::events::Touch;
-use super::group::now;
 use super::pager::Pager;
 use super::store::MOST;
 use super::table::{Entry, Place};
+use crate::clock::now;
 
 const BYTES: u64 = PAGE as u64;
 /// Most pages of zeros for one touch: they are all the kernel's one, and take no memory

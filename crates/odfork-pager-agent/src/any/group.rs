@@ -4,21 +4,24 @@
 //! its file. Each process has a slot, with its share of the limit. Only its own task writes there,
 //! and whoever finds that a task is gone. A share is claimed first and checked then, so a task that
 //! is killed at any moment leaves nothing but a slot. Wrong numbers, from a process that was broken
-//! into, cost others their shares, and nothing else.
+//! into, cost others their shares; who cuts the file off ends them, as who may kill them can.
 
 use core::ffi::{c_int, CStr};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 use odfork_pager_protocol::{GROUP_BYTES, GROUP_SLOT};
-use odfork_sys::{args, call, check, getpid, raw, Errno, SysResult};
+use odfork_sys::{args, call, check, getpid, Errno, SysResult};
 
+use super::parts::Parts;
+use crate::clock::now;
 use crate::{close, kernel_mmap};
 
 const SLOTS: usize = 255;
 /// A process has so many pages at least, although the others have all.
 pub const LEAST: u64 = 512;
-/// Nobody has had a look for so long: the process may have ended.
+/// A task that had no look for so long may have ended; after the longer time it counts as if.
 const SILENCE: u64 = 2_000_000_000;
+const LONG_SILENCE: u64 = 30_000_000_000;
 /// What somebody wanted that long ago is not wanted any more. Longer than between two looks.
 const WISH: u64 = 250_000_000;
 /// A slot that is being emptied.
@@ -29,9 +32,12 @@ const EMPTYING: u64 = u64::MAX;
 pub struct Slot {
     /// Its task, by process number.
     pub task: AtomicU64,
-    /// In pages; so are the next two.
+    /// In pages; so are the next three.
     share: AtomicU64,
     pub resident: AtomicU64,
+    /// The same, with all of what it shares with others by a fork; and 1 if it does.
+    full: AtomicU64,
+    shares: AtomicU64,
     /// More that it could not have; and when.
     wish: AtomicU64,
     wished: AtomicU64,
@@ -54,6 +60,11 @@ struct Memory {
     limit: AtomicU64,
     /// Behind the last slot that was ever used.
     top: AtomicU64,
+    /// When the last process came or went (monotonic): a group without one may still get one.
+    changed: AtomicU64,
+    /// When an excess was told last, and how often.
+    told: AtomicU64,
+    tellings: AtomicU64,
     slots: [Slot; SLOTS],
 }
 
@@ -109,13 +120,6 @@ pub struct Group {
     pub slot: Option<&'static Slot>,
 }
 
-pub fn now() -> u64 {
-    let mut time = [0u64; 2];
-    // SAFETY: room for a timespec.
-    unsafe { raw(libc::SYS_clock_gettime, args![libc::CLOCK_MONOTONIC, &mut time]) };
-    time[0] * 1_000_000_000 + time[1]
-}
-
 /// Urgency of a process with so much.
 pub fn urgency(need: u64, share: u64) -> u64 {
     need.saturating_mul(1024) / share.max(LEAST)
@@ -149,10 +153,10 @@ fn open(path: &CStr) -> SysResult<c_int> {
     unsafe {
         let fd = call(libc::SYS_openat, open)? as c_int;
         let mut stat: libc::stat = core::mem::zeroed();
-        call(libc::SYS_fstat, args![fd, &mut stat])?;
+        let known = call(libc::SYS_fstat, args![fd, &mut stat]).is_ok();
         let is_file = stat.st_mode & libc::S_IFMT == libc::S_IFREG;
         let is_own = stat.st_uid == libc::geteuid() && stat.st_mode & 0o077 == 0;
-        match is_file && is_own && stat.st_size == GROUP_BYTES as i64 {
+        match known && is_file && is_own && stat.st_size == GROUP_BYTES as i64 {
             true => Ok(fd),
             false => {
                 close(fd);
@@ -182,8 +186,8 @@ impl Slot {
     /// Nobody's, if the task is gone that it was of.
     fn empty(&self, task: u64) {
         if self.task.compare_exchange(task, EMPTYING, SeqCst, Relaxed).is_ok() {
-            let counts = [&self.share, &self.resident, &self.wish, &self.need, &self.waits];
-            let times = [&self.out, &self.returned];
+            let counts = [&self.share, &self.resident, &self.full, &self.wish, &self.need];
+            let times = [&self.shares, &self.waits, &self.out, &self.returned];
             counts.into_iter().chain(times).for_each(|one| one.store(0, SeqCst));
             self.task.store(0, SeqCst);
         }
@@ -198,23 +202,29 @@ impl Group {
 
     /// The task that calls has a slot from now on, if there is one.
     pub fn join(&mut self) {
-        let task = getpid() as u64;
+        let (task, time) = (getpid() as u64, now());
         let mut slots = self.memory.slots.iter();
         let is_free = |slot: &&Slot| slot.task.compare_exchange(0, task, SeqCst, Relaxed).is_ok();
         self.slot = slots.by_ref().find(is_free);
+        self.memory.changed.store(time, Relaxed);
         if let Some(slot) = self.slot {
-            slot.looked.store(now(), Relaxed);
-            slot.since.store(now(), Relaxed);
+            slot.looked.store(time, Relaxed);
+            slot.since.store(time, Relaxed);
             self.memory.top.fetch_max((SLOTS - slots.len()) as u64, SeqCst);
         }
     }
 
-    /// Gives its share back. True: nobody is left.
-    pub fn leave(&mut self) -> bool {
+    /// It had none yet, or somebody took it for ended.
+    pub fn is_member(&self) -> bool {
+        self.slot.is_some_and(|slot| slot.task.load(Relaxed) == getpid() as u64)
+    }
+
+    /// Gives its share back.
+    pub fn leave(&mut self) {
         if let Some(slot) = self.slot.take() {
             slot.empty(getpid() as u64);
         }
-        self.memory.used().iter().all(|slot| slot.task.load(SeqCst) == 0)
+        self.memory.changed.store(now(), Relaxed);
     }
 
     /// Of all processes whose tasks had a look lately.
@@ -240,20 +250,60 @@ impl Group {
         self.memory.sum(|slot| &slot.resident)
     }
 
+    /// All of them fit with so many more, although each counts all of what it shares.
+    pub fn is_roomy(&self, more: u64) -> bool {
+        self.memory.sum(|slot| &slot.full) + more <= self.limit()
+    }
+
+    /// Processes that have pages in common with others.
+    pub fn sharers(&self) -> u64 {
+        self.memory.sum(|slot| &slot.shares)
+    }
+
+    /// What nobody has claimed.
+    pub fn unclaimed(&self) -> u64 {
+        self.limit().saturating_sub(self.memory.sum(|slot| &slot.share))
+    }
+
+    /// What it claimed and got.
+    pub fn share(&self) -> u64 {
+        self.slot.map_or(0, |slot| slot.share.load(Relaxed))
+    }
+
+    /// One process tells of an excess, and the next one not before a pause that doubles from 1 s on.
+    pub fn may_tell(&self, time: u64) -> bool {
+        const SECOND: u64 = 1_000_000_000;
+        let (told, count) = (&self.memory.told, &self.memory.tellings);
+        let old = told.load(Relaxed);
+        let pause = SECOND << count.load(Relaxed).min(12);
+        let is_due = old == 0 || time.saturating_sub(old) > pause;
+        let tells = is_due && told.compare_exchange(old, time, SeqCst, Relaxed).is_ok();
+        count.fetch_add(u64::from(tells), Relaxed);
+        tells
+    }
+
+    /// Nobody has more above its share.
+    pub fn is_furthest(&self) -> bool {
+        let above =
+            |slot: &Slot| slot.resident.load(Relaxed).saturating_sub(slot.share.load(Relaxed));
+        let own = self.slot.map_or(0, above);
+        own > 0 && self.memory.used().iter().all(|slot| above(slot) <= own)
+    }
+
     /// More, if there is some; what it has then. What is missing is a wish.
     pub fn claim(&self, share: u64) -> u64 {
-        let Some(slot) = self.slot else { return LEAST };
+        let Some(slot) = self.slot else { return 0 };
         let (old, share) = (slot.share.load(Relaxed), share.min(self.limit()));
-        if share <= old {
-            return old.max(LEAST);
+        let mut got = old;
+        if share > old {
+            slot.share.store(share, SeqCst);
+            let excess = self.memory.sum(|slot| &slot.share).saturating_sub(self.limit());
+            got = share - excess.min(share - old);
+            slot.share.store(got, SeqCst);
         }
-        slot.share.store(share, SeqCst);
-        let excess = self.memory.sum(|slot| &slot.share).saturating_sub(self.limit());
-        let got = share - excess.min(share - old);
-        slot.share.store(got, SeqCst);
-        slot.wish.store(share - got, Relaxed);
+        slot.wish.store(share.saturating_sub(got), Relaxed);
         slot.wished.store(now(), Relaxed);
-        got.max(LEAST)
+        got
     }
 
     /// It keeps so much only.
@@ -263,16 +313,18 @@ impl Group {
         }
     }
 
-    pub fn publish(&self, resident: u64, need: &Need, time: u64) {
+    pub fn publish(&self, resident: u64, parts: &Parts, need: &Need, time: u64) {
         if let Some(slot) = self.slot {
             slot.resident.store(resident, Relaxed);
+            slot.full.store(resident + parts.others, Relaxed);
+            slot.shares.store(u64::from(parts.are_any), Relaxed);
             slot.need.store(need.rate, Relaxed);
             slot.waits.store(need.waits, Relaxed);
             slot.looked.store(time, Relaxed);
         }
     }
 
-    /// What others want at that time. Those who are gone leave their slots.
+    /// What others want at that time, and nobody has left. Those who are gone leave their slots.
     pub fn wish(&self, time: u64) -> Option<Wish> {
         let (mut pages, mut most) = (0u64, 0);
         for slot in self.memory.used() {
@@ -280,20 +332,23 @@ impl Group {
             if self.slot.is_some_and(|own| core::ptr::eq(own, slot)) || task == 0 {
                 continue;
             }
-            if time.saturating_sub(slot.looked.load(Relaxed)) > SILENCE && is_gone(task) {
+            let silence = time.saturating_sub(slot.looked.load(Relaxed));
+            if silence > LONG_SILENCE || silence > SILENCE && is_gone(task) {
                 slot.empty(task);
             }
             let wish = slot.wish.load(Relaxed);
             if wish > 0 && time.saturating_sub(slot.wished.load(Relaxed)) < WISH {
                 let share = slot.share.load(Relaxed);
                 pages = pages.saturating_add(wish);
-                most = most.max(match share < LEAST {
+                let is_above = slot.resident.load(Relaxed) > share;
+                most = most.max(match share < LEAST && is_above {
                     true => u64::MAX,
                     false => urgency(slot.need.load(Relaxed), share),
                 });
             }
         }
-        (pages > 0).then_some(Wish { pages, urgency: most })
+        let left = self.unclaimed();
+        (pages > left).then_some(Wish { pages: pages - left, urgency: most })
     }
 }
 
@@ -327,9 +382,9 @@ mod tests {
         assert_eq!(other.claim(6000), 3192);
         // Who does not claim any more wants nothing after a while.
         assert!(one.wish(now() + WISH).is_none());
-        assert!(!one.leave());
+        one.leave();
         assert_eq!(other.claim(9000), 8192);
-        assert!(other.leave());
+        other.leave();
         assert_eq!(other.memory.sum(|slot| &slot.share), 0);
     }
 
@@ -364,18 +419,25 @@ mod tests {
         gone.task.store(1 << 30, Relaxed);
         let mut group = Group::at(address).unwrap();
         group.join();
-        assert_eq!(group.claim(3000), LEAST);
+        assert_eq!(group.claim(3000), 0);
         let _ = group.wish(now() + SILENCE + 1);
         assert_eq!(group.claim(3000), 3000);
     }
 
     #[test]
-    fn a_process_without_a_slot_has_the_least() {
+    fn a_process_without_a_slot_gets_one_later() {
         let address = group(1 << 20);
         of(address).slots.iter().for_each(|slot| slot.task.store(1, Relaxed));
         let mut group = Group::at(address).unwrap();
         group.join();
-        assert_eq!(group.claim(1 << 19), LEAST);
-        assert_eq!(group.claim(0), LEAST);
+        assert!(!group.is_member());
+        assert_eq!((group.claim(1 << 19), group.claim(0)), (0, 0));
+        of(address).slots[7].task.store(0, Relaxed);
+        group.join();
+        assert!(group.is_member());
+        assert_eq!(group.claim(1 << 19), 1 << 19);
+        // Somebody took it for ended.
+        of(address).slots[7].empty(getpid() as u64);
+        assert!(!group.is_member());
     }
 }

@@ -84,8 +84,6 @@ const LIMIT: &CStr = c"ODFORK_PAGE_LIMIT";
 const STORE: &CStr = c"ODFORK_PAGE_STORE";
 const REPORT: &CStr = c"ODFORK_PAGE_REPORT";
 const GROUP: &CStr = c"ODFORK_PAGE_GROUP";
-/// Of the paths in an order.
-const GROUP_PATH: usize = 2;
 
 /// As long as the name of a mapping can be.
 const NAME: usize = 8192;
@@ -209,7 +207,7 @@ pub fn init() -> bool {
 /// The group of who started this program; a new one if there is none, or if its file is gone.
 fn join_group() {
     let limit = options::number(LIMIT).unwrap_or(0) as u64 / PAGE as u64;
-    let path = ORDER.path(GROUP_PATH);
+    let path = ORDER.path(2);
     let joined = group::join_file(path, limit).or_else(|_| {
         if !path.is_empty() {
             say(
@@ -217,8 +215,6 @@ fn join_group() {
                    gone, or not this user's\n",
             );
         }
-        // SAFETY: only this thread runs.
-        unsafe { (&mut *ORDER.paths.get())[GROUP_PATH][0] = 0 };
         group::found(limit)
     });
     ORDER.group.store(joined.unwrap_or(0), Relaxed);

@@ -21,6 +21,9 @@ use super::watched::Watched;
 use crate::messages::die;
 use crate::proc_lines::number;
 
+/// A process is new for so long.
+const NEW: u64 = 200_000_000;
+
 /// What was done, for the report.
 #[derive(Default)]
 pub struct Counts {
@@ -110,6 +113,9 @@ pub struct State {
     /// Pages are being brought back for the kernel's sake: no room is made meanwhile.
     pub is_protecting: bool,
     pub need: Need,
+    /// When it last gave something up, and tried to get a slot.
+    pub gave: u64,
+    pub joined: u64,
     /// It has no turn: touches are not answered.
     pub is_out: bool,
     pub reclaims: Streams<1>,
@@ -165,10 +171,14 @@ impl Pager {
     pub fn allowed(&self) -> u64 {
         let shared = self.state.shared[0].max(self.state.shared[1]).min(self.state.resident);
         let allowed = self.limit.max(shared + self.state.shared_memory + self.limit / 2);
-        match self.parts.are_any {
-            true => allowed.max(self.state.resident + self.group.free()),
-            false => allowed,
+        if self.parts.are_any {
+            // Who has just come is counted by others in full, until they have a look.
+            let is_new = crate::clock::now() < self.state.joined + NEW;
+            let free = if is_new { u64::MAX / 2 } else { self.group.free() };
+            let parts = self.limit + self.parts.others;
+            return allowed.max(if free > 0 { parts.min(self.state.resident + free) } else { 0 });
         }
+        allowed
     }
 
     /// From so many pages on all memory is watched: what grows waits for room.
@@ -190,6 +200,9 @@ impl Pager {
 
     /// Anonymous pages and shared memory, ours among them. How much more may be mapped follows.
     pub fn count_resident(&mut self) {
+        if self.parts.are_any {
+            self.parts.adjust(self.group.sharers());
+        }
         let spent = growth::spent();
         let mut text = [0u8; 128];
         let read = args![self.statm, text.as_mut_ptr(), text.len(), 0];

@@ -48,8 +48,8 @@ pub struct Tellings {
 }
 
 impl Tellings {
-    /// So many pages are above it at that time.
-    pub fn is_due(&mut self, time: u64, excess: u64) -> bool {
+    /// So many pages are above it at that time; whether others have just told is asked last.
+    pub fn is_due(&mut self, time: u64, excess: u64, may_tell: impl FnOnce() -> bool) -> bool {
         if excess == 0 {
             self.above = 0;
             return false;
@@ -59,7 +59,7 @@ impl Tellings {
         }
         let (at, pages) = self.told;
         let is_anew = self.above > at && time >= at + self.pause;
-        let is_due = time > self.above + PATIENCE && (is_anew || excess > 2 * pages);
+        let is_due = time > self.above + PATIENCE && (is_anew || excess > 2 * pages) && may_tell();
         if is_due {
             self.told = (time, excess);
             self.pause = (2 * self.pause).clamp(SECOND, LONGEST_PAUSE);
@@ -212,7 +212,7 @@ mod tests {
             (94.6, 4, true),
         ] {
             let time = (time * SECOND as f64) as u64;
-            assert_eq!(tellings.is_due(time, excess), is_due, "{time} {excess}");
+            assert_eq!(tellings.is_due(time, excess, || true), is_due, "{time} {excess}");
         }
     }
 }

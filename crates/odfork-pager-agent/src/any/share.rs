@@ -4,9 +4,10 @@
 //! more. Who hardly uses what it has gives that up first. Then the one that asks for fewer pages,
 //! measured by what it has, gives to the one that asks for more.
 
-use super::group::{now, urgency, LEAST};
+use super::group::{urgency, LEAST};
 use super::pager::Pager;
 use super::report::status_number;
+use crate::clock::now;
 
 /// A share grows by this part of its own, and at most by that of the limit.
 const STEP: u64 = 8;
@@ -16,31 +17,46 @@ const PART: u64 = 16;
 /// Somebody else is that much more urgent before it gets something.
 const MORE_URGENT: u64 = 2;
 
+/// Between two steps in which it becomes smaller, and between two tries to get a slot.
+const STEP_PAUSE: u64 = 16_000_000;
+const JOIN_PAUSE: u64 = 1_000_000_000;
+
 impl Pager {
     /// The task begins.
     pub fn join_group(&mut self) {
+        self.state.joined = now();
         self.group.join();
-        self.count_parts(now());
+        // All counts before it is asked whether there is room for all.
         self.count_resident();
-        self.limit = self.group.claim(LEAST.max(self.used()));
-        self.group.publish(self.state.resident, &self.state.need, now());
+        self.publish_share(now());
+        self.count_parts(now(), 0);
+        self.count_resident();
+        self.claim(self.used());
+        self.publish_share(now());
     }
 
     /// A child has all of this memory, too: each counts half of it. So there is room in the limit
     /// for what the child has.
     pub fn share_with_child(&mut self) {
+        self.publish_share(now());
         self.parts.begin();
-        self.count_parts(now());
+        self.publish_share(now());
+        // One who is not here yet.
+        self.count_parts(now(), 1);
         self.count_resident();
-        self.group.publish(self.state.resident, &self.state.need, now());
+        self.publish_share(now());
         if self.limit > self.used().max(LEAST) {
             self.shrink(self.used());
         }
     }
 
+    fn publish_share(&self, time: u64) {
+        self.group.publish(self.state.resident, &self.parts, &self.state.need, time);
+    }
+
     /// What is in memory, and a little more.
     fn used(&self) -> u64 {
-        self.state.resident + self.state.resident / 8 + 64
+        self.state.resident + self.state.resident / 8 + 16
     }
 
     /// Pages that were brought into memory.
@@ -53,21 +69,19 @@ impl Pager {
         self.claim(self.limit + more.max((self.limit / STEP).min(self.group.limit() / STEP_OF_ALL)))
     }
 
+    /// What it gets counts; it may have the least share in any case.
     fn claim(&mut self, share: u64) -> bool {
-        let got = self.group.claim(share);
-        let is_more = got > self.limit;
-        self.limit = got;
-        is_more
+        let old = core::mem::replace(&mut self.limit, self.group.claim(share).max(LEAST));
+        self.limit > old
     }
 
     /// All that is mapped may fit into a larger share: then nothing has to be watched. True: it has
     /// one now.
     pub fn enlarge_for_mapped(&mut self) -> bool {
         let needed = self.state.resident.max(self.state.mapped + self.state.shared_memory);
-        let all = self.group.limit();
-        let (enough, spare) = (needed + needed / 7 + 8, needed / 4 + all / 64);
-        let is_worth_it = self.limit < enough + spare / 2 && enough <= all && !self.parts.are_any;
-        is_worth_it && self.claim(enough + spare)
+        let (enough, spare) = (needed + needed / 7 + 8, needed / 4 + 64);
+        let fits = enough <= self.group.limit() && !self.parts.are_any;
+        fits && self.limit < enough + spare / 2 && self.claim(enough + spare)
     }
 
     /// At each look: what this process needs, and what others may have of it. True: others wish for
@@ -75,23 +89,33 @@ impl Pager {
     pub fn settle_share(&mut self, time: u64) -> bool {
         let asked = self.asked();
         self.state.need.measure(time, asked);
-        self.group.publish(self.state.resident, &self.state.need, time);
-        let over = self.state.resident.saturating_sub(self.limit);
-        if over > 0 {
-            self.enlarge(over);
+        if !self.group.is_member() && time >= self.state.joined + JOIN_PAUSE {
+            self.state.joined = time;
+            self.group.join();
         }
-        if time >= self.parts.due() {
-            self.count_parts(time);
+        self.publish_share(time);
+        let is_late = self.parts.are_all_counted() && !self.group.is_roomy(0);
+        if time >= self.parts.due() || is_late {
+            self.count_parts(time, 0);
+            self.count_resident();
+            self.publish_share(time);
+        }
+        let share = self.group.share();
+        if self.state.resident > share {
+            self.claim(self.used().max(self.limit.min(self.state.resident + LEAST)));
         }
         let Some(wish) = self.group.wish(time) else { return false };
-        let used = self.used();
-        let own = urgency(self.state.need.rate, self.limit).saturating_mul(MORE_URGENT);
-        if self.limit > used.max(LEAST) {
-            self.shrink(used.max(self.limit.saturating_sub(wish.pages)));
-        } else if wish.urgency > own {
-            self.shrink(self.limit - wish.pages.min(self.limit / PART));
+        let (used, share) = (self.used(), self.group.share());
+        let own = urgency(self.state.need.rate, share).saturating_mul(MORE_URGENT);
+        let gives = share > used || share > LEAST && wish.urgency > own;
+        if gives && time >= self.state.gave + STEP_PAUSE {
+            self.state.gave = time;
+            self.shrink(match share > used {
+                true => used.max(share.saturating_sub(wish.pages)),
+                false => share - wish.pages.min(share / PART),
+            });
         }
-        true
+        gives
     }
 
     /// A smaller share, if what exceeds it can leave. All is watched before the rest of it is
@@ -110,19 +134,23 @@ impl Pager {
         }
         self.limit = self.limit.max(self.state.resident.min(old));
         self.count_resident();
-        self.group.give_up(self.limit);
+        self.group.give_up(if self.limit > LEAST { self.limit } else { to.max(self.used()) });
     }
 
     /// Much was brought into memory since what is shared was measured: some of it may be.
     pub fn renew_parts(&mut self) {
         if self.parts.is_due_at(self.asked()) {
-            self.count_parts(now());
+            self.count_parts(now(), 0);
         }
     }
 
-    fn count_parts(&mut self, time: u64) {
-        let asked = self.asked();
-        self.parts.measure(time, asked, self.limit);
+    /// So many come who have all that this process has.
+    fn count_parts(&mut self, time: u64, more: u64) {
+        let (asked, sharers) = (self.asked(), self.group.sharers() + more);
+        match self.group.is_roomy(more * (self.state.resident + self.parts.others)) {
+            true => self.parts.count_all(time),
+            false => self.parts.measure(time, (asked, self.limit), sharers),
+        }
     }
 
     /// It changes behind our back, and not often.
@@ -130,13 +158,13 @@ impl Pager {
         self.state.shared_memory = status_number(c"/proc/self/status", b"RssShmem:") / 4;
     }
 
-    /// Pages above the limit: of all processes, and not more than this one has above its share.
+    /// Pages of all processes above the limit; 0 where another one is further above its share.
     pub fn above_limit(&self) -> u64 {
         let all = self.group.limit();
-        let group = self.group.resident().saturating_sub(all);
-        match group.min(self.state.resident.saturating_sub(self.limit)) {
+        match self.group.resident().saturating_sub(all) {
             few if few <= all / 10 => 0,
-            excess => excess,
+            excess if self.group.is_furthest() => excess,
+            _ => 0,
         }
     }
 }

@@ -7,11 +7,11 @@ use odfork_sys::{args, call, raw};
 
 use super::events::Batch;
 use super::filters::Filters;
-use super::group::now;
 use super::holder::Holder;
 use super::pager::Pager;
 use super::report::Tellings;
 use super::Order;
+use crate::clock::now;
 use crate::line::Line;
 use crate::{close, kernel_munmap};
 
@@ -21,6 +21,7 @@ const MILLISECOND: u64 = 1_000_000;
 /// A program makes at most so much memory its own: 4 KB in half a microsecond.
 const PAGE_NS: u64 = 500;
 const SHORTEST_NAP: u64 = 250 * MICROSECOND;
+const SHORT_NAP: u64 = 16 * MILLISECOND;
 const LONGEST_NAP: u64 = 200 * MILLISECOND;
 /// While faults come that closely, the next one is polled for.
 const CLOSE: u64 = 80 * MICROSECOND;
@@ -50,7 +51,10 @@ struct Times {
     /// The last yield took so long; and nothing is polled until then.
     yielded: u64,
     crowded: u64,
+    second: u64,
     exec: u64,
+    /// Others wish for memory that this process can give.
+    is_wished: bool,
     seen: (u64, u64),
     excess: Tellings,
 }
@@ -65,7 +69,7 @@ pub extern "C" fn serve(task: usize) -> i32 {
     let mut filters = Filters::of(task.pager.program);
     let start = now();
     let nap = MILLISECOND;
-    let mut times = Times { look: start, nap, gap: u64::MAX, exec: start, ..Times::default() };
+    let mut times = Times { look: start, nap, gap: u64::MAX, second: start, ..Times::default() };
     loop {
         let was_any = task.pager.turn(&mut task.batch);
         let time = now();
@@ -84,15 +88,7 @@ pub extern "C" fn serve(task: usize) -> i32 {
             look(&mut task.pager, &mut times, time);
             times.look = time + times.nap;
         }
-        if time >= times.exec {
-            times.exec = time + 1_000 * MILLISECOND;
-            task.pager.count_shared_memory();
-            filters.look();
-            task.pager.publish(task.status);
-            if has_left(&task.pager) {
-                stay_behind(task);
-            }
-        }
+        look_around(task, &mut filters, &mut times, time);
         let polls = times.gap.max(time - times.message) < CLOSE && time >= times.crowded;
         rank.set(!polls);
         if polls {
@@ -211,41 +207,53 @@ fn wait(task: &Task, nap: u64) -> bool {
     list[1].revents != 0
 }
 
+/// What does not change often. After exec the share is given up soon, if others wish for it.
+fn look_around(task: &mut Task, filters: &mut Filters, times: &mut Times, time: u64) {
+    let is_due = time >= times.second;
+    if is_due {
+        times.second = time + 1_000 * MILLISECOND;
+        task.pager.count_shared_memory();
+        filters.look();
+        task.pager.publish(task.status);
+    }
+    if is_due || times.is_wished && time >= times.exec {
+        times.exec = time + 50 * MILLISECOND;
+        if has_left(&task.pager) {
+            stay_behind(task);
+        }
+    }
+}
+
 /// Looks at what is in memory, and when to look again: before the program can have made so much
-/// memory its own that the limit is exceeded by far.
+/// memory its own that the limit is exceeded by far. While nothing happens, later and later.
 fn look(pager: &mut Pager, times: &mut Times, time: u64) {
     pager.count_resident();
-    let is_wished = pager.settle_share(time);
+    times.is_wished = pager.settle_share(time);
     pager.take_turns(time);
     let seen = (pager.state.resident, pager.counts.faults);
-    let (nap, longest) = if pager.is_tight() {
-        let nap = (pager.limit / 16 * PAGE_NS).clamp(SHORTEST_NAP, 16 * MILLISECOND);
-        (nap, 4 * nap)
+    let nap = if pager.is_tight() {
+        (pager.group.limit() / 16 * PAGE_NS).clamp(SHORTEST_NAP, SHORT_NAP)
     } else {
         pager.enlarge_for_mapped();
         let mapped = pager.state.mapped + pager.state.shared_memory;
-        let room = pager.mark() - pager.state.resident.max(mapped);
-        let nap = (room * PAGE_NS).clamp(SHORTEST_NAP, LONGEST_NAP);
-        (nap, nap.max(64 * MILLISECOND))
+        let room = pager.mark() - pager.state.resident.max(mapped) + pager.group.unclaimed();
+        (room * PAGE_NS).clamp(SHORTEST_NAP, LONGEST_NAP)
     };
     times.nap = match seen == times.seen {
-        true => (times.nap * 2).clamp(nap, longest),
+        true => (times.nap * 2).clamp(nap, nap.max(4 * SHORT_NAP)),
         false => nap,
     };
-    if is_wished || pager.state.is_out {
-        times.nap = times.nap.min(16 * MILLISECOND);
-        // What was left by exec is given up at once.
-        times.exec = time;
+    if times.is_wished || pager.state.is_out {
+        times.nap = times.nap.min(SHORT_NAP);
     }
     times.nap = times.nap.min(pager.parts.due().saturating_sub(time).max(SHORTEST_NAP));
     times.seen = seen;
-    let mut excess = 0;
     if pager.is_tight() {
         pager.make_room(0);
         pager.reduce(0);
-        excess = pager.above_limit();
     }
-    if times.excess.is_due(time, excess) {
+    let excess = pager.above_limit();
+    if times.excess.is_due(time, excess, || pager.group.may_tell(time)) {
         pager.tell_excess(excess);
     }
 }
@@ -294,14 +302,10 @@ fn stay_behind(task: &mut Task) -> ! {
     sleep_on(task)
 }
 
-/// The report, and the share to others. The last one removes the group's file.
+/// The report, and the share to others.
 fn leave(task: &mut Task) {
     task.pager.write_counts(task.report);
-    if task.pager.group.leave() {
-        let path = task.order.path(super::GROUP_PATH);
-        // SAFETY: a valid path, perhaps an empty one.
-        let _ = unsafe { call(libc::SYS_unlink, args![path.as_ptr()]) };
-    }
+    task.pager.group.leave();
 }
 
 /// Until the program ends.

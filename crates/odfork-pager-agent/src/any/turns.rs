@@ -3,12 +3,12 @@
 //!
 //! The paper swaps out the oldest of the four largest. A process that is out is not stopped: its
 //! touches are not answered, so it stalls at its next one. Its pages leave, and nothing is read
-//! before it touches it again. It comes back when no other large process is left, or when the others
-//! had their turns. Small processes take no part.
+//! before it touches it again. It comes back when no other large process is left, or when the
+//! others had their turns. Small processes take no part.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
-use super::group::{now, Group, Need, Slot, LEAST};
+use super::group::{Group, Need, Slot, LEAST};
 use super::holder::{ALL, LOWEST};
 use super::pager::Pager;
 
@@ -137,8 +137,7 @@ impl Pager {
             }
         }
         self.limit = self.state.resident.max(LEAST);
-        self.group.give_up(self.limit);
-        self.group.publish(self.state.resident, &self.state.need, now());
+        self.group.give_up(self.state.resident);
     }
 }
 
