@@ -92,7 +92,7 @@ impl Need {
     /// So many pages were asked for until then.
     pub fn measure(&mut self, time: u64, asked: u64) {
         const MILLISECOND: u64 = 1_000_000;
-        const WHOLE: u64 = 500;
+        const WHOLE: u64 = 300;
         let passed = time.saturating_sub(self.measured) / MILLISECOND;
         if passed < 10 {
             return;

@@ -1,5 +1,5 @@
-//! Load control: where several processes wait for their pages most of the time, one is put out, and
-//! they take turns.
+//! Load control: where several processes wait for their pages for much of the time, one is put out,
+//! and they take turns.
 //!
 //! The paper swaps out the oldest of the four largest. A process that is out is not stopped: its
 //! touches are not answered, so it stalls at its next one. Its pages leave, and nothing is read
@@ -19,9 +19,10 @@ const TURN_OF_PAGE: u64 = 20_000;
 
 /// Who has a smaller part of the limit than this does not compete for it.
 const SMALL: u64 = 8;
-/// The oldest of so many is put out: when two at least wait for pages most of the time.
+/// The oldest of so many is put out: when two at least wait for pages for a third of
+/// the time (thousandths).
 const LARGEST: usize = 4;
-const MOST_WAITS: u64 = 500;
+const MOST_WAITS: u64 = 300;
 
 impl Group {
     /// Those who have a turn and compete for memory at that time.
