@@ -270,7 +270,7 @@ impl Group {
         self.slot.map_or(0, |slot| slot.share.load(Relaxed))
     }
 
-    /// One process tells of an excess, and the next one not before a pause that doubles from 1 s on.
+    /// One process tells of an excess; the next one after a pause that doubles from 1 s on.
     pub fn may_tell(&self, time: u64) -> bool {
         const SECOND: u64 = 1_000_000_000;
         let (told, count) = (&self.memory.told, &self.memory.tellings);
