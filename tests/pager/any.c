@@ -1,7 +1,7 @@
 /* All memory of a program under a limit (--memory any): what only that way pages, and what the
  * kernel does to pages that are away. any CASE: small, given, robust, written, forked, raw,
  * unhandled, changed, grows, many, shared, hot, waits, together, unshared, walks,
- * unwritten, filtered, crowded, replaced; rush HOW. */
+ * unwritten, filtered, crowded, replaced, divided; rush HOW. */
 #include "pages.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -669,6 +669,42 @@ static void replaced(void)
             fail("what was not moved");
 }
 
+/* Memory that is one mapping on stock, and two for who fills it through a userfaultfd: the second
+ * half was touched before it was watched. mremap of the whole grows, shrinks, moves and keeps. */
+static void divided(void)
+{
+    enum { HALF = 40, ALL = 2 * HALF, MORE = 120 };
+    for (int round = 0; round < 8; round++) {
+        push_out();
+        char *at = map(ALL * PAGE);
+        munmap(at + HALF * PAGE, HALF * PAGE);
+        for (uint64_t page = 0; page < HALF; page++)
+            fill_page((uint64_t *)(at + page * PAGE), page, 1);
+        char *behind = mmap(at + HALF * PAGE, HALF * PAGE, PROT_NONE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        if (behind == MAP_FAILED ||
+            syscall(SYS_mprotect, behind, HALF * PAGE, PROT_READ | PROT_WRITE))
+            fail("no second half");
+        for (uint64_t page = HALF; page < ALL; page++)
+            fill_page((uint64_t *)(at + page * PAGE), page, 1);
+        push_out();
+        settle();
+        char *to = mremap(at, ALL * PAGE, MORE * PAGE, MREMAP_MAYMOVE);
+        if (to == MAP_FAILED)
+            fail("mremap of two halves");
+        for (uint64_t page = 0; page < MORE; page++)
+            check_page("moved", (uint64_t *)(to + page * PAGE), page, page < ALL);
+        char *place = map(MORE * PAGE);
+        push_out();
+        if (mremap(to, MORE * PAGE, HALF * PAGE + PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, place) !=
+            place)
+            fail("mremap to a place");
+        for (uint64_t page = 0; page <= HALF; page++)
+            check_page("placed", (uint64_t *)(place + page * PAGE), page, 1);
+        munmap(place, MORE * PAGE);
+    }
+}
+
 int main(int count, char **words)
 {
     const char *which = count > 1 ? words[1] : "";
@@ -723,6 +759,8 @@ int main(int count, char **words)
         unwritten();
     else if (!strcmp(which, "walks"))
         walks();
+    else if (!strcmp(which, "divided"))
+        divided();
     else
         fail("no such case");
     puts("ok");

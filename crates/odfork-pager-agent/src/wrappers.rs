@@ -189,6 +189,10 @@ unsafe fn remap(
     }
     // SAFETY: the program's own call.
     let answer = unsafe { raw(libc::SYS_mremap, args![at, old_len, new_len, flags, target]) };
+    let answer = match answer == -(libc::EFAULT as isize) && any::is_active() {
+        true => any::pieces::remap(at, old_len, new_len, flags, target as usize),
+        false => answer,
+    };
     any::remapped((at, old_len), answer, new_len);
     answer
 }

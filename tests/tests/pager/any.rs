@@ -380,7 +380,7 @@ fn refused(stage: &Stage) -> Outcome {
 
 pub type Case = fn(&Stage) -> Outcome;
 
-pub const CASES: [(&str, Case); 34] = [
+pub const CASES: [(&str, Case); 35] = [
     ("content", |s| paged(s, "8M", &["content", "16", "3", "2", "11", "40"])),
     ("mappings", |s| paged(s, "2M", &["mappings", "600", "9"])),
     ("heap", |s| paged(s, "8M", &["heap", "3", "3", "9"])),
@@ -402,6 +402,7 @@ pub const CASES: [(&str, Case); 34] = [
     ("walks", walks),
     ("filtered", |s| paged(s, "8M", &["any", "filtered"])),
     ("replaced", |s| paged(s, "16M", &["any", "replaced"])),
+    ("divided", |s| paged(s, "8M", &["any", "divided"])),
     ("crowded", |s| paged(s, "8M", &["any", "crowded"])),
     ("unwritten", |s| paged(s, "8M", &["any", "unwritten"])),
     ("together", |s| paged(s, "8M", &["any", "together"])),

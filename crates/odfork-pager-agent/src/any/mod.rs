@@ -24,6 +24,7 @@
 //! | watched | which ranges the kernel reports faults of |
 //! | threads, protected | pages that the kernel uses without waiting for us |
 //! | group, share | the limit of several processes, and which part of it this one has |
+//! | pieces | mremap of what is several mappings |
 //! | turns | load control: who may have memory at a time |
 //! | parts | pages that a fork left shared: who counts them |
 //! | pager, report | the state; what is said |
@@ -44,6 +45,7 @@ mod holder;
 mod packed;
 mod pager;
 mod parts;
+pub mod pieces;
 mod pool;
 mod protected;
 mod raw_forks;
