@@ -189,10 +189,7 @@ unsafe fn remap(
     }
     // SAFETY: the program's own call.
     let answer = unsafe { raw(libc::SYS_mremap, args![at, old_len, new_len, flags, target]) };
-    let answer = match answer == -(libc::EFAULT as isize) && any::is_active() {
-        true => any::pieces::remap(at, old_len, new_len, flags, target as usize),
-        false => answer,
-    };
+    let answer = any::pieces::or_each(answer, at, (old_len, new_len), flags, target as usize);
     any::remapped((at, old_len), answer, new_len);
     answer
 }

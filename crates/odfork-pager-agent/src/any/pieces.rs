@@ -71,10 +71,24 @@ fn move_one(from: usize, len: usize, flags: c_int, to: usize) -> Result<usize, E
     check(unsafe { raw(libc::SYS_mremap, args![from, len, len, flags, to]) })
 }
 
+/// The answer of an mremap of a program that is paged so, each mapping moved if need be.
+pub fn or_each(
+    answer: isize,
+    at: usize,
+    lens: (usize, usize),
+    flags: c_int,
+    target: usize,
+) -> isize {
+    match answer == -(libc::EFAULT as isize) && super::is_active() {
+        true => remap(at, lens, flags, target),
+        false => answer,
+    }
+}
+
 /// What mremap(2) of all of it would do; EFAULT where it is no such memory.
-pub fn remap(at: usize, old_len: usize, new_len: usize, flags: c_int, target: usize) -> isize {
+fn remap(at: usize, lens: (usize, usize), flags: c_int, target: usize) -> isize {
     let fault = -(libc::EFAULT as isize);
-    let [old_len, new_len] = [old_len, new_len].map(|len| len.next_multiple_of(PAGE));
+    let [old_len, new_len] = [lens.0, lens.1].map(|len| len.next_multiple_of(PAGE));
     let overlaps = target < at + old_len && at < target.saturating_add(new_len);
     if at % PAGE != 0 || new_len == 0 || flags & libc::MREMAP_FIXED != 0 && overlaps {
         return fault;
