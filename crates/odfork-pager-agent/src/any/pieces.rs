@@ -1,8 +1,9 @@
 //! mremap of memory that the kernel holds in several mappings.
 //!
 //! Who fills memory through a userfaultfd gives each mapping an anon_vma at once. Without it, what
-//! mprotect divided and was only read has none, and the kernel joins it again. So what is one mapping
-//! on stock may be several here, and an mremap of all of it is EFAULT. Then each is moved by itself.
+//! mprotect divided and was only read has none, and the kernel joins it again. So what is one
+//! mapping on stock may be several here, and an mremap of all of it is EFAULT. Then each is moved
+//! by itself.
 
 use core::ffi::c_int;
 
