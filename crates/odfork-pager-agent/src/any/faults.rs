@@ -26,6 +26,7 @@ impl Pager {
     pub fn fault(&mut self, touch: Touch) {
         // It asks again when this process has its turn.
         if self.state.is_out {
+            self.group.ask();
             return;
         }
         self.counts.faults += 1;

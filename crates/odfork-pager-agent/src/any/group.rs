@@ -50,8 +50,11 @@ pub struct Slot {
     /// When it got its turn; and when it was put out, or 0: its touches are answered.
     pub since: AtomicU64,
     pub out: AtomicU64,
-    /// When it came back the last time, or 0.
+    /// When it came back the last time, or 0; and 1 if a touch was not answered since it went.
     pub returned: AtomicU64,
+    pub asks: AtomicU64,
+    /// When the program was last seen using a processor.
+    pub ran: AtomicU64,
 }
 
 #[repr(C, align(128))]
@@ -187,7 +190,7 @@ impl Slot {
     fn empty(&self, task: u64) {
         if self.task.compare_exchange(task, EMPTYING, SeqCst, Relaxed).is_ok() {
             let counts = [&self.share, &self.resident, &self.full, &self.wish, &self.need];
-            let times = [&self.shares, &self.waits, &self.out, &self.returned];
+            let times = [&self.shares, &self.waits, &self.out, &self.returned, &self.asks];
             counts.into_iter().chain(times).for_each(|one| one.store(0, SeqCst));
             self.task.store(0, SeqCst);
         }

@@ -26,7 +26,7 @@ const HIGHEST: c_int = 1024;
 const MOST: usize = 128;
 /// All addresses of a program, but those that nobody may map.
 pub const LOWEST: u64 = 0x10000;
-pub const ALL: u64 = 0x7fff_0000_0000;
+pub const ALL: u64 = 0x7fff_ffff_f000 - LOWEST;
 
 pub struct Holder {
     pub stack: *mut u8,

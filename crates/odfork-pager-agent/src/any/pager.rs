@@ -118,6 +118,8 @@ pub struct State {
     pub joined: u64,
     /// It has no turn: touches are not answered.
     pub is_out: bool,
+    /// What the program had used of a processor at the last look.
+    pub ran: u64,
     pub reclaims: Streams<1>,
     pub ahead: Ahead,
     pub page_ins: Streams<8>,

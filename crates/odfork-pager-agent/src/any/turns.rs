@@ -11,6 +11,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use super::group::{Group, Need, Slot, LEAST};
 use super::holder::{ALL, LOWEST};
 use super::pager::Pager;
+use crate::clock;
 
 const MILLISECOND: u64 = 1_000_000;
 /// A turn takes as long, and longer for a process with much memory to read and write.
@@ -22,6 +23,12 @@ const SMALL: u64 = 8;
 /// The oldest of so many is put out: when two at least wait for pages for a third of
 /// the time (thousandths).
 const LARGEST: usize = 4;
+/// Who has not run for so long does not compete. Longer than between two looks.
+const IDLE: u64 = 150 * MILLISECOND;
+/// Of who is put out, so much may stay.
+const KEPT: u64 = 64;
+/// Below so much in all there is nothing to win.
+const LEAST_OF_ALL: u64 = 4 * LEAST;
 const MOST_WAITS: u64 = 300;
 
 impl Group {
@@ -39,16 +46,16 @@ impl Group {
         self.slots(time).filter(is_one)
     }
 
-    /// The one that came first to wait outside.
+    /// The one that came first of those outside who want to come back.
     fn first_out(&self, time: u64) -> Option<&'static Slot> {
-        let is_out = |slot: &&Slot| slot.out.load(Relaxed) != 0;
+        let is_out = |slot: &&Slot| slot.out.load(Relaxed) != 0 && slot.asks.load(Relaxed) != 0;
         self.slots(time).filter(is_out).min_by_key(|slot| slot.out.load(Relaxed))
     }
 
     /// This process is to give up its turn: somebody outside has waited for one, and it had its own
     /// for longer than others; or several wait for pages, and it is the oldest of the four largest.
     pub fn must_leave(&self, time: u64, turn: u64) -> bool {
-        let Some(own) = self.slot else { return false };
+        let Some(own) = self.slot.filter(|_| self.limit() >= LEAST_OF_ALL) else { return false };
         let is_own = |slot: &Slot| core::ptr::eq(own, slot);
         let had = |since: &AtomicU64| time.saturating_sub(since.load(Relaxed)) >= turn;
         let oldest = self.rivals(time, turn).min_by_key(|slot| slot.since.load(Relaxed));
@@ -71,28 +78,45 @@ impl Group {
         count > 1 && oldest.is_some_and(is_own)
     }
 
-    /// This process is outside, and is to come back: nobody else competes, or all who do had their
-    /// turns. A moment later than they see that, so that one of them leaves.
+    /// This process is outside, and is to come back: nobody who runs competes, or all who do had
+    /// their turns. A moment later than they see that, so that one of them leaves. After a second
+    /// turn in any case: there may always be somebody new.
     pub fn may_return(&self, time: u64, turn: u64) -> bool {
-        const MOMENT: u64 = 50_000_000;
-        let Some(own) = self.slot else { return true };
+        const MOMENT: u64 = 50 * MILLISECOND;
+        let Some(own) = self.slot.filter(|slot| slot.out.load(Relaxed) != 0) else { return true };
         if !self.first_out(time).is_some_and(|slot| core::ptr::eq(own, slot)) {
             return false;
         }
         let passed = |since: &AtomicU64| time.saturating_sub(since.load(Relaxed));
-        let mut rivals = self.rivals(time, turn);
-        let waited = passed(&own.out) >= turn + MOMENT;
-        rivals.all(|rival| waited && passed(&rival.since) >= turn)
+        let waited = passed(&own.out);
+        waited >= 2 * turn
+            || self
+                .rivals(time, turn)
+                .filter(|rival| passed(&rival.ran) < IDLE)
+                .all(|rival| waited >= turn + MOMENT && passed(&rival.since) >= turn)
     }
 
     pub fn go_out(&self, time: u64) {
         self.slot.into_iter().for_each(|slot| slot.out.store(time, SeqCst));
     }
 
+    /// A touch was not answered.
+    pub fn ask(&self) {
+        self.slot.into_iter().for_each(|slot| slot.asks.store(1, Relaxed));
+    }
+
+    /// The program has used so much of a processor by then.
+    pub fn has_run(&self, used: &mut u64, now_used: u64, time: u64) {
+        if core::mem::replace(used, now_used) != now_used {
+            self.slot.into_iter().for_each(|slot| slot.ran.store(time, Relaxed));
+        }
+    }
+
     pub fn come_back(&self, time: u64) {
         if let Some(slot) = self.slot {
             slot.since.store(time, Relaxed);
             slot.returned.store(time, Relaxed);
+            slot.asks.store(0, Relaxed);
             slot.out.store(0, SeqCst);
         }
     }
@@ -102,6 +126,7 @@ impl Pager {
     /// At each look: takes part, or not.
     pub fn take_turns(&mut self, time: u64) {
         let turn = TURN + self.group.limit() * TURN_OF_PAGE;
+        self.group.has_run(&mut self.state.ran, clock::used_by(self.program), time);
         if self.state.is_out {
             if self.group.may_return(time, turn) {
                 self.state.is_out = false;
@@ -109,7 +134,7 @@ impl Pager {
                 self.group.come_back(time);
                 // Whoever touches a page that is away asks again.
                 let _ = self.uffd.wake(LOWEST, ALL);
-            } else if self.state.resident > self.limit.max(LEAST) {
+            } else if self.state.resident > self.limit {
                 self.put_out();
             }
         } else if self.group.must_leave(time, turn) {
@@ -122,7 +147,7 @@ impl Pager {
 
     /// All that can leave does. Until all is watched nothing is somebody else's.
     fn put_out(&mut self) {
-        self.limit = LEAST;
+        self.limit = KEPT;
         self.count_resident();
         if !self.watch_all() {
             // At the next look.
@@ -133,11 +158,11 @@ impl Pager {
             self.state.shared = [0; 2];
             self.reduce(0);
             self.count_resident();
-            if self.state.resident <= LEAST || self.state.resident >= before {
+            if self.state.resident <= KEPT || self.state.resident >= before {
                 break;
             }
         }
-        self.limit = self.state.resident.max(LEAST);
+        self.limit = self.state.resident.max(KEPT);
         self.group.give_up(self.state.resident);
     }
 }
@@ -163,6 +188,7 @@ mod tests {
             slot.waits.store(waits, Relaxed);
             slot.since.store(came, Relaxed);
             slot.looked.store(u64::MAX, Relaxed);
+            slot.ran.store(u64::MAX, Relaxed);
             group
         })
     }
@@ -188,18 +214,20 @@ mod tests {
     fn turns_pass_from_one_to_the_next() {
         let all = groups([(3000, 900), (3000, 900), (100, 0)]);
         all[0].go_out(SECOND);
+        all[0].ask();
         all[0].slot.unwrap().resident.store(LEAST, Relaxed);
         assert_eq!(leaving(&all, SECOND + 1), [false; 3]);
-        assert_eq!(returning(&all, SECOND + 1), [false; 3]);
+        assert_eq!(returning(&all, SECOND + 1), [false, true, true]);
         // It has waited for as long as a turn takes: the other one goes, it comes.
         let time = 2 * SECOND + 60 * MILLISECOND;
         assert_eq!(leaving(&all, time), [false, true, false]);
         all[1].go_out(time);
+        all[1].ask();
         all[1].slot.unwrap().resident.store(LEAST, Relaxed);
-        assert_eq!(returning(&all, time), [true, false, false]);
+        assert_eq!(returning(&all, time), [true, false, true]);
         all[0].come_back(time);
         // It has nothing yet, but it has its turn.
-        assert_eq!(returning(&all, time + 1), [false; 3]);
+        assert_eq!(returning(&all, time + 1), [true, false, true]);
         assert_eq!(leaving(&all, time + SECOND / 2), [false; 3]);
         assert_eq!(leaving(&all, time + 2 * SECOND), [true, false, false]);
     }
@@ -208,9 +236,28 @@ mod tests {
     fn who_is_out_comes_back_when_nobody_competes() {
         let all = groups([(3000, 900), (3000, 900)]);
         all[0].go_out(5);
-        assert_eq!(returning(&all, 6), [false; 2]);
+        // It does not want to: it has touched nothing.
+        assert_eq!(returning(&all, 6), [false, true]);
+        all[0].ask();
+        assert_eq!(returning(&all, 6), [false, true]);
         all[1].slot.unwrap().resident.store(100, Relaxed);
         all[1].slot.unwrap().waits.store(0, Relaxed);
-        assert_eq!(returning(&all, 6), [true, false]);
+        assert_eq!(returning(&all, 6), [true, true]);
+        // The other one is large again, and sleeps.
+        all[1].slot.unwrap().resident.store(3000, Relaxed);
+        assert_eq!(returning(&all, 6), [false, true]);
+        all[1].slot.unwrap().ran.store(6, Relaxed);
+        assert_eq!(returning(&all, 6 + IDLE), [true, true]);
+    }
+
+    #[test]
+    fn new_ones_that_follow_each_other_do_not_keep_who_is_out_for_ever() {
+        let all = groups([(3000, 900), (3000, 900)]);
+        all[0].go_out(5);
+        all[0].ask();
+        all[1].slot.unwrap().since.store(SECOND, Relaxed);
+        assert!(!all[0].may_return(2 * SECOND - 100, SECOND));
+        all[1].slot.unwrap().since.store(2 * SECOND, Relaxed);
+        assert!(all[0].may_return(2 * SECOND + 5, SECOND));
     }
 }
