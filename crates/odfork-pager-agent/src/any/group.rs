@@ -255,7 +255,7 @@ impl Group {
 
     /// All of them fit with so many more, although each counts all of what it shares.
     pub fn is_roomy(&self, more: u64) -> bool {
-        self.memory.sum(|slot| &slot.full) + more <= self.limit()
+        self.memory.sum(|slot| &slot.full).saturating_add(more) <= self.limit()
     }
 
     /// Processes that have pages in common with others.

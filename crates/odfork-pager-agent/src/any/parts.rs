@@ -78,7 +78,8 @@ impl Parts {
 
     /// So many share now.
     pub fn adjust(&mut self, sharers: u64) {
-        self.others = self.shared.saturating_sub(self.part * self.sharers / sharers.max(1));
+        self.others =
+            self.shared.saturating_sub(self.part.saturating_mul(self.sharers) / sharers.max(1));
     }
 
     /// `asked` pages were asked for so far by a process with that share; so many share.
@@ -108,7 +109,7 @@ impl Parts {
         };
         (self.others, self.are_any) = (others, others > FEW);
         let taken = now().saturating_sub(time);
-        self.due = time + (taken * PART * sharers).max(self.pause);
+        self.due = time + taken.saturating_mul(PART * sharers.min(1_000)).max(self.pause);
         self.due_at = asked + share / 32;
     }
 }

@@ -232,12 +232,13 @@ fn look(pager: &mut Pager, times: &mut Times, time: u64) {
     pager.take_turns(time);
     let seen = (pager.state.resident, pager.counts.faults);
     let nap = if pager.is_tight() {
-        (pager.group.limit() / 16 * PAGE_NS).clamp(SHORTEST_NAP, SHORT_NAP)
+        (pager.group.limit() / 16).saturating_mul(PAGE_NS).clamp(SHORTEST_NAP, SHORT_NAP)
     } else {
         pager.enlarge_for_mapped();
         let mapped = pager.state.mapped + pager.state.shared_memory;
-        let room = pager.mark() - pager.state.resident.max(mapped) + pager.group.unclaimed();
-        (room * PAGE_NS).clamp(SHORTEST_NAP, LONGEST_NAP)
+        let room = pager.mark() - pager.state.resident.max(mapped);
+        let room = room.saturating_add(pager.group.unclaimed());
+        room.saturating_mul(PAGE_NS).clamp(SHORTEST_NAP, LONGEST_NAP)
     };
     times.nap = match seen == times.seen {
         true => (times.nap * 2).clamp(nap, nap.max(4 * SHORT_NAP)),

@@ -89,11 +89,11 @@ impl Group {
         }
         let passed = |since: &AtomicU64| time.saturating_sub(since.load(Relaxed));
         let waited = passed(&own.out);
-        waited >= 2 * turn
+        waited >= turn.saturating_mul(2)
             || self
                 .rivals(time, turn)
                 .filter(|rival| passed(&rival.ran) < IDLE)
-                .all(|rival| waited >= turn + MOMENT && passed(&rival.since) >= turn)
+                .all(|rival| waited >= turn.saturating_add(MOMENT) && passed(&rival.since) >= turn)
     }
 
     pub fn go_out(&self, time: u64) {
@@ -125,7 +125,7 @@ impl Group {
 impl Pager {
     /// At each look: takes part, or not.
     pub fn take_turns(&mut self, time: u64) {
-        let turn = TURN + self.group.limit() * TURN_OF_PAGE;
+        let turn = self.group.limit().saturating_mul(TURN_OF_PAGE).saturating_add(TURN);
         self.group.has_run(&mut self.state.ran, clock::used_by(self.program), time);
         if self.state.is_out {
             if self.group.may_return(time, turn) {
