@@ -73,9 +73,11 @@ fn paged(stage: &Stage, limit: &str, words: &[&str]) -> Outcome {
     }
 }
 
-/// A store in memory, compressed and not: the programs compare every byte, children theirs.
+/// A store in memory, compressed and not, and in memory before a folder: the programs compare every
+/// byte, children theirs.
 fn in_memory(stage: &Stage) -> Outcome {
-    for store in [&["memory"][..], &["memory", "--compress", "lz4"]] {
+    let both = &["/var/tmp", "--pool", "1M"];
+    for store in [&["memory"][..], &["memory", "--compress", "lz4"], both] {
         for (limit, words) in [
             ("8M", &["content", "16", "3", "2", "11", "40"][..]),
             ("2M", &["mappings", "600", "9"]),
@@ -365,6 +367,8 @@ fn refused(stage: &Stage) -> Outcome {
         (&["--store", "memory", "--compress", "zstd"], "compresses by lz4 alone"),
         (&["--store", "memory", "--store-size", "1G"], "has no --store-size"),
         (&["--store", "/dev/null"], "it is a folder, or memory"),
+        (&["--store", "memory", "--pool", "4M"], "--pool is for a store in a folder"),
+        (&["--pool", "4K"], "--pool 4K is below 1024K"),
         (&["--socket", "here"], "has no daemon"),
     ] {
         let mut command = Command::new(&stage.launcher);

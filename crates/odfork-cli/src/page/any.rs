@@ -4,13 +4,38 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
-use anyhow::{bail, Result};
-use clap::ArgMatches;
+use anyhow::{bail, Error, Result};
+use clap::{Arg, ArgMatches};
+use odfork_proc::text::bytes;
 
 use super::{daemon, group};
 
+const LEAST_POOL: u64 = 1 << 20;
+
+/// What chooses this way, and goes with it alone.
+pub fn arguments() -> [Arg; 3] {
+    [
+        Arg::new("memory")
+            .long("memory")
+            .value_name("WHICH")
+            .value_parser(["large", "any"])
+            .default_value("large")
+            .help("any: all anonymous memory, of all processes under one limit (a trial; root)")
+            .hide_possible_values(true)
+            .hide_default_value(true),
+        Arg::new("pool").long("pool").value_name("SIZE").help(
+            "With --memory any: so much of each process' store is compressed in memory, what is \
+             older in the folder",
+        ),
+        Arg::new("group")
+            .long("group")
+            .value_name("NAME")
+            .help("With --memory any: one limit with all programs that name the same group"),
+    ]
+}
+
 /// Refuses what this way does not know; the variables that tell the library the rest.
-pub fn variables(given: &ArgMatches) -> Result<[(&'static str, OsString); 4]> {
+pub fn variables(given: &ArgMatches) -> Result<[(&'static str, OsString); 5]> {
     let text = |name: &str| given.get_one::<String>(name).map(String::as_str);
     let limit = daemon::limit_of(given)?;
     if text("compress") == Some("zstd") || text("store-size").is_some() {
@@ -20,7 +45,9 @@ pub fn variables(given: &ArgMatches) -> Result<[(&'static str, OsString); 4]> {
         bail!("--memory any has no daemon: --socket and --allow-user-mode do not go with it");
     }
     let group = group::file(text("group"), limit)?.into();
-    let store = place_of(text("store").unwrap_or("/var/tmp"), text("compress") == Some("lz4"))?;
+    let pool = pool_of(text("pool"), text("store"))?;
+    let is_packed = text("compress") == Some("lz4");
+    let store = place_of(text("store").unwrap_or("/var/tmp"), is_packed && pool == 0)?;
     if !given.get_flag("allow-pinning") {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         if let Some(kind) = reference_holder(&mounts) {
@@ -35,7 +62,20 @@ pub fn variables(given: &ArgMatches) -> Result<[(&'static str, OsString); 4]> {
         ("ODFORK_PAGE_LIMIT", limit.to_string().into()),
         ("ODFORK_PAGE_STORE", store),
         ("ODFORK_PAGE_GROUP", group),
+        ("ODFORK_PAGE_POOL", pool.to_string().into()),
     ])
+}
+
+/// Bytes of a store that are compressed in memory, before its folder.
+fn pool_of(pool: Option<&str>, store: Option<&str>) -> Result<u64> {
+    let Some(text) = pool else { return Ok(0) };
+    if store == Some("memory") {
+        bail!("--pool is for a store in a folder, which is behind it: --store FOLDER");
+    }
+    match bytes(text).map_err(Error::msg)? {
+        bytes if bytes >= LEAST_POOL => Ok(bytes),
+        _ => bail!("--pool {text} is below {}K", LEAST_POOL >> 10),
+    }
 }
 
 /// The library's word for a store. A folder is tried: it fails where the program would go unpaged.

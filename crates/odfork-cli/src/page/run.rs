@@ -59,22 +59,7 @@ pub fn command() -> Command {
                 .default_value("128K")
                 .help("Blocks of malloc from this size on are paged; 0: none"),
         )
-        .arg(
-            Arg::new("memory")
-                .long("memory")
-                .value_name("WHICH")
-                .value_parser(["large", "any"])
-                .default_value("large")
-                .help("any: all anonymous memory, of all processes under one limit (a trial; root)")
-                .hide_possible_values(true)
-                .hide_default_value(true),
-        )
-        .arg(
-            Arg::new("group")
-                .long("group")
-                .value_name("NAME")
-                .help("With --memory any: one limit with all programs that name the same group"),
-        )
+        .args(any::arguments())
         .arg(
             Arg::new("allow-pinning")
                 .long("allow-pinning")
@@ -117,8 +102,8 @@ pub fn run(given: &ArgMatches) -> Result<u8> {
         set(PRELOAD, &preload_list(&library, std::env::var_os(PRELOAD).as_deref()));
         return exec(&words);
     }
-    if given.contains_id("group") {
-        bail!("--group goes with --memory any: all programs of a daemon have one limit");
+    if given.contains_id("group") || given.contains_id("pool") {
+        bail!("--group and --pool go with --memory any");
     }
     let Some(lease) = lease(given, &socket)? else { return exec(&words) };
     probe::check(&lease)?;

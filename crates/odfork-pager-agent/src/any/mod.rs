@@ -15,7 +15,7 @@
 //! | ahead | neighbours of a page that is read |
 //! | hand | which pages are taken; what leaves for the store |
 //! | pool, table, room | pages in memory but away; where each is; own memory |
-//! | store, packed | pages out of memory: in a file; or compressed, in memory |
+//! | store, packed, layered | pages out of memory: in a file; compressed, in memory; both |
 //! | unshare | pages that a fork left shared |
 //! | raw_forks | forks that run no handlers |
 //! | unwritten, zeros | pages that were only read |
@@ -42,6 +42,7 @@ mod group;
 pub mod growth;
 mod hand;
 mod holder;
+mod layered;
 mod packed;
 mod pager;
 mod parts;
@@ -86,6 +87,7 @@ const LIMIT: &CStr = c"ODFORK_PAGE_LIMIT";
 const STORE: &CStr = c"ODFORK_PAGE_STORE";
 const REPORT: &CStr = c"ODFORK_PAGE_REPORT";
 const GROUP: &CStr = c"ODFORK_PAGE_GROUP";
+const POOL: &CStr = c"ODFORK_PAGE_POOL";
 
 /// As long as the name of a mapping can be.
 const NAME: usize = 8192;
@@ -114,6 +116,8 @@ pub struct Order {
     group: AtomicUsize,
     /// This process was forked by one that was served.
     is_forked: AtomicBool,
+    /// Bytes of the store that are compressed in memory, before its folder.
+    pool: AtomicUsize,
     ready: AtomicU32,
     /// The process that is served.
     served: AtomicI32,
@@ -154,6 +158,7 @@ static ORDER: Order = Order {
     paths: UnsafeCell::new([[0; LONGEST]; 3]),
     group: AtomicUsize::new(0),
     is_forked: AtomicBool::new(false),
+    pool: AtomicUsize::new(0),
     ready: AtomicU32::new(0),
     served: AtomicI32::new(0),
     gate: Gate { page: AtomicUsize::new(0), is_shut: AtomicBool::new(false) },
@@ -197,6 +202,7 @@ pub fn init() -> bool {
             unsafe { (&mut *ORDER.paths.get())[which][..path.len()].copy_from_slice(path) };
         }
     }
+    ORDER.pool.store(options::number(POOL).unwrap_or(0), Relaxed);
     raw_forks::init();
     join_group();
     begin();
@@ -285,9 +291,8 @@ fn start() -> Result<(), Failure> {
     // SAFETY: the task is there until the program ends; what is read does not change.
     let task = unsafe { &*task };
     let pager = &task.pager;
-    for fd in [pager.store.fd(), pager.maps, pager.pagemap, pager.smaps, pager.protected.tasks] {
-        close(fd);
-    }
+    let others = [pager.maps, pager.pagemap, pager.smaps, pager.protected.tasks];
+    pager.store.fds().into_iter().chain(others).for_each(close);
     close(task.pidfd);
     close(task.report);
     close(task.status);
@@ -324,7 +329,7 @@ fn make(uffd: Userfaultfd) -> Result<*mut Task, Failure> {
         pool: pool::Pool::new(uffd, pagemap, limit, &mut room)
             .map_err(&no_room)?
             .ok_or_else(short)?,
-        store: store::Store::new(ORDER.path(0), &mut room)
+        store: store::Store::new(ORDER.path(0), ORDER.pool.load(Relaxed) as u64, &mut room)
             .map_err(why("its store cannot be made"))?,
         protected: protected::Protected::new(tasks, &mut room).ok_or_else(short)?,
         unwritten: unwritten::Unwritten::new(limit, &mut room).ok_or_else(short)?,

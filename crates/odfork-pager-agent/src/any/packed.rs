@@ -53,6 +53,8 @@ pub struct Packed {
     most: u32,
     /// For each size, the first block with room.
     with_room: [u32; SIZES],
+    /// Bytes of all pieces that are used.
+    bytes: u64,
     /// Two pages.
     scratch: *mut u8,
 }
@@ -75,12 +77,24 @@ impl Packed {
             made: 0,
             most: most as u32,
             with_room: [NONE; SIZES],
+            bytes: 0,
             scratch: room.take(2 * PAGE).ok_or(short)?,
         })
     }
 
     pub fn fd(&self) -> c_int {
         self.fd
+    }
+
+    /// Bytes that the pieces take.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The page of this slot is here.
+    pub fn holds(&self, slot: u64) -> bool {
+        // SAFETY: below the count of slots.
+        unsafe { (*self.pieces.add(slot as usize)).len != 0 }
     }
 
     fn piece(&mut self, slot: u64) -> &mut Piece {
@@ -111,6 +125,7 @@ impl Packed {
         if block.used == all(block.size) {
             self.with_room[size] = self.block(number).next;
         }
+        self.bytes += (size * UNIT) as u64;
         Some(number * UNITS + index * size as u32)
     }
 
@@ -122,6 +137,7 @@ impl Packed {
         }
         let number = at / UNITS;
         let Block { used, size, .. } = *self.block(number);
+        self.bytes -= u64::from(size) * UNIT as u64;
         let left = used & !(1 << (at % UNITS / size));
         self.block(number).used = left;
         if used == all(size) {

@@ -7,6 +7,7 @@ use odfork_pager_protocol::PAGE;
 use odfork_sys::{args, call, Errno, SysResult};
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::layered::Layered;
 use super::packed::Packed;
 use super::room::Room;
 
@@ -18,6 +19,7 @@ pub const SLOTS: u64 = 4 << 20;
 enum Medium {
     File(c_int),
     Memory(Packed),
+    Both(Layered),
 }
 
 pub struct Store {
@@ -35,12 +37,14 @@ pub struct Store {
 }
 
 impl Store {
-    /// In this folder; "memory" is memory, "lz4" memory in which pages are compressed.
-    pub fn new(place: &CStr, room: &mut Room) -> SysResult<Store> {
+    /// In this folder, behind so many bytes of memory in which pages are compressed; "memory" is
+    /// memory, "lz4" memory in which pages are compressed.
+    pub fn new(place: &CStr, pool: u64, room: &mut Room) -> SysResult<Store> {
         let medium = match place.to_bytes() {
             name @ (b"memory" | b"lz4") => {
                 Medium::Memory(Packed::new(SLOTS, name == b"lz4", room)?)
             }
+            _ if pool > 0 => Medium::Both(Layered::new(SLOTS, file_in(place)?, pool, room)?),
             _ => Medium::File(file_in(place)?),
         };
         let (used, sums) = (room.take(SLOTS as usize / 64), room.take(SLOTS as usize));
@@ -48,10 +52,12 @@ impl Store {
         Ok(Store { medium, used, sums, next: 0, end: 0, given: 0, taken: 0, is_full: false })
     }
 
-    pub fn fd(&self) -> c_int {
+    /// Its descriptors; -1: none.
+    pub fn fds(&self) -> [c_int; 2] {
         match &self.medium {
-            Medium::File(fd) => *fd,
-            Medium::Memory(packed) => packed.fd(),
+            Medium::File(fd) => [*fd, -1],
+            Medium::Memory(packed) => [packed.fd(), -1],
+            Medium::Both(layered) => layered.fds(),
         }
     }
 
@@ -99,8 +105,10 @@ impl Store {
             // SAFETY: below SLOTS.
             unsafe { *self.used.add(slot as usize / 64) &= !(1 << (slot % 64)) };
             self.taken -= 1;
-            if let Medium::Memory(packed) = &mut self.medium {
-                packed.free(slot);
+            match &mut self.medium {
+                Medium::File(_) => {}
+                Medium::Memory(packed) => packed.free(slot),
+                Medium::Both(layered) => layered.free(slot),
             }
         }
     }
@@ -128,6 +136,10 @@ impl Store {
             Medium::Memory(packed) => {
                 (first..).zip(pages).all(|(slot, page)| packed.write(slot, page))
             }
+            Medium::Both(layered) => {
+                let end = self.end;
+                (first..).zip(pages).all(|(slot, page)| layered.write(slot, page, end))
+            }
         };
         self.is_full = !is_done;
         if self.is_full {
@@ -149,6 +161,7 @@ impl Store {
                 // SAFETY: the room is as large as said.
                 unsafe { call(libc::SYS_pread64, read) }.unwrap_or(0).min(room.len())
             }
+            Medium::Both(layered) => layered.read(first, room),
             Medium::Memory(packed) => {
                 let pages = room.chunks_exact_mut(PAGE).zip(first..);
                 pages.map_while(|(page, slot)| packed.read(slot, page).then_some(PAGE)).sum()
@@ -196,7 +209,7 @@ mod tests {
     fn what_is_free_again_is_used_again() {
         const LIVE: u64 = 1000;
         let mut room = Room::new(256 << 20).unwrap();
-        let mut store = Store::new(c"/tmp", &mut room).unwrap();
+        let mut store = Store::new(c"/tmp", 0, &mut room).unwrap();
         let page = room.take::<[u8; PAGE]>(1).unwrap();
         // SAFETY: it was just made, and stays.
         let page = unsafe { &(&*page)[..] };

@@ -109,9 +109,11 @@ pub extern "C" fn serve(task: usize) -> i32 {
 /// and nobody waits for a file that only we hold.
 fn settle(task: &mut Task) {
     let pager = &mut task.pager;
+    let [store, behind] = pager.store.fds();
     let mut ours = [
         pager.uffd.0,
-        pager.store.fd(),
+        store,
+        behind,
         pager.maps,
         pager.pagemap,
         pager.smaps,
@@ -297,8 +299,8 @@ fn stay_behind(task: &mut Task) -> ! {
             kernel_munmap(start as usize, (end - start) as usize);
         }
     }
-    let all = [pager.uffd.0, pager.store.fd(), pager.maps, pager.pagemap, pager.smaps];
-    all.into_iter().chain([task.report, task.status]).for_each(close);
+    let all = [pager.uffd.0, pager.maps, pager.pagemap, pager.smaps];
+    all.into_iter().chain(pager.store.fds()).chain([task.report, task.status]).for_each(close);
     pager.uffd.0 = -1;
     sleep_on(task)
 }
