@@ -155,7 +155,7 @@ mod tests {
 
     fn tempfile() -> std::fs::File {
         let path = std::env::temp_dir().join(std::format!("odlayered-{}", std::process::id()));
-        let options = std::fs::File::options().read(true).write(true).create(true).open(&path);
+        let options = std::fs::File::options().read(true).write(true).create_new(true).open(&path);
         std::fs::remove_file(path).unwrap();
         options.unwrap()
     }
