@@ -12,6 +12,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use odfork_pager_protocol::{GROUP_BYTES, GROUP_SLOT};
 use odfork_sys::{args, call, check, getpid, Errno, SysResult};
 
+use super::need::{Need, MOST_WAITS};
 use super::parts::Parts;
 use crate::clock::now;
 use crate::{close, kernel_mmap};
@@ -45,8 +46,10 @@ pub struct Slot {
     need: AtomicU64,
     /// When its task had its last look.
     pub looked: AtomicU64,
-    /// Thousandths of the time in which somebody waits for pages that were away.
+    /// Thousandths of the time in which somebody waits for pages that were away; and since when that
+    /// is much, or 0.
     pub waits: AtomicU64,
+    pub waiting: AtomicU64,
     /// When it got its turn; and when it was put out, or 0: its touches are answered.
     pub since: AtomicU64,
     pub out: AtomicU64,
@@ -72,41 +75,6 @@ struct Memory {
 }
 
 const _: () = assert!(size_of::<Memory>() == GROUP_BYTES && size_of::<Slot>() == GROUP_SLOT);
-
-/// What a process asks for.
-#[derive(Default)]
-pub struct Need {
-    /// Pages in a second.
-    pub rate: u64,
-    /// Thousandths of the time in which it waited for pages that were away; and nanoseconds since
-    /// that was measured.
-    pub waits: u64,
-    pub waited: u64,
-    measured: u64,
-    asked: u64,
-}
-
-impl Need {
-    /// Nothing was measured before.
-    pub fn since(measured: u64, asked: u64) -> Need {
-        Need { measured, asked, ..Need::default() }
-    }
-
-    /// So many pages were asked for until then.
-    pub fn measure(&mut self, time: u64, asked: u64) {
-        const MILLISECOND: u64 = 1_000_000;
-        const WHOLE: u64 = 300;
-        let passed = time.saturating_sub(self.measured) / MILLISECOND;
-        if passed < 10 {
-            return;
-        }
-        let (rate, part) = ((asked - self.asked) * 1_000 / passed, passed.min(WHOLE));
-        let waits = core::mem::take(&mut self.waited) / (passed * 1_000);
-        let mean = |old: u64, new: u64| (old * (WHOLE - part) + new * part) / WHOLE;
-        (self.rate, self.waits) = (mean(self.rate, rate), mean(self.waits, waits));
-        (self.measured, self.asked) = (time, asked);
-    }
-}
 
 /// What others want.
 pub struct Wish {
@@ -190,8 +158,9 @@ impl Slot {
     fn empty(&self, task: u64) {
         if self.task.compare_exchange(task, EMPTYING, SeqCst, Relaxed).is_ok() {
             let counts = [&self.share, &self.resident, &self.full, &self.wish, &self.need];
-            let times = [&self.shares, &self.waits, &self.out, &self.returned, &self.asks];
-            counts.into_iter().chain(times).for_each(|one| one.store(0, SeqCst));
+            let flags = [&self.shares, &self.waits, &self.asks];
+            let times = [&self.waiting, &self.out, &self.returned];
+            counts.into_iter().chain(flags).chain(times).for_each(|one| one.store(0, SeqCst));
             self.task.store(0, SeqCst);
         }
     }
@@ -323,6 +292,15 @@ impl Group {
             slot.shares.store(u64::from(parts.are_any), Relaxed);
             slot.need.store(need.rate, Relaxed);
             slot.waits.store(need.waits, Relaxed);
+            let since = slot.waiting.load(Relaxed);
+            slot.waiting.store(
+                match need.waits >= MOST_WAITS {
+                    true if since == 0 => time,
+                    true => since,
+                    false => 0,
+                },
+                Relaxed,
+            );
             slot.looked.store(time, Relaxed);
         }
     }

@@ -23,7 +23,7 @@
 //! | growth | what the program may map before it is looked at |
 //! | watched | which ranges the kernel reports faults of |
 //! | threads, protected | pages that the kernel uses without waiting for us |
-//! | group, share | the limit of several processes, and which part of it this one has |
+//! | group, share, need | the limit of several processes; which part this one has, and wants |
 //! | pieces | mremap of what is several mappings |
 //! | turns | load control: who may have memory at a time |
 //! | parts | pages that a fork left shared: who counts them |
@@ -43,6 +43,7 @@ pub mod growth;
 mod hand;
 mod holder;
 mod layered;
+mod need;
 mod packed;
 mod pager;
 mod parts;

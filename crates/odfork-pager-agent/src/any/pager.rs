@@ -7,8 +7,9 @@ use odfork_sys::userfaultfd::Userfaultfd;
 use odfork_sys::{args, call};
 
 use super::ahead::Ahead;
-use super::group::{Group, Need};
+use super::group::Group;
 use super::growth::{self, Bell};
+use super::need::Need;
 use super::parts::Parts;
 use super::pool::Pool;
 use super::protected::Protected;

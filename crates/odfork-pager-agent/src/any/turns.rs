@@ -8,8 +8,9 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
-use super::group::{Group, Need, Slot, LEAST};
+use super::group::{Group, Slot, LEAST};
 use super::holder::{ALL, LOWEST};
+use super::need::{Need, MOST_WAITS};
 use super::pager::Pager;
 use crate::clock;
 
@@ -29,7 +30,6 @@ const IDLE: u64 = 150 * MILLISECOND;
 const KEPT: u64 = 64;
 /// Below so much in all there is nothing to win.
 const LEAST_OF_ALL: u64 = 4 * LEAST;
-const MOST_WAITS: u64 = 300;
 
 impl Group {
     /// Those who have a turn and compete for memory at that time.
@@ -53,7 +53,8 @@ impl Group {
     }
 
     /// This process is to give up its turn: somebody outside has waited for one, and it had its own
-    /// for longer than others; or several wait for pages, and it is the oldest of the four largest.
+    /// for longer than others; or one waits for pages for two turns already, and it is the oldest of
+    /// those who do not; or several wait, and it is the oldest of the four largest of them.
     pub fn must_leave(&self, time: u64, turn: u64) -> bool {
         let Some(own) = self.slot.filter(|_| self.limit() >= LEAST_OF_ALL) else { return false };
         let is_own = |slot: &Slot| core::ptr::eq(own, slot);
@@ -61,6 +62,16 @@ impl Group {
         let oldest = self.rivals(time, turn).min_by_key(|slot| slot.since.load(Relaxed));
         if self.first_out(time).is_some_and(|out| had(&out.out)) {
             return oldest.is_some_and(is_own) && had(&own.since);
+        }
+        let others = self.rivals(time, turn).filter(|slot| !is_own(slot));
+        let starves = |slot: &Slot| {
+            let since = slot.waiting.load(Relaxed);
+            since > 0 && time.saturating_sub(since) >= turn.saturating_mul(2)
+        };
+        let is_fed = |slot: &&Slot| slot.waits.load(Relaxed) < MOST_WAITS;
+        if others.into_iter().any(starves) && is_fed(&own) {
+            let fed = self.rivals(time, turn).filter(|slot| is_fed(slot));
+            return fed.min_by_key(|slot| slot.since.load(Relaxed)).is_some_and(is_own);
         }
         let mut largest: [Option<&Slot>; LARGEST] = [None; LARGEST];
         let mut count = 0;
@@ -248,6 +259,14 @@ mod tests {
         assert_eq!(returning(&all, 6), [false, true]);
         all[1].slot.unwrap().ran.store(6, Relaxed);
         assert_eq!(returning(&all, 6 + IDLE), [true, true]);
+    }
+
+    #[test]
+    fn who_has_all_it_needs_makes_room_for_who_waits_for_long() {
+        let all = groups([(3000, 400), (3000, 0), (3000, 0), (100, 0)]);
+        all[0].slot.unwrap().waiting.store(7, Relaxed);
+        assert_eq!(leaving(&all, 2 * SECOND), [false; 4]);
+        assert_eq!(leaving(&all, 2 * SECOND + 7), [false, true, false, false]);
     }
 
     #[test]
