@@ -46,8 +46,8 @@ pub struct Slot {
     need: AtomicU64,
     /// When its task had its last look.
     pub looked: AtomicU64,
-    /// Thousandths of the time in which somebody waits for pages that were away; and since when that
-    /// is much, or 0.
+    /// Thousandths of the time in which somebody waits for pages that were away; and since when
+    /// that is much, or 0.
     pub waits: AtomicU64,
     pub waiting: AtomicU64,
     /// When it got its turn; and when it was put out, or 0: its touches are answered.

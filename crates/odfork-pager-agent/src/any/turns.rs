@@ -53,8 +53,8 @@ impl Group {
     }
 
     /// This process is to give up its turn: somebody outside has waited for one, and it had its own
-    /// for longer than others; or one waits for pages for two turns already, and it is the oldest of
-    /// those who do not; or several wait, and it is the oldest of the four largest of them.
+    /// for longer than others; or one waits for pages for two turns already, and it is the oldest
+    /// of those who do not; or several wait, and it is the oldest of the four largest of them.
     pub fn must_leave(&self, time: u64, turn: u64) -> bool {
         let Some(own) = self.slot.filter(|_| self.limit() >= LEAST_OF_ALL) else { return false };
         let is_own = |slot: &Slot| core::ptr::eq(own, slot);
