@@ -53,8 +53,9 @@ pub struct Packed {
     most: u32,
     /// For each size, the first block with room.
     with_room: [u32; SIZES],
-    /// Bytes of all pieces that are used.
+    /// Bytes of all pieces that are used, and blocks that have memory.
     bytes: u64,
+    live: u64,
     /// Two pages.
     scratch: *mut u8,
 }
@@ -78,6 +79,7 @@ impl Packed {
             most: most as u32,
             with_room: [NONE; SIZES],
             bytes: 0,
+            live: 0,
             scratch: room.take(2 * PAGE).ok_or(short)?,
         })
     }
@@ -86,9 +88,9 @@ impl Packed {
         self.fd
     }
 
-    /// Bytes that the pieces take.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
+    /// Bytes of the pages, and of the memory that they lie in.
+    pub fn bytes(&self) -> (u64, u64) {
+        (self.bytes, self.live * BLOCK as u64)
     }
 
     /// The page of this slot is here.
@@ -120,11 +122,13 @@ impl Packed {
         }
         let number = self.with_room[size];
         let block = self.block(number);
+        let is_first = block.used == 0;
         let index = block.used.trailing_ones();
         block.used |= 1 << index;
         if block.used == all(block.size) {
             self.with_room[size] = self.block(number).next;
         }
+        self.live += u64::from(is_first);
         self.bytes += (size * UNIT) as u64;
         Some(number * UNITS + index * size as u32)
     }
@@ -145,6 +149,7 @@ impl Packed {
             self.with_room[size as usize] = number;
         }
         if left == 0 {
+            self.live -= 1;
             let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
             let hole = args![self.fd, how, number as usize * BLOCK, BLOCK];
             // SAFETY: a file of ours; on failure its memory stays.

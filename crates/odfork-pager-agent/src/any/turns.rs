@@ -24,6 +24,8 @@ const SMALL: u64 = 8;
 /// The oldest of so many is put out: when two at least wait for pages for a third of
 /// the time (thousandths).
 const LARGEST: usize = 4;
+/// Who is outside comes back so much later than others see that it is to come.
+const MOMENT: u64 = 50 * MILLISECOND;
 /// Who has not run for so long does not compete. Longer than between two looks.
 const IDLE: u64 = 150 * MILLISECOND;
 /// Of who is put out, so much may stay.
@@ -60,8 +62,17 @@ impl Group {
         let is_own = |slot: &Slot| core::ptr::eq(own, slot);
         let had = |since: &AtomicU64| time.saturating_sub(since.load(Relaxed)) >= turn;
         let oldest = self.rivals(time, turn).min_by_key(|slot| slot.since.load(Relaxed));
-        if self.first_out(time).is_some_and(|out| had(&out.out)) {
-            return oldest.is_some_and(is_own) && had(&own.since);
+        // One at a time: what it gives goes to who comes back, before another one gives more.
+        let gone = |slot: &Slot| match slot.out.load(Relaxed) {
+            0 => false,
+            out => time.saturating_sub(out) < 2 * MOMENT,
+        };
+        if self.slots(time).any(gone) {
+            return false;
+        }
+        let is_waited_for = self.first_out(time).is_some_and(|out| had(&out.out));
+        if is_waited_for && oldest.is_some_and(is_own) && had(&own.since) {
+            return true;
         }
         let others = self.rivals(time, turn).filter(|slot| !is_own(slot));
         let starves = |slot: &Slot| {
@@ -93,7 +104,6 @@ impl Group {
     /// their turns. A moment later than they see that, so that one of them leaves. After a second
     /// turn in any case: there may always be somebody new.
     pub fn may_return(&self, time: u64, turn: u64) -> bool {
-        const MOMENT: u64 = 50 * MILLISECOND;
         let Some(own) = self.slot.filter(|slot| slot.out.load(Relaxed) != 0) else { return true };
         if !self.first_out(time).is_some_and(|slot| core::ptr::eq(own, slot)) {
             return false;
@@ -125,8 +135,9 @@ impl Group {
 
     pub fn come_back(&self, time: u64) {
         if let Some(slot) = self.slot {
-            slot.since.store(time, Relaxed);
-            slot.returned.store(time, Relaxed);
+            [&slot.since, &slot.returned, &slot.ran]
+                .iter()
+                .for_each(|one| one.store(time, Relaxed));
             slot.asks.store(0, Relaxed);
             slot.out.store(0, SeqCst);
         }
@@ -241,6 +252,24 @@ mod tests {
         assert_eq!(returning(&all, time + 1), [true, false, true]);
         assert_eq!(leaving(&all, time + SECOND / 2), [false; 3]);
         assert_eq!(leaving(&all, time + 2 * SECOND), [true, false, false]);
+    }
+
+    #[test]
+    fn one_leaves_for_one_that_comes_back() {
+        let all = groups([(3000, 900), (3000, 900), (3000, 0), (3000, 0)]);
+        for (at, time) in [(2, SECOND), (3, SECOND + 1)] {
+            all[at].slot.unwrap().ran.store(0, Relaxed);
+            all[at].go_out(time);
+            all[at].ask();
+        }
+        let time = 2 * SECOND + 60 * MILLISECOND;
+        assert_eq!(leaving(&all, time), [true, false, false, false]);
+        all[0].go_out(time);
+        assert_eq!(leaving(&all, time + 1), [false; 4]);
+        assert_eq!(returning(&all, time + 1), [false, true, true, false]);
+        all[2].come_back(time + 1);
+        // It has not been seen running, but it has just come.
+        assert_eq!(returning(&all, time + 2), [false, true, true, false]);
     }
 
     #[test]
