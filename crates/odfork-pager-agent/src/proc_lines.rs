@@ -1,4 +1,4 @@
-//! Lines of a file of /proc, and numbers in them, without a heap.
+//! Lines of a file of /proc, numbers and addresses in them, without a heap.
 
 use core::ffi::{c_int, CStr};
 
@@ -10,6 +10,14 @@ use crate::close;
 pub fn number(text: &[u8]) -> u64 {
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit());
     digits.fold(0, |sum: u64, &digit| sum.wrapping_mul(10).wrapping_add(u64::from(digit - b'0')))
+}
+
+/// The addresses at the start of a mapping's first line.
+pub fn range_of(line: &[u8]) -> Option<(u64, u64)> {
+    let dash = line.iter().position(|&byte| byte == b'-').filter(|&at| at <= 16)?;
+    let space = line.iter().position(|&byte| byte == b' ')?;
+    let hex = |text: &[u8]| u64::from_str_radix(core::str::from_utf8(text).ok()?, 16).ok();
+    Some((hex(&line[..dash])?, hex(line.get(dash + 1..space)?)?))
 }
 
 /// Lines one after the other; of one that is longer than the buffer, pieces.

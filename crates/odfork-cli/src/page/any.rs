@@ -44,7 +44,6 @@ pub fn variables(given: &ArgMatches) -> Result<[(&'static str, OsString); 5]> {
     if given.contains_id("socket") || given.get_flag("allow-user-mode") {
         bail!("--memory any has no daemon: --socket and --allow-user-mode do not go with it");
     }
-    let group = group::file(text("group"), limit)?.into();
     let pool = pool_of(text("pool"), text("store"))?;
     let is_packed = text("compress") == Some("lz4");
     let store = place_of(text("store").unwrap_or("/var/tmp"), is_packed && pool == 0)?;
@@ -61,7 +60,8 @@ pub fn variables(given: &ArgMatches) -> Result<[(&'static str, OsString); 5]> {
         ("ODFORK_PAGE_MEMORY", "any".into()),
         ("ODFORK_PAGE_LIMIT", limit.to_string().into()),
         ("ODFORK_PAGE_STORE", store),
-        ("ODFORK_PAGE_GROUP", group),
+        // Last: what is refused leaves no file.
+        ("ODFORK_PAGE_GROUP", group::file(text("group"), limit)?.into()),
         ("ODFORK_PAGE_POOL", pool.to_string().into()),
     ])
 }

@@ -25,7 +25,7 @@ use super::store::MOST;
 use super::table::Place;
 use crate::close;
 use crate::messages::die;
-use crate::proc_lines::Lines;
+use crate::proc_lines::{range_of, Lines};
 
 const BYTES: u64 = PAGE as u64;
 /// Most children at a time, with children of theirs.
@@ -277,14 +277,6 @@ impl Pager {
         }
         Ok(())
     }
-}
-
-/// The addresses at the start of a mapping's first line.
-fn range_of(line: &[u8]) -> Option<(u64, u64)> {
-    let dash = line.iter().position(|&byte| byte == b'-').filter(|&at| at <= 16)?;
-    let space = line.iter().position(|&byte| byte == b' ')?;
-    let hex = |text: &[u8]| u64::from_str_radix(core::str::from_utf8(text).ok()?, 16).ok();
-    Some((hex(&line[..dash])?, hex(line.get(dash + 1..space)?)?))
 }
 
 /// MADV_WIPEONFORK.

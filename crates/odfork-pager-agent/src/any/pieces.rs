@@ -11,7 +11,7 @@ use odfork_pager_protocol::PAGE;
 use odfork_sys::{args, check, raw, Errno};
 
 use crate::messages::die;
-use crate::proc_lines::Lines;
+use crate::proc_lines::{range_of, Lines};
 use crate::{kernel_mmap, kernel_munmap};
 
 const MOST: usize = 64;
@@ -52,10 +52,9 @@ impl Pieces {
 
 /// The range of a mapping, and its rights if it is private anonymous memory; None: no such line.
 fn anonymous(line: &[u8]) -> Option<(usize, usize, Option<c_int>)> {
-    let mut words = line.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
-    let mut range = words.next()?.split(|&byte| byte == b'-');
-    let mut hex = || usize::from_str_radix(core::str::from_utf8(range.next()?).ok()?, 16).ok();
-    let (from, to) = (hex()?, hex()?);
+    let (from, to) = range_of(line)?;
+    let words = line.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
+    let mut words = words.skip(1);
     let prot = match words.next()? {
         b"rw-p" => Some(libc::PROT_READ | libc::PROT_WRITE),
         b"r--p" => Some(libc::PROT_READ),
@@ -63,11 +62,11 @@ fn anonymous(line: &[u8]) -> Option<(usize, usize, Option<c_int>)> {
     };
     let is_anonymous =
         words.nth(2) == Some(b"0") && words.next().is_none_or(|name| name[0] != b'[');
-    Some((from, to, prot.filter(|_| is_anonymous)))
+    Some((from as usize, to as usize, prot.filter(|_| is_anonymous)))
 }
 
 fn move_one(from: usize, len: usize, flags: c_int, to: usize) -> Result<usize, Errno> {
-    let flags = flags & !libc::MREMAP_FIXED | libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    let flags = flags | libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
     // SAFETY: the caller's own memory, moved as it has asked for.
     check(unsafe { raw(libc::SYS_mremap, args![from, len, len, flags, to]) })
 }

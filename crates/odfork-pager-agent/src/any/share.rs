@@ -38,7 +38,6 @@ impl Pager {
     /// A child has all of this memory, too: each counts half of it. So there is room in the limit
     /// for what the child has.
     pub fn share_with_child(&mut self) {
-        self.publish_share(now());
         self.parts.begin();
         self.publish_share(now());
         // One who is not here yet.

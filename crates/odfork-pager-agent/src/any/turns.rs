@@ -21,8 +21,7 @@ const TURN_OF_PAGE: u64 = 20_000;
 
 /// Who has a smaller part of the limit than this does not compete for it.
 const SMALL: u64 = 8;
-/// The oldest of so many is put out: when two at least wait for pages for a third of
-/// the time (thousandths).
+/// The oldest of so many is put out, when two at least wait much for pages.
 const LARGEST: usize = 4;
 /// Who is outside comes back so much later than others see that it is to come.
 const MOMENT: u64 = 50 * MILLISECOND;
@@ -74,13 +73,13 @@ impl Group {
         if is_waited_for && oldest.is_some_and(is_own) && had(&own.since) {
             return true;
         }
-        let others = self.rivals(time, turn).filter(|slot| !is_own(slot));
+        let mut others = self.rivals(time, turn).filter(|slot| !is_own(slot));
         let starves = |slot: &Slot| {
             let since = slot.waiting.load(Relaxed);
             since > 0 && time.saturating_sub(since) >= turn.saturating_mul(2)
         };
         let is_fed = |slot: &&Slot| slot.waits.load(Relaxed) < MOST_WAITS;
-        if others.into_iter().any(starves) && is_fed(&own) {
+        if others.any(starves) && is_fed(&own) {
             let fed = self.rivals(time, turn).filter(|slot| is_fed(slot));
             return fed.min_by_key(|slot| slot.since.load(Relaxed)).is_some_and(is_own);
         }
