@@ -38,6 +38,8 @@ mod others;
 mod stores;
 #[path = "pager/surroundings.rs"]
 mod surroundings;
+#[path = "pager/untold.rs"]
+mod untold;
 #[path = "pager/world.rs"]
 mod world;
 
@@ -337,13 +339,14 @@ fn obstacle() -> Option<String> {
     (made < 0).then(|| format!("SKIP: no userfaultfd: {}", std::io::Error::last_os_error()))
 }
 
-const PARTS: [(&str, &[others::Case]); 6] = [
+const PARTS: [(&str, &[others::Case]); 7] = [
     ("any", &any::CASES),
     ("group", &group::CASES),
     ("growth", &growth::CASES),
     ("killed", &killed::CASES),
     ("others", &others::CASES),
     ("surroundings", &surroundings::CASES),
+    ("untold", &untold::CASES),
 ];
 
 fn trials(stage: &Arc<Stage>) -> Vec<Trial> {
