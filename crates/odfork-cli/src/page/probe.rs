@@ -49,7 +49,8 @@ pub fn check(lease: &Lease) -> Result<()> {
     Ok(())
 }
 
-/// Whether the kernel tells of forks, where all memory can be paged; else one line: what is missing.
+/// Whether the kernel tells of forks, where all memory can be paged; else, in one line, what is
+/// missing.
 pub fn moves() -> Result<bool, String> {
     let made =
         own(libc::O_CLOEXEC | libc::O_NONBLOCK).map_err(|error| missing(&io_error(error), ""))?;

@@ -1,6 +1,6 @@
-//! Forks that run no handlers: `_Fork`, `clone`, and fork by its number. Their children wait for all of
-//! their memory, too. So if both tasks of the pager are killed meanwhile, they end, and do not read
-//! zeros. A child made by an instruction of the program's own is not seen.
+//! Forks that run no handlers: `_Fork`, `clone`, and fork by its number. Their children wait for
+//! all of their memory, too. So if both tasks of the pager are killed meanwhile, they end, and do
+//! not read zeros. A child made by an instruction of the program's own is not seen.
 //!
 //! Runs in the program, also in handlers of signals.
 
