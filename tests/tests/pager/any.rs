@@ -28,7 +28,7 @@ fn stored(
     words: &[&str],
 ) -> Command {
     let mut command = Command::new(&stage.launcher);
-    command.args(["page", "run", "--memory", "any", "--limit", limit, "--store"]).args(store);
+    command.args(run_any()).args(["--limit", limit, "--store"]).args(store);
     command.arg("--").arg(stage.programs.join(words[0])).args(&words[1..]);
     command.env("ODFORK_PAGE_REPORT", folder.join("report"));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -333,7 +333,7 @@ fn both(stage: &Stage) -> Outcome {
         if !is_inside {
             command.args(eager).arg(&stage.launcher);
         }
-        command.args(["page", "run", "--memory", "any", "--limit", "8M", "--store"]);
+        command.args(run_any()).args(["--limit", "8M", "--store"]);
         command.arg(folder.path()).arg("--");
         if is_inside {
             command.arg(&stage.launcher).args(eager);
@@ -372,7 +372,7 @@ fn refused(stage: &Stage) -> Outcome {
         (&["--socket", "here"], "has no daemon"),
     ] {
         let mut command = Command::new(&stage.launcher);
-        command.args(["page", "run", "--memory", "any", "--limit", "8M"]).args(options);
+        command.args(run_any()).args(["--limit", "8M"]).args(options);
         let output = command.args(["--", "true"]).output().map_err(text)?;
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         if output.status.code() != Some(2) || said.lines().count() != 1 || !said.contains(why) {

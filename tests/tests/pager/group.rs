@@ -100,7 +100,7 @@ fn alone(stage: &Stage) -> Outcome {
     let group = stage.programs.join("group");
     let line = format!("rm $ODFORK_PAGE_GROUP; exec {} fill 8 1", group.display());
     let mut command = Command::new(&stage.launcher);
-    command.args(["page", "run", "--memory", "any", "--limit", "8M", "--", "sh", "-c", &line]);
+    command.args(run_any()).args(["--limit", "8M", "--", "sh", "-c", &line]);
     let output = command
         .env("XDG_RUNTIME_DIR", folder.path())
         .stdin(Stdio::null())
@@ -134,7 +134,7 @@ fn named(stage: &Stage) -> Outcome {
     let folder = tempfile::tempdir().map_err(text)?;
     let run = |options: &[&str], words: &[&str]| {
         let mut command = Command::new(&stage.launcher);
-        command.args(["page", "run"]).args(options).arg("--").args(words);
+        command.args(&run_any()[..2]).args(&run_any()[4..]).args(options).arg("--").args(words);
         command.env("XDG_RUNTIME_DIR", folder.path());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command

@@ -64,7 +64,7 @@ fn ordinary(stage: &Stage) -> Outcome {
         fs::set_permissions(&to, fs::Permissions::from_mode(0o755)).map_err(text)?;
     }
     let mut plain = Command::new(at.join("odfork"));
-    plain.args(["page", "run", "--limit", "8M", "--store"]).arg(at).arg("--");
+    plain.args(run_any()).args(["--limit", "8M", "--store"]).arg(at).arg("--");
     plain.arg(at.join("any")).arg("forked").env("ODFORK_PAGE_REPORT", at.join("report"));
     plain.env("XDG_RUNTIME_DIR", at.join("own"));
     fs::create_dir(at.join("own")).map_err(text)?;
@@ -94,7 +94,7 @@ fn chosen(stage: &Stage) -> Outcome {
         let report = folder.path().join("report");
         let _ = fs::remove_file(&report);
         let mut command = Command::new(&stage.launcher);
-        command.args(["page", "run", "--limit", "8M"]).args(options);
+        command.args(&run_any()[..2]).args(&run_any()[4..]).args(["--limit", "8M"]).args(options);
         command.args(["--", "true"]).env("ODFORK_PAGE_REPORT", &report);
         let output = command.output().map_err(text)?;
         if !output.status.success() {
@@ -108,7 +108,7 @@ fn chosen(stage: &Stage) -> Outcome {
         }
     }
     let mut plain = Command::new(&stage.launcher);
-    plain.args(["page", "run", "--memory", "any", "--limit", "8M", "--", "true"]);
+    plain.args(run_any()).args(["--limit", "8M", "--", "true"]);
     let nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"];
     let allowed = fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd").unwrap_or_default();
     if allowed.trim() != "0" {

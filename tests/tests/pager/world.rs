@@ -262,3 +262,20 @@ pub fn read_line(child: &mut Child) -> Result<String, String> {
     }
     Ok(String::from_utf8_lossy(&line).into_owned())
 }
+
+/// `page run` of all memory. In a guest whose files are its host's (9p) it has to be told that the
+/// programs do not read from there.
+pub fn run_any() -> &'static [&'static str] {
+    const WORDS: [&str; 5] = ["page", "run", "--memory", "any", "--allow-pinning"];
+    if has_9p() {
+        &WORDS
+    } else {
+        &WORDS[..4]
+    }
+}
+
+/// Whose plain reads hold pages of which the kernel does not tell.
+pub fn has_9p() -> bool {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    mounts.lines().any(|line| line.contains(" - 9p "))
+}

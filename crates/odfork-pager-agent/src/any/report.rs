@@ -109,15 +109,15 @@ impl Pager {
         let excess = self.excess();
         let limit = self.group.limit();
         let mut line = Line::new();
-        line.text(b"odfork page: ").number(pages >> 8);
+        line.text(b"odfork page: ").number(pages.div_ceil(256));
         line.text(b" MB above the limit of ").number(limit >> 8).text(b" MB: ");
         if self.store.is_full {
             line.text(b"the store is full; ");
         }
-        line.number(excess.refused >> 8).text(b" MB shared with children or pinned, ");
-        line.number(self.state.shared_memory >> 8).text(b" MB of shared memory, ");
-        line.number(excess.locked >> 8).text(b" MB locked, ");
-        line.number(excess.other >> 8).text(b" MB of stacks and libraries\n");
+        line.number(excess.refused.div_ceil(256)).text(b" MB shared with children or pinned, ");
+        line.number(self.state.shared_memory.div_ceil(256)).text(b" MB of shared memory, ");
+        line.number(excess.locked.div_ceil(256)).text(b" MB locked, ");
+        line.number(excess.other.div_ceil(256)).text(b" MB of stacks and libraries\n");
         say(self.program, line.bytes());
     }
 
