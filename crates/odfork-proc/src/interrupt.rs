@@ -47,6 +47,8 @@ mod tests {
     fn a_terminal_that_goes_away_asks_too() {
         // SAFETY: signals of this process; the handler only sets a flag.
         unsafe {
+            // Under nohup it is ignored.
+            libc::signal(libc::SIGHUP, libc::SIG_DFL);
             libc::signal(libc::SIGTERM, libc::SIG_IGN);
             listen();
             libc::raise(libc::SIGTERM);

@@ -15,7 +15,7 @@ use super::daemon;
 
 pub fn command() -> Command {
     Command::new("status")
-        .about("Show what the daemon holds and does")
+        .about("Show what the pager holds and does")
         .arg(daemon::socket_argument())
         .arg(
             Arg::new("json")
@@ -79,7 +79,7 @@ pub fn run(given: &ArgMatches) -> Result<u8> {
 pub fn no_answer(error: &io::Error, socket: &Path) -> Error {
     let at = socket.display();
     if is_nobody(error) {
-        anyhow::anyhow!("no daemon is running at {at}; 'odfork page run' starts one")
+        anyhow::anyhow!("nothing is paged that this user can see, and no daemon is running at {at}")
     } else if error.kind() == io::ErrorKind::TimedOut {
         anyhow::anyhow!(
             "the daemon at {at} does not answer (stopped?); its programs wait, nothing is lost"
