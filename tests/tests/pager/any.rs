@@ -122,6 +122,19 @@ fn unshared(stage: &Stage) -> Outcome {
     }
 }
 
+/// Pages that several threads wait for are read at once.
+fn threads(stage: &Stage) -> Outcome {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let counts = run(stage, "8M", &["content", "24", "8", "1", "17", "20"])?;
+        match counts["together"].as_u64() {
+            Some(1..) => return Ok(()),
+            _ if Instant::now() > deadline => return Err(format!("one by one: {counts}")),
+            _ => {}
+        }
+    }
+}
+
 /// Most pages of walks in turn come before they are touched: hardly one in 70 is waited for.
 fn walks(stage: &Stage) -> Outcome {
     let counts = run(stage, "8M", &["any", "walks"])?;
@@ -393,7 +406,7 @@ fn refused(stage: &Stage) -> Outcome {
 
 pub type Case = fn(&Stage) -> Outcome;
 
-pub const CASES: [(&str, Case); 37] = [
+pub const CASES: [(&str, Case); 38] = [
     ("content", |s| paged(s, "8M", &["content", "16", "3", "2", "11", "40"])),
     ("mappings", |s| paged(s, "2M", &["mappings", "600", "9"])),
     ("heap", |s| paged(s, "8M", &["heap", "3", "3", "9"])),
@@ -414,6 +427,7 @@ pub const CASES: [(&str, Case); 37] = [
     ("bounded_many", |s| bounded(s, 8, &["any", "many"])),
     ("hot", |s| paged(s, "8M", &["any", "hot"])),
     ("unshared", unshared),
+    ("threads", threads),
     ("walks", walks),
     ("filtered", |s| paged(s, "8M", &["any", "filtered"])),
     ("replaced", |s| paged(s, "16M", &["any", "replaced"])),

@@ -36,6 +36,11 @@ impl Ahead {
         }
     }
 
+    /// The same where no other size is tried.
+    pub fn usual(&self) -> u64 {
+        self.size
+    }
+
     /// How many of those that lie behind one that was touched are likely to be, too.
     pub fn run(&self) -> u64 {
         self.size / 2

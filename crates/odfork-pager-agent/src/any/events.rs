@@ -98,6 +98,7 @@ impl Pager {
             self.give(&mut batch.children, 0);
         }
         self.let_go(&mut batch.children);
+        self.read_together(&batch.faults[..batch.waiting]);
         for at in 0..batch.waiting {
             self.fault(batch.faults[at]);
         }

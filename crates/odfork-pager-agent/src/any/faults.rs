@@ -7,6 +7,7 @@ use super::events::Touch;
 use super::pager::Pager;
 use super::store::MOST;
 use super::table::{Entry, Place};
+use super::together;
 use crate::clock::now;
 
 const BYTES: u64 = PAGE as u64;
@@ -120,6 +121,29 @@ impl Pager {
         self.counts.reclaims += 1;
     }
 
+    /// Pages that several threads wait for are read at once, but those whose neighbours are read,
+    /// too.
+    pub fn read_together(&mut self, touches: &[Touch]) {
+        let (mut slots, mut count) = ([0; together::MOST], 0);
+        self.together.forget();
+        let Some(file) = self.store.file().filter(|_| touches.len() > 1) else { return };
+        let begin = now();
+        for touch in touches.iter().filter(|_| !self.state.is_out) {
+            let page = touch.address & !(BYTES - 1);
+            let Place::Stored(slot) = self.table.get(page).place else { continue };
+            let is_alone = self.around(page, slot, self.state.ahead.usual()) == (0, 0);
+            let is_new = !slots[..count].contains(&slot);
+            if count < slots.len() && is_new && is_alone && !self.state.page_ins.expects(page) {
+                slots[count] = slot;
+                count += 1;
+            }
+        }
+        if count > 1 {
+            self.together.read(file, &slots[..count]);
+            self.state.need.waited += now() - begin;
+        }
+    }
+
     /// From the store, with what follows it there; false: not now.
     pub fn page_in(&mut self, page: u64, slot: u64) -> bool {
         let most = self.state.page_ins.run(page, MOST as u64);
@@ -128,7 +152,10 @@ impl Pager {
             run += 1;
         }
         let (before, behind) = match run {
-            1 if most == 1 => self.around(page, slot),
+            1 if most == 1 => {
+                let size = self.state.ahead.size();
+                self.around(page, slot, size)
+            }
             _ => (0, 0),
         };
         self.make_room(before + run + behind);
@@ -136,7 +163,14 @@ impl Pager {
         let mut count = (before + run + behind) as usize;
         // SAFETY: MOST pages, of this task only.
         let mut buffer = unsafe { core::slice::from_raw_parts_mut(self.buffer, count * PAGE) };
-        let mut whole = self.store.read(first, buffer);
+        let mut whole = match self.together.content(slot).filter(|_| count == 1) {
+            Some(content) if self.store.holds(slot, content) => {
+                buffer.copy_from_slice(content);
+                self.counts.together += 1;
+                1
+            }
+            _ => self.store.read(first, buffer),
+        };
         if whole as u64 <= before && before > 0 {
             // One before it cannot be read.
             (first, count) = (slot, 1);
@@ -170,9 +204,8 @@ impl Pager {
         true
     }
 
-    /// Pages that are in the store beside this one, before and behind it in its block.
-    fn around(&mut self, page: u64, slot: u64) -> (u64, u64) {
-        let size = self.state.ahead.size();
+    /// Pages that are in the store beside this one, before and behind it in its block of this size.
+    fn around(&self, page: u64, slot: u64, size: u64) -> (u64, u64) {
         let start = page & !(size * BYTES - 1);
         let (mut before, mut behind) = (0, 0);
         let is_stored = |at: u64, slot: u64| self.table.get(at).place == Place::Stored(slot);

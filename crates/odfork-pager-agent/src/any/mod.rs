@@ -15,6 +15,7 @@
 //! | ahead | neighbours of a page that is read |
 //! | hand | which pages are taken; what leaves for the store |
 //! | pool, table, room | pages in memory but away; where each is; own memory |
+//! | together | several pages of a file read at once |
 //! | store, packed, layered | pages out of memory: in a file; compressed, in memory; both |
 //! | unshare | pages that a fork left shared |
 //! | raw_forks | forks that run no handlers |
@@ -26,6 +27,7 @@
 //! | watched | which ranges the kernel reports faults of |
 //! | threads, protected | pages that the kernel uses without waiting for us |
 //! | group, share, need | the limit of several processes; which part this one has, and wants |
+//! | older | what is done without on older kernels |
 //! | pieces | mremap of what is several mappings |
 //! | turns | load control: who may have memory at a time |
 //! | parts | pages that a fork left shared: who counts them |
@@ -47,6 +49,7 @@ mod hand;
 mod holder;
 mod layered;
 mod need;
+mod older;
 mod packed;
 mod pager;
 mod parts;
@@ -61,6 +64,7 @@ mod store;
 mod table;
 mod task;
 mod threads;
+mod together;
 mod turns;
 mod unshare;
 pub mod untold;
@@ -177,6 +181,7 @@ pub fn init() -> bool {
     }
     ORDER.pool.store(options::number(POOL).unwrap_or(0), Relaxed);
     raw_forks::init();
+    older::avoid_huge_pages();
     join_group();
     begin();
     if !REGISTERED.swap(true, Relaxed) {
@@ -306,6 +311,7 @@ fn make(uffd: Userfaultfd) -> Result<*mut Task, Failure> {
             .ok_or_else(short)?,
         store: store::Store::new(ORDER.path(0), ORDER.pool.load(Relaxed) as u64, &mut room)
             .map_err(why("its store cannot be made"))?,
+        together: together::Together::new(&mut room).ok_or_else(short)?,
         protected: protected::Protected::new(tasks, &mut room).ok_or_else(short)?,
         unwritten: unwritten::Unwritten::new(limit, &mut room).ok_or_else(short)?,
         unshare: unshare::Unshare::new(&mut room).ok_or_else(short)?,

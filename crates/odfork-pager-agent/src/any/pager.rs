@@ -16,6 +16,7 @@ use super::protected::Protected;
 use super::room::Room;
 use super::store::Store;
 use super::table::{Entry, Place, Table};
+use super::together::Together;
 use super::unshare::Unshare;
 use super::unwritten::Unwritten;
 use super::watched::Watched;
@@ -31,6 +32,8 @@ pub struct Counts {
     pub faults: u64,
     pub reclaims: u64,
     pub page_ins: u64,
+    /// Read at once with others.
+    pub together: u64,
     /// Read because a neighbour was touched.
     pub ahead: u64,
     pub page_outs: u64,
@@ -78,6 +81,11 @@ impl<const N: usize> Streams<N> {
             }
         }
         self.list[self.last].1
+    }
+
+    /// A walk comes by here.
+    pub fn expects(&self, page: u64) -> bool {
+        self.list.iter().any(|&(next, _)| next == page)
     }
 
     /// Where the next touch is expected.
@@ -137,6 +145,7 @@ pub struct Pager {
     pub watched: Watched,
     pub pool: Pool,
     pub store: Store,
+    pub together: Together,
     pub protected: Protected,
     pub unwritten: Unwritten,
     pub unshare: Unshare,

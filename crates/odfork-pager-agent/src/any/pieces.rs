@@ -93,9 +93,11 @@ fn remap(at: usize, lens: (usize, usize), flags: c_int, target: usize) -> isize 
     if at % PAGE != 0 || new_len == 0 || flags & libc::MREMAP_FIXED != 0 && overlaps {
         return fault;
     }
-    let Some(pieces) = Pieces::of(at, at + old_len).filter(|pieces| pieces.count > 1) else {
-        return fault;
-    };
+    // Before Linux 6.17 what is too much has been unmapped already.
+    let shrinks = flags & libc::MREMAP_FIXED != 0 && new_len < old_len;
+    let rest = || Pieces::of(at, at + new_len).filter(|_| shrinks);
+    let pieces = Pieces::of(at, at + old_len).or_else(rest);
+    let Some(pieces) = pieces.filter(|pieces| pieces.count > 1) else { return fault };
     let moves = flags & (libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) != 0 || new_len > old_len;
     if !moves {
         return match new_len < old_len {

@@ -134,6 +134,7 @@ impl Pager {
             (b",\"faults\":", counts.faults),
             (b",\"reclaims\":", counts.reclaims),
             (b",\"page_ins\":", counts.page_ins),
+            (b",\"together\":", counts.together),
             (b",\"ahead\":", counts.ahead),
             (b",\"page_outs\":", counts.page_outs),
             (b",\"clean\":", counts.clean),

@@ -52,6 +52,14 @@ impl Store {
         Ok(Store { medium, used, sums, next: 0, end: 0, given: 0, taken: 0, is_full: false })
     }
 
+    /// The file in which all is; None: there is none, or not all is in it.
+    pub fn file(&self) -> Option<c_int> {
+        match self.medium {
+            Medium::File(fd) => Some(fd),
+            _ => None,
+        }
+    }
+
     /// Its descriptors; -1: none.
     pub fn fds(&self) -> [c_int; 2] {
         match &self.medium {
@@ -173,7 +181,7 @@ impl Store {
 }
 
 /// A file without a name in this folder, past the page cache where the file system allows it.
-fn file_in(folder: &CStr) -> SysResult<c_int> {
+pub fn file_in(folder: &CStr) -> SysResult<c_int> {
     let flags = libc::O_TMPFILE | libc::O_RDWR | libc::O_CLOEXEC;
     let open = |flags: c_int| {
         let arguments = args![libc::AT_FDCWD, folder.as_ptr(), flags, 0o600];
