@@ -124,13 +124,17 @@ impl Pager {
     /// Pages that several threads wait for are read at once, but those whose neighbours are read,
     /// too.
     pub fn read_together(&mut self, touches: &[Touch]) {
-        let (mut slots, mut count) = ([0; together::MOST], 0);
+        let (mut slots, mut count, mut file) = ([0; together::MOST], 0, -1);
         self.together.forget();
-        let Some(file) = self.store.file().filter(|_| touches.len() > 1) else { return };
+        if touches.len() < 2 || self.state.is_out {
+            return;
+        }
         let begin = now();
-        for touch in touches.iter().filter(|_| !self.state.is_out) {
+        for touch in touches {
             let page = touch.address & !(BYTES - 1);
             let Place::Stored(slot) = self.table.get(page).place else { continue };
+            let Some(fd) = self.store.file_of(slot) else { continue };
+            file = fd;
             let is_alone = self.around(page, slot, self.state.ahead.usual()) == (0, 0);
             let is_new = !slots[..count].contains(&slot);
             if count < slots.len() && is_new && is_alone && !self.state.page_ins.expects(page) {

@@ -38,6 +38,10 @@ impl Layered {
         [self.packed.fd(), self.file]
     }
 
+    pub fn file_of(&self, slot: u64) -> Option<c_int> {
+        (!self.packed.holds(slot)).then_some(self.file)
+    }
+
     pub fn free(&mut self, slot: u64) {
         if self.is_full && !self.packed.holds(slot) {
             let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;

@@ -52,11 +52,12 @@ impl Store {
         Ok(Store { medium, used, sums, next: 0, end: 0, given: 0, taken: 0, is_full: false })
     }
 
-    /// The file in which all is; None: there is none, or not all is in it.
-    pub fn file(&self) -> Option<c_int> {
-        match self.medium {
-            Medium::File(fd) => Some(fd),
-            _ => None,
+    /// The file in which a slot is; None: it is in memory.
+    pub fn file_of(&self, slot: u64) -> Option<c_int> {
+        match &self.medium {
+            Medium::File(fd) => Some(*fd),
+            Medium::Memory(_) => None,
+            Medium::Both(layered) => layered.file_of(slot),
         }
     }
 
