@@ -1,8 +1,8 @@
 /* All memory of a program under a limit (--memory any): what only that way pages, and what the
  * kernel does to pages that are away. any CASE: small, given, robust, written, forked, raw,
  * unhandled, changed, grows, many, shared, hot, waits, together, unshared, walks,
- * unwritten, filtered, crowded, replaced, divided, cloned, forking;
- * rush HOW. */
+ * unwritten, filtered, crowded, replaced, divided, cloned, forking, sharing,
+ * masks; rush HOW. */
 #include "pages.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -269,6 +269,116 @@ static void cloned(void)
             settle();
         expect_child(clone(cloned_child, stack + STACK, SIGCHLD, &round), "a cloned child");
     }
+}
+
+extern int __clone(int (*)(void *), void *, int, void *, ...);
+
+static int forks_in_turn(void *round)
+{
+    for (int turn = 0; turn < 2; turn++) {
+        pid_t child = turn ? fork() : _Fork();
+        if (child == 0)
+            _exit(cloned_child(round));
+        expect_child(child, "a child of a process that shares the memory");
+    }
+    return 0;
+}
+
+/* Processes that share the memory fork: one of vfork, and one of clone. And the other name of
+ * clone. */
+static void sharing(void)
+{
+    enum { STACK = 256 << 10 };
+    cloned_from = (void *)map(CLONED * PAGE);
+    char *stack = map(STACK);
+    int round = 1;
+    for (uint64_t page = 0; page < CLONED; page++)
+        fill_page(cloned_from + page * WORDS, page, round);
+    push_out();
+    settle();
+    expect_child(clone(forks_in_turn, stack + STACK, CLONE_VM | SIGCHLD, &round), "a sharer");
+    push_out();
+    settle();
+    expect_child(clone(forks_in_turn, stack + STACK, CLONE_VM | CLONE_VFORK | SIGCHLD, &round),
+                 "a sharer that is waited for");
+    push_out();
+    settle();
+    expect_child(__clone(cloned_child, stack + STACK, SIGCHLD, &round), "a child of __clone");
+}
+
+static pthread_mutex_t world = PTHREAD_MUTEX_INITIALIZER;
+static atomic_int answers, forks_made;
+
+static void lock_world(void)
+{
+    pthread_mutex_lock(&world);
+}
+
+static void unlock_world(void)
+{
+    pthread_mutex_unlock(&world);
+}
+
+static void answer(int unused)
+{
+    (void)unused;
+    answers++;
+}
+
+static void *fork_on(void *unused)
+{
+    while (!stop) {
+        pid_t child = fork();
+        if (child == 0)
+            _exit(0);
+        while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
+            ;
+        forks_made++;
+    }
+    return unused;
+}
+
+static void expect_no_mask(const char *who)
+{
+    sigset_t mask;
+    sigprocmask(SIG_BLOCK, NULL, &mask);
+    for (int number = 1; number < 32; number++)
+        if (sigismember(&mask, number))
+            fail(who);
+}
+
+/* A program with handlers of fork: signals are not blocked for longer than the fork, and a thread
+ * whose handler waits for a lock still gets the signal of who holds it. */
+static void masks(void)
+{
+    pthread_t forker;
+    pthread_atfork(lock_world, unlock_world, unlock_world);
+    signal(SIGUSR1, answer);
+    push_out();
+    settle();
+    pid_t child = fork();
+    expect_no_mask("a mask after a fork");
+    if (child == 0)
+        _exit(0);
+    expect_child(child, "a child");
+    pthread_create(&forker, NULL, fork_on, NULL);
+    for (int round = 0; round < 300 || forks_made < 20; round++) {
+        pthread_mutex_lock(&world);
+        int before = answers;
+        pthread_kill(forker, SIGUSR1);
+        for (int nap = 0; answers == before; nap++) {
+            if (nap == 300000)
+                fail("a signal waits for ever");
+            usleep(100);
+        }
+        pthread_mutex_unlock(&world);
+        usleep(200);
+    }
+    stop = true;
+    pthread_join(forker, NULL);
+    expect_no_mask("a mask at the end");
+    push_out();
+    settle();
 }
 
 static void *fork_often(void *unused)
@@ -805,6 +915,10 @@ int main(int count, char **words)
         cloned();
     else if (!strcmp(which, "forking"))
         forking();
+    else if (!strcmp(which, "sharing"))
+        sharing();
+    else if (!strcmp(which, "masks"))
+        masks();
     else if (!strcmp(which, "changed"))
         changed();
     else if (!strcmp(which, "grows"))

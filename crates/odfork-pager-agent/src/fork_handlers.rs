@@ -31,13 +31,14 @@ use odfork_pager_protocol::control::{op, Span, REGION_DONTFORK};
 use odfork_pager_protocol::PAGE;
 use odfork_sys::{args, block_signals, call, raw, restore_signals, SysResult};
 
+use crate::any::{self, untold};
 use crate::connection::{self, Welcome};
 use crate::heap;
 use crate::messages::die;
 use crate::proc_lines::Lines;
 use crate::state::{self, mode, Locked, STATE};
 use crate::{
-    calls, fork_wrappers, kernel_madvise, kernel_mmap, kernel_munmap, mappings, setup, stack,
+    calls, kernel_madvise, kernel_mmap, kernel_munmap, mappings, pending_forks, setup, stack,
 };
 
 /// `Control::state` while a fork is under way.
@@ -98,17 +99,14 @@ pub fn register_handlers() {
     if REGISTERED.swap(true, Relaxed) {
         return;
     }
+    let ours: [Handler; 3] = match any::is_meant() {
+        true => [Some(untold::before), Some(untold::after), Some(any::in_child)],
+        false => [Some(prepare), Some(parent), Some(child)],
+    };
     if let Some(register) = next_register() {
+        let [before, in_parent, in_child] = ours;
         // SAFETY: handlers that stay for ever (the library is never unloaded).
-        unsafe { register(Some(prepare), Some(parent), Some(child), core::ptr::null_mut()) };
-    }
-}
-
-/// Others than those of this file.
-pub fn register(before: extern "C" fn(), in_parent: extern "C" fn(), in_child: extern "C" fn()) {
-    if let Some(register) = next_register() {
-        // SAFETY: handlers that stay for ever.
-        unsafe { register(Some(before), Some(in_parent), Some(in_child), core::ptr::null_mut()) };
+        unsafe { register(before, in_parent, in_child, core::ptr::null_mut()) };
     }
 }
 
@@ -142,7 +140,7 @@ unsafe extern "C" fn prepare() {
         let is_paged = locked.regions().overlaps(odfork_sys::stack_pointer() as u64, 1);
         if is_paged || give_to_child(&mut locked).is_err() {
             FORK.broken.store(true, Relaxed);
-            FORK.reported.store(fork_wrappers::mark_broken(), Relaxed);
+            FORK.reported.store(pending_forks::mark_broken(), Relaxed);
         }
     }
     locked.into_mask();

@@ -12,10 +12,10 @@ use crate::{any, fork_handlers, heap, messages, next_symbol, options, pins, unli
 const THRESHOLD: &CStr = c"ODFORK_PAGE_THRESHOLD";
 
 extern "C" fn init() {
+    fork_handlers::register_handlers();
     if any::init() {
         return;
     }
-    fork_handlers::register_handlers();
     if !options::read_socket_path() {
         return;
     }

@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | wrappers | mmap, munmap, mremap, madvise, mlock: what touches paged memory |
 //! | heap | malloc of large blocks, out of a paged region |
-//! | fork_wrappers, fork_handlers | a forked child gets the memory |
+//! | fork_wrappers, fork_handlers, pending_forks | a forked child gets the memory |
 //! | files, pins | the kernel holds no pin on a page of it |
 //! | identity | the worker thread follows a change of user |
 //! | advice | `odfork_page_advise` |
@@ -42,6 +42,7 @@ mod next_symbol;
 mod numbered;
 mod options;
 mod panic;
+mod pending_forks;
 mod pins;
 mod proc_lines;
 mod regions;

@@ -387,11 +387,12 @@ fn refused(stage: &Stage) -> Outcome {
     for (options, why) in [
         (&["--compress", "lz4"][..], "only a store in memory is compressed"),
         (&["--store", "memory", "--compress", "zstd"], "compresses by lz4 alone"),
-        (&["--store", "memory", "--store-size", "1G"], "has no --store-size"),
+        (&["--store", "memory", "--store-size", "1G"], "--store-size does not go with it"),
         (&["--store", "/dev/null"], "it is a folder, or memory"),
         (&["--store", "memory", "--pool", "4M"], "--pool is for a store in a folder"),
         (&["--pool", "4K"], "--pool 4K is below 1024K"),
         (&["--socket", "here"], "has no daemon"),
+        (&["--threshold", "1M"], "--threshold does not go with it"),
     ] {
         let mut command = Command::new(&stage.launcher);
         command.args(run_any()).args(["--limit", "8M"]).args(options);
@@ -406,7 +407,7 @@ fn refused(stage: &Stage) -> Outcome {
 
 pub type Case = fn(&Stage) -> Outcome;
 
-pub const CASES: [(&str, Case); 38] = [
+pub const CASES: [(&str, Case); 40] = [
     ("content", |s| paged(s, "8M", &["content", "16", "3", "2", "11", "40"])),
     ("mappings", |s| paged(s, "2M", &["mappings", "600", "9"])),
     ("heap", |s| paged(s, "8M", &["heap", "3", "3", "9"])),
@@ -421,6 +422,8 @@ pub const CASES: [(&str, Case); 38] = [
     ("forked_changed", |s| forked(s, "changed")),
     ("cloned", |s| paged(s, "8M", &["any", "cloned"])),
     ("forking", |s| paged(s, "8M", &["any", "forking"])),
+    ("sharing", |s| paged(s, "8M", &["any", "sharing"])),
+    ("masks", |s| paged(s, "8M", &["any", "masks"])),
     ("forks", |s| paged(s, "2M", &["forks", "6", "2", "5", "2"])),
     ("many", |s| paged(s, "8M", &["any", "many"])),
     ("bounded", |s| bounded(s, 16, &["any", "grows"])),

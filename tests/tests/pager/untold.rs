@@ -124,12 +124,14 @@ fn chosen(stage: &Stage) -> Outcome {
     }
 }
 
-pub const CASES: [(&str, Case); 8] = [
+pub const CASES: [(&str, Case); 10] = [
     ("small", |s| untold(s, &["any", "small"])),
     ("forked", |s| untold(s, &["any", "forked"])),
     ("unhandled", |s| untold(s, &["any", "unhandled"])),
     ("cloned", |s| untold(s, &["any", "cloned"])),
     ("forking", |s| untold(s, &["any", "forking"])),
+    ("sharing", |s| untold(s, &["any", "sharing"])),
+    ("masks", |s| untold(s, &["any", "masks"])),
     ("forks", |s| untold(s, &["forks", "12", "2", "5", "2"])),
     ("ordinary", ordinary),
     ("chosen", chosen),

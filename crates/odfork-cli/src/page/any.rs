@@ -13,6 +13,19 @@ use odfork_proc::text::bytes;
 use super::{daemon, group, probe};
 
 const LEAST_POOL: u64 = 1 << 20;
+/// Its tables take a part of the address space.
+const LARGEST_LIMIT: u64 = 1 << 44;
+/// Options that only a daemon knows.
+const DAEMONS: [&str; 6] =
+    ["socket", "store-size", "handlers", "threshold", "malloc", "allow-user-mode"];
+/// What tells the library the rest.
+const VARIABLES: [&str; 5] = [
+    "ODFORK_PAGE_MEMORY",
+    "ODFORK_PAGE_LIMIT",
+    "ODFORK_PAGE_STORE",
+    "ODFORK_PAGE_GROUP",
+    "ODFORK_PAGE_POOL",
+];
 
 /// What chooses this way, and goes with it alone.
 pub fn arguments() -> [Arg; 3] {
@@ -41,9 +54,7 @@ pub fn arguments() -> [Arg; 3] {
 
 /// Whether all memory is to be paged. Without a limit, it is the running daemon's that holds.
 pub fn is_meant(given: &ArgMatches) -> bool {
-    const DAEMONS: [&str; 6] =
-        ["socket", "store-size", "handlers", "threshold", "malloc", "allow-user-mode"];
-    let is_said = |name: &&str| given.value_source(name) == Some(ValueSource::CommandLine);
+    let is_said = |name: &&str| is_said(given, name);
     let text = |name: &str| given.get_one::<String>(name).map(String::as_str);
     match text("memory") {
         Some("auto") if given.contains_id("group") || given.contains_id("pool") => true,
@@ -54,23 +65,37 @@ pub fn is_meant(given: &ArgMatches) -> bool {
                 Some("lz4") => store == "memory",
                 _ => false,
             };
-            let is_daemons = DAEMONS.iter().any(is_said) || std::env::var_os(SOCKET).is_some();
+            let socket = std::env::var_os(SOCKET).filter(|path| !path.is_empty());
+            let is_daemons = DAEMONS.iter().any(is_said) || socket.is_some();
             given.contains_id("limit") && fits && !is_daemons && probe::moves().is_ok()
         }
         which => which == Some("any"),
     }
 }
 
+fn is_said(given: &ArgMatches, name: &str) -> bool {
+    given.value_source(name) == Some(ValueSource::CommandLine)
+}
+
+/// Those of a program that runs this one do not count.
+pub fn forget_variables() {
+    for name in VARIABLES {
+        std::env::remove_var(name);
+    }
+}
+
 /// Refuses what this way does not know; the variables that tell the library the rest.
-pub fn variables(given: &ArgMatches) -> Result<[(&'static str, OsString); 5]> {
+pub fn variables(given: &ArgMatches) -> Result<Vec<(&'static str, OsString)>> {
     let text = |name: &str| given.get_one::<String>(name).map(String::as_str);
     let limit = daemon::limit_of(given)?;
-    probe::moves().map_err(Error::msg)?;
-    if text("compress") == Some("zstd") || text("store-size").is_some() {
-        bail!("--memory any has no --store-size, and compresses by lz4 alone");
+    if limit > LARGEST_LIMIT {
+        bail!("--limit: at most {}T", LARGEST_LIMIT >> 40);
     }
-    if given.contains_id("socket") || given.get_flag("allow-user-mode") {
-        bail!("--memory any has no daemon: --socket and --allow-user-mode do not go with it");
+    if text("compress") == Some("zstd") {
+        bail!("--memory any compresses by lz4 alone");
+    }
+    if let Some(name) = DAEMONS.iter().find(|name| is_said(given, name)) {
+        bail!("--memory any has no daemon: --{name} does not go with it");
     }
     let pool = pool_of(text("pool"), text("store"))?;
     let is_packed = text("compress") == Some("lz4");
@@ -84,14 +109,11 @@ pub fn variables(given: &ArgMatches) -> Result<[(&'static str, OsString); 5]> {
             );
         }
     }
-    Ok([
-        ("ODFORK_PAGE_MEMORY", "any".into()),
-        ("ODFORK_PAGE_LIMIT", limit.to_string().into()),
-        ("ODFORK_PAGE_STORE", store),
-        // Last: what is refused leaves no file.
-        ("ODFORK_PAGE_GROUP", group::file(text("group"), limit)?.into()),
-        ("ODFORK_PAGE_POOL", pool.to_string().into()),
-    ])
+    // The group last: what is refused leaves no file.
+    let group = group::file(text("group"), limit)?.into();
+    let values: [OsString; 5] =
+        ["any".into(), limit.to_string().into(), store, group, pool.to_string().into()];
+    Ok(VARIABLES.into_iter().zip(values).collect())
 }
 
 /// Bytes of a store that are compressed in memory, before its folder.

@@ -96,7 +96,11 @@ pub fn run(given: &ArgMatches) -> Result<u8> {
         }
         return exec(&words);
     }
+    any::forget_variables();
     if any::is_meant(given) {
+        if let Err(why) = probe::moves() {
+            return unpaged(given, &why, &words);
+        }
         for (name, value) in any::variables(given)? {
             set(name, &value);
         }
@@ -107,7 +111,9 @@ pub fn run(given: &ArgMatches) -> Result<u8> {
         bail!("--group and --pool go with --memory any");
     }
     let Some(lease) = lease(given, &socket)? else { return exec(&words) };
-    probe::check(&lease)?;
+    if let Err(why) = probe::check(&lease) {
+        return unpaged(given, &format!("{why:#}"), &words);
+    }
     hold(&lease.socket)?;
     let number = |name| -> Result<String> {
         let text = given.get_one::<String>(name).map_or("0", String::as_str);
@@ -181,6 +187,19 @@ fn lease(given: &ArgMatches, socket: &Path) -> Result<Option<Lease>> {
     bail!("the daemon at {} comes and goes; its log is beside the socket", socket.display())
 }
 
+/// What cannot be paged runs only if that was allowed, and is told.
+fn unpaged(given: &ArgMatches, why: &str, words: &[&OsString]) -> Result<u8> {
+    if !given.get_flag("allow-unpaged") {
+        bail!("{why}");
+    }
+    say_unpaged(why);
+    exec(words)
+}
+
+fn say_unpaged(why: &str) {
+    eprintln!("odfork page run: the program runs unpaged, without a limit: {why}");
+}
+
 fn refusal(given: &ArgMatches, refused: &Message) -> Result<Option<Lease>> {
     let why = match refused.pid {
         libc::EMFILE => format!(
@@ -196,7 +215,7 @@ fn refusal(given: &ArgMatches, refused: &Message) -> Result<Option<Lease>> {
     if !given.get_flag("allow-unpaged") {
         bail!("{why}; with --allow-unpaged it runs without a limit");
     }
-    eprintln!("odfork page run: the program runs unpaged, without a limit: {why}");
+    say_unpaged(&why);
     Ok(None)
 }
 

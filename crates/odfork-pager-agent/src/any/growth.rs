@@ -98,6 +98,13 @@ pub fn resized(old: (usize, usize), block: usize, size: usize) {
     }
 }
 
+/// This memory is served: also that of a process that shares it, not that of a forked child.
+pub fn has_bell() -> bool {
+    let place = GROWTH.place.load(SeqCst) as *const usize;
+    // SAFETY: a page of ours, for reading; a child that is alone unmaps it.
+    !place.is_null() && unsafe { place.read_volatile() } != 0
+}
+
 pub fn is_on() -> bool {
     GROWTH.is_on.load(Relaxed)
 }

@@ -142,8 +142,6 @@ static ORDER: Order = Order {
     uffd: KeptFd::none(),
 };
 
-static REGISTERED: AtomicBool = AtomicBool::new(false);
-
 impl Order {
     fn path(&self, which: usize) -> &CStr {
         // SAFETY: nobody writes them any more.
@@ -162,15 +160,24 @@ pub fn is_active() -> bool {
     served != 0 && served == getpid()
 }
 
-/// Reads the options; true: all memory is to be paged, and was taken care of.
-pub fn init() -> bool {
-    // SAFETY: constructors run; nobody changes the environment. The strings are the environment's.
-    let text = |name: &CStr| unsafe {
+/// Of the environment, while constructors run.
+fn text(name: &CStr) -> Option<&'static [u8]> {
+    // SAFETY: nobody changes the environment then. The strings are the environment's.
+    unsafe {
         let value = libc::getenv(name.as_ptr());
         (!value.is_null()).then(|| CStr::from_ptr(value).to_bytes())
-    };
+    }
+}
+
+/// All memory is to be paged.
+pub fn is_meant() -> bool {
+    text(MEMORY) == Some(b"any") && !options::is_privileged()
+}
+
+/// Reads the options; true: all memory is to be paged, and was taken care of.
+pub fn init() -> bool {
     filters::init();
-    if text(MEMORY) != Some(b"any") || options::is_privileged() {
+    if !is_meant() {
         return false;
     }
     for (which, name) in [STORE, REPORT, GROUP].into_iter().enumerate() {
@@ -184,9 +191,6 @@ pub fn init() -> bool {
     older::avoid_huge_pages();
     join_group();
     begin();
-    if !REGISTERED.swap(true, Relaxed) {
-        crate::fork_handlers::register(untold::before, untold::after, in_child);
-    }
     true
 }
 
@@ -215,8 +219,18 @@ fn begin() {
     }
 }
 
+/// A forked child that runs no handlers has all of its memory already, and no pager. Nothing but
+/// touches of pages and system calls.
+pub fn in_plain_child() {
+    untold::finish_in_child();
+    if ORDER.served.swap(0, Relaxed) != 0 {
+        ORDER.gate.pass();
+        growth::end();
+    }
+}
+
 /// A forked child has its memory already, and a pager of its own from now on, if it may make one.
-extern "C" fn in_child() {
+pub unsafe extern "C" fn in_child() {
     untold::finish_in_child();
     if ORDER.served.swap(0, Relaxed) != 0 {
         saying::set_served(0);

@@ -11,7 +11,7 @@ use core::mem::offset_of;
 use odfork_sys::abi::calls;
 use odfork_sys::raw;
 
-use super::{untold, ORDER};
+use super::untold;
 use crate::next_symbol::NextSymbol;
 use crate::{as_libc, set_errno};
 
@@ -28,13 +28,16 @@ pub fn init() {
     CLONE.get();
 }
 
-/// What a child of clone(2) begins with.
-struct Start(extern "C" fn(*mut c_void) -> c_int, *mut c_void);
+/// What a child of clone(2) begins with, on its own stack.
+#[repr(align(16))]
+struct Start(Work, *mut c_void);
+
+type Work = extern "C" fn(*mut c_void) -> c_int;
 
 extern "C" fn begin(start: *mut c_void) -> c_int {
-    // SAFETY: what `clone` passed, in this child's copy of the memory.
+    // SAFETY: what `clone` put there.
     let Start(work, arg) = unsafe { start.cast::<Start>().read() };
-    is_made(true);
+    super::in_plain_child();
     work(arg)
 }
 
@@ -44,7 +47,7 @@ extern "C" fn begin(start: *mut c_void) -> c_int {
 /// As for clone(2).
 #[no_mangle]
 pub unsafe extern "C" fn clone(
-    work: extern "C" fn(*mut c_void) -> c_int,
+    work: Option<Work>,
     stack: *mut c_void,
     flags: c_int,
     arg: *mut c_void,
@@ -52,23 +55,52 @@ pub unsafe extern "C" fn clone(
     storage: usize,
     child: usize,
 ) -> c_int {
-    type Work = extern "C" fn(*mut c_void) -> c_int;
-    type Clone =
-        unsafe extern "C" fn(Work, *mut c_void, c_int, *mut c_void, usize, usize, usize) -> c_int;
+    type Clone = unsafe extern "C" fn(
+        Option<Work>,
+        *mut c_void,
+        c_int,
+        *mut c_void,
+        usize,
+        usize,
+        usize,
+    ) -> c_int;
     // SAFETY: the C library's function.
     let next = unsafe { core::mem::transmute::<usize, Clone>(CLONE.get()) };
-    // SAFETY: passed on to the caller.
-    let call = |work, arg| unsafe { next(work, stack, flags, arg, parent, storage, child) };
-    if flags & libc::CLONE_VM != 0 || !super::is_active() {
-        return call(work, arg);
-    }
+    let is_copy = flags & libc::CLONE_VM == 0 && (super::is_active() || untold::is_needed());
+    let Some(work) = work.filter(|_| is_copy && !stack.is_null()) else {
+        // SAFETY: passed on to the caller.
+        return unsafe { next(work, stack, flags, arg, parent, storage, child) };
+    };
     if !untold::prepare() {
         return -1;
     }
-    let mut start = Start(work, arg);
-    let made = call(begin, (&raw mut start).cast());
-    untold::after();
+    let start = (stack as usize - size_of::<Start>()) & !(align_of::<Start>() - 1);
+    let start = start as *mut Start;
+    // SAFETY: the top of the child's stack, where the C library writes, too; the rest is passed on.
+    let made = unsafe {
+        start.write(Start(work, arg));
+        next(Some(begin), start.cast(), flags, start.cast(), parent, storage, child)
+    };
+    untold::finish();
     made
+}
+
+/// The same by another name of the C library.
+///
+/// # Safety
+/// As for clone(2).
+#[no_mangle]
+pub unsafe extern "C" fn __clone(
+    work: Option<Work>,
+    stack: *mut c_void,
+    flags: c_int,
+    arg: *mut c_void,
+    parent: usize,
+    storage: usize,
+    child: usize,
+) -> c_int {
+    // SAFETY: passed on to the caller.
+    unsafe { clone(work, stack, flags, arg, parent, storage, child) }
 }
 
 /// _Fork(3).
@@ -88,14 +120,10 @@ pub unsafe extern "C" fn _Fork() -> libc::pid_t {
     child
 }
 
-/// CHILD: nothing but touches of pages and system calls.
 fn is_made(is_child: bool) {
     match is_child {
-        true => {
-            untold::finish_in_child();
-            ORDER.gate.pass();
-        }
-        false => untold::after(),
+        true => super::in_plain_child(),
+        false => untold::finish(),
     }
 }
 
@@ -117,7 +145,7 @@ pub unsafe extern "C" fn syscall(number: c_long) -> c_long {
         "jnz 3f",
         "test rdx, rdx",
         "jz {copy}",
-        "jmp 3f",
+        "jmp 5f",
         "2: cmp rdi, {clone3}",
         "jne 3f",
         "test rsi, rsi",
@@ -128,6 +156,11 @@ pub unsafe extern "C" fn syscall(number: c_long) -> c_long {
         "jnz 3f",
         "cmp qword ptr [rsi + {stack}], 0",
         "je {copy}",
+        // With a stack of its own a child cannot be told that it has everything.
+        "5: cmp byte ptr [rip + {untold}], 0",
+        "je 3f",
+        "mov rdi, {refused}",
+        "jmp {fail}",
         "3: mov rax, rdi",
         "mov rdi, rsi",
         "mov rsi, rdx",
@@ -149,6 +182,8 @@ pub unsafe extern "C" fn syscall(number: c_long) -> c_long {
         stack = const offset_of!(libc::clone_args, stack),
         copy = sym copy,
         fail = sym fail,
+        untold = sym untold::IS_ON,
+        refused = const -libc::ENOSYS,
     )
 }
 

@@ -89,6 +89,9 @@ pub extern "C" fn serve(task: usize) -> i32 {
             times.look = time + times.nap;
         }
         look_around(task, &mut filters, &mut times, time);
+        if task.pager.bring_all_back() {
+            continue;
+        }
         let polls = times.gap.max(time - times.message) < CLOSE && time >= times.crowded;
         rank.set(!polls);
         if polls {

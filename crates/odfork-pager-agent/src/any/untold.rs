@@ -17,7 +17,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32};
 use core::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 use odfork_pager_protocol::PAGE;
-use odfork_sys::{block_signals, gettid, pause, restore_signals};
+use odfork_sys::{args, block_signals, gettid, pause, raw, restore_signals};
 
 use super::growth;
 use super::pager::Pager;
@@ -25,6 +25,7 @@ use super::report::status_number;
 use super::table::{Entry, Place};
 use crate::line::Line;
 use crate::messages::die;
+use crate::pending_forks;
 use crate::saying::say;
 use crate::set_errno;
 
@@ -37,32 +38,42 @@ const REFUSED: u32 = 3;
 const PART: u32 = 1024;
 /// Goes in which nothing comes back, until it is given up: some seconds.
 const MOST_VAIN: u32 = 20_000;
+/// Looks until it is seen whether who forks is still there.
+const LOOKS: u32 = 1000;
+
+/// The kernel does not tell of forks of this memory.
+pub static IS_ON: AtomicBool = AtomicBool::new(false);
 
 struct Untold {
-    is_on: AtomicBool,
     state: AtomicU32,
-    /// Which thread forks; 0: none.
-    thread: AtomicI32,
+    /// Which task forks; 0: none.
+    task: AtomicI32,
+    /// The caller of fork is told that it was refused.
+    is_told: AtomicBool,
     mask: UnsafeCell<u64>,
 }
 
-// SAFETY: the mask is used by the thread that forks.
+// SAFETY: the mask is used by the task that forks.
 unsafe impl Sync for Untold {}
 
 static UNTOLD: Untold = Untold {
-    is_on: AtomicBool::new(false),
     state: AtomicU32::new(NONE),
-    thread: AtomicI32::new(0),
+    task: AtomicI32::new(0),
+    is_told: AtomicBool::new(false),
     mask: UnsafeCell::new(0),
 };
 
-/// The kernel does not tell of this process' forks, or does.
 pub fn set(is_on: bool) {
-    UNTOLD.is_on.store(is_on, Relaxed);
+    IS_ON.store(is_on, Relaxed);
 }
 
 pub fn is_on() -> bool {
-    UNTOLD.is_on.load(Relaxed)
+    IS_ON.load(Relaxed)
+}
+
+/// Forks are to be prepared here: also those of a process that only shares the memory.
+pub fn is_needed() -> bool {
+    is_on() && growth::has_bell()
 }
 
 /// A fork is being prepared, or made: nothing may be taken.
@@ -70,9 +81,9 @@ pub fn is_under_way() -> bool {
     UNTOLD.state.load(Acquire) != NONE
 }
 
-/// Before a fork. False: there is no room for all of the memory, so it must not be made.
+/// Before a fork that runs no handlers. False: there is no room for all of the memory.
 pub fn prepare() -> bool {
-    before();
+    ask();
     let is_refused = is_mine() && UNTOLD.state.load(Relaxed) == REFUSED;
     if is_refused {
         end();
@@ -82,84 +93,124 @@ pub fn prepare() -> bool {
 }
 
 fn is_mine() -> bool {
-    UNTOLD.thread.load(Relaxed) == gettid()
+    UNTOLD.task.load(Relaxed) == gettid()
 }
 
-/// The same as the C library's handler, for a fork that did not come through a wrapper.
-pub extern "C" fn before() {
-    if !is_on() || !super::is_active() || is_mine() {
+/// The C library's handler. It runs behind all others, so that none of them waits for somebody who
+/// waits for this fork, and none sees signals blocked.
+///
+/// # Safety
+/// For the C library.
+pub unsafe extern "C" fn before() {
+    ask();
+    if is_mine() && UNTOLD.state.load(Relaxed) == REFUSED {
+        UNTOLD.is_told.store(pending_forks::mark_broken(), Relaxed);
+    }
+}
+
+fn ask() {
+    if !is_needed() || is_mine() {
         return;
     }
-    let me = gettid();
-    let (mask, mut looks) = (block_signals(), 0);
-    while UNTOLD.thread.compare_exchange(0, me, Acquire, Relaxed).is_err() {
-        looks = pause(looks);
-    }
-    // SAFETY: this thread forks.
+    let mask = block_signals();
+    become_the_one();
+    // SAFETY: this task forks.
     unsafe { *UNTOLD.mask.get() = mask };
     UNTOLD.state.store(ASKED, Release);
+    // That wakes the serving task.
+    growth::ask();
     let mut looks = 0;
     while UNTOLD.state.load(Acquire) == ASKED {
-        growth::ask();
         looks = pause(looks);
+    }
+}
+
+/// One fork at a time. Another process that shares this memory may have been killed in its own.
+fn become_the_one() {
+    let (me, mut looks) = (gettid(), 0);
+    while let Err(other) = UNTOLD.task.compare_exchange(0, me, Acquire, Relaxed) {
+        looks = pause(looks);
+        // SAFETY: signal 0 does nothing.
+        let is_gone = looks % LOOKS == 0
+            && unsafe { raw(libc::SYS_kill, args![other, 0]) } == -(libc::ESRCH as isize);
+        if is_gone && UNTOLD.task.compare_exchange(other, me, Acquire, Relaxed).is_ok() {
+            return;
+        }
     }
 }
 
 /// After it, in the parent.
-pub extern "C" fn after() {
+///
+/// # Safety
+/// For the C library.
+pub unsafe extern "C" fn after() {
+    finish();
+}
+
+pub fn finish() {
     if is_mine() {
         end();
     }
 }
 
-/// In the child, which is alone.
+/// In the child, which is alone and has no pager yet.
 pub fn finish_in_child() {
-    if UNTOLD.thread.load(Relaxed) == 0 {
+    set(false);
+    if UNTOLD.task.load(Relaxed) == 0 {
         return;
     }
     if UNTOLD.state.load(Relaxed) == REFUSED {
+        if UNTOLD.is_told.load(Relaxed) {
+            // SAFETY: ends this process; whoever forked it waits for it.
+            unsafe { raw(libc::SYS_exit_group, args![1]) };
+        }
         die(b"odfork page: there was no room for the memory of this child: ending\n");
     }
     end();
 }
 
 fn end() {
-    // SAFETY: this thread forks.
+    // SAFETY: this task forks.
     let mask = unsafe { *UNTOLD.mask.get() };
     UNTOLD.state.store(NONE, Release);
-    UNTOLD.thread.store(0, Release);
+    UNTOLD.task.store(0, Release);
     restore_signals(mask);
 }
 
 impl Pager {
-    /// A fork waits until nothing is away. False: something is still.
+    /// A fork waits until nothing is away. True: something comes back still.
     pub fn bring_all_back(&mut self) -> bool {
-        if UNTOLD.state.load(Acquire) != ASKED {
-            return true;
+        if UNTOLD.state.load(Acquire) != ASKED || self.state.is_out {
+            return false;
         }
         let is_first = self.state.vain == 0;
         if is_first && !self.has_room_for_all() || self.state.vain > MOST_VAIN {
             return self.answer(REFUSED);
         }
         self.state.vain += 1;
-        let mut at = 0;
+        let mut at = self.state.back;
         for _ in 0..PART {
-            let Some((page, entry)) = self.next_away(&mut at) else { return self.answer(READY) };
+            let Some((page, entry)) = self.next_away(&mut at) else {
+                // What is moved meanwhile may be where it was looked for before.
+                let is_all = self.state.back == 0;
+                self.state.back = 0;
+                return !is_all || self.answer(READY);
+            };
             let is_back = match entry.place {
                 Place::Parked(number) => self.take_back(page, number),
                 Place::Stored(slot) => self.page_in(page, slot),
                 _ => true,
             };
             if !is_back {
-                return false;
+                return true;
             }
             // One that is lost is poisoned, in the child, too.
             if self.table.get(page) == entry {
                 self.drop_entry(page, entry);
             }
-            self.state.vain = 1;
+            (self.state.vain, self.state.back) = (1, page);
         }
-        false
+        true
     }
 
     fn next_away(&self, at: &mut u64) -> Option<(u64, Entry)> {
@@ -173,9 +224,9 @@ impl Pager {
     }
 
     fn answer(&mut self, state: u32) -> bool {
-        self.state.vain = 0;
+        (self.state.vain, self.state.back) = (0, 0);
         UNTOLD.state.store(state, Release);
-        true
+        false
     }
 
     fn has_room_for_all(&self) -> bool {
