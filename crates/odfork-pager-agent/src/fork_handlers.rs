@@ -104,6 +104,11 @@ pub fn register_handlers() {
     }
 }
 
+/// Where the C library's function is, for a library that its loader does not know.
+pub fn set_register(at: usize) {
+    NEXT.store(at, Relaxed);
+}
+
 /// One that runs in forked children only.
 pub fn register_for_child(handler: unsafe extern "C" fn()) {
     if let Some(register) = next_register() {

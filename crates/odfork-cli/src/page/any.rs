@@ -1,8 +1,9 @@
-//! `odfork page run --memory any`: no daemon; the library pages all memory of its own process.
+//! `odfork page run --memory any`, and what `page adopt` takes like it: no daemon; the library pages
+//! all memory of its own process.
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{bail, Error, Result};
 use clap::{Arg, ArgMatches};
@@ -11,6 +12,7 @@ use odfork_proc::text::bytes;
 use super::{daemon, group};
 
 const LEAST_POOL: u64 = 1 << 20;
+const UNKNOWN: &str = "--memory any has no --store-size, and compresses by lz4 alone";
 
 /// What chooses this way, and goes with it alone.
 pub fn arguments() -> [Arg; 3] {
@@ -34,21 +36,46 @@ pub fn arguments() -> [Arg; 3] {
     ]
 }
 
+/// What the library is told.
+pub struct Order {
+    pub limit: u64,
+    /// A folder, or the library's word for a store in memory.
+    pub store: OsString,
+    pub pool: u64,
+    /// The file of the limit.
+    pub group: PathBuf,
+}
+
 /// Refuses what this way does not know; the variables that tell the library the rest.
 pub fn variables(given: &ArgMatches) -> Result<[(&'static str, OsString); 5]> {
-    let text = |name: &str| given.get_one::<String>(name).map(String::as_str);
-    let limit = daemon::limit_of(given)?;
-    if text("compress") == Some("zstd") || text("store-size").is_some() {
-        bail!("--memory any has no --store-size, and compresses by lz4 alone");
+    if given.contains_id("store-size") {
+        bail!("{UNKNOWN}");
     }
     if given.contains_id("socket") || given.get_flag("allow-user-mode") {
         bail!("--memory any has no daemon: --socket and --allow-user-mode do not go with it");
+    }
+    let order = order(given, "self")?;
+    Ok([
+        ("ODFORK_PAGE_MEMORY", "any".into()),
+        ("ODFORK_PAGE_LIMIT", order.limit.to_string().into()),
+        ("ODFORK_PAGE_STORE", order.store),
+        ("ODFORK_PAGE_GROUP", order.group.into()),
+        ("ODFORK_PAGE_POOL", order.pool.to_string().into()),
+    ])
+}
+
+/// For a program that sees the file systems which this process does.
+pub fn order(given: &ArgMatches, process: &str) -> Result<Order> {
+    let text = |name: &str| given.get_one::<String>(name).map(String::as_str);
+    let limit = daemon::limit_of(given)?;
+    if text("compress") == Some("zstd") {
+        bail!("{UNKNOWN}");
     }
     let pool = pool_of(text("pool"), text("store"))?;
     let is_packed = text("compress") == Some("lz4");
     let store = place_of(text("store").unwrap_or("/var/tmp"), is_packed && pool == 0)?;
     if !given.get_flag("allow-pinning") {
-        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let mounts = fs::read_to_string(format!("/proc/{process}/mountinfo")).unwrap_or_default();
         if let Some(kind) = reference_holder(&mounts) {
             bail!(
                 "reads of a mounted file system of type {kind} are lost when a page leaves \
@@ -56,14 +83,8 @@ pub fn variables(given: &ArgMatches) -> Result<[(&'static str, OsString); 5]> {
             );
         }
     }
-    Ok([
-        ("ODFORK_PAGE_MEMORY", "any".into()),
-        ("ODFORK_PAGE_LIMIT", limit.to_string().into()),
-        ("ODFORK_PAGE_STORE", store),
-        // Last: what is refused leaves no file.
-        ("ODFORK_PAGE_GROUP", group::file(text("group"), limit)?.into()),
-        ("ODFORK_PAGE_POOL", pool.to_string().into()),
-    ])
+    // Last: what is refused leaves no file.
+    Ok(Order { limit, store, pool, group: group::file(text("group"), limit)? })
 }
 
 /// Bytes of a store that are compressed in memory, before its folder.

@@ -7,9 +7,10 @@
 //!
 //! | module | owns |
 //! | --- | --- |
+//! | adopted | a program that was running already |
 //! | task | the serving task: its loop, when it looks, its end |
 //! | events | what was read: munmap, mremap, madvise and fork of the program |
-//! | children | forked children, until they have everything |
+//! | children, gate | forked children, until they have everything |
 //! | holder | the task that holds their descriptors, if the serving task is killed |
 //! | faults | touches of pages that are away |
 //! | ahead | neighbours of a page that is read |
@@ -33,11 +34,13 @@
 //! of the program that may be away: it would wait for itself. When the task dies, the program is
 //! killed with it (its exit signal): on memory in doubt nobody goes on.
 
+pub mod adopted;
 mod ahead;
 mod children;
 mod events;
 mod faults;
 mod filters;
+mod gate;
 mod group;
 pub mod growth;
 mod hand;
@@ -66,8 +69,8 @@ mod zeros;
 
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, CStr};
-use core::sync::atomic::{AtomicBool, Ordering::Release};
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering::Acquire, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize};
+use core::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 use odfork_pager_protocol::PAGE;
 use odfork_sys::abi::userfaultfd as abi;
@@ -78,8 +81,9 @@ use odfork_sys::{
 
 use crate::descriptors::{high, open_high, KeptFd};
 use crate::line::Line;
-use crate::messages::{die, say, NOT_PAGED};
-use crate::{close, kernel_madvise, kernel_mmap, kernel_munmap, options, saying};
+use crate::messages::{say, NOT_PAGED};
+use crate::{close, kernel_madvise, options, saying};
+use gate::Gate;
 use pager::Pager;
 use task::Task;
 
@@ -128,30 +132,6 @@ pub struct Order {
     uffd: KeptFd,
 }
 
-/// Two pages that are never there. A child gets the first one last of all: its handler of fork
-/// waits for it. Shut, that is watched, from the moment on in which pages may be away. The second
-/// one it gets first of all: see `children`.
-struct Gate {
-    page: AtomicUsize,
-    is_shut: AtomicBool,
-}
-
-impl Gate {
-    /// In a forked child: everything is there when this returns.
-    fn pass(&self) {
-        let page = self.page.swap(0, Relaxed);
-        if page == 0 {
-            return;
-        }
-        // SAFETY: a page of ours, inherited.
-        if self.is_shut.swap(false, Relaxed) && unsafe { (page as *const u8).read_volatile() } == 0
-        {
-            die(b"odfork page: the pager ended before this child had its memory: ending\n");
-        }
-        kernel_munmap(page, 2 * PAGE);
-    }
-}
-
 // SAFETY: the paths are written while constructors run, only read afterwards.
 unsafe impl Sync for Order {}
 
@@ -162,7 +142,7 @@ static ORDER: Order = Order {
     pool: AtomicUsize::new(0),
     ready: AtomicU32::new(0),
     served: AtomicI32::new(0),
-    gate: Gate { page: AtomicUsize::new(0), is_shut: AtomicBool::new(false) },
+    gate: Gate::none(),
     uffd: KeptFd::none(),
 };
 
@@ -284,9 +264,9 @@ fn start() -> Result<(), Failure> {
     };
     restore_signals(mask);
     started.map_err(why("no task can be made"))?;
-    let mut looks = 0;
     while ORDER.ready.load(Acquire) == 0 {
-        looks = odfork_sys::pause(looks);
+        // No sleep: a thread that is borrowed (`adopted`) may be in one, which goes on later.
+        odfork_sys::pause(0);
     }
     let serves = ORDER.ready.load(Relaxed) == 1;
     // SAFETY: the task is there until the program ends; what is read does not change.
@@ -321,7 +301,7 @@ fn make(uffd: Userfaultfd) -> Result<*mut Task, Failure> {
     let [stack, holder_stack, buffer, name, zeros] = sizes.map(|len| room.take(len));
     let program = getpid();
     let [tasks, maps, pagemap, smaps] = open_files(program)?;
-    let gate = gate().map_err(&no_room)?;
+    let gate = ORDER.gate.make().map_err(&no_room)?;
     let batch = events::Batch::new(&mut room, gate + PAGE as u64).ok_or_else(short)?;
     let pager = Pager {
         uffd,
@@ -387,17 +367,6 @@ fn probe(uffd: Userfaultfd) -> SysResult<u64> {
     // SAFETY: our own new page.
     unsafe { (page as *mut u8).write_volatile(1) };
     uffd.register(page as u64, PAGE as u64, abi::REGISTER_MODE_MISSING)?;
-    Ok(page as u64)
-}
-
-/// Two pages that stay untouched. Their mapping is of another kind than the program's: it must
-/// not become one with a neighbour.
-fn gate() -> SysResult<u64> {
-    let prot = libc::PROT_READ | libc::PROT_WRITE;
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    let page = check(kernel_mmap(0, 2 * PAGE, prot, flags, -1, 0))?;
-    check(kernel_madvise(page, 2 * PAGE, libc::MADV_DONTDUMP))?;
-    ORDER.gate.page.store(page, Relaxed);
     Ok(page as u64)
 }
 
