@@ -353,7 +353,10 @@ fn open_files(program: c_int) -> Result<[c_int; 4], Failure> {
     let mut folder = Line::new();
     folder.text(b"/proc/").number(program as u64).text(b"/task\0");
     let folder = CStr::from_bytes_until_nul(folder.bytes()).unwrap_or_default();
-    let paths = [folder, c"/proc/self/maps", c"/proc/self/pagemap", c"/proc/self/smaps"];
+    // Of this thread: the first one may have ended.
+    let [maps, pagemap, smaps] =
+        [c"/proc/thread-self/maps", c"/proc/thread-self/pagemap", c"/proc/thread-self/smaps"];
+    let paths = [folder, maps, pagemap, smaps];
     let opened = paths.map(open_high);
     match opened.contains(&-1) {
         true => Err(why("/proc cannot be read")(Errno(libc::ENOENT))),

@@ -12,7 +12,8 @@ use odfork_pager_protocol::adoption::{Adoption, Choice, ADOPTED_CALL};
 use odfork_proc::maps::Mapping;
 use odfork_proc::memory;
 
-use super::object::{Object, Segment, Target};
+use super::object::{Object, Place, Segment};
+use super::target::Target;
 use super::thread::Thread;
 
 const ENTRY: &str = "odfork_page_adopt";
@@ -29,7 +30,8 @@ pub struct Mapped {
 
 impl Mapped {
     /// The C library of a process.
-    pub fn c_library(pid: i32, maps: &[Mapping]) -> Result<Mapped> {
+    pub fn c_library(target: &Target) -> Result<Mapped> {
+        let (pid, maps) = (target.pid, &target.maps);
         let is_it = |one: &&Mapping| {
             Path::new(&one.name).file_name().is_some_and(|name| name == "libc.so.6")
         };
@@ -37,7 +39,7 @@ impl Mapped {
         let first = first.with_context(|| {
             format!("process {pid} has no glibc of its own: it is linked statically, or to another")
         })?;
-        let file = first.open(pid).with_context(|| {
+        let file = first.open(target.alive).with_context(|| {
             format!("{} was replaced since process {pid} began: start it anew", first.name)
         })?;
         let object = Object::read(file).with_context(|| first.name.clone())?;
@@ -54,7 +56,7 @@ impl Mapped {
 /// What is put into a process, and how it comes out again.
 pub struct Image<'a> {
     thread: &'a mut Thread,
-    library: Mapped,
+    pub library: Mapped,
     stack: u64,
     /// Nobody calls it yet.
     is_idle: bool,
@@ -80,7 +82,7 @@ impl Image<'_> {
     fn open(&mut self, path: &Path) -> Result<u64> {
         let mut text = path.as_os_str().as_encoded_bytes().to_vec();
         text.push(0);
-        memory::write(self.thread.pid, self.stack, &text)?;
+        memory::write(self.thread.tid, self.stack, &text)?;
         let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as u64;
         let folder = libc::AT_FDCWD as u64;
         let opened = self.thread.call(libc::SYS_openat, [folder, self.stack, flags, 0, 0, 0]);
@@ -100,14 +102,14 @@ impl Image<'_> {
         let behind = part.address + part.in_file;
         let rest = (start + in_file).saturating_sub(behind).min(part.in_memory - part.in_file);
         if part.is_writable() && rest > 0 {
-            memory::write(self.thread.pid, base + behind, &vec![0; rest as usize])?;
+            memory::write(self.thread.tid, base + behind, &vec![0; rest as usize])?;
         }
         Ok(())
     }
 
     /// Writes the addresses; what only the process can tell goes to the order.
     pub fn fill_in(&mut self, libc: &Mapped, order: &mut Adoption) -> Result<()> {
-        let (base, pid) = (self.library.base, self.thread.pid);
+        let (base, pid) = (self.library.base, self.thread.tid);
         let mut choices = order.choices.iter_mut();
         let mut choose = |at: u64, resolver: u64| match choices.next() {
             Some(choice) => Ok(*choice = Choice { slot: base + at, resolver }),
@@ -115,12 +117,12 @@ impl Image<'_> {
         };
         for (at, target) in &self.library.object.places {
             let address = match target {
-                Target::Own(address) => base + address,
-                Target::Chosen(resolver) => {
+                Place::Own(address) => base + address,
+                Place::Chosen(resolver) => {
                     choose(*at, base + resolver)?;
                     continue;
                 }
-                Target::Named(name) => {
+                Place::Named(name) => {
                     let own = self.library.object.symbols.get(name).map(|one| (base, one));
                     let found = own.or_else(|| Some((libc.base, libc.object.symbols.get(name)?)));
                     let (from, symbol) = found.with_context(|| {
@@ -154,7 +156,7 @@ impl Image<'_> {
             let order = std::ptr::from_ref(order).cast::<u8>();
             std::slice::from_raw_parts(order, size_of::<Adoption>())
         };
-        memory::write(self.thread.pid, at, bytes)?;
+        memory::write(self.thread.tid, at, bytes)?;
         let done = self.thread.run(entry, at, at, ADOPTED_CALL as u64);
         let mut answer = Adoption::none();
         // SAFETY: any bytes are such a structure.
@@ -164,7 +166,7 @@ impl Image<'_> {
         };
         // If it cannot be read, the process is gone.
         self.is_idle = false;
-        memory::read(self.thread.pid, at, bytes)?;
+        memory::read(self.thread.tid, at, bytes)?;
         self.is_idle = answer.is_registered == 0;
         done?;
         if answer.error == 0 {
@@ -175,9 +177,6 @@ impl Image<'_> {
         bail!("{} ({error})", String::from_utf8_lossy(what));
     }
 
-    pub fn library(&self) -> &Mapped {
-        &self.library
-    }
 }
 
 impl Drop for Image<'_> {

@@ -19,6 +19,8 @@ mod target;
 mod thread;
 #[cfg(target_arch = "x86_64")]
 mod waiting;
+#[cfg(target_arch = "x86_64")]
+mod wrappers;
 
 use clap::{Arg, ArgAction, Command};
 
@@ -89,6 +91,7 @@ mod x86 {
     use super::image::{Image, Mapped};
     use super::target::Target;
     use super::thread::Thread;
+    use super::wrappers;
     use crate::page::any::{self, Order};
     use crate::page::run::find_library;
 
@@ -100,7 +103,7 @@ mod x86 {
         interrupt::listen();
         let library = fs::canonicalize(find_library()?)?;
         let target = Target::look(pid)?;
-        let libc = Mapped::c_library(pid, &target.maps)?;
+        let libc = Mapped::c_library(&target)?;
         target.must_find(&library)?;
         let order = any::order(given, &target.alive.to_string())?;
         let adopted = adopt(&target, &libc, &library, &order);
@@ -134,12 +137,16 @@ mod x86 {
             room[..path.len()].copy_from_slice(path);
         }
         let locked = target.locked();
-        let mut thread = Thread::borrow(target.pid)?;
+        let mut thread = Thread::borrow(target)?;
         let mut image = Image::map(&mut thread, library)?;
         if target.locked() > locked {
             bail!("process {} locks all memory that it maps (mlockall)", target.pid);
         }
         image.fill_in(libc, &mut adoption)?;
-        image.run(&adoption).with_context(|| format!("process {} is not paged", target.pid))
+        image.run(&adoption).with_context(|| format!("process {} is not paged", target.pid))?;
+        if let Err(error) = wrappers::redirect(target, libc, &image.library) {
+            eprintln!("odfork page adopt: calls of process {} go past: {error:#}", target.pid);
+        }
+        Ok(())
     }
 }

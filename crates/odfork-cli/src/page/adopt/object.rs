@@ -43,7 +43,7 @@ pub struct Symbol {
 
 /// What a place is filled in with.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Target {
+pub enum Place {
     /// This address of the file.
     Own(u64),
     /// What this function of the file answers.
@@ -58,7 +58,7 @@ pub struct Object {
     /// What others may use of it.
     pub symbols: HashMap<String, Symbol>,
     /// Places in its memory.
-    pub places: Vec<(u64, Target)>,
+    pub places: Vec<(u64, Place)>,
 }
 
 type Parsed<'data, R> = ElfFile64<'data, Endianness, R>;
@@ -97,20 +97,20 @@ impl Object {
         let table = parsed.elf_dynamic_symbol_table();
         for (at, place) in parsed.dynamic_relocations().into_iter().flatten() {
             let RelocationFlags::Elf { r_type } = place.flags() else { continue };
-            let name = || -> Result<Target> {
+            let name = || -> Result<Place> {
                 let RelocationTarget::Symbol(index) = place.target() else {
                     bail!("a place of it names no symbol");
                 };
                 let symbol = table.symbol(index)?;
                 let name = table.symbol_name(parsed.endian(), symbol)?;
-                Ok(Target::Named(String::from_utf8_lossy(name).into_owned()))
+                Ok(Place::Named(String::from_utf8_lossy(name).into_owned()))
             };
             let target = match r_type {
-                elf::R_X86_64_RELATIVE => Target::Own(place.addend() as u64),
-                elf::R_X86_64_IRELATIVE => Target::Chosen(place.addend() as u64),
+                elf::R_X86_64_RELATIVE => Place::Own(place.addend() as u64),
+                elf::R_X86_64_IRELATIVE => Place::Chosen(place.addend() as u64),
                 elf::R_X86_64_GLOB_DAT | elf::R_X86_64_JUMP_SLOT => name()?,
                 elf::R_X86_64_64 if place.addend() == 0 => name()?,
-                _ => Target::Named(String::new()),
+                _ => Place::Named(String::new()),
             };
             self.places.push((at, target));
         }
@@ -160,11 +160,11 @@ mod tests {
         assert!(object.segments.iter().find(code).is_some());
         assert!(object.data(0x1000).all(|(start, end)| start < end && start % PAGE == 0));
         let named = |name: &str| {
-            let wanted = Target::Named(name.to_owned());
+            let wanted = Place::Named(name.to_owned());
             object.places.iter().any(|(_, target)| *target == wanted)
         };
         assert!(named("memcpy") && !named("nobody has this name"));
-        assert!(object.places.iter().any(|(_, target)| matches!(target, Target::Own(_))));
+        assert!(object.places.iter().any(|(_, target)| matches!(target, Place::Own(_))));
     }
 
     #[test]

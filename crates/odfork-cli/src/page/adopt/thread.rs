@@ -16,14 +16,14 @@ use std::io::Error;
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail, Context, Result};
-use odfork_proc::maps;
 use odfork_proc::ptrace::{self, registers, Pid, Stop, Wake, CALL_STOP};
-use odfork_proc::{interrupt, memory, process};
+use odfork_proc::{interrupt, memory};
 
+use super::target::Target;
 use super::waiting;
 
 /// Until a thread is found that may be interrupted; what its process then is waited for.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(10);
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_micros(30);
 const LATER: Duration = Duration::from_millis(5);
@@ -35,8 +35,8 @@ const TRAP_FLAG: u64 = 0x100;
 const DIRECTION_FLAG: u64 = 0x400;
 
 pub struct Thread {
-    pub pid: Pid,
-    tid: Pid,
+    pid: Pid,
+    pub tid: Pid,
     /// A `syscall` instruction that the process has.
     gate: u64,
     saved: libc::user_regs_struct,
@@ -52,8 +52,8 @@ pub struct Thread {
 
 impl Thread {
     /// Stops one of the process' threads.
-    pub fn borrow(pid: Pid) -> Result<Thread> {
-        let gate = gate(pid)?;
+    pub fn borrow(target: &Target) -> Result<Thread> {
+        let (pid, gate) = (target.pid, gate(target)?);
         let end = Instant::now() + PATIENCE;
         loop {
             let (chosen, why) = waiting::choose(pid);
@@ -267,12 +267,11 @@ fn is_in_sequence(tid: Pid, rip: u64) -> bool {
 }
 
 /// Address of a `syscall` instruction in the process' vdso.
-fn gate(pid: Pid) -> Result<u64> {
-    let vdso = maps::of_process(pid)?.into_iter().find(|mapping| mapping.name == "[vdso]");
-    let vdso = vdso.with_context(|| format!("process {pid} has no vdso"))?;
+fn gate(target: &Target) -> Result<u64> {
+    let vdso = target.maps.iter().find(|mapping| mapping.name == "[vdso]");
+    let vdso = vdso.with_context(|| format!("process {} has no vdso", target.pid))?;
     let mut code = vec![0; vdso.bytes() as usize];
-    let thread = process::threads(pid).first().copied().unwrap_or(pid);
-    memory::read(thread, vdso.start, &mut code)?;
+    memory::read(target.alive, vdso.start, &mut code)?;
     let at = code.windows(2).position(|pair| pair == [0x0f, 0x05]);
     Ok(vdso.start + at.context("the vdso holds no syscall instruction")? as u64)
 }
@@ -287,7 +286,9 @@ impl Patient {
         unsafe {
             let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
             libc::sigemptyset(&mut all);
-            ends.iter().for_each(|&signal| drop(libc::sigaddset(&mut all, signal)));
+            for signal in ends {
+                libc::sigaddset(&mut all, signal);
+            }
             libc::pthread_sigmask(libc::SIG_BLOCK, &all, &mut before);
             Patient(before)
         }
