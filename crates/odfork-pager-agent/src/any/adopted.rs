@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Order
 use odfork_pager_protocol::adoption::{Adoption, Range, MOST};
 use odfork_sys::Errno;
 
-use super::{group, in_child, start, uffd, why, Failure, ORDER, REGISTERED};
+use super::{filters, group, in_child, raw_forks, start, uffd, why, Failure, ORDER, REGISTERED};
 use crate::{close, fork_handlers};
 
 struct Data {
@@ -51,6 +51,8 @@ pub fn begin(adoption: &mut Adoption) -> Result<(), Failure> {
         .map_err(why("it cannot open the file of its limit, or is of another user"))?;
     ORDER.group.store(joined, Relaxed);
     // Before the pager: if another thread holds the C library's list, the launcher comes again.
+    filters::PRCTL.set(adoption.prctl as usize);
+    raw_forks::FORK.set(adoption.fork as usize);
     fork_handlers::set_register(adoption.register as usize);
     fork_handlers::register_for_child(in_child);
     REGISTERED.store(true, Relaxed);

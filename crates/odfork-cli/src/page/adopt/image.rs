@@ -17,7 +17,6 @@ use super::target::Target;
 use super::thread::Thread;
 
 const ENTRY: &str = "odfork_page_adopt";
-const REGISTER: &str = "__register_atfork";
 /// Of the thread, while it runs the library's code.
 const STACK: u64 = 256 << 10;
 const PAGE: u64 = 4096;
@@ -143,7 +142,11 @@ impl Image<'_> {
             bail!("the C library of process {pid} has too many parts");
         }
         order.data[..data.len()].copy_from_slice(&data);
-        order.register = libc.address_of(REGISTER).context("glibc without fork handlers")?;
+        let function = |name: &str| {
+            libc.address_of(name).with_context(|| format!("glibc of process {pid} has no {name}"))
+        };
+        order.register = function("__register_atfork")?;
+        (order.prctl, order.fork) = (function("prctl")?, function("_Fork")?);
         Ok(())
     }
 

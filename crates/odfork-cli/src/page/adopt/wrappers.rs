@@ -17,8 +17,10 @@ use super::object::{Object, Place};
 use super::target::Target;
 
 /// None of them needs the loader, which does not know the library.
-const NAMES: [&str; 9] =
-    ["madvise", "mlockall", "mmap", "mmap64", "mprotect", "mremap", "sbrk", "brk", "syscall"];
+const NAMES: [&str; 11] = [
+    "_Fork", "brk", "madvise", "mlockall", "mmap", "mmap64", "mprotect", "mremap", "prctl", "sbrk",
+    "syscall",
+];
 
 /// The program and its libraries, without those that have the functions, and without ours.
 fn others(target: &Target, libc: &Mapped, library: &Mapped) -> Vec<Mapped> {
