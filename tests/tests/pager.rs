@@ -20,6 +20,8 @@ use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use odfork_pager::crash_points;
 use odfork_tests::{machine, trial, watch};
 
+#[path = "pager/adopt.rs"]
+mod adopt;
 #[path = "pager/alone.rs"]
 mod alone;
 #[path = "pager/any.rs"]
@@ -337,7 +339,8 @@ fn obstacle() -> Option<String> {
     (made < 0).then(|| format!("SKIP: no userfaultfd: {}", std::io::Error::last_os_error()))
 }
 
-const PARTS: [(&str, &[others::Case]); 6] = [
+const PARTS: [(&str, &[others::Case]); 7] = [
+    ("adopt", &adopt::CASES),
     ("any", &any::CASES),
     ("group", &group::CASES),
     ("growth", &growth::CASES),
