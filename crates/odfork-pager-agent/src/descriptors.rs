@@ -58,15 +58,16 @@ impl KeptFd {
 /// Moves a descriptor out of the program's way, where there is room.
 pub fn high(fd: c_int) -> c_int {
     // SAFETY: plain arguments; on failure the descriptor stays where it is.
-    unsafe {
-        match call(libc::SYS_fcntl, args![fd, libc::F_DUPFD_CLOEXEC, HIGH_FD]) {
-            Ok(moved) => {
-                close(fd);
-                moved as c_int
-            }
-            Err(_) => fd,
+    let moved = unsafe { call(libc::SYS_fcntl, args![fd, libc::F_DUPFD_CLOEXEC, HIGH_FD]) };
+    let fd = match moved {
+        Ok(moved) => {
+            close(fd);
+            moved as c_int
         }
-    }
+        Err(_) => fd,
+    };
+    crate::any::made::file(fd);
+    fd
 }
 
 /// A file to read; -1 when it cannot be had.

@@ -46,8 +46,8 @@ pub struct Adoption {
     pub pool: u64,
     /// Store, report and group: paths that end with zero, or empty ones.
     pub paths: [[u8; PATH]; 3],
-    /// 0: the library may be unmapped; 1: the C library may call it.
-    pub is_registered: u32,
+    /// 0: nothing is left, the library may be unmapped; 1: a task runs in it.
+    pub is_kept: u32,
     /// 0: it is paged; or an errno, and what failed.
     pub error: i32,
     /// Bytes of `what`.
@@ -69,7 +69,7 @@ impl Adoption {
             limit: 0,
             pool: 0,
             paths: [[0; PATH]; 3],
-            is_registered: 0,
+            is_kept: 0,
             error: 0,
             len: 0,
             what: [0; 256],

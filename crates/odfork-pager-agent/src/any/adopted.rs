@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Order
 use odfork_pager_protocol::adoption::{Adoption, Range, MOST};
 use odfork_sys::Errno;
 
-use super::{filters, group, in_child, raw_forks, start, uffd, why, Failure, ORDER, REGISTERED};
+use super::{filters, group, in_child, made, raw_forks, start, uffd, why, Failure, ORDER, REGISTERED};
 use crate::{close, fork_handlers};
 
 struct Data {
@@ -45,17 +45,25 @@ pub fn begin(adoption: &mut Adoption) -> Result<(), Failure> {
         *DATA.ranges.get() = adoption.data;
     }
     DATA.is_set.store(true, Release);
-    ORDER.pool.store(adoption.pool as usize, Relaxed);
-    let limit = adoption.limit / odfork_pager_protocol::PAGE as u64;
-    let joined = group::join_file(ORDER.path(2), limit)
-        .map_err(why("it cannot open the file of its limit, or is of another user"))?;
-    ORDER.group.store(joined, Relaxed);
-    // Before the pager: if another thread holds the C library's list, the launcher comes again.
     filters::PRCTL.set(adoption.prctl as usize);
     raw_forks::FORK.set(adoption.fork as usize);
+    ORDER.pool.store(adoption.pool as usize, Relaxed);
+    let limit = adoption.limit / odfork_pager_protocol::PAGE as u64;
+    made::begin();
+    let done = join_and_start(limit);
+    adoption.is_kept = u32::from(done.is_ok() || !made::undo());
+    done?;
+    // Last: if another thread, or the one that is borrowed, holds the C library's list, the
+    // launcher does not wait for ever.
     fork_handlers::set_register(adoption.register as usize);
     fork_handlers::register_for_child(in_child);
     REGISTERED.store(true, Relaxed);
-    adoption.is_registered = 1;
+    Ok(())
+}
+
+fn join_and_start(limit: u64) -> Result<(), Failure> {
+    let joined = group::join_file(ORDER.path(2), limit)
+        .map_err(why("it cannot open the file of its limit, or is of another user"))?;
+    ORDER.group.store(joined, Relaxed);
     start()
 }

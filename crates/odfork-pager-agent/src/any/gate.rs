@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use odfork_pager_protocol::PAGE;
 use odfork_sys::{check, SysResult};
 
+use super::made;
 use crate::messages::die;
 use crate::{kernel_madvise, kernel_mmap, kernel_munmap};
 
@@ -41,6 +42,7 @@ impl Gate {
         let prot = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let page = check(kernel_mmap(0, 2 * PAGE, prot, flags, -1, 0))?;
+        made::range(page, 2 * PAGE);
         check(kernel_madvise(page, 2 * PAGE, libc::MADV_DONTDUMP))?;
         self.page.store(page, Relaxed);
         Ok(page as u64)

@@ -29,6 +29,7 @@
 //! | turns | load control: who may have memory at a time |
 //! | parts | pages that a fork left shared: who counts them |
 //! | pager, report | the state; what is said |
+//! | made | what goes again if a program cannot be adopted |
 //!
 //! Rules: the task uses no thread-local storage, no libc wrapper, no heap, and never touches memory
 //! of the program that may be away: it would wait for itself. When the task dies, the program is
@@ -46,6 +47,7 @@ pub mod growth;
 mod hand;
 mod holder;
 mod layered;
+pub mod made;
 mod need;
 mod packed;
 mod pager;
@@ -264,6 +266,7 @@ fn start() -> Result<(), Failure> {
     };
     restore_signals(mask);
     started.map_err(why("no task can be made"))?;
+    made::end();
     while ORDER.ready.load(Acquire) == 0 {
         // No sleep: a thread that is borrowed (`adopted`) may be in one, which goes on later.
         odfork_sys::pause(0);

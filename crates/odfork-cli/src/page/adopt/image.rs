@@ -170,7 +170,10 @@ impl Image<'_> {
         // If it cannot be read, the process is gone.
         self.is_idle = false;
         memory::read(self.thread.tid, at, bytes)?;
-        self.is_idle = answer.is_registered == 0;
+        self.is_idle = answer.is_kept == 0;
+        if answer.is_kept != 0 && answer.error == 0 {
+            return done.context("it is, but children that it forks have no limit");
+        }
         done?;
         if answer.error == 0 {
             return Ok(());
