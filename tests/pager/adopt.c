@@ -1,6 +1,6 @@
-/* A program that gets its pager while it runs: adopt busy | deep | handler | blocked CALL | signals |
- * grows | freed | forked | headless | idle; or that gets none: adopt refused WHY. It says "ready", is adopted, and gets a line. What it sees must be what it would
- * have seen without. */
+/* A program that gets its pager while it runs: adopt busy | deep | handler | blocked CALL |
+ * signals | grows | freed | forked | headless | idle; or that gets none: adopt refused WHY. It says
+ * "ready", is adopted, and gets a line. What it sees must be what it would have seen without. */
 #include "pages.h"
 #include <fcntl.h>
 #include <linux/filter.h>

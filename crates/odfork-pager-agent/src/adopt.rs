@@ -38,8 +38,7 @@ unsafe extern "C" fn fill_in(adoption: *mut Adoption) {
         for at in 0..(*choices).len() {
             let choice = (*choices)[at];
             if choice.slot != 0 {
-                let resolver =
-                    core::mem::transmute::<u64, extern "C" fn() -> u64>(choice.resolver);
+                let resolver = core::mem::transmute::<u64, extern "C" fn() -> u64>(choice.resolver);
                 (choice.slot as *mut u64).write_volatile(resolver());
             }
         }

@@ -59,7 +59,9 @@ fn end(mut child: Child, output: Output, pid: u32) -> Outcome {
     let ended = finish(child);
     let line = String::from_utf8_lossy(&output.stdout).into_owned();
     let is_well = output.status.success() && output.stderr.is_empty();
-    match is_well && line.starts_with(&format!("{pid}: paged, limit ")) && line.ends_with("mapped\n")
+    match is_well
+        && line.starts_with(&format!("{pid}: paged, limit "))
+        && line.ends_with("mapped\n")
     {
         true => ended,
         false => Err(format!("{}: {line}{} {ended:?}", output.status, said(&output))),

@@ -1,5 +1,5 @@
-//! `odfork page run --memory any`, and what `page adopt` takes like it: no daemon; the library pages
-//! all memory of its own process.
+//! `odfork page run --memory any`, and what `page adopt` takes like it: no daemon; the library
+//! pages all memory of its own process.
 
 use std::ffi::OsString;
 use std::fs;

@@ -4,32 +4,14 @@
 //! of either is called: of the C library only what copies bytes, and what registers a handler of
 //! fork. Nor does it sleep: the kernel would forget the sleep that the thread was stopped in.
 
-use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use core::sync::atomic::Ordering::Relaxed;
 
-use odfork_pager_protocol::adoption::{Adoption, Range, MOST};
+use odfork_pager_protocol::adoption::Adoption;
 use odfork_sys::Errno;
 
-use super::{filters, group, in_child, made, raw_forks, start, uffd, why, Failure, ORDER, REGISTERED};
+use super::{filters, group, in_child, made, protected, raw_forks, start, uffd, why};
+use super::{Failure, ORDER, REGISTERED};
 use crate::{close, fork_handlers};
-
-struct Data {
-    is_set: AtomicBool,
-    ranges: UnsafeCell<[Range; MOST]>,
-}
-
-// SAFETY: the ranges are written once, before `is_set`.
-unsafe impl Sync for Data {}
-
-static DATA: Data =
-    Data { is_set: AtomicBool::new(false), ranges: UnsafeCell::new([(0, 0); MOST]) };
-
-/// What the serving task itself uses of the library and of the C library, if the loader cannot be
-/// asked: it does not know this library.
-pub fn data() -> Option<impl Iterator<Item = Range>> {
-    // SAFETY: once it is set nobody writes any more.
-    DATA.is_set.load(Acquire).then(|| unsafe { *DATA.ranges.get() }.into_iter())
-}
 
 /// Makes this program a paged one.
 pub fn begin(adoption: &mut Adoption) -> Result<(), Failure> {
@@ -42,9 +24,8 @@ pub fn begin(adoption: &mut Adoption) -> Result<(), Failure> {
     // SAFETY: only this thread knows of this library.
     unsafe {
         *ORDER.paths.get() = adoption.paths;
-        *DATA.ranges.get() = adoption.data;
+        protected::set_data(adoption.data);
     }
-    DATA.is_set.store(true, Release);
     filters::PRCTL.set(adoption.prctl as usize);
     raw_forks::FORK.set(adoption.fork as usize);
     ORDER.pool.store(adoption.pool as usize, Relaxed);

@@ -182,7 +182,6 @@ impl Image<'_> {
         let error = std::io::Error::from_raw_os_error(answer.error);
         bail!("{} ({error})", String::from_utf8_lossy(what));
     }
-
 }
 
 impl Drop for Image<'_> {

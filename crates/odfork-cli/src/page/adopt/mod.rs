@@ -56,9 +56,11 @@ pub fn command() -> Command {
             "limit" => one.required(true).help("Memory that it may have, as 512M or 2G"),
             "store" => one.help("Where pages are while they are out: a folder, or 'memory'"),
             "compress" => one.help("Compress pages in a store in memory: none, lz4"),
-            "pool" => one.help(
-                "So much of its store is compressed in memory, what is older in the folder",
-            ),
+            "pool" => {
+                one.help(
+                    "So much of its store is compressed in memory, what is older in the folder",
+                )
+            }
             _ => one.help("One limit with all programs that name the same group"),
         }))
         .arg(

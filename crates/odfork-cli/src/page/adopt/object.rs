@@ -82,7 +82,8 @@ impl Object {
             let is_old = |index: SymbolIndex| {
                 versions.as_ref().is_some_and(|all| all.version_index(endian, index).is_hidden())
             };
-            let is_there = symbol.st_shndx(endian) != elf::SHN_UNDEF && symbol.st_type() != elf::STT_TLS;
+            let is_there =
+                symbol.st_shndx(endian) != elf::SHN_UNDEF && symbol.st_type() != elf::STT_TLS;
             if !is_there || is_old(index) {
                 continue;
             }

@@ -97,7 +97,18 @@ impl Thread {
         let mask = ptrace::blocked_signals(tid)?;
         let saved = again(saved);
         let (is_led, is_gone, is_to_stop) = (false, false, false);
-        Ok(Some(Thread { pid, tid, gate, saved, vectors, mask, is_led, is_gone, is_to_stop, _patient }))
+        Ok(Some(Thread {
+            pid,
+            tid,
+            gate,
+            saved,
+            vectors,
+            mask,
+            is_led,
+            is_gone,
+            is_to_stop,
+            _patient,
+        }))
     }
 
     /// Makes it carry out a system call.
@@ -134,10 +145,7 @@ impl Thread {
             ptrace::block_signals(self.tid, u64::MAX)?;
             self.is_led = true;
         }
-        Ok(registers::set(
-            self.tid,
-            &libc::user_regs_struct { orig_rax: u64::MAX, ..registers },
-        )?)
+        Ok(registers::set(self.tid, &libc::user_regs_struct { orig_rax: u64::MAX, ..registers })?)
     }
 
     /// To the beginning or the end of the next system call.
