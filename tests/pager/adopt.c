@@ -45,6 +45,30 @@ static bool is_said(void)
     return poll(&input, 1, 0) == 1;
 }
 
+/* Until what is in memory is below so much. */
+static void settle(size_t most)
+{
+    for (int nap = 0; nap < 12000; nap++) {
+        unsigned long all, resident, files;
+        FILE *sizes = fopen("/proc/self/statm", "r");
+        if (!sizes || fscanf(sizes, "%lu %lu %lu", &all, &resident, &files) != 3)
+            fail("statm");
+        fclose(sizes);
+        if ((resident - files) * PAGE <= most)
+            return;
+        usleep(10000);
+    }
+    fail("it stays above its limit");
+}
+
+/* Under a limit of 16 MB most of it is away before it is looked at. */
+static void check_all(const char *what, uint64_t version)
+{
+    settle(16 << 20);
+    for (uint64_t page = 0; page < PAGES; page++)
+        check_page(what, memory + page * WORDS, page, version);
+}
+
 /* Blocks of all sizes come and go, each with content of its own. */
 static void *allocate(void *seed)
 {
@@ -89,6 +113,7 @@ static void busy(void)
     stop = true;
     for (int at = 0; at < THREADS; at++)
         pthread_join(threads[at], NULL);
+    check_all("busy", version);
 }
 
 /* All registers that a compiler would not keep for us, in a loop without calls: sums that a lost
@@ -131,8 +156,7 @@ static void deep(void)
     say_ready();
     spin(NULL);
     pthread_join(thread, NULL);
-    for (uint64_t page = 0; page < PAGES; page++)
-        check_page("deep", memory + page * WORDS, page, 1);
+    check_all("deep", 1);
 }
 
 /* A loop in a handler of a signal, on a stack of its own, that interrupted malloc. */
@@ -162,8 +186,7 @@ static void handler(void)
         *block = (char)round;
         free(block);
     }
-    for (uint64_t page = 0; page < PAGES; page++)
-        check_page("handler", memory + page * WORDS, page, 1);
+    check_all("handler", 1);
 }
 
 /* Who ends the waiting of a call: another process, when it gets the line. */
@@ -323,7 +346,6 @@ static void signals(void)
 {
     struct sigaction action = {.sa_sigaction = note, .sa_flags = SA_SIGINFO | SA_RESTART};
     pid_t program = getpid();
-    fill();
     sigaction(SIGRTMIN, &action, NULL);
     pid_t child = fork();
     if (child == 0) {
@@ -335,33 +357,18 @@ static void signals(void)
         }
         _exit(sent == 0);
     }
+    fill();
     say_ready();
-    uint64_t version = 1;
     int status;
     while (waitpid(child, &status, WNOHANG) == 0) {
         for (uint64_t page = 0; page < PAGES; page++)
-            check_page("signals", memory + page * WORDS, page, version);
+            check_page("signals", memory + page * WORDS, page, 1);
     }
     if (status != 0 || next_number < 100)
         fail("no signals");
     if (lost)
         fail("signals were lost");
-}
-
-/* Until what is in memory is below so much. */
-static void settle(size_t most)
-{
-    for (int nap = 0; nap < 12000; nap++) {
-        unsigned long all, resident, files;
-        FILE *sizes = fopen("/proc/self/statm", "r");
-        if (!sizes || fscanf(sizes, "%lu %lu %lu", &all, &resident, &files) != 3)
-            fail("statm");
-        fclose(sizes);
-        if ((resident - files) * PAGE <= most)
-            return;
-        usleep(10000);
-    }
-    fail("it stays above its limit");
+    check_all("signals", 1);
 }
 
 /* Memory given up by MADV_FREE is written anew, and does leave: under a limit of 16 MB. */
@@ -493,9 +500,7 @@ static void *headless(void *unused)
     usleep(100000);
     say_ready();
     wait_for_line();
-    settle(16 << 20);
-    for (uint64_t page = 0; page < PAGES; page++)
-        check_page("headless", memory + page * WORDS, page, 1);
+    check_all("headless", 1);
     puts("ok");
     exit(0);
     return unused;

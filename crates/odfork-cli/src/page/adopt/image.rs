@@ -110,9 +110,10 @@ impl Image<'_> {
     pub fn fill_in(&mut self, libc: &Mapped, order: &mut Adoption) -> Result<()> {
         let (base, pid) = (self.library.base, self.thread.tid);
         let mut choices = order.choices.iter_mut();
-        let mut choose = |at: u64, resolver: u64| match choices.next() {
-            Some(choice) => Ok(*choice = Choice { slot: base + at, resolver }),
-            None => bail!("too many functions of the C library are chosen by the processor"),
+        let mut choose = |at: u64, resolver: u64| -> Result<()> {
+            let many = "too many functions of the C library are chosen by the processor";
+            *choices.next().context(many)? = Choice { slot: base + at, resolver };
+            Ok(())
         };
         for (at, target) in &self.library.object.places {
             let address = match target {

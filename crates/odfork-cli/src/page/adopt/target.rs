@@ -122,12 +122,12 @@ impl Target {
 
     /// Only one can watch memory.
     fn refuse_watched(&self) -> Result<()> {
-        let files = fs::read_dir(format!("/proc/{}/fd", self.alive))?.flatten();
+        let mut files = fs::read_dir(format!("/proc/{}/fd", self.alive))?.flatten();
         let is_one = |file: fs::DirEntry| {
             fs::read_link(file.path())
                 .is_ok_and(|link| link.to_string_lossy().contains("[userfaultfd]"))
         };
-        if files.map(is_one).any(|is_one| is_one) {
+        if files.any(is_one) {
             bail!("process {} has a userfaultfd of its own: it pages by itself", self.pid);
         }
         Ok(())

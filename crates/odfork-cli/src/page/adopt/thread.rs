@@ -116,8 +116,8 @@ impl Thread {
         let [rdi, rsi, rdx, r10, r8, r9] = arguments;
         let (rip, rax) = (self.gate, number as u64);
         self.lead(libc::user_regs_struct { rip, rax, rdi, rsi, rdx, r10, r8, r9, ..self.saved })?;
-        self.to_call()?;
-        self.to_call()?;
+        self.reach_call()?;
+        self.reach_call()?;
         match registers::get(self.tid)?.rax as i64 {
             code @ -4095..=-1 => Err(Error::from_raw_os_error(-code as i32).into()),
             value => Ok(value as u64),
@@ -130,9 +130,9 @@ impl Thread {
         let eflags = self.saved.eflags & !(TRAP_FLAG | DIRECTION_FLAG);
         self.lead(libc::user_regs_struct { rip, rdi, rsp, rbp: 0, eflags, ..self.saved })?;
         loop {
-            self.to_call()?;
+            self.reach_call()?;
             let is_last = registers::get(self.tid)?.orig_rax == last;
-            self.to_call()?;
+            self.reach_call()?;
             if is_last {
                 return Ok(());
             }
@@ -149,7 +149,7 @@ impl Thread {
     }
 
     /// To the beginning or the end of the next system call.
-    fn to_call(&mut self) -> Result<()> {
+    fn reach_call(&mut self) -> Result<()> {
         let end = Instant::now() + CALL_TIMEOUT;
         ptrace::resume_to_call(self.tid)?;
         loop {
