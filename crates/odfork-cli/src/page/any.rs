@@ -12,7 +12,6 @@ use odfork_proc::text::bytes;
 use super::{daemon, group};
 
 const LEAST_POOL: u64 = 1 << 20;
-const UNKNOWN: &str = "--memory any has no --store-size, and compresses by lz4 alone";
 
 /// What chooses this way, and goes with it alone.
 pub fn arguments() -> [Arg; 3] {
@@ -49,7 +48,7 @@ pub struct Order {
 /// Refuses what this way does not know; the variables that tell the library the rest.
 pub fn variables(given: &ArgMatches) -> Result<[(&'static str, OsString); 5]> {
     if given.contains_id("store-size") {
-        bail!("{UNKNOWN}");
+        bail!("--memory any has no --store-size");
     }
     if given.contains_id("socket") || given.get_flag("allow-user-mode") {
         bail!("--memory any has no daemon: --socket and --allow-user-mode do not go with it");
@@ -69,7 +68,7 @@ pub fn order(given: &ArgMatches, process: &str) -> Result<Order> {
     let text = |name: &str| given.get_one::<String>(name).map(String::as_str);
     let limit = daemon::limit_of(given)?;
     if text("compress") == Some("zstd") {
-        bail!("{UNKNOWN}");
+        bail!("memory of any kind compresses by lz4 alone: --compress lz4");
     }
     let pool = pool_of(text("pool"), text("store"))?;
     let is_packed = text("compress") == Some("lz4");

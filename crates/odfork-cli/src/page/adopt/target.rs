@@ -87,7 +87,7 @@ impl Target {
                 bail!("process {pid} is stopped: let it go on first (kill -CONT {pid})");
             }
             if value_of(&text, "Seccomp").is_some_and(|mode| mode != "0") {
-                bail!("process {pid} filters its system calls (seccomp): it could be killed");
+                bail!("process {pid} filters its system calls (seccomp), which could kill it");
             }
             if status.has_memory && !status.may_userfaultfd {
                 bail!("process {pid} has no CAP_SYS_PTRACE, which its userfaultfd needs (root)");
@@ -112,7 +112,7 @@ impl Target {
             bail!("process {pid} is statically linked, or has no loader: it has no glibc to use");
         }
         if facts.go {
-            bail!("process {pid} is a Go program, whose runtime asks the kernel for memory");
+            bail!("process {pid} is a Go program, whose runtime asks the kernel itself");
         }
         if let Some(name) = facts.sanitizer {
             bail!("process {pid} is built with {name}, which owns its memory");

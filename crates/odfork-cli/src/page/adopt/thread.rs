@@ -20,13 +20,13 @@ use odfork_proc::ptrace::{self, registers, Pid, Stop, Wake, CALL_STOP};
 use odfork_proc::{interrupt, memory};
 
 use super::target::Target;
-use super::waiting;
+use super::waiting::{self, Sleeps};
 
 /// Until a thread is found that may be interrupted; what its process then is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_micros(30);
-const LATER: Duration = Duration::from_millis(5);
+const LATER: Duration = Duration::from_millis(1);
 /// The code segment of programs of 64 bits.
 const USER64: u64 = 0x33;
 /// The kernel's word for a call that is made again unless a handler runs: then it is EINTR.
@@ -54,9 +54,9 @@ impl Thread {
     /// Stops one of the process' threads.
     pub fn borrow(target: &Target) -> Result<Thread> {
         let (pid, gate) = (target.pid, gate(target)?);
-        let end = Instant::now() + PATIENCE;
+        let (end, mut sleeps) = (Instant::now() + PATIENCE, Sleeps::new());
         loop {
-            let (chosen, why) = waiting::choose(pid);
+            let (chosen, why) = waiting::choose(pid, &mut sleeps);
             if let Some(tid) = chosen {
                 if let Some(thread) = Thread::seize(pid, tid, gate)? {
                     return Ok(thread);
@@ -252,8 +252,7 @@ fn settle(pid: Pid, tid: Pid) -> Result<bool> {
     }
 }
 
-/// Of the calls that are never made again by the kernel, those that it can make again just so: it
-/// is told to. If a signal with a handler is pending, they are EINTR as ever.
+/// Calls that answer EINTR where the kernel could make them again: it is told to. If a signal with a handler is pending, they are EINTR as ever.
 fn again(registers: libc::user_regs_struct) -> libc::user_regs_struct {
     let is_broken_off = registers.rax as i64 == -i64::from(libc::EINTR);
     match is_broken_off && waiting::is_repeatable(registers.orig_rax as i64) {

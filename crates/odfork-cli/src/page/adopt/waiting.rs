@@ -2,13 +2,15 @@
 //!
 //! A call that is interrupted and has no handler of a signal to run is made again by the kernel,
 //! with the time that is left. A few are not: they answer EINTR. Those that wait without a limit
-//! can be made again; those with one would wait for all of it anew, so their end is waited for.
-//! Calls that may have done part of their work are waited for as well.
+//! can be made again. Those with one would wait for all of it anew, so they are interrupted only
+//! when they have just begun. Calls that may have done part of their work are waited for.
 
+use std::collections::HashMap;
 use std::fs;
 
 use odfork_proc::process;
 use odfork_proc::ptrace::Pid;
+use odfork_proc::status::value_of;
 
 /// Made again by the kernel.
 const RESTARTED: [libc::c_long; 28] = [
@@ -69,8 +71,20 @@ pub fn is_repeatable(number: i64) -> bool {
     BROKEN_OFF.iter().any(|(call, _)| *call == number) || OF_SOCKETS.contains(&number)
 }
 
-/// The first thread that may be interrupted now; else what one of them waits in.
-pub fn choose(pid: Pid) -> (Option<Pid>, String) {
+/// How often each thread had gone to sleep by the last look.
+pub type Sleeps = HashMap<Pid, u64>;
+
+#[derive(Debug, PartialEq)]
+enum Obstacle {
+    None,
+    /// It would wait anew, for as long again.
+    Limit(i64),
+    Part(i64),
+}
+
+/// The first thread that may be interrupted now; else what one of them waits in. To be asked again
+/// and again.
+pub fn choose(pid: Pid, sleeps: &mut Sleeps) -> (Option<Pid>, String) {
     let mut threads = process::threads(pid);
     threads.sort_by_key(|&tid| (tid != pid, tid));
     let mut why = "it has no thread that runs".to_owned();
@@ -82,37 +96,51 @@ pub fn choose(pid: Pid) -> (Option<Pid>, String) {
             continue;
         }
         match obstacle(&read("syscall").unwrap_or_default()) {
-            None => return (Some(tid), why),
-            Some(found) => why = format!("thread {tid} waits in {found}"),
+            Obstacle::None => return (Some(tid), why),
+            Obstacle::Part(call) => why = format!("thread {tid} waits in call {call}"),
+            Obstacle::Limit(call) => {
+                let count = slept(&read("status").unwrap_or_default());
+                if sleeps.insert(tid, count).is_some_and(|before| before != count) {
+                    return (Some(tid), why);
+                }
+                why = format!("thread {tid} waits in call {call}, with a limit of time");
+            }
         }
     }
     (None, why)
 }
 
+fn slept(status: &str) -> u64 {
+    value_of(status, "voluntary_ctxt_switches").and_then(|count| count.parse().ok()).unwrap_or(0)
+}
+
 /// Why a thread is not to be interrupted, by `/proc/PID/task/TID/syscall`: a number, six arguments
 /// and two addresses, or the word "running".
-fn obstacle(text: &str) -> Option<String> {
+fn obstacle(text: &str) -> Obstacle {
     let mut words = text.split_whitespace();
-    let number = words.next()?.parse::<i64>().ok()?;
+    let Some(number) = words.next().and_then(|word| word.parse::<i64>().ok()) else {
+        return Obstacle::None;
+    };
     let hex = |word: &str| u64::from_str_radix(word.trim_start_matches("0x"), 16).unwrap_or(0);
     let arguments: Vec<u64> = words.map(hex).collect();
     let argument = |at: usize| arguments.get(at).copied().unwrap_or(0);
     if number < 0 || RESTARTED.contains(&number) {
-        return None;
+        return Obstacle::None;
     }
     if number == libc::SYS_recvfrom && argument(RECEIVE_FLAGS) & libc::MSG_WAITALL as u64 == 0 {
-        return None;
+        return Obstacle::None;
     }
-    match BROKEN_OFF.iter().find(|(call, _)| *call == number) {
-        Some((_, NEVER)) => None,
-        // A number of milliseconds: -1 is no limit; else the address of a time: 0 is none.
-        Some((libc::SYS_epoll_wait | libc::SYS_epoll_pwait, at)) => match argument(*at) as i32 {
-            ..0 => None,
-            _ => Some(format!("call {number}, with a limit of time")),
-        },
-        Some((_, at)) if argument(*at) == 0 => None,
-        Some(_) => Some(format!("call {number}, with a limit of time")),
-        None => Some(format!("call {number}")),
+    let Some((_, at)) = BROKEN_OFF.iter().find(|(call, _)| *call == number) else {
+        return Obstacle::Part(number);
+    };
+    // A number of milliseconds, -1 is no limit; else the address of a time, 0 is none.
+    let is_endless = match number {
+        libc::SYS_epoll_wait | libc::SYS_epoll_pwait => (argument(*at) as i32) < 0,
+        _ => *at == NEVER || argument(*at) == 0,
+    };
+    match is_endless {
+        true => Obstacle::None,
+        false => Obstacle::Limit(number),
     }
 }
 
@@ -122,13 +150,15 @@ mod tests {
 
     #[test]
     fn calls_are_told_apart() {
-        let is_free = |text: &str| obstacle(text).is_none();
+        let is_free = |text: &str| obstacle(text) == Obstacle::None;
         assert!(is_free("running\n") && is_free("-1 0x7ffd0 0x55d0\n") && is_free(""));
         assert!(is_free("230 0x0 0x0 0x7f 0x7f 0x0 0x0 0x7ffd0 0x7f00\n"), "clock_nanosleep");
         assert!(is_free("232 0x4 0x7f 0x10 0xffffffff 0x0 0x0 0x7ffd0 0x7f00\n"), "no limit");
         assert!(!is_free("232 0x4 0x7f 0x10 0x3e8 0x0 0x0 0x7ffd0 0x7f00\n"), "a second");
         assert!(is_free("45 0x4 0x7f 0x10 0x0 0x0 0x0 0x7ffd0 0x7f00\n"), "recv");
         assert!(!is_free("45 0x4 0x7f 0x10 0x100 0x0 0x0 0x7ffd0 0x7f00\n"), "all of it");
+        let begun = slept("State:\tS\nvoluntary_ctxt_switches:\t7\nnonvoluntary_ctxt_switches:\t9");
+        assert_eq!(begun, 7);
         assert!(!is_free("1 0x4 0x7f 0x10 0x0 0x0 0x0 0x7ffd0 0x7f00\n"), "write");
         assert!(is_repeatable(libc::SYS_epoll_wait) && !is_repeatable(libc::SYS_close));
         assert!(!is_repeatable(-1));
