@@ -252,7 +252,8 @@ fn settle(pid: Pid, tid: Pid) -> Result<bool> {
     }
 }
 
-/// Calls that answer EINTR where the kernel could make them again: it is told to. If a signal with a handler is pending, they are EINTR as ever.
+/// Calls that answer EINTR where the kernel could make them again: it is told to. If a signal with
+/// a handler is pending, they are EINTR as ever.
 fn again(registers: libc::user_regs_struct) -> libc::user_regs_struct {
     let is_broken_off = registers.rax as i64 == -i64::from(libc::EINTR);
     match is_broken_off && waiting::is_repeatable(registers.orig_rax as i64) {
