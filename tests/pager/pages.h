@@ -122,6 +122,24 @@ static inline void need_paged(const void *at)
     }
 }
 
+/* A line that somebody says who has done something to this program. */
+static inline void wait_for_line(void)
+{
+    char byte = 0;
+    while (byte != '\n' && read(0, &byte, 1) == 1)
+        ;
+}
+
+/* Before the program proper: with ODFORK_TEST_LATER it gets its pager now, not when it began. */
+__attribute__((constructor)) static void wait_to_be_paged(void)
+{
+    if (getenv("ODFORK_TEST_LATER")) {
+        unsetenv("ODFORK_TEST_LATER");
+        if (write(1, "ready\n", 6) == 6)
+            wait_for_line();
+    }
+}
+
 /* A child that no wrapper of any function hears of. */
 static inline pid_t raw_fork(void)
 {

@@ -20,6 +20,8 @@ use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use odfork_pager::crash_points;
 use odfork_tests::{machine, trial, watch};
 
+#[path = "pager/adopt.rs"]
+mod adopt;
 #[path = "pager/alone.rs"]
 mod alone;
 #[path = "pager/any.rs"]
@@ -348,7 +350,8 @@ fn obstacle(name: &str) -> Option<String> {
     (made < 0).then(|| format!("SKIP: no userfaultfd: {}", std::io::Error::last_os_error()))
 }
 
-const PARTS: [(&str, &[others::Case]); 7] = [
+const PARTS: [(&str, &[others::Case]); 8] = [
+    ("adopt", &adopt::CASES),
     ("any", &any::CASES),
     ("group", &group::CASES),
     ("growth", &growth::CASES),

@@ -5,7 +5,7 @@
 //! ioctl fails on anything else.
 
 use core::ffi::{c_int, CStr};
-use core::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use odfork_sys::{args, call};
 
@@ -55,18 +55,47 @@ impl KeptFd {
     }
 }
 
+/// What was moved so while notes were made: if it comes to nothing, all of it is closed.
+struct Noted {
+    is_on: AtomicBool,
+    files: [KeptFd; MOST_NOTED],
+    count: AtomicUsize,
+}
+
+const MOST_NOTED: usize = 24;
+
+static NOTED: Noted = Noted {
+    is_on: AtomicBool::new(false),
+    files: [const { KeptFd::none() }; MOST_NOTED],
+    count: AtomicUsize::new(0),
+};
+
+pub fn note(is_on: bool) {
+    NOTED.is_on.store(is_on, Relaxed);
+}
+
+/// One that was closed, and whose number is another file's by now, is left.
+pub fn close_noted() {
+    NOTED.files.iter().filter(|file| file.number() >= 0).for_each(KeptFd::close);
+}
+
 /// Moves a descriptor out of the program's way, where there is room.
 pub fn high(fd: c_int) -> c_int {
     // SAFETY: plain arguments; on failure the descriptor stays where it is.
-    unsafe {
-        match call(libc::SYS_fcntl, args![fd, libc::F_DUPFD_CLOEXEC, HIGH_FD]) {
-            Ok(moved) => {
-                close(fd);
-                moved as c_int
-            }
-            Err(_) => fd,
+    let moved = unsafe { call(libc::SYS_fcntl, args![fd, libc::F_DUPFD_CLOEXEC, HIGH_FD]) };
+    let fd = match moved {
+        Ok(moved) => {
+            close(fd);
+            moved as c_int
+        }
+        Err(_) => fd,
+    };
+    if NOTED.is_on.load(Relaxed) {
+        if let Some(place) = NOTED.files.get(NOTED.count.fetch_add(1, Relaxed)) {
+            place.keep(fd);
         }
     }
+    fd
 }
 
 /// A file to read; -1 when it cannot be had.

@@ -14,6 +14,7 @@
 //! | worker | the thread that unmaps pages when the daemon asks |
 //! | unlimited | what has no limit, in a line |
 //! | init, options, messages | the constructor, variables, lines on standard error |
+//! | adopt | the entry of `page adopt`, in a program that was running already |
 //! | any | paging of all memory, by another way (`--memory any`) |
 //! | descriptors, stack, proc_lines, numbered, line | life inside somebody else's program |
 //!
@@ -23,6 +24,7 @@
 //! fault. Nothing is written to the program's descriptors.
 #![no_std]
 
+mod adopt;
 mod advice;
 mod any;
 mod calls;

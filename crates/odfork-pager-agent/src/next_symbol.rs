@@ -14,6 +14,11 @@ impl NextSymbol {
         NextSymbol(name, AtomicUsize::new(0))
     }
 
+    /// For a library that the loader does not know.
+    pub fn set(&self, at: usize) {
+        self.1.store(at, Relaxed);
+    }
+
     pub fn get(&self) -> usize {
         match self.1.load(Relaxed) {
             0 => {

@@ -1,10 +1,12 @@
 //! What agent, supervisor and daemon of the pager agree on.
 //!
 //! Owns: the pages a program and the daemon share ([`control`]), the messages over the socket
-//! ([`wire`]). No code that acts, no heap, no libc calls: the agent is linked into other people's
-//! programs. The kernel's numbers are in `odfork_sys::abi`.
+//! ([`wire`]), what is left in a program that runs already ([`adoption`]). No code that acts, no
+//! heap, no libc calls: the agent is linked into other people's programs. The kernel's numbers are
+//! in `odfork_sys::abi`.
 #![no_std]
 
+pub mod adoption;
 pub mod control;
 pub mod wire;
 

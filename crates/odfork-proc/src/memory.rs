@@ -1,8 +1,10 @@
-//! Memory of another process, read without stopping it.
+//! Memory of another process, read without stopping it, or written.
 //!
-//! Owns the call. The kernel decides who may: the same user, or root, as for tracing.
+//! Owns the calls. The kernel decides who may: the same user, or root, as for tracing.
 
+use std::fs::File;
 use std::io::{Error, Result};
+use std::os::unix::fs::FileExt;
 
 use crate::process::Pid;
 
@@ -19,6 +21,11 @@ pub fn read(pid: Pid, address: u64, out: &mut [u8]) -> Result<usize> {
     usize::try_from(got).map_err(|_| Error::last_os_error())
 }
 
+/// Writes at `address`, as a debugger does: also where the process itself may only read.
+pub fn write(pid: Pid, address: u64, bytes: &[u8]) -> Result<()> {
+    File::options().write(true).open(format!("/proc/{pid}/mem"))?.write_all_at(bytes, address)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -30,6 +37,8 @@ mod tests {
         let mut seen = [0u8; 3];
         assert_eq!(read(me, source.as_ptr() as u64, &mut seen).unwrap(), 3);
         assert_eq!(seen, source);
+        write(me, seen.as_ptr() as u64, b"xyz").unwrap();
+        assert_eq!(std::hint::black_box(&seen), b"xyz");
         assert!(read(me, 8, &mut seen).is_err());
     }
 }

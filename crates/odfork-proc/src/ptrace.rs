@@ -133,6 +133,15 @@ pub fn wait(tid: Pid) -> Result<Option<(Pid, Status)>> {
     }
 }
 
+/// As [`next`], of one task.
+pub fn next_of(tid: Pid) -> Wake {
+    match wait(tid) {
+        Ok(Some((tid, status))) => wake_of(tid, status),
+        Err(error) if error.raw_os_error() == Some(libc::ECHILD) => Wake::Alone,
+        Ok(None) | Err(_) => Wake::Idle,
+    }
+}
+
 /// What has happened to any task seized by this thread, or child of it; does not block.
 pub fn next() -> Wake {
     match wait(-1) {
@@ -191,6 +200,94 @@ pub mod registers {
     /// ESRCH: it is gone, or not stopped.
     pub fn step(tid: Pid) -> Result<()> {
         request(libc::PTRACE_SINGLESTEP, tid, 0)
+    }
+
+    /// Registers of floating point and vectors, as the kernel has them.
+    ///
+    /// # Errors
+    /// As for [`get`].
+    pub fn get_vectors(tid: Pid) -> Result<Vec<u8>> {
+        // More than any processor has by now (AMX: 11 KB).
+        let mut state = vec![0u8; 64 << 10];
+        let len = vectors(libc::PTRACE_GETREGSET, tid, &mut state)?;
+        state.truncate(len);
+        Ok(state)
+    }
+
+    /// Sets them.
+    ///
+    /// # Errors
+    /// As for [`set`].
+    pub fn set_vectors(tid: Pid, state: &mut [u8]) -> Result<()> {
+        vectors(libc::PTRACE_SETREGSET, tid, state).map(drop)
+    }
+
+    fn vectors(what: libc::c_uint, tid: Pid, state: &mut [u8]) -> Result<usize> {
+        /// Of the kernel's kinds of registers.
+        const XSTATE: usize = 0x202;
+        let mut place = libc::iovec { iov_base: state.as_mut_ptr().cast(), iov_len: state.len() };
+        let kind = ptr::without_provenance_mut::<libc::c_void>(XSTATE);
+        // SAFETY: as much room as said, which lives during the call.
+        match unsafe { libc::ptrace(what, tid, kind, &raw mut place) } {
+            -1 => Err(super::Error::last_os_error()),
+            _ => Ok(place.iov_len),
+        }
+    }
+}
+
+/// Lets a stopped task go on to the beginning or the end of its next system call. With the option
+/// TRACESYSGOOD that is reported as [`CALL_STOP`].
+///
+/// # Errors
+/// ESRCH: it is gone, or not stopped.
+pub fn resume_to_call(tid: Pid) -> Result<()> {
+    request(libc::PTRACE_SYSCALL, tid, 0)
+}
+
+/// The beginning or the end of a system call.
+pub const CALL_STOP: Stop = Stop::Signal(libc::SIGTRAP | 0x80);
+
+/// Signals that a stopped task blocks.
+///
+/// # Errors
+/// ESRCH: it is gone, or not stopped.
+pub fn blocked_signals(tid: Pid) -> Result<u64> {
+    let mut mask = 0u64;
+    signal_mask(libc::PTRACE_GETSIGMASK, tid, &mut mask).map(|()| mask)
+}
+
+/// Makes it block these.
+///
+/// # Errors
+/// As for [`blocked_signals`].
+pub fn block_signals(tid: Pid, mut mask: u64) -> Result<()> {
+    signal_mask(libc::PTRACE_SETSIGMASK, tid, &mut mask)
+}
+
+fn signal_mask(what: libc::c_uint, tid: Pid, mask: &mut u64) -> Result<()> {
+    let size = ptr::without_provenance_mut::<libc::c_void>(size_of::<u64>());
+    // SAFETY: a mask of the size said, which lives during the call.
+    match unsafe { libc::ptrace(what, tid, size, ptr::from_mut(mask)) } {
+        -1 => Err(Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+/// The restartable sequence (rseq) that a stopped task has named last: it may be in it, or have
+/// left it.
+#[must_use]
+pub fn sequence(tid: Pid) -> Option<u64> {
+    const GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
+    /// Where the sequence is named, in the area that the task has registered.
+    const NAMED: u64 = 8;
+    // Its address, and numbers.
+    let mut area = [0u64; 3];
+    let size = ptr::without_provenance_mut::<libc::c_void>(size_of_val(&area));
+    // SAFETY: room for what is asked, which lives during the call.
+    let asked = unsafe { libc::ptrace(GET_RSEQ_CONFIGURATION, tid, size, area.as_mut_ptr()) };
+    match asked > 0 && area[0] != 0 {
+        true => peek(tid, area[0] + NAMED).filter(|&at| at != 0),
+        false => None,
     }
 }
 

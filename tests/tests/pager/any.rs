@@ -64,16 +64,18 @@ pub fn counted(folder: &Path, mut command: Command) -> Result<Value, String> {
 
 /// It says ok, and pages of it were in the store.
 fn paged(stage: &Stage, limit: &str, words: &[&str]) -> Outcome {
-    until_back(|| run(stage, limit, words))
+    until(&BACK, || run(stage, limit, words))
 }
 
-/// On a busy machine a short program may end before it is looked at: then it runs again.
-fn until_back(run: impl Fn() -> Result<Value, String>) -> Outcome {
+const BACK: [&str; 4] = ["faults", "taken", "page_outs", "page_ins"];
+
+/// None of these counts is 0. On a busy machine a short program may end before it is looked at: then
+/// it runs again.
+fn until(names: &[&str], run: impl Fn() -> Result<Value, String>) -> Outcome {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let counts = run()?;
-        let names = ["faults", "taken", "page_outs", "page_ins"];
-        match names.into_iter().find(|&name| counts[name].as_u64().unwrap_or(0) == 0) {
+        match names.iter().find(|&name| counts[*name].as_u64().unwrap_or(0) == 0) {
             None => return Ok(()),
             Some(name) if Instant::now() > deadline => {
                 return Err(format!("no {name}: nothing was tested: {counts}"));
@@ -95,7 +97,7 @@ fn in_memory(stage: &Stage) -> Outcome {
             ("8M", &["any", "forked"]),
             ("2M", &["forks", "6", "2", "5", "2"]),
         ] {
-            until_back(|| {
+            until(&BACK, || {
                 let folder = tempfile::tempdir().map_err(text)?;
                 counted(folder.path(), stored(stage, (folder.path(), store), limit, words))
             })
@@ -124,15 +126,7 @@ fn unshared(stage: &Stage) -> Outcome {
 
 /// Pages that several threads wait for are read at once.
 fn threads(stage: &Stage) -> Outcome {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let counts = run(stage, "8M", &["content", "24", "8", "1", "17", "20"])?;
-        match counts["together"].as_u64() {
-            Some(1..) => return Ok(()),
-            _ if Instant::now() > deadline => return Err(format!("one by one: {counts}")),
-            _ => {}
-        }
-    }
+    until(&["together"], || run(stage, "8M", &["content", "24", "8", "1", "17", "20"]))
 }
 
 /// Most pages of walks in turn come before they are touched: hardly one in 70 is waited for.

@@ -53,6 +53,7 @@ impl Stage {
             "unlimited",
             "any",
             "group",
+            "adopt",
         ] {
             let file = source.join(format!("{name}.c"));
             if !file.exists() {

@@ -1,8 +1,9 @@
-//! `odfork page run` of all memory: no daemon; the library pages the memory of its own process.
+//! `odfork page run` of all memory, and what `page adopt` takes like it: no daemon; the library
+//! pages the memory of its own process.
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{bail, Error, Result};
 use clap::parser::ValueSource;
@@ -84,8 +85,29 @@ pub fn forget_variables() {
     }
 }
 
+/// What the library is told.
+pub struct Order {
+    pub limit: u64,
+    /// A folder, or the library's word for a store in memory.
+    pub store: OsString,
+    pub pool: u64,
+    /// The file of the limit.
+    pub group: PathBuf,
+}
+
 /// Refuses what this way does not know; the variables that tell the library the rest.
 pub fn variables(given: &ArgMatches) -> Result<Vec<(&'static str, OsString)>> {
+    if let Some(name) = DAEMONS.iter().find(|name| is_said(given, name)) {
+        bail!("--memory any has no daemon: --{name} does not go with it");
+    }
+    let order = order(given, "self")?;
+    let [limit, pool] = [order.limit, order.pool].map(|number| OsString::from(number.to_string()));
+    let values: [OsString; 5] = ["any".into(), limit, order.store, order.group.into(), pool];
+    Ok(VARIABLES.into_iter().zip(values).collect())
+}
+
+/// For a program that sees the file systems which this process does.
+pub fn order(given: &ArgMatches, process: &str) -> Result<Order> {
     let text = |name: &str| given.get_one::<String>(name).map(String::as_str);
     let limit = daemon::limit_of(given)?;
     if limit > LARGEST_LIMIT {
@@ -94,14 +116,11 @@ pub fn variables(given: &ArgMatches) -> Result<Vec<(&'static str, OsString)>> {
     if text("compress") == Some("zstd") {
         bail!("--memory any compresses by lz4 alone");
     }
-    if let Some(name) = DAEMONS.iter().find(|name| is_said(given, name)) {
-        bail!("--memory any has no daemon: --{name} does not go with it");
-    }
     let pool = pool_of(text("pool"), text("store"))?;
     let is_packed = text("compress") == Some("lz4");
     let store = place_of(text("store").unwrap_or("/var/tmp"), is_packed && pool == 0)?;
     if !given.get_flag("allow-pinning") {
-        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let mounts = fs::read_to_string(format!("/proc/{process}/mountinfo")).unwrap_or_default();
         if let Some(kind) = reference_holder(&mounts) {
             bail!(
                 "reads of a mounted file system of type {kind} are lost when a page leaves \
@@ -109,11 +128,8 @@ pub fn variables(given: &ArgMatches) -> Result<Vec<(&'static str, OsString)>> {
             );
         }
     }
-    // The group last: what is refused leaves no file.
-    let group = group::file(text("group"), limit)?.into();
-    let values: [OsString; 5] =
-        ["any".into(), limit.to_string().into(), store, group, pool.to_string().into()];
-    Ok(VARIABLES.into_iter().zip(values).collect())
+    // Last: what is refused leaves no file.
+    Ok(Order { limit, store, pool, group: group::file(text("group"), limit)? })
 }
 
 /// Bytes of a store that are compressed in memory, before its folder.

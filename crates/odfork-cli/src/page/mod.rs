@@ -4,6 +4,7 @@
 //! `command()` and `run()`, and a line in `COMMANDS`. Errors are one line and exit status 2, as
 //! everywhere in `odfork`.
 
+mod adopt;
 mod any;
 mod any_status;
 mod compare;
@@ -31,8 +32,9 @@ struct Inner {
     run: fn(&ArgMatches) -> Result<u8>,
 }
 
-const COMMANDS: [Inner; 8] = [
+const COMMANDS: [Inner; 9] = [
     Inner { command: run::command, run: run::run },
+    Inner { command: adopt::command, run: adopt::run },
     Inner { command: status::command, run: status::run },
     Inner { command: set::command, run: set::run },
     Inner { command: daemon::command, run: daemon::run },
@@ -48,6 +50,7 @@ pub const SUBCOMMAND: Subcommand = Subcommand { name: "page", command, run };
 const HELP: &str = "\
 Examples:
   odfork page run --limit 512M -- python3 big.py        page its memory
+  odfork page adopt 4711 --limit 1G                     one that is running (root)
   odfork page status --watch                            what the pager does
   odfork page trace --out sort.gz -- sort words.txt     record a trace
   odfork page simulate --policy clock --frames 500 sort.gz

@@ -248,7 +248,7 @@ fn say_joined(given: &ArgMatches, status: &str) -> Result<()> {
     Ok(())
 }
 
-fn find_library() -> Result<PathBuf> {
+pub fn find_library() -> Result<PathBuf> {
     if let Some(set) = std::env::var_os(LIBRARY_VARIABLE).filter(|set| !set.is_empty()) {
         return Ok(std::path::absolute(set)?);
     }

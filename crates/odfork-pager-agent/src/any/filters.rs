@@ -14,7 +14,7 @@ use crate::saying::say;
 /// In this process or in one that it is a copy of.
 static IS_FILTERED: AtomicBool = AtomicBool::new(false);
 
-static PRCTL: NextSymbol = NextSymbol::named(c"prctl");
+pub static PRCTL: NextSymbol = NextSymbol::named(c"prctl");
 
 /// For the constructor: later, the loader's lock may be held.
 pub fn init() {

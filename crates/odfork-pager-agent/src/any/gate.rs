@@ -7,6 +7,7 @@ use odfork_sys::abi::userfaultfd::REGISTER_MODE_MISSING;
 use odfork_sys::userfaultfd::Userfaultfd;
 use odfork_sys::{check, SysResult};
 
+use super::made;
 use crate::messages::die;
 use crate::{kernel_madvise, kernel_mmap, kernel_munmap};
 
@@ -29,6 +30,7 @@ impl Gate {
         let prot = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let page = check(kernel_mmap(0, 2 * PAGE, prot, flags, -1, 0))?;
+        made::range(page, 2 * PAGE);
         check(kernel_madvise(page, 2 * PAGE, libc::MADV_DONTDUMP))?;
         self.page.store(page, Relaxed);
         Ok(page as u64)

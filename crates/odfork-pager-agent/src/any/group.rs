@@ -12,6 +12,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use odfork_pager_protocol::{GROUP_BYTES, GROUP_SLOT};
 use odfork_sys::{args, call, check, getpid, Errno, SysResult};
 
+use super::made;
 use super::need::{Need, MOST_WAITS};
 use super::parts::Parts;
 use crate::clock::now;
@@ -112,6 +113,7 @@ pub fn found(limit: u64) -> SysResult<usize> {
 fn map(limit: u64, flags: c_int, fd: c_int) -> SysResult<usize> {
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     let address = check(kernel_mmap(0, GROUP_BYTES, prot, flags, fd, 0))?;
+    made::range(address, GROUP_BYTES);
     let _ = of(address).limit.compare_exchange(0, limit, SeqCst, Relaxed);
     Ok(address)
 }

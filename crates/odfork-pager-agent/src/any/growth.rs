@@ -24,6 +24,7 @@ use odfork_sys::abi::userfaultfd::REGISTER_MODE_MISSING;
 use odfork_sys::userfaultfd::Userfaultfd;
 use odfork_sys::{check, SysResult};
 
+use super::made;
 use crate::{kernel_madvise, kernel_mmap, kernel_munmap};
 
 /// Blocks are counted in such pieces of addresses.
@@ -167,6 +168,8 @@ impl Bell {
         let start = check(kernel_mmap(0, LEN, libc::PROT_READ, flags, -1, 0))?;
         let prot = libc::PROT_READ | libc::PROT_WRITE;
         let place = check(kernel_mmap(0, PAGE, prot, flags, -1, 0))?;
+        made::range(start, LEN);
+        made::range(place, PAGE);
         check(kernel_madvise(start, LEN, libc::MADV_DONTFORK))?;
         check(kernel_madvise(place, PAGE, libc::MADV_WIPEONFORK))?;
         uffd.register(start as u64, LEN as u64, REGISTER_MODE_MISSING)?;

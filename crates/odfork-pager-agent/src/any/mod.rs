@@ -7,9 +7,10 @@
 //!
 //! | module | owns |
 //! | --- | --- |
+//! | adopted | a program that was running already |
 //! | task | the serving task: its loop, when it looks, its end |
 //! | events | what was read: munmap, mremap, madvise and fork of the program |
-//! | children | forked children, until they have everything |
+//! | children, gate | forked children, until they have everything |
 //! | holder | the task that holds their descriptors, if the serving task is killed |
 //! | faults | touches of pages that are away |
 //! | ahead | neighbours of a page that is read |
@@ -32,11 +33,13 @@
 //! | turns | load control: who may have memory at a time |
 //! | parts | pages that a fork left shared: who counts them |
 //! | pager, report | the state; what is said |
+//! | made | what goes again if a program cannot be adopted |
 //!
 //! Rules: the task uses no thread-local storage, no libc wrapper, no heap, and never touches memory
 //! of the program that may be away: it would wait for itself. When the task dies, the program is
 //! killed with it (its exit signal): on memory in doubt nobody goes on.
 
+pub mod adopted;
 mod ahead;
 mod children;
 mod events;
@@ -48,6 +51,7 @@ pub mod growth;
 mod hand;
 mod holder;
 mod layered;
+pub mod made;
 mod need;
 mod older;
 mod packed;
@@ -74,8 +78,8 @@ mod zeros;
 
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, CStr};
-use core::sync::atomic::{AtomicBool, Ordering::Release};
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering::Acquire, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize};
+use core::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 use odfork_pager_protocol::{MOVING_FEATURES, PAGE};
 use odfork_sys::abi::userfaultfd as abi;
@@ -88,6 +92,7 @@ use crate::descriptors::{high, open_high, KeptFd};
 use crate::line::Line;
 use crate::messages::{say, NOT_PAGED};
 use crate::{close, kernel_madvise, options, saying};
+use gate::Gate;
 use pager::Pager;
 use task::Task;
 
@@ -138,7 +143,7 @@ static ORDER: Order = Order {
     pool: AtomicUsize::new(0),
     ready: AtomicU32::new(0),
     served: AtomicI32::new(0),
-    gate: gate::Gate::none(),
+    gate: Gate::none(),
     uffd: KeptFd::none(),
 };
 
@@ -277,9 +282,10 @@ fn start() -> Result<(), Failure> {
     };
     restore_signals(mask);
     started.map_err(why("no task can be made"))?;
-    let mut looks = 0;
+    made::end();
     while ORDER.ready.load(Acquire) == 0 {
-        looks = odfork_sys::pause(looks);
+        // No sleep: a thread that is borrowed (`adopted`) may be in one, which goes on later.
+        odfork_sys::pause(0);
     }
     let serves = ORDER.ready.load(Relaxed) == 1;
     // SAFETY: the task is there until the program ends; what is read does not change.
@@ -367,7 +373,10 @@ fn open_files(program: c_int) -> Result<[c_int; 4], Failure> {
     let mut folder = Line::new();
     folder.text(b"/proc/").number(program as u64).text(b"/task\0");
     let folder = CStr::from_bytes_until_nul(folder.bytes()).unwrap_or_default();
-    let paths = [folder, c"/proc/self/maps", c"/proc/self/pagemap", c"/proc/self/smaps"];
+    // Of this thread: the first one may have ended.
+    let [maps, pagemap, smaps] =
+        [c"/proc/thread-self/maps", c"/proc/thread-self/pagemap", c"/proc/thread-self/smaps"];
+    let paths = [folder, maps, pagemap, smaps];
     let opened = paths.map(open_high);
     match opened.contains(&-1) {
         true => Err(why("/proc cannot be read")(Errno(libc::ENOENT))),

@@ -18,7 +18,7 @@ use crate::{as_libc, set_errno};
 /// Size of the first version of what clone3 is told.
 const FIRST_ARGS: usize = 64;
 
-static FORK: NextSymbol = NextSymbol::named(c"_Fork");
+pub static FORK: NextSymbol = NextSymbol::named(c"_Fork");
 
 static CLONE: NextSymbol = NextSymbol::named(c"clone");
 

@@ -45,16 +45,24 @@ pub struct Tellings {
     /// The last time, and how many pages it was.
     told: (u64, u64),
     pause: u64,
+    /// The least so far of a program that was above it from the beginning; 0 once it was below.
+    least: u64,
 }
 
 impl Tellings {
+    /// Of a program that may have had more before it had a limit: that it comes down takes time.
+    pub fn from_above() -> Tellings {
+        Tellings { least: u64::MAX, ..Tellings::default() }
+    }
+
     /// So many pages are above it at that time; whether others have just told is asked last.
     pub fn is_due(&mut self, time: u64, excess: u64, may_tell: impl FnOnce() -> bool) -> bool {
         if excess == 0 {
-            self.above = 0;
+            (self.above, self.least) = (0, 0);
             return false;
         }
-        if self.above == 0 {
+        if self.above == 0 || excess < self.least {
+            self.least = self.least.min(excess);
             self.above = time;
         }
         let (at, pages) = self.told;
@@ -190,6 +198,16 @@ impl Pager {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn coming_down_is_not_told() {
+        let mut tellings = Tellings::from_above();
+        let mut told = |tenths: u64, excess| tellings.is_due(tenths * SECOND / 10, excess, || true);
+        assert!((10..40).all(|tenths| !told(tenths, 100 - tenths)));
+        // It stands still.
+        assert!(!told(41, 61) && told(43, 61));
+        assert!(!told(44, 0) && !told(90, 50) && told(93, 40));
+    }
 
     #[test]
     fn an_excess_is_told_again_when_it_is_another_one() {

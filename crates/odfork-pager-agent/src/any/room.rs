@@ -5,6 +5,7 @@
 use odfork_pager_protocol::PAGE;
 use odfork_sys::{check, SysResult};
 
+use super::made;
 use crate::{kernel_madvise, kernel_mmap};
 
 pub struct Room {
@@ -18,6 +19,7 @@ pub fn map_own(len: usize) -> SysResult<usize> {
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let start = check(kernel_mmap(0, len, prot, flags, -1, 0))?;
+    made::range(start, len);
     for advice in [libc::MADV_DONTFORK, libc::MADV_DONTDUMP, libc::MADV_NOHUGEPAGE] {
         let answer = kernel_madvise(start, len, advice);
         // A kernel without huge pages does not know the last one.

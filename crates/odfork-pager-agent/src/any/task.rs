@@ -70,6 +70,9 @@ pub extern "C" fn serve(task: usize) -> i32 {
     let start = now();
     let nap = MILLISECOND;
     let mut times = Times { look: start, nap, gap: u64::MAX, second: start, ..Times::default() };
+    if super::protected::data().is_some() {
+        times.excess = Tellings::from_above();
+    }
     loop {
         let was_any = task.pager.turn(&mut task.batch);
         let time = now();
