@@ -13,6 +13,7 @@ pub mod op;
 pub mod page;
 pub mod program;
 pub mod region;
+pub mod replay;
 mod tables;
 pub mod trial;
 pub mod workload;

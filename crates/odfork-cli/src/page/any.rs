@@ -13,7 +13,7 @@ use super::{daemon, group};
 const LEAST_POOL: u64 = 1 << 20;
 
 /// What chooses this way, and goes with it alone.
-pub fn arguments() -> [Arg; 3] {
+pub fn arguments() -> [Arg; 4] {
     [
         Arg::new("memory")
             .long("memory")
@@ -27,6 +27,17 @@ pub fn arguments() -> [Arg; 3] {
             "With --memory any: so much of each process' store is compressed in memory, what is \
              older in the folder",
         ),
+        Arg::new("reference-bits")
+            .long("reference-bits")
+            .value_name("HOW")
+            .value_parser(["written", "simulated"])
+            .default_value("written")
+            .help(
+                "With --memory any: pages written lately stay longer, by the kernel's marks \
+                 (written), or each page leaves in its turn (simulated)",
+            )
+            .hide_possible_values(true)
+            .hide_default_value(true),
         Arg::new("group")
             .long("group")
             .value_name("NAME")
@@ -35,7 +46,7 @@ pub fn arguments() -> [Arg; 3] {
 }
 
 /// Refuses what this way does not know; the variables that tell the library the rest.
-pub fn variables(given: &ArgMatches) -> Result<[(&'static str, OsString); 5]> {
+pub fn variables(given: &ArgMatches) -> Result<[(&'static str, OsString); 6]> {
     let text = |name: &str| given.get_one::<String>(name).map(String::as_str);
     let limit = daemon::limit_of(given)?;
     if text("compress") == Some("zstd") || text("store-size").is_some() {
@@ -56,8 +67,10 @@ pub fn variables(given: &ArgMatches) -> Result<[(&'static str, OsString); 5]> {
             );
         }
     }
+    let is_simulated = text("reference-bits") == Some("simulated");
     Ok([
         ("ODFORK_PAGE_MEMORY", "any".into()),
+        ("ODFORK_PAGE_SIMULATED", u8::from(is_simulated).to_string().into()),
         ("ODFORK_PAGE_LIMIT", limit.to_string().into()),
         ("ODFORK_PAGE_STORE", store),
         // Last: what is refused leaves no file.
