@@ -52,4 +52,4 @@ mod watch;
 mod words;
 mod workload;
 
-pub use paging::replay;
+pub use paging::{live, patterns, replay};
