@@ -33,7 +33,7 @@ pub struct Site {
 }
 
 /// What a run was.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counts {
     /// Pages read.
     pub page_ins: u64,
@@ -43,11 +43,11 @@ pub struct Counts {
     pub reclaims: u64,
     /// What one of them takes, as the pager measured it.
     pub reclaim_ns: u64,
-    /// Pages of the process itself, on the mean, that are in memory under the same limit.
-    pub own: u64,
-    /// Accesses, and nanoseconds for them.
+    /// Pages of the process itself that were in memory under the same limit, at several times.
+    pub own: Vec<u64>,
+    /// All that were made.
     pub accesses: u64,
-    /// For all accesses.
+    /// Nanoseconds for them.
     pub ns: u64,
 }
 
@@ -92,7 +92,7 @@ impl Site {
             page_outs: count("page_outs"),
             reclaims: count("reclaims"),
             reclaim_ns: 0,
-            own: own.iter().sum::<u64>() / own.len().max(1) as u64,
+            own,
             accesses: answer.accesses,
             ns: answer.ns,
         })
@@ -129,7 +129,7 @@ impl Site {
             page_outs: count("/totals/page_outs"),
             reclaims: count("/clock/reclaims_loop") + count("/clock/reclaims_pool"),
             reclaim_ns: count("/reclaim_cost_ns"),
-            own: 0,
+            own: Vec::new(),
             accesses: answer.accesses,
             ns: answer.ns,
         })

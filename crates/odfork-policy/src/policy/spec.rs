@@ -84,7 +84,7 @@ impl Spec {
                 ("reclaim_us", "microseconds a reclaim takes [6.4]"),
             ],
             "moves" => &[
-                ("own", "pages of the process beside the trace's, in the limit but no frames [0]"),
+                ("own", "frames in which the process has other pages than the trace's [0]"),
                 ("bits", "written: pages written lately are spared; simulated: none is [written]"),
             ],
             _ => &[],

@@ -41,7 +41,7 @@ pub enum Bits {
 /// The process and the hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Pages of the process beside the trace's: parts of the limit count them.
+    /// Frames in which the process has other pages than the trace's.
     pub own: u32,
     /// What the hand goes by.
     pub bits: Bits,
@@ -76,6 +76,7 @@ const FRESH: Entry = Entry { place: Place::Fresh, flags: 0 };
 pub(super) struct Moves {
     settings: Settings,
     limit: u64,
+    own: u64,
     /// In the order of addresses.
     pages: Vec<Entry>,
     present: u64,
@@ -94,10 +95,11 @@ pub(super) struct Moves {
 
 impl Moves {
     pub fn new(frames: u32, settings: Settings) -> Moves {
-        let limit = u64::from(frames) + u64::from(settings.own);
+        let limit = u64::from(frames);
         Moves {
             settings,
             limit,
+            own: u64::from(settings.own).min(limit - 1),
             pages: Vec::new(),
             present: 0,
             pool: Pool::new(limit as usize),
@@ -115,13 +117,12 @@ impl Moves {
 
     /// Pages in memory, the process' own among them.
     fn resident(&self) -> u64 {
-        self.present + self.pool.parked + u64::from(self.settings.own)
+        self.present + self.pool.parked + self.own
     }
 
     /// Memory may be smaller than what a touch would bring.
     fn at_most(&self, pages: u64) -> u64 {
-        let frames = self.limit - u64::from(self.settings.own);
-        pages.min((frames / 2).max(1))
+        pages.min(((self.limit - self.own) / 2).max(1))
     }
 
     fn place(&self, page: u64) -> Place {

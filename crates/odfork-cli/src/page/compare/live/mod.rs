@@ -52,22 +52,27 @@ impl Pager {
         }
     }
 
-    /// The policy with what was measured, and its frames.
-    fn policy(self, limit: u32, counts: &Counts, access_ns: f64) -> (String, u32) {
-        let own = (counts.own as u32).min(limit - 1);
+    /// The policy with what was measured. What the process needs for itself grows: the policy is
+    /// run with each size that was seen, and the mean counts. Where one frame more or less decides
+    /// much, a single size would say little.
+    fn policies(self, counts: &Counts, access_ns: f64) -> Vec<String> {
+        let of_own = |bits: &str| {
+            let one = |own: &u64| format!("moves:own={own},bits={bits}");
+            counts.own.iter().map(one).collect()
+        };
         match self {
-            Pager::Written => (format!("moves:own={own}"), limit - own),
-            Pager::Simulated => (format!("moves:own={own},bits=simulated"), limit - own),
+            Pager::Written => of_own("written"),
+            Pager::Simulated => of_own("simulated"),
             Pager::Daemon => {
-                let spent = access_ns * counts.accesses as f64
-                    + (counts.reclaims * counts.reclaim_ns) as f64;
-                let faults = counts.page_ins as f64;
-                let fault_us = (counts.ns as f64 - spent).max(0.0) / faults.max(1.0) / 1000.0;
+                let reclaims = (counts.reclaims * counts.reclaim_ns) as f64;
+                let spent = access_ns * counts.accesses as f64 + reclaims;
+                let faults = counts.page_ins.max(1) as f64;
+                let fault_us = (counts.ns as f64 - spent).max(0.0) / faults / 1000.0;
                 let reclaim_us = counts.reclaim_ns as f64 / 1000.0;
-                let times = format!(
-                    "ref_ns={access_ns:.0},fault_us={fault_us:.1},reclaim_us={reclaim_us:.1}"
-                );
-                (format!("unix:press=0.0625,{times}"), limit)
+                vec![format!(
+                    "unix:press=0.0625,ref_ns={access_ns:.0},fault_us={fault_us:.1},\
+                     reclaim_us={reclaim_us:.1}"
+                )]
             }
         }
     }
@@ -87,16 +92,28 @@ struct Case {
     pages: u32,
     limit: u32,
     pager: Pager,
-    policy: String,
-    frames: u32,
-    simulated: u64,
-    tally: Tally,
+    /// Page-ins of the simulations, and the mean of their page-outs.
+    simulated: Vec<u64>,
+    page_outs: u64,
     counts: Counts,
+}
+
+fn mean(numbers: &[u64]) -> u64 {
+    numbers.iter().sum::<u64>() / numbers.len().max(1) as u64
 }
 
 impl Case {
     fn difference(&self) -> f64 {
-        self.counts.page_ins as f64 / self.simulated.max(1) as f64 - 1.0
+        self.counts.page_ins as f64 / mean(&self.simulated).max(1) as f64 - 1.0
+    }
+
+    /// Of the simulations with the sizes that were seen.
+    fn range(&self) -> String {
+        let (least, most) = (self.simulated.iter().min(), self.simulated.iter().max());
+        match (least, most) {
+            (Some(least), Some(most)) if least < most => format!("{least} to {most}"),
+            _ => "–".into(),
+        }
     }
 
     fn row(&self) -> Vec<String> {
@@ -104,22 +121,24 @@ impl Case {
             self.name.clone(),
             format!("{:.0} %", 100.0 * f64::from(self.limit) / f64::from(self.pages)),
             self.pager.words().to_owned(),
-            self.frames.to_string(),
-            self.simulated.to_string(),
+            (u64::from(self.limit) - mean(&self.counts.own)).to_string(),
+            mean(&self.simulated).to_string(),
+            self.range(),
             self.counts.page_ins.to_string(),
             format!("{:+.2} %", 100.0 * self.difference()),
-            self.tally.write_backs.to_string(),
+            self.page_outs.to_string(),
             self.counts.page_outs.to_string(),
         ]
     }
 }
 
-const HEAD: [&str; 9] = [
+const HEAD: [&str; 10] = [
     "accesses",
     "limit",
     "pager",
     "frames",
     "page-ins simulated",
+    "range",
     "page-ins live",
     "difference",
     "page-outs simulated",
@@ -202,19 +221,19 @@ fn simulated(
     counts: Counts,
     access_ns: f64,
 ) -> Result<Case> {
-    let (policy, frames) = pager.policy(limit, &counts, access_ns);
-    let spec: Spec = policy.parse()?;
-    let done = simulate_kept(std::slice::from_ref(&accesses.piece), &[spec], &[frames])?;
-    let tally = done.counts.first().map(|count| count.tally).unwrap_or_default();
+    let policies = pager.policies(&counts, access_ns);
+    let specs = policies.iter().map(|text| text.parse()).collect::<Result<Vec<Spec>, _>>()?;
+    let done = simulate_kept(std::slice::from_ref(&accesses.piece), &specs, &[limit])?;
+    let tallies: Vec<Tally> = done.counts.iter().map(|count| count.tally).collect();
+    let page_ins = |tally: &Tally| pager.page_ins(tally, accesses.pages);
+    let page_outs: Vec<u64> = tallies.iter().map(|tally| tally.write_backs).collect();
     Ok(Case {
         name: accesses.name.clone(),
         pages: accesses.pages,
         limit,
         pager,
-        simulated: pager.page_ins(&tally, accesses.pages),
-        policy,
-        frames,
-        tally,
+        simulated: tallies.iter().map(page_ins).collect(),
+        page_outs: mean(&page_outs),
         counts,
     })
 }
@@ -230,8 +249,9 @@ fn intro(all: &[Accesses]) -> String {
     };
     format!(
         "Live runs: a process makes the same accesses on real memory, after it wrote each page \
-         once in order, and compares every page. {}. Frames are what the limit leaves: the \
-         process itself needs the rest.",
+         once in order, and compares every page. {}. Frames are what the limit leaves on the mean: \
+         the process itself needs the rest. What it needs was looked at 16 times. The policy \
+         was run with each of these sizes; the mean and the range are shown.",
         all.iter().map(one).collect::<Vec<_>>().join(", ")
     )
 }
@@ -241,9 +261,7 @@ fn judge(pager: Pager, number: u32, cases: &[Case]) -> Claim {
     let far = of.iter().filter(|case| case.difference().abs() > CLOSE).count();
     let worst = of.iter().max_by(|a, b| a.difference().abs().total_cmp(&b.difference().abs()));
     let mean = of.iter().map(|case| case.difference().abs()).sum::<f64>() / of.len().max(1) as f64;
-    let place = |case: &&Case| {
-        format!("{} {} ({}, {} frames)", case.name, case.row()[1], case.policy, case.frames)
-    };
+    let place = |case: &&Case| format!("{}, {}", case.name, case.row()[1]);
     Claim {
         name: format!("L{number}"),
         claim: format!(
