@@ -32,6 +32,8 @@ mod growth;
 mod killed;
 #[path = "pager/liar.rs"]
 mod liar;
+#[path = "pager/live.rs"]
+mod live;
 #[path = "pager/others.rs"]
 mod others;
 #[path = "pager/stores.rs"]
@@ -337,10 +339,11 @@ fn obstacle() -> Option<String> {
     (made < 0).then(|| format!("SKIP: no userfaultfd: {}", std::io::Error::last_os_error()))
 }
 
-const PARTS: [(&str, &[others::Case]); 6] = [
+const PARTS: [(&str, &[others::Case]); 7] = [
     ("any", &any::CASES),
     ("group", &group::CASES),
     ("growth", &growth::CASES),
+    ("live", &live::CASES),
     ("killed", &killed::CASES),
     ("others", &others::CASES),
     ("surroundings", &surroundings::CASES),

@@ -8,6 +8,8 @@
 
 mod accesses;
 
+use std::path::{Path, PathBuf};
+
 use anyhow::{ensure, Context, Result};
 use odfork_bench::live::{Counts, Site};
 use odfork_policy::cost::Tally;
@@ -24,6 +26,11 @@ use accesses::Accesses;
 const SHARES: [f64; 3] = [0.25, 0.5, 0.75];
 /// Simulator and pager agree if no difference is larger.
 const CLOSE: f64 = 0.03;
+/// Where simulations of one run differ by more than this, one run says little: it is made again
+/// with limits that are a few pages smaller, and means are compared.
+const SENSITIVE: f64 = 2.0 * CLOSE;
+const RUNS: u32 = 5;
+const SMALLER: u32 = 8;
 
 /// Who pages.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -44,7 +51,7 @@ impl Pager {
         }
     }
 
-    fn run(self, site: &Site, file: &std::path::Path, limit: u32) -> Result<Counts> {
+    fn run(self, site: &Site, file: &Path, limit: u32) -> Result<Counts> {
         match self {
             Pager::Written => site.any(file, limit.into(), "written"),
             Pager::Simulated => site.any(file, limit.into(), "simulated"),
@@ -86,57 +93,68 @@ impl Pager {
     }
 }
 
-/// One run and its simulation.
+/// Runs that are alike, and their simulations.
 struct Case {
     name: String,
     pages: u32,
     limit: u32,
     pager: Pager,
-    /// Page-ins of the simulations, and the mean of their page-outs.
-    simulated: Vec<u64>,
-    page_outs: u64,
-    counts: Counts,
+    /// Page-ins and page-outs of each simulation.
+    simulated: Vec<(u64, u64)>,
+    runs: Vec<Counts>,
 }
 
-fn mean(numbers: &[u64]) -> u64 {
-    numbers.iter().sum::<u64>() / numbers.len().max(1) as u64
+fn mean(numbers: impl ExactSizeIterator<Item = u64>) -> u64 {
+    let count = numbers.len().max(1) as u64;
+    numbers.sum::<u64>() / count
 }
 
 impl Case {
-    fn difference(&self) -> f64 {
-        self.counts.page_ins as f64 / mean(&self.simulated).max(1) as f64 - 1.0
+    /// Page-ins of the simulations: the mean, the least and the most.
+    fn simulated(&self) -> (u64, u64, u64) {
+        let page_ins = self.simulated.iter().map(|&(page_ins, _)| page_ins);
+        let (least, most) = (page_ins.clone().min(), page_ins.clone().max());
+        (mean(page_ins), least.unwrap_or(0), most.unwrap_or(0))
     }
 
-    /// Of the simulations with the sizes that were seen.
-    fn range(&self) -> String {
-        let (least, most) = (self.simulated.iter().min(), self.simulated.iter().max());
-        match (least, most) {
-            (Some(least), Some(most)) if least < most => format!("{least} to {most}"),
-            _ => "–".into(),
-        }
+    fn is_sensitive(&self) -> bool {
+        let (_, least, most) = self.simulated();
+        most as f64 > least as f64 * (1.0 + SENSITIVE)
+    }
+
+    fn live(&self) -> u64 {
+        mean(self.runs.iter().map(|counts| counts.page_ins))
+    }
+
+    fn difference(&self) -> f64 {
+        self.live() as f64 / self.simulated().0.max(1) as f64 - 1.0
     }
 
     fn row(&self) -> Vec<String> {
+        let (simulated, least, most) = self.simulated();
+        let own = self.runs.iter().map(|counts| mean(counts.own.iter().copied()));
         vec![
             self.name.clone(),
             format!("{:.0} %", 100.0 * f64::from(self.limit) / f64::from(self.pages)),
             self.pager.words().to_owned(),
-            (u64::from(self.limit) - mean(&self.counts.own)).to_string(),
-            mean(&self.simulated).to_string(),
-            self.range(),
-            self.counts.page_ins.to_string(),
+            (u64::from(self.limit) - mean(own)).to_string(),
+            self.runs.len().to_string(),
+            simulated.to_string(),
+            if least < most { format!("{least} to {most}") } else { "–".into() },
+            self.live().to_string(),
             format!("{:+.2} %", 100.0 * self.difference()),
-            self.page_outs.to_string(),
-            self.counts.page_outs.to_string(),
+            mean(self.simulated.iter().map(|&(_, page_outs)| page_outs)).to_string(),
+            mean(self.runs.iter().map(|counts| counts.page_outs)).to_string(),
         ]
     }
 }
 
-const HEAD: [&str; 10] = [
+const HEAD: [&str; 11] = [
     "accesses",
     "limit",
     "pager",
     "frames",
+    "runs",
     "page-ins simulated",
     "range",
     "page-ins live",
@@ -192,50 +210,56 @@ fn run(site: &Site, all: &[Accesses]) -> Result<Option<Vec<Case>>> {
         accesses.write(&file).context("the accesses cannot be written")?;
         let unpaged = site.unpaged(&file)?;
         let access_ns = unpaged.ns as f64 / unpaged.accesses.max(1) as f64;
-        for share in SHARES {
+        let live = Runs { site, accesses, file, access_ns };
+        for (share, pager) in SHARES.iter().flat_map(|share| PAGERS.map(|pager| (share, pager))) {
             let limit = (f64::from(accesses.pages) * share) as u32;
-            for pager in PAGERS {
+            let mut case = live.case(pager, limit);
+            while case.runs.is_empty() || case.is_sensitive() && case.runs.len() < RUNS as usize {
                 if interrupt::asked() {
                     return Ok(None);
                 }
-                eprintln!(
-                    "odfork page compare: live: {}, {limit} of {} pages, {}",
-                    accesses.name,
-                    accesses.pages,
-                    pager.words()
-                );
-                let counts = pager.run(site, &file, limit).with_context(|| {
-                    format!("{} under {limit} pages, {}", accesses.name, pager.words())
-                })?;
-                cases.push(simulated(accesses, pager, limit, counts, access_ns)?);
+                live.add(&mut case)?;
             }
+            cases.push(case);
         }
     }
     Ok(Some(cases))
 }
 
-fn simulated(
-    accesses: &Accesses,
-    pager: Pager,
-    limit: u32,
-    counts: Counts,
+/// Runs of the same accesses.
+struct Runs<'a> {
+    site: &'a Site,
+    accesses: &'a Accesses,
+    file: PathBuf,
+    /// What an access takes without a pager.
     access_ns: f64,
-) -> Result<Case> {
-    let policies = pager.policies(&counts, access_ns);
-    let specs = policies.iter().map(|text| text.parse()).collect::<Result<Vec<Spec>, _>>()?;
-    let done = simulate_kept(std::slice::from_ref(&accesses.piece), &specs, &[limit])?;
-    let tallies: Vec<Tally> = done.counts.iter().map(|count| count.tally).collect();
-    let page_ins = |tally: &Tally| pager.page_ins(tally, accesses.pages);
-    let page_outs: Vec<u64> = tallies.iter().map(|tally| tally.write_backs).collect();
-    Ok(Case {
-        name: accesses.name.clone(),
-        pages: accesses.pages,
-        limit,
-        pager,
-        simulated: tallies.iter().map(page_ins).collect(),
-        page_outs: mean(&page_outs),
-        counts,
-    })
+}
+
+impl Runs<'_> {
+    fn case(&self, pager: Pager, limit: u32) -> Case {
+        let (name, pages) = (self.accesses.name.clone(), self.accesses.pages);
+        Case { name, pages, limit, pager, simulated: Vec::new(), runs: Vec::new() }
+    }
+
+    /// One more run, and its simulations.
+    fn add(&self, case: &mut Case) -> Result<()> {
+        let limit = case.limit - SMALLER * case.runs.len() as u32;
+        let what = format!("{}, {limit} of {} pages", case.name, case.pages);
+        let pager = case.pager;
+        eprintln!("odfork page compare: live: {what}, {}", pager.words());
+        let counts = pager.run(self.site, &self.file, limit);
+        let counts = counts.with_context(|| format!("{what}, {}", pager.words()))?;
+        let policies = pager.policies(&counts, self.access_ns);
+        let specs = policies.iter().map(|text| text.parse()).collect::<Result<Vec<Spec>, _>>()?;
+        let pieces = std::slice::from_ref(&self.accesses.piece);
+        let tallies = simulate_kept(pieces, &specs, &[limit])?.counts;
+        let counted = tallies.iter().map(|count| {
+            (pager.page_ins(&count.tally, case.pages), count.tally.write_backs)
+        });
+        case.simulated.extend(counted);
+        case.runs.push(counts);
+        Ok(())
+    }
 }
 
 fn intro(all: &[Accesses]) -> String {
@@ -251,16 +275,19 @@ fn intro(all: &[Accesses]) -> String {
         "Live runs: a process makes the same accesses on real memory, after it wrote each page \
          once in order, and compares every page. {}. Frames are what the limit leaves on the mean: \
          the process itself needs the rest. What it needs was looked at 16 times. The policy \
-         was run with each of these sizes; the mean and the range are shown.",
-        all.iter().map(one).collect::<Vec<_>>().join(", ")
+         was run with each of these sizes; the mean and the range are shown. Where they differ \
+         by more than {:.0} %, there are {RUNS} runs with limits {SMALLER} pages apart.",
+        all.iter().map(one).collect::<Vec<_>>().join(", "),
+        SENSITIVE * 100.0
     )
 }
 
 fn judge(pager: Pager, number: u32, cases: &[Case]) -> Claim {
     let of: Vec<&Case> = cases.iter().filter(|case| case.pager == pager).collect();
     let far = of.iter().filter(|case| case.difference().abs() > CLOSE).count();
+    let runs: usize = of.iter().map(|case| case.runs.len()).sum();
     let worst = of.iter().max_by(|a, b| a.difference().abs().total_cmp(&b.difference().abs()));
-    let mean = of.iter().map(|case| case.difference().abs()).sum::<f64>() / of.len().max(1) as f64;
+    let apart = of.iter().map(|case| case.difference().abs()).sum::<f64>() / of.len().max(1) as f64;
     let place = |case: &&Case| format!("{}, {}", case.name, case.row()[1]);
     Claim {
         name: format!("L{number}"),
@@ -271,10 +298,10 @@ fn judge(pager: Pager, number: u32, cases: &[Case]) -> Claim {
         ),
         verdict: match far {
             0 => "reached".into(),
-            far => format!("missed in {far} of {} runs", of.len()),
+            far => format!("missed in {far} of {} cases", of.len()),
         },
         numbers: vec![
-            format!("mean difference {:.2} % of {} runs", mean * 100.0, of.len()),
+            format!("mean difference {:.2} %, {} cases, {runs} runs", apart * 100.0, of.len()),
             worst.map_or(String::new(), |case| {
                 format!("worst {:+.2} %: {}", case.difference() * 100.0, place(case))
             }),
