@@ -2,13 +2,13 @@
 
 /// A short text that is put together.
 pub struct Line {
-    bytes: [u8; 640],
+    bytes: [u8; 512],
     len: usize,
 }
 
 impl Line {
     pub const fn new() -> Line {
-        Line { bytes: [0; 640], len: 0 }
+        Line { bytes: [0; 512], len: 0 }
     }
 
     pub fn text(&mut self, text: &[u8]) -> &mut Line {

@@ -43,7 +43,8 @@ pub struct Counts {
     pub reclaims: u64,
     /// What one of them takes, as the pager measured it.
     pub reclaim_ns: u64,
-    /// Pages of the process itself that were in memory under the same limit, at several times.
+    /// Pages of the limit that are none of the trace's, looked at several times: those of the
+    /// process itself, or frames that the daemon keeps empty.
     pub own: Vec<u64>,
     /// All that were made.
     pub accesses: u64,
@@ -118,18 +119,24 @@ impl Site {
         command.args(["page", "run", "--malloc", "0", "--socket"]).arg(&socket);
         command.arg("--").arg(&self.program).arg("replay").arg(file);
         let (mut link, start) = begin(&mut command)?;
-        let answer = go(&mut link, start, |_| Ok(()))?;
-        let status = status(&self.program, &socket).context("the daemon does not answer")?;
+        let (mut own, mut last) = (Vec::new(), Value::Null);
+        let answer = go(&mut link, start, |_| {
+            last = status(&self.program, &socket).context("the daemon does not answer")?;
+            let count = |name: &str| last[name].as_u64().unwrap_or(0);
+            let held = count("loop") + count("pool") + count("leaving");
+            own.push(count("frames").saturating_sub(held));
+            Ok(())
+        })?;
         link.finish(SHORT).map_err(lost)?;
         daemon.finish(SHORT).map_err(lost)?;
-        let count = |path: &str| status.pointer(path).and_then(Value::as_u64).unwrap_or(0);
+        let count = |path: &str| last.pointer(path).and_then(Value::as_u64).unwrap_or(0);
         ensure!(count("/totals/page_ins") > 0 && count("/frames") == limit, "it was not paged");
         Ok(Counts {
             page_ins: count("/totals/page_ins"),
             page_outs: count("/totals/page_outs"),
             reclaims: count("/clock/reclaims_loop") + count("/clock/reclaims_pool"),
             reclaim_ns: count("/reclaim_cost_ns"),
-            own: Vec::new(),
+            own,
             accesses: answer.accesses,
             ns: answer.ns,
         })

@@ -147,7 +147,6 @@ impl Pager {
             (b",\"forks\":", counts.forks),
             (b",\"outs\":", counts.outs),
             (b",\"stored\":", self.store.taken),
-            (b",\"parked\":", self.pool.parked),
         ] {
             line.text(name).number(value);
         }

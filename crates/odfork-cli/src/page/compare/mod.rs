@@ -61,6 +61,15 @@ pub fn command() -> Command {
             "Compare the simulator with the pagers, too; without TRACE by accesses made up",
         ))
         .arg(
+            Arg::new("runs")
+                .long("runs")
+                .value_name("N")
+                .requires("live")
+                .default_value("5")
+                .value_parser(clap::value_parser!(u32).range(1..=100))
+                .help("With --live: runs of each case"),
+        )
+        .arg(
             Arg::new("traces")
                 .value_name("TRACE")
                 .num_args(0..)
@@ -88,7 +97,8 @@ pub fn run(matches: &ArgMatches) -> Result<u8> {
     }
     let Some(mut study) = study(&traces)? else { return Ok(130) };
     if is_live {
-        let Some(live) = live::compare(&traces, !is_named)? else { return Ok(130) };
+        let runs = matches.get_one("runs").copied().unwrap_or(1);
+        let Some(live) = live::compare(&traces, !is_named, runs)? else { return Ok(130) };
         print!("{}", live.table());
         study.intro.push(live.intro);
         study.claims.extend(live.claims);

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{ensure, Context, Result};
 use odfork_bench::live::{Counts, Site};
+use odfork_policy::clock::Linear;
 use odfork_policy::cost::Tally;
-use odfork_policy::policy::Spec;
 use odfork_proc::{folder, interrupt};
 use odfork_proc::table::columns;
 use odfork_report::study::{Claim, Grid};
@@ -26,11 +26,11 @@ use accesses::Accesses;
 const SHARES: [f64; 3] = [0.25, 0.5, 0.75];
 /// Simulator and pager agree if no difference is larger.
 const CLOSE: f64 = 0.03;
-/// Where simulations of one run differ by more than this, one run says little: it is made again
-/// with limits that are a few pages smaller, and means are compared.
-const SENSITIVE: f64 = 2.0 * CLOSE;
-const RUNS: u32 = 5;
+/// A page more or less may change what is read by a twentieth. So each run of a case has a limit
+/// that is a few pages smaller, and means are compared.
 const SMALLER: u32 = 8;
+/// Of a processor, for reclaims: the daemon's.
+const SCAN_SHARE: f64 = 0.1;
 
 /// Who pages.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -59,27 +59,33 @@ impl Pager {
         }
     }
 
-    /// The policy with what was measured. What the process needs for itself grows: the policy is
-    /// run with each size that was seen, and the mean counts. Where one frame more or less decides
-    /// much, a single size would say little.
-    fn policies(self, counts: &Counts, access_ns: f64) -> Vec<String> {
+    /// The policies with what was measured, and their frames.
+    ///
+    /// All memory: what the process needs for itself grows, so there is one policy for each size
+    /// that was seen. Where one frame more or less decides much, a single size would say little.
+    /// The daemon: a reclaim waits as long as a page-in, as both are mostly waking somebody; how
+    /// fast the hand moves goes by what the daemon found a reclaim to cost when it began.
+    fn policies(self, limit: u32, counts: &Counts, access_ns: f64) -> (Vec<String>, u32) {
         let of_own = |bits: &str| {
+            let mut own = counts.own.clone();
+            own.sort_unstable();
             let one = |own: &u64| format!("moves:own={own},bits={bits}");
-            counts.own.iter().map(one).collect()
+            (own.iter().map(one).collect(), limit)
         };
         match self {
             Pager::Written => of_own("written"),
             Pager::Simulated => of_own("simulated"),
             Pager::Daemon => {
-                let reclaims = (counts.reclaims * counts.reclaim_ns) as f64;
-                let spent = access_ns * counts.accesses as f64 + reclaims;
-                let faults = counts.page_ins.max(1) as f64;
-                let fault_us = (counts.ns as f64 - spent).max(0.0) / faults / 1000.0;
-                let reclaim_us = counts.reclaim_ns as f64 / 1000.0;
-                vec![format!(
-                    "unix:press=0.0625,ref_ns={access_ns:.0},fault_us={fault_us:.1},\
-                     reclaim_us={reclaim_us:.1}"
-                )]
+                let touches = counts.reclaims + counts.page_ins;
+                let spent = counts.ns as f64 - access_ns * counts.accesses as f64;
+                let touch_us = spent.max(0.0) / touches.max(1) as f64 / 1000.0;
+                let rule = Linear::paper(limit, counts.reclaim_ns, SCAN_SHARE);
+                let policy = format!(
+                    "unix:press=0.0625,ref_ns={access_ns:.0},fault_us={touch_us:.1},\
+                     reclaim_us={touch_us:.1},slowest={},fastest={}",
+                    rule.slowest, rule.fastest
+                );
+                (vec![policy], limit - mean(counts.own.iter().copied()) as u32)
             }
         }
     }
@@ -115,11 +121,6 @@ impl Case {
         let page_ins = self.simulated.iter().map(|&(page_ins, _)| page_ins);
         let (least, most) = (page_ins.clone().min(), page_ins.clone().max());
         (mean(page_ins), least.unwrap_or(0), most.unwrap_or(0))
-    }
-
-    fn is_sensitive(&self) -> bool {
-        let (_, least, most) = self.simulated();
-        most as f64 > least as f64 * (1.0 + SENSITIVE)
     }
 
     fn live(&self) -> u64 {
@@ -178,7 +179,7 @@ impl Live {
 }
 
 /// `None` after Ctrl-C. Without traces, or beside recorded ones, with accesses that are made up.
-pub fn compare(traces: &[Trace], with_made_up: bool) -> Result<Option<Live>> {
+pub fn compare(traces: &[Trace], with_made_up: bool, runs: u32) -> Result<Option<Live>> {
     // SAFETY: asks for a number.
     let is_root = unsafe { libc::geteuid() } == 0;
     ensure!(is_root, "--live pages all memory of a process, which needs root and Linux 6.11");
@@ -189,7 +190,7 @@ pub fn compare(traces: &[Trace], with_made_up: bool) -> Result<Option<Live>> {
     let folder = folder::own()?.join(format!("live-{}", std::process::id()));
     std::fs::create_dir_all(&folder).context("a folder for the accesses")?;
     let site = Site { program: std::env::current_exe()?, folder };
-    let cases = run(&site, &all);
+    let cases = run(&site, &all, runs);
     let _ = std::fs::remove_dir_all(&site.folder);
     Ok(cases?.map(|cases| Live {
         intro: intro(&all),
@@ -203,7 +204,7 @@ pub fn compare(traces: &[Trace], with_made_up: bool) -> Result<Option<Live>> {
     }))
 }
 
-fn run(site: &Site, all: &[Accesses]) -> Result<Option<Vec<Case>>> {
+fn run(site: &Site, all: &[Accesses], runs: u32) -> Result<Option<Vec<Case>>> {
     let mut cases = Vec::new();
     for accesses in all {
         let file = site.folder.join("accesses");
@@ -214,7 +215,7 @@ fn run(site: &Site, all: &[Accesses]) -> Result<Option<Vec<Case>>> {
         for (share, pager) in SHARES.iter().flat_map(|share| PAGERS.map(|pager| (share, pager))) {
             let limit = (f64::from(accesses.pages) * share) as u32;
             let mut case = live.case(pager, limit);
-            while case.runs.is_empty() || case.is_sensitive() && case.runs.len() < RUNS as usize {
+            for _ in 0..runs {
                 if interrupt::asked() {
                     return Ok(None);
                 }
@@ -249,11 +250,11 @@ impl Runs<'_> {
         eprintln!("odfork page compare: live: {what}, {}", pager.words());
         let counts = pager.run(self.site, &self.file, limit);
         let counts = counts.with_context(|| format!("{what}, {}", pager.words()))?;
-        let policies = pager.policies(&counts, self.access_ns);
-        let specs = policies.iter().map(|text| text.parse()).collect::<Result<Vec<Spec>, _>>()?;
+        let (policies, frames) = pager.policies(limit, &counts, self.access_ns);
+        let specs = policies.iter().map(|text| text.parse()).collect::<Result<Vec<_>, _>>()?;
         let pieces = std::slice::from_ref(&self.accesses.piece);
-        let tallies = simulate_kept(pieces, &specs, &[limit])?.counts;
-        let counted = tallies.iter().map(|count| {
+        let found = simulate_kept(pieces, &specs, &[frames])?.counts;
+        let counted = found.iter().map(|count| {
             (pager.page_ins(&count.tally, case.pages), count.tally.write_backs)
         });
         case.simulated.extend(counted);
@@ -275,10 +276,9 @@ fn intro(all: &[Accesses]) -> String {
         "Live runs: a process makes the same accesses on real memory, after it wrote each page \
          once in order, and compares every page. {}. Frames are what the limit leaves on the mean: \
          the process itself needs the rest. What it needs was looked at 16 times. The policy \
-         was run with each of these sizes; the mean and the range are shown. Where they differ \
-         by more than {:.0} %, there are {RUNS} runs with limits {SMALLER} pages apart.",
-        all.iter().map(one).collect::<Vec<_>>().join(", "),
-        SENSITIVE * 100.0
+         was run with each of these sizes; the mean and the range are shown. Runs of a case have \
+         limits {SMALLER} pages apart.",
+        all.iter().map(one).collect::<Vec<_>>().join(", ")
     )
 }
 
