@@ -116,7 +116,7 @@ impl Site {
             ensure!(set.status()?.success(), "the daemon does not take {tunable}");
         }
         let mut command = plain(&self.program);
-        command.args(["page", "run", "--malloc", "0", "--socket"]).arg(&socket);
+        command.args(["page", "run", "--memory", "large", "--malloc", "0", "--socket"]).arg(&socket);
         command.arg("--").arg(&self.program).arg("replay").arg(file);
         let (mut link, start) = begin(&mut command)?;
         let (mut own, mut last) = (Vec::new(), Value::Null);
