@@ -1,12 +1,15 @@
 /* All memory of a program under a limit (--memory any): what only that way pages, and what the
  * kernel does to pages that are away. any CASE: small, given, robust, written, forked, raw,
  * unhandled, changed, grows, many, shared, hot, waits, together, unshared, walks,
- * unwritten, filtered, crowded, replaced, divided; rush HOW. */
+ * unwritten, filtered, crowded, replaced, divided, cloned, forking;
+ * rush HOW. */
 #include "pages.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/prctl.h>
@@ -231,6 +234,69 @@ static void forked(pid_t (*copy)(void), int rounds)
         }
         expect_child(child, "a child's memory");
     }
+}
+
+enum { CLONED = 1024 };
+static uint64_t *cloned_from;
+
+static int cloned_child(void *round)
+{
+    sigset_t mask;
+    if (sigprocmask(SIG_BLOCK, NULL, &mask) || sigismember(&mask, SIGUSR1))
+        return 1;
+    for (uint64_t page = 0; page < CLONED; page++)
+        check_page("a cloned", cloned_from + page * WORDS, page, *(int *)round);
+    /* It may fork in its turn. */
+    pid_t child = fork();
+    if (child == 0)
+        _exit(0);
+    expect_child(child, "a child's child");
+    return 0;
+}
+
+/* A child of clone(2) with a function of its own has all content, and may fork; and so has one
+ * that is made while another thread forks. */
+static void cloned(void)
+{
+    enum { STACK = 256 << 10 };
+    cloned_from = (void *)map(CLONED * PAGE);
+    char *stack = map(STACK);
+    for (int round = 1; round <= 3; round++) {
+        for (uint64_t page = 0; page < CLONED; page++)
+            fill_page(cloned_from + page * WORDS, page, round);
+        push_out();
+        if (round == 1)
+            settle();
+        expect_child(clone(cloned_child, stack + STACK, SIGCHLD, &round), "a cloned child");
+    }
+}
+
+static void *fork_often(void *unused)
+{
+    for (int round = 0; round < 20; round++) {
+        pid_t child = fork();
+        if (child == 0)
+            _exit(0);
+        expect_child(child, "a child of a thread");
+    }
+    return unused;
+}
+
+/* Several threads fork at once, while another one has more memory than fits. */
+static void forking(void)
+{
+    pthread_t pusher, threads[4];
+    push_out();
+    settle();
+    pthread_create(&pusher, NULL, keep_pushing, NULL);
+    for (int at = 0; at < 4; at++)
+        pthread_create(&threads[at], NULL, fork_often, NULL);
+    for (int at = 0; at < 4; at++)
+        pthread_join(threads[at], NULL);
+    stop = true;
+    pthread_join(pusher, NULL);
+    push_out();
+    settle();
 }
 
 /* A child of a raw fork that changes its mappings, and forks, before it has everything. */
@@ -735,6 +801,10 @@ int main(int count, char **words)
         forked(raw_fork, rounds);
     else if (!strcmp(which, "unhandled"))
         forked(unhandled_fork, rounds);
+    else if (!strcmp(which, "cloned"))
+        cloned();
+    else if (!strcmp(which, "forking"))
+        forking();
     else if (!strcmp(which, "changed"))
         changed();
     else if (!strcmp(which, "grows"))

@@ -40,6 +40,8 @@ mod others;
 mod stores;
 #[path = "pager/surroundings.rs"]
 mod surroundings;
+#[path = "pager/untold.rs"]
+mod untold;
 #[path = "pager/world.rs"]
 mod world;
 
@@ -347,6 +349,7 @@ const PARTS: [(&str, &[others::Case]); 7] = [
     ("killed", &killed::CASES),
     ("others", &others::CASES),
     ("surroundings", &surroundings::CASES),
+    ("untold", &untold::CASES),
 ];
 
 fn trials(stage: &Arc<Stage>) -> Vec<Trial> {

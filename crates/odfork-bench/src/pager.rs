@@ -25,3 +25,11 @@ pub fn status(program: &Path, socket: &Path) -> Option<Value> {
     let output = command.output().ok().filter(|output| output.status.success())?;
     serde_json::from_slice(&output.stdout).ok()
 }
+
+/// What the task says that pages all memory of this process; None: there is none.
+pub fn status_of(program: &Path, process: u32) -> Option<Value> {
+    let output = plain(program).args(["page", "status", "--json"]).output().ok()?;
+    let mut all: Value = serde_json::from_slice(&output.stdout).ok()?;
+    let programs = all["any"].as_array_mut()?;
+    programs.iter_mut().find(|one| one["pid"] == process).map(Value::take)
+}

@@ -300,8 +300,9 @@ fn job_control_stops_stay_stops_also_when_let_go() {
     wait_until("going on", || target.state().starts_with('S'));
     target.signal(libc::SIGSTOP);
     wait_until("the second stop", || target.state().starts_with(['t', 'T']));
+    // As Ctrl-C, which whatever a shell starts in the background ignores.
     // SAFETY: a child of ours that has not been waited for.
-    unsafe { libc::kill(doctor.id() as i32, libc::SIGINT) };
+    unsafe { libc::kill(doctor.id() as i32, libc::SIGTERM) };
     let report = end_of(doctor).json();
     assert_eq!(
         (report["observation"]["alive"].as_bool(), is_traced(target.pid())),
@@ -325,7 +326,7 @@ fn ctrl_c_ends_the_observation_and_not_the_program() {
     let mut target = Target::start("sh", &["-c", "echo ready; read line; (exit 9); exit 6"]);
     let doctor = watching(target.pid(), "600");
     // SAFETY: a child of ours that has not been waited for.
-    unsafe { libc::kill(doctor.id() as i32, libc::SIGINT) };
+    unsafe { libc::kill(doctor.id() as i32, libc::SIGTERM) };
     let said = end_of(doctor);
     let observation = said.json()["observation"].take();
     assert_eq!(said.code(), Some(0));
@@ -358,7 +359,7 @@ fn a_program_that_is_traced_already_is_sampled() {
     let reason = observation["reason"].as_str().unwrap();
     assert!(reason.contains(&format!("process {} traces it", first.id())), "{reason}");
     // SAFETY: a child of ours that has not been waited for.
-    unsafe { libc::kill(first.id() as i32, libc::SIGINT) };
+    unsafe { libc::kill(first.id() as i32, libc::SIGTERM) };
     end_of(first);
 }
 

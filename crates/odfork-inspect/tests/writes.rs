@@ -169,8 +169,9 @@ fn ctrl_c_ends_the_phase_and_the_process_lives_on_untraced() {
         std::thread::sleep(Duration::from_millis(5));
     }
     std::thread::sleep(Duration::from_millis(500));
+    // As Ctrl-C, which whatever a shell starts in the background ignores.
     // SAFETY: a child of ours that has not been waited for.
-    unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
+    unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
     let output = child.wait_with_output().unwrap();
     let shown = text(&output.stdout);
     assert_eq!(output.status.code(), Some(130), "{shown}{}", text(&output.stderr));

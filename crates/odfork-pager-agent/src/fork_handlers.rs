@@ -104,11 +104,11 @@ pub fn register_handlers() {
     }
 }
 
-/// One that runs in forked children only.
-pub fn register_for_child(handler: unsafe extern "C" fn()) {
+/// Others than those of this file.
+pub fn register(before: extern "C" fn(), in_parent: extern "C" fn(), in_child: extern "C" fn()) {
     if let Some(register) = next_register() {
-        // SAFETY: a handler that stays for ever.
-        unsafe { register(None, None, Some(handler), core::ptr::null_mut()) };
+        // SAFETY: handlers that stay for ever.
+        unsafe { register(Some(before), Some(in_parent), Some(in_child), core::ptr::null_mut()) };
     }
 }
 

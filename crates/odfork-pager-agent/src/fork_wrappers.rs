@@ -14,6 +14,7 @@ use core::sync::atomic::{
 
 use odfork_sys::gettid;
 
+use crate::any::untold;
 use crate::connection;
 use crate::next_symbol::NextSymbol;
 use crate::state::{self, Locked};
@@ -130,7 +131,14 @@ pub unsafe extern "C" fn daemon(keep_folder: c_int, keep_files: c_int) -> c_int 
 
 fn on_fork_stack(work: impl FnOnce() -> c_int) -> c_int {
     if !state::is_active() {
-        return work();
+        return match untold::prepare() {
+            true => {
+                let answer = work();
+                untold::after();
+                answer
+            }
+            false => -1,
+        };
     }
     // SAFETY: no arguments.
     let (here, thread) = (odfork_sys::stack_pointer() as u64, unsafe { libc::pthread_self() });

@@ -26,7 +26,16 @@ pub const GROUP_BYTES: usize = 32768;
 /// word, or of nobody (0).
 pub const GROUP_SLOT: usize = 128;
 
-/// All that paging needs of userfaultfd; the last one is of Linux 6.7.
+/// What paging of all memory needs of userfaultfd; moves are of Linux 6.8. The kernel's event of a
+/// fork, which wants CAP_SYS_PTRACE, comes on top if it can be had.
+pub const MOVING_FEATURES: u64 = userfaultfd::FEATURE_EVENT_REMAP
+    | userfaultfd::FEATURE_EVENT_REMOVE
+    | userfaultfd::FEATURE_EVENT_UNMAP
+    | userfaultfd::FEATURE_MOVE
+    | userfaultfd::FEATURE_WP_ASYNC
+    | userfaultfd::FEATURE_POISON;
+
+/// What the daemon needs of it; the last one is of Linux 6.7.
 pub const USERFAULTFD_FEATURES: u64 = userfaultfd::FEATURE_PAGEFAULT_FLAG_WP
     | userfaultfd::FEATURE_MISSING_SHMEM
     | userfaultfd::FEATURE_MINOR_SHMEM

@@ -4,13 +4,15 @@
 pub const CONFIGURATIONS: [&str; 6] = ["plain", "thp", "hugetlb", "image", "kernel", "null"];
 
 /// Who pages in the experiment `paging`.
-pub const BACKENDS: [&str; 9] = [
+pub const BACKENDS: [&str; 11] = [
     "swapfile",
     "zram",
     "mmap",
     "pager",
     "pager-lz4",
     "pager-lz4-2",
+    "any",
+    "any-lz4",
     "umap-4k",
     "umap-64k",
     "bare",

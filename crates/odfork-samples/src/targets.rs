@@ -1,4 +1,4 @@
-//! The promised figures T1 to T7, and whether a run reaches them. Data and judgement, no measuring.
+//! The promised figures T1 to T8, and whether a run reaches them. Data and judgement, no measuring.
 //!
 //! A figure is a ratio (or a difference, or one number) of samples of the same rounds. It is
 //! reached when the whole 95 % interval is on the right side, missed when it is on the wrong side,

@@ -140,7 +140,7 @@ fn an_interruption_keeps_what_was_measured() {
         std::thread::sleep(Duration::from_millis(20));
     }
     let pid = rustix::process::Pid::from_child(&bench.0);
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     let status = bench.0.wait().unwrap();
     assert_eq!(status.code(), Some(130));
     let lines = lines(&path);

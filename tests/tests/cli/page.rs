@@ -185,7 +185,7 @@ fn ctrl_c_keeps_what_was_counted() {
     // The pipe stays open: the trace has not ended.
     let pid = rustix::process::Pid::from_child(&child);
     std::thread::sleep(Duration::from_millis(500));
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     let done = child.wait_with_output().unwrap();
     drop(input);
     assert_eq!(done.status.code(), Some(130), "{done:?}");

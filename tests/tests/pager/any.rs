@@ -42,7 +42,7 @@ fn run(stage: &Stage, limit: &str, words: &[&str]) -> Result<Value, String> {
 }
 
 /// The same of a command that reports into this folder.
-fn counted(folder: &Path, mut command: Command) -> Result<Value, String> {
+pub fn counted(folder: &Path, mut command: Command) -> Result<Value, String> {
     let child = command.spawn().map_err(text)?;
     let pid = child.id();
     finish(child)?;
@@ -384,7 +384,7 @@ fn refused(stage: &Stage) -> Outcome {
 
 pub type Case = fn(&Stage) -> Outcome;
 
-pub const CASES: [(&str, Case); 35] = [
+pub const CASES: [(&str, Case); 37] = [
     ("content", |s| paged(s, "8M", &["content", "16", "3", "2", "11", "40"])),
     ("mappings", |s| paged(s, "2M", &["mappings", "600", "9"])),
     ("heap", |s| paged(s, "8M", &["heap", "3", "3", "9"])),
@@ -397,6 +397,8 @@ pub const CASES: [(&str, Case); 35] = [
     ("forked_raw", |s| forked(s, "raw")),
     ("forked_unhandled", |s| forked(s, "unhandled")),
     ("forked_changed", |s| forked(s, "changed")),
+    ("cloned", |s| paged(s, "8M", &["any", "cloned"])),
+    ("forking", |s| paged(s, "8M", &["any", "forking"])),
     ("forks", |s| paged(s, "2M", &["forks", "6", "2", "5", "2"])),
     ("many", |s| paged(s, "8M", &["any", "many"])),
     ("bounded", |s| bounded(s, 16, &["any", "grows"])),

@@ -1,6 +1,7 @@
 //! Who pages: the backends of the experiment, their words, what each is asked, and how its workload
 //! process is started.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -26,6 +27,10 @@ pub enum Backend {
     PagerLz4,
     /// The same with two threads that serve faults.
     PagerTwo,
+    /// Our pager of all memory, pages out on disk.
+    Any,
+    /// The same, pages out in memory, compressed by lz4.
+    AnyLz4,
     /// The umap library with pages of 4 KB.
     Umap4K,
     /// The umap library with pages of 64 KB.
@@ -34,10 +39,12 @@ pub enum Backend {
     Bare,
 }
 
-use Backend::{Bare, Mmap, Pager, PagerLz4, PagerTwo, SwapFile, Umap4K, Umap64K, Zram};
+use Backend::{
+    Any, AnyLz4, Bare, Mmap, Pager, PagerLz4, PagerTwo, SwapFile, Umap4K, Umap64K, Zram,
+};
 
-pub const ALL: [Backend; 9] =
-    [SwapFile, Zram, Mmap, Pager, PagerLz4, PagerTwo, Umap4K, Umap64K, Bare];
+pub const ALL: [Backend; 11] =
+    [SwapFile, Zram, Mmap, Pager, PagerLz4, PagerTwo, Any, AnyLz4, Umap4K, Umap64K, Bare];
 pub use odfork_samples::configurations::BACKENDS as WORDS;
 
 /// Threads of the op in which many fault at once.
@@ -80,8 +87,14 @@ impl Backend {
         WORDS[self as usize]
     }
 
+    /// It has a daemon, which can be asked.
     pub fn is_pager(self) -> bool {
         matches!(self, Pager | PagerLz4 | PagerTwo)
+    }
+
+    /// It pages all memory of the process.
+    pub fn is_any(self) -> bool {
+        matches!(self, Any | AnyLz4)
     }
 
     pub fn maps_file(self) -> bool {
@@ -96,7 +109,7 @@ impl Backend {
             PagerTwo => vec![Op::Fill, Op::SeqRead, Op::Threads(1), Op::Threads(MANY)],
             // Their file is full from the beginning.
             Mmap | Umap4K | Umap64K => [&IN_ORDER[..], &REST].concat(),
-            SwapFile | Zram => [&[Op::Fill][..], &IN_ORDER, &REST].concat(),
+            SwapFile | Zram | Any | AnyLz4 => [&[Op::Fill][..], &IN_ORDER, &REST].concat(),
             Pager | PagerLz4 => [&[Op::Fill][..], &IN_ORDER, &REST, &RECLAIM].concat(),
         }
     }
@@ -112,7 +125,11 @@ impl Backend {
         match self {
             SwapFile => swap::refusal(),
             Zram => swap::zram_refusal(),
-            Pager | PagerLz4 | PagerTwo => probe_pager(settings).err(),
+            Pager | PagerLz4 | PagerTwo => {
+                let socket = settings.folder.join("probe.sock");
+                probe(settings, &["large".as_ref(), "--socket".as_ref(), socket.as_os_str()]).err()
+            }
+            Any | AnyLz4 => probe(settings, &["any".as_ref()]).err(),
             Umap4K | Umap64K if settings.umap.is_none() => {
                 Some("give the folder of a built libumap.so with --umap DIR".into())
             }
@@ -126,11 +143,15 @@ impl Backend {
             Pager => pager_run(settings, (&settings.store, "none", 1)),
             PagerLz4 => pager_run(settings, (Path::new("memory"), "lz4", 1)),
             PagerTwo => pager_run(settings, (Path::new("memory"), "lz4", 2)),
+            Any => any_run(settings, (&settings.store, "none")),
+            AnyLz4 => any_run(settings, (Path::new("memory"), "lz4")),
             _ => plain(&settings.program),
         };
         if self.is_pager() {
-            command.arg("--socket").arg(self.socket(settings, seed)).arg("--");
-            command.arg(&settings.program);
+            command.arg("--socket").arg(self.socket(settings, seed));
+        }
+        if self.is_pager() || self.is_any() {
+            command.arg("--").arg(&settings.program);
         }
         command.arg("paged");
         for (name, number) in [
@@ -182,11 +203,20 @@ fn pager_run(settings: &Settings, (store, compress, handlers): (&Path, &str, u32
     command
 }
 
-/// Runs `true` under the pager.
-fn probe_pager(settings: &Settings) -> Result<(), String> {
+/// The same without a daemon. Its limit is for all of the process, as that of a control group is.
+fn any_run(settings: &Settings, (store, compress): (&Path, &str)) -> Command {
     let mut command = plain(&settings.program);
-    command.args(["page", "run", "--limit", "16M", "--store", "memory", "--socket"]);
-    command.arg(settings.folder.join("probe.sock")).args(["--", "true"]);
+    let limit = settings.resident + allowance(settings.region);
+    command.args(["page", "run", "--memory", "any", "--limit", &limit.to_string()]);
+    command.arg("--store").arg(store).args(["--compress", compress]);
+    command
+}
+
+/// Runs `true` under the pager, with these words behind `--memory`.
+fn probe(settings: &Settings, words: &[&OsStr]) -> Result<(), String> {
+    let mut command = plain(&settings.program);
+    command.args(["page", "run", "--limit", "16M", "--store", "memory", "--memory"]);
+    command.args(words).args(["--", "true"]);
     command.stderr(Stdio::piped());
     let mut link = Link::spawn(&mut command).map_err(|error| format!("{error:#}"))?;
     match link.finish(Duration::from_secs(10)) {
@@ -234,7 +264,7 @@ mod tests {
         for backend in ALL {
             let line = words(backend);
             assert!(line.contains("paged --region 1073741824 --resident 268435456"), "{line}");
-            assert_eq!(line.contains("page run"), backend.is_pager(), "{line}");
+            assert_eq!(line.contains("page run"), backend.is_pager() || backend.is_any(), "{line}");
             assert_eq!(
                 line.contains("--file"),
                 matches!(backend, Mmap | Umap4K | Umap64K),
@@ -242,6 +272,7 @@ mod tests {
             );
         }
         assert!(words(Pager).contains("--store /var/tmp --compress none --handlers 1"));
+        assert!(words(Any).contains("--memory any --limit 285212672 --store /var/tmp"));
         assert!(words(PagerTwo).contains("--store memory --compress lz4 --handlers 2"));
         let umap = Umap64K.command(&settings(), 1);
         let size = umap.get_envs().find(|(name, _)| *name == "UMAP_BUFSIZE").unwrap().1;

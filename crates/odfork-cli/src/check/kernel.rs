@@ -13,6 +13,7 @@ use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::fs::{ftruncate, memfd_create, MemfdFlags};
 use rustix::mm::{mmap, mmap_anonymous, MapFlags, ProtFlags};
 
+use odfork_pager_protocol::MOVING_FEATURES;
 use odfork_sys::abi::pagemap::{self, ScanArg};
 use odfork_sys::abi::procmap::{self, Query};
 use odfork_sys::abi::userfaultfd::{self as abi, Message};
@@ -20,6 +21,7 @@ use odfork_sys::userfaultfd::{self, Userfaultfd};
 use odfork_sys::Errno;
 
 use super::Seen;
+use crate::page::probe;
 
 const PAGE: usize = 4096;
 
@@ -142,6 +144,34 @@ pub fn userfaultfd() -> Seen {
             Err(_) => failed("userfaultfd", &io_error(refused)),
         },
     }
+}
+
+/// Moves a page as the pager does, and asks to be told of forks.
+pub fn moves() -> Seen {
+    let told = match probe::moves() {
+        Ok(told) => told,
+        Err(why) => return Seen::no(why.split(';').next().unwrap_or_default()),
+    };
+    match moved_by_userfaultfd() {
+        Ok(true) if told => Seen::yes("moved a page; the kernel tells of forks"),
+        Ok(true) => Seen::partly("moved a page; the kernel does not tell of forks"),
+        Ok(false) => Seen::no("moved a page, with other content than expected"),
+        Err(error) => failed("UFFDIO_MOVE", &error),
+    }
+}
+
+fn moved_by_userfaultfd() -> Result<bool, Error> {
+    let (from, to) = (anonymous(1)?, anonymous(1)?);
+    let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
+    let handle = userfaultfd::create(flags).or_else(|_| userfaultfd::create_from_device(flags));
+    let handle = handle.map_err(io_error)?;
+    handle.enable(MOVING_FEATURES).map_err(io_error)?;
+    handle.register(to as u64, PAGE as u64, abi::REGISTER_MODE_MISSING).map_err(io_error)?;
+    // SAFETY: one writable page.
+    unsafe { ptr::write_volatile(from.cast::<u8>(), b'm') };
+    handle.move_pages(to as u64, from as u64, PAGE as u64).1.map_err(io_error)?;
+    // SAFETY: it was just moved there.
+    Ok(unsafe { ptr::read_volatile(to.cast::<u8>()) } == b'm')
 }
 
 /// As the helper task does: a child traces this process, which names it where Yama asks for that.

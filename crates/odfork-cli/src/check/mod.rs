@@ -95,7 +95,7 @@ pub fn image_kind(findings: &[Finding]) -> &'static str {
     }
 }
 
-pub static PROBES: [Probe; 19] = [
+pub static PROBES: [Probe; 20] = [
     Probe {
         id: "huge-root",
         title: "huge image, as root",
@@ -256,6 +256,16 @@ pub static PROBES: [Probe; 19] = [
         if_yes: "No debugger watches.",
         if_not: "Under a tracer (gdb, strace, rr) the library leaves fork plain.",
         change: "Start without the tracer.",
+    },
+    Probe {
+        id: "pager",
+        title: "pager of all memory",
+        look: kernel::moves,
+        if_yes: "`odfork page run` keeps all memory of a program under a limit.",
+        if_not: "Without moves, `odfork page run` pages large memory by a daemon, if at all. \
+                 Without news of forks, a fork brings all memory back.",
+        change: "Linux 6.11, and access to /dev/userfaultfd or sysctl \
+                 vm.unprivileged_userfaultfd=1; for forks CAP_SYS_PTRACE.",
     },
     Probe {
         id: "kernel",

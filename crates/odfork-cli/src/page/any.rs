@@ -1,14 +1,16 @@
-//! `odfork page run --memory any`: no daemon; the library pages all memory of its own process.
+//! `odfork page run` of all memory: no daemon; the library pages the memory of its own process.
 
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
 use anyhow::{bail, Error, Result};
+use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches};
+use odfork_pager::endpoint::SOCKET;
 use odfork_proc::text::bytes;
 
-use super::{daemon, group};
+use super::{daemon, group, probe};
 
 const LEAST_POOL: u64 = 1 << 20;
 
@@ -18,9 +20,12 @@ pub fn arguments() -> [Arg; 4] {
         Arg::new("memory")
             .long("memory")
             .value_name("WHICH")
-            .value_parser(["large", "any"])
-            .default_value("large")
-            .help("any: all anonymous memory, of all processes under one limit (a trial; root)")
+            .value_parser(["auto", "any", "large"])
+            .default_value("auto")
+            .help(
+                "any: all anonymous memory; large: large mappings and blocks, by a daemon; auto: \
+                 any where it can be had, unless an option is the daemon's alone",
+            )
             .hide_possible_values(true)
             .hide_default_value(true),
         Arg::new("pool").long("pool").value_name("SIZE").help(
@@ -45,10 +50,33 @@ pub fn arguments() -> [Arg; 4] {
     ]
 }
 
+/// Whether all memory is to be paged. Without a limit, it is the running daemon's that holds.
+pub fn is_meant(given: &ArgMatches) -> bool {
+    const DAEMONS: [&str; 6] =
+        ["socket", "store-size", "handlers", "threshold", "malloc", "allow-user-mode"];
+    let is_said = |name: &&str| given.value_source(name) == Some(ValueSource::CommandLine);
+    let text = |name: &str| given.get_one::<String>(name).map(String::as_str);
+    match text("memory") {
+        Some("auto") if given.contains_id("group") || given.contains_id("pool") => true,
+        Some("auto") => {
+            let (store, compress) = (text("store").unwrap_or_default(), text("compress"));
+            let fits = match compress {
+                Some("none") => store == "memory" || Path::new(store).is_dir(),
+                Some("lz4") => store == "memory",
+                _ => false,
+            };
+            let is_daemons = DAEMONS.iter().any(is_said) || std::env::var_os(SOCKET).is_some();
+            given.contains_id("limit") && fits && !is_daemons && probe::moves().is_ok()
+        }
+        which => which == Some("any"),
+    }
+}
+
 /// Refuses what this way does not know; the variables that tell the library the rest.
 pub fn variables(given: &ArgMatches) -> Result<[(&'static str, OsString); 6]> {
     let text = |name: &str| given.get_one::<String>(name).map(String::as_str);
     let limit = daemon::limit_of(given)?;
+    probe::moves().map_err(Error::msg)?;
     if text("compress") == Some("zstd") || text("store-size").is_some() {
         bail!("--memory any has no --store-size, and compresses by lz4 alone");
     }

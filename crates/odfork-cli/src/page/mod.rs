@@ -9,7 +9,7 @@ mod any_status;
 mod compare;
 mod daemon;
 mod group;
-mod probe;
+pub mod probe;
 mod results;
 mod run;
 mod set;
@@ -47,7 +47,7 @@ pub const SUBCOMMAND: Subcommand = Subcommand { name: "page", command, run };
 
 const HELP: &str = "\
 Examples:
-  odfork page run --limit 512M -- python3 big.py        page its large memory
+  odfork page run --limit 512M -- python3 big.py        page its memory
   odfork page status --watch                            what the pager does
   odfork page trace --out sort.gz -- sort words.txt     record a trace
   odfork page simulate --policy clock --frames 500 sort.gz

@@ -30,18 +30,19 @@ const HELP: &str = "\
 Examples:
   odfork page run --limit 512M -- python3 big.py
   odfork page run --limit 1G --store memory --compress lz4 -- ./simulation
+  odfork page run --limit 1G --group batch -- ./worker    shares one limit
   odfork page run -- ./another          joins the daemon that is running
 
-Large private anonymous memory (mmap from 256 KB on, and malloc of large
-blocks) is paged by us; the rest is the kernel's. All programs of a user share
-one daemon and its limit, and so do the programs they start.
+All private anonymous memory of PROGRAM, and of what it starts, stays below
+the limit. Where that cannot be had (--memory large), a daemon pages large
+mappings (from 256 KB on) and large blocks of malloc of all programs of a user.
 
 Exit status: that of PROGRAM; 126 when it cannot be executed, 127 when it is
 not found, 2 when its memory cannot be paged.";
 
 pub fn command() -> Command {
     Command::new("run")
-        .about("Run a program whose large memory is paged under a limit")
+        .about("Run a program whose memory is paged under a limit")
         .override_usage("odfork page run [--limit SIZE] [OPTIONS] [--] PROGRAM [ARGS]...")
         .after_help(HELP)
         .args(daemon::arguments())
@@ -95,11 +96,11 @@ pub fn run(given: &ArgMatches) -> Result<u8> {
         }
         return exec(&words);
     }
-    if given.get_one::<String>("memory").is_some_and(|which| which == "any") {
+    if any::is_meant(given) {
         for (name, value) in any::variables(given)? {
             set(name, &value);
         }
-        set(PRELOAD, &preload_list(&library, std::env::var_os(PRELOAD).as_deref()));
+        preload(&library);
         return exec(&words);
     }
     if given.contains_id("group") || given.contains_id("pool") {
@@ -112,7 +113,7 @@ pub fn run(given: &ArgMatches) -> Result<u8> {
         let text = given.get_one::<String>(name).map_or("0", String::as_str);
         Ok(bytes(text).map_err(anyhow::Error::msg)?.to_string())
     };
-    set(PRELOAD, &preload_list(&library, std::env::var_os(PRELOAD).as_deref()));
+    preload(&library);
     set(endpoint::SOCKET, socket.as_os_str());
     set("ODFORK_PAGE_THRESHOLD", number("threshold")?.as_ref());
     set("ODFORK_PAGE_MALLOC", number("malloc")?.as_ref());
@@ -124,6 +125,10 @@ pub fn run(given: &ArgMatches) -> Result<u8> {
         if given.get_flag("allow-pinning") { "allow" } else { "refuse" }.as_ref(),
     );
     exec(&words)
+}
+
+fn preload(library: &Path) {
+    set(PRELOAD, &preload_list(library, std::env::var_os(PRELOAD).as_deref()));
 }
 
 /// For the program; only this thread runs.

@@ -118,7 +118,7 @@ fn count(grain: u32, top: u32, size: usize) {
 }
 
 /// Returns when all that is mapped by now was looked at.
-fn ask() {
+pub fn ask() {
     let place = GROWTH.place.load(SeqCst) as *const usize;
     if place.is_null() {
         return;

@@ -5,13 +5,13 @@ use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use odfork_pager_protocol::PAGE;
-use odfork_sys::abi::userfaultfd::REGISTER_MODE_MISSING;
 use odfork_sys::abi::{pagemap, procmap};
 use odfork_sys::Errno;
 
 use super::pager::Pager;
 use super::store::MOST;
 use super::table::{Entry, Place};
+use super::untold;
 use crate::{ioctl, options};
 
 const BYTES: u64 = PAGE as u64;
@@ -53,9 +53,13 @@ pub enum Left {
 }
 
 impl Pager {
+    pub fn may_take(&self) -> bool {
+        !self.state.is_blind && !self.state.is_protecting && !untold::is_under_way()
+    }
+
     /// Takes so many pages, if they can be had.
     pub fn sweep(&mut self, want: u64) {
-        if self.state.is_blind || self.state.is_protecting || !self.protect() {
+        if !self.may_take() || !self.protect() {
             return;
         }
         let (goal, mut wraps) = (self.counts.taken + want, 0);
@@ -128,24 +132,13 @@ impl Pager {
         if self.watched.covers(start, end) {
             return true;
         }
-        let is_done = self.shut_gate()
+        let is_done = (untold::is_on() || super::ORDER.gate.shut(self.uffd))
             && !self.is_changing()
             && self.uffd.register(start, end - start, super::WATCHED).is_ok();
         if is_done {
             self.watched.add(start, end);
         }
         is_done
-    }
-
-    /// From now on pages may be away: a child of libc's fork waits until it has them.
-    fn shut_gate(&self) -> bool {
-        let gate = &super::ORDER.gate;
-        if !gate.is_shut.load(Relaxed) {
-            // In this order: a child that finds it shut finds it watched.
-            let shut = self.uffd.register(self.gate, 2 * BYTES, REGISTER_MODE_MISSING).is_ok();
-            gate.is_shut.store(shut, Relaxed);
-        }
-        gate.is_shut.load(Relaxed)
     }
 
     /// All that can be taken is watched: it grows no faster than there is room. What is watched is
@@ -299,6 +292,9 @@ impl Pager {
     /// alone: pages in use would come and go without end. Memory that is not watched may grow
     /// meanwhile, so it is looked for after each part.
     pub fn reduce(&mut self, more: u64) {
+        if untold::is_under_way() {
+            return;
+        }
         let unshared = self.unshare.end();
         self.counts.unshared += unshared;
         // They are counted again if the kernel still refuses them.

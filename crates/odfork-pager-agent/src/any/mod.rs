@@ -18,6 +18,8 @@
 //! | store, packed, layered | pages out of memory: in a file; compressed, in memory; both |
 //! | unshare | pages that a fork left shared |
 //! | raw_forks | forks that run no handlers |
+//! | gate | by what a child knows that it has everything |
+//! | untold | forks that the kernel does not tell of |
 //! | unwritten, zeros | pages that were only read |
 //! | filters | filters of system calls that the program puts on itself |
 //! | growth | what the program may map before it is looked at |
@@ -38,6 +40,7 @@ mod children;
 mod events;
 mod faults;
 mod filters;
+mod gate;
 mod group;
 pub mod growth;
 mod hand;
@@ -60,6 +63,7 @@ mod task;
 mod threads;
 mod turns;
 mod unshare;
+pub mod untold;
 mod unwritten;
 mod watched;
 mod zeros;
@@ -69,7 +73,7 @@ use core::ffi::{c_int, CStr};
 use core::sync::atomic::{AtomicBool, Ordering::Release};
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering::Acquire, Ordering::Relaxed};
 
-use odfork_pager_protocol::PAGE;
+use odfork_pager_protocol::{MOVING_FEATURES, PAGE};
 use odfork_sys::abi::userfaultfd as abi;
 use odfork_sys::userfaultfd::{self, Userfaultfd};
 use odfork_sys::{
@@ -78,8 +82,8 @@ use odfork_sys::{
 
 use crate::descriptors::{high, open_high, KeptFd};
 use crate::line::Line;
-use crate::messages::{die, say, NOT_PAGED};
-use crate::{close, kernel_madvise, kernel_mmap, kernel_munmap, options, saying};
+use crate::messages::{say, NOT_PAGED};
+use crate::{close, kernel_madvise, options, saying};
 use pager::Pager;
 use task::Task;
 
@@ -98,14 +102,6 @@ const STACK: usize = 256 << 10;
 const OWN: usize = 256 << 20;
 const LONGEST: usize = 1024;
 
-const FEATURES: u64 = abi::FEATURE_EVENT_FORK
-    | abi::FEATURE_EVENT_REMAP
-    | abi::FEATURE_EVENT_REMOVE
-    | abi::FEATURE_EVENT_UNMAP
-    | abi::FEATURE_MOVE
-    | abi::FEATURE_WP_ASYNC
-    | abi::FEATURE_POISON;
-
 /// How memory of the program is watched: what is missing is asked of us, what is written is noted
 /// by the kernel.
 const WATCHED: u64 = abi::REGISTER_MODE_MISSING | abi::REGISTER_MODE_WP;
@@ -122,34 +118,10 @@ pub struct Order {
     ready: AtomicU32,
     /// The process that is served.
     served: AtomicI32,
-    gate: Gate,
+    gate: gate::Gate,
     /// If both tasks are killed at once, what is away must not become zeros before the program is
     /// killed.
     uffd: KeptFd,
-}
-
-/// Two pages that are never there. A child gets the first one last of all: its handler of fork
-/// waits for it. Shut, that is watched, from the moment on in which pages may be away. The second
-/// one it gets first of all: see `children`.
-struct Gate {
-    page: AtomicUsize,
-    is_shut: AtomicBool,
-}
-
-impl Gate {
-    /// In a forked child: everything is there when this returns.
-    fn pass(&self) {
-        let page = self.page.swap(0, Relaxed);
-        if page == 0 {
-            return;
-        }
-        // SAFETY: a page of ours, inherited.
-        if self.is_shut.swap(false, Relaxed) && unsafe { (page as *const u8).read_volatile() } == 0
-        {
-            die(b"odfork page: the pager ended before this child had its memory: ending\n");
-        }
-        kernel_munmap(page, 2 * PAGE);
-    }
 }
 
 // SAFETY: the paths are written while constructors run, only read afterwards.
@@ -162,7 +134,7 @@ static ORDER: Order = Order {
     pool: AtomicUsize::new(0),
     ready: AtomicU32::new(0),
     served: AtomicI32::new(0),
-    gate: Gate { page: AtomicUsize::new(0), is_shut: AtomicBool::new(false) },
+    gate: gate::Gate::none(),
     uffd: KeptFd::none(),
 };
 
@@ -209,7 +181,7 @@ pub fn init() -> bool {
     join_group();
     begin();
     if !REGISTERED.swap(true, Relaxed) {
-        crate::fork_handlers::register_for_child(in_child);
+        crate::fork_handlers::register(untold::before, untold::after, in_child);
     }
     true
 }
@@ -240,7 +212,8 @@ fn begin() {
 }
 
 /// A forked child has its memory already, and a pager of its own from now on, if it may make one.
-unsafe extern "C" fn in_child() {
+extern "C" fn in_child() {
+    untold::finish_in_child();
     if ORDER.served.swap(0, Relaxed) != 0 {
         saying::set_served(0);
         ORDER.gate.pass();
@@ -264,15 +237,16 @@ fn uffd() -> SysResult<Userfaultfd> {
     let made = userfaultfd::create(flags)
         .or_else(|error| userfaultfd::create_from_device(flags).map_err(|_| error))?;
     let uffd = Userfaultfd(high(made.0));
-    uffd.enable(FEATURES).inspect_err(|_| close(uffd.0))?;
+    let told = uffd.enable(MOVING_FEATURES | abi::FEATURE_EVENT_FORK);
+    untold::set(told.is_err());
+    told.or_else(|_| uffd.enable(MOVING_FEATURES)).inspect_err(|_| close(uffd.0))?;
     Ok(uffd)
 }
 
 /// Starts the serving task. On failure the descriptors stay until the program ends: it is told.
 fn start() -> Result<(), Failure> {
-    let uffd = uffd().map_err(why(
-        "it needs userfaultfd with events of fork, that is CAP_SYS_PTRACE, and Linux 6.11",
-    ))?;
+    let uffd =
+        uffd().map_err(why("it needs userfaultfd for faults of the kernel, and Linux 6.11"))?;
     let task = make(uffd)?;
     let mask = block_signals();
     ORDER.ready.store(0, Relaxed);
@@ -320,7 +294,7 @@ fn make(uffd: Userfaultfd) -> Result<*mut Task, Failure> {
     let [stack, holder_stack, buffer, name, zeros] = sizes.map(|len| room.take(len));
     let program = getpid();
     let [tasks, maps, pagemap, smaps] = open_files(program)?;
-    let gate = gate().map_err(&no_room)?;
+    let gate = ORDER.gate.make().map_err(&no_room)?;
     let batch = events::Batch::new(&mut room, gate + PAGE as u64).ok_or_else(short)?;
     let pager = Pager {
         uffd,
@@ -386,17 +360,6 @@ fn probe(uffd: Userfaultfd) -> SysResult<u64> {
     // SAFETY: our own new page.
     unsafe { (page as *mut u8).write_volatile(1) };
     uffd.register(page as u64, PAGE as u64, abi::REGISTER_MODE_MISSING)?;
-    Ok(page as u64)
-}
-
-/// Two pages that stay untouched. Their mapping is of another kind than the program's: it must
-/// not become one with a neighbour.
-fn gate() -> SysResult<u64> {
-    let prot = libc::PROT_READ | libc::PROT_WRITE;
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    let page = check(kernel_mmap(0, 2 * PAGE, prot, flags, -1, 0))?;
-    check(kernel_madvise(page, 2 * PAGE, libc::MADV_DONTDUMP))?;
-    ORDER.gate.page.store(page, Relaxed);
     Ok(page as u64)
 }
 

@@ -117,6 +117,8 @@ pub struct State {
     /// When it last gave something up, and tried to get a slot.
     pub gave: u64,
     pub joined: u64,
+    /// So often nothing came back for a fork that waits; 0: none does.
+    pub vain: u32,
     /// It has no turn: touches are not answered.
     pub is_out: bool,
     /// What the program had used of a processor at the last look.
@@ -236,6 +238,9 @@ impl Pager {
     /// New memory of the program: it waits until this was looked at, and until all that was changed
     /// before is known.
     pub fn ring(&mut self, page: u64) -> bool {
+        if !self.bring_all_back() {
+            return false;
+        }
         if !self.bell.turn(self.uffd) {
             die(b"odfork page: the program cannot be made to wait for memory: ending\n");
         }

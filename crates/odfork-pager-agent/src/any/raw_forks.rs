@@ -1,17 +1,17 @@
-//! Forks that run no handlers: `_Fork`, and fork by its number. Their children wait for all of
-//! their memory, too. So if both tasks of the pager are killed meanwhile, they end, and do not read
-//! zeros. A child made by an instruction of the program's own is not seen.
+//! Forks that run no handlers: `_Fork`, `clone`, and fork by its number. Their children wait for
+//! all of their memory, too. So if both tasks of the pager are killed meanwhile, they end, and do
+//! not read zeros. A child made by an instruction of the program's own is not seen.
 //!
 //! Runs in the program, also in handlers of signals.
 
 use core::arch::naked_asm;
-use core::ffi::{c_int, c_long};
+use core::ffi::{c_int, c_long, c_void};
 use core::mem::offset_of;
 
 use odfork_sys::abi::calls;
 use odfork_sys::raw;
 
-use super::ORDER;
+use super::{untold, ORDER};
 use crate::next_symbol::NextSymbol;
 use crate::{as_libc, set_errno};
 
@@ -20,9 +20,55 @@ const FIRST_ARGS: usize = 64;
 
 static FORK: NextSymbol = NextSymbol::named(c"_Fork");
 
+static CLONE: NextSymbol = NextSymbol::named(c"clone");
+
 /// For the constructor: later, the loader's lock may be held.
 pub fn init() {
     FORK.get();
+    CLONE.get();
+}
+
+/// What a child of clone(2) begins with.
+struct Start(extern "C" fn(*mut c_void) -> c_int, *mut c_void);
+
+extern "C" fn begin(start: *mut c_void) -> c_int {
+    // SAFETY: what `clone` passed, in this child's copy of the memory.
+    let Start(work, arg) = unsafe { start.cast::<Start>().read() };
+    is_made(true);
+    work(arg)
+}
+
+/// clone(2): all seven arguments are passed on, whichever of them there are.
+///
+/// # Safety
+/// As for clone(2).
+#[no_mangle]
+pub unsafe extern "C" fn clone(
+    work: extern "C" fn(*mut c_void) -> c_int,
+    stack: *mut c_void,
+    flags: c_int,
+    arg: *mut c_void,
+    parent: usize,
+    storage: usize,
+    child: usize,
+) -> c_int {
+    type Work = extern "C" fn(*mut c_void) -> c_int;
+    type Clone =
+        unsafe extern "C" fn(Work, *mut c_void, c_int, *mut c_void, usize, usize, usize) -> c_int;
+    // SAFETY: the C library's function.
+    let next = unsafe { core::mem::transmute::<usize, Clone>(CLONE.get()) };
+    // SAFETY: passed on to the caller.
+    let call = |work, arg| unsafe { next(work, stack, flags, arg, parent, storage, child) };
+    if flags & libc::CLONE_VM != 0 || !super::is_active() {
+        return call(work, arg);
+    }
+    if !untold::prepare() {
+        return -1;
+    }
+    let mut start = Start(work, arg);
+    let made = call(begin, (&raw mut start).cast());
+    untold::after();
+    made
 }
 
 /// _Fork(3).
@@ -31,15 +77,26 @@ pub fn init() {
 /// As for _Fork(3).
 #[no_mangle]
 pub unsafe extern "C" fn _Fork() -> libc::pid_t {
+    if !untold::prepare() {
+        return -1;
+    }
     // SAFETY: the C library's function of this type.
     let child = unsafe {
         core::mem::transmute::<usize, unsafe extern "C" fn() -> libc::pid_t>(FORK.get())()
     };
-    if child == 0 {
-        // CHILD: nothing but a touch of a page and a system call.
-        ORDER.gate.pass();
-    }
+    is_made(child == 0);
     child
+}
+
+/// CHILD: nothing but touches of pages and system calls.
+fn is_made(is_child: bool) {
+    match is_child {
+        true => {
+            untold::finish_in_child();
+            ORDER.gate.pass();
+        }
+        false => untold::after(),
+    }
 }
 
 /// syscall(2), as the C library has it but for calls that copy this memory. No frame of its own:
@@ -104,12 +161,12 @@ unsafe extern "C" fn copy(
     e: usize,
     f: usize,
 ) -> c_long {
+    if !untold::prepare() {
+        return -1;
+    }
     // SAFETY: the program's own call.
     let child = unsafe { raw(number, [a, b, c, d, e, f]) };
-    if child == 0 {
-        // CHILD: as above.
-        ORDER.gate.pass();
-    }
+    is_made(child == 0);
     as_libc(child) as c_long
 }
 

@@ -20,7 +20,7 @@ impl Pager {
         if self.unwritten.count + most <= all {
             return most;
         }
-        if self.state.is_blind || self.state.is_protecting || !self.protect() {
+        if !self.may_take() || !self.protect() {
             return 0;
         }
         let mut is_done = true;
