@@ -43,7 +43,10 @@ fn agree(stage: &Stage) -> Outcome {
     let path = folder.path().join("small.trace");
     fs::write(&path, trace()).map_err(text)?;
     let mut command = Command::new(&stage.launcher);
-    command.args(["page", "compare", "--live", "--runs", "1", "--dir"]).arg(folder.path()).arg(&path);
+    command
+        .args(["page", "compare", "--live", "--runs", "1", "--dir"])
+        .arg(folder.path())
+        .arg(&path);
     let output = command.output().map_err(text)?;
     if !output.status.success() {
         return Err(format!("{}: {}", output.status, said(&output)));

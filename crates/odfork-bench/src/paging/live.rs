@@ -116,7 +116,9 @@ impl Site {
             ensure!(set.status()?.success(), "the daemon does not take {tunable}");
         }
         let mut command = plain(&self.program);
-        command.args(["page", "run", "--memory", "large", "--malloc", "0", "--socket"]).arg(&socket);
+        command
+            .args(["page", "run", "--memory", "large", "--malloc", "0", "--socket"])
+            .arg(&socket);
         command.arg("--").arg(&self.program).arg("replay").arg(file);
         let (mut link, start) = begin(&mut command)?;
         let (mut own, mut last) = (Vec::new(), Value::Null);
@@ -159,11 +161,7 @@ fn begin(command: &mut Command) -> Result<(Link, Start)> {
 }
 
 /// All parts, with a look after each.
-fn go(
-    link: &mut Link,
-    start: Start,
-    mut look: impl FnMut(Start) -> Result<()>,
-) -> Result<Answer> {
+fn go(link: &mut Link, start: Start, mut look: impl FnMut(Start) -> Result<()>) -> Result<Answer> {
     loop {
         link.send("go").map_err(lost)?;
         let answer: Answer = line(link, TIMEOUT)?;

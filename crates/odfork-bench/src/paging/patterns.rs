@@ -34,7 +34,9 @@ pub fn accesses(name: &str, pages: u32) -> Vec<(u32, bool)> {
             };
             (0..PHASES).flat_map(phase).collect()
         }
-        "walks" => (0..WALKS).flat_map(|walk| (0..pages).map(move |at| (at, walk % 2 == 1))).collect(),
+        "walks" => {
+            (0..WALKS).flat_map(|walk| (0..pages).map(move |at| (at, walk % 2 == 1))).collect()
+        }
         _ => any(pages, 10 * pages),
     }
 }

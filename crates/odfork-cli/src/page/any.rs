@@ -14,6 +14,9 @@ use super::{daemon, group, probe};
 
 const LEAST_POOL: u64 = 1 << 20;
 
+/// Options that mean this way.
+pub const ALONE: [&str; 3] = ["group", "pool", "reference-bits"];
+
 /// What chooses this way, and goes with it alone.
 pub fn arguments() -> [Arg; 4] {
     [
@@ -36,13 +39,11 @@ pub fn arguments() -> [Arg; 4] {
             .long("reference-bits")
             .value_name("HOW")
             .value_parser(["written", "simulated"])
-            .default_value("written")
             .help(
                 "With --memory any: pages written lately stay longer, by the kernel's marks \
-                 (written), or each page leaves in its turn (simulated)",
+                 [default: written], or each page leaves in its turn: simulated",
             )
-            .hide_possible_values(true)
-            .hide_default_value(true),
+            .hide_possible_values(true),
         Arg::new("group")
             .long("group")
             .value_name("NAME")
@@ -57,7 +58,7 @@ pub fn is_meant(given: &ArgMatches) -> bool {
     let is_said = |name: &&str| given.value_source(name) == Some(ValueSource::CommandLine);
     let text = |name: &str| given.get_one::<String>(name).map(String::as_str);
     match text("memory") {
-        Some("auto") if given.contains_id("group") || given.contains_id("pool") => true,
+        Some("auto") if ALONE.iter().any(|name| given.contains_id(name)) => true,
         Some("auto") => {
             let (store, compress) = (text("store").unwrap_or_default(), text("compress"));
             let fits = match compress {

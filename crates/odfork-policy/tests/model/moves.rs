@@ -161,7 +161,9 @@ impl Pager {
             self.pool.get(at).is_some_and(|it| it.is_some_and(|parked| parked.0 == page))
         };
         let (mut first, mut end) = (at, at + 1);
-        while ((end - first) as u64) < most && end % ring != 0 && is_one(end, page + (end - at) as u64)
+        while ((end - first) as u64) < most
+            && end % ring != 0
+            && is_one(end, page + (end - at) as u64)
         {
             end += 1;
         }
@@ -194,7 +196,8 @@ impl Pager {
 
     fn read_in(&mut self, page: u64, slot: u64) {
         self.faults += 1;
-        let is_stored = |pager: &Pager, page: u64, slot: u64| pager.stored.get(&page) == Some(&slot);
+        let is_stored =
+            |pager: &Pager, page: u64, slot: u64| pager.stored.get(&page) == Some(&slot);
         let most = self.walk(Kind::Read, page, self.at_most(256));
         let run = (0..most).take_while(|&at| is_stored(self, page + at, slot + at)).count() as u64;
         let (mut first, mut end) = (page, page + run);
@@ -203,7 +206,9 @@ impl Pager {
             let is_trial = self.block == 1 && self.block_touches % 32 == 0;
             let size = self.at_most(if is_trial { 4 } else { self.block });
             let start = page - page % size.next_power_of_two();
-            while first > start && slot > page - first && is_stored(self, first - 1, slot + first - page - 1)
+            while first > start
+                && slot > page - first
+                && is_stored(self, first - 1, slot + first - page - 1)
             {
                 first -= 1;
             }
@@ -285,7 +290,8 @@ impl Pager {
             let mut runs: Vec<(u64, u64, bool)> = Vec::new();
             let mut end = self.known;
             for (&page, present) in self.present.range(self.hand..).take(1024) {
-                let is_last = runs.last().is_some_and(|it| (it.1, it.2) == (page, present.is_written));
+                let is_last =
+                    runs.last().is_some_and(|it| (it.1, it.2) == (page, present.is_written));
                 if !is_last && runs.len() == 64 {
                     break;
                 }

@@ -57,9 +57,11 @@ pub fn command() -> Command {
                 .action(ArgAction::SetTrue)
                 .help("Record sort, sqlite3, cc1 and a collecting python3 into DIR/traces first"),
         )
-        .arg(Arg::new("live").long("live").action(ArgAction::SetTrue).help(
-            "Compare the simulator with the pagers, too; without TRACE by accesses made up",
-        ))
+        .arg(
+            Arg::new("live").long("live").action(ArgAction::SetTrue).help(
+                "Compare the simulator with the pagers, too; without TRACE by accesses made up",
+            ),
+        )
         .arg(
             Arg::new("runs")
                 .long("runs")
@@ -86,10 +88,7 @@ pub fn run(matches: &ArgMatches) -> Result<u8> {
     if matches.get_flag("record") {
         paths.extend(programs::record(&folder.join("traces"))?);
     }
-    ensure!(
-        is_live || !paths.is_empty(),
-        "no trace is given; name some, or record with --record"
-    );
+    ensure!(is_live || !paths.is_empty(), "no trace is given; name some, or record with --record");
     let mut traces = Vec::new();
     for path in &paths {
         let Some(trace) = Trace::load(path)? else { return Ok(130) };

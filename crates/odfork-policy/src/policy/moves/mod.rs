@@ -154,8 +154,9 @@ impl Moves {
             self.blocks.ended(true);
             most = most.max(self.blocks.run());
         }
-        let is_one =
-            |page: u64, at: u64| at < self.pool.len() && self.place(page) == Place::Parked(at as u32);
+        let is_one = |page: u64, at: u64| {
+            at < self.pool.len() && self.place(page) == Place::Parked(at as u32)
+        };
         let (mut before, mut behind) = (0, 0);
         let at = u64::from(place);
         while behind + 1 < most && is_one(page + behind + 1, at + behind + 1) {
@@ -178,9 +179,8 @@ impl Moves {
     fn read(&mut self, page: u64, slot: u32) {
         let slot = u64::from(slot);
         let most = self.reads.run(page, self.at_most(MOST_READ));
-        let is_stored = |pages: &Moves, page: u64, slot: u64| {
-            pages.place(page) == Place::Stored(slot as u32)
-        };
+        let is_stored =
+            |pages: &Moves, page: u64, slot: u64| pages.place(page) == Place::Stored(slot as u32);
         let mut run = 1;
         while run < most && is_stored(self, page + run, slot + run) {
             run += 1;
@@ -209,8 +209,7 @@ impl Moves {
         self.tally.pages_read += run;
         self.reads.expect(page + run + behind);
         let beside = (0..before).map(|at| at + 1).rev().map(|back| (page - back, slot - back));
-        let beside: Vec<_> =
-            beside.chain((1..=behind).map(|at| (page + at, slot + at))).collect();
+        let beside: Vec<_> = beside.chain((1..=behind).map(|at| (page + at, slot + at))).collect();
         for (page, slot) in beside {
             if self.pool.room() == 0 {
                 break;

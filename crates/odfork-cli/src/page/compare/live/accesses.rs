@@ -111,7 +111,8 @@ mod tests {
 
     #[test]
     fn what_was_accessed_lately_is_left_out_but_not_its_first_write() {
-        let piece = from_pairs([(1, false), (2, true), (1, true), (2, true), (1, true), (3, false)]);
+        let piece =
+            from_pairs([(1, false), (2, true), (1, true), (2, true), (1, true), (3, false)]);
         let list = thinned(piece.references.iter().copied(), 2);
         let kept: Vec<_> = list.iter().map(|one| (one.page(), one.is_write())).collect();
         assert_eq!(kept, [(0, false), (1, true), (0, true), (2, false)]);

@@ -10,14 +10,15 @@ mod accesses;
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{ensure, Context, Result};
+use anyhow::{Context, Error, Result};
 use odfork_bench::live::{Counts, Site};
 use odfork_policy::clock::Linear;
 use odfork_policy::cost::Tally;
-use odfork_proc::{folder, interrupt};
 use odfork_proc::table::columns;
+use odfork_proc::{folder, interrupt};
 use odfork_report::study::{Claim, Grid};
 
+use super::super::probe;
 use super::super::simulation::simulate_kept;
 use super::cases::Trace;
 use accesses::Accesses;
@@ -180,9 +181,7 @@ impl Live {
 
 /// `None` after Ctrl-C. Without traces, or beside recorded ones, with accesses that are made up.
 pub fn compare(traces: &[Trace], with_made_up: bool, runs: u32) -> Result<Option<Live>> {
-    // SAFETY: asks for a number.
-    let is_root = unsafe { libc::geteuid() } == 0;
-    ensure!(is_root, "--live pages all memory of a process, which needs root and Linux 6.11");
+    probe::moves().map_err(Error::msg).context("--live pages all memory of a process")?;
     let mut all: Vec<Accesses> = traces.iter().map(Accesses::of).collect();
     if with_made_up {
         all.extend(Accesses::made_up());
@@ -254,9 +253,9 @@ impl Runs<'_> {
         let specs = policies.iter().map(|text| text.parse()).collect::<Result<Vec<_>, _>>()?;
         let pieces = std::slice::from_ref(&self.accesses.piece);
         let found = simulate_kept(pieces, &specs, &[frames])?.counts;
-        let counted = found.iter().map(|count| {
-            (pager.page_ins(&count.tally, case.pages), count.tally.write_backs)
-        });
+        let counted = found
+            .iter()
+            .map(|count| (pager.page_ins(&count.tally, case.pages), count.tally.write_backs));
         case.simulated.extend(counted);
         case.runs.push(counts);
         Ok(())
