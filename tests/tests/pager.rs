@@ -341,12 +341,12 @@ fn obstacle() -> Option<String> {
     (made < 0).then(|| format!("SKIP: no userfaultfd: {}", std::io::Error::last_os_error()))
 }
 
-const PARTS: [(&str, &[others::Case]); 7] = [
+const PARTS: [(&str, &[others::Case]); 8] = [
     ("any", &any::CASES),
     ("group", &group::CASES),
     ("growth", &growth::CASES),
-    ("live", &live::CASES),
     ("killed", &killed::CASES),
+    ("live", &live::CASES),
     ("others", &others::CASES),
     ("surroundings", &surroundings::CASES),
     ("untold", &untold::CASES),

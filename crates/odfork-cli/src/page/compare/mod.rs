@@ -4,8 +4,8 @@
 //! With `--live`, whether the simulator counts what the pagers do.
 //!
 //! The way: `programs` records traces when asked, `cases` simulates, `mix` runs several programs in
-//! one memory, `claims` judges, `curves` makes plots and tables, `live` runs and judges what is live;
-//! odfork-report writes the chapter (`odfork_report::study`).
+//! one memory, `claims` judges, `curves` makes plots and tables, `live` runs what is live and
+//! judges it; odfork-report writes the chapter (`odfork_report::study`).
 
 mod cases;
 mod claims;
