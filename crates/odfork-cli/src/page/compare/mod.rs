@@ -28,11 +28,11 @@ Examples:
   odfork page compare sort.gz cc1.zst      simulate these, judge the claims
   odfork page compare --record             record four programs first (minutes)
   odfork page compare --record && odfork report
-  odfork page compare --live               accesses that are made up, under the pagers
+  odfork page compare --live               the same accesses, under the pagers
 
 Writes paging.md, plots/paging-*.svg, and paging.json, of which 'odfork report'
 makes a chapter. Recorded traces are kept in DIR/traces and used again.
-With --live the same accesses are made by a real process, as root, under the
+With --live the same accesses are made by a real process, under the
 pager of all memory and under the daemon: their page-ins are compared with the
 simulator's. That takes some minutes.
 
