@@ -169,7 +169,7 @@ impl Pager {
         }
         while ((end - first) as u64) < most
             && first % ring != 0
-            && page >= (at - first) as u64 + 1
+            && page > (at - first) as u64
             && is_one(first - 1, page - (at - first) as u64 - 1)
         {
             first -= 1;
