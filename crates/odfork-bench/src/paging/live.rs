@@ -104,23 +104,19 @@ impl Site {
     /// # Errors
     /// As for `any`.
     pub fn daemon(&self, file: &Path, limit: u64) -> Result<Counts> {
-        let socket = self.folder.join("live.sock");
+        // Another one for each run: the daemon of the last one may still be there.
+        let socket = tempfile::Builder::new().prefix("live").tempfile_in(&self.folder)?;
+        let socket = socket.path().with_extension("sock");
         let mut command = plain(&self.program);
-        command.args(["page", "daemon", "--linger", "1", "--store", "memory"]);
+        command.args(["page", "run", "--memory", "large", "--malloc", "0", "--store", "memory"]);
         command.args(["--store-size", "4G", "--limit", &(limit * PAGE).to_string(), "--socket"]);
-        let mut daemon = Link::spawn(command.arg(&socket).stderr(Stdio::null()))?;
-        daemon.receive(SHORT).map_err(lost).context("the daemon")?;
+        command.arg(&socket).arg("--").arg(&self.program).arg("replay").arg(file);
+        let (mut link, start) = begin(&mut command)?;
         for tunable in ["cluster-in=1", "load-control=0"] {
             let mut set = plain(&self.program);
             set.args(["page", "set", tunable, "--socket"]).arg(&socket).stdout(Stdio::null());
             ensure!(set.status()?.success(), "the daemon does not take {tunable}");
         }
-        let mut command = plain(&self.program);
-        command
-            .args(["page", "run", "--memory", "large", "--malloc", "0", "--socket"])
-            .arg(&socket);
-        command.arg("--").arg(&self.program).arg("replay").arg(file);
-        let (mut link, start) = begin(&mut command)?;
         let (mut own, mut last) = (Vec::new(), Value::Null);
         let answer = go(&mut link, start, |_| {
             last = status(&self.program, &socket).context("the daemon does not answer")?;
@@ -130,7 +126,6 @@ impl Site {
             Ok(())
         })?;
         link.finish(SHORT).map_err(lost)?;
-        daemon.finish(SHORT).map_err(lost)?;
         let count = |path: &str| last.pointer(path).and_then(Value::as_u64).unwrap_or(0);
         ensure!(count("/totals/page_ins") > 0 && count("/frames") == limit, "it was not paged");
         Ok(Counts {
