@@ -212,7 +212,8 @@ mod tests {
     #[test]
     fn a_file_that_is_none_is_refused() {
         let file = file(&[(4, true)]);
-        std::fs::write(file.path(), [9; 24]).unwrap();
+        let beyond = [5u64, 9 << 16].map(u64::to_ne_bytes).concat();
+        std::fs::write(file.path(), beyond).unwrap();
         assert!(open(file.path()).is_err());
         std::fs::write(file.path(), [0; 7]).unwrap();
         assert!(open(file.path()).is_err());

@@ -278,7 +278,11 @@ mod tests {
                 "unknown policy 'lfu'; there are fifo, rand, lru, min, clock, sws, pff, vms, unix, \
                  moves",
             ),
-            ("", "unknown policy ''; there are fifo, rand, lru, min, clock, sws, pff, vms, unix"),
+            (
+                "",
+                "unknown policy ''; there are fifo, rand, lru, min, clock, sws, pff, vms, unix, \
+                 moves",
+            ),
             ("min:x=1", "min has no option 'x'; it has none"),
             ("clock:inserted=1", "clock has no option 'inserted'; it has insert, local"),
             ("clock:insert", "clock: 'insert' should be KEY=VALUE; it has insert, local"),
