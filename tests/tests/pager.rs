@@ -34,6 +34,8 @@ mod growth;
 mod killed;
 #[path = "pager/liar.rs"]
 mod liar;
+#[path = "pager/live.rs"]
+mod live;
 #[path = "pager/others.rs"]
 mod others;
 #[path = "pager/stores.rs"]
@@ -350,12 +352,13 @@ fn obstacle(name: &str) -> Option<String> {
     (made < 0).then(|| format!("SKIP: no userfaultfd: {}", std::io::Error::last_os_error()))
 }
 
-const PARTS: [(&str, &[others::Case]); 8] = [
+const PARTS: [(&str, &[others::Case]); 9] = [
     ("adopt", &adopt::CASES),
     ("any", &any::CASES),
     ("group", &group::CASES),
     ("growth", &growth::CASES),
     ("killed", &killed::CASES),
+    ("live", &live::CASES),
     ("others", &others::CASES),
     ("surroundings", &surroundings::CASES),
     ("untold", &untold::CASES),

@@ -51,3 +51,5 @@ mod vm;
 mod watch;
 mod words;
 mod workload;
+
+pub use paging::{live, patterns, replay};

@@ -216,7 +216,7 @@ mod tests {
         ),
         (
             &["page"],
-            "a command is needed: run, status, set, daemon, simulate, trace or compare \
+            "a command is needed: run, adopt, status, set, daemon, simulate, trace or compare \
              (see 'odfork page --help')",
         ),
         (
@@ -226,7 +226,7 @@ mod tests {
         ),
         (
             &["page", "xyzzy"],
-            "unknown command 'page xyzzy'; there are run, status, set, \
+            "unknown command 'page xyzzy'; there are run, adopt, status, set, \
              daemon, simulate, trace and compare (see 'odfork page --help')",
         ),
         (

@@ -19,6 +19,8 @@ pub struct Tally {
     pub reclaims: u64,
     /// Evictions of pages written since they came in.
     pub write_backs: u64,
+    /// Pages read, those read ahead among them, by policies that read ahead.
+    pub pages_read: u64,
     /// Looks at all pages of a resident set (sampled working set, page-fault frequency).
     pub samples: u64,
     /// Sum over samples of the pages looked at.
@@ -38,6 +40,7 @@ impl Tally {
         self.faults += other.faults;
         self.reclaims += other.reclaims;
         self.write_backs += other.write_backs;
+        self.pages_read += other.pages_read;
         self.samples += other.samples;
         self.sampled += other.sampled;
     }

@@ -97,6 +97,7 @@ proptest! {
     fn pieces_give_the_same_as_the_whole(trace in lines(40), size in 1usize..50) {
         let whole = batch(&trace);
         for policy in ["lru", "min", "clock", "vms", "unix", "fifo:local=footprint"] {
+            // `moves` is not here: what it fills ahead goes by the pages that are known.
             let spec: Spec = policy.parse().unwrap();
             let mut summary = Summary::default();
             summary.add(&whole);
@@ -123,6 +124,41 @@ proptest! {
         let plain = simulate("clock", &sizes, &batch);
         let papers = "unix:order=0,ref_ns=0,fault_us=0,reclaim_us=0,fastest=1000000000";
         prop_assert_eq!(simulate(papers, &sizes, &batch), plain);
+    }
+}
+
+/// Memory large enough for runs, walks, blocks and the pool, and for the search for slots.
+#[test]
+fn the_pager_of_all_memory_is_that_of_the_model() {
+    let mut seed = 3u64;
+    let mut word = || {
+        seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        seed >> 33
+    };
+    const PAGES: u64 = 3_000;
+    let mut pairs: Vec<(u64, bool)> = (0..PAGES).map(|page| (page, true)).collect();
+    for at in 0..40_000 {
+        let page = match at / 5_000 % 4 {
+            0 => at * 7 / 5 % PAGES,
+            1 => (at / 5_000 * 311 + word() % 900) % PAGES,
+            2 => word() % PAGES,
+            _ => word() % PAGES * (word() % PAGES) / PAGES,
+        };
+        pairs.push((page, word() % 4 == 0));
+    }
+    let batch = Arc::new(from_pairs(pairs.iter().copied()));
+    for (policy, own, spares) in
+        [("moves", 0, true), ("moves:own=90", 90, true), ("moves:bits=simulated", 0, false)]
+    {
+        for frames in [300, 1_400, 2_500] {
+            let mut pager = model::moves::Pager::new(frames.into(), own, spares, PAGES);
+            pairs.iter().for_each(|&(page, write)| pager.touch(page, write));
+            let found = simulate(policy, &[frames], &batch)[&frames];
+            let counts = (found.faults, found.reclaims, found.write_backs, found.pages_read);
+            let expected = (pager.faults, pager.reclaims, pager.written, pager.read);
+            assert_eq!(counts, expected, "{policy} with {frames} frames");
+            assert!(found.reclaims > 100 && found.pages_read > 5_000, "{found:?}");
+        }
     }
 }
 

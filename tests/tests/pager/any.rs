@@ -69,8 +69,8 @@ fn paged(stage: &Stage, limit: &str, words: &[&str]) -> Outcome {
 
 const BACK: [&str; 4] = ["faults", "taken", "page_outs", "page_ins"];
 
-/// None of these counts is 0. On a busy machine a short program may end before it is looked at: then
-/// it runs again.
+/// None of these counts is 0. On a busy machine a short program may end before it is looked at:
+/// then it runs again.
 fn until(names: &[&str], run: impl Fn() -> Result<Value, String>) -> Outcome {
     let deadline = Instant::now() + PATIENCE;
     loop {

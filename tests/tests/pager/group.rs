@@ -154,7 +154,7 @@ fn named(stage: &Stage) -> Outcome {
     let mut refused = Ok(());
     for (options, why) in [
         (&any("8M")[..], "group a-group has a limit of 16384K"),
-        (&["--memory", "large", "--limit", "8M", "--group", "a"], "--group and --pool go with"),
+        (&["--memory", "large", "--limit", "8M", "--group", "a"], "--group goes with --memory any"),
         (&["--memory", "any", "--limit", "8M", "--group", "a/b"], "a name has up to 64"),
     ] {
         let output = run(options, &["true"]).output().map_err(text)?;

@@ -9,10 +9,13 @@
 pub mod backend;
 pub mod continue_fault;
 pub mod latencies;
+pub mod live;
 pub mod op;
 pub mod page;
+pub mod patterns;
 pub mod program;
 pub mod region;
+pub mod replay;
 mod tables;
 pub mod trial;
 pub mod workload;

@@ -22,6 +22,11 @@ fn seed(number: u64, version: u8) -> u64 {
     mix((number << 8 | u64::from(version)).wrapping_add(1).wrapping_mul(ODD))
 }
 
+/// The first word of a page.
+pub fn first(number: u64, version: u8) -> u64 {
+    mix(seed(number, version).wrapping_add(ODD))
+}
+
 /// Writes a page.
 pub fn write(page: &mut [u64; WORDS], number: u64, version: u8) {
     let seed = seed(number, version);
@@ -56,7 +61,7 @@ mod tests {
         let mut page = [0; WORDS];
         assert!(!holds(&page, 0, 0), "a page of zeros is nobody's content");
         write(&mut page, 7, 3);
-        assert!(holds(&page, 7, 3));
+        assert!(holds(&page, 7, 3) && page[0] == first(7, 3));
         assert!(!holds(&page, 7, 2), "an older copy");
         assert!(!holds(&page, 8, 3), "another page");
         for at in [0, NOISE - 1, NOISE, WORDS - 1] {

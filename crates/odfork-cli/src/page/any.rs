@@ -20,16 +20,20 @@ const LARGEST_LIMIT: u64 = 1 << 44;
 const DAEMONS: [&str; 6] =
     ["socket", "store-size", "handlers", "threshold", "malloc", "allow-user-mode"];
 /// What tells the library the rest.
-const VARIABLES: [&str; 5] = [
+const VARIABLES: [&str; 6] = [
     "ODFORK_PAGE_MEMORY",
+    "ODFORK_PAGE_SIMULATED",
     "ODFORK_PAGE_LIMIT",
     "ODFORK_PAGE_STORE",
     "ODFORK_PAGE_GROUP",
     "ODFORK_PAGE_POOL",
 ];
 
+/// Options that mean this way.
+pub const ALONE: [&str; 3] = ["group", "pool", "reference-bits"];
+
 /// What chooses this way, and goes with it alone.
-pub fn arguments() -> [Arg; 3] {
+pub fn arguments() -> [Arg; 4] {
     [
         Arg::new("memory")
             .long("memory")
@@ -46,6 +50,15 @@ pub fn arguments() -> [Arg; 3] {
             "With --memory any: so much of each process' store is compressed in memory, what is \
              older in the folder",
         ),
+        Arg::new("reference-bits")
+            .long("reference-bits")
+            .value_name("HOW")
+            .value_parser(["written", "simulated"])
+            .help(
+                "With --memory any: pages written lately stay longer, by the kernel's marks \
+                 [default: written], or each page leaves in its turn: simulated",
+            )
+            .hide_possible_values(true),
         Arg::new("group")
             .long("group")
             .value_name("NAME")
@@ -58,7 +71,7 @@ pub fn is_meant(given: &ArgMatches) -> bool {
     let is_said = |name: &&str| is_said(given, name);
     let text = |name: &str| given.get_one::<String>(name).map(String::as_str);
     match text("memory") {
-        Some("auto") if given.contains_id("group") || given.contains_id("pool") => true,
+        Some("auto") if ALONE.iter().any(|name| given.contains_id(name)) => true,
         Some("auto") => {
             let (store, compress) = (text("store").unwrap_or_default(), text("compress"));
             let fits = match compress {
@@ -101,8 +114,12 @@ pub fn variables(given: &ArgMatches) -> Result<Vec<(&'static str, OsString)>> {
         bail!("--memory any has no daemon: --{name} does not go with it");
     }
     let order = order(given, "self")?;
-    let [limit, pool] = [order.limit, order.pool].map(|number| OsString::from(number.to_string()));
-    let values: [OsString; 5] = ["any".into(), limit, order.store, order.group.into(), pool];
+    let bits = given.get_one::<String>("reference-bits");
+    let is_simulated = u64::from(bits.is_some_and(|bits| bits == "simulated"));
+    let numbers = [is_simulated, order.limit, order.pool];
+    let [simulated, limit, pool] = numbers.map(|number| OsString::from(number.to_string()));
+    let values: [OsString; 6] =
+        ["any".into(), simulated, limit, order.store, order.group.into(), pool];
     Ok(VARIABLES.into_iter().zip(values).collect())
 }
 

@@ -45,6 +45,9 @@ impl Row<'_> {
             "references": tally.references, "pages": self.pages, "faults": tally.faults,
             "reclaims": tally.reclaims, "write_backs": tally.write_backs, "cost": costs,
         });
+        if tally.pages_read > 0 {
+            line["pages_read"] = json!(tally.pages_read);
+        }
         if tally.samples > 0 {
             line["samples"] = json!(tally.samples);
             line["pages_per_sample"] = json!(tally.sampled as f64 / tally.samples as f64);

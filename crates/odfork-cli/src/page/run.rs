@@ -107,8 +107,8 @@ pub fn run(given: &ArgMatches) -> Result<u8> {
         preload(&library);
         return exec(&words);
     }
-    if given.contains_id("group") || given.contains_id("pool") {
-        bail!("--group and --pool go with --memory any");
+    if let Some(name) = any::ALONE.iter().find(|name| given.contains_id(name)) {
+        bail!("--{name} goes with --memory any");
     }
     let Some(lease) = lease(given, &socket)? else { return exec(&words) };
     if let Err(why) = probe::check(&lease) {

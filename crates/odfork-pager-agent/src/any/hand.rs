@@ -1,6 +1,9 @@
 //! The hand: passes all memory of the program in the order of addresses and moves pages to the
 //! pool; and what leaves the pool for the store.
 
+use core::ffi::CStr;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
 use odfork_pager_protocol::PAGE;
 use odfork_sys::abi::{pagemap, procmap};
 use odfork_sys::Errno;
@@ -9,7 +12,7 @@ use super::pager::Pager;
 use super::store::MOST;
 use super::table::{Entry, Place};
 use super::untold;
-use crate::ioctl;
+use crate::{ioctl, options};
 
 const BYTES: u64 = PAGE as u64;
 /// Pages looked at in one go: faults wait meanwhile.
@@ -30,6 +33,15 @@ const PAUSE: u32 = 100;
 
 /// Pages that are spared for each one that is wanted; then the hand takes what it finds.
 const SPARED: u64 = 8;
+
+/// 1: reference bits are simulated, that is by touches of what was taken, and by nothing else.
+const SIMULATED: &CStr = c"ODFORK_PAGE_SIMULATED";
+static IS_SIMULATED: AtomicBool = AtomicBool::new(false);
+
+/// Reads the option, while constructors run.
+pub fn init() {
+    IS_SIMULATED.store(options::number(SIMULATED) == Some(1), Relaxed);
+}
 
 /// How a run of pages was left.
 pub enum Left {
@@ -193,7 +205,7 @@ impl Pager {
     /// What was written since the hand came by stays for one more revolution, up to so many pages;
     /// the first page behind them. What was brought back since counts as written.
     fn spare(&mut self, region: &pagemap::Region, spared: &mut u64) -> u64 {
-        if region.categories & pagemap::IS_WRITTEN == 0 {
+        if region.categories & pagemap::IS_WRITTEN == 0 || IS_SIMULATED.load(Relaxed) {
             return region.start;
         }
         let count = (*spared).min((region.end - region.start) / BYTES);

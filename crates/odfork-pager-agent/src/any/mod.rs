@@ -192,6 +192,7 @@ pub fn init() -> bool {
         }
     }
     ORDER.pool.store(options::number(POOL).unwrap_or(0), Relaxed);
+    hand::init();
     raw_forks::init();
     older::avoid_huge_pages();
     join_group();
@@ -293,9 +294,7 @@ fn start() -> Result<(), Failure> {
     let pager = &task.pager;
     let others = [pager.maps, pager.pagemap, pager.smaps, pager.protected.tasks];
     pager.store.fds().into_iter().chain(others).for_each(close);
-    close(task.pidfd);
-    close(task.report);
-    close(task.status);
+    [task.pidfd, task.report, task.status].into_iter().for_each(close);
     if !serves {
         close(uffd.0);
         return Err(why("no second task can be made")(Errno(libc::EAGAIN)));

@@ -10,6 +10,7 @@ mod fifo;
 mod local;
 mod lru;
 mod min;
+mod moves;
 mod pff;
 mod rand;
 mod sets;
@@ -28,6 +29,7 @@ use crate::trace::{Batch, Page, Summary};
 use slots::Slotted;
 
 pub use local::Division;
+pub use moves::{Bits, Settings as MovesSettings};
 pub use spec::{ParseError, Spec, NAMES};
 
 /// One policy with one size of memory (LRU: with several).
@@ -124,6 +126,7 @@ fn one(spec: &Spec, frames: u32, whole: &Summary) -> Box<dyn Run> {
         Spec::Pff { threshold } => online(pff::Pff::new(frames, threshold), sizes),
         Spec::Vms { limit } => online(vms::Vms::new(frames, limit, whole), sizes),
         Spec::Unix(settings) => online(unix::Unix::new(frames, settings), sizes),
+        Spec::Moves(settings) => online(moves::Moves::new(frames, settings), sizes),
         Spec::Min => min::runs(&sizes).remove(0),
     }
 }

@@ -4,11 +4,13 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::local::Division;
+use super::moves::{self, Bits};
 use super::unix::Settings;
 use super::vms::Limit;
 
 /// All names.
-pub const NAMES: [&str; 9] = ["fifo", "rand", "lru", "min", "clock", "sws", "pff", "vms", "unix"];
+pub const NAMES: [&str; 10] =
+    ["fifo", "rand", "lru", "min", "clock", "sws", "pff", "vms", "unix", "moves"];
 
 /// A policy and its settings.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,6 +25,7 @@ pub enum Spec {
     Pff { threshold: u64 },
     Vms { limit: Limit },
     Unix(Settings),
+    Moves(moves::Settings),
 }
 
 /// Why a policy could not be understood, in one line.
@@ -44,7 +47,8 @@ impl Spec {
             Spec::Fifo { local } | Spec::Rand { local, .. } => local.is_some(),
             Spec::Lru { local } | Spec::Clock { local, .. } => local.is_some(),
             Spec::Vms { limit } => matches!(limit, Limit::Fraction(_)),
-            Spec::Min | Spec::Sws { .. } | Spec::Pff { .. } | Spec::Unix(_) => false,
+            Spec::Min | Spec::Sws { .. } | Spec::Pff { .. } => false,
+            Spec::Unix(_) | Spec::Moves(_) => false,
         }
     }
 
@@ -79,6 +83,10 @@ impl Spec {
                 ("fault_us", "microseconds a fault takes [55]"),
                 ("reclaim_us", "microseconds a reclaim takes [6.4]"),
             ],
+            "moves" => &[
+                ("own", "frames in which the process has other pages than the trace's [0]"),
+                ("bits", "written: pages written lately are spared; simulated: none is [written]"),
+            ],
             _ => &[],
         }
     }
@@ -107,6 +115,7 @@ impl FromStr for Spec {
             "pff" => Spec::Pff { threshold: options.positive("threshold", 10_000)? },
             "vms" => Spec::Vms { limit: options.limit()? },
             "unix" => Spec::Unix(options.unix()?),
+            "moves" => Spec::Moves(options.moves()?),
             _ => Spec::Min,
         })
     }
@@ -207,6 +216,16 @@ impl<'a> Options<'a> {
         }
     }
 
+    fn moves(&self) -> Result<moves::Settings, ParseError> {
+        let bits = match self.text("bits") {
+            None | Some("written") => Bits::Written,
+            Some("simulated") => Bits::Simulated,
+            Some(_) => return Err(self.wrong("bits", "written or simulated")),
+        };
+        let own = self.number("own", 0)?.try_into();
+        Ok(moves::Settings { own: own.map_err(|_| self.wrong("own", "below 4294967296"))?, bits })
+    }
+
     fn unix(&self) -> Result<Settings, ParseError> {
         const HOUR_US: f64 = 3.6e9;
         let nanoseconds = |microseconds: f64| (microseconds * 1000.0) as u64;
@@ -256,9 +275,14 @@ mod tests {
         let cases = [
             (
                 "lfu",
-                "unknown policy 'lfu'; there are fifo, rand, lru, min, clock, sws, pff, vms, unix",
+                "unknown policy 'lfu'; there are fifo, rand, lru, min, clock, sws, pff, vms, unix, \
+                 moves",
             ),
-            ("", "unknown policy ''; there are fifo, rand, lru, min, clock, sws, pff, vms, unix"),
+            (
+                "",
+                "unknown policy ''; there are fifo, rand, lru, min, clock, sws, pff, vms, unix, \
+                 moves",
+            ),
             ("min:x=1", "min has no option 'x'; it has none"),
             ("clock:inserted=1", "clock has no option 'inserted'; it has insert, local"),
             ("clock:insert", "clock: 'insert' should be KEY=VALUE; it has insert, local"),
@@ -271,6 +295,7 @@ mod tests {
                 "vms: fraction cannot be 'nan': it should be a number from 0 to 1",
             ),
             ("vms:size=1,fraction=0.5", "vms: size and fraction exclude each other"),
+            ("moves:bits=2", "moves: bits cannot be '2': it should be written or simulated"),
             ("rand:seed=1,seed=2", "rand: 'seed' is given twice"),
         ];
         for (text, line) in cases {

@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+pub mod moves;
+
 #[derive(Clone, Copy, Debug)]
 pub struct Line {
     pub page: u64,
@@ -10,7 +12,7 @@ pub struct Line {
     pub process: u32,
 }
 
-pub const POLICIES: [&str; 14] = [
+pub const POLICIES: [&str; 17] = [
     "fifo",
     "rand:seed=9",
     "lru",
@@ -25,6 +27,9 @@ pub const POLICIES: [&str; 14] = [
     "fifo:local=equal",
     "lru:local=footprint",
     "clock:local=equal",
+    "moves",
+    "moves:own=3",
+    "moves:bits=simulated",
 ];
 
 type Key = (u32, u64);
@@ -44,8 +49,27 @@ pub fn run(policy: &str, frames: usize, trace: &[Line]) -> Counts {
         "fifo:local=equal" => divided("fifo", frames, trace, false),
         "clock:local=equal" => divided("clock", frames, trace, false),
         "lru:local=footprint" => divided("lru", frames, trace, true),
+        "moves" => moved(frames, trace, 0, true),
+        "moves:own=3" => moved(frames, trace, 3, true),
+        "moves:bits=simulated" => moved(frames, trace, 0, false),
         _ => one_memory(policy, frames, trace),
     }
+}
+
+fn moved(frames: usize, trace: &[Line], own: u64, spares: bool) -> Counts {
+    let mut order: Vec<Key> = Vec::new();
+    for line in trace {
+        let key = (line.process, line.page);
+        if !order.contains(&key) {
+            order.push(key);
+        }
+    }
+    let mut pager = moves::Pager::new(frames as u64, own, spares, order.len() as u64);
+    for line in trace {
+        let number = order.iter().position(|&key| key == (line.process, line.page)).unwrap();
+        pager.touch(number as u64, line.write);
+    }
+    (pager.faults, pager.reclaims, pager.written)
 }
 
 /// Processes in the order of their numbers, with their footprints.
