@@ -110,21 +110,6 @@ pub fn register_handlers() {
     }
 }
 
-pub fn are_registered() -> bool {
-    REGISTERED.load(Relaxed)
-}
-
-/// Those of a program that is adopted. The C library's function, for a library that its loader
-/// does not know.
-pub fn register_late(at: usize) {
-    NEXT.store(at, Relaxed);
-    if let Some(register) = next_register() {
-        // SAFETY: a handler that stays for ever.
-        unsafe { register(None, None, Some(any::in_child), core::ptr::null_mut()) };
-        REGISTERED.store(true, Relaxed);
-    }
-}
-
 /// What pthread_atfork calls, in every library.
 ///
 /// # Safety

@@ -6,7 +6,7 @@
 //! handlers failed; then the child has exited at once and is waited for. A thread on a paged stack
 //! forks on another one, which the child has from the start.
 
-use crate::any::untold;
+use crate::any::{self, untold};
 use crate::connection;
 use crate::next_symbol::NextSymbol;
 use crate::pending_forks::{self, PendingFork};
@@ -16,23 +16,29 @@ use core::ffi::{c_char, c_int, c_void};
 
 /// Bytes of the C library's description of a thread, at least.
 const THREAD: u64 = 2048;
+/// The C library's.
+pub static FORK: NextSymbol = NextSymbol::named(c"fork");
+
 /// fork(2).
 ///
 /// # Safety
 /// As for fork(2).
 #[no_mangle]
 pub unsafe extern "C" fn fork() -> libc::pid_t {
-    static NEXT: NextSymbol = NextSymbol::named(c"fork");
     let pending = match state::is_active() || untold::is_needed() {
         true => PendingFork::claim(),
         false => None,
     };
     // SAFETY: the C library's function of this type.
     let child = on_fork_stack(move || unsafe {
-        core::mem::transmute::<usize, unsafe extern "C" fn() -> libc::pid_t>(NEXT.get())()
+        core::mem::transmute::<usize, unsafe extern "C" fn() -> libc::pid_t>(FORK.get())()
     });
     if child == 0 {
         pending_forks::forget();
+        if any::adopted::is_adopted() {
+            // SAFETY: this is the only thread.
+            unsafe { any::in_child() };
+        }
         return 0;
     }
     let is_broken = pending.is_some_and(PendingFork::end);

@@ -34,12 +34,12 @@ pub struct Adoption {
     pub choices: [Choice; MOST],
     /// Of the library itself and of the C library; empty ones are none.
     pub data: [Range; MOST],
-    /// The C library's `__register_atfork`, `prctl` and `_Fork`.
-    pub register: u64,
-    /// See `register`.
-    pub prctl: u64,
-    /// See `register`.
+    /// The C library's `fork`, `_Fork` and `prctl`.
     pub fork: u64,
+    /// See `fork`.
+    pub plain_fork: u64,
+    /// See `fork`.
+    pub prctl: u64,
     /// In bytes, as is the next one.
     pub limit: u64,
     /// Of the store: compressed in memory, before its folder.
@@ -63,7 +63,7 @@ impl Adoption {
         Adoption {
             choices: [Choice { slot: 0, resolver: 0 }; MOST],
             data: [(0, 0); MOST],
-            register: 0,
+            plain_fork: 0,
             prctl: 0,
             fork: 0,
             limit: 0,

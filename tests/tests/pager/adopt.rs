@@ -153,6 +153,27 @@ fn fifty(stage: &Stage) -> Outcome {
     })
 }
 
+/// Several commands at once: it is adopted once.
+fn raced(stage: &Stage) -> Outcome {
+    let folder = tempfile::tempdir().map_err(text)?;
+    for _ in 0..5 {
+        let child = start(program(stage, &["adopt", "busy"]))?;
+        let pid = child.id();
+        let outputs: Vec<_> = std::thread::scope(|scope| {
+            let one = || adopt(stage, pid, "16M", folder.path());
+            let all: Vec<_> = (0..3).map(|_| scope.spawn(one)).collect();
+            all.into_iter().filter_map(|one| one.join().ok()?.ok()).collect()
+        });
+        let (mut paged, others): (Vec<_>, Vec<_>) =
+            outputs.into_iter().partition(|output| output.status.success());
+        if paged.len() != 1 || others.iter().any(|output| output.status.code() != Some(2)) {
+            return Err(format!("{} times adopted", paged.len()));
+        }
+        end(child, paged.remove(0), pid)?;
+    }
+    Ok(())
+}
+
 /// Objects of an interpreter that computes.
 fn python(stage: &Stage) -> Outcome {
     const SCRIPT: &str = "
@@ -261,6 +282,7 @@ fn refused(stage: &Stage) -> Outcome {
         ("watching", "has a userfaultfd of its own"),
         ("locking", "locks all memory that it maps"),
         ("traced", "is traced by process"),
+        ("sharing", "has its memory together with process"),
     ] {
         refuse(stage, of(why), words, nothing)?;
     }
@@ -296,7 +318,8 @@ fn refused(stage: &Stage) -> Outcome {
 
 pub type Case = fn(&Stage) -> Outcome;
 
-pub const CASES: [(&str, Case); 15] = [
+pub const CASES: [(&str, Case); 16] = [
+    ("raced", raced),
     ("busy", |s| paged(s, "16M", &["adopt", "busy"])),
     ("deep", |s| paged(s, "16M", &["adopt", "deep"])),
     ("handler", |s| paged(s, "16M", &["adopt", "handler"])),

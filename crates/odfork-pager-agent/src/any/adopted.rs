@@ -1,21 +1,28 @@
 //! A program that was running already when the pager came (`page adopt`).
 //!
 //! The thread that runs this was stopped anywhere, perhaps in malloc or in the loader. So nothing
-//! of either is called: of the C library only what copies bytes, and what registers a handler of
-//! fork. Nor does it sleep: the kernel would forget the sleep that the thread was stopped in.
+//! of either is called: of the C library only what copies bytes. Nor does it sleep: the kernel would forget the sleep that the thread was stopped in.
 
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use odfork_pager_protocol::adoption::Adoption;
 use odfork_sys::Errno;
 
 use super::{filters, group, made, protected, raw_forks, start, uffd, untold, why};
 use super::{Failure, ORDER};
-use crate::{close, fork_handlers};
+use crate::{close, fork_wrappers};
+
+static IS_ADOPTED: AtomicBool = AtomicBool::new(false);
+
+/// No handler of fork is there: to have one the C library may call malloc, in which the thread may
+/// have been stopped. So the wrapper of fork does what it would.
+pub fn is_adopted() -> bool {
+    IS_ADOPTED.load(Relaxed)
+}
 
 /// Makes this program a paged one.
 pub fn begin(adoption: &mut Adoption) -> Result<(), Failure> {
-    if fork_handlers::are_registered() {
+    if IS_ADOPTED.load(Relaxed) {
         return Err(why("the pager was here already")(Errno(libc::EBUSY)));
     }
     // What fails most, before anything stays.
@@ -32,16 +39,15 @@ pub fn begin(adoption: &mut Adoption) -> Result<(), Failure> {
         protected::set_data(adoption.data);
     }
     filters::PRCTL.set(adoption.prctl as usize);
-    raw_forks::FORK.set(adoption.fork as usize);
+    fork_wrappers::FORK.set(adoption.fork as usize);
+    raw_forks::FORK.set(adoption.plain_fork as usize);
     ORDER.pool.store(adoption.pool as usize, Relaxed);
     let limit = adoption.limit / odfork_pager_protocol::PAGE as u64;
     made::begin();
     let done = join_and_start(limit);
     adoption.is_kept = u32::from(done.is_ok() || !made::undo());
     done?;
-    // Last: if another thread, or the one that is borrowed, holds the C library's list, the
-    // launcher does not wait for ever.
-    fork_handlers::register_late(adoption.register as usize);
+    IS_ADOPTED.store(true, Relaxed);
     Ok(())
 }
 

@@ -25,6 +25,10 @@ pub fn begin() {
     descriptors::note(true);
 }
 
+pub fn is_noted() -> bool {
+    MADE.is_noted.load(Relaxed)
+}
+
 /// From now on it is used.
 pub fn end() {
     MADE.is_noted.store(false, Relaxed);

@@ -7,8 +7,9 @@
 use core::ffi::c_int;
 
 use odfork_pager_protocol::PAGE;
-use odfork_sys::{args, call};
+use odfork_sys::{args, call, Errno};
 
+use super::made;
 use super::room::Room;
 use crate::kernel_madvise;
 
@@ -59,7 +60,11 @@ impl Together {
         let buffer = room.take(MOST * PAGE)?;
         let mut context = 0u64;
         // SAFETY: room for a number.
-        let made = unsafe { call(libc::SYS_io_setup, args![MOST, &mut context]) };
+        let made = match made::is_noted() {
+            // Of a program that is adopted nothing may be left behind if that fails.
+            true => Err(Errno(libc::ENOSYS)),
+            false => unsafe { call(libc::SYS_io_setup, args![MOST, &mut context]) },
+        };
         match made {
             Ok(_) => keep_from_children(context as usize),
             Err(_) => context = 0,

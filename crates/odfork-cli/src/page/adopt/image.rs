@@ -34,7 +34,7 @@ impl Mapped {
         let is_it = |one: &&Mapping| {
             Path::new(&one.name).file_name().is_some_and(|name| name == "libc.so.6")
         };
-        let first = maps.iter().find(is_it).filter(|first| first.offset == 0);
+        let first = maps.iter().filter(is_it).find(|first| target.is_loaded_at(first));
         let first = first.with_context(|| {
             format!("process {pid} has no glibc of its own: it is linked statically, or to another")
         })?;
@@ -146,8 +146,8 @@ impl Image<'_> {
         let function = |name: &str| {
             libc.address_of(name).with_context(|| format!("glibc of process {pid} has no {name}"))
         };
-        order.register = function("__register_atfork")?;
-        (order.prctl, order.fork) = (function("prctl")?, function("_Fork")?);
+        (order.prctl, order.fork) = (function("prctl")?, function("fork")?);
+        order.plain_fork = function("_Fork")?;
         Ok(())
     }
 

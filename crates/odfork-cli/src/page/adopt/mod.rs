@@ -104,6 +104,8 @@ mod x86 {
         let pid = given.get_one::<i32>("pid").copied().unwrap_or(0);
         interrupt::listen();
         let library = fs::canonicalize(find_library()?)?;
+        let lock = Target::look(pid)?.lock()?;
+        // Now that nobody else changes it.
         let target = Target::look(pid)?;
         let libc = Mapped::c_library(&target)?;
         target.must_find(&library)?;
@@ -114,6 +116,7 @@ mod x86 {
             let _ = fs::remove_file(&order.group);
         }
         adopted?;
+        drop(lock);
         let private = target.maps.iter().filter(|one| one.is_writable() && !one.shared);
         let mapped: u64 = private.map(|one| one.bytes()).sum();
         println!("{pid}: paged, limit {} MB, {} MB mapped", order.limit >> 20, mapped >> 20);

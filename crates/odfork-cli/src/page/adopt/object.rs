@@ -1,7 +1,7 @@
 //! What of an ELF file of this machine is needed to map it, or to call into it: its parts, its
 //! functions, and the places that hold addresses. Facts only.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 
 use anyhow::{bail, Result};
@@ -59,6 +59,8 @@ pub struct Object {
     pub symbols: HashMap<String, Symbol>,
     /// Places in its memory.
     pub places: Vec<(u64, Place)>,
+    /// Those of them that lead to the loader until they are called.
+    pub lazy: HashSet<u64>,
 }
 
 type Parsed<'data, R> = ElfFile64<'data, Endianness, R>;
@@ -113,6 +115,9 @@ impl Object {
                 elf::R_X86_64_64 if place.addend() == 0 => name()?,
                 _ => Place::Named(String::new()),
             };
+            if r_type == elf::R_X86_64_JUMP_SLOT {
+                self.lazy.insert(at);
+            }
             self.places.push((at, target));
         }
         Ok(())

@@ -9,10 +9,13 @@ use anyhow::{bail, Context, Result};
 use odfork_proc::maps::{self, Mapping};
 use odfork_proc::process::{self, Pid};
 use odfork_proc::status::{value_of, Status};
+use rustix::fs::FlockOperation;
 
 use crate::elf;
 use crate::library::PAGER;
 
+/// Parts of a program lie as far from each other as in its file, and some pages more.
+const LARGEST_GAP: u64 = 4 << 20;
 /// Of 'odfork run'.
 const RUNTIME: &str = "libodfork.so";
 
@@ -43,7 +46,46 @@ impl Target {
         target.refuse_program()?;
         target.refuse_watched()?;
         target.refuse_elsewhere()?;
+        target.refuse_shared()?;
         Ok(target)
+    }
+
+    /// The loader has put a program or a library there: its code follows. Who only reads a file may
+    /// have mapped it elsewhere.
+    pub fn is_loaded_at(&self, first: &Mapping) -> bool {
+        let is_code = |one: &Mapping| {
+            one.name == first.name
+                && one.prot & libc::PROT_EXEC as u32 != 0
+                && one.start.wrapping_sub(first.start) <= one.offset + LARGEST_GAP
+                && one.start >= first.start
+        };
+        first.offset == 0 && first.is_of_file() && !first.shared && self.maps.iter().any(is_code)
+    }
+
+    /// Another process that has this very memory would read zeros.
+    fn refuse_shared(&self) -> Result<()> {
+        const KCMP_VM: i32 = 1;
+        let entries = fs::read_dir("/proc")?.flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<Pid>().ok());
+        for other in pids.filter(|&other| other != self.pid) {
+            // SAFETY: numbers only.
+            let is_same =
+                unsafe { libc::syscall(libc::SYS_kcmp, self.alive, other, KCMP_VM, 0, 0) } == 0;
+            if is_same {
+                bail!("process {} has its memory together with process {other}", self.pid);
+            }
+        }
+        Ok(())
+    }
+
+    /// Nobody else adopts it meanwhile: the lock is on its folder.
+    pub fn lock(&self) -> Result<File> {
+        let folder = File::open(format!("/proc/{}", self.pid))?;
+        let how = FlockOperation::NonBlockingLockExclusive;
+        rustix::fs::flock(&folder, how).map_err(|error| {
+            anyhow::anyhow!("process {} is being adopted by somebody else: {error}", self.pid)
+        })?;
+        Ok(folder)
     }
 
     fn has(&self, name: &str) -> bool {

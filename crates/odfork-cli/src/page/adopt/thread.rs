@@ -45,8 +45,6 @@ pub struct Thread {
     /// It is somewhere else now.
     is_led: bool,
     is_gone: bool,
-    /// SIGSTOP came meanwhile.
-    is_to_stop: bool,
     _patient: Patient,
 }
 
@@ -96,19 +94,8 @@ impl Thread {
         let vectors = registers::get_vectors(tid)?;
         let mask = ptrace::blocked_signals(tid)?;
         let saved = again(saved);
-        let (is_led, is_gone, is_to_stop) = (false, false, false);
-        Ok(Some(Thread {
-            pid,
-            tid,
-            gate,
-            saved,
-            vectors,
-            mask,
-            is_led,
-            is_gone,
-            is_to_stop,
-            _patient,
-        }))
+        let (is_led, is_gone) = (false, false);
+        Ok(Some(Thread { pid, tid, gate, saved, vectors, mask, is_led, is_gone, _patient }))
     }
 
     /// Makes it carry out a system call.
@@ -172,7 +159,8 @@ impl Thread {
     /// A stop that is not ours. Only what cannot be blocked comes.
     fn pass(&mut self, stop: Stop) -> Result<()> {
         match stop {
-            Stop::Signal(libc::SIGSTOP) => self.is_to_stop = true,
+            // Perhaps it was let go on since, which nobody would tell.
+            Stop::Signal(libc::SIGSTOP) => {}
             Stop::Signal(signal) => bail!("signal {signal} while process {} was led", self.pid),
             _ => {}
         }
@@ -191,10 +179,6 @@ impl Thread {
             ptrace::block_signals(self.tid, self.mask)?;
         }
         ptrace::detach(self.tid, 0)?;
-        if self.is_to_stop {
-            // SAFETY: plain numbers.
-            unsafe { libc::kill(self.pid, libc::SIGSTOP) };
-        }
         Ok(())
     }
 
@@ -207,8 +191,9 @@ impl Thread {
         loop {
             match ptrace::next_of(self.tid) {
                 Wake::Stopped(_, Stop::Trap) => return Ok(()),
-                Wake::Stopped(_, stop) => {
-                    self.is_to_stop |= stop == Stop::Signal(libc::SIGSTOP);
+                // Whatever stops it takes the interruption with it.
+                Wake::Stopped(..) => {
+                    ptrace::interrupt(self.tid)?;
                     ptrace::resume(self.tid, 0)?;
                 }
                 Wake::Gone(..) | Wake::Alone => return Ok(()),

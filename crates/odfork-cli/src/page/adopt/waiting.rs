@@ -13,7 +13,7 @@ use odfork_proc::ptrace::Pid;
 use odfork_proc::status::value_of;
 
 /// Made again by the kernel.
-const RESTARTED: [libc::c_long; 28] = [
+const RESTARTED: [libc::c_long; 27] = [
     libc::SYS_read,
     libc::SYS_readv,
     libc::SYS_poll,
@@ -22,7 +22,6 @@ const RESTARTED: [libc::c_long; 28] = [
     libc::SYS_pselect6,
     libc::SYS_accept,
     libc::SYS_accept4,
-    libc::SYS_recvmsg,
     libc::SYS_pause,
     libc::SYS_nanosleep,
     libc::SYS_clock_nanosleep,

@@ -17,22 +17,16 @@ use super::object::{Object, Place};
 use super::target::Target;
 
 /// None of them needs the loader, which does not know the library.
-const NAMES: [&str; 11] = [
-    "_Fork", "brk", "madvise", "mlockall", "mmap", "mmap64", "mprotect", "mremap", "prctl", "sbrk",
-    "syscall",
+const NAMES: [&str; 12] = [
+    "_Fork", "fork", "brk", "madvise", "mlockall", "mmap", "mmap64", "mprotect", "mremap", "prctl",
+    "sbrk", "syscall",
 ];
 
 /// The program and its libraries, without those that have the functions, and without ours.
 fn others(target: &Target, libc: &Mapped, library: &Mapped) -> Vec<Mapped> {
     let mut seen = HashSet::new();
-    let first = |one: &&Mapping| {
-        one.offset == 0 && one.is_of_file() && !one.shared && seen.insert(one.name.clone())
-    };
+    let first = |one: &&Mapping| target.is_loaded_at(one) && seen.insert(one.name.clone());
     let firsts: Vec<&Mapping> = target.maps.iter().filter(first).collect();
-    let is_code = |of: &Mapping| {
-        let is_it = |one: &Mapping| one.name == of.name && one.prot & libc::PROT_EXEC as u32 != 0;
-        target.maps.iter().any(is_it)
-    };
     let read = |first: &Mapping| {
         let name = Path::new(&first.name).file_name()?.to_string_lossy();
         let object = Object::read(first.open(target.alive)?).ok()?;
@@ -40,7 +34,7 @@ fn others(target: &Target, libc: &Mapped, library: &Mapped) -> Vec<Mapped> {
         let is_other = base != libc.base && base != library.base && !name.starts_with("ld-linux");
         is_other.then_some(Mapped { object, base })
     };
-    firsts.into_iter().filter(|first| is_code(first)).filter_map(read).collect()
+    firsts.into_iter().filter_map(read).collect()
 }
 
 /// Changes the places; how many.
@@ -57,10 +51,11 @@ pub fn redirect(target: &Target, libc: &Mapped, library: &Mapped) -> Result<usiz
             }
             let ends = libc.address_of(name).zip(library.address_of(name));
             let Some((theirs, ours)) = ends else { continue };
+            let is_lazy = one.object.lazy.contains(at);
             let at = one.base + at;
             let now = ptrace::peek(target.alive, at).unwrap_or(0);
             // Not called yet: then it leads to the loader, by code of the object itself.
-            let is_open = now.wrapping_sub(one.base) < one.object.span();
+            let is_open = is_lazy && now.wrapping_sub(one.base) < one.object.span();
             if now == theirs || is_open {
                 memory::write(target.alive, at, &ours.to_ne_bytes())?;
                 count += 1;
