@@ -1,7 +1,8 @@
 //! A program that was running already when the pager came (`page adopt`).
 //!
 //! The thread that runs this was stopped anywhere, perhaps in malloc or in the loader. So nothing
-//! of either is called: of the C library only what copies bytes. Nor does it sleep: the kernel would forget the sleep that the thread was stopped in.
+//! of either is called: of the C library only what copies bytes. Nor does it sleep: the kernel
+//! would forget the sleep that the thread was stopped in.
 
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
