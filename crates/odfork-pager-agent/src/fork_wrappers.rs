@@ -6,13 +6,14 @@
 //! handlers failed; then the child has exited at once and is waited for. A thread on a paged stack
 //! forks on another one, which the child has from the start.
 
+use core::ffi::{c_char, c_int, c_void};
+
 use crate::any::{self, untold};
 use crate::connection;
 use crate::next_symbol::NextSymbol;
 use crate::pending_forks::{self, PendingFork};
 use crate::state::{self, Locked};
 use crate::{set_errno, stack};
-use core::ffi::{c_char, c_int, c_void};
 
 /// Bytes of the C library's description of a thread, at least.
 const THREAD: u64 = 2048;

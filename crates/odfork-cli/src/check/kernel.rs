@@ -163,8 +163,7 @@ pub fn moves() -> Seen {
 fn moved_by_userfaultfd() -> Result<bool, Error> {
     let (from, to) = (anonymous(1)?, anonymous(1)?);
     let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
-    let handle = userfaultfd::create(flags).or_else(|_| userfaultfd::create_from_device(flags));
-    let handle = handle.map_err(io_error)?;
+    let handle = probe::own(flags).map_err(io_error)?;
     handle.enable(MOVING_FEATURES).map_err(io_error)?;
     handle.register(to as u64, PAGE as u64, abi::REGISTER_MODE_MISSING).map_err(io_error)?;
     // SAFETY: one writable page.

@@ -79,7 +79,8 @@ fn answers_about_mappings() -> bool {
     unsafe { call(libc::SYS_ioctl, args![maps.as_raw_fd(), procmap::QUERY, &mut query]) }.is_ok()
 }
 
-fn own(flags: i32) -> SysResult<Userfaultfd> {
+/// By the system call, or by the device.
+pub fn own(flags: i32) -> SysResult<Userfaultfd> {
     // The system call's refusal says more than that of the device.
     userfaultfd::create(flags)
         .or_else(|error| userfaultfd::create_from_device(flags).map_err(|_| error))

@@ -85,22 +85,16 @@ pub unsafe extern "C" fn clone(
     made
 }
 
-/// The same by another name of the C library.
+/// The same by another name of the C library: no frame of its own, so the arguments are where they
+/// were.
 ///
 /// # Safety
 /// As for clone(2).
+#[cfg(target_arch = "x86_64")]
 #[no_mangle]
-pub unsafe extern "C" fn __clone(
-    work: Option<Work>,
-    stack: *mut c_void,
-    flags: c_int,
-    arg: *mut c_void,
-    parent: usize,
-    storage: usize,
-    child: usize,
-) -> c_int {
-    // SAFETY: passed on to the caller.
-    unsafe { clone(work, stack, flags, arg, parent, storage, child) }
+#[unsafe(naked)]
+pub unsafe extern "C" fn __clone() -> c_int {
+    naked_asm!("jmp {clone}", clone = sym clone)
 }
 
 /// _Fork(3).

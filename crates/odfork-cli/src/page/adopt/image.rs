@@ -173,7 +173,7 @@ impl Image<'_> {
         memory::read(self.thread.tid, at, bytes)?;
         self.is_idle = answer.is_kept == 0;
         if answer.is_kept != 0 && answer.error == 0 {
-            return done.context("it is, but children that it forks have no limit");
+            return done.context("it is, but its thread did not come back in time");
         }
         done?;
         if answer.error == 0 {
