@@ -72,7 +72,7 @@ impl Pager {
         {
             match self.mapping(self.state.hand) {
                 None => {
-                    self.state.shared = [self.state.shared[1], 0];
+                    self.state.refused.begin_revolution();
                     self.state.hand = 0;
                     wraps += 1;
                 }
@@ -264,7 +264,7 @@ impl Pager {
                         self.unshare.add(at);
                     }
                     self.counts.busy += 1;
-                    self.state.shared[1] += 1;
+                    self.state.refused.add();
                     at += BYTES;
                 }
                 Err(Errno(libc::EINVAL)) => return Left::Unfit,
@@ -297,8 +297,7 @@ impl Pager {
         }
         let unshared = self.unshare.end();
         self.counts.unshared += unshared;
-        // They are counted again if the kernel still refuses them.
-        self.state.shared = self.state.shared.map(|pages| pages.saturating_sub(unshared));
+        self.state.refused.forget(unshared);
         // What is shared with a child would be copied to be taken.
         let pool = match self.state.pause > 0 || self.parts.are_any {
             true => 0,

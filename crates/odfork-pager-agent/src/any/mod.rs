@@ -20,6 +20,7 @@
 //! | store, packed, layered | pages out of memory: in a file; compressed, in memory; both |
 //! | unshare | pages that a fork left shared |
 //! | raw_forks | forks that run no handlers |
+//! | refused | pages that the kernel does not move |
 //! | gate | by what a child knows that it has everything |
 //! | untold | forks that the kernel does not tell of |
 //! | unwritten, zeros | pages that were only read |
@@ -61,6 +62,7 @@ pub mod pieces;
 mod pool;
 mod protected;
 mod raw_forks;
+mod refused;
 mod report;
 mod room;
 mod share;

@@ -13,6 +13,7 @@ use super::need::Need;
 use super::parts::Parts;
 use super::pool::Pool;
 use super::protected::Protected;
+use super::refused::Refused;
 use super::room::Room;
 use super::store::Store;
 use super::table::{Entry, Place, Table};
@@ -109,8 +110,7 @@ pub struct State {
     pub shared_memory: u64,
     /// Where the hand goes on.
     pub hand: u64,
-    /// Pages that could not be taken, in the last revolution and in this one.
-    pub shared: [u64; 2],
+    pub refused: Refused,
     /// Looks until the pool is filled again: the hand found hardly anything.
     pub pause: u32,
     /// Somebody unread waits for an event to be read: nothing can be moved.
@@ -185,8 +185,8 @@ impl Pager {
     /// is copied to be taken, and counts for one more often when another one has ended: so it may
     /// stay as long as all of the group have no more than the limit.
     pub fn allowed(&self) -> u64 {
-        let shared = self.state.shared[0].max(self.state.shared[1]).min(self.state.resident);
-        let allowed = self.limit.max(shared + self.state.shared_memory + self.limit / 2);
+        let refused = self.state.refused.pages().min(self.state.resident);
+        let allowed = self.limit.max(refused + self.state.shared_memory + self.limit / 2);
         if self.parts.are_any {
             // Who has just come is counted by others in full, until they have a look.
             let is_new = crate::clock::now() < self.state.joined + NEW;

@@ -95,7 +95,7 @@ impl Pager {
                 other += self.count_present(start, end);
             }
         }
-        let refused = self.state.shared[0].max(self.state.shared[1]);
+        let refused = self.state.refused.pages();
         let locked = status_number(c"/proc/self/status", b"VmLck:") / 4;
         Excess { refused, locked, other }
     }

@@ -122,7 +122,7 @@ impl Pager {
     fn shrink(&mut self, to: u64) {
         let old = self.limit;
         // What could not leave may leave by now.
-        self.state.shared = self.state.shared.map(|pages| pages / 2);
+        self.state.refused.forget(self.state.refused.pages() / 2);
         self.limit = to.max(LEAST).min(old);
         self.count_resident();
         if self.is_tight() {
@@ -149,6 +149,13 @@ impl Pager {
         match self.group.is_roomy(more * (self.state.resident + self.parts.others)) {
             true => self.parts.count_all(time),
             false => self.parts.measure(time, (asked, self.limit), sharers),
+        }
+    }
+
+    /// What could not leave when it was last tried may leave by now.
+    pub fn doubt_refused(&mut self) {
+        if self.state.resident > self.limit {
+            self.state.refused.doubt(self.limit, self.counts.busy);
         }
     }
 

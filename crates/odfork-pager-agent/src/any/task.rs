@@ -221,6 +221,7 @@ fn look_around(task: &mut Task, filters: &mut Filters, times: &mut Times, time: 
     if is_due {
         times.second = time + 1_000 * MILLISECOND;
         task.pager.count_shared_memory();
+        task.pager.doubt_refused();
         filters.look();
         task.pager.publish(task.status);
     }
@@ -235,6 +236,7 @@ fn look_around(task: &mut Task, filters: &mut Filters, times: &mut Times, time: 
 /// Looks at what is in memory, and when to look again: before the program can have made so much
 /// memory its own that the limit is exceeded by far. While nothing happens, later and later.
 fn look(pager: &mut Pager, times: &mut Times, time: u64) {
+    pager.share_with_untold();
     pager.count_resident();
     times.is_wished = pager.settle_share(time);
     pager.take_turns(time);

@@ -176,7 +176,7 @@ impl Pager {
         }
         loop {
             let before = self.state.resident;
-            self.state.shared = [0; 2];
+            self.state.refused.forget(u64::MAX);
             self.reduce(0);
             self.count_resident();
             if self.state.resident <= KEPT || self.state.resident >= before {

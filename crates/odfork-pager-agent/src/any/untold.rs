@@ -50,6 +50,8 @@ struct Untold {
     task: AtomicI32,
     /// The caller of fork is told that it was refused.
     is_told: AtomicBool,
+    /// Forks are over since the serving task looked.
+    is_over: AtomicBool,
     mask: UnsafeCell<u64>,
 }
 
@@ -60,6 +62,7 @@ static UNTOLD: Untold = Untold {
     state: AtomicU32::new(NONE),
     task: AtomicI32::new(0),
     is_told: AtomicBool::new(false),
+    is_over: AtomicBool::new(false),
     mask: UnsafeCell::new(0),
 };
 
@@ -149,6 +152,7 @@ pub unsafe extern "C" fn after() {
 
 pub fn finish() {
     if is_mine() {
+        UNTOLD.is_over.store(true, Relaxed);
         end();
     }
 }
@@ -178,6 +182,13 @@ fn end() {
 }
 
 impl Pager {
+    /// Children have this memory, too, since the last look.
+    pub fn share_with_untold(&mut self) {
+        if UNTOLD.is_over.swap(false, Relaxed) {
+            self.share_with_child();
+        }
+    }
+
     /// A fork waits until nothing is away. True: something comes back still.
     pub fn bring_all_back(&mut self) -> bool {
         if UNTOLD.state.load(Acquire) != ASKED || self.state.is_out {
