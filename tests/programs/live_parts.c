@@ -89,8 +89,7 @@ int main(void)
     check("parent", SIZE);
     for (uint32_t number = 0; number < 4; number++) {
         round_of(SIZE, number);
-        /* A range around the hole is left until the next look. */
-        wait_until("behind a hole", 0, SIZE, SIZE - 8 * OD_MB);
+        wait_until("around a hole", 0, SIZE, SIZE - HOLE);
         check("parent, later", SIZE);
     }
     for (size_t page = SIZE / OD_PAGE; page < PAGES; page++)

@@ -67,6 +67,8 @@ pub struct Report {
     pub lost: Number,
     /// Anonymous pages that came after the look, at the end of a pass in slices.
     pub arrived: Number,
+    /// 1: so many that the next pass is due at once.
+    pub urges: Number,
     /// What a pass that goes on in slices may cost, in ns.
     pub allowance: Number,
     /// 1: code was found that shared memory must not meet.
@@ -145,6 +147,7 @@ impl Report {
             &self.rebuilt,
             &self.refreeze_ns,
             &self.arrived,
+            &self.urges,
             &self.thawed,
             &self.by_hand,
             &self.refused,

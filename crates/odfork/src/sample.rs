@@ -82,7 +82,8 @@ pub fn note_moved(s: &mut Scratch) {
     let left = course.found.saturating_sub(course.moved).min(now);
     course.anonymous = left;
     let is_worth = now - left >= ARRIVED.max(left / OF_LEFT);
-    s.results.report.arrived.set(if is_worth { now - left } else { 0 });
+    s.results.report.arrived.set(now - left);
+    s.results.report.urges.set(usize::from(is_worth));
 }
 
 /// Anonymous pages of this memory. Copies of pages of files are among them; after sharing there are

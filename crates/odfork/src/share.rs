@@ -120,7 +120,7 @@ pub fn next_mapping(s: &Scratch, file: &BackingFile, at: usize) -> Option<Vma> {
 pub fn fits(s: &Scratch, subject: &Subject, file: &BackingFile, v: &Vma) -> bool {
     let threads = s.work.threads.noted();
     file.kind() == Kind::Huge
-        && v.len() >= HUGE
+        && (v.len() >= HUGE || follows_shared(subject, v.start))
         && file.kept & (HUGEPAGE | NOHUGEPAGE) == 0
         && is_unadvised(subject, v)
         && v.perms == READ | WRITE
@@ -130,6 +130,11 @@ pub fn fits(s: &Scratch, subject: &Subject, file: &BackingFile, v: &Vma) -> bool
         && !threads.iter().any(|thread| (v.start..v.end).contains(&thread.list))
         && !subject.addresses.may_be_special(v.start, v.end)
         && subject.mapped.holds(v.start, v.end)
+}
+
+/// It is the rest of a mapping of which the beginning is shared.
+fn follows_shared(subject: &Subject, at: usize) -> bool {
+    subject.registry.shared().iter().any(|part| part.end == at)
 }
 
 /// No part of it is to have advice about huge pages.

@@ -257,15 +257,28 @@ fn next(s: &Scratch, at: usize) -> Option<(Vma, (usize, usize))> {
     Some((v, (from, ((from + RANGE) / HUGE * HUGE).min(v.end))))
 }
 
+/// The range of a mapping that is shared at once: none is left behind it that is too small.
+fn at_once(v: &Vma, from: usize) -> (usize, usize) {
+    let end = (from + RANGE) / HUGE * HUGE;
+    (from, if end + HUGE > v.end { v.end } else { end })
+}
+
 /// The range lies in one mapping like the one that the look has found there.
 fn is_still(s: &mut Scratch, maps: i32, v: &Vma, (from, to): (usize, usize)) -> bool {
-    let Ok(Some(now)) = covering_or_next(s, maps, from) else { return false };
+    still(s, maps, v, from).0.is_some_and(|now| now.start <= from && now.end >= to)
+}
+
+/// What is left, at an address or behind it, of a mapping that the look has found: the program may
+/// have given up a part in the middle. None, and where to go on: something else is there.
+fn still(s: &mut Scratch, maps: i32, v: &Vma, from: usize) -> (Option<Vma>, usize) {
+    let Ok(Some(now)) = covering_or_next(s, maps, from) else { return (None, v.end) };
     let place = |v: &Vma| (v.offset as usize).wrapping_sub(v.start);
-    now.start <= from
-        && now.end >= to
-        && now.perms == v.perms
+    let (start, end) = (now.start.max(v.start), now.end.min(v.end));
+    let is_same = now.perms == v.perms
         && (now.dev, now.inode) == (v.dev, v.inode)
-        && (v.inode == 0 || place(&now) == place(v))
+        && (v.inode == 0 || place(&now) == place(v));
+    let offset = v.offset + start.saturating_sub(v.start) as u64;
+    ((is_same && start < end).then_some(Vma { start, end, offset, ..*v }), end)
 }
 
 fn advance(
@@ -430,16 +443,16 @@ fn share_on(
     }
     while let Some(v) = share::next_mapping(s, file, s.work.course.within) {
         let from = s.work.course.within.max(v.start);
-        let range = (from, ((from + RANGE) / HUGE * HUGE).min(v.end));
         let has_room = s.results.may_share(o.subject.registry.shared().len());
-        s.work.course.within = if !has_room || !share::fits(s, &o.subject, file, &v) {
-            v.end
-        } else if !is_still(s, maps, &v, range) {
-            range.1
-        } else {
-            watching(s, o, (alone, &v), range, |s| {
-                share::share_part(s, pagemap, (slot, file), range, trial)
-            })?
+        s.work.course.within = match still(s, maps, &v, from) {
+            (None, next) => next,
+            (Some(now), _) if !has_room || !share::fits(s, &o.subject, file, &now) => now.end,
+            (Some(now), _) => {
+                let range = at_once(&now, from.max(now.start));
+                watching(s, o, (alone, &now), range, |s| {
+                    share::share_part(s, pagemap, (slot, file), range, trial)
+                })?
+            }
         };
         if !trial.affords(now_ns()) {
             return Ok(true);

@@ -73,6 +73,9 @@ fn begin_child(st: &State, me: i32) {
     st.stats.reset();
     st.stats.pid.store(me, Relaxed);
     st.faults.store(u64::MAX, Relaxed);
+    if st.arrived.load(Relaxed) != 0 {
+        st.arrived.store(0, Relaxed);
+    }
     st.unpaid_ns.store(0, Relaxed);
     st.unpaid_forks.store(0, Relaxed);
     wipe::in_child(st);

@@ -314,8 +314,9 @@ fn close(st: &State, owned: &mut Owned, spent_ns: u64) {
     if !is_live_wanted() || st.live.is_barred() {
         return;
     }
-    let arrived = owned.rest.arrived && owned.purchase.moved;
-    if arrived && matches!(decide, Some(Decide::Always)) {
+    st.arrived.store(owned.rest.arrived, Relaxed);
+    let urges = owned.rest.urges && owned.purchase.moved;
+    if urges && matches!(decide, Some(Decide::Always)) {
         if !st.slices.is_beside_child() {
             // Nothing else would ask for it: page faults are counted from here on.
             open(st, owned, Decide::Always);

@@ -155,6 +155,8 @@ pub struct State {
     /// Mappings of the process, as far as it is known: counted by each pass, and what calls have
     /// made of one since.
     pub mappings: AtomicU32,
+    /// Pages touched while the latest pass in slices moved others.
+    pub arrived: AtomicU32,
     /// 1: some memory is to be empty in children that the kernel would not wipe.
     pub wipes: AtomicU32,
     pub pi_futexes: AtomicU32,
@@ -231,6 +233,7 @@ impl State {
             tracer: Tracer::new(),
             unsettled: AtomicU32::new(0),
             mappings: AtomicU32::new(0),
+            arrived: AtomicU32::new(0),
             wipes: AtomicU32::new(0),
             trace: Trace::new(),
             works_in_calls: AtomicU32::new(0),
@@ -299,7 +302,7 @@ impl State {
     /// Pages touched since the latest scan, at least. Of memory in huge pages there are few faults:
     /// there are more pages at once than ever.
     pub fn touched(&self) -> u64 {
-        self.touched_of(sys::used())
+        self.touched_of(sys::used()) + u64::from(self.arrived.load(Relaxed))
     }
 
     fn touched_of(&self, (faults, most_pages): (u64, u64)) -> u64 {

@@ -201,8 +201,9 @@ pub struct Rest {
     pub lost: bool,
     pub waits: bool,
     pub moved: bool,
-    /// So much memory came meanwhile that the next pass is due.
-    pub arrived: bool,
+    /// Pages that came meanwhile; and whether they make the next pass due at once.
+    pub arrived: u32,
+    pub urges: bool,
     pub allowance_ns: u64,
 }
 
@@ -213,7 +214,8 @@ impl Rest {
             lost: false,
             waits: false,
             moved: false,
-            arrived: false,
+            arrived: 0,
+            urges: false,
             allowance_ns: 0,
         }
     }
@@ -224,7 +226,8 @@ impl Rest {
             lost: report.lost.flag(),
             waits: report.waits.flag(),
             moved: report.frozen.get() + report.written_back.get() > 0,
-            arrived: report.arrived.get() > 0,
+            arrived: report.arrived.get() as u32,
+            urges: report.urges.flag(),
             allowance_ns: report.allowance.get() as u64,
         }
     }
