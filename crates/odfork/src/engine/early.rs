@@ -23,7 +23,7 @@ const ASK_NS: u64 = 20_000_000;
 /// New pages that are worth a pass at once (16 MB), and after a while.
 const MANY: u64 = 4096;
 const SOME: u64 = 1024;
-const WHILE_NS: u64 = 2_000_000_000;
+const WHILE_NS: u64 = 500_000_000;
 /// A look reads what is frozen too: of that so much must be new.
 const SHARE: u64 = 8;
 
