@@ -34,6 +34,24 @@ pub fn covering_or_next(s: &mut Scratch, fd: i32, addr: usize) -> SysResult<Opti
     }
 }
 
+/// The range lies in one mapping like the one that the look has found there.
+pub fn is_still(s: &mut Scratch, maps: i32, v: &Vma, (from, to): (usize, usize)) -> bool {
+    still(s, maps, v, from).0.is_some_and(|now| now.start <= from && now.end >= to)
+}
+
+/// What is left, at an address or behind it, of a mapping that the look has found: the program may
+/// have given up a part in the middle. None, and where to go on: something else is there.
+pub fn still(s: &mut Scratch, maps: i32, v: &Vma, from: usize) -> (Option<Vma>, usize) {
+    let Ok(Some(now)) = covering_or_next(s, maps, from) else { return (None, v.end) };
+    let place = |v: &Vma| (v.offset as usize).wrapping_sub(v.start);
+    let (start, end) = (now.start.max(v.start), now.end.min(v.end));
+    let is_same = now.perms == v.perms
+        && (now.dev, now.inode) == (v.dev, v.inode)
+        && (v.inode == 0 || place(&now) == place(v));
+    let offset = v.offset + start.saturating_sub(v.start) as u64;
+    ((is_same && start < end).then_some(Vma { start, end, offset, ..*v }), end)
+}
+
 /// The same from the text of the map, for kernels before 6.11.
 fn from_text(s: &mut Scratch, addr: usize) -> SysResult<Option<Vma>> {
     let fd = scan::open(&s.kernel, c"/proc/self/maps")?;
