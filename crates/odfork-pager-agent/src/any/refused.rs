@@ -7,6 +7,7 @@
 /// First step, as a part of the limit. What is really pinned costs no more than that many other
 /// pages each time.
 const STEP: u64 = 32;
+const LONGEST_PAUSE: u64 = 15;
 
 #[derive(Default)]
 pub struct Refused {
@@ -15,6 +16,9 @@ pub struct Refused {
     /// By how much the count was doubted last, and what all refusals were then.
     step: u64,
     seen: u64,
+    /// Calls between two doubts, and until the next one.
+    pause: u64,
+    wait: u64,
 }
 
 impl Refused {
@@ -35,15 +39,24 @@ impl Refused {
         self.pages = self.pages.map(|pages| pages.saturating_sub(count));
     }
 
-    /// More than the limit is in memory. `refusals`: of all time. While there are none the count is
-    /// doubted more and more.
+    /// No more than the limit is in memory.
+    pub fn trust(&mut self) {
+        (self.step, self.pause, self.wait) = (0, 0, 0);
+    }
+
+    /// More than the limit is in memory, a second after the last call. `refusals`: of all time.
+    /// While there are none the count is doubted more and more; else ever more rarely.
     pub fn doubt(&mut self, limit: u64, refusals: u64) {
+        if self.wait > 0 {
+            self.wait -= 1;
+            return;
+        }
         let least = (limit / STEP).max(1);
-        self.step = match refusals == self.seen {
-            true => self.step.saturating_mul(2).max(least),
-            false => least,
+        (self.step, self.pause) = match refusals == self.seen {
+            true => (self.step.saturating_mul(2).max(least), 0),
+            false => (least, (2 * self.pause + 1).min(LONGEST_PAUSE)),
         };
-        self.seen = refusals;
+        (self.seen, self.wait) = (refusals, self.pause);
         self.forget(self.step);
     }
 }
@@ -61,17 +74,20 @@ mod tests {
             refused.doubt(2048, 100_000);
             refused.pages() == 0
         });
-        assert!(rounds.is_some_and(|rounds| rounds <= 12), "{rounds:?}");
+        assert!(rounds.is_some_and(|rounds| rounds <= 14), "{rounds:?}");
     }
 
     #[test]
     fn what_is_still_refused_is_hardly_doubted() {
-        let mut refused = Refused::default();
+        let (mut refused, mut doubts) = (Refused::default(), 0);
         (0..100_000).for_each(|_| refused.add());
-        for round in 1..=100 {
+        for round in 1..=600 {
+            let before = refused.pages();
             refused.doubt(2048, round);
-            (0..64).for_each(|_| refused.add());
+            doubts += u64::from(refused.pages() < before);
+            refused.begin_revolution();
+            (0..100_000).for_each(|_| refused.add());
         }
-        assert!(refused.pages() >= 100_000 - 64);
+        assert!(doubts <= 45, "{doubts}");
     }
 }

@@ -154,8 +154,9 @@ impl Pager {
 
     /// What could not leave when it was last tried may leave by now.
     pub fn doubt_refused(&mut self) {
-        if self.state.resident > self.limit {
-            self.state.refused.doubt(self.limit, self.counts.busy);
+        match self.state.resident > self.limit {
+            true => self.state.refused.doubt(self.limit, self.counts.busy),
+            false => self.state.refused.trust(),
         }
     }
 
