@@ -294,6 +294,7 @@ fn conclude(st: &State, owned: &mut Owned, done: &Done<()>, looked: bool, spent_
 fn end(st: &State, owned: &mut Owned) {
     st.slices.open.store(NONE, SeqCst);
     owned.purchase.decide = None;
+    st.arrived.store(0, Relaxed);
     st.note_pass();
 }
 
