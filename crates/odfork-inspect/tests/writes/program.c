@@ -12,6 +12,7 @@ static volatile char *pages(long count) {
 int main(int argc, char **argv) {
     volatile char *at = pages(1000);
     for (long i = 0; i < 1000; i++) at[i * PAGE] = 1;
+    if (argc > 1 && write(1, "r", 1) != 1) return 1;
     while (argc > 1) { at[7 * PAGE]++; usleep(10000); }
     raise(SIGURG);
     for (long i = 0; i < 100; i++) at[i * PAGE + 5] = 7;
