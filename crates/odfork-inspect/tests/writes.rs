@@ -69,17 +69,22 @@ impl Program {
     }
 
     /// Started with "wait"; it tells when it has touched its pages.
-    fn waiting(&self) -> Child {
+    fn waiting(&self) -> Target {
         let mut child =
             Command::new(self.path()).arg("wait").stdout(Stdio::piped()).spawn().unwrap();
         child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
-        child
+        Target(child)
     }
 }
 
-fn end(mut child: Child) {
-    let _ = child.kill();
-    child.wait().unwrap();
+/// Ends with the test, also with one that fails.
+struct Target(Child);
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// Lines of the mapping of so many pages, as words.
@@ -142,11 +147,11 @@ fn a_scan_counts_the_same_pages() {
 fn a_process_that_dies_meanwhile_leaves_what_was_measured() {
     let program = Program::compile();
     let target = program.waiting();
-    let pid = target.id().to_string();
+    let pid = target.0.id().to_string();
     let child =
         command(&["--bytes", "--interval", "0.2", "--for", "60", "--pid", &pid]).spawn().unwrap();
     std::thread::sleep(Duration::from_millis(1500));
-    end(target);
+    drop(target);
     let output = child.wait_with_output().unwrap();
     let shown = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{shown}{}", text(&output.stderr));
@@ -158,7 +163,7 @@ fn a_process_that_dies_meanwhile_leaves_what_was_measured() {
 fn ctrl_c_ends_the_phase_and_the_process_lives_on_untraced() {
     let program = Program::compile();
     let target = program.waiting();
-    let pid = target.id().to_string();
+    let pid = target.0.id().to_string();
     let child = command(&["--method", "compare", "--pid", &pid]).spawn().unwrap();
     let status = || std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     while status().contains("TracerPid:\t0\n") {
@@ -174,7 +179,6 @@ fn ctrl_c_ends_the_phase_and_the_process_lives_on_untraced() {
     assert_eq!(hot(&shown, "1,000")[0][3], "1", "{shown}");
     assert!(status().contains("TracerPid:\t0\n"));
     assert!(!status().contains("stopped"));
-    end(target);
 }
 
 #[test]
