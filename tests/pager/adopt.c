@@ -462,13 +462,13 @@ static void forked(void)
     }
 }
 
-/* What is not adopted, and why. */
 static int pause_on(void *unused)
 {
     (void)unused;
     return pause();
 }
 
+/* What is not adopted, and why. */
 static void refused(const char *why)
 {
     struct sock_filter allow = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);

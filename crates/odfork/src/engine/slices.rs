@@ -319,7 +319,7 @@ fn close(st: &State, owned: &mut Owned, spent_ns: u64) {
     let urges = owned.rest.urges && owned.purchase.moved;
     if urges && matches!(decide, Some(Decide::Always)) {
         if !st.slices.is_beside_child() {
-            // Nothing else would ask for it: page faults are counted from here on.
+            // Without waiting for growth to end, as what asks for less does.
             open(st, owned, Decide::Always);
             return st.slices.put_off(spent_ns);
         }
