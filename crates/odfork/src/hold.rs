@@ -41,6 +41,9 @@ use crate::threads::{self, directory};
 /// asked to stop; and after that, when others wait.
 const STILL_BEFORE: u32 = 50;
 const STILL_AMONG: u32 = 100;
+/// In a slice, which is made again later (2 ms).
+const STILL_IN_SLICE: u32 = 10;
+const FREE_IN_SLICE_NS: u64 = 2_000_000;
 /// Nobody is held yet, but the one that forks waits: not longer for a thread that is hardly ever
 /// where it may be interrupted.
 const FREE_NS: u64 = 100_000_000;
@@ -77,7 +80,11 @@ pub fn begin(s: &mut Scratch, subject: &Subject) -> Done<()> {
     s.work.held.pipe = Pipe::new(&s.kernel).map_err(refuse)?;
     s.work.held.process = Process::open(&s.kernel, subject.pid);
     let until = |ns| sys::now_ns() + ns;
-    let free = wait_until_free(s, subject, Progress::until(until(FREE_NS), STILL_BEFORE));
+    let free = match s.work.is_brief {
+        true => Progress::until(until(FREE_IN_SLICE_NS), STILL_IN_SLICE),
+        false => Progress::until(until(FREE_NS), STILL_BEFORE),
+    };
+    let free = wait_until_free(s, subject, free);
     let held =
         free.and_then(|()| hold_all(s, subject, Progress::of_stops(until(STOP_NS), STILL_AMONG)));
     if held.is_err() {
@@ -253,9 +260,10 @@ fn look(s: &mut Scratch, subject: &Subject, tid: u64, progress: &mut Progress) -
     Ok(Look::Refuses)
 }
 
-/// No signal wakes it.
+/// No signal wakes it: it stops once it has what it waits for, a disk perhaps, which may take
+/// longer than a slice.
 fn is_deaf(s: &Scratch, subject: &Subject, tid: u64) -> bool {
-    task::state(&s.kernel, subject.pid, tid).letter == b'D'
+    !s.work.is_brief && task::state(&s.kernel, subject.pid, tid).letter == b'D'
 }
 
 /// A call on this descriptor may be begun again: it is no terminal, which may answer with a part of

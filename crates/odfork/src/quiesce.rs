@@ -88,6 +88,7 @@ impl Quiesced {
     /// For a slice: other threads are stopped, which takes the same time for any memory.
     pub fn stop(s: &mut Scratch, subject: &Subject) -> Done<Quiesced> {
         s.kernel.enter(Step::Quiesce);
+        s.work.is_brief = true;
         stop_threads(s, subject)
     }
 

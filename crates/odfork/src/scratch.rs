@@ -49,6 +49,8 @@ pub struct Work {
     pub swap: bool,
     /// Threads run, so quiesced pages carry markers in the page tables.
     pub marked: bool,
+    /// This is a slice: a thread that cannot be interrupted is not waited for.
+    pub is_brief: bool,
     vmas: [Vma; MAX_VMAS],
     vma_count: usize,
     /// Mappings of code, none of which is frozen.
@@ -80,7 +82,7 @@ impl Work {
         (self.stack_count, self.files_left) = (0, 0);
         self.threads.clear();
         self.pagemap.forget();
-        (self.locks, self.swap, self.marked) = (false, false, false);
+        (self.locks, self.swap, self.marked, self.is_brief) = (false, false, false, false);
         self.may_copy = 0;
     }
 }
