@@ -1,4 +1,4 @@
-// odtest: expect=any mem=64
+// odtest: modes=stock,huge,small,user,auto expect=any mem=64
 /*
  * What the library adds to a program that is executed and ends: system(), popen() and posix_spawn()
  * of a program below

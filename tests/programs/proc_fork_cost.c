@@ -1,4 +1,4 @@
-// odtest: expect=any mem=64
+// odtest: modes=stock,huge,small,user,auto expect=any mem=64
 /*
  * What the library adds to each fork of a program that is too small to gain anything: of a child
  * that ends at once, and of one that makes the calls of a server's request. Page faults

@@ -174,6 +174,7 @@ pub static SETTINGS: [Setting; 13] = [
         variable: PROFILE,
         metavar: "PROFILE",
         values: Values::OneOf(&[
+            Choice { name: "auto", help: "static, or live where forks are long and few" },
             Choice {
                 name: "static",
                 help:
@@ -184,13 +185,17 @@ pub static SETTINGS: [Setting; 13] = [
                 help: "frozen memory is shared with its file while no child shows it",
             },
         ]),
-        default: "static",
+        default: "auto",
         reader: Reader::Library,
         help: "How the program's own frozen memory is mapped between forks",
         detail: "`live` is for servers that rewrite memory between forks and wait for their \
                  children. Unless told otherwise it takes `--freeze eager --image huge --max-pause \
                  5`. It applies to huge images, and to memory that the program maps itself; what \
-                 it does not apply to is static. See docs/limits.md.",
+                 it does not apply to is static. `auto` becomes `live` after two forks in a row \
+                 that took 2 ms or more and less than a 160th of the time since the one before; \
+                 eight that are no better, or too much work, and it is `static` for good. With \
+                 `--freeze eager` or `never`, or `--image small`, it is `static`. See \
+                 docs/limits.md.",
     },
     Setting {
         flag: Some("max-pause"),

@@ -25,6 +25,7 @@ mod code;
 mod content;
 mod course;
 mod engine;
+mod file_kind;
 mod fork_mark;
 #[cfg(target_arch = "x86_64")]
 mod frame;

@@ -20,7 +20,7 @@
 //! ([`Mapped`]) without the lock.
 
 use core::sync::atomic::{
-    AtomicU32, AtomicU64,
+    AtomicBool, AtomicU32, AtomicU64,
     Ordering::{Relaxed, SeqCst},
 };
 
@@ -34,27 +34,61 @@ use crate::sys::{self, Errno, Kernel, SysResult, HUGE, PAGE};
 const ENDLESS: usize = (1 << 47) - PAGE;
 
 /// Memory that the program has mapped by calls we have seen, private and anonymous. What the C
-/// library maps, it may unmap unseen: such memory is never live. Changed under the lock.
-pub struct Mapped(Spans<4096>);
+/// library maps, it may unmap unseen: such memory is never live. Noted in every process, so without
+/// a system call, by one thread at a time. A handler that interrupts it is a thread that waits in
+/// vain: then nothing is known for good.
+pub struct Mapped {
+    spans: Spans<4096>,
+    is_busy: AtomicBool,
+}
+
+/// Looks at a set that another thread changes, which takes a microsecond: for long enough that a
+/// processor was found for that thread.
+const LOOKS: u32 = 1 << 20;
 
 impl Mapped {
-    const fn new() -> Self {
-        Mapped(Spans::new())
+    pub const fn new() -> Self {
+        Mapped { spans: Spans::new(), is_busy: AtomicBool::new(false) }
     }
 
     pub fn add(&self, start: usize, end: usize) {
-        self.0.cover(start, end);
+        self.change(|| self.spans.cover(start, end));
     }
 
     pub fn remove(&self, start: usize, end: usize) {
-        if self.0.touches(start, end) {
-            self.0.uncover(start, end);
-        }
+        self.change(|| self.spans.uncover(start, end));
     }
 
-    /// All of the range certainly is.
+    fn change(&self, change: impl FnOnce()) {
+        for _ in 0..LOOKS {
+            if !self.spans.is_exact() {
+                return;
+            }
+            if !self.is_busy.swap(true, SeqCst) {
+                change();
+                self.is_busy.store(false, SeqCst);
+                return;
+            }
+            core::hint::spin_loop();
+        }
+        self.spans.doubt();
+    }
+
+    /// In a child, which may be a copy made in the middle of a change.
+    pub fn begin_child(&self) {
+        self.spans.recover();
+        self.is_busy.store(false, SeqCst);
+    }
+
+    /// Some of the range may be. Asked at any time.
+    pub fn touches(&self, start: usize, end: usize) -> bool {
+        self.spans.touches(start, end)
+    }
+
+    /// All of the range certainly is. Asked at any time.
     pub fn holds(&self, start: usize, end: usize) -> bool {
-        self.0.is_exact() && self.0.around(start).is_some_and(|(_, to)| to >= end)
+        let around = || self.spans.around(start).is_some_and(|(_, to)| to >= end);
+        self.spans.is_exact() && self.spans.unchanged(around) == Some(true)
     }
 }
 
@@ -70,22 +104,30 @@ impl Spare {
         Spare(0)
     }
 
-    /// Makes them, if there are none.
-    pub fn make(&mut self, zone: &mut usize) {
+    /// Makes them, if there are none. False: the program has too many mappings.
+    pub fn make(&mut self, zone: &mut usize) -> bool {
         if self.0 != 0 {
-            return;
+            return true;
         }
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new mapping, of which nobody else knows; not for children.
         unsafe {
-            let Ok(at) = sys::mmap(*zone, SPARES * PAGE, libc::PROT_NONE, flags) else { return };
+            let Ok(at) = sys::mmap(*zone, SPARES * PAGE, libc::PROT_NONE, flags) else {
+                return false;
+            };
             sys::raw(libc::SYS_madvise, args![at, SPARES * PAGE, libc::MADV_DONTFORK]);
-            for page in (0..SPARES).step_by(2) {
-                sys::raw(libc::SYS_mprotect, args![at + page * PAGE, PAGE, libc::PROT_READ]);
+            let divides = |page| {
+                let a = args![at + page * PAGE, PAGE, libc::PROT_READ];
+                sys::raw(libc::SYS_mprotect, a) == 0
+            };
+            if !(0..SPARES).step_by(2).all(divides) {
+                sys::munmap(at, SPARES * PAGE);
+                return false;
             }
             self.0 = at;
         }
         *zone += SPARES * PAGE;
+        true
     }
 
     /// Gives them up; false where there are none.
@@ -108,15 +150,14 @@ impl Spare {
 pub struct Live {
     /// Pieces that may be shared now.
     pieces: AtomicU32,
-    /// 1: a look may find more to share.
-    pending: AtomicU32,
-    /// 1: none is shared any more in this process.
-    barred: AtomicU32,
+    /// A look may find more to share.
+    pending: AtomicBool,
+    /// None is shared any more in this process.
+    barred: AtomicBool,
+    /// What a fork made private is not mapped again yet.
+    unmapped: AtomicBool,
     /// No look before.
     next_look_ns: AtomicU64,
-    /// 1: what a fork made private is not mapped again yet.
-    unmapped: AtomicU32,
-    pub mapped: Mapped,
 }
 
 impl Live {
@@ -124,11 +165,10 @@ impl Live {
     pub const fn new() -> Self {
         Live {
             pieces: AtomicU32::new(0),
-            pending: AtomicU32::new(0),
-            barred: AtomicU32::new(0),
+            pending: AtomicBool::new(false),
+            barred: AtomicBool::new(false),
             next_look_ns: AtomicU64::new(0),
-            unmapped: AtomicU32::new(0),
-            mapped: Mapped::new(),
+            unmapped: AtomicBool::new(false),
         }
     }
 
@@ -146,36 +186,36 @@ impl Live {
 
     /// Never again in this process, nor in its children.
     pub fn bar(&self) {
-        self.barred.store(1, SeqCst);
+        self.barred.store(true, SeqCst);
     }
 
     pub fn is_barred(&self) -> bool {
-        self.barred.load(SeqCst) != 0
+        self.barred.load(SeqCst)
     }
 
     /// Something became private, or was frozen.
     pub fn expect(&self) {
-        self.pending.store(1, Relaxed);
+        self.pending.store(true, Relaxed);
     }
 
     /// It is time for a look.
     pub fn is_due(&self, now_ns: u64) -> bool {
-        self.pending.load(Relaxed) != 0 && now_ns >= self.next_look_ns.load(Relaxed)
+        self.pending.load(Relaxed) && now_ns >= self.next_look_ns.load(Relaxed)
     }
 
     /// A look was made: `more` may be found later, but not before that time.
     pub fn looked(&self, more: bool, next_ns: u64) {
-        self.pending.store(u32::from(more), Relaxed);
+        self.pending.store(more, Relaxed);
         self.next_look_ns.store(next_ns, Relaxed);
     }
 
     /// What a fork made private is to be mapped again.
     pub fn is_unmapped(&self) -> bool {
-        self.unmapped.load(Relaxed) != 0
+        self.unmapped.load(Relaxed)
     }
 
     pub fn set_unmapped(&self, is_so: bool) {
-        self.unmapped.store(u32::from(is_so), Relaxed);
+        self.unmapped.store(is_so, Relaxed);
     }
 
     /// In a child: nothing it shows is shared, nor ever will be.
@@ -183,7 +223,6 @@ impl Live {
         self.set_unmapped(false);
         self.pieces.store(0, SeqCst);
         self.looked(false, 0);
-        self.mapped.0.recover();
     }
 }
 

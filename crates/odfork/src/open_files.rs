@@ -5,9 +5,8 @@
 //! at `/proc`: they may have opened more since, or have tables of their own. Neither asks the
 //! server of a FUSE mount, which may be the waiting thread. The rules of `helper` apply.
 
-use core::ffi::CStr;
-
 use crate::args;
+use crate::file_kind::{self, file, File};
 use crate::held::Process;
 use crate::listing::each_number;
 use crate::reason::{Done, Reason, Stop};
@@ -31,6 +30,8 @@ pub struct Found {
     pub userfaultfd: bool,
     /// A socket that sends from memory without copying (`SO_ZEROCOPY`).
     pub zerocopy: bool,
+    /// A file of a server (FUSE, 9p, SMB), which may read past the page cache unasked, or a device.
+    pub served: bool,
     /// The table could not be read.
     pub unknown: bool,
 }
@@ -86,51 +87,19 @@ pub fn close_all() {
     unsafe { sys::raw(libc::SYS_close_range, args![0, u32::MAX, 0]) };
 }
 
-/// What the kernel says of a file without opening it, or asking a server.
-pub struct File {
-    kind: u32,
-    device: u32,
-    minor: u32,
-    pub inode: u64,
-}
-
-/// `None` where there is no such file.
-fn file(kernel: &Kernel, folder: i32, name: &CStr) -> Option<File> {
-    let how = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC | libc::AT_NO_AUTOMOUNT;
-    let wanted = libc::STATX_TYPE | libc::STATX_INO;
-    // SAFETY: all zeros is valid for plain old data; the kernel fills it.
-    let (answer, st) = unsafe {
-        let mut st: libc::statx = core::mem::zeroed();
-        let a = args![folder, name.as_ptr(), how, wanted, &mut st];
-        (kernel.call(libc::SYS_statx, a), st)
-    };
-    if !matches!(answer, Err(Errno(libc::ENOSYS | libc::EPERM))) {
-        let kind = u32::from(st.stx_mode) & libc::S_IFMT;
-        let (device, minor) = (st.stx_rdev_major, st.stx_rdev_minor);
-        let file = File { kind, device, minor, inode: st.stx_ino };
-        return answer.is_ok().then_some(file);
-    }
-    // A filter forbids it. SAFETY: as above.
-    unsafe {
-        let mut st: libc::stat = core::mem::zeroed();
-        let a = args![folder, name.as_ptr(), &mut st, libc::AT_EMPTY_PATH];
-        let found = sys::raw(libc::SYS_newfstatat, a) == 0;
-        let (device, minor) = (libc::major(st.st_rdev), libc::minor(st.st_rdev));
-        found.then_some(File { kind: st.st_mode & libc::S_IFMT, device, minor, inode: st.st_ino })
-    }
-}
-
 /// The inode that many kinds of anonymous files have in common (eventfd, epoll, timerfd, ...):
 /// programs have thousands of them, and their names are the dear part of a look.
 struct Common<'a> {
     kernel: &'a Kernel<'a>,
     inode: Option<u64>,
+    /// A file of /proc, once there was something to compare with it.
+    of_proc: Option<File>,
     known: Option<bool>,
 }
 
 impl<'a> Common<'a> {
     fn new(kernel: &'a Kernel<'a>) -> Self {
-        Common { kernel, inode: None, known: None }
+        Common { kernel, inode: None, of_proc: None, known: None }
     }
 
     /// A file was looked at closely: the inode of an anonymous one without harm is remembered.
@@ -143,6 +112,17 @@ impl<'a> Common<'a> {
     /// It is one like the last.
     fn is(&mut self, file: &File) -> bool {
         file.kind == 0 && self.inode == Some(file.inode) && self.is_harmless()
+    }
+
+    /// A server may read past the page cache for it. Files of /proc have none, and pages neither.
+    fn is_served(&mut self, file: &File) -> bool {
+        if !file.is_served() || !file.is_of(libc::S_IFREG) {
+            return file.is_served();
+        }
+        if self.of_proc.is_none() {
+            self.of_proc = file_kind::file(self.kernel, libc::AT_FDCWD, c"/proc/self/maps");
+        }
+        !self.of_proc.as_ref().is_some_and(|proc| proc.is_beside(file))
     }
 
     /// An io_uring and a userfaultfd have inodes of their own, since Linux 5.16 and 5.12. That
@@ -167,9 +147,9 @@ fn look_at(found: &mut Found, common: &mut Common, fd: i32) {
         return;
     };
     found.direct |= flags as i32 & libc::O_DIRECT != 0 && !is_no_store(file.kind);
+    found.served |= common.is_served(&file);
     match file.kind {
-        // Memory devices and terminals.
-        libc::S_IFCHR if matches!(file.device, 1 | 4 | 5 | 136..=143) => {}
+        libc::S_IFCHR if file.only_copies() => {}
         libc::S_IFSOCK => {
             found.zerocopy |= option_of(fd, libc::SO_ZEROCOPY) == Some(1);
             // Its packets lie in memory of the program.
@@ -233,37 +213,6 @@ pub fn of_thread(pid: i32, tid: i32, fd: i32) -> Option<File> {
     let path = task::descriptor_of(pid, tid, b"/fd/", fd);
     // Not counted: asked also while threads are let go, which must not fail.
     file(&Kernel::new(&Trace::new(), Fault::None), libc::AT_FDCWD, path.c_str())
-}
-
-/// Memory devices (`/dev/random`, `/dev/zero`).
-const MEMORY: u32 = 1;
-/// Of these, the ones that give and take as much as they are asked for: `zero`, `full`, `random`,
-/// `urandom`. Not `kmsg`, which gives a line.
-const ENDLESS: [u32; 4] = [5, 7, 8, 9];
-/// Devices of many kinds, by their numbers; of these `net/tun` and `fuse`.
-const OTHERS: u32 = 10;
-const CALM: [u32; 2] = [200, 229];
-const INPUT: u32 = 13;
-
-impl File {
-    pub fn is_of(&self, kind: u32) -> bool {
-        self.kind == kind
-    }
-
-    /// A terminal, or a device whose driver may answer as terminals do. Those that do not: memory,
-    /// tunnels, `/dev/fuse`, input. Serial lines have many numbers, some not fixed.
-    fn is_like_terminal(&self) -> bool {
-        let is_calm = match self.device {
-            MEMORY | INPUT => true,
-            OTHERS => CALM.contains(&self.minor),
-            _ => false,
-        };
-        self.is_of(libc::S_IFCHR) && !is_calm
-    }
-
-    fn is_endless(&self) -> bool {
-        self.is_of(libc::S_IFCHR) && self.device == MEMORY && ENDLESS.contains(&self.minor)
-    }
 }
 
 /// What is read there may come in part, or from a server. One that cannot be asked counts as one.
@@ -415,23 +364,6 @@ mod tests {
         assert!(found("pos:\t0\nflags:\t02140000\nmnt_id:\t14\n").direct);
         assert!(found(&format!("{plain}SqMask:\t0x3\n")).pins);
         assert!(found(&format!("{plain}pending:\t0\ntotal:\t0\nAPI:\taa:0:7f\n")).userfaultfd);
-    }
-
-    #[test]
-    fn serial_lines_are_like_terminals() {
-        let file = |kind, device, minor| File { kind, device, minor, inode: 0 };
-        let like = |device| file(libc::S_IFCHR, device, 0).is_like_terminal();
-        // Consoles, pseudo terminals, USB modems and adapters, serial ports of boards, hypervisors.
-        assert!([4, 5, 10, 136, 166, 188, 204, 229].into_iter().all(like));
-        assert!(![1, 13].into_iter().any(like));
-        assert!(!file(libc::S_IFCHR, 10, 229).is_like_terminal());
-        assert!(!file(libc::S_IFSOCK, 4, 0).is_like_terminal());
-    }
-
-    #[test]
-    fn a_log_has_lines_and_zeros_have_no_end() {
-        let ends = |minor| !File { kind: libc::S_IFCHR, device: 1, minor, inode: 0 }.is_endless();
-        assert!([1, 3, 11].into_iter().all(ends) && ![5, 9].into_iter().any(ends));
     }
 
     #[test]

@@ -27,8 +27,10 @@ pub enum Freeze {
 /// How the program's own mapping of frozen memory is kept between forks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Profile {
-    /// Always private.
+    /// Static, or live where forks are long and few (`engine/choice.rs`).
     #[default]
+    Auto,
+    /// Always private.
     Static,
     /// Shared while no child shows the file (`live.rs`).
     Live,
@@ -71,7 +73,7 @@ impl Options {
             freeze: Freeze::Auto,
             image: Allowed::Auto,
             holding: Holding::Auto,
-            profile: Profile::Static,
+            profile: Profile::Auto,
             max_pause_ns: 0,
             image_dir: [0; 256],
             report: Report::None,
@@ -92,7 +94,8 @@ impl Options {
         };
         o.profile = match var(c"ODFORK_PROFILE") {
             b"live" => Profile::Live,
-            _ => Profile::Static,
+            b"static" => Profile::Static,
+            _ => Profile::Auto,
         };
         o.complete([var(c"ODFORK_FREEZE"), var(c"ODFORK_IMAGE"), var(c"ODFORK_MAX_PAUSE")]);
         copy_path(var(c"ODFORK_IMAGE_DIR"), &mut o.image_dir, UNFIT);
@@ -133,6 +136,18 @@ impl Options {
             _ => kind,
         };
         self.max_pause_ns = dec(pause).unwrap_or(pause_ms).saturating_mul(1_000_000);
+        let is_open = self.freeze == Freeze::Auto && self.image != Allowed::Small;
+        if self.profile == Profile::Auto && !is_open {
+            self.profile = Profile::Static;
+        }
+    }
+
+    /// The bound of slices where live memory was chosen.
+    pub fn live_pause_ns(&self) -> u64 {
+        match self.max_pause_ns {
+            0 => LIVE_PAUSE_MS * 1_000_000,
+            said => said,
+        }
     }
 }
 

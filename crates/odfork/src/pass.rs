@@ -84,6 +84,8 @@ pub struct Order<'a> {
     pub slice: Option<Slice>,
     /// What may be shared is going to be, and is written back then.
     pub shares_later: bool,
+    /// Nobody has asked for slices.
+    pub is_chosen: bool,
 }
 
 /// What is to be done, and what that may cost.

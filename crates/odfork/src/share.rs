@@ -13,7 +13,7 @@
 //! | a mapping below 2 MB, or with a property | no gain; the switch would lose it |
 //! | with advice about huge pages | memory given up must have it again |
 //! | stacks and descriptors of threads | the end of a thread wakes by the address of a word |
-//! | beside files with `O_DIRECT` | a read under way would go on into what a child sees |
+//! | beside devices, and files with `O_DIRECT` or of a server | a read goes on into what a child sees |
 //! | below limits of address space or data | the way back must not fail |
 //! | where core files leave out shared memory | frozen memory would be missing |
 
@@ -102,7 +102,11 @@ pub fn share_all(s: &mut Scratch, subject: &Subject, pagemap: i32, found: Found)
 /// Memory of this process may be shared now. The way back takes address space for a moment, and
 /// data that shared memory is not counted as.
 pub fn is_allowed(s: &mut Scratch, found: &Found) -> bool {
-    !found.direct && !s.results.report.unfit.flag() && !sys::is_space_limited() && is_in_cores(s)
+    !found.direct
+        && !found.served
+        && !s.results.report.unfit.flag()
+        && !sys::is_space_limited()
+        && is_in_cores(s)
 }
 
 /// The first mapping of a file, at or after that address, that shows it where it was made for.

@@ -89,7 +89,12 @@ pub fn begin(s: &mut Scratch, o: &Order, all: Asked, allowance: Trial) -> Done<(
         let alone = s.results.is_gone(slot) || refreeze::in_place(s, &o.subject, all.0, file);
         s.work.course.rebuilds[slot] = !alone;
     }
-    if !shares && s.results.report.eligible.get() > 0 {
+    let eligible = s.results.report.eligible.get();
+    if !shares && eligible > 0 {
+        if o.is_chosen {
+            // What the program maps until the last slice is not counted: it has as much again.
+            budget::room(s, 2 * eligible)?;
+        }
         pass::keep_in_cores(s);
     }
     s.results.report.more.set(1);

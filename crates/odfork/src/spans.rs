@@ -91,6 +91,14 @@ impl<const MAX: usize> Spans<MAX> {
         spans.get(i).map(Span::get).filter(|span| span.0 <= at)
     }
 
+    /// The answer to a question about the set; none where it changed meanwhile.
+    pub fn unchanged<T>(&self, ask: impl FnOnce() -> T) -> Option<T> {
+        let before = self.sequence.load(Acquire);
+        let answer = ask();
+        fence(Acquire);
+        (before % 2 == 0 && self.sequence.load(Relaxed) == before).then_some(answer)
+    }
+
     /// How many intervals it has.
     pub fn count(&self) -> usize {
         self.in_use().len()

@@ -42,6 +42,13 @@ pub fn pass_or_slice(
     if st.barred() != Reason::None {
         return Err(Stop::of(st.barred()));
     }
+    let Owned { spare, zone, .. } = owned;
+    if matches!(what.0, Decide::Share) && !(live::may_share(st) && spare.make(zone)) {
+        // The program has ruled it out since this pass was opened, or the way back might fail.
+        owned.rest = Rest::new();
+        owned.waits = false;
+        return Ok(());
+    }
     settle(st);
     // Who asks meanwhile whether anything is frozen waits until the answer is known: other threads
     // go on before their memory is in the sets.
@@ -93,11 +100,12 @@ fn pass_once(
     let Owned { shared_vm, account, scratch, zone, registry, searched, waits, rest, .. } = owned;
     let order = pass::Order {
         subject: subject(st, *shared_vm, registry, searched),
-        allowed: st.options().image,
+        allowed: st.allowed(),
         directory: CStr::from_bytes_until_nul(&st.options().image_dir).unwrap_or_default(),
         decide,
         slice,
-        shares_later: live::is_live_wanted() && !st.live.is_barred(),
+        shares_later: live::may_share(st),
+        is_chosen: st.choice.is_chosen(),
     };
     let door = (&st.trace, st.options().fault);
     let _named = st.tracer.name();

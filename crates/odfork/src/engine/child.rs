@@ -62,8 +62,15 @@ fn begin_child(st: &State, me: i32) {
     owned.scratch.forget();
     owned.shared_vm = false;
     st.live.begin_child();
+    if st.is_any_mapped.load(Relaxed) != 0 {
+        st.mapped.begin_child();
+    }
     st.tracer.begin_child();
     st.slices.begin_child();
+    if st.choice.is_chosen() {
+        st.works_in_calls.store(u32::from(st.options().max_pause_ns != 0), Relaxed);
+    }
+    st.choice.begin_child();
     st.ignored.begin_child();
     owned.spare.forget();
     owned.account.begin_child();

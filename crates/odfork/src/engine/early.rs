@@ -5,7 +5,7 @@
 //! of what is new, in one piece: to look early and often keeps it short. Not in mappings: those may
 //! be an allocator's, with its locks held, and the inspection of the program takes the loader's.
 
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use super::child::detect_child;
 use super::fork::passes_inspection;
@@ -30,20 +30,43 @@ const SHARE: u64 = 8;
 /// The program is about to wait: the moment for a slice, or for a pass to begin.
 #[inline]
 pub fn before_wait() {
+    if state().choice.is_wished() {
+        choose(state());
+    }
     if state().works_in_calls() {
         work(state());
     }
 }
 
+/// Live memory is wished for: it is live from here on.
+#[cold]
+fn choose(st: &State) {
+    if !detect_child() {
+        return;
+    }
+    if st.live.is_barred() || !passes_inspection(st) {
+        return st.choice.rule_out();
+    }
+    let mut owned = hold();
+    if st.choice.choose() {
+        st.works_in_calls.store(1, SeqCst);
+        // What the latest fork has made may live.
+        st.slices.note_child(true);
+        slices::open(st, &mut owned, Decide::Always);
+        slices::put_off_beside_child(st);
+    }
+}
+
 #[cold]
 fn work(st: &State) {
-    if st.live.is_unmapped() && detect_child() {
+    // A new child has nothing under way, and finds that out first.
+    if st.live.is_unmapped() && detect_child() && st.live.is_unmapped() {
         map_again(st);
     }
     if st.slices.is_wanted() {
         slices::begin_wanted(st);
     }
-    if may_begin(st) && detect_child() && passes_inspection(st) {
+    if may_begin(st) && detect_child() && is_live_wanted() && passes_inspection(st) {
         let mut owned = hold();
         if !st.slices.is_open() {
             slices::open(st, &mut owned, Decide::Always);
@@ -54,7 +77,7 @@ fn work(st: &State) {
 
 fn may_begin(st: &State) -> bool {
     if !is_live_wanted()
-        || st.options().freeze != Freeze::Eager
+        || st.freeze() != Freeze::Eager
         || !slices::is_bounded(st)
         || st.slices.is_open()
         || st.barred() != Reason::None

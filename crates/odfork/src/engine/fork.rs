@@ -3,14 +3,14 @@
 //! Owns the decision whether a pass is due before a fork, and what is remembered after it. A fork
 //! for which nothing is due makes one system call besides fork(2): getpid, in the parent.
 
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use odfork_model::Trial;
 
 use super::apply::{pass, publish};
 use super::child::detect_child;
 use super::growth;
-use super::live::{copying, is_live_wanted};
+use super::live::{copying, is_live_wanted, make_private, EVERYTHING};
 use super::look::share;
 use super::notes::bar;
 use super::slices;
@@ -52,9 +52,9 @@ pub unsafe fn fork(real: impl Fn() -> i32, refuse: impl Fn(i32) -> i32) -> i32 {
         core::mem::forget(call);
         return 0;
     }
-    let ns = sys::now_ns() - begin;
+    let end = sys::now_ns();
     drop(call);
-    record(st, pid, ns);
+    record(st, pid, (end - begin, end));
     pid
 }
 
@@ -75,8 +75,10 @@ fn obey(st: &State) {
 /// Before a fork: looks whether freezing or refreezing is due, and does it.
 fn prepare(st: &State) {
     // Another library's constructor that forks before ours: the options are not read yet.
-    let Some(setup) = st.setup.get() else { return };
-    let freeze = setup.options.freeze;
+    if st.setup.get().is_none() {
+        return;
+    }
+    let freeze = st.freeze();
     if freeze == Freeze::Never || st.barred() != Reason::None {
         return;
     }
@@ -167,16 +169,31 @@ fn by_rental_rule(st: &State, owned: &mut Owned, began_ns: u64) -> Option<Decide
 
 /// After a fork in the parent: what was paid, for the rental rule. No lock and
 /// no system call: the amounts wait in counters until somebody looks.
-fn record(st: &State, pid: i32, ns: u64) {
+fn record(st: &State, pid: i32, (ns, now_ns): (u64, u64)) {
     if pid < 0 {
         st.stats.forks_failed.fetch_add(1, Relaxed);
         return;
     }
     st.stats.count_fork(ns);
-    if st.options().freeze == Freeze::Auto {
+    if st.choice.hears(ns, now_ns) {
+        leave_live(st);
+    }
+    if st.freeze() == Freeze::Auto {
         st.last_fork_ns.store(ns, Relaxed);
         st.unpaid_ns.fetch_add(ns, Relaxed);
         st.unpaid_forks.fetch_add(1, Relaxed);
+    }
+}
+
+/// Live memory was chosen, and does not pay: static from here on. Where something must stay shared,
+/// this is tried again after the next fork.
+#[cold]
+fn leave_live(st: &State) {
+    let mut owned = hold();
+    if make_private(st, &mut owned, EVERYTHING).is_ok() {
+        slices::abandon(st, &mut owned);
+        st.choice.leave();
+        st.works_in_calls.store(u32::from(st.options().max_pause_ns != 0), SeqCst);
     }
 }
 

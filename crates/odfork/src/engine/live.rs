@@ -28,19 +28,28 @@ use crate::backing;
 use crate::helper::{self, Job};
 use crate::live;
 use crate::lock::Call;
-use crate::options::Profile;
 use crate::parts::Part;
 use crate::registry::BackingFile;
 use crate::step::Step;
 use crate::sys::{self, Errno, Kernel, SysResult, PAGE};
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// All addresses.
-const EVERYTHING: (usize, usize) = (0, usize::MAX);
+pub const EVERYTHING: (usize, usize) = (0, usize::MAX);
 
-/// The user wants live memory.
+/// Live memory is in force: wanted by the user, or chosen.
 pub fn is_live_wanted() -> bool {
-    state().works_in_calls() && state().options().profile == Profile::Live
+    state().works_in_calls() && state().choice.is_live()
+}
+
+/// Memory is live or may be one day: what that depends on is noted.
+pub fn is_live_possible() -> bool {
+    state().choice.is_possible()
+}
+
+/// A pass may share memory. Asked under the lock, by whoever makes it.
+pub fn may_share(st: &State) -> bool {
+    is_live_wanted() && !st.live.is_barred()
 }
 
 /// What is shared of a range becomes private. Under the lock; who relies on it beyond the lock has
@@ -102,15 +111,8 @@ pub fn publish(st: &State, owned: &Owned) {
     st.stats.live_bytes.store(bytes as u64, Relaxed);
 }
 
-/// The same for whoever has announced a call.
-fn make_all_private(st: &State, range: (usize, usize)) -> SysResult<()> {
-    if !st.live.is_any() {
-        return Ok(());
-    }
-    make_private(st, &mut hold(), range)
-}
-
-/// Announces a copy of this memory by fork or clone: nothing of it is shared until the guard goes.
+/// Nothing of this memory is shared until the guard goes: it is copied, by fork or clone. In an
+/// announced call, so that no choice of live memory comes in between.
 ///
 /// # Errors
 /// Something must stay shared: the copy must not be made.
@@ -139,7 +141,7 @@ pub fn map_again(st: &State) {
     let mut left = AT_ONCE;
     while let Some(part) = owned.registry.unmapped.pop() {
         let end = part.end.min(part.start + left);
-        if st.live.mapped.holds(part.start, end) {
+        if st.mapped.holds(part.start, end) {
             backing::populate(&kernel, (part.start, end));
         }
         left -= end - part.start;
@@ -192,9 +194,9 @@ pub extern "C" fn after_copy() {
 
 /// The handlers of `pthread_atfork`: forks that the C library makes by itself.
 pub extern "C" fn before_libc_fork() {
-    // Where it fails the child misses what is shared.
-    let copy = begin_copy(state()).unwrap_or_default();
-    core::mem::forget(copy.unwrap_or_else(|| begin_call(state())));
+    core::mem::forget(begin_call(state()));
+    // Where it fails the child misses what is shared. The guard goes: the call stays announced.
+    let _ = begin_copy(state());
 }
 
 pub extern "C" fn after_libc_fork() {
@@ -203,47 +205,76 @@ pub extern "C" fn after_libc_fork() {
 
 /// Makes a call that changes the mapping of a range, or what the kernel does with it.
 pub fn on_private(start: usize, len: usize, call: impl FnOnce() -> isize) -> isize {
-    match is_live_wanted().then(|| begin_private(start, len)) {
+    if !is_live_possible() {
+        return call();
+    }
+    // Announced before it is asked whether anything is shared: it is not from then on.
+    let st = state();
+    let _call = begin_call(st);
+    match st.live.is_any().then(|| make_range_private(st, start, len)) {
         Some(Err(e)) => -(e.0 as isize),
         _private => call(),
     }
 }
 
-/// Announces a call on a range of which nothing is shared until the guard goes.
+/// The same for whoever has announced a call.
 #[cold]
-fn begin_private(start: usize, len: usize) -> SysResult<Call<'static, Owned>> {
-    let st = state();
-    let call = begin_call(st);
-    make_all_private(st, (start & !(PAGE - 1), start.saturating_add(len))).map(|()| call)
+fn make_range_private(st: &State, start: usize, len: usize) -> SysResult<()> {
+    make_private(st, &mut hold(), (start & !(PAGE - 1), start.saturating_add(len)))
 }
 
 /// The program does what live memory must not meet: there is none from now on, in this process and
 /// in its children. False: what is shared must stay so.
 pub fn bar_live() -> bool {
-    if !is_live_wanted() || state().live.is_barred() {
+    if !is_live_possible() || state().live.is_barred() {
         return true;
     }
     let st = state();
     st.live.bar();
+    st.choice.rule_out();
     // A pass that did not know of it ends before.
-    make_private(st, &mut hold(), EVERYTHING).is_ok()
+    !is_live_wanted() || make_private(st, &mut hold(), EVERYTHING).is_ok()
 }
 
+/// What is shared becomes private: until the next pass, which looks again whether it may be shared.
+/// False: something must stay so.
+#[cold]
+pub fn share_nothing() -> bool {
+    make_private(state(), &mut hold(), EVERYTHING).is_ok()
+}
+
+/// Less is not noted: it costs more than it may gain (256 KB).
+const LEAST: usize = 256 << 10;
+
 /// The program has mapped private memory.
+#[inline]
 pub fn note_mapped(start: usize, len: usize) {
-    if is_live_wanted() && !state().live.is_barred() {
-        let _owned = hold();
-        state().live.mapped.add(start, start.saturating_add(len.next_multiple_of(PAGE)));
+    if len >= LEAST && is_live_possible() && !state().live.is_barred() {
+        add_mapped(start, len);
     }
+}
+
+#[cold]
+fn add_mapped(start: usize, len: usize) {
+    state().mapped.add(start, start.saturating_add(len.next_multiple_of(PAGE)));
+    state().is_any_mapped.store(1, SeqCst);
 }
 
 /// The program unmaps it, replaces it, or puts the stack of a thread there. What is shared of it
 /// must be private by then.
+#[inline]
 pub fn forget_mapped(start: usize, len: usize) {
-    if is_live_wanted() {
-        let _owned = hold();
-        let end = start.saturating_add(len).saturating_add(PAGE - 1) & !(PAGE - 1);
-        state().live.mapped.remove(start & !(PAGE - 1), end);
+    if is_live_possible() && state().is_any_mapped.load(SeqCst) != 0 {
+        remove_mapped(start, len);
+    }
+}
+
+#[cold]
+fn remove_mapped(start: usize, len: usize) {
+    let end = start.saturating_add(len).saturating_add(PAGE - 1) & !(PAGE - 1);
+    let (st, start) = (state(), start & !(PAGE - 1));
+    if st.mapped.touches(start, end) {
+        st.mapped.remove(start, end);
     }
 }
 

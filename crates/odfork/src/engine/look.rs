@@ -21,7 +21,9 @@ pub fn after_wait() {
     if !is_live_wanted() || st.live.is_barred() || st.registry_in_use.load(Relaxed) == 0 {
         return;
     }
-    if st.barred() == Reason::None && st.live.is_due(sys::now_ns()) && detect_child() {
+    let is_due = || st.live.is_due(sys::now_ns());
+    // A new child has nothing to share, and finds that out first.
+    if st.barred() == Reason::None && is_due() && detect_child() && is_due() {
         let mut owned = hold();
         if slices::is_bounded(st) {
             slices::open_sharing(st, &mut owned);

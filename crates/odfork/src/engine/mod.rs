@@ -13,6 +13,7 @@
 mod account;
 mod apply;
 mod child;
+mod choice;
 mod early;
 mod fork;
 mod give_back;
@@ -44,7 +45,7 @@ pub use growth::{after_growth, before_growth};
 pub use handlers::with_handler;
 pub use live::{
     after_copy, after_libc_fork, announced, bar_live, before_libc_fork, forget_mapped,
-    is_live_wanted, note_mapped, on_private,
+    is_live_possible, is_live_wanted, note_mapped, on_private, share_nothing,
 };
 pub use look::after_wait;
 pub use mapping::{is_done, keep, map, protect, replace};
@@ -81,6 +82,7 @@ pub fn start(inspect: fn() -> Reason) {
     }
     let in_calls = options.max_pause_ns != 0 || options.profile == Profile::Live;
     st.works_in_calls.store(u32::from(in_calls), Relaxed);
+    st.choice.start(options.profile);
     if options.freeze == Freeze::Never {
         st.stats.last_reason.store(Reason::Never as u32, Relaxed);
     }

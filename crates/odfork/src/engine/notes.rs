@@ -28,6 +28,10 @@ pub fn stay_plain(reason: Reason) {
     let st = state();
     let mut owned = hold();
     let _ = thaw_all_of(st, &mut owned);
+    if reason == Reason::Seccomp {
+        // Nothing is noted any more.
+        st.choice.rule_out();
+    }
     st.set_barred(reason);
     st.stats.count_stop(reason, 0);
 }

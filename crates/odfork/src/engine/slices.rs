@@ -45,7 +45,7 @@ const PATIENCE: u64 = 20;
 
 /// Passes are made in slices in this process.
 pub fn is_bounded(st: &State) -> bool {
-    st.works_in_calls() && st.options().max_pause_ns != 0
+    st.works_in_calls() && st.max_pause_ns() != 0
 }
 
 /// The program is about to wait, or maps memory: a good moment.
@@ -97,11 +97,13 @@ pub fn note_new(st: &State, start: usize, len: usize) {
 /// Makes a call that may give memory a property.
 pub fn with_advice(call: impl FnOnce() -> isize) -> isize {
     let st = state();
-    if !is_bounded(st) {
+    if !is_bounded(st) && !st.choice.is_possible() {
         return call();
     }
     let _call = begin_call(st);
-    st.slices.doubt();
+    if is_bounded(st) {
+        st.slices.doubt();
+    }
     call()
 }
 
@@ -119,6 +121,11 @@ pub fn before_fork(st: &State, owned: &mut Stall) {
     if st.slices.driven.swap(0, Relaxed) == 0 && st.slices.is_due() {
         let _ = slice(st, owned);
     }
+    put_off_beside_child(st);
+}
+
+/// A child may live.
+pub fn put_off_beside_child(st: &State) {
     st.slices.put_off(if is_live_wanted() { AFTER_LIVE_FORK_NS } else { AFTER_FORK_NS });
 }
 
@@ -145,7 +152,7 @@ fn is_any_frozen(st: &State) -> bool {
 pub fn may_wait(st: &State) -> bool {
     let waits = is_live_wanted()
         && !st.live.is_barred()
-        && st.options().freeze == Freeze::Eager
+        && st.freeze() == Freeze::Eager
         && is_any_frozen(st)
         && st.slices.driven.swap(0, Relaxed) != 0;
     if waits {
@@ -160,6 +167,10 @@ pub fn may_wait(st: &State) -> bool {
 pub fn begin_wanted(st: &State) {
     let is_later = || sys::now_ns() < st.slices.next_ns.load(Relaxed);
     if st.slices.is_open() || is_later() || st.barred() != Reason::None || !detect_child() {
+        return;
+    }
+    if !st.slices.is_wanted() {
+        // A new child.
         return;
     }
     if st.slices.is_beside_child() && has_children() && st.slices.is_patient() {
@@ -206,7 +217,7 @@ fn slice(st: &State, owned: &mut Stall) -> Done<()> {
         st.changes.clear();
     }
     let left_ns = if looks { u64::MAX } else { owned.purchase.left_ns };
-    let trial = Trial::new(began_ns, left_ns.min(st.slices.work_ns(st.options().max_pause_ns)));
+    let trial = Trial::new(began_ns, left_ns.min(st.slices.work_ns(st.max_pause_ns())));
     let decide = match decide {
         Decide::Rental(bid) => {
             Decide::Rental(Bid { began_ns, look: bid.rental.look(began_ns), ..bid })
@@ -218,6 +229,7 @@ fn slice(st: &State, owned: &mut Stall) -> Done<()> {
     let slice = Slice { trial, goes_on: !looks || samples, again, samples };
     let done = pass_or_slice(st, owned, (decide, Some(slice)), began_ns);
     let spent_ns = sys::now_ns() - began_ns;
+    st.choice.spend(spent_ns);
     if samples && done.is_ok() {
         if !owned.rest.more {
             end(st, owned);
@@ -241,7 +253,7 @@ fn beside_calls(st: &State, owned: &mut Owned) {
 /// After a slice: when the next one is due, or that there is none.
 fn conclude(st: &State, owned: &mut Owned, done: &Done<()>, looked: bool, spent_ns: u64) {
     if !looked {
-        st.slices.learn(spent_ns, st.options().max_pause_ns);
+        st.slices.learn(spent_ns, st.max_pause_ns());
     }
     let (rest, purchase) = (owned.rest, &mut owned.purchase);
     purchase.spent_ns += spent_ns;
@@ -278,8 +290,11 @@ fn conclude(st: &State, owned: &mut Owned, done: &Done<()>, looked: bool, spent_
             purchase.in_vain += 1;
         }
         _ => {
+            let is_any = is_any_frozen(st);
             let none = matches!(done, Err(Stop { reason: Reason::Image, .. }));
-            if none && st.registry_in_use.load(Relaxed) == 0 {
+            if st.choice.is_chosen() && (none || !is_any) {
+                st.choice.despair();
+            } else if none && !is_any {
                 st.set_barred(Reason::Image);
             }
             if !looked || rest.more {
@@ -288,6 +303,12 @@ fn conclude(st: &State, owned: &mut Owned, done: &Done<()>, looked: bool, spent_
             close(st, owned, spent_ns);
         }
     }
+}
+
+/// What is under way is no more.
+pub fn abandon(st: &State, owned: &mut Owned) {
+    st.slices.begin_child();
+    owned.purchase.decide = None;
 }
 
 /// Nothing is new: no pass.
@@ -339,13 +360,9 @@ fn is_sharing(st: &State) -> bool {
 /// What follows when as much is shared as can be; the end of it took so long.
 pub fn finish_sharing(st: &State, owned: &mut Owned, spent_ns: u64) {
     let now_ns = sys::now_ns();
-    let eager = st.options().freeze == Freeze::Eager;
+    let eager = st.freeze() == Freeze::Eager;
     let patience = if eager { 0 } else { spent_ns * PATIENCE };
     let waits = owned.waits;
-    if st.live.is_any() {
-        let Owned { spare, zone, .. } = owned;
-        spare.make(zone);
-    }
     st.live.looked(waits, if waits { now_ns + patience } else { 0 });
     st.note_pass();
 }

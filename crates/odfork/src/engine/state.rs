@@ -11,6 +11,7 @@ use core::sync::atomic::{
 };
 
 use super::account::Account;
+use super::choice::Choice;
 use super::retry::Retry;
 use super::under_way::{Purchase, Rest, Slices};
 use crate::absent::Absent;
@@ -20,7 +21,7 @@ use crate::code::Searched;
 use crate::fork_mark::ForkMark;
 use crate::given_up::GivenUp;
 use crate::ignored::Ignored;
-use crate::live::{Live, Spare};
+use crate::live::{Live, Mapped, Spare};
 use crate::lock::Lock;
 use crate::once::{RunOnce, SetOnce};
 use crate::options::{Freeze, Options};
@@ -31,6 +32,7 @@ use crate::retained::Retained;
 use crate::scan::OwnRanges;
 use crate::scratch::ScratchMapping;
 use crate::slack::Slack;
+use crate::source::Allowed;
 use crate::spans::Room;
 use crate::stats::Stats;
 use crate::sys::{self, Trace, PAGE, ZONE};
@@ -123,16 +125,16 @@ pub struct State {
     pub last_pass_ns: AtomicU64,
     pub registry_in_use: AtomicU32,
     pub last_fork_ns: AtomicU64,
-    /// Minor faults at the last scan; `u64::MAX` before the first.
-    pub faults: AtomicU64,
-    /// Most pages mapped at once, until the last scan.
-    pub most_pages: AtomicU64,
-    /// An eager process looks again after so many of them.
+    /// An eager process looks again after so many minor faults.
     pub patience: AtomicU64,
     /// Time of forks not yet charged, and their number.
     pub unpaid_ns: AtomicU64,
     pub unpaid_forks: AtomicU64,
     pub slices: Slices,
+    pub choice: Choice,
+    pub live: Live,
+    /// 1: there is something in `mapped`.
+    pub is_any_mapped: AtomicU32,
     /// A reason (its number) never to freeze in this process.
     barred: AtomicU32,
     pub inspection: RunOnce,
@@ -155,6 +157,10 @@ pub struct State {
     /// Mappings of the process, as far as it is known: counted by each pass, and what calls have
     /// made of one since.
     pub mappings: AtomicU32,
+    /// Minor faults at the last scan; `u64::MAX` before the first.
+    pub faults: AtomicU64,
+    /// Most pages mapped at once, until the last scan.
+    pub most_pages: AtomicU64,
     /// Pages touched while the latest pass in slices moved others.
     pub arrived: AtomicU32,
     /// 1: some memory is to be empty in children that the kernel would not wipe.
@@ -172,7 +178,7 @@ pub struct State {
     pub slack: Slack,
     pub given_up: GivenUp,
     pub retry: Retry,
-    pub live: Live,
+    pub mapped: Mapped,
     /// Where the program has made new mappings since the latest look of a pass in slices.
     pub changes: Changes,
     /// The program has unloaded libraries: where one was another may lie, in the same file.
@@ -228,6 +234,9 @@ impl State {
             unpaid_ns: AtomicU64::new(0),
             unpaid_forks: AtomicU64::new(0),
             slices: Slices::new(),
+            choice: Choice::new(),
+            live: Live::new(),
+            is_any_mapped: AtomicU32::new(0),
             barred: AtomicU32::new(0),
             inspection: RunOnce::new(),
             tracer: Tracer::new(),
@@ -249,7 +258,7 @@ impl State {
             absent: Absent::new(),
             slack: Slack::new(),
             given_up: GivenUp::new(),
-            live: Live::new(),
+            mapped: Mapped::new(),
             changes: Changes::new(),
             unloads: AtomicBool::new(false),
             sanitizer: [const { AtomicUsize::new(0) }; 2],
@@ -260,6 +269,30 @@ impl State {
     pub fn options(&self) -> &Options {
         static DEFAULTS: Options = Options::new();
         self.setup.get().map_or(&DEFAULTS, |setup| &setup.options)
+    }
+
+    /// When to freeze. Where live memory was chosen, as where it was asked for.
+    pub fn freeze(&self) -> Freeze {
+        match self.choice.is_chosen() {
+            true => Freeze::Eager,
+            false => self.options().freeze,
+        }
+    }
+
+    /// What files may be of.
+    pub fn allowed(&self) -> Allowed {
+        match self.choice.is_chosen() {
+            true => Allowed::Huge,
+            false => self.options().image,
+        }
+    }
+
+    /// Longest time that a pass holds the program, in nanoseconds; 0: no bound.
+    pub fn max_pause_ns(&self) -> u64 {
+        match self.choice.is_chosen() {
+            true => self.options().live_pause_ns(),
+            false => self.options().max_pause_ns,
+        }
     }
 
     /// Why this process is never frozen, or none.
@@ -286,7 +319,7 @@ impl State {
     /// A pass is over: the next fork need not look again at what is clean now. The faults are
     /// counted for the eager profile alone: a filter may kill for the call that asks for them.
     pub fn note_pass(&self) {
-        if self.options().freeze == Freeze::Eager {
+        if self.freeze() == Freeze::Eager {
             let (faults, most_pages) = sys::used();
             let is_first = self.faults.load(Relaxed) == u64::MAX;
             let touched = if is_first { 0 } else { self.touched_of((faults, most_pages)) };
@@ -396,7 +429,7 @@ mod tests {
     fn what_is_written_at_the_start_lies_in_one_page() {
         let lock = offset_of!(State, lock);
         let small = offset_of!(Owned, registry);
-        assert!(lock + size_of::<Lock<u64>>() + small < PAGE, "{lock} + {small}");
+        assert!(lock + size_of::<Lock<u64>>() + small <= PAGE, "{lock} + {small}");
         assert_eq!(align_of::<State>(), PAGE);
     }
 

@@ -31,7 +31,7 @@ pub fn subject<'a>(
         registry,
         searched,
         addresses: &st.addresses,
-        mapped: &st.live.mapped,
+        mapped: &st.mapped,
         changes: &st.changes,
         own: st.own_ranges(),
         sanitizer: [0, 1].map(|end| st.sanitizer[end].load(Relaxed)),

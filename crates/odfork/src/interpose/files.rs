@@ -1,41 +1,43 @@
 //! open(2), openat(2), fcntl(2): a file or device that reaches memory behind the page tables.
 //!
-//! A read past the page cache (`O_DIRECT`) that another thread makes, or a device that was told of
-//! memory, would go on writing into the file of live memory after a fork, where a child sees it.
-//! So live memory ends before the first of these. Only with `ODFORK_PROFILE=live` anything is
-//! looked at. The functions are cancellation points: the C library's own are called.
+//! A read past the page cache that another thread makes, or a device that was told of memory, would
+//! go on writing into the file of live memory after a fork, where a child sees it. So live memory
+//! ends before the first file with `O_DIRECT`, and is private as long as there is a device, or a
+//! file of a server (`file_kind.rs`): each pass looks for them. What is opened while memory is
+//! shared is looked at here. The functions are cancellation points: the C library's own are called.
 
-use core::ffi::{c_int, CStr};
+use core::ffi::c_int;
 
 use super::errno::set_errno;
 use super::next::Next;
-use crate::engine;
+use crate::{args, engine, file_kind, sys};
 
-/// Devices that only copy.
-const HARMLESS: [&[u8]; 9] =
-    [b"null", b"zero", b"full", b"random", b"urandom", b"tty", b"ptmx", b"pts/", b"shm/"];
-
-/// May memory stay live beside a file opened so?
-fn is_harmless(path: usize, flags: c_int) -> bool {
-    if flags & libc::O_DIRECT != 0 {
-        return false;
+/// Opens by `call`.
+fn open_beside_live(flags: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    if is_barred(flags) {
+        return refuse();
     }
-    if path == 0 {
-        return true;
+    let file = call();
+    if file >= 0 && engine::is_live_wanted() && file_kind::is_served(file) {
+        // The program does not have it yet.
+        if !engine::share_nothing() {
+            // SAFETY: nobody knows of it.
+            unsafe { sys::raw(libc::SYS_close, args![file]) };
+            return refuse();
+        }
     }
-    // SAFETY: the caller's path, which the kernel would read as well.
-    let path = unsafe { CStr::from_ptr(path as *const _) }.to_bytes();
-    let device = path.strip_prefix(b"/dev/");
-    device.is_none_or(|name| HARMLESS.iter().any(|known| name.starts_with(known)))
+    file
 }
 
-/// Opens by `call`, with no live memory beside what is not harmless.
-pub fn open_beside_live(path: usize, flags: c_int, call: impl FnOnce() -> c_int) -> c_int {
-    if engine::is_live_wanted() && !is_harmless(path, flags) && !engine::bar_live() {
-        set_errno(libc::ENOMEM);
-        return -1;
-    }
-    call()
+/// Live memory must not meet such a file, and cannot end.
+fn is_barred(flags: c_int) -> bool {
+    flags & libc::O_DIRECT != 0 && !engine::bar_live()
+}
+
+#[cold]
+fn refuse() -> c_int {
+    set_errno(libc::ENOMEM);
+    -1
 }
 
 type Open = extern "C" fn(usize, usize, usize, usize) -> c_int;
@@ -51,7 +53,7 @@ macro_rules! opens {
         #[doc = concat!(stringify!($name), ": the C library's.")]
         #[no_mangle]
         pub unsafe extern "C" fn $name(path: usize, flags: c_int, mode: usize) -> c_int {
-            open_beside_live(path, flags, || next(Next::$next)(path, flags as usize, mode, 0))
+            open_beside_live(flags, || next(Next::$next)(path, flags as usize, mode, 0))
         }
     )*};
 }
@@ -66,7 +68,7 @@ macro_rules! opens_at {
             flags: c_int,
             mode: usize,
         ) -> c_int {
-            open_beside_live(path, flags, || {
+            open_beside_live(flags, || {
                 next(Next::$next)(folder, path, flags as usize, mode)
             })
         }
@@ -91,7 +93,10 @@ opens_at! {
 #[no_mangle]
 pub unsafe extern "C" fn fcntl(fd: usize, command: c_int, argument: usize) -> c_int {
     let flags = if command == libc::F_SETFL { argument as c_int } else { 0 };
-    open_beside_live(0, flags, || next(Next::Fcntl)(fd, command as usize, argument, 0))
+    if is_barred(flags) {
+        return refuse();
+    }
+    next(Next::Fcntl)(fd, command as usize, argument, 0)
 }
 
 /// fcntl(2) by its other name.
@@ -99,17 +104,4 @@ pub unsafe extern "C" fn fcntl(fd: usize, command: c_int, argument: usize) -> c_
 pub unsafe extern "C" fn fcntl64(fd: usize, command: c_int, argument: usize) -> c_int {
     // SAFETY: the same function.
     unsafe { fcntl(fd, command, argument) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn devices_are_told_by_their_path() {
-        let harmless = |path: &CStr| is_harmless(path.as_ptr() as usize, libc::O_RDWR);
-        assert!(harmless(c"/dev/null") && harmless(c"/dev/shm/x") && harmless(c"/device"));
-        assert!(!harmless(c"/dev/infiniband/uverbs0") && !harmless(c"/dev/kvm"));
-        assert!(!is_harmless(c"/x".as_ptr() as usize, libc::O_DIRECT) && is_harmless(0, 0));
-    }
 }

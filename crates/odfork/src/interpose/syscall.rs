@@ -163,7 +163,7 @@ fn bars_live(nr: c_long, a: usize, b: usize, c: usize) -> bool {
 }
 
 fn before_syscall(nr: c_long, a: usize, b: usize, c: usize) {
-    if engine::is_live_wanted() && bars_live(nr, a, b, c) {
+    if engine::is_live_possible() && bars_live(nr, a, b, c) {
         engine::bar_live();
     }
     if is_change(nr, a) || leaves_or_keeps(nr, a) {

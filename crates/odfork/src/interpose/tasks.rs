@@ -103,7 +103,7 @@ pub unsafe extern "C" fn pthread_create(
     // SAFETY: the next function in line, with the caller's arguments.
     let next: extern "C" fn(usize, usize, usize, usize) -> c_int =
         unsafe { core::mem::transmute(Next::PthreadCreate.get()) };
-    if engine::is_live_wanted() && attr != 0 && !leave_stack(attr) {
+    if engine::is_live_possible() && attr != 0 && !leave_stack(attr) {
         return libc::EAGAIN;
     }
     engine::beside_no_pass(|| next(thread, attr, start, arg))
