@@ -112,7 +112,7 @@ int main(void)
         serve(now_ns() + 50000000);
         od_join(pid);
         /* Forks are few. */
-        uint64_t rest_ns = has_library && live == 0 ? longest_ns * 200 : 100000000;
+        uint64_t rest_ns = has_library && live == 0 ? longest_ns * 200 : 1500000000;
         serve(now_ns() + (rest_ns < 20000000000 ? rest_ns : 20000000000));
         check("parent");
         live += is_live();

@@ -32,6 +32,9 @@ use crate::sys;
 /// memory gains nothing while a child shows it (10 s).
 const AFTER_FORK_NS: u64 = 1_000_000_000;
 const AFTER_LIVE_FORK_NS: u64 = 10_000_000_000;
+/// Where nobody has asked for slices, a program has so long for what it does itself once a child has
+/// ended (500 ms): a thread that closes a large file stops only when that is done.
+const AFTER_CHILD_NS: u64 = 500_000_000;
 /// The first pause after a slice in vain; it doubles up to 32 times that (50 ms).
 const PATIENCE_NS: u64 = 50_000_000;
 /// Slices in vain, one after the other, before the pass is given up.
@@ -112,7 +115,15 @@ pub fn hear() {
     let st = state();
     st.slices.note_child(false);
     if st.slices.is_open() || st.slices.is_wanted() {
-        st.slices.next_ns.store(0, Relaxed);
+        begin_after_child(st);
+    }
+}
+
+/// The first slice after the end of a child.
+fn begin_after_child(st: &State) {
+    match st.choice.is_chosen() {
+        true => st.slices.put_off(AFTER_CHILD_NS),
+        false => st.slices.next_ns.store(0, Relaxed),
     }
 }
 
@@ -139,6 +150,7 @@ pub fn open_sharing(st: &State, owned: &mut Owned) {
         return;
     }
     open(st, owned, Decide::Share);
+    begin_after_child(st);
     let purchase = &mut owned.purchase;
     (purchase.looks, purchase.again, purchase.left_ns) = (false, true, u64::MAX);
 }
