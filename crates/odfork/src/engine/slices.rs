@@ -32,8 +32,8 @@ use crate::sys;
 /// memory gains nothing while a child shows it (10 s).
 const AFTER_FORK_NS: u64 = 1_000_000_000;
 const AFTER_LIVE_FORK_NS: u64 = 10_000_000_000;
-/// Where nobody has asked for slices, a program has so long for what it does itself once a child has
-/// ended (500 ms): a thread that closes a large file stops only when that is done.
+/// Where nobody has asked for slices, a program has so long for what it does itself once a child
+/// has ended (500 ms): a thread that closes a large file stops only when that is done.
 const AFTER_CHILD_NS: u64 = 500_000_000;
 /// The first pause after a slice in vain; it doubles up to 32 times that (50 ms).
 const PATIENCE_NS: u64 = 50_000_000;
