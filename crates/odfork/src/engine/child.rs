@@ -68,7 +68,7 @@ fn begin_child(st: &State, me: i32) {
     st.tracer.begin_child();
     st.slices.begin_child();
     if st.choice.is_chosen() {
-        st.works_in_calls.store(u32::from(st.options().max_pause_ns != 0), Relaxed);
+        st.work_as_asked();
     }
     st.choice.begin_child();
     st.ignored.begin_child();

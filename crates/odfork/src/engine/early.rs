@@ -48,13 +48,15 @@ fn choose(st: &State) {
         return st.choice.rule_out();
     }
     let mut owned = hold();
-    if st.choice.choose() {
-        st.works_in_calls.store(1, SeqCst);
-        // What the latest fork has made may live.
-        st.slices.note_child(true);
-        slices::open(st, &mut owned, Decide::Always);
-        slices::put_off_beside_child(st);
+    // First: a fork that finds memory live and no slices would freeze it in one piece.
+    st.works_in_calls.store(1, SeqCst);
+    if !st.choice.choose() {
+        return st.work_as_asked();
     }
+    // What the latest fork has made may live.
+    st.slices.note_child(true);
+    slices::open(st, &mut owned, Decide::Always);
+    slices::put_off_beside_child(st);
 }
 
 #[cold]

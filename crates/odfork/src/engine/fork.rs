@@ -3,7 +3,7 @@
 //! Owns the decision whether a pass is due before a fork, and what is remembered after it. A fork
 //! for which nothing is due makes one system call besides fork(2): getpid, in the parent.
 
-use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::Ordering::Relaxed;
 
 use odfork_model::Trial;
 
@@ -193,7 +193,7 @@ fn leave_live(st: &State) {
     if make_private(st, &mut owned, EVERYTHING).is_ok() {
         slices::abandon(st, &mut owned);
         st.choice.leave();
-        st.works_in_calls.store(u32::from(st.options().max_pause_ns != 0), SeqCst);
+        st.work_as_asked();
     }
 }
 

@@ -349,9 +349,14 @@ impl State {
         faults.saturating_sub(before + of_switches).max(more)
     }
 
-    /// Slices or live memory were asked for: they get their work done in the program's calls.
+    /// Slices or live memory were asked for, or chosen: that work is done in the program's calls.
     pub fn works_in_calls(&self) -> bool {
         self.works_in_calls.load(Relaxed) != 0
+    }
+
+    /// Live memory is not chosen here: slices are made where they were asked for.
+    pub fn work_as_asked(&self) {
+        self.works_in_calls.store(u32::from(self.options().max_pause_ns != 0), SeqCst);
     }
 
     /// Memory was frozen, in this process or an ancestor.
