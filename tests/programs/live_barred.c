@@ -18,20 +18,7 @@ static char *map(void)
     return room;
 }
 
-/* Bytes of the memory in mappings that are shared. */
-static size_t shared(void)
-{
-    FILE *maps = fopen("/proc/self/maps", "r");
-    CHECK(maps != NULL, "maps");
-    char line[512], perms[8];
-    size_t from, to, sum = 0;
-    while (fgets(line, sizeof line, maps))
-        if (sscanf(line, "%zx-%zx %4s", &from, &to, perms) == 3 && perms[3] == 's'
-            && from < (size_t)memory + SIZE && to > (size_t)memory)
-            sum += to - from;
-    fclose(maps);
-    return sum;
-}
+static size_t shared(void) { return od_shared(memory, SIZE); }
 
 static void fork_once(void)
 {

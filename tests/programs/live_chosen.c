@@ -75,21 +75,6 @@ static void serve(uint64_t until_ns)
     }
 }
 
-/* Of the memory is shared. */
-static int is_live(void)
-{
-    FILE *maps = fopen("/proc/self/maps", "r");
-    CHECK(maps != NULL, "maps");
-    char line[512], perms[8];
-    size_t from, to;
-    int found = 0;
-    while (fgets(line, sizeof line, maps))
-        found |= sscanf(line, "%zx-%zx %4s", &from, &to, perms) == 3 && perms[3] == 's'
-                 && from >= (size_t)memory && to <= (size_t)memory + SIZE;
-    fclose(maps);
-    return found;
-}
-
 int main(void)
 {
     /* Where huge pages are everywhere, forks are short. */
@@ -115,7 +100,7 @@ int main(void)
         uint64_t rest_ns = has_library && live == 0 ? longest_ns * 200 : 1500000000;
         serve(now_ns() + (rest_ns < 20000000000 ? rest_ns : 20000000000));
         check("parent");
-        live += is_live();
+        live += od_shared(memory, SIZE) > 0;
     }
     CHECK(!has_library || live == 3 || longest_ns < 2000000, "never live");
     stop = 1;

@@ -28,28 +28,13 @@ static void check(const char *who, size_t size)
     }
 }
 
-/* Bytes between two addresses that are mapped shared. */
-static size_t shared(size_t start, size_t end)
-{
-    FILE *maps = fopen("/proc/self/maps", "r");
-    CHECK(maps != NULL, "maps: %s", strerror(errno));
-    char line[400], access[5];
-    size_t from, to, sum = 0;
-    while (fgets(line, sizeof line, maps))
-        if (sscanf(line, "%zx-%zx %4s", &from, &to, access) == 3 && access[3] == 's'
-            && from < end && to > start)
-            sum += (to < end ? to : end) - (from > start ? from : start);
-    fclose(maps);
-    return sum;
-}
-
 /* Waits until so much is; with stock, for a moment. */
 static void wait_until(const char *what, size_t start, size_t size, size_t least)
 {
     int is_live = getenv("ODFORK_PROFILE") != NULL;
     size_t from = (size_t)memory + start, now = 0;
     for (int i = 0; i < (is_live ? 20000 : 20); i++) {
-        if (i % 16 == 15 && (now = shared(from, from + size)) >= least)
+        if (i % 16 == 15 && (now = od_shared((void *)from, size)) >= least)
             return;
         poll(NULL, 0, 1);
     }

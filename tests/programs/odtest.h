@@ -320,6 +320,21 @@ static OD_UNUSED int od_mappings(void)
     return lines;
 }
 
+/* Bytes of a range in mappings that are shared, as live memory is. */
+static OD_UNUSED size_t od_shared(const void *at, size_t bytes)
+{
+    FILE *file = fopen("/proc/self/maps", "re");
+    char line[512], access[8];
+    size_t from, to, start = (size_t)at, end = start + bytes, sum = 0;
+    CHECK(file, "maps: %s", strerror(errno));
+    while (fgets(line, sizeof line, file))
+        if (sscanf(line, "%zx-%zx %4s", &from, &to, access) == 3 && access[3] == 's'
+            && from < end && to > start)
+            sum += (to < end ? to : end) - (from > start ? from : start);
+    fclose(file);
+    return sum;
+}
+
 /* No part of a range is a mapping of a file, as frozen memory is. */
 static OD_UNUSED int od_is_anonymous(const void *at, size_t bytes)
 {

@@ -13,7 +13,7 @@
 //! | a mapping below 2 MB, or with a property | no gain; the switch would lose it |
 //! | with advice about huge pages | memory given up must have it again |
 //! | stacks and descriptors of threads | the end of a thread wakes by the address of a word |
-//! | beside devices, and files with `O_DIRECT` or of a server | a read goes on into what a child sees |
+//! | beside devices, files with `O_DIRECT`, of servers | a read goes on into what a child sees |
 //! | below limits of address space or data | the way back must not fail |
 //! | where core files leave out shared memory | frozen memory would be missing |
 

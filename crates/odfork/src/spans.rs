@@ -68,12 +68,12 @@ impl<const MAX: usize> Spans<MAX> {
 
     /// True if any address of `start..end` is in the set, or may be.
     pub fn touches(&self, start: usize, end: usize) -> bool {
-        let before = self.sequence.load(Acquire);
-        let spans = self.in_use();
-        let i = spans.partition_point(|s| s.end.load(Relaxed) <= start);
-        let found = spans.get(i).is_some_and(|s| s.start.load(Relaxed) < end);
-        fence(Acquire);
-        found || before % 2 == 1 || self.sequence.load(Relaxed) != before
+        let found = || {
+            let spans = self.in_use();
+            let i = spans.partition_point(|s| s.end.load(Relaxed) <= start);
+            spans.get(i).is_some_and(|s| s.start.load(Relaxed) < end)
+        };
+        self.unchanged(found).unwrap_or(true)
     }
 
     /// The first part of `start..end` in the set. Asked by those who may change it.

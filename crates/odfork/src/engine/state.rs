@@ -133,7 +133,7 @@ pub struct State {
     pub slices: Slices,
     pub choice: Choice,
     pub live: Live,
-    /// 1: there is something in `mapped`.
+    /// 1: there is something in `mapped`, whose page most processes never touch.
     pub is_any_mapped: AtomicU32,
     /// A reason (its number) never to freeze in this process.
     barred: AtomicU32,
